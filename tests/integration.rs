@@ -1,0 +1,5 @@
+//! All integration tests, one binary. Each module has the name of what it tests.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;

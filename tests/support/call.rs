@@ -1,0 +1,175 @@
+//! One execution of one plugin, as a runtime would do it: environment and stdin in, stdout, stderr and status out.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// Whose plugins a case runs: the same case on both is how we compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The symlink farm of the binary under test.
+    Ours,
+    /// A directory of the reference plugins.
+    Reference(PathBuf),
+}
+
+impl Peer {
+    /// The directory that goes into CNI_PATH.
+    pub fn dir(&self) -> &Path {
+        match self {
+            Peer::Ours => farm(),
+            Peer::Reference(dir) => dir,
+        }
+    }
+
+    /// The reference plugins, where they are installed: `CNI_REFERENCE` names their directory (tests/run sets it).
+    pub fn reference() -> Option<Peer> {
+        let dir = PathBuf::from(std::env::var_os("CNI_REFERENCE")?);
+        dir.join("bridge").exists().then_some(Peer::Reference(dir))
+    }
+
+    /// Ours, and the reference where it is installed.
+    pub fn all() -> Vec<Peer> {
+        std::iter::once(Peer::Ours).chain(Peer::reference()).collect()
+    }
+}
+
+/// The binary under test: `CNI_MULTI` where the release build is tested, else the one cargo built for this run.
+pub fn binary() -> PathBuf {
+    std::env::var_os("CNI_MULTI").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_cni-multi")), PathBuf::from)
+}
+
+/// A directory of symlinks, one a plugin, as install.sh makes it; made once a test process.
+pub fn farm() -> &'static Path {
+    static FARM: OnceLock<PathBuf> = OnceLock::new();
+    FARM.get_or_init(|| {
+        let dir = std::env::temp_dir().join(format!("cni-multi-farm-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let listed = Command::new(binary()).arg("list").output().unwrap();
+        for name in String::from_utf8(listed.stdout).unwrap().lines() {
+            let link = dir.join(name);
+            let _ = std::fs::remove_file(&link); // an earlier process had the same id
+            std::os::unix::fs::symlink(binary(), link).unwrap();
+        }
+        dir
+    })
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Outcome {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("stdout is not one JSON value ({e}): {self:?}"))
+    }
+
+    /// The result of a successful call; an empty stdout is null.
+    #[track_caller]
+    pub fn ok(&self) -> Value {
+        assert_eq!(self.status, 0, "the call failed: {self:?}");
+        if self.stdout.is_empty() { Value::Null } else { self.json() }
+    }
+
+    /// The error object of a failed call.
+    #[track_caller]
+    pub fn err(&self) -> ErrorObject {
+        assert_ne!(self.status, 0, "the call succeeded: {self:?}");
+        let object = self.json();
+        ErrorObject {
+            code: object["code"].as_u64().unwrap_or_else(|| panic!("no code: {self:?}")),
+            msg: object["msg"].as_str().unwrap_or_default().to_owned(),
+            details: object["details"].as_str().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// The error object of the specification, section 5.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorObject {
+    pub code: u64,
+    pub msg: String,
+    pub details: String,
+}
+
+/// A call to be made. `new` fills in what every runtime sends; change what the case is about.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub stdin: Vec<u8>,
+    /// A command line put before the program, to run it in a namespace (`nsenter …`).
+    pub wrapper: Vec<String>,
+}
+
+impl Call {
+    pub fn new(peer: &Peer, plugin: &str, command: &str, stdin: impl AsRef<[u8]>) -> Call {
+        let env = [
+            ("CNI_COMMAND", command),
+            ("CNI_CONTAINERID", "container-1"),
+            ("CNI_NETNS", "/run/netns/nowhere"),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_PATH", peer.dir().to_str().unwrap()),
+        ];
+        Call {
+            program: peer.dir().join(plugin),
+            args: vec![],
+            env: env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            stdin: stdin.as_ref().to_vec(),
+            wrapper: vec![],
+        }
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<str>) -> Call {
+        self.env.insert(name.to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    pub fn without(mut self, name: &str) -> Call {
+        self.env.remove(name);
+        self
+    }
+
+    pub fn wrapped(mut self, wrapper: &[String]) -> Call {
+        self.wrapper = wrapper.to_vec();
+        self
+    }
+
+    pub fn run(&self) -> Outcome {
+        let line: Vec<String> = self
+            .wrapper
+            .iter()
+            .cloned()
+            .chain(std::iter::once(self.program.to_str().unwrap().to_owned()))
+            .chain(self.args.iter().cloned())
+            .collect();
+        let mut child = Command::new(&line[0])
+            .args(&line[1..])
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .envs(&self.env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{}: {e}", line.join(" ")));
+        let mut stdin = child.stdin.take().unwrap();
+        let _ = stdin.write_all(&self.stdin); // a plugin may end without reading it
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        Outcome {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}

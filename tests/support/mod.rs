@@ -1,0 +1,3 @@
+//! What every tier of the tests shares.
+
+pub mod call;
