@@ -162,12 +162,7 @@ fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
 fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
     let result = entry.run(cx, Call::Add(at))?;
     print_result(cx, result.clone(), stdout).map_err(|error| {
-        let at = Detachment {
-            key: at.key.clone(),
-            netns_path: at.netns_path.clone(),
-            netns: Netns::open(&at.netns_path).ok(),
-            prev_result: Some(result),
-        };
+        let at = Detachment { prev_result: Some(result), ..Detachment::from(at) };
         match entry.run(cx, Call::Del(&at)) {
             Ok(_) => error,
             Err(failed) => error.with_details(format_args!("undo: {failed}")),

@@ -1,11 +1,12 @@
 //! The plugin configuration on stdin: what every plugin reads of it, and what CHECK, DEL and GC add to it.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use super::attachment::NetworkName;
+use super::attachment::{ContainerId, IfName, Key, NetworkName};
 use super::decode;
 use super::json::Value;
-use super::result::{AddResult, Document};
+use super::result::{AddResult, Document, Source};
 use super::version;
 use crate::error::{Code, Error, Result};
 
@@ -53,9 +54,8 @@ impl Config {
     /// `prevResult`, if there is one. Another version family than the configuration's is an error.
     pub fn prev_result(&self) -> Result<Option<AddResult>> {
         let Some(value) = self.value.get("prevResult") else { return Ok(None) };
-        let invalid = |problem: String| Error::new(Code::DECODE, problem);
-        let document = Document::of_prev_result(value, &self.version)?;
-        document.into_add_result().map(Some).map_err(|e| invalid(e.to_string()))
+        let document = Document::parse_as_family_of(value, &self.version).and_then(Document::into_add_result);
+        document.map(Some).map_err(|problem| Error::new(Code::DECODE, format!("prevResult: {problem}")))
     }
 
     /// The attachments that GC must spare: `cni.dev/valid-attachments`, or by its older name `cni.dev/attachments`.
@@ -79,6 +79,13 @@ pub fn version_of(value: &Value) -> Result<String> {
     Ok(if version.is_empty() { version::ABSENT.to_owned() } else { version })
 }
 
+/// A result is decoded as leniently as a configuration.
+impl Source for Value {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, String> {
+        decode::from_value(self).map_err(|e| e.to_string())
+    }
+}
+
 /// One valid attachment, as GC lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
@@ -88,6 +95,14 @@ pub struct ValidAttachment {
     pub container_id: String,
     /// The interface's name in the container.
     pub ifname: String,
+}
+
+impl ValidAttachment {
+    /// What identifies it in a network; None for names that no attachment can have.
+    pub fn key(&self, network: &NetworkName) -> Option<Key> {
+        let (container_id, ifname) = (ContainerId::parse(&self.container_id).ok()?, IfName::parse(&self.ifname).ok()?);
+        Some(Key { network: network.clone(), container_id, ifname })
+    }
 }
 
 /// What GC must leave alone.
