@@ -56,7 +56,10 @@ pub fn is_this_binary(program: &Path) -> bool {
 pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
     let child = spawn(program, env)?;
     let output = converse(child, stdin).map_err(|e| Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE))?;
-    if output.status.success() { Ok(output.stdout) } else { Err(output.into_error()) }
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(parse_error(&output.stdout, &output.stderr, &reason(output.status))),
+    }
 }
 
 /// The result on a plugin's stdout, in the version that it names, or else in that of the configuration.
@@ -68,6 +71,35 @@ pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
         other => return Err(invalid(format!("expected an object, found {}", other.kind()))),
     };
     Document::parse(&value, config_version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
+}
+
+/// The error of a plugin that failed: the error object on its stdout, or where there is none the reference's words for
+/// that. `reason` says how it ended.
+pub fn parse_error(stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
+    let failed = |how: String| Error::new(Code::DELEGATE, format!("netplugin failed{how}"));
+    let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
+    let object = match stdout.trim() {
+        "" => Ok(ErrorObject::default()),
+        text => Value::parse(text.as_bytes()).and_then(|value| decode::from_value(&value)),
+    };
+    match object {
+        Ok(ErrorObject { code, msg, details }) if code != 0 || !msg.is_empty() => {
+            let code = if code == 0 { Code::DELEGATE } else { Code(code) };
+            Error::new(code, msg).with_details(details)
+        }
+        Ok(_) if stderr.is_empty() => failed(format!(" with no error message: {reason}")),
+        Ok(_) => failed(format!(": {stderr:?}: {reason}")),
+        Err(error) => failed(format!(" but error parsing its diagnostic message {stdout:?}: {error}")),
+    }
+}
+
+/// The error object of a plugin; all else in it, such as `cniVersion`, says nothing here.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ErrorObject {
+    code: u32,
+    msg: String,
+    details: String,
 }
 
 /// How often and how long to wait for a file that is being written, as during an upgrade: five seconds in all.
@@ -140,36 +172,6 @@ fn pass_through(mut from: ChildStderr) -> Vec<u8> {
         text.extend_from_slice(&chunk[..length]);
     }
     text
-}
-
-/// The error object of a plugin; all else in it, such as `cniVersion`, says nothing here.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ErrorObject {
-    code: u32,
-    msg: String,
-    details: String,
-}
-
-impl Output {
-    /// The error of a plugin that failed, in the reference's words where the plugin has none.
-    fn into_error(self) -> Error {
-        let failed = |how: String| Error::new(Code::DELEGATE, format!("netplugin failed{how}"));
-        let (reason, stdout, stderr) = (reason(self.status), String::from_utf8_lossy(&self.stdout), String::from_utf8_lossy(&self.stderr));
-        let object = match stdout.trim() {
-            "" => Ok(ErrorObject::default()),
-            text => Value::parse(text.as_bytes()).and_then(|value| decode::from_value(&value)),
-        };
-        match object {
-            Ok(ErrorObject { code, msg, details }) if code != 0 || !msg.is_empty() => {
-                let code = if code == 0 { Code::DELEGATE } else { Code(code) };
-                Error::new(code, msg).with_details(details)
-            }
-            Ok(_) if stderr.is_empty() => failed(format!(" with no error message: {reason}")),
-            Ok(_) => failed(format!(": {stderr:?}: {reason}")),
-            Err(error) => failed(format!(" but error parsing its diagnostic message {stdout:?}: {error}")),
-        }
-    }
 }
 
 /// How the plugin ended, as Go spells it.
