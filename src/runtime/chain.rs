@@ -1,0 +1,256 @@
+//! Operations on a network: its plugins run one after the other, as libcni runs them (specification, section 3).
+//!
+//! Two things are not libcni's: an ADD that fails is undone, and a plugin that is compiled in runs in this process.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::cache::{Cache, Parameters};
+use super::derive;
+use super::list::{NetworkList, PluginConfig};
+use crate::cni::attachment::NetworkName;
+use crate::cni::conf::ValidAttachment;
+use crate::cni::delegate;
+use crate::cni::env::{Command, Environment};
+use crate::cni::result::Document;
+use crate::cni::version;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::plugin::Entry;
+use crate::runner::{self, Streams};
+
+/// What operations need besides the network and the attachment.
+pub struct Runtime<'a> {
+    /// The plugins that are compiled in.
+    pub plugins: &'static [Entry],
+    /// The environment, which plugins inherit.
+    pub env: &'a Environment,
+    /// The directories of plugins, as CNI_PATH has them.
+    pub path: String,
+    /// Where results are kept.
+    pub cache: Cache,
+    /// Where plugins that run in this process write to people; others write to the process's own.
+    pub stderr: &'a mut dyn Write,
+}
+
+/// What runs when a plugin's name is called.
+enum Program {
+    /// Code of this binary, in this process.
+    Own(&'static Entry),
+    /// Another program.
+    File(PathBuf),
+}
+
+impl Runtime<'_> {
+    /// ADD: each plugin gets the result of the one before it; the last one's is kept and returned.
+    ///
+    /// A failure is followed by DEL for every plugin. The details tell how that went.
+    pub fn add(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
+        self.require_programs(list)?;
+        let is_recorded = self.cache.contains(&at.key);
+        let mut result = None;
+        match self.add_all(list, at, &mut result) {
+            Ok(result) => Ok(result),
+            // DEL would take down the earlier attachment, which may well work.
+            Err(error) if is_recorded => Err(error.with_details("not undone, because there was an ADD before; use `net del` to remove both")),
+            Err(error) => Err(self.undo_add(list, at, result.as_ref(), error)),
+        }
+    }
+
+    /// CHECK: every plugin gets the result that ADD returned. Nothing is run where the network disables it.
+    pub fn check(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
+        if version::Number::parse(&list.version)? < version::WITH_CHECK {
+            let msg = format!("configuration version {:?} does not support the CHECK command", list.version);
+            return Err(Error::new(Code::INCOMPATIBLE_VERSION, msg));
+        }
+        if list.disable_check {
+            return Ok(());
+        }
+        let cached = self.cache.result(&at.key, &list.version);
+        let result = cached.map_err(|error| error.context(format_args!("failed to get network {:?} cached result", list.name)))?;
+        for plugin in &list.plugins {
+            self.run_attached(Command::Check, list, plugin, at, result.as_ref()).map_err(|error| error.with_details(reported_by(plugin)))?;
+        }
+        Ok(())
+    }
+
+    /// DEL: in reverse order, each plugin with the result that ADD returned, as far as that can be read. What was kept
+    /// goes when all are done; a failure ends it and leaves that.
+    pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
+        let result = match wants_result(list)? {
+            true => self.cache.result(&at.key, &list.version).unwrap_or_else(|_| {
+                let _ = self.cache.delete(&at.key); // it can only be in the way of the next ADD and DEL
+                None
+            }),
+            false => None,
+        };
+        for plugin in list.plugins.iter().rev() {
+            self.del_one(list, plugin, at, result.as_ref())?;
+        }
+        let _ = self.cache.delete(&at.key); // the attachment is gone, and a DEL of nothing is no harm
+        Ok(())
+    }
+
+    /// GC: DEL for every attachment in the cache that is not in `valid`, then GC for every plugin that knows it. Goes on
+    /// after a failure and reports all of them.
+    ///
+    /// Without `valid` no attachment is, and plugins are not told of any.
+    pub fn gc(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>) -> Result<()> {
+        if list.disable_gc {
+            return Ok(());
+        }
+        let mut errors = ErrorList::default();
+        for at in self.cache.attachments(&NetworkName::parse(&list.name)?)? {
+            if !valid.unwrap_or_default().contains(&at.valid_attachment()) {
+                let what = format!("failed to delete stale attachment {} {}", at.key.container_id, at.key.ifname);
+                errors.push(self.del(list, &at).map_err(|error| error.context(what)));
+            }
+        }
+        if version::Number::parse(&list.version)? >= version::WITH_GC {
+            for plugin in &list.plugins {
+                let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
+                errors.push(collected.map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind))));
+            }
+        }
+        errors.finish()
+    }
+
+    /// STATUS: the first plugin that cannot serve ADD tells so. Versions before 1.1.0 have no such question.
+    pub fn status(&mut self, list: &NetworkList) -> Result<()> {
+        if !version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC) {
+            return Ok(());
+        }
+        for plugin in &list.plugins {
+            let ready = self.run(Command::Status, &plugin.kind, None, &derive::for_status(list, plugin));
+            ready.map_err(|error| error.with_details(reported_by(plugin)))?;
+        }
+        Ok(())
+    }
+
+    /// A program that is missing shows before anything has been done.
+    fn require_programs(&self, list: &NetworkList) -> Result<()> {
+        list.plugins.iter().try_for_each(|plugin| self.find(&plugin.kind).map(drop).map_err(|error| failed(error, plugin, "add")))
+    }
+
+    /// `result` has the last plugin's that succeeded, also where all of it fails.
+    fn add_all(&mut self, list: &NetworkList, at: &Parameters, result: &mut Option<Document>) -> Result<Document> {
+        for plugin in &list.plugins {
+            let added = self.add_one(list, plugin, at, result.as_ref());
+            *result = Some(added.map_err(|error| failed(error, plugin, "add"))?);
+        }
+        let result = result.clone().ok_or_else(|| Error::new(Code::INVALID_CONFIG, "no plugin configs found"))?;
+        let written = self.cache.write(at, &list.document, &result);
+        written.map_err(|error| error.context(format_args!("failed to set network {:?} cached result", list.name)))?;
+        Ok(result)
+    }
+
+    /// The result is brought to the network's version, since the next plugin may refuse any other.
+    fn add_one(&mut self, list: &NetworkList, plugin: &PluginConfig, at: &Parameters, result: Option<&Document>) -> Result<Document> {
+        let stdout = self.run_attached(Command::Add, list, plugin, at, result)?;
+        let result = delegate::parse_result(&stdout, &list.version)?;
+        result.convert(&list.version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
+    }
+
+    fn del_one(&mut self, list: &NetworkList, plugin: &PluginConfig, at: &Parameters, result: Option<&Document>) -> Result<()> {
+        self.run_attached(Command::Del, list, plugin, at, result).map(drop).map_err(|error| failed(error, plugin, "delete"))
+    }
+
+    /// DEL for all plugins, those too that ADD did not reach, whatever the others say.
+    fn undo_add(&mut self, list: &NetworkList, at: &Parameters, result: Option<&Document>, error: Error) -> Error {
+        let result = result.filter(|_| wants_result(list).unwrap_or(false));
+        let mut errors = ErrorList::default();
+        for plugin in list.plugins.iter().rev() {
+            errors.push(self.del_one(list, plugin, at, result));
+        }
+        match errors.finish() {
+            Ok(()) => error.with_details("what was done has been undone"),
+            Err(failed) => error.with_details(format_args!("undo: {failed}")),
+        }
+    }
+
+    fn run_attached(
+        &mut self,
+        command: Command,
+        list: &NetworkList,
+        plugin: &PluginConfig,
+        at: &Parameters,
+        result: Option<&Document>,
+    ) -> Result<Vec<u8>> {
+        let config = derive::for_attachment(list, plugin, result, &at.capability_args)?;
+        self.run(command, &plugin.kind, Some(at), &config)
+    }
+
+    /// One plugin execution, in this process or another; returns its stdout.
+    fn run(&mut self, command: Command, kind: &str, at: Option<&Parameters>, mut config: &[u8]) -> Result<Vec<u8>> {
+        let env = self.environment(command, at);
+        let entry = match self.find(kind)? {
+            Program::File(program) => return delegate::exec(&program, &env, config),
+            Program::Own(entry) => entry,
+        };
+        let mut stdout = vec![];
+        let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
+        match runner::run(entry, self.plugins, &env, &mut io) {
+            0 => Ok(stdout),
+            status => Err(delegate::parse_error(&stdout, b"", &format!("exit status {status}"))),
+        }
+    }
+
+    /// A file in the path goes before what is compiled in, unless it is this binary.
+    fn find(&self, kind: &str) -> Result<Program> {
+        let own = self.plugins.iter().find(|entry| entry.name == kind);
+        match (delegate::find(kind, &self.directories()), own) {
+            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => Ok(Program::Own(entry)),
+            (Ok(program), _) => Ok(Program::File(program)),
+            (Err(_), Some(entry)) => Ok(Program::Own(entry)),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
+        if self.path.is_empty() { vec![] } else { self.path.split(':').map(PathBuf::from).collect() }
+    }
+
+    /// The process's environment with all six variables of the protocol, empty where the command has no attachment.
+    fn environment(&self, command: Command, at: Option<&Parameters>) -> Environment {
+        let of = |text: fn(&Parameters) -> String| at.map(text).unwrap_or_default();
+        self.env
+            .with("CNI_COMMAND", command.as_str())
+            .with("CNI_CONTAINERID", of(|at| at.key.container_id.to_string()))
+            .with("CNI_NETNS", of(|at| at.netns.clone()))
+            .with("CNI_ARGS", of(Parameters::joined_args))
+            .with("CNI_IFNAME", of(|at| at.key.ifname.to_string()))
+            .with("CNI_PATH", &self.path)
+    }
+}
+
+impl Parameters {
+    fn joined_args(&self) -> String {
+        let pairs: Vec<String> = self.args.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        pairs.join(";")
+    }
+
+    /// The attachment as GC lists it.
+    pub fn valid_attachment(&self) -> ValidAttachment {
+        ValidAttachment { container_id: self.key.container_id.to_string(), ifname: self.key.ifname.to_string() }
+    }
+}
+
+/// Whether plugins of this network expect `prevResult` with DEL.
+fn wants_result(list: &NetworkList) -> Result<bool> {
+    Ok(version::Number::parse(&list.version)? >= version::WITH_CHECK)
+}
+
+fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
+    error.context(format_args!("plugin {} failed ({what})", describe(plugin)))
+}
+
+/// libcni returns the errors of CHECK and STATUS as they are: the message is the plugin's, who said it is a detail.
+fn reported_by(plugin: &PluginConfig) -> String {
+    format!("reported by plugin {}", describe(plugin))
+}
+
+fn describe(plugin: &PluginConfig) -> String {
+    match plugin.name.as_str() {
+        "" => format!("type={:?}", plugin.kind),
+        name => format!("type={:?} name={name:?}", plugin.kind),
+    }
+}
