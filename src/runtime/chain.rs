@@ -254,3 +254,81 @@ fn describe(plugin: &PluginConfig) -> String {
         name => format!("type={:?} name={name:?}", plugin.kind),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::attachment::{ContainerId, IfName, Key};
+    use crate::cni::json::Value;
+    use crate::registry::PLUGINS;
+    use crate::runtime::scratch::Scratch;
+
+    fn parameters() -> Parameters {
+        Parameters {
+            key: Key {
+                network: NetworkName::parse("n").unwrap(),
+                container_id: ContainerId::parse("id").unwrap(),
+                ifname: IfName::parse("eth0").unwrap(),
+            },
+            netns: "/run/netns/t".into(),
+            args: vec![("A".into(), "1".into()), ("A".into(), "2".into())],
+            capability_args: Value::Object(vec![]),
+        }
+    }
+
+    fn with_runtime<T>(env: &[(&str, &str)], path: &str, then: impl FnOnce(Runtime<'_>) -> T) -> T {
+        let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
+        let cache = Cache::new("/nonexistent");
+        then(Runtime { plugins: PLUGINS, env: &env, path: path.into(), cache, stderr: &mut std::io::sink() })
+    }
+
+    #[test]
+    fn all_six_variables_are_set_once_and_the_others_inherited() {
+        let inherited = [("CNI_COMMAND", "OLD"), ("CNI_COMMAND", "OLDER"), ("CNI_ARGS", "X=1"), ("TRACEPARENT", "t"), ("CNI_NETNS", "/old")];
+        with_runtime(&inherited, "/a:/b", |runtime| {
+            let at = parameters();
+            let pairs = |at| {
+                let env = runtime.environment(Command::Add, at);
+                let mut pairs: Vec<String> = env.iter().map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy())).collect();
+                pairs.sort();
+                pairs.join(" ")
+            };
+            assert_eq!(
+                pairs(Some(&at)),
+                "CNI_ARGS=A=1;A=2 CNI_COMMAND=ADD CNI_CONTAINERID=id CNI_IFNAME=eth0 CNI_NETNS=/run/netns/t CNI_PATH=/a:/b TRACEPARENT=t"
+            );
+            assert_eq!(pairs(None), "CNI_ARGS= CNI_COMMAND=ADD CNI_CONTAINERID= CNI_IFNAME= CNI_NETNS= CNI_PATH=/a:/b TRACEPARENT=t");
+        });
+    }
+
+    #[test]
+    fn another_file_goes_before_what_is_compiled_in_and_this_binary_runs_here() {
+        let dir = Scratch::new("find");
+        dir.write("other/bridge", "");
+        std::fs::create_dir(dir.path().join("own")).unwrap();
+        std::os::unix::fs::symlink("/proc/self/exe", dir.path().join("own/bridge")).unwrap();
+        let find = |path: &str, kind: &str| {
+            with_runtime(&[], path, |runtime| {
+                runtime.find(kind).map(|program| match program {
+                    Program::Own(entry) => entry.name.to_owned(),
+                    Program::File(file) => file.to_string_lossy().into_owned(),
+                })
+            })
+        };
+        let at = |name: &str| format!("{}/{name}", dir.path().display());
+        assert_eq!(find(&at("other"), "bridge").unwrap(), at("other/bridge"));
+        assert_eq!(find(&at("own"), "bridge").unwrap(), "bridge");
+        assert_eq!(find("/nonexistent", "bridge").unwrap(), "bridge", "a lone binary works");
+        assert_eq!(find("", "bridge").unwrap(), "bridge");
+        assert_eq!(find("/nonexistent", "nope").unwrap_err().msg, "failed to find plugin \"nope\" in path [/nonexistent]");
+        assert_eq!(find("", "nope").unwrap_err().msg, "no paths provided");
+        assert_eq!(find("/", "../bridge").unwrap_err().msg, "invalid plugin name: ../bridge");
+    }
+
+    #[test]
+    fn a_plugin_is_named_by_type_and_its_own_name() {
+        let plugin = |text: &str| describe(&PluginConfig::parse(text.as_bytes()).unwrap());
+        assert_eq!(plugin(r#"{"type":"noop"}"#), "type=\"noop\"");
+        assert_eq!(plugin(r#"{"type":"noop","name":"x"}"#), "type=\"noop\" name=\"x\"");
+    }
+}
