@@ -58,7 +58,7 @@ pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> 
     let output = converse(child, stdin).map_err(|e| Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE))?;
     match output.status.success() {
         true => Ok(output.stdout),
-        false => Err(parse_error(&output.stdout, &output.stderr, &reason(output.status))),
+        false => Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status))),
     }
 }
 
@@ -74,9 +74,9 @@ pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
 }
 
 /// The error of a plugin that failed: the error object on its stdout, or where there is none the reference's words for
-/// that. `reason` says how it ended.
-pub fn parse_error(stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
-    let failed = |how: String| Error::new(Code::DELEGATE, format!("netplugin failed{how}"));
+/// that, and which program it was. `reason` says how it ended.
+pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
+    let failed = |how: String| Error::new(Code::DELEGATE, format!("netplugin failed{how}")).with_details(format_args!("the plugin is {}", program.display()));
     let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
     let object = match stdout.trim() {
         "" => Ok(ErrorObject::default()),
@@ -298,15 +298,16 @@ mod tests {
             (r#"echo '{"cniVersion":"1.0.0","code":42,"msg":"banana","details":"ripe"}'; exit 1"#, 42, "banana; ripe"),
             (r#"echo '{"Msg":"banana"}'; echo noise >&2; exit 2"#, 104, "banana"),
             (r#"echo '{"code":7}'; exit 1"#, 7, ""),
-            ("exit 1", 104, "netplugin failed with no error message: exit status 1"),
-            ("printf 'some stderr message' >&2; exit 1", 104, "netplugin failed: \"some stderr message\": exit status 1"),
-            ("echo '{}'; exit 3", 104, "netplugin failed with no error message: exit status 3"),
-            ("kill -9 $$", 104, "netplugin failed with no error message: signal: killed"),
-            ("kill -10 $$", 104, "netplugin failed with no error message: signal: signal 10"),
+            ("exit 1", 104, "netplugin failed with no error message: exit status 1; the plugin is PROGRAM"),
+            ("printf 'some stderr message' >&2; exit 1", 104, "netplugin failed: \"some stderr message\": exit status 1; the plugin is PROGRAM"),
+            ("echo '{}'; exit 3", 104, "netplugin failed with no error message: exit status 3; the plugin is PROGRAM"),
+            ("kill -9 $$", 104, "netplugin failed with no error message: signal: killed; the plugin is PROGRAM"),
+            ("kill -10 $$", 104, "netplugin failed with no error message: signal: signal 10; the plugin is PROGRAM"),
         ];
         for (body, code, text) in cases {
-            let error = exec(&plugins.script("fails", body), &env(&[]), b"{}").unwrap_err();
-            assert_eq!((error.code.0, error.to_string().as_str()), (code, text), "{body}");
+            let program = plugins.script("fails", body);
+            let error = exec(&program, &env(&[]), b"{}").unwrap_err();
+            assert_eq!((error.code.0, error.to_string()), (code, text.replace("PROGRAM", &program.to_string_lossy())), "{body}");
         }
         for body in ["echo oops; exit 1", r#"echo '{"code":"x"}'; exit 1"#, "echo '[]'; exit 1"] {
             let error = exec(&plugins.script("fails", body), &env(&[]), b"{}").unwrap_err();

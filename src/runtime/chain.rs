@@ -3,7 +3,7 @@
 //! Two things are not libcni's: an ADD that fails is undone, and a plugin that is compiled in runs in this process.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::cache::{Cache, Parameters};
 use super::derive;
@@ -190,7 +190,7 @@ impl Runtime<'_> {
         let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
         match runner::run(entry, self.plugins, &env, &mut io) {
             0 => Ok(stdout),
-            status => Err(delegate::parse_error(&stdout, b"", &format!("exit status {status}"))),
+            status => Err(delegate::parse_error(Path::new(entry.name), &stdout, b"", &format!("exit status {status}"))),
         }
     }
 

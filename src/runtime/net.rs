@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The id in the example of protocol.md 4.7 and its like: `printf %s PATH | sha512sum | cut -c 1-20`.
+    /// `printf %s PATH | sha512sum | cut -c 1-20`
     #[test]
     fn the_container_id_is_cnitool_s() {
         assert_eq!(container_id("/var/run/netns/testing"), "cnitool-77383ca0a0715733ca6f");
