@@ -162,7 +162,10 @@ fn add_chains_results_and_prints_and_keeps_the_last() {
     assert_eq!((host.env("ADD-a"), host.env("ADD-c")), (expected.clone(), expected));
 
     let cached: Value = serde_json::from_str(&fs::read_to_string(host.cached()).unwrap()).unwrap();
-    assert_eq!((&cached["kind"], &cached["netns"], &cached["cniArgs"]), (&json!("cniCacheV1"), &json!("/run/netns/t"), &json!([["K", "V"], ["L", "W"]])));
+    assert_eq!(
+        (&cached["kind"], &cached["netns"], &cached["cniArgs"]),
+        (&json!("cniCacheV1"), &json!("/run/netns/t"), &json!([["K", "V"], ["L", "W"]]))
+    );
     assert_eq!(cached["result"], outcome.json());
 }
 
@@ -270,7 +273,8 @@ fn check_reads_caches_of_libcni_0_7_and_refuses_corrupt_ones() {
     assert_silent(&host.net(&format!("check net /x {ID}")));
     assert_eq!(host.config("CHECK-a")["prevResult"]["cniVersion"], "0.4.0");
     host.calls();
-    for (text, msg) in [("{", "decoding version from network config: "), (r#"{"cniVersion":"0.4567.0"}"#, "unsupported CNI result version")] {
+    for (text, msg) in [("{", "decoding version from network config: "), (r#"{"cniVersion":"0.4567.0"}"#, "unsupported CNI result version")]
+    {
         fs::write(host.cached(), text).unwrap();
         let outcome = host.net(&format!("check net /x {ID}"));
         assert!(outcome.stderr.starts_with(&format!("failed to get network \"net\" cached result: {msg}")), "{outcome:?}");
@@ -359,7 +363,9 @@ fn gc_detaches_what_has_no_namespace() {
     host.calls();
     assert_silent(&host.net("gc net"));
     assert_eq!(host.calls(), "DEL c, DEL b, DEL a, GC a, GC b, GC c");
-    assert!(host.env("DEL-a").starts_with("CNI_ARGS=K=V\nCNI_COMMAND=DEL\nCNI_CONTAINERID=stale\nCNI_IFNAME=eth0\nCNI_NETNS=/nonexistent\n"));
+    assert!(
+        host.env("DEL-a").starts_with("CNI_ARGS=K=V\nCNI_COMMAND=DEL\nCNI_CONTAINERID=stale\nCNI_IFNAME=eth0\nCNI_NETNS=/nonexistent\n")
+    );
     assert_eq!(host.cached_names(), ["net-live-eth0"]);
     let valid = json!([{"containerID": "live", "ifname": "eth0"}]);
     assert_eq!((&host.config("GC-c")["cni.dev/valid-attachments"], &host.config("GC-c")["cni.dev/attachments"]), (&valid, &valid));
@@ -415,7 +421,10 @@ fn networks_are_listed_in_the_order_of_the_search() {
     let lines: Vec<Vec<&str>> = outcome.stdout.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
     let at = |name: &str| format!("{}/net.d/{name}", host.0.text());
     assert_eq!(outcome.status, 0);
-    assert_eq!(lines, [["net", "1.1.0", &at("10-net.conflist")], ["-", "-", &at("20-bad.conflist:")], ["single", "0.3.1", &at("05-single.conf")]]);
+    assert_eq!(
+        lines,
+        [["net", "1.1.0", &at("10-net.conflist")], ["-", "-", &at("20-bad.conflist:")], ["single", "0.3.1", &at("05-single.conf")]]
+    );
 }
 
 #[test]

@@ -76,7 +76,9 @@ pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
 /// The error of a plugin that failed: the error object on its stdout, or where there is none the reference's words for
 /// that, and which program it was. `reason` says how it ended.
 pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
-    let failed = |how: String| Error::new(Code::DELEGATE, format!("netplugin failed{how}")).with_details(format_args!("the plugin is {}", program.display()));
+    let failed = |how: String| {
+        Error::new(Code::DELEGATE, format!("netplugin failed{how}")).with_details(format_args!("the plugin is {}", program.display()))
+    };
     let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
     let object = match stdout.trim() {
         "" => Ok(ErrorObject::default()),
@@ -113,7 +115,9 @@ fn spawn(program: &Path, env: &Environment) -> Result<Child> {
     loop {
         match command(program, env).spawn() {
             Ok(child) => return Ok(child),
-            Err(error) if error.kind() != ErrorKind::ExecutableFileBusy => return Err(not_started(program, &error).with_code(Code::DELEGATE)),
+            Err(error) if error.kind() != ErrorKind::ExecutableFileBusy => {
+                return Err(not_started(program, &error).with_code(Code::DELEGATE));
+            }
             Err(error) if retries == BUSY_RETRIES => return Err(not_started(program, &error).with_code(Code::TRY_AGAIN)),
             Err(_) => thread::sleep(BUSY_WAIT),
         }
@@ -144,15 +148,15 @@ struct Output {
 /// thread.
 fn converse(mut child: Child, config: &[u8]) -> io::Result<Output> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (stdout, stderr) = thread::scope(|scope| {
+    let heard = thread::scope(|scope| {
         // A plugin that ends without reading it all closes the pipe on us; its status says whether that was right.
-        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(config)));
-        let stderr = scope.spawn(move || stderr.map(pass_through).unwrap_or_default());
-        let stdout = stdout.map(read_all).unwrap_or(Ok(vec![]));
-        (stdout, stderr.join().unwrap_or_default())
+        thread::Builder::new().spawn_scoped(scope, move || stdin.map(|mut stdin| stdin.write_all(config)))?;
+        let stderr = thread::Builder::new().spawn_scoped(scope, move || stderr.map(pass_through).unwrap_or_default())?;
+        let stdout = stdout.map(read_all).unwrap_or(Ok(vec![]))?;
+        Ok((stdout, stderr.join().unwrap_or_default()))
     });
-    let status = child.wait()?; // before anything is returned: no zombies
-    Ok(Output { status, stdout: stdout?, stderr })
+    let status = child.wait()?; // also after a failure: no zombies
+    heard.map(|(stdout, stderr)| Output { status, stdout, stderr })
 }
 
 fn read_all(mut from: impl Read) -> io::Result<Vec<u8>> {
@@ -299,7 +303,11 @@ mod tests {
             (r#"echo '{"Msg":"banana"}'; echo noise >&2; exit 2"#, 104, "banana"),
             (r#"echo '{"code":7}'; exit 1"#, 7, ""),
             ("exit 1", 104, "netplugin failed with no error message: exit status 1; the plugin is PROGRAM"),
-            ("printf 'some stderr message' >&2; exit 1", 104, "netplugin failed: \"some stderr message\": exit status 1; the plugin is PROGRAM"),
+            (
+                "printf 'some stderr message' >&2; exit 1",
+                104,
+                "netplugin failed: \"some stderr message\": exit status 1; the plugin is PROGRAM",
+            ),
             ("echo '{}'; exit 3", 104, "netplugin failed with no error message: exit status 3; the plugin is PROGRAM"),
             ("kill -9 $$", 104, "netplugin failed with no error message: signal: killed; the plugin is PROGRAM"),
             ("kill -10 $$", 104, "netplugin failed with no error message: signal: signal 10; the plugin is PROGRAM"),

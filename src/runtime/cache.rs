@@ -259,7 +259,10 @@ mod tests {
     fn what_is_empty_is_left_out() {
         let at = Parameters { netns: String::new(), args: vec![], capability_args: Value::Object(vec![]), ..parameters("n", "eth0") };
         let value = to_value(&at, b"", &document(r#"{"cniVersion":"1.0.0"}"#)).unwrap();
-        assert!(!["netns", "cniArgs", "capabilityArgs", "config"].iter().any(|key| value.to_text().contains(&format!("{key:?}:"))), "{value:?}");
+        assert!(
+            !["netns", "cniArgs", "capabilityArgs", "config"].iter().any(|key| value.to_text().contains(&format!("{key:?}:"))),
+            "{value:?}"
+        );
     }
 
     #[test]
@@ -273,7 +276,10 @@ mod tests {
         let newer = cache.result(&at.key, "1.0.0").unwrap().unwrap().to_compact_text();
         assert_eq!(newer, r#"{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24","interface":0}]}"#);
         let error = cache.result(&at.key, "1.0.1").unwrap_err().msg;
-        assert_eq!(error, "failed to convert cached result to config version \"1.0.1\": no converter for CNI result version 0.4.0 to 1.0.1");
+        assert_eq!(
+            error,
+            "failed to convert cached result to config version \"1.0.1\": no converter for CNI result version 0.4.0 to 1.0.1"
+        );
         assert!(cache.contains(&at.key));
         assert_eq!((cache.delete(&at.key), cache.delete(&at.key)), (Ok(()), Ok(())));
         assert_eq!(cache.result(&at.key, "0.4.0"), Ok(None));
@@ -321,10 +327,13 @@ mod tests {
         dir.write("results/n-torn-eth0", r#"{"kind":"cniCacheV1","con"#);
         dir.write("results/n-wicked", r#"{"kind":"cniCacheV1","containerId":"../../x","ifName":"eth0","networkName":"n"}"#);
         dir.write("results/dir/x", "");
-        assert_eq!(cache.attachments(&network).unwrap(), [parameters("n", "eth0"), parameters("n", "eth1")].map(|mut at| {
-            at.capability_args = sorted(at.capability_args);
-            at
-        }));
+        assert_eq!(
+            cache.attachments(&network).unwrap(),
+            [parameters("n", "eth0"), parameters("n", "eth1")].map(|mut at| {
+                at.capability_args = sorted(at.capability_args);
+                at
+            })
+        );
     }
 
     #[test]

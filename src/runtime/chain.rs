@@ -51,7 +51,9 @@ impl Runtime<'_> {
         match self.add_all(list, at, &mut result) {
             Ok(result) => Ok(result),
             // DEL would take down the earlier attachment, which may well work.
-            Err(error) if is_recorded => Err(error.with_details("not undone, because there was an ADD before; use `net del` to remove both")),
+            Err(error) if is_recorded => {
+                Err(error.with_details("not undone, because there was an ADD before; use `net del` to remove both"))
+            }
             Err(error) => Err(self.undo_add(list, at, result.as_ref(), error)),
         }
     }
@@ -68,7 +70,8 @@ impl Runtime<'_> {
         let cached = self.cache.result(&at.key, &list.version);
         let result = cached.map_err(|error| error.context(format_args!("failed to get network {:?} cached result", list.name)))?;
         for plugin in &list.plugins {
-            self.run_attached(Command::Check, list, plugin, at, result.as_ref()).map_err(|error| error.with_details(reported_by(plugin)))?;
+            self.run_attached(Command::Check, list, plugin, at, result.as_ref())
+                .map_err(|error| error.with_details(reported_by(plugin)))?;
         }
         Ok(())
     }
@@ -98,6 +101,7 @@ impl Runtime<'_> {
         if list.disable_gc {
             return Ok(());
         }
+        let plugins_know_it = version::Number::parse(&list.version)? >= version::WITH_GC;
         let mut errors = ErrorList::default();
         for at in self.cache.attachments(&NetworkName::parse(&list.name)?)? {
             if !valid.unwrap_or_default().contains(&at.valid_attachment()) {
@@ -105,7 +109,7 @@ impl Runtime<'_> {
                 errors.push(self.del(list, &at).map_err(|error| error.context(what)));
             }
         }
-        if version::Number::parse(&list.version)? >= version::WITH_GC {
+        if plugins_know_it {
             for plugin in &list.plugins {
                 let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
                 errors.push(collected.map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind))));
@@ -284,7 +288,8 @@ mod tests {
 
     #[test]
     fn all_six_variables_are_set_once_and_the_others_inherited() {
-        let inherited = [("CNI_COMMAND", "OLD"), ("CNI_COMMAND", "OLDER"), ("CNI_ARGS", "X=1"), ("TRACEPARENT", "t"), ("CNI_NETNS", "/old")];
+        let inherited =
+            [("CNI_COMMAND", "OLD"), ("CNI_COMMAND", "OLDER"), ("CNI_ARGS", "X=1"), ("TRACEPARENT", "t"), ("CNI_NETNS", "/old")];
         with_runtime(&inherited, "/a:/b", |runtime| {
             let at = parameters();
             let pairs = |at| {

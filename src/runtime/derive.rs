@@ -11,7 +11,12 @@ use crate::error::Result;
 
 /// The configuration for ADD, CHECK and DEL: with what was done before, and those of `capability_args` that the plugin
 /// declared to understand.
-pub fn for_attachment(list: &NetworkList, plugin: &PluginConfig, prev_result: Option<&Document>, capability_args: &Value) -> Result<Vec<u8>> {
+pub fn for_attachment(
+    list: &NetworkList,
+    plugin: &PluginConfig,
+    prev_result: Option<&Document>,
+    capability_args: &Value,
+) -> Result<Vec<u8>> {
     let mut config = named(list, plugin);
     if let Some(result) = prev_result {
         config.set("prevResult", Value::parse(result.to_compact_text().as_bytes())?);
@@ -71,7 +76,11 @@ mod tests {
 
     #[test]
     fn name_and_version_are_the_list_s_and_other_keys_stay() {
-        let config = derive(r#"{"Name":"own","CNIVersion":"9","type":"x","n":9007199254740993,"capabilities":{"mac":true},"prevResult":{}}"#, None, "{}");
+        let config = derive(
+            r#"{"Name":"own","CNIVersion":"9","type":"x","n":9007199254740993,"capabilities":{"mac":true},"prevResult":{}}"#,
+            None,
+            "{}",
+        );
         assert_eq!(
             config,
             r#"{"type":"x","n":9007199254740993,"capabilities":{"mac":true},"prevResult":{},"name":"net","cniVersion":"0.4.0"}"#
@@ -82,14 +91,21 @@ mod tests {
     fn the_previous_result_is_written_in_its_own_shape() {
         let value = Value::parse(br#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}]}"#).unwrap();
         let config = derive(r#"{"type":"x","prevResult":{"a":1}}"#, Some(&Document::parse(&value, "").unwrap()), "{}");
-        assert!(config.ends_with(r#""prevResult":{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}],"dns":{}}}"#), "{config}");
+        assert!(
+            config.ends_with(r#""prevResult":{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}],"dns":{}}}"#),
+            "{config}"
+        );
     }
 
     #[test]
     fn capabilities_that_are_declared_and_supplied_are_passed() {
         let plugin = r#"{"type":"x","capabilities":{"mac":true,"ips":false,"portMappings":true},"runtimeConfig":{"mac":"user"}}"#;
-        let runtime_config = |args: &str| Value::parse(derive(plugin, None, args).as_bytes()).unwrap().get("runtimeConfig").unwrap().to_text();
-        assert_eq!(runtime_config(r#"{"ips":["10.0.0.1"],"portMappings":[{"hostPort":80}],"x":1}"#), r#"{"portMappings":[{"hostPort":80}]}"#);
+        let runtime_config =
+            |args: &str| Value::parse(derive(plugin, None, args).as_bytes()).unwrap().get("runtimeConfig").unwrap().to_text();
+        assert_eq!(
+            runtime_config(r#"{"ips":["10.0.0.1"],"portMappings":[{"hostPort":80}],"x":1}"#),
+            r#"{"portMappings":[{"hostPort":80}]}"#
+        );
         assert_eq!(runtime_config(r#"{"ips":["10.0.0.1"]}"#), r#"{"mac":"user"}"#, "nothing to pass leaves what was there");
         assert!(!derive(r#"{"type":"x","capabilities":{"mac":true}}"#, None, "null").contains("runtimeConfig"));
     }

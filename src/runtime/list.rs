@@ -236,7 +236,9 @@ fn choose_version(list: &Value) -> Result<String> {
                 let Value::String(version) = version else {
                     return invalid(format!("invalid type for cniVersions index {index}: {}", go_type(version)));
                 };
-                spoken.extend(if_spoken(version).map_err(|e| e.context(format_args!("invalid cniVersions entry {version} at index {index}")))?);
+                spoken.extend(
+                    if_spoken(version).map_err(|e| e.context(format_args!("invalid cniVersions entry {version} at index {index}")))?,
+                );
             }
         }
         Some(other) => return invalid(format!("invalid type for cniVersions: {}", go_type(other))),
@@ -368,7 +370,10 @@ mod tests {
                 r#"{"name":"n","plugins":[{"type":1}]}"#,
                 "failed to parse plugin config 0: error parsing configuration: type: expected a string, found integer `1`",
             ),
-            (r#"{"name":"n","plugins":["x"]}"#, "failed to parse plugin config 0: error parsing configuration: expected an object, found string"),
+            (
+                r#"{"name":"n","plugins":["x"]}"#,
+                "failed to parse plugin config 0: error parsing configuration: expected an object, found string",
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(problem(text), format!("error parsing configuration list: {expected}"), "{text}");
@@ -377,11 +382,23 @@ mod tests {
 
     #[test]
     fn a_plugin_s_common_keys_must_have_their_types() {
-        for key in [r#""capabilities":{"mac":"yes"}"#, r#""ipam":7"#, r#""ipam":{"type":7}"#, r#""dns":[]"#, r#""prevResult":"x""#, r#""cni.dev/valid-attachments":{}"#] {
+        for key in [
+            r#""capabilities":{"mac":"yes"}"#,
+            r#""ipam":7"#,
+            r#""ipam":{"type":7}"#,
+            r#""dns":[]"#,
+            r#""prevResult":"x""#,
+            r#""cni.dev/valid-attachments":{}"#,
+        ] {
             let error = PluginConfig::parse(format!(r#"{{"type":"x",{key}}}"#).as_bytes()).unwrap_err();
             assert!(error.msg.starts_with("error parsing configuration: "), "{key}: {error}");
         }
-        assert!(PluginConfig::parse(br#"{"type":"x","ipam":null,"dns":{"nameservers":["1.1.1.1"]},"prevResult":{"a":[1]},"capabilities":null}"#).is_ok());
+        assert!(
+            PluginConfig::parse(
+                br#"{"type":"x","ipam":null,"dns":{"nameservers":["1.1.1.1"]},"prevResult":{"a":[1]},"capabilities":null}"#
+            )
+            .is_ok()
+        );
     }
 
     #[test]
@@ -406,7 +423,10 @@ mod tests {
                 r#""cniVersions":["1.1.0","1.0.f"]"#,
                 "invalid cniVersions entry 1.0.f at index 1: failed to convert micro version part \"f\": strconv.Atoi: parsing \"f\": invalid syntax",
             ),
-            (r#""cniVersion":"1.1.1.1","cniVersions":["1.0.0"]"#, "invalid cniVersion 1.1.1.1: invalid version \"1.1.1.1\": too many parts"),
+            (
+                r#""cniVersion":"1.1.1.1","cniVersions":["1.0.0"]"#,
+                "invalid cniVersion 1.1.1.1: invalid version \"1.1.1.1\": too many parts",
+            ),
         ];
         for (keys, expected) in mistakes {
             assert_eq!(problem(&format!(r#"{{"name":"n",{keys}}}"#)), format!("error parsing configuration list: {expected}"), "{keys}");

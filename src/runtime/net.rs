@@ -27,7 +27,8 @@ pub fn command() -> Command {
     let of_attachment = |name: &'static str, about: &'static str| {
         Command::new(name).about(about).args([network(), netns()]).args(attachment()).args([conf_dir()]).args(plugins())
     };
-    let of_network = |name: &'static str, about: &'static str| Command::new(name).about(about).args([network(), conf_dir()]).args(plugins());
+    let of_network =
+        |name: &'static str, about: &'static str| Command::new(name).about(about).args([network(), conf_dir()]).args(plugins());
     Command::new("net")
         .about("Attach network namespaces to networks, as a runtime does")
         .subcommand_required(true)
@@ -154,7 +155,8 @@ impl Operator<'_> {
 /// runtimes, whose containers would lose their networks.
 fn gc(runtime: &mut Runtime<'_>, list: &list::NetworkList, network: &NetworkName) -> Result<()> {
     let attachments = runtime.cache.attachments(network)?;
-    let valid: Vec<_> = attachments.iter().filter(|at| at.netns.is_empty() || Path::new(&at.netns).exists()).map(Parameters::valid_attachment).collect();
+    let valid: Vec<_> =
+        attachments.iter().filter(|at| at.netns.is_empty() || Path::new(&at.netns).exists()).map(Parameters::valid_attachment).collect();
     runtime.gc(list, Some(&valid))
 }
 
