@@ -93,7 +93,8 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
     match matches.subcommand() {
         Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
-        _ => print(&commands().render_help().to_string(), &mut invocation.io),
+        // Nomad runs every file of the directory and takes the first word that is a version.
+        _ => print(&format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help()), &mut invocation.io),
     }
 }
 

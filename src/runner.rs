@@ -68,7 +68,8 @@ pub fn error_object(error: &Error, config_version: &str) -> String {
 
 fn error_of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
     let what = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    Error::new(Code::BUG, format!("a bug in cni-multi: {}", what.unwrap_or("panic"))).with_details("what was done has been undone; please report it")
+    Error::new(Code::BUG, format!("a bug in cni-multi: {}", what.unwrap_or("panic")))
+        .with_details("what was done has been undone; please report it")
 }
 
 fn write(stdout: &mut dyn Write, text: &str) -> Result<()> {
@@ -181,7 +182,12 @@ fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> 
 /// GET of specification 0.4.0-dev: the result of ADD again, if what IPAM holds still says that there is one.
 fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
     let unknown = |details: &str| {
-        let msg = format!("unknown container {:?}: no attachment {:?} to network {:?}", at.key.container_id.as_str(), at.ifname(), at.key.network.as_str());
+        let msg = format!(
+            "unknown container {:?}: no attachment {:?} to network {:?}",
+            at.key.container_id.as_str(),
+            at.ifname(),
+            at.key.network.as_str()
+        );
         Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details)
     };
     let held = match entry.kind {

@@ -73,7 +73,10 @@ mod tests {
             ("ip=1", "CNI_ARGS: unknown args [\"ip=1\"]"),
             ("IP=1;", "CNI_ARGS: invalid pair \"\""),
             ("IP=a=b", "CNI_ARGS: invalid pair \"IP=a=b\""),
-            ("IgnoreUnknown=yes", "CNI_ARGS: error parsing value of pair \"IgnoreUnknown=yes\": boolean unmarshal error: invalid input yes"),
+            (
+                "IgnoreUnknown=yes",
+                "CNI_ARGS: error parsing value of pair \"IgnoreUnknown=yes\": boolean unmarshal error: invalid input yes",
+            ),
         ];
         for (text, msg) in cases {
             assert_eq!(Args::parse(text, &["IP"]).unwrap_err().msg, msg);

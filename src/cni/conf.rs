@@ -138,9 +138,15 @@ mod tests {
     fn the_name_is_checked_and_the_version_may_be_absent() {
         assert_eq!(parse(r#"{"name":"n"}"#).unwrap().version, "0.1.0");
         assert_eq!(parse(r#"{"name":"n","CNIVERSION":"1.0.0"}"#).unwrap().version, "1.0.0");
-        for (text, code) in
-            [("", 6), ("null", 7), ("[]", 6), ("{}", 7), (r#"{"name":7}"#, 6), (r#"{"name":"../x"}"#, 7), (r#"{"name":"n","cniVersion":1}"#, 6)]
-        {
+        for (text, code) in [
+            ("", 6),
+            ("null", 7),
+            ("[]", 6),
+            ("{}", 7),
+            (r#"{"name":7}"#, 6),
+            (r#"{"name":"../x"}"#, 7),
+            (r#"{"name":"n","cniVersion":1}"#, 6),
+        ] {
             assert_eq!(parse(text).map_err(|e| e.code.0).err(), Some(code), "{text}");
         }
     }
@@ -159,6 +165,9 @@ mod tests {
     fn ipam_may_be_absent_and_its_type_must_be_a_string() {
         assert_eq!(parse(r#"{"name":"n","ipam":null}"#).unwrap().ipam_type().unwrap(), "");
         assert_eq!(parse(r#"{"name":"n","IPAM":{"TYPE":"x"}}"#).unwrap().ipam_type().unwrap(), "x");
-        assert_eq!(parse(r#"{"name":"n","ipam":{"type":1}}"#).unwrap().ipam_type().unwrap_err().msg, "ipam.type: expected a string, found integer `1`");
+        assert_eq!(
+            parse(r#"{"name":"n","ipam":{"type":1}}"#).unwrap().ipam_type().unwrap_err().msg,
+            "ipam.type: expected a string, found integer `1`"
+        );
     }
 }

@@ -96,8 +96,10 @@ mod tests {
     fn support_is_by_the_letter() {
         assert!(require_supported("0.4.0", ALL).is_ok());
         let error = require_supported("0.1.0", &["1.2.3", "4.3.2"]).unwrap_err();
-        assert_eq!((error.code.0, error.to_string().as_str()),
-            (1, "incompatible CNI versions; config is \"0.1.0\", plugin supports [\"1.2.3\" \"4.3.2\"]"));
+        assert_eq!(
+            (error.code.0, error.to_string().as_str()),
+            (1, "incompatible CNI versions; config is \"0.1.0\", plugin supports [\"1.2.3\" \"4.3.2\"]")
+        );
     }
 
     #[test]

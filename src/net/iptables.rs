@@ -104,7 +104,8 @@ impl Iptables {
             Variant::Legacy => vec![format!("{family}-legacy{suffix}"), format!("{family}{suffix}")],
         };
         names.iter().find_map(|name| find_program(name)).ok_or_else(|| {
-            Error::new(Code::HOST_PROGRAM, format!("program {:?} not found", names[0])).with_details("the nftables backend needs no program")
+            Error::new(Code::HOST_PROGRAM, format!("program {:?} not found", names[0]))
+                .with_details("the nftables backend needs no program")
         })
     }
 

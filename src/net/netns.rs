@@ -70,7 +70,8 @@ impl Netns {
 
     /// Runs `work` inside the namespace, on a thread that ends with it: no other code ever runs in the wrong one.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let enter = || setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| Error::kernel(format_args!("enter netns {:?}", self.path), e));
+        let enter =
+            || setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| Error::kernel(format_args!("enter netns {:?}", self.path), e));
         thread::scope(|scope| {
             let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || enter().and_then(|()| work()));
             let thread = thread.map_err(|e| Error::io("start a thread", &e))?;

@@ -42,10 +42,8 @@ pub fn configure(at: &Attachment, link: &Link, result: &AddResult, wiring: &Wiri
     prepare(at, has_v6, detection)?;
     let watch = (has_v6 && detection == DuplicateDetection::Enhanced).then(|| at.netns()?.run(Watch::ipv6_addresses)).transpose()?;
     for ip in &result.ips {
-        let options = AddressOptions {
-            detect_duplicates: detection == DuplicateDetection::Enhanced,
-            subnet_on_link: wiring.subnet_on_link,
-        };
+        let options =
+            AddressOptions { detect_duplicates: detection == DuplicateDetection::Enhanced, subnet_on_link: wiring.subnet_on_link };
         container.add_address(link, ip.address, options)?;
     }
     container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
@@ -95,14 +93,19 @@ fn settle(container: &Netlink, link: &Link, watch: &Watch) -> Result<()> {
     loop {
         let addresses = container.addresses(link)?;
         if let Some(taken) = addresses.iter().find(|address| address.dad_failed) {
-            return Err(Error::new(Code::CONFLICT, format!("address {} of interface {:?} is in use by another (DADFAILED)", taken.net, link.name)));
+            return Err(Error::new(
+                Code::CONFLICT,
+                format!("address {} of interface {:?} is in use by another (DADFAILED)", taken.net, link.name),
+            ));
         }
         if !addresses.iter().any(|address| address.tentative) {
             return Ok(());
         }
         if !watch.until(deadline)? {
             return match container.link(&link.name)?.is_operational() {
-                true => Err(Error::new(Code::TRY_AGAIN, format!("addresses of interface {:?} are tentative after {DAD_PATIENCE:?}", link.name))),
+                true => {
+                    Err(Error::new(Code::TRY_AGAIN, format!("addresses of interface {:?} are tentative after {DAD_PATIENCE:?}", link.name)))
+                }
                 false => Ok(()), // nothing is sent or heard before it carries
             };
         }
@@ -116,7 +119,10 @@ fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
     let plan = |(index, route): (usize, &result::Route)| {
         let path = format!("routes[{index}]");
         if route.dst.addr() != route.dst.network() {
-            return Err(Error::config(format_args!("{path}.dst"), format_args!("{} has host bits set, expected {}", route.dst, route.dst.trunc())));
+            return Err(Error::config(
+                format_args!("{path}.dst"),
+                format_args!("{} has host bits set, expected {}", route.dst, route.dst.trunc()),
+            ));
         }
         let gateway = route.gw.or(if route.dst.addr().is_ipv6() { v6 } else { v4 });
         if gateway.is_some_and(|gateway| gateway.is_ipv6() != route.dst.addr().is_ipv6()) {
@@ -210,8 +216,10 @@ mod tests {
             (to("10.1.2.3/16"), "routes[0].dst: 10.1.2.3/16 has host bits set, expected 10.1.0.0/16"),
             (result::Route { mtu: -1, ..to("10.0.0.0/8") }, "routes[0].mtu: -1 is out of range, expected 0 to 4294967295"),
             (result::Route { scope: Some(256), ..to("10.0.0.0/8") }, "routes[0].scope: 256 is out of range, expected 0 to 255"),
-            (result::Route { gw: Some("fe80::1".parse().unwrap()), ..to("10.0.0.0/8") },
-             "routes[0].gw: gateway, source, and destination ip are not the same IP family"),
+            (
+                result::Route { gw: Some("fe80::1".parse().unwrap()), ..to("10.0.0.0/8") },
+                "routes[0].gw: gateway, source, and destination ip are not the same IP family",
+            ),
         ];
         for (route, msg) in cases {
             let error = planned_routes(&result(vec![route])).unwrap_err();

@@ -15,11 +15,11 @@
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, Result};
+use crate::net::mac::MacAddr;
 use crate::net::nft::batch::{Batch, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement};
 use crate::net::nft::{Family, Nft};
-use crate::net::mac::MacAddr;
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
 

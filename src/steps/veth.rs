@@ -49,8 +49,9 @@ pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: 
 fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
     match container.find_link(ifname)? {
         None => Ok(()),
-        Some(link) => Err(Error::new(Code::CONFLICT, format!("interface {ifname:?} exists in the container already"))
-            .with_details(format_args!("it is a {} with address {}", if link.kind.is_empty() { "device" } else { &link.kind }, link.mac()))),
+        Some(link) => Err(Error::new(Code::CONFLICT, format!("interface {ifname:?} exists in the container already")).with_details(
+            format_args!("it is a {} with address {}", if link.kind.is_empty() { "device" } else { &link.kind }, link.mac()),
+        )),
     }
 }
 
@@ -71,7 +72,9 @@ fn create_under_free_name(host: &Netlink, at: &Attachment, wishes: &Wishes) -> R
 /// The host's end of a pair, found from the container's.
 pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Link> {
     let other = container.lower.map(|index| cx.host()?.find_link_by_index(index)).transpose()?.flatten();
-    other.filter(|link| link.kind == "veth").ok_or_else(|| Error::check(format!("interface {:?} has no other end on the host", container.name)))
+    other
+        .filter(|link| link.kind == "veth")
+        .ok_or_else(|| Error::check(format!("interface {:?} has no other end on the host", container.name)))
 }
 
 /// Removes the pair of an attachment: by the host's end, which we named, or else by the container's, which the
@@ -150,7 +153,12 @@ mod tests {
         };
         let name = host_name(&key("a", "b", "c"), 0);
         assert!(name.len() == 12 && name.starts_with("veth"));
-        for other in [host_name(&key("x", "b", "c"), 0), host_name(&key("a", "x", "c"), 0), host_name(&key("a", "b", "x"), 0), host_name(&key("a", "b", "c"), 1)] {
+        for other in [
+            host_name(&key("x", "b", "c"), 0),
+            host_name(&key("a", "x", "c"), 0),
+            host_name(&key("a", "b", "x"), 0),
+            host_name(&key("a", "b", "c"), 1),
+        ] {
             assert_ne!(name, other);
         }
         assert!(alias(&key("a", &"b".repeat(300), "c")).len() < 256);

@@ -1,11 +1,9 @@
 //! VLANs of a bridge's ports: `bridge vlan`.
 
 use rtnetlink::LinkBridgeVlan;
-use rtnetlink::packet_route::RouteNetlinkMessage as Message;
-use rtnetlink::packet_route::link::{
-    AfSpecBridge, BridgeFlag, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask, LinkMessage,
-};
 use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::RouteNetlinkMessage as Message;
+use rtnetlink::packet_route::link::{AfSpecBridge, BridgeFlag, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask, LinkMessage};
 
 use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};

@@ -5,9 +5,9 @@ mod addr;
 pub mod attr;
 mod bridge_vlan;
 mod link;
-mod watch;
 mod route;
 pub mod transport;
+mod watch;
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 pub use self::addr::{Address, AddressOptions};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
-pub use self::watch::Watch;
 pub use self::route::{FoundRoute, Route, Scope};
 use self::transport::{Message, Refusal, Transport};
+pub use self::watch::Watch;
 use crate::error::{Error, Result};
 
 /// How often an interrupted dump is begun again. Each dump here is filtered by the kernel, so it is short, and what

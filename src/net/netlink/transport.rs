@@ -84,8 +84,14 @@ impl Transport {
 
     /// A sequence number that was not used yet.
     pub fn next_seq(&self) -> u32 {
-        self.seq.set(self.seq.get().wrapping_add(1));
-        self.seq.get()
+        self.next_seqs(1)
+    }
+
+    /// The first of so many sequence numbers that were not used yet.
+    pub fn next_seqs(&self, count: u32) -> u32 {
+        let first = self.seq.get().wrapping_add(1);
+        self.seq.set(self.seq.get().wrapping_add(count));
+        first
     }
 
     /// Sends bytes that are one or more whole messages.

@@ -107,8 +107,7 @@ impl Nft {
         if batch.is_empty() {
             return Ok(());
         }
-        let first = self.transport.next_seq();
-        (1..batch.messages()).for_each(|_| drop(self.transport.next_seq()));
+        let first = self.transport.next_seqs(batch.messages());
         let serialized = batch.serialize(first);
         self.transport.send(&serialized.bytes).map_err(|e| Error::kernel(&what, e))?;
         let numbers = first..first.wrapping_add(batch.messages());

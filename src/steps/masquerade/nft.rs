@@ -26,7 +26,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement, Owner, SharedChain};
+use crate::net::nft::owned::{Layout, OwnedElement, SharedChain};
 use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::steps::nft_owner;
 
@@ -108,7 +108,11 @@ fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
     let element = |address: &IpNet| {
         let set = if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name };
         let net = address.trunc();
-        OwnedElement { set, key: bytes(address.addr()), chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade, net }) }
+        OwnedElement {
+            set,
+            key: bytes(address.addr()),
+            chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade, net }),
+        }
     };
     addresses.iter().map(element).collect()
 }

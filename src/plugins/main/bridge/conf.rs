@@ -113,7 +113,10 @@ impl PluginConf for Conf {
             trunk.validate(&format!("vlanTrunk[{index}]"))?;
         }
         if self.hairpin_mode && self.promisc_mode {
-            return Err(Error::config("hairpinMode", "cannot set hairpin mode and promiscuous mode at the same time, expected one of them"));
+            return Err(Error::config(
+                "hairpinMode",
+                "cannot set hairpin mode and promiscuous mode at the same time, expected one of them",
+            ));
         }
         self.validate_gateway_interface()?;
         self.mac = self.strongest_mac(cx.args)?;
@@ -125,7 +128,10 @@ impl Conf {
     /// The gateway's interface in a VLAN is named after the bridge and the VLAN.
     fn validate_gateway_interface(&self) -> Result<()> {
         match self.gateway_interface().filter(|name| self.is_gateway() && IfName::parse(name).is_err()) {
-            Some(name) => Err(Error::config("bridge", format_args!("{:?} is too long: the gateway's interface would be {name:?}, of more than 15 bytes", self.bridge))),
+            Some(name) => Err(Error::config(
+                "bridge",
+                format_args!("{:?} is too long: the gateway's interface would be {name:?}, of more than 15 bytes", self.bridge),
+            )),
             None => Ok(()),
         }
     }
@@ -137,7 +143,9 @@ impl Conf {
         let of_args = of_args.map_err(|problem| Error::config("CNI_ARGS: MAC", problem))?;
         let mac = self.runtime_config.mac.clone().or(self.args.cni.mac.clone()).or(of_args);
         match mac {
-            Some(mac) if mac.octets().len() != 6 => Err(Error::config("mac", format_args!("{mac} has {} octets, expected 6", mac.octets().len()))),
+            Some(mac) if mac.octets().len() != 6 => {
+                Err(Error::config("mac", format_args!("{mac} has {} octets, expected 6", mac.octets().len())))
+            }
             mac => Ok(mac),
         }
     }

@@ -84,8 +84,8 @@ fn ensure_address<'a>(cx: &'a Context<'_>, conf: &Conf, link: &Link, net: IpNet,
                 .with_details(format_args!("it has {other}; forceAddress replaces it")));
         }
         host.delete_address(link, other)?;
-        let link = link.clone();
-        rb.undo(format_args!("restore address {other} of {:?}", link.name), move || host.add_address(&link, other, AT_ONCE));
+        let changed = link.clone();
+        rb.undo(format_args!("restore address {other} of {:?}", link.name), move || host.add_address(&changed, other, AT_ONCE));
     }
     match host.add_address(link, net, AT_ONCE) {
         Err(e) if e.is_exists() => return Ok(()), // another ADD was first
@@ -169,7 +169,9 @@ mod tests {
 
     #[test]
     fn the_gateway_is_the_first_address_of_the_network() {
-        for (net, gateway) in [("10.1.2.3/24", "10.1.2.1"), ("10.1.2.3/32", "10.1.2.4"), ("10.1.2.3/31", "10.1.2.3"), ("fd00::7/64", "fd00::1")] {
+        for (net, gateway) in
+            [("10.1.2.3/24", "10.1.2.1"), ("10.1.2.3/32", "10.1.2.4"), ("10.1.2.3/31", "10.1.2.3"), ("fd00::7/64", "fd00::1")]
+        {
             assert_eq!(first_of(net.parse().unwrap()).unwrap().to_string(), gateway);
         }
         assert!(first_of("255.255.255.255/32".parse().unwrap()).is_err());

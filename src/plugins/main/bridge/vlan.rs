@@ -35,8 +35,12 @@ impl Trunk {
             (Some(min), Some(max)) if min > max => {
                 Err(Error::config(format_args!("{path}.minID"), format_args!("{min} is greater than maxID {max}")))
             }
-            (Some(_), None) => Err(Error::config(format_args!("{path}.maxID"), "missing, minID and maxID should be configured simultaneously")),
-            (None, Some(_)) => Err(Error::config(format_args!("{path}.minID"), "missing, minID and maxID should be configured simultaneously")),
+            (Some(_), None) => {
+                Err(Error::config(format_args!("{path}.maxID"), "missing, minID and maxID should be configured simultaneously"))
+            }
+            (None, Some(_)) => {
+                Err(Error::config(format_args!("{path}.minID"), "missing, minID and maxID should be configured simultaneously"))
+            }
             _ => Ok(()),
         }
     }
@@ -119,7 +123,10 @@ mod tests {
         assert_eq!(plan_of(100, None), [(100, 100, NativeUntagged)]);
         let trunks = Some(vec![trunk(Some(200), Some(210), None), trunk(None, None, Some(101)), trunk(Some(205), Some(211), Some(1))]);
         assert_eq!(plan_of(0, trunks.clone()), [(1, 1, NativeUntagged), (101, 101, Tagged), (200, 211, Tagged)]);
-        assert_eq!(plan_of(205, trunks), [(205, 205, NativeUntagged), (1, 1, Tagged), (101, 101, Tagged), (200, 204, Tagged), (206, 211, Tagged)]);
+        assert_eq!(
+            plan_of(205, trunks),
+            [(205, 205, NativeUntagged), (1, 1, Tagged), (101, 101, Tagged), (200, 204, Tagged), (206, 211, Tagged)]
+        );
     }
 
     #[test]
