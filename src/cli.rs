@@ -30,7 +30,7 @@ pub struct Invocation<'a> {
 ///
 /// A runtime calls us by a plugin's name and without arguments, so that comes first and costs nothing else.
 pub fn run(mut invocation: Invocation<'_>) -> u8 {
-    let called = invocation.args.first().map(|arg| basename(arg)).unwrap_or_default();
+    let called = invocation.args.first().map(basename).unwrap_or_default();
     if let Some(entry) = registry::find(&called) {
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
     }

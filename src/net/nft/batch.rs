@@ -34,6 +34,12 @@ const SET_MAP: u32 = 8;
 /// The data type of verdict maps.
 const DATA_VERDICT: u32 = 0xffff_ff00;
 
+/// User data that tells nft(8) how to read keys of one `ifname`: NFTNL_UDATA_SET_KEYBYTEORDER, four bytes, 1.
+const HOST_BYTE_ORDER: [u8; 6] = {
+    let order = 1_u32.to_ne_bytes();
+    [0, 4, order[0], order[1], order[2], order[3]]
+};
+
 /// A table's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
@@ -206,6 +212,9 @@ impl Batch {
                 body.be32(6, DATA_VERDICT).be32(7, 0);
             }
             body.be32(10, id);
+            if let [KeyType::IfName] = set.key {
+                body.raw(13, &HOST_BYTE_ORDER);
+            }
         })
     }
 

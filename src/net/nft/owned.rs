@@ -105,7 +105,7 @@ impl Nft {
             if batch.is_empty() {
                 return Ok(());
             }
-            if !self.has_element(layout.table, LEDGER.name, |element| element.key.get(..16) != Some(&owner.id))? {
+            if !self.has_element(layout.table, LEDGER.name, |element| owner_of(&element.key) != Some(owner.id))? {
                 batch = Batch::of_generation(generation);
                 batch.delete_table(layout.table);
                 return self.commit(&batch, &what);
@@ -132,8 +132,8 @@ impl Nft {
 
     /// Every owner of a group.
     pub fn owners(&self, layout: &Layout, group: [u8; 8]) -> Result<Vec<[u8; 16]>> {
-        let ids = self.elements(layout.table, LEDGER.name)?.into_iter().filter_map(|element| element.key.get(..16)?.try_into().ok());
-        let mut ids: Vec<[u8; 16]> = ids.filter(|id: &[u8; 16]| id[..8] == group).collect();
+        let ids = self.elements(layout.table, LEDGER.name)?.into_iter().filter_map(|element| owner_of(&element.key));
+        let mut ids: Vec<[u8; 16]> = ids.filter(|id| id[..8] == group).collect();
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
@@ -199,7 +199,20 @@ fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, elements: &[Owne
 }
 
 fn ledger_key(owner: &Owner, number: u32) -> Vec<u8> {
-    [&owner.id[..], &number.to_ne_bytes()].concat()
+    [&as_marks(owner.id)[..], &number.to_ne_bytes()].concat()
+}
+
+/// The id as nft(8) shows it in hex: marks are in the machine's byte order.
+fn as_marks(mut id: [u8; 16]) -> [u8; 16] {
+    if cfg!(target_endian = "little") {
+        id.chunks_exact_mut(4).for_each(<[u8]>::reverse);
+    }
+    id
+}
+
+/// The owner's id in a key of the ledger.
+fn owner_of(key: &[u8]) -> Option<[u8; 16]> {
+    key.get(..16)?.try_into().ok().map(as_marks)
 }
 
 /// A removal by id alone does not know the whole comment; every comment begins with the id in hex.
