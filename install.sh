@@ -168,10 +168,10 @@ check_directory() {
 }
 
 # Temporary files lie in the state directory: the same file system, and no runtime looks into it.
-# What an ended run leaves of them, and directories that are empty, go with it.
+# Those of a run that was killed go as well: who comes here holds the lock.
 clean_up() {
   [ -z "$dry_run" ] && [ -d "$state" ] || return 0
-  rm -f "$state/new.$$" "$state/link.$$" "$state/keep.$$"
+  rm -f "$state"/new.* "$state"/link.* "$state"/keep.*
   rmdir "$state/replaced" 2>/dev/null || :
   rmdir "$state" 2>/dev/null || :
   if [ -n "${made_dir:-}" ]; then rmdir "$dir" 2>/dev/null || :; fi
