@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::Result;
-use crate::process::Invocation;
+use crate::namespaces::SCRATCH;
+use crate::process::{Invocation, find_program};
 use crate::schedule::Side;
 
 /// A directory of plugins and whose they are.
@@ -13,9 +14,24 @@ use crate::schedule::Side;
 pub struct Plugins {
     pub side: Side,
     pub dir: PathBuf,
+    /// The PATH they are run with; none: that of the benchmark.
+    pub path: Option<String>,
 }
 
 impl Plugins {
+    /// The same on a host that has these programs and no others.
+    pub fn with_programs(&self, programs: &[&str]) -> Result<Plugins> {
+        let dir = format!("{SCRATCH}/only-{}", programs.join("-"));
+        std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
+        for name in programs {
+            let program = find_program(name).ok_or_else(|| format!("find {name} in PATH"))?;
+            let link = Path::new(&dir).join(name);
+            let _ = std::fs::remove_file(&link); // of the other side
+            std::os::unix::fs::symlink(program, &link).map_err(|e| format!("link {link:?}: {e}"))?;
+        }
+        Ok(Plugins { path: Some(dir), ..self.clone() })
+    }
+
     pub fn has(&self, plugin: &str) -> bool {
         self.dir.join(plugin).exists()
     }
@@ -47,6 +63,7 @@ impl Attachment<'_> {
         ];
         let mut call = Invocation::new(self.plugins.dir.join(plugin));
         call.env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        call.env.extend(self.plugins.path.iter().map(|path| ("PATH".to_owned(), path.clone())));
         call.stdin = conf.to_string();
         call
     }

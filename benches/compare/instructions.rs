@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::Result;
 use crate::namespaces::SCRATCH;
 use crate::process::{Invocation, Prepared, find_program};
+use crate::schedule::Side;
 
 /// The tool that counts.
 #[derive(Clone, Copy, Debug)]
@@ -20,15 +21,18 @@ impl Counter {
         [Counter::Perf, Counter::Valgrind].into_iter().find(|counter| matches!(counter.run(&truth), Ok((Some(_), _))))
     }
 
-    /// Runs the call under the tool. No count when the tool cannot run the program: the call is then made without it.
+    /// valgrind does not know how to run Go programs, and the reference is one.
+    pub fn can_run(self, side: Side) -> bool {
+        matches!(self, Counter::Perf) || side != Side::Reference
+    }
+
+    /// Runs the call under the tool.
     pub fn run(self, invocation: &Invocation) -> Result<(Option<u64>, String)> {
-        let Some(wrapper) = self.wrapper() else { return Ok((None, String::new())) };
+        let wrapper = self.wrapper().ok_or("the tool that counts is not installed")?;
         let file = self.file();
         let _ = std::fs::remove_file(&file); // of the call before
-        match Prepared::new(&invocation.under(&wrapper), 0)?.run() {
-            Ok((_, stdout)) => Ok((self.parse(&std::fs::read_to_string(&file).unwrap_or_default()), stdout)),
-            Err(_) => Prepared::new(invocation, 0)?.run().map(|(_, stdout)| (None, stdout)),
-        }
+        let (_, stdout) = Prepared::new(&invocation.under(&wrapper), 0)?.run()?;
+        Ok((self.parse(&std::fs::read_to_string(&file).unwrap_or_default()), stdout))
     }
 
     fn file(self) -> PathBuf {
@@ -38,7 +42,16 @@ impl Counter {
     fn wrapper(self) -> Option<Vec<String>> {
         let file = self.file().to_string_lossy().into_owned();
         let (program, args) = match self {
-            Counter::Perf => ("perf", vec!["stat".to_owned(), "-x,".to_owned(), "-einstructions:u".to_owned(), format!("-o{file}"), "--".to_owned()]),
+            Counter::Perf => (
+                "perf",
+                vec![
+                    "stat".to_owned(),
+                    "-x,".to_owned(),
+                    "-einstructions:u".to_owned(),
+                    format!("-o{file}"),
+                    "--".to_owned(),
+                ],
+            ),
             Counter::Valgrind => (
                 "valgrind",
                 vec![
@@ -57,7 +70,8 @@ impl Counter {
         match self {
             Counter::Perf => text.lines().find(|line| line.contains("instructions"))?.split(',').next()?.parse().ok(),
             Counter::Valgrind => {
-                let counts = text.lines().filter_map(|line| line.split_once("Collected :")?.1.trim().parse::<u64>().ok());
+                let counts =
+                    text.lines().filter_map(|line| line.split_once("Collected :")?.1.trim().parse::<u64>().ok());
                 counts.reduce(|a, b| a + b)
             }
         }

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use cases::{Bench, GROUPS};
 use call::Plugins;
+use cases::{Bench, GROUPS};
 use instructions::Counter;
 use options::Options;
 use report::Report;
@@ -62,7 +62,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     print!("{}", report.text());
     write_files(options, &report)?;
     if !failures.is_empty() {
-        return Err(format!("{} of the groups failed:\n{}", failures.len(), failures.join("\n")));
+        return Err(format!("{} of the cases failed:\n{}", failures.len(), failures.join("\n")));
     }
     let missed = report.budgets.iter().any(budgets::Budget::missed);
     Ok(if options.enforce && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -73,7 +73,7 @@ fn refuse_unknown_groups(options: &Options) -> Result<()> {
     unknown.map_or(Ok(()), |name| Err(format!("--only {name}: no such group, see --list")))
 }
 
-/// Runs the groups. One that fails does not keep the others from being measured.
+/// Runs the groups and returns what failed. A case that fails does not keep the others from being measured.
 fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Vec<String> {
     let counter = options.instructions.then(Counter::find).flatten();
     if options.instructions && counter.is_none() {
@@ -87,8 +87,10 @@ fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Vec<String> {
         }
         eprintln!("{} …", group.name);
         let counter = counter.filter(|_| ["version", "bridge"].contains(&group.name));
-        let outcome = (group.lanes)(bench).and_then(|lanes| schedule::run(lanes, counter, book));
-        failures.extend(outcome.err().map(|e| format!("{}: {e}", group.name)));
+        match (group.lanes)(bench) {
+            Ok(lanes) => failures.extend(schedule::run(lanes, counter, book)),
+            Err(e) => failures.push(format!("{}: {e}", group.name)),
+        }
         // The kernel takes the group's namespaces down in the background; the next group should not pay for it.
         std::thread::sleep(Duration::from_millis(500));
     }
@@ -103,7 +105,7 @@ fn both_sides(options: &Options) -> Result<Vec<Plugins>> {
         eprintln!("note: no reference plugins; name their directory with --reference");
     }
     let sides = [(Side::Ours, Some(ours)), (Side::Reference, reference)];
-    let sides = sides.into_iter().filter_map(|(side, dir)| Some(Plugins { side, dir: dir? }));
+    let sides = sides.into_iter().filter_map(|(side, dir)| Some(Plugins { side, dir: dir?, path: None }));
     let sides: Vec<Plugins> = sides.collect();
     for plugins in &sides {
         if !plugins.dir.is_dir() {
@@ -144,7 +146,10 @@ fn report<'a>(bench: &Bench, book: &'a Book) -> Report<'a> {
         reference: reference.map(about_line),
         book,
         budgets: budgets::judge(bench, book, whole.as_ref().filter(|size| size.plugins > 0).map(|size| size.bytes)),
-        sizes: [(Side::Ours, whole), (Side::Reference, theirs)].into_iter().filter_map(|(side, size)| Some((side, size?))).collect(),
+        sizes: [(Side::Ours, whole), (Side::Reference, theirs)]
+            .into_iter()
+            .filter_map(|(side, size)| Some((side, size?)))
+            .collect(),
     }
 }
 
@@ -154,11 +159,11 @@ fn machine(bench: &Bench) -> String {
     format!("Linux {}, {cpus} CPUs, {} runs of each case and side, alternating", kernel.trim(), bench.runs)
 }
 
-/// How the plugins call themselves: the first line that `bridge` prints when no command is given.
+/// How the plugins call themselves when no command is given, and what they speak: distributions leave the version out.
 fn about_line(plugins: &Plugins) -> String {
     let output = Command::new(plugins.dir.join("bridge")).env_remove("CNI_COMMAND").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).unwrap_or_default();
-    text.lines().next().unwrap_or("unknown").to_owned()
+    text.lines().take(2).collect::<Vec<_>>().join("; ")
 }
 
 fn write_files(options: &Options, report: &Report) -> Result<()> {

@@ -25,8 +25,13 @@ pub fn ensure_private() -> Result<()> {
     let itself = std::env::current_exe().map_err(|e| format!("find the benchmark's own program: {e}"))?;
     // Without root a user namespace gives us one: everything measured here is allowed in it.
     let flags = if nix::unistd::geteuid().is_root() { "-nm" } else { "-Urnm" };
-    let failure =
-        Command::new("unshare").arg(flags).arg("--").arg(itself).args(std::env::args_os().skip(1)).env(INSIDE, "1").exec();
+    let failure = Command::new("unshare")
+        .arg(flags)
+        .arg("--")
+        .arg(itself)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .exec();
     Err(format!("run `unshare {flags}`: {failure}"))
 }
 
@@ -72,7 +77,7 @@ impl Netns {
 pub struct Pool(Vec<Netns>);
 
 impl Pool {
-    /// More than this many are not held at once (open files, kernel memory): later runs take a used one, which DEL has emptied.
+    /// No more than this many are held at once (open files, kernel memory): later runs take one that DEL has emptied.
     const LARGEST: usize = 100;
 
     pub fn new(wanted: usize) -> Result<Pool> {

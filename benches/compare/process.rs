@@ -78,7 +78,10 @@ impl Prepared {
         for arg in &invocation.args {
             argv.push(text(arg)?);
         }
-        let mut envp = vec![text(&format!("PATH={}", std::env::var("PATH").unwrap_or_default()))?];
+        let mut envp = vec![];
+        if invocation.env.iter().all(|(name, _)| name != "PATH") {
+            envp.push(text(&format!("PATH={}", std::env::var("PATH").unwrap_or_default()))?);
+        }
         for (name, value) in &invocation.env {
             envp.push(text(&format!("{name}={value}"))?);
         }
@@ -130,9 +133,20 @@ impl Prepared {
         let mut pid = 0;
         // SAFETY: every pointer is to a value that lives until the call returns, both arrays end with null.
         let code = unsafe {
-            libc::posix_spawn(&raw mut pid, self.program.as_ptr(), &raw const actions.0, std::ptr::null(), argv.as_ptr(), envp.as_ptr())
+            libc::posix_spawn(
+                &raw mut pid,
+                self.program.as_ptr(),
+                &raw const actions.0,
+                std::ptr::null(),
+                argv.as_ptr(),
+                envp.as_ptr(),
+            )
         };
-        if code == 0 { Ok(pid) } else { Err(format!("start {}: {}", self.what, std::io::Error::from_raw_os_error(code))) }
+        if code == 0 {
+            Ok(pid)
+        } else {
+            Err(format!("start {}: {}", self.what, std::io::Error::from_raw_os_error(code)))
+        }
     }
 }
 

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::Result;
 use crate::instructions::Counter;
 use crate::namespaces::Netns;
 use crate::process::{Invocation, Prepared, Sample, wait};
 use crate::trace::{self, Trace};
-use crate::Result;
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +89,13 @@ struct Sum {
     failures: usize,
 }
 
+impl Sum {
+    /// A warm-up leaves nothing.
+    fn says_something(&self) -> bool {
+        self.sample.is_some() || self.trace.is_some() || self.instructions.is_some()
+    }
+}
+
 /// One run of one lane, through which it makes its calls.
 pub struct Round {
     /// Unlike any other in this lane.
@@ -131,7 +138,8 @@ impl Round {
     /// Makes all the calls, `width` of them at a time, and books the whole as one sample.
     /// A failure is booked, not an error: how many fail is what the crowd is for. True where the call succeeded.
     pub fn crowd(&mut self, operation: &'static str, calls: &[Invocation], width: usize) -> Result<Vec<bool>> {
-        let prepared = calls.iter().enumerate().map(|(slot, call)| Prepared::new(call, slot)).collect::<Result<Vec<_>>>()?;
+        let prepared =
+            calls.iter().enumerate().map(|(slot, call)| Prepared::new(call, slot)).collect::<Result<Vec<_>>>()?;
         let mut succeeded = vec![false; calls.len()];
         let mut running = BTreeMap::new();
         let mut cpu = std::time::Duration::ZERO;
@@ -219,7 +227,7 @@ impl Book {
     }
 
     fn enter(&mut self, case: &str, side: Side, sums: BTreeMap<&'static str, Sum>) {
-        for (operation, sum) in sums {
+        for (operation, sum) in sums.into_iter().filter(|(_, sum)| sum.says_something()) {
             let row = (case.to_owned(), operation);
             if !self.rows.contains(&row) {
                 self.rows.push(row.clone());
@@ -233,35 +241,73 @@ impl Book {
     }
 }
 
-/// Warm-ups, timed runs in alternation, then one examined run of each lane.
-pub fn run(mut lanes: Vec<Lane>, counter: Option<Counter>, book: &mut Book) -> Result<()> {
-    let most = lanes.iter().map(|lane| lane.runs).max().unwrap_or(0);
-    let mut number = 0;
-    for lane in &mut lanes {
-        for _ in 0..lane.warmups {
-            number += 1;
-            lane.round(number, Mode::Warmup, book)?;
-        }
-    }
-    for run in 0..most {
-        number += 1;
-        for at in order(run, lanes.len()) {
-            let lane = &mut lanes[at];
-            // A lane with fewer runs than the others spreads them over the whole time.
-            if run % (most / lane.runs.max(1)).max(1) == 0 {
-                lane.round(number, Mode::Timed, book)?;
+/// Warm-ups, timed runs in alternation, then one examined run of each lane. Returns what failed.
+pub fn run(lanes: Vec<Lane>, counter: Option<Counter>, book: &mut Book) -> Vec<String> {
+    let mut schedule = Schedule { lanes: lanes.into_iter().map(Some).collect(), number: 0, book, failures: vec![] };
+    schedule.warm_up();
+    schedule.measure();
+    schedule.examine(counter);
+    schedule.failures
+}
+
+struct Schedule<'a> {
+    /// A lane whose call has failed is none: what it would measure from there on means nothing.
+    lanes: Vec<Option<Lane>>,
+    number: usize,
+    book: &'a mut Book,
+    failures: Vec<String>,
+}
+
+impl Schedule<'_> {
+    fn warm_up(&mut self) {
+        for at in 0..self.lanes.len() {
+            for _ in 0..self.lanes[at].as_ref().map_or(0, |lane| lane.warmups) {
+                self.round(at, Mode::Warmup);
             }
         }
     }
-    for lane in lanes.iter_mut().filter(|lane| lane.examined) {
-        number += 1;
-        lane.round(number, Mode::Traced, book)?;
-        if let Some(counter) = counter {
-            number += 1;
-            lane.round(number, Mode::Counted(counter), book)?;
+
+    fn measure(&mut self) {
+        let most = self.lanes.iter().flatten().map(|lane| lane.runs).max().unwrap_or(0);
+        for run in 0..most {
+            for at in order(run, self.lanes.len()) {
+                // A lane with fewer runs than the others spreads them over the whole time.
+                let stride = self.lanes[at].as_ref().map_or(1, |lane| most / lane.runs.max(1));
+                if run % stride.max(1) == 0 {
+                    self.round(at, Mode::Timed);
+                }
+            }
         }
     }
-    Ok(())
+
+    fn examine(&mut self, counter: Option<Counter>) {
+        for at in 0..self.lanes.len() {
+            let Some(lane) = self.lanes[at].as_ref().filter(|lane| lane.examined) else { continue };
+            let counter = counter.filter(|counter| counter.can_run(lane.side));
+            self.round(at, Mode::Traced);
+            if let Some(counter) = counter {
+                self.count_instructions(at, counter);
+            }
+        }
+    }
+
+    /// The tool may stumble over a call that is in order, as the rounds before have shown: no failure of the benchmark.
+    fn count_instructions(&mut self, at: usize, counter: Counter) {
+        self.number += 1;
+        let Some(lane) = self.lanes[at].as_mut() else { return };
+        if let Err(e) = lane.round(self.number, Mode::Counted(counter), self.book) {
+            eprintln!("note: instructions are not counted: {e}");
+        }
+    }
+
+    fn round(&mut self, at: usize, mode: Mode) {
+        self.number += 1;
+        let Some(lane) = self.lanes[at].as_mut() else { return };
+        if let Err(e) = lane.round(self.number, mode, self.book) {
+            self.failures.push(e);
+            self.lanes[at] = None;
+        }
+    }
 }
 
 /// Another first every run, forwards and backwards by turns: no lane always follows the same one.
