@@ -99,16 +99,19 @@ fn version(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for plugins in bench.sides(&["bridge"]) {
         let call = plugins.bare("bridge", Some("VERSION"));
-        lanes.push(bench.lane(names::VERSION, plugins.side, repeat("", call))?);
+        lanes.push(bench.lane(names::VERSION, plugins.side, repeat("", call))?.short());
     }
     if let Some(program) = floor::build("return0") {
-        lanes.push(bench.lane(names::VERSION, Side::Floor, repeat("", Invocation::new(program)))?);
+        lanes.push(bench.lane(names::VERSION, Side::Floor, repeat("", Invocation::new(program)))?.short());
     }
     Ok(lanes)
 }
 
 fn about(bench: &Bench) -> Result<Vec<Lane>> {
-    let lane = |plugins: &Plugins| bench.lane("about text", plugins.side, repeat("", plugins.bare("bridge", None)));
+    let lane = |plugins: &Plugins| {
+        let call = plugins.bare("bridge", None);
+        Ok(bench.lane("about text", plugins.side, repeat("", call))?.short())
+    };
     bench.sides(&["bridge"]).into_iter().map(lane).collect()
 }
 
