@@ -1,6 +1,7 @@
 //! The calls a runtime would make, and the configurations they carry.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -19,6 +20,14 @@ pub struct Plugins {
 }
 
 impl Plugins {
+    /// Whether they know a version of the specification: tells old plugins from new ones, which all say "version unknown".
+    pub fn speak(&self, version: &str) -> bool {
+        let output = Command::new(self.dir.join("bridge")).env("CNI_COMMAND", "VERSION").stdin(Stdio::null()).output();
+        let answer = output.ok().and_then(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
+        let known = answer.as_ref().and_then(|answer| answer["supportedVersions"].as_array());
+        known.is_some_and(|known| known.iter().any(|one| one == version))
+    }
+
     /// The same on a host that has these programs and no others.
     pub fn with_programs(&self, programs: &[&str]) -> Result<Plugins> {
         let dir = format!("{SCRATCH}/only-{}", programs.join("-"));

@@ -160,6 +160,16 @@ fn bridge_in_c(bench: &Bench, program: &Path) -> Result<Act> {
 fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
     // On DEL the reference also removes iptables rules where it finds iptables, and fails over the chain it never made.
     let nft_only = |plugins: &Plugins| plugins.with_programs(&["nft"]);
+    // The reference got this backend in the release that learned 1.1.0; before, it takes iptables whatever is asked.
+    let knows_nftables = |plugins: &&Plugins| {
+        let knows = plugins.speak("1.1.0");
+        if !knows {
+            eprintln!("note: {} is too old for the nftables backend", plugins.side.name());
+        }
+        knows
+    };
+    let plugins = bench.plugins.iter().filter(knows_nftables).cloned().collect();
+    let bench = &Bench { plugins, ..*bench };
     masquerading(bench, "bridge ipMasq nftables", &json!({"ipMasq": true, "ipMasqBackend": "nftables"}), nft_only)
 }
 

@@ -14,7 +14,7 @@ usage: cargo bench --bench compare -- [OPTION…]
   --markdown FILE    write the tables as Markdown, ready for docs/performance.md
   --instructions     also count instructions (perf stat, else valgrind)
   --quick            smaller stores and crowds, and the budgets judged at those: a smoke test
-  --enforce          exit with status 1 when a budget is missed
+  --enforce          exit with status 1 when a budget is missed or, without --only, not measured
   --list             print the names of the groups";
 
 /// What the caller asked for.
