@@ -2,4 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod dispatch;
+mod protocol;
 mod support;
+mod traces;

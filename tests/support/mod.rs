@@ -1,3 +1,6 @@
 //! What every tier of the tests shares.
 
 pub mod call;
+pub mod peers;
+pub mod scratch;
+pub mod stdin;
