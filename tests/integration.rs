@@ -2,4 +2,5 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod plugins;
 mod support;
