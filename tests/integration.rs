@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod dispatch;
+mod plugins;
 mod protocol;
 mod support;
 mod traces;

@@ -1,0 +1,3 @@
+//! One module a plugin, as in src/plugins.
+
+mod main;
