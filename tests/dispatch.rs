@@ -45,7 +45,10 @@ fn about_text_of_a_plugin(peer: &Peer) {
             assert!(core >= [1, 9, 1], "{version:?}");
             assert_eq!(build, concat!("cni-multi.", env!("CARGO_PKG_VERSION")));
         }
-        assert_eq!(lines.next(), Some("CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"));
+        assert_eq!(
+            lines.next(),
+            Some("CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0")
+        );
         assert_eq!(lines.next(), None);
     }
 }

@@ -232,7 +232,9 @@ impl Replay {
         call.stdin = self.translate(&recorded.stdin).to_string().into_bytes();
         call.env.insert("CNI_NETNS".to_owned(), self.translate_text(&recorded.env["CNI_NETNS"]));
         let args = recorded.env["CNI_ARGS"].split_inclusive([';', '=']);
-        let args = args.map(|word| word.trim_end_matches([';', '='])).zip(recorded.env["CNI_ARGS"].split_inclusive([';', '=']));
+        let args = args
+            .map(|word| word.trim_end_matches([';', '=']))
+            .zip(recorded.env["CNI_ARGS"].split_inclusive([';', '=']));
         let args: String = args.map(|(word, with_end)| self.translate_text(word) + &with_end[word.len()..]).collect();
         let call = call.env("CNI_ARGS", &args).env("CNI_PATH", self.lab.cni_path(&self.lab.peer));
 

@@ -1,6 +1,6 @@
 //! CNI_ARGS: strict when something is to be made of it, lenient on DEL, where a strict one would only leak.
 
-use super::{assert_silent_success, host_local_conf, static_conf};
+use super::{assert_silent_success, has_user_namespaces, host_local_conf, in_own_namespace, static_conf};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
@@ -12,6 +12,7 @@ peers! {
     known_argument_takes_effect,
     last_duplicate_wins,
     del_releases_whatever_the_arguments,
+    bridge_is_deleted_whatever_the_arguments,
     version_and_plugins_without_arguments_ignore_them,
 }
 
@@ -125,6 +126,25 @@ fn del_releases_whatever_the_arguments(peer: &Peer) {
             assert_refused(peer, &del, msg);
         }
         assert_eq!(lease.exists(), *peer != Peer::Ours, "{args:?}");
+    }
+}
+
+/// `bridge` knows MAC, and is strict about it in the reference even where there is nothing to be done with one.
+fn bridge_is_deleted_whatever_the_arguments(peer: &Peer) {
+    if !has_user_namespaces() {
+        return;
+    }
+    for (args, msg) in
+        [("nonsense", r#"ARGS: invalid pair "nonsense""#), ("IP=10.1.2.3", r#"ARGS: unknown args ["IP=10.1.2.3"]"#)]
+    {
+        let conf = r#"{"cniVersion":"1.1.0","name":"net-1","bridge":"br-1"}"#;
+        let del =
+            in_own_namespace(Call::new(peer, "bridge", "DEL", conf)).without("CNI_NETNS").env("CNI_ARGS", args).run();
+        if *peer == Peer::Ours {
+            assert_silent_success(&del);
+        } else {
+            assert_refused(peer, &del, msg);
+        }
     }
 }
 

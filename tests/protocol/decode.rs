@@ -70,7 +70,8 @@ fn what_is_not_one_json_object_is_refused(peer: &Peer) {
             let error = outcome.err();
             assert_eq!((outcome.status, error.code), (1, 6), "{text:?}: {outcome:?}");
             assert_ne!(error.msg, "");
-            if *peer == Peer::Ours {
+            let is_json = serde_json::from_str::<serde_json::Value>(text).is_ok();
+            if *peer == Peer::Ours && !is_json {
                 assert_eq!(outcome.json()["cniVersion"], "1.1.0", "what cannot be read has no version: {text:?}");
             }
         }
@@ -115,7 +116,9 @@ fn keys_match_in_any_case(peer: &Peer) {
         );
         assert_eq!(add(peer, "static", &conf).ok(), everything, "{conf}");
 
-        for (name, value) in [("runtimeConfig", r#"{"IPS":["10.7.7.7/24"]}"#), ("args", r#"{"CNI":{"Ips":["10.7.7.7/24"]}}"#)] {
+        for (name, value) in
+            [("runtimeConfig", r#"{"IPS":["10.7.7.7/24"]}"#), ("args", r#"{"CNI":{"Ips":["10.7.7.7/24"]}}"#)]
+        {
             let conf = static_conf("1.1.0").replacen('{', &format!(r#"{{"{}":{value},"#, spell(name)), 1);
             assert_eq!(add(peer, "static", &conf).ok()["ips"][0]["address"], "10.7.7.7/24", "{conf}");
         }
@@ -186,7 +189,10 @@ fn unknown_keys_are_ignored(peer: &Peer) {
         "cni.dev/valid-attachments":[],"cni.dev/attachments":null,"capabilities":{"ips":true},
         "ipam":{"type":"static","x":1e400,"addresses":[{"address":"10.1.2.3/24","x":[]}],"routes":[{"dst":"::/0","x":true}]}}"#;
     let result = add(peer, "static", conf).ok();
-    assert_eq!(result, json!({"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}], "routes": [{"dst": "::/0"}]}));
+    assert_eq!(
+        result,
+        json!({"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}], "routes": [{"dst": "::/0"}]})
+    );
 }
 
 /// Plugin, command, the keys beside `cniVersion` and `name`, and the path of what is wrong with them.
@@ -206,8 +212,18 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
         ("static", "ADD", r#""ipam":[]"#, "ipam"),
         ("static", "ADD", r#""ipam":{"addresses":{}}"#, "ipam.addresses"),
         ("static", "ADD", r#""ipam":{"addresses":[5]}"#, "ipam.addresses[0]"),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3/24"},{"address":5}]}"#, "ipam.addresses[1].address"),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":5}]}"#, "ipam.addresses[0].gateway"),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":"10.1.2.3/24"},{"address":5}]}"#,
+            "ipam.addresses[1].address",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":5}]}"#,
+            "ipam.addresses[0].gateway",
+        ),
         ("static", "ADD", r#""IPAM":{"Routes":[{"DST":5}]}"#, "ipam.routes[0].dst"),
         ("static", "ADD", r#""ipam":{"routes":[{"dst":"::/0"},{"dst":"::/0","mtu":"1400"}]}"#, "ipam.routes[1].mtu"),
         ("static", "ADD", r#""ipam":{"routes":[{"dst":"::/0","mtu":1400.0}]}"#, "ipam.routes[0].mtu"),
@@ -220,11 +236,21 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
         ("host-local", "ADD", r#""ipam":{"ranges":{}}"#, "ipam.ranges"),
         ("host-local", "ADD", r#""ipam":{"ranges":[{"subnet":"10.1.2.0/24"}]}"#, "ipam.ranges[0]"),
         ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":5}]]}"#, "ipam.ranges[0][0].subnet"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":5}]]}"#, "ipam.ranges[0][0].rangeStart"),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":5}]]}"#,
+            "ipam.ranges[0][0].rangeStart",
+        ),
         ("host-local", "ADD", r#""ipam":{"subnet":["10.1.2.0/24"]}"#, "ipam.subnet"),
         ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24","dataDir":5}"#, "ipam.dataDir"),
         ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24","resolvConf":false}"#, "ipam.resolvConf"),
-        ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24"},"runtimeConfig":{"ipRanges":[5]}"#, "runtimeConfig.ipRanges[0]"),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"subnet":"10.1.2.0/24"},"runtimeConfig":{"ipRanges":[5]}"#,
+            "runtimeConfig.ipRanges[0]",
+        ),
         ("bridge", "STATUS", r#""mtu":"1500""#, "mtu"),
         ("bridge", "STATUS", r#""mtu":1.5"#, "mtu"),
         ("bridge", "STATUS", r#""isGateway":"true""#, "isGateway"),
@@ -243,9 +269,15 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
         assert_eq!(outcome.status, 1);
         if *peer == Peer::Ours {
             assert_eq!(error.code, 6, "{keys}: {outcome:?}");
-            assert!(format!(": {}", error.msg).contains(&format!(": {path}: ")), "{keys}: expected {path}: {outcome:?}");
+            assert!(
+                format!(": {}", error.msg).contains(&format!(": {path}: ")),
+                "{keys}: expected {path}: {outcome:?}"
+            );
         } else {
-            assert!([6, 999].contains(&error.code) && error.msg.contains("json: cannot unmarshal"), "{keys}: {outcome:?}");
+            assert!(
+                [6, 999].contains(&error.code) && error.msg.contains("json: cannot unmarshal"),
+                "{keys}: {outcome:?}"
+            );
         }
     }
 }
@@ -259,18 +291,48 @@ fn text_that_does_not_parse_is_an_error_with_its_path(peer: &Peer) {
         ("static", "ADD", r#""ipam":{"addresses":[{"address":"1.2.3/45"}]}"#, "ipam.addresses[0].address"),
         ("static", "ADD", r#""ipam":{"addresses":[{"address":" 10.1.2.3/24"}]}"#, "ipam.addresses[0].address"),
         ("static", "ADD", r#""ipam":{"addresses":[{"address":"fe80::1%eth0/64"}]}"#, "ipam.addresses[0].address"),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"1.2.3.x"}]}"#, "ipam.addresses[0].gateway"),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"10.1.2.1/24"}]}"#, "ipam.addresses[0].gateway"),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"1.2.3.x"}]}"#,
+            "ipam.addresses[0].gateway",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":"10.1.2.3/24","gateway":"10.1.2.1/24"}]}"#,
+            "ipam.addresses[0].gateway",
+        ),
         ("static", "ADD", r#""ipam":{"routes":[{"dst":"10.0.0.0"}]}"#, "ipam.routes[0].dst"),
         ("static", "ADD", r#""ipam":{"routes":[{"dst":"1.2.3.4/99"}]}"#, "ipam.routes[0].dst"),
         ("static", "ADD", r#""ipam":{"routes":[{"dst":"::/0","gw":"1.2.3.x"}]}"#, "ipam.routes[0].gw"),
         ("static", "ADD", r#""ipam":{},"runtimeConfig":{"ips":["10.1.2.3"]}"#, "runtimeConfig.ips[0]"),
         ("static", "ADD", r#""ipam":{},"args":{"cni":{"ips":["10.1.2.3/24","x"]}}"#, "args.cni.ips[1]"),
         ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0"}"#, "ipam.subnet"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"x"}]]}"#, "ipam.ranges[1][0].subnet"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeEnd":"x"}]]}"#, "ipam.ranges[0][0].rangeEnd"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","gateway":"10.1.2"}]]}"#, "ipam.ranges[0][0].gateway"),
-        ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24"},"runtimeConfig":{"ips":["x"]}"#, "runtimeConfig.ips[0]"),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"x"}]]}"#,
+            "ipam.ranges[1][0].subnet",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeEnd":"x"}]]}"#,
+            "ipam.ranges[0][0].rangeEnd",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","gateway":"10.1.2"}]]}"#,
+            "ipam.ranges[0][0].gateway",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"subnet":"10.1.2.0/24"},"runtimeConfig":{"ips":["x"]}"#,
+            "runtimeConfig.ips[0]",
+        ),
         ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24"},"args":{"cni":{"ips":[""]}}"#, "args.cni.ips[0]"),
     ];
     refused_with_path(peer, &WRONG, &[6, 7]);
@@ -286,12 +348,42 @@ fn invalid_range_is_a_configuration_error_with_its_path(peer: &Peer) {
         ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"fd00::/127"}]]}"#, "ipam.ranges[0][0].subnet"),
         ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.3/24"}]]}"#, "ipam.ranges[0][0].subnet"),
         ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24","rangeStart":"10.1.3.1"}"#, "ipam.rangeStart"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":"10.1.3.1"}]]}"#, "ipam.ranges[0][0].rangeStart"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeEnd":"10.1.3.1"}]]}"#, "ipam.ranges[0][0].rangeEnd"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"fd00::/64"}]]}"#, "ipam.ranges[0]"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"10.1.0.0/16"}]]}"#, "ipam.ranges[0]"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"10.1.0.0/16"}]]}"#, "ipam.ranges"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}]]},"runtimeConfig":{"ipRanges":[[{"subnet":"10.9.9.9/24"}]]}"#, "runtimeConfig.ipRanges[0][0].subnet"),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeStart":"10.1.3.1"}]]}"#,
+            "ipam.ranges[0][0].rangeStart",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24","rangeEnd":"10.1.3.1"}]]}"#,
+            "ipam.ranges[0][0].rangeEnd",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"fd00::/64"}]]}"#,
+            "ipam.ranges[0]",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"10.1.0.0/16"}]]}"#,
+            "ipam.ranges[0]",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"10.1.0.0/16"}]]}"#,
+            "ipam.ranges",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.0/24"}]]},"runtimeConfig":{"ipRanges":[[{"subnet":"10.9.9.9/24"}]]}"#,
+            "runtimeConfig.ipRanges[0][0].subnet",
+        ),
     ];
     refused_with_path(peer, &WRONG, &[7]);
 }
@@ -327,7 +419,8 @@ fn integers_beyond_64_bits_are_refused(peer: &Peer) {
     let keys = r#""ipam":{"routes":[{"dst":"::/0","priority":18446744073709551616}]}"#;
     let outcome = add(peer, "static", with_keys(keys));
     let error = outcome.err();
-    let (code, mention) = if *peer == Peer::Ours { (6, "ipam.routes[0].priority: ") } else { (999, "json: cannot unmarshal") };
+    let (code, mention) =
+        if *peer == Peer::Ours { (6, "ipam.routes[0].priority: ") } else { (999, "json: cannot unmarshal") };
     assert_eq!(error.code, code, "{outcome:?}");
     assert!(error.msg.contains(mention), "{outcome:?}");
 }
@@ -345,7 +438,11 @@ fn invalid_unicode_is_replaced(peer: &Peer) {
 /// Go goes 10,000 levels deep. We stop earlier, as nobody's configuration is that deep; neither may crash.
 fn deep_nesting_ends_in_an_answer(peer: &Peer) {
     let nested = |depth: usize| {
-        let keys = format!(r#""x":{}{},"ipam":{{"addresses":[{{"address":"10.1.2.3/24"}}]}}"#, "[".repeat(depth), "]".repeat(depth));
+        let keys = format!(
+            r#""x":{}{},"ipam":{{"addresses":[{{"address":"10.1.2.3/24"}}]}}"#,
+            "[".repeat(depth),
+            "]".repeat(depth)
+        );
         add(peer, "static", with_keys(&keys))
     };
     nested(100).ok();

@@ -19,6 +19,7 @@ peers! {
     first_directory_of_the_path_wins,
     what_is_no_file_is_passed_over,
     missing_plugin_is_named_with_the_path,
+    own_plugin_needs_no_path,
     type_with_a_slash_is_refused,
     type_is_needed_by_ptp_and_not_by_bridge,
     error_object_is_adopted,
@@ -164,6 +165,21 @@ fn missing_plugin_is_named_with_the_path(peer: &Peer) {
     }
 }
 
+/// A lone binary, without links to it, works.
+fn own_plugin_needs_no_path(peer: &Peer) {
+    for path in ["/nowhere", "/nowhere/a:/nowhere/b"] {
+        for plugin in ["bridge", "ptp"] {
+            let outcome = status(peer, plugin, "static", path).run();
+            if *peer == Peer::Ours {
+                assert_silent_success(&outcome);
+            } else {
+                assert_eq!(outcome.err().code, 999);
+                assert!(outcome.err().msg.starts_with(r#"failed to find plugin "static" in path"#), "{outcome:?}");
+            }
+        }
+    }
+}
+
 fn type_with_a_slash_is_refused(peer: &Peer) {
     let scripts = Scripts::new();
     scripts.add("fake-ipam", &format!("touch {}/called", scripts.text()));
@@ -222,9 +238,21 @@ fn diagnosis_without_an_error_object(peer: &Peer) {
         ("exit 1", "netplugin failed with no error message: exit status 1", ["fake-ipam", "1"]),
         ("exit 37", "netplugin failed with no error message: exit status 37", ["fake-ipam", "37"]),
         ("echo some words >&2; exit 3", "netplugin failed: \"some words\\n\": exit status 3", ["some words", "3"]),
-        ("echo garbage; exit 3", "netplugin failed but error parsing its diagnostic message \"garbage\\n\": invalid", ["garbage", "fake-ipam"]),
-        ("echo '[]'; exit 3", "netplugin failed but error parsing its diagnostic message \"[]\\n\": json: cannot", ["[]", "fake-ipam"]),
-        ("echo '{}{}'; exit 3", "netplugin failed but error parsing its diagnostic message \"{}{}\\n\": invalid", ["{}{}", "fake-ipam"]),
+        (
+            "echo garbage; exit 3",
+            "netplugin failed but error parsing its diagnostic message \"garbage\\n\": invalid",
+            ["garbage", "fake-ipam"],
+        ),
+        (
+            "echo '[]'; exit 3",
+            "netplugin failed but error parsing its diagnostic message \"[]\\n\": json: cannot",
+            ["[]", "fake-ipam"],
+        ),
+        (
+            "echo '{}{}'; exit 3",
+            "netplugin failed but error parsing its diagnostic message \"{}{}\\n\": invalid",
+            ["{}{}", "fake-ipam"],
+        ),
     ] {
         let outcome = answer(peer, body);
         let error = outcome.err();
@@ -293,7 +321,7 @@ fn stdout_of_status_is_ignored(peer: &Peer) {
 
 /// `unshare -Urn` around a call of `plugin` with the scripts in its path.
 fn privately(peer: &Peer, plugin: &str, command: &str, scripts: &Scripts) -> Call {
-    let conf = format!(r#"{{"cniVersion":"1.1.0","name":"net-1","bridge":"br-1","ipam":{{"type":"fake-ipam"}}}}"#);
+    let conf = r#"{"cniVersion":"1.1.0","name":"net-1","bridge":"br-1","ipam":{"type":"fake-ipam"}}"#;
     in_own_namespace(Call::new(peer, plugin, command, conf).env("CNI_PATH", scripts.text()))
 }
 
@@ -303,7 +331,10 @@ fn delegate_is_called_for_each_command(peer: &Peer) {
     }
     for plugin in ["bridge", "ptp"] {
         let scripts = Scripts::new();
-        scripts.add("fake-ipam", &format!("echo $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME >>{0}/calls; cat >{0}/stdin", scripts.text()));
+        scripts.add(
+            "fake-ipam",
+            &format!("echo $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME >>{0}/calls; cat >{0}/stdin", scripts.text()),
+        );
         let del = privately(peer, plugin, "DEL", &scripts).without("CNI_NETNS");
         assert_silent_success(&del.run());
         assert_eq!(scripts.file("calls"), "DEL container-1 eth0\n");
@@ -311,7 +342,8 @@ fn delegate_is_called_for_each_command(peer: &Peer) {
 
         if *peer == Peer::Ours {
             let mut gc = privately(peer, plugin, "GC", &scripts);
-            gc.stdin = String::from_utf8(gc.stdin).unwrap().replacen('{', r#"{"cni.dev/valid-attachments":[],"#, 1).into();
+            gc.stdin =
+                String::from_utf8(gc.stdin).unwrap().replacen('{', r#"{"cni.dev/valid-attachments":[],"#, 1).into();
             assert_silent_success(&gc.run());
             assert_eq!(scripts.file("calls"), "DEL container-1 eth0\nGC container-1 eth0\n");
             assert_eq!(scripts.file("stdin").as_bytes(), gc.stdin);
@@ -330,7 +362,10 @@ fn failed_delegate_add_is_taken_back(peer: &Peer) {
     }
     for plugin in ["bridge", "ptp"] {
         let scripts = Scripts::new();
-        let body = format!(r#"echo $CNI_COMMAND >>{}/calls; [ $CNI_COMMAND = DEL ] || {{ echo '{{"code":42,"msg":"m","details":"d"}}'; exit 1; }}"#, scripts.text());
+        let body = format!(
+            r#"echo $CNI_COMMAND >>{}/calls; [ $CNI_COMMAND = DEL ] || {{ echo '{{"code":42,"msg":"m","details":"d"}}'; exit 1; }}"#,
+            scripts.text()
+        );
         scripts.add("fake-ipam", &body);
         let outcome = privately(peer, plugin, "ADD", &scripts).run();
         assert_eq!((outcome.status, outcome.err().code, outcome.err().msg.as_str()), (1, 42, "m"), "{outcome:?}");
@@ -345,9 +380,19 @@ fn unusable_result_of_a_delegate_is_an_error(peer: &Peer) {
         return;
     }
     for plugin in ["bridge", "ptp"] {
-        for said in ["", "garbage", "[]", "{}{}", r#"{"cniVersion":"7.0.0"}"#, r#"{"cniVersion":"1.1.0","ips":5}"#, "null", "{}"] {
+        for said in [
+            "",
+            "garbage",
+            "[]",
+            "{}{}",
+            r#"{"cniVersion":"7.0.0"}"#,
+            r#"{"cniVersion":"1.1.0","ips":5}"#,
+            "null",
+            "{}",
+        ] {
             let scripts = Scripts::new();
-            let body = format!("echo $CNI_COMMAND >>{}/calls; [ $CNI_COMMAND = DEL ] || printf %s '{said}'", scripts.text());
+            let body =
+                format!("echo $CNI_COMMAND >>{}/calls; [ $CNI_COMMAND = DEL ] || printf %s '{said}'", scripts.text());
             scripts.add("fake-ipam", &body);
             let outcome = privately(peer, plugin, "ADD", &scripts).run();
             let error = outcome.err();
@@ -407,7 +452,11 @@ fn busy_program_is_no_success(peer: &Peer) {
 
 /// Ours is its own IPAM plugin, and calls it in the process it is.
 fn own_plugin_needs_no_process(peer: &Peer) {
-    if !Command::new("strace").args(["-f", "-qq", "-e", "trace=none", "true"]).output().is_ok_and(|o| o.status.success()) {
+    if !Command::new("strace")
+        .args(["-f", "-qq", "-e", "trace=none", "true"])
+        .output()
+        .is_ok_and(|o| o.status.success())
+    {
         eprintln!("SKIP no strace that may trace");
         return;
     }

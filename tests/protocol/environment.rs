@@ -86,7 +86,8 @@ fn container_id_characters(peer: &Peer) {
     for id in ["a51debf7e1eb", "1", "A", "a_b.c-d", "a--", &"a".repeat(200)] {
         Call::new(peer, "static", "ADD", static_conf("1.1.0")).env("CNI_CONTAINERID", id).run().ok();
     }
-    for id in ["some-%%container-id", "1234%%%", "-a", ".a", "_a", "..", "a b", "a/b", "a:b", "ä", "a\n", " a", "a<b>"] {
+    for id in ["some-%%container-id", "1234%%%", "-a", ".a", "_a", "..", "a b", "a/b", "a:b", "ä", "a\n", " a", "a<b>"]
+    {
         for command in ["ADD", "CHECK", "DEL"] {
             let outcome = Call::new(peer, "static", command, static_conf("1.1.0")).env("CNI_CONTAINERID", id).run();
             assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", id);

@@ -118,7 +118,9 @@ fn commands_are_allowed_from_their_version(peer: &Peer) {
 }
 
 fn version_between_two_listed_ones_is_incompatible(peer: &Peer) {
-    for (command, version) in [("CHECK", "0.4"), ("CHECK", "0.5.0"), ("CHECK", "1.0.5"), ("GC", "1.1"), ("STATUS", "1.1")] {
+    for (command, version) in
+        [("CHECK", "0.4"), ("CHECK", "0.5.0"), ("CHECK", "1.0.5"), ("GC", "1.1"), ("STATUS", "1.1")]
+    {
         let outcome = Call::new(peer, "bridge", command, conf(version)).run();
         let details = format!(r#"config is "{version}", {SUPPORTS}"#);
         assert_error(peer, &outcome, version, 1, "incompatible CNI versions", &details);
@@ -137,7 +139,9 @@ fn version_above_all_listed_ones_is_refused(peer: &Peer) {
 
 fn unparsable_version_is_a_decoding_error_where_it_is_compared(peer: &Peer) {
     for command in ["CHECK", "GC", "STATUS"] {
-        for version in ["adsfsadf", "asdf.", ".asdfas", "asdf.adsf.", "0.", "..", "1.2.3.4.5", "1.2.3.4", "v1.1.0", "1.1.0 "] {
+        for version in
+            ["adsfsadf", "asdf.", ".asdfas", "asdf.adsf.", "0.", "..", "1.2.3.4.5", "1.2.3.4", "v1.1.0", "1.1.0 "]
+        {
             let outcome = Call::new(peer, "bridge", command, conf(version)).run();
             let error = outcome.err();
             assert_eq!((outcome.status, error.code), (1, 6), "{version:?}: {outcome:?}");
