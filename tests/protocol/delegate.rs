@@ -16,6 +16,7 @@ use crate::support::scratch::Scratch;
 peers! {
     environment_is_passed_on_with_the_command,
     configuration_is_passed_on_byte_for_byte,
+    delegate_runs_in_the_same_directory_without_arguments,
     first_directory_of_the_path_wins,
     what_is_no_file_is_passed_over,
     missing_plugin_is_named_with_the_path,
@@ -117,6 +118,14 @@ fn configuration_is_passed_on_byte_for_byte(peer: &Peer) {
         assert_silent_success(&call.run());
         assert_eq!(scripts.file("stdin"), conf);
     }
+}
+
+fn delegate_runs_in_the_same_directory_without_arguments(peer: &Peer) {
+    let scripts = Scripts::new();
+    scripts.add("fake-ipam", &format!(r#"echo "$(pwd -P) $# $0" >{}/seen"#, scripts.text()));
+    assert_silent_success(&status(peer, "bridge", "fake-ipam", scripts.text()).run());
+    let here = std::env::current_dir().unwrap();
+    assert_eq!(scripts.file("seen"), format!("{} 0 {}/fake-ipam\n", here.display(), scripts.text()));
 }
 
 fn first_directory_of_the_path_wins(peer: &Peer) {

@@ -1,6 +1,6 @@
 //! GET, of the 0.4.0-dev draft: the result of an attachment is printed again, from its state and not from its sandbox.
 
-use super::{VERSIONS, assert_error, assert_silent_success, host_local_conf};
+use super::{PLUGINS, VERSIONS, assert_error, assert_silent_success, host_local_conf, static_conf};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::scratch::Scratch;
 
@@ -60,6 +60,30 @@ fn get_of_another_interface_of_a_known_container_is_error_3() {
     let result = call("host-local", "ADD", &conf).stdout;
     let other = Call::new(&Peer::Ours, "host-local", "GET", with_previous(&conf, &result)).env("CNI_IFNAME", "eth1");
     assert_eq!(other.run().err().code, 3);
+}
+
+/// A runtime that knows of an ADD sends its result (000, GET), so one that sends none knows of none.
+#[test]
+fn get_without_a_previous_result_is_error_3() {
+    let data = Scratch::new();
+    let conf = host_local_conf("1.1.0", &data);
+    call("host-local", "ADD", &conf).ok();
+    for plugin in PLUGINS {
+        let got = call(plugin, "GET", &conf);
+        assert_eq!((got.status, got.err().code), (1, 3), "{plugin}: {got:?}");
+    }
+}
+
+/// The state of a sandbox is no matter of GET (000), and there is no other.
+#[test]
+fn get_of_a_plugin_without_state_prints_the_previous_result() {
+    let result = r#"{"interfaces":[{"name":"eth0"}],"ips":[{"address":"10.1.2.3/24","interface":0}]}"#;
+    let conf = with_previous(&static_conf("1.0.0"), result);
+    for plugin in ["loopback", "static"] {
+        let got = call(plugin, "GET", &conf).ok();
+        assert_eq!(got["cniVersion"], "1.0.0", "{plugin}");
+        assert_eq!(got["ips"][0]["address"], "10.1.2.3/24", "{plugin}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod own_netns;
 mod prev_result;
 mod result;
 mod stdin;
+mod stdout;
 mod version;
 
 use serde_json::Value;
