@@ -200,7 +200,7 @@ fn type_with_a_slash_is_refused(peer: &Peer) {
             assert_eq!(outcome.status, 1);
             if *peer == Peer::Ours {
                 assert_eq!(error.code, 7, "{outcome:?}");
-                assert!(error.msg.starts_with("ipam.type: "), "{outcome:?}");
+                assert!(error.msg.contains(&format!("invalid plugin name: {ipam}")), "{outcome:?}");
             } else {
                 assert_eq!((error.code, error.msg), (999, format!("invalid plugin name: {ipam}")));
             }
@@ -216,8 +216,7 @@ fn type_is_needed_by_ptp_and_not_by_bridge(peer: &Peer) {
         let outcome = Call::new(peer, "ptp", "STATUS", &conf).run();
         let error = outcome.err();
         if *peer == Peer::Ours {
-            assert_eq!(error.code, 7, "{outcome:?}");
-            assert!(error.msg.starts_with("ipam"), "{outcome:?}");
+            assert_eq!((outcome.status, error.code), (1, 7), "{outcome:?}");
         } else {
             assert_eq!((error.code, error.msg.as_str()), (999, "no plugin name provided"));
         }
