@@ -74,7 +74,7 @@ fn container_reaches_its_gateways_and_del_leaves_nothing() {
             assert_eq!(container.addresses("eth0"), *addresses);
             gateways.iter().for_each(|gateway| assert_pings(&container, gateway));
             assert_eq!(attachment.check(&result).ok(), Value::Null);
-            assert!(!before.changes().is_empty(), "the snapshot sees an attachment");
+            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
             attachment.del();
             before.assert_unchanged("ADD");
             lab.host.sh(&format!("ip link del br{at}")); // the next case has the same gateways
