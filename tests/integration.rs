@@ -2,5 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod differences;
+mod parallel;
 mod plugins;
 mod support;
+mod upgrade;

@@ -426,7 +426,7 @@ fn an_empty_reservation_heals() {
 fn names_cannot_leave_the_directory() {
     for_each_peer("host-local", |lab| {
         let conf = subnet("10.0.0.0/24");
-        let before = lab.host.sh("find / -xdev -newermt '-1 second' -type f 2>/dev/null | head -1 >/dev/null; find /run /var/lib/cni -type f | sort");
+        let before = lab.host.sh("find /run /var/lib/cni -type f");
         for name in ["../x", "a/b", "..", ".", "/etc", "a/../b"] {
             for (conf, id, ifname) in [
                 (with(&conf, json!({"name": name})), "a", "eth0"),
@@ -438,7 +438,7 @@ fn names_cannot_leave_the_directory() {
                 assert!([4, 7].contains(&error.code), "{name}: {error:?}");
             }
         }
-        let after = lab.host.sh("find /run /var/lib/cni -type f | sort");
+        let after = lab.host.sh("find /run /var/lib/cni -type f");
         let new: Vec<&str> = after.lines().filter(|line| !before.contains(line) && !line.starts_with("/run/netns/")).collect();
         assert_eq!(new, [""; 0]);
     });

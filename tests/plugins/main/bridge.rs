@@ -1,9 +1,9 @@
 //! bridge: what the kernel has after ADD, and which packets pass. Masquerading, CHECK, DEL and failures are in modules of their own.
 
 mod check;
-mod del;
-mod failed_add;
-mod masquerade;
+pub mod del;
+pub mod failed_add;
+pub mod masquerade;
 mod vlan;
 
 use serde_json::{Value, json};
