@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod differences;
 mod dispatch;
+mod parallel;
 mod plugins;
 mod protocol;
 mod support;
 mod traces;
+mod upgrade;

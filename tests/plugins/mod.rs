@@ -1,3 +1,4 @@
 //! One module a plugin, as in src/plugins.
 
-mod main;
+pub mod ipam;
+pub mod main;

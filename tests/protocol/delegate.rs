@@ -17,6 +17,8 @@ peers! {
     environment_is_passed_on_with_the_command,
     configuration_is_passed_on_byte_for_byte,
     delegate_runs_in_the_same_directory_without_arguments,
+    delegate_that_does_not_read_stops_nobody,
+    delegate_inherits_no_other_files,
     first_directory_of_the_path_wins,
     what_is_no_file_is_passed_over,
     missing_plugin_is_named_with_the_path,
@@ -126,6 +128,29 @@ fn delegate_runs_in_the_same_directory_without_arguments(peer: &Peer) {
     assert_silent_success(&status(peer, "bridge", "fake-ipam", scripts.text()).run());
     let here = std::env::current_dir().unwrap();
     assert_eq!(scripts.file("seen"), format!("{} 0 {}/fake-ipam\n", here.display(), scripts.text()));
+}
+
+/// A delegate may leave its configuration unread, or talk before it reads; neither waits for the other.
+fn delegate_that_does_not_read_stops_nobody(peer: &Peer) {
+    let conf = conf("fake-ipam").replacen('{', &format!(r#"{{"padding":"{}","#, "x".repeat(1 << 20)), 1);
+    for body in ["exit 0", "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; cat >/dev/null"] {
+        let scripts = Scripts::new();
+        scripts.add("fake-ipam", body);
+        for plugin in ["bridge", "ptp"] {
+            let call = Call::new(peer, plugin, "STATUS", &conf).env("CNI_PATH", scripts.text());
+            assert_silent_success(&call.run());
+        }
+    }
+}
+
+fn delegate_inherits_no_other_files(peer: &Peer) {
+    let scripts = Scripts::new();
+    scripts.add("fake-ipam", &format!("echo /proc/$$/fd/* >{}/open", scripts.text()));
+    assert_silent_success(&status(peer, "bridge", "fake-ipam", scripts.text()).run());
+    let open = scripts.file("open");
+    let numbers = open.split_whitespace().map(|path| path.rsplit('/').next().unwrap().parse::<u32>().unwrap());
+    // From 10 on they are the shell's own.
+    assert_eq!(numbers.filter(|number| *number < 10).collect::<Vec<_>>(), [0, 1, 2], "{open}");
 }
 
 fn first_directory_of_the_path_wins(peer: &Peer) {

@@ -65,7 +65,7 @@ impl Lab {
     pub fn container(&self) -> Container {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let netns = format!("/run/netns/c{number}");
-        self.host.sh(&format!("touch {netns} && unshare --net={netns} true"));
+        self.host.sh(&format!("touch {netns} && unshare --net={netns} {}", self.prepare()));
         Container {
             id: format!("container-{number}"),
             namespace: Namespace { enter: enter(self.holder.pid(), Some(&netns)) },
@@ -80,7 +80,7 @@ impl Lab {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let mut line = self.host.enter.clone();
         line.extend(["unshare".to_owned(), "-n".to_owned()]);
-        let holder = Holder::start(line, HOLD);
+        let holder = Holder::start(line, &format!("{}{HOLD}", self.prepare()));
         let netns = format!("/proc/{}/ns/net", holder.pid());
         Container {
             id: format!("container-{number}"),
@@ -88,6 +88,15 @@ impl Lab {
             netns,
             host: self.host.clone(),
             holder: Mutex::new(Some(holder)),
+        }
+    }
+
+    /// What is done first in a new container. The reference waits for DAD there, a second or two for each ADD with IPv6; the cases would take
+    /// minutes. Ours gets a namespace as the kernel makes it.
+    fn prepare(&self) -> &'static str {
+        match self.peer {
+            Peer::Ours => "true",
+            Peer::Reference(_) => "sh -c 'echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad'",
         }
     }
 

@@ -138,11 +138,16 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// What has changed so far.
+    pub fn changes_now(&self) -> String {
+        self.before.iter().zip(self.now()).map(|(before, now)| before.difference(&now)).collect()
+    }
+
     /// What has changed; waits a little for things to become as they were.
     pub fn changes(&self) -> String {
         let deadline = Instant::now() + Duration::from_secs(3);
         loop {
-            let changes: String = self.before.iter().zip(self.now()).map(|(before, now)| before.difference(&now)).collect();
+            let changes = self.changes_now();
             if changes.is_empty() || Instant::now() > deadline {
                 return changes;
             }

@@ -1,9 +1,9 @@
 //! bridge: what the kernel has after ADD, and which packets pass. Masquerading, CHECK, DEL and failures are in modules of their own.
 
 mod check;
-mod del;
-mod failed_add;
-mod masquerade;
+pub mod del;
+pub mod failed_add;
+pub mod masquerade;
 mod vlan;
 
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ fn container_reaches_its_gateways_and_del_leaves_nothing() {
             assert_eq!(container.addresses("eth0"), *addresses);
             gateways.iter().for_each(|gateway| assert_pings(&container, gateway));
             assert_eq!(attachment.check(&result).ok(), Value::Null);
-            assert!(!before.changes().is_empty(), "the snapshot sees an attachment");
+            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
             attachment.del();
             before.assert_unchanged("ADD");
             lab.host.sh(&format!("ip link del br{at}")); // the next case has the same gateways

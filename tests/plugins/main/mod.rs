@@ -1,5 +1,5 @@
 //! Plugins that make an interface.
 
 pub mod bridge;
-mod loopback;
-mod ptp;
+pub mod loopback;
+pub mod ptp;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::bridge::failed_add::{Case, assert_all_fail};
 use super::bridge::{static_ipam, warm_up};
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface, ips, with};
 use crate::support::call::Peer;
@@ -9,7 +10,7 @@ use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with, connect};
 
-fn conf() -> Value {
+pub fn conf() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net1", "type": "ptp", "ipam": {"type": "host-local", "subnet": "10.10.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}})
 }
 
@@ -39,7 +40,7 @@ fn container_reaches_its_gateways_and_del_leaves_nothing() {
             gateways.iter().for_each(|gateway| assert_pings(&container, gateway));
             ips(&result).iter().for_each(|ip| assert_pings(&lab.host, ip));
             attachment.check(&result).ok();
-            assert!(!before.changes().is_empty(), "the snapshot sees an attachment");
+            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
             attachment.del();
             before.assert_unchanged("ADD");
             attachment.del();
@@ -248,45 +249,21 @@ fn del_without_a_namespace_leaves_no_rule() {
     });
 }
 
-/// ADDs that fail, with what they need in the container, the code of our error, and what it names.
-pub fn failing() -> Vec<(&'static str, Value, &'static str, u64, &'static str)> {
-    let static_conf = |addresses: Value, routes: Value| static_ipam(&conf(), addresses, routes);
+pub fn failing() -> Vec<Case> {
+    let no_gateway = json!({"ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}], "routes": null}});
+    let late = json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
     vec![
-        ("IPAM plugin unknown", with(&conf(), json!({"ipam": {"type": "no-such-ipam"}})), "true", 104, "no-such-ipam"),
-        ("mtu out of range", with(&conf(), json!({"mtu": 100_000})), "true", 100, "100000"),
-        ("interface exists", conf(), "ip link add eth0 type veth peer name other", 102, "eth0"),
-        ("address without gateway", static_conf(json!([{"address": "10.10.0.7/24"}]), json!([])), "true", 7, "10.10.0.7"),
-        (
-            "route unreachable",
-            with(&conf(), json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}})),
-            "true",
-            100,
-            "10.88.0.1",
-        ),
+        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam").reference_leaves_nothing(),
+        Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "100000").reference_leaves_nothing(),
+        Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other").reference_leaves_nothing(),
+        Case::new("address without gateway", no_gateway, 7, "10.10.0.7"),
+        Case::new("route unreachable", late, 100, "10.88.0.1"),
     ]
-}
-
-/// Makes one of them; what has changed afterwards, and the error.
-pub fn fail(lab: &Lab, conf: &Value, prepare: &str) -> (String, crate::support::call::ErrorObject) {
-    let container = lab.container();
-    container.sh(prepare);
-    let before = Watch::start(lab, &[&container]);
-    let error = lab.attach(&container, conf).try_add().err();
-    (before.changes(), error)
 }
 
 #[test]
 fn add_fails_and_nothing_has_changed() {
-    for (what, conf, prepare, code, names) in failing() {
-        for_each_peer("ptp", |lab| {
-            let (changes, error) = fail(lab, &conf, prepare);
-            if lab.peer == Peer::Ours {
-                assert_eq!(changes, "", "left after \"{what}\"");
-                assert_eq!(error.code, code, "{what}: {error:?}");
-                assert!(error.msg.contains(names), "{what}: {error:?}");
-            }
-        });
-    }
+    assert_all_fail("ptp", &conf(), &failing());
 }
 
 #[test]
