@@ -488,6 +488,8 @@ fn gc_releases_what_is_not_listed() {
         assert_eq!(attachment.gc(&[("a", "eth0"), ("c", "eth0")]).ok(), Value::Null);
         assert_eq!(leases(lab), ["10.0.0.2", "10.0.0.4"], "b is gone, and the second interface of a");
         assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net2 | grep -c 10").trim(), "1", "another network is not touched");
+        // What a crash left: a file of no bytes, and one that was not written to its end.
+        lab.host.sh(&format!(": > {STORE}/10.0.0.77; printf contain > {STORE}/10.0.0.78"));
         assert_eq!(attachment.gc(&[]).ok(), Value::Null);
         assert_eq!(leases(lab), [""; 0]);
     });

@@ -6,7 +6,6 @@ use super::bridge::failed_add::{Case, assert_all_fail};
 use super::bridge::{static_ipam, warm_up};
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface, ips, with};
 use crate::support::call::Peer;
-use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with, connect};
 
