@@ -182,7 +182,7 @@ fn check_finds_what_has_changed() {
         ("v4 address removed", "ip addr del 10.10.0.2/24 dev eth0", "10.10.0.2"),
         ("v6 address removed", "ip addr del 2001:db8:10::2/64 dev eth0", "2001:db8:10::2"),
         ("default route removed", "ip route del default", "0.0.0.0/0"),
-        ("link down", "ip link set eth0 down", "10."),
+        ("link down", "ip link set eth0 down", "eth0"),
         ("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
         ("link gone", "ip link del eth0", "eth0"),
     ];
