@@ -1,5 +1,7 @@
 //! One attachment of one container: ADD, CHECK and DEL with what a runtime would send.
 
+use std::io::Write as _;
+
 use serde_json::{Value, json};
 
 use super::call::{Call, Outcome, Peer, farm};
@@ -50,9 +52,8 @@ fn has(peer: &Peer, plugin: &str) -> bool {
 pub fn skip(needs: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     let line = format!("SKIP {test}: needs {needs}");
-    eprintln!("{line}");
+    writeln!(std::io::stderr(), "{line}").unwrap(); // eprintln! would be shown for failed tests only
     if let Some(log) = std::env::var_os("CNI_SKIP_LOG") {
-        use std::io::Write as _;
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         writeln!(file, "{line}").unwrap();
     }
