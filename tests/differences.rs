@@ -58,10 +58,7 @@ fn check_of_a_route_in_another_table_succeeds() {
 /// IPAM's own default route has no gateway and isDefaultGateway adds another: "file exists".
 #[test]
 fn default_gateway_and_a_default_route_of_ipam_go_together() {
-    let conf = with(
-        &bridge::dual_stack(),
-        json!({"isDefaultGateway": true, "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
-    );
+    let conf = with(&bridge::dual_stack(), json!({"isDefaultGateway": true, "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}));
     let observe = |lab: &Lab| {
         let container = lab.container();
         let outcome = lab.attach(&container, &conf).try_add();
@@ -110,7 +107,8 @@ fn ptp_takes_a_host_address() {
 #[test]
 fn a_bridge_without_ports_can_be_used() {
     let observe = |lab: &Lab| {
-        lab.host.sh("ip link add br0 type bridge; ip link add port type veth peer name peer; ip link set port master br0; ip link del port");
+        lab.host
+            .sh("ip link add br0 type bridge; ip link add port type veth peer name peer; ip link set port master br0; ip link del port");
         let container = lab.container();
         let outcome = lab.attach(&container, &bridge::conf()).try_add();
         if outcome.status == OK {
@@ -319,7 +317,9 @@ fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
         let far = lab.container();
         lab.host.sh(&format!("ip link add far type veth peer name far netns {}", far.netns.trim_start_matches("/run/netns/")));
         lab.host.sh("ip link set far up; ip route add 10.20.0.200 dev far; ip addr add 10.30.0.1/24 dev far");
-        far.sh("ip link set far up; ip addr add 10.20.0.200/32 dev far; ip route add 10.30.0.1 dev far; ip route add default via 10.30.0.1");
+        far.sh(
+            "ip link set far up; ip addr add 10.20.0.200/32 dev far; ip route add 10.30.0.1 dev far; ip route add default via 10.30.0.1",
+        );
         container.sh("ip route add 10.20.0.200 via 10.20.0.1");
         let ear = Ear::listen(&far);
         assert_pings_with(&container, "10.20.0.200", "-I 10.20.0.7");

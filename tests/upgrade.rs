@@ -137,7 +137,10 @@ fn our_gc_finds_the_rules_a_rollback_left() {
         if !speaks(reference, "1.1.0") {
             return skip("a reference with specification 1.1.0");
         }
-        let conf = with(&bridge::dual_stack(), json!({"cniVersion": "1.1.0", "isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables"}));
+        let conf = with(
+            &bridge::dual_stack(),
+            json!({"cniVersion": "1.1.0", "isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables"}),
+        );
         lab.hide_iptables();
         bridge::warm_up(lab, &conf);
         let before = Watch::start(lab, &[]);

@@ -42,9 +42,7 @@ fn run(peer: Peer, case: &impl Fn(&Lab)) {
 fn has(peer: &Peer, plugin: &str) -> bool {
     match peer {
         Peer::Ours => farm().join(plugin).exists(),
-        Peer::Reference(dir) => {
-            dir.join(plugin).exists() && Call::new(peer, plugin, "VERSION", "").run().stdout.contains("\"1.1.0\"")
-        }
+        Peer::Reference(dir) => dir.join(plugin).exists() && Call::new(peer, plugin, "VERSION", "").run().stdout.contains("\"1.1.0\""),
     }
 }
 

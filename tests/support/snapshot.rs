@@ -93,8 +93,18 @@ impl Snapshot {
 /// The part of a fact that does not change by itself.
 fn lasting(value: &Value) -> Value {
     const VOLATILE: [&str; 12] = [
-        "ifindex", "link_index", "link_netnsid", "stats", "stats64", "tentative", "topology_change", "topology_change_detected", "root_port", "root_path_cost",
-        "max_age_timer", "no",
+        "ifindex",
+        "link_index",
+        "link_netnsid",
+        "stats",
+        "stats64",
+        "tentative",
+        "topology_change",
+        "topology_change_detected",
+        "root_port",
+        "root_path_cost",
+        "max_age_timer",
+        "no",
     ];
     match value {
         Value::Object(map) => map

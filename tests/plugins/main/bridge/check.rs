@@ -33,7 +33,8 @@ fn check_finds_what_has_changed() {
             let routes = json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]);
             let container = lab.container();
             // A fixed address: the error has to name it.
-            let fixed = with(&dual_stack(), json!({"ipam": {"routes": routes, "dataDir": format!("/run/{}", case.what.replace(' ', "-"))}}));
+            let fixed =
+                with(&dual_stack(), json!({"ipam": {"routes": routes, "dataDir": format!("/run/{}", case.what.replace(' ', "-"))}}));
             let attachment = lab.attach(&container, &fixed);
             let result = attachment.add();
             attachment.check(&result).ok();
