@@ -58,10 +58,7 @@ fn check_of_a_route_in_another_table_succeeds() {
 /// IPAM's own default route has no gateway and isDefaultGateway adds another: "file exists".
 #[test]
 fn default_gateway_and_a_default_route_of_ipam_go_together() {
-    let conf = with(
-        &bridge::dual_stack(),
-        json!({"isDefaultGateway": true, "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
-    );
+    let conf = with(&bridge::dual_stack(), json!({"isDefaultGateway": true, "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}));
     let observe = |lab: &Lab| {
         let container = lab.container();
         let outcome = lab.attach(&container, &conf).try_add();
@@ -88,11 +85,30 @@ fn metrics_of_a_route_are_in_the_kernel() {
     differs("bridge", observe, json!({"mtu": 1300, "advmss": 1200}), Value::Null);
 }
 
+/// ptp with a /32: the reference adds IPAM's routes before the one to the gateway, and takes away a subnet route that does not exist.
+#[test]
+fn ptp_takes_a_host_address() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let alone = static_ipam(&ptp::conf(), json!([{"address": "10.10.0.7/32", "gateway": "10.10.0.1"}]), json!([{"dst": "0.0.0.0/0"}]));
+        let attachment = lab.attach(&container, &alone);
+        let outcome = attachment.try_add();
+        if outcome.status == OK {
+            assert_pings(&container, "10.10.0.1");
+            assert_pings(&container, crate::support::netns::UPLINK[0]);
+            assert_eq!(attachment.check(&outcome.ok()).status, OK);
+        }
+        outcome.status
+    };
+    differs("ptp", observe, OK, FAILED);
+}
+
 /// A bridge that has lost its last port has a MAC of zeros; the reference reads that before its own port comes, and sets it.
 #[test]
 fn a_bridge_without_ports_can_be_used() {
     let observe = |lab: &Lab| {
-        lab.host.sh("ip link add br0 type bridge; ip link add port type veth peer name peer; ip link set port master br0; ip link del port");
+        lab.host
+            .sh("ip link add br0 type bridge; ip link add port type veth peer name peer; ip link set port master br0; ip link del port");
         let container = lab.container();
         let outcome = lab.attach(&container, &bridge::conf()).try_add();
         if outcome.status == OK {
@@ -186,6 +202,22 @@ fn del_with_a_vanished_namespace_leaves_no_rule() {
     differs("ptp", observe, false, true);
 }
 
+/// A runtime may call DEL without CNI_NETNS while the namespace still lives; the reference leaves the link there.
+#[test]
+fn del_without_netns_takes_the_link_of_a_living_namespace() {
+    for plugin in ["bridge", "ptp"] {
+        let conf = with(&bridge::conf(), json!({"type": plugin}));
+        let observe = |lab: &Lab| {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &conf);
+            attachment.add();
+            attachment.netns(None).del();
+            container.link("eth0").is_some()
+        };
+        differs(plugin, observe, false, true);
+    }
+}
+
 /// A file that was the namespace's mount point is left, and DEL fails for ever.
 #[test]
 fn del_with_a_stale_netns_file_succeeds() {
@@ -214,8 +246,8 @@ fn del_of_one_attachment_keeps_the_iptables_rules_of_the_other() {
     differs("bridge", |lab| bridge::masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables")), true, false);
 }
 
-/// iptables 1.8.9 says "Chain … does not exist" with a status the reference does not expect, so its DEL of a network that nf_tables
-/// masquerades fails on such a host.
+/// The reference's DEL tries iptables too. Of 1.8.9's "Chain … does not exist" (status 2) Debian's build makes an error, so DEL of a
+/// network that nf_tables masquerades fails on such a host.
 #[test]
 fn del_of_an_nftables_network_succeeds_where_iptables_is_installed() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
@@ -285,7 +317,9 @@ fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
         let far = lab.container();
         lab.host.sh(&format!("ip link add far type veth peer name far netns {}", far.netns.trim_start_matches("/run/netns/")));
         lab.host.sh("ip link set far up; ip route add 10.20.0.200 dev far; ip addr add 10.30.0.1/24 dev far");
-        far.sh("ip link set far up; ip addr add 10.20.0.200/32 dev far; ip route add 10.30.0.1 dev far; ip route add default via 10.30.0.1");
+        far.sh(
+            "ip link set far up; ip addr add 10.20.0.200/32 dev far; ip route add 10.30.0.1 dev far; ip route add default via 10.30.0.1",
+        );
         container.sh("ip route add 10.20.0.200 via 10.20.0.1");
         let ear = Ear::listen(&far);
         assert_pings_with(&container, "10.20.0.200", "-I 10.20.0.7");

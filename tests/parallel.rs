@@ -70,7 +70,8 @@ fn first_adds_on_a_fresh_host_make_one_bridge() {
 #[test]
 fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
     for_each_peer("host-local", |lab| {
-        let conf = json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local", "ipam": {"type": "host-local", "subnet": "10.0.0.0/28"}});
+        let conf =
+            json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local", "ipam": {"type": "host-local", "subnet": "10.0.0.0/28"}});
         let container = lab.container();
         let attachments: Vec<_> = (0..30).map(|n| lab.attach(&container, &conf).id(&format!("c{n}"))).collect();
         let outcomes = all_at_once(&attachments, "ADD");

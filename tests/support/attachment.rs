@@ -1,5 +1,7 @@
 //! One attachment of one container: ADD, CHECK and DEL with what a runtime would send.
 
+use std::io::Write as _;
+
 use serde_json::{Value, json};
 
 use super::call::{Call, Outcome, Peer, farm};
@@ -40,9 +42,7 @@ fn run(peer: Peer, case: &impl Fn(&Lab)) {
 fn has(peer: &Peer, plugin: &str) -> bool {
     match peer {
         Peer::Ours => farm().join(plugin).exists(),
-        Peer::Reference(dir) => {
-            dir.join(plugin).exists() && Call::new(peer, plugin, "VERSION", "").run().stdout.contains("\"1.1.0\"")
-        }
+        Peer::Reference(dir) => dir.join(plugin).exists() && Call::new(peer, plugin, "VERSION", "").run().stdout.contains("\"1.1.0\""),
     }
 }
 
@@ -50,9 +50,8 @@ fn has(peer: &Peer, plugin: &str) -> bool {
 pub fn skip(needs: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     let line = format!("SKIP {test}: needs {needs}");
-    eprintln!("{line}");
+    writeln!(std::io::stderr(), "{line}").unwrap(); // eprintln! would be shown for failed tests only
     if let Some(log) = std::env::var_os("CNI_SKIP_LOG") {
-        use std::io::Write as _;
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         writeln!(file, "{line}").unwrap();
     }

@@ -22,6 +22,9 @@ pub const OUTSIDE: [&str; 2] = ["198.51.100.2", "2001:db8:ffff::2"];
 /// two labs never meet; DAD is off because a test should not wait a second for every address of a bridge.
 const HOST: &str = r#"
 set -e
+for tool in ip tc bridge nft iptables ip6tables ping; do
+    command -v $tool >/dev/null || { echo "the lab needs the program $tool" >&2; exit 1; }
+done
 mount -t tmpfs lab /run
 mkdir -p /run/netns /run/cni
 if [ -d /var/lib/cni ]; then mount -t tmpfs lab /var/lib/cni; else mount -t tmpfs lab /var/lib; mkdir /var/lib/cni; fi
@@ -100,15 +103,13 @@ impl Lab {
         }
     }
 
-    /// Makes this a host without iptables. The reference's DEL fails for networks masqueraded by nf_tables where iptables 1.8.9 is
-    /// installed (it does not understand that version's "Chain does not exist"), so cases about that backend hide it.
+    /// Makes this a host without iptables. The reference's DEL, as Debian builds it, fails for networks masqueraded by nf_tables where
+    /// iptables 1.8.9 is installed (see differences.rs), so cases about that backend hide it.
     pub fn hide_iptables(&self) {
-        self.host.sh(
-            r#"for name in iptables ip6tables iptables-legacy ip6tables-legacy; do
+        self.host.sh(r#"for name in iptables ip6tables iptables-legacy ip6tables-legacy; do
                 file=$(command -v $name) || continue
                 mount --bind /dev/null "$(readlink -f "$file")"
-            done"#,
-        );
+            done"#);
     }
 
     /// A file of the pretend host, as this process can open it.
@@ -170,11 +171,6 @@ impl Namespace {
         let output = self.try_sh(&format!("ip -j -d link show dev {name}"));
         let text = String::from_utf8(output.stdout).unwrap();
         output.status.success().then(|| serde_json::from_str::<Value>(&text).unwrap()[0].clone())
-    }
-
-    pub fn link_names(&self) -> Vec<String> {
-        let links = self.json("ip -j link");
-        links.as_array().unwrap().iter().map(|l| l["ifname"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Addresses with their prefixes, link-local ones left out.

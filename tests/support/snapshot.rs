@@ -26,7 +26,10 @@ s vlan;     bridge -j vlan
 s qdisc/text;    tc qdisc show | grep -v ' 0: ' | sed 's/refcnt [0-9]*//'
 s nft/text;      nft -s list ruleset 2>/dev/null
 s legacy/text;   for f in iptables ip6tables; do command -v $f-legacy-save >/dev/null && $f-legacy-save 2>/dev/null | sed -e '/^#/d' -e 's/ \[.*\]$//'; done
-s sysctl/text;   cd /proc/sys/net && for d in ipv4/conf/*/ ipv6/conf/*/; do for k in arp_notify route_localnet proxy_arp rp_filter accept_local arp_ignore arp_announce accept_ra accept_dad enhanced_dad disable_ipv6 keep_addr_on_down ndisc_notify; do [ -e $d$k ] && echo $d$k $(cat $d$k); done; done
+s sysctl/text;   cd /proc/sys/net; set --
+for k in arp_notify route_localnet proxy_arp rp_filter accept_local arp_ignore arp_announce \
+    accept_ra accept_dad enhanced_dad disable_ipv6 keep_addr_on_down ndisc_notify; do set -- "$@" ipv4/conf/*/$k ipv6/conf/*/$k; done
+grep -s '' "$@"; true
 "#;
 
 /// Files that a plugin may write; the namespaces' own mount points and the lock of iptables are not state.
@@ -90,8 +93,18 @@ impl Snapshot {
 /// The part of a fact that does not change by itself.
 fn lasting(value: &Value) -> Value {
     const VOLATILE: [&str; 12] = [
-        "ifindex", "link_index", "link_netnsid", "stats", "stats64", "tentative", "topology_change", "topology_change_detected", "root_port", "root_path_cost",
-        "max_age_timer", "no",
+        "ifindex",
+        "link_index",
+        "link_netnsid",
+        "stats",
+        "stats64",
+        "tentative",
+        "topology_change",
+        "topology_change_detected",
+        "root_port",
+        "root_path_cost",
+        "max_age_timer",
+        "no",
     ];
     match value {
         Value::Object(map) => map
@@ -159,5 +172,41 @@ impl<'a> Watch<'a> {
     pub fn assert_unchanged(&self, since: &str) {
         let changes = self.changes();
         assert!(changes.is_empty(), "not as before {since}:\n{changes}");
+    }
+}
+
+/// Whatever an ADD may do is seen; otherwise "nothing is left" would say nothing.
+#[test]
+fn a_snapshot_sees_every_kind_of_change() {
+    let changes = [
+        ("link", "ip link add one type veth peer name two"),
+        ("link", "ip link set one mtu 1400"),
+        ("address", "ip addr add 10.0.0.1/24 dev one"),
+        ("route", "ip link set one up; ip link set two up; ip route add 10.9.0.0/16 dev one table 77"),
+        ("route", "ip -6 route add 2001:db8:9::/48 dev one"),
+        ("rule", "ip rule add from 10.0.0.1 table 77"),
+        ("rule", "ip -6 rule add from 2001:db8::1 table 77"),
+        ("port", "ip link add br9 type bridge; ip link set two master br9"),
+        ("port", "bridge link set dev two hairpin on"),
+        ("qdisc", "tc qdisc add dev one root tbf rate 1mbit burst 10kb latency 25ms"),
+        ("nft", "nft add table inet leak"),
+        ("nft", "nft 'add set inet leak s { type ipv4_addr; }'"),
+        ("nft", "nft 'add element inet leak s { 10.0.0.1 }'"),
+        ("legacy", "iptables-legacy -t nat -A POSTROUTING -j MASQUERADE"),
+        ("sysctl", "echo 1 > /proc/sys/net/ipv4/conf/one/route_localnet"),
+        ("file", "mkdir -p /var/lib/cni/deep && echo x > /var/lib/cni/deep/file"),
+        ("file", "echo y > /var/lib/cni/deep/file"),
+        ("file", "touch /run/cni/state"),
+    ];
+    let lab = Lab::new(super::call::Peer::Ours);
+    for (section, script) in changes {
+        if section == "legacy" && !lab.host.try_sh("iptables-legacy -t nat -S").status.success() {
+            super::attachment::skip("iptables-legacy");
+            continue;
+        }
+        let before = Snapshot::of_host(&lab);
+        lab.host.sh(script);
+        let difference = before.difference(&Snapshot::of_host(&lab));
+        assert!(difference.contains(&format!("+ {section}: ")), "`{script}` is not seen in\n{difference}");
     }
 }

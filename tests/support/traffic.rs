@@ -43,16 +43,14 @@ pub struct Ear<'a>(&'a Namespace);
 
 impl<'a> Ear<'a> {
     pub fn listen(at: &'a Namespace) -> Ear<'a> {
-        at.sh(
-            r#"nft -f - <<'END'
+        at.sh(r#"nft -f - <<'END'
 table inet ear {
   set v4 { type ipv4_addr; flags dynamic; size 64; }
   set v6 { type ipv6_addr; flags dynamic; size 64; }
   chain input { type filter hook input priority -300; meta l4proto { icmp, tcp } update @v4 { ip saddr };
     icmpv6 type { echo-request, echo-reply } update @v6 { ip6 saddr }; tcp dport != 0 update @v6 { ip6 saddr }; }
 }
-END"#,
-        );
+END"#);
         Ear(at)
     }
 
@@ -63,7 +61,9 @@ END"#,
             let listing = self.0.json(&format!("nft -j list set inet ear {set}"));
             let elements = listing["nftables"].as_array().unwrap().iter().find_map(|o| o["set"]["elem"].as_array());
             // An element is a string, or an object where nft prints its attributes.
-            let text = |e: &serde_json::Value| e.as_str().or_else(|| e["elem"]["val"].as_str()).unwrap_or_else(|| panic!("set element {e}")).to_owned();
+            let text = |e: &serde_json::Value| {
+                e.as_str().or_else(|| e["elem"]["val"].as_str()).unwrap_or_else(|| panic!("set element {e}")).to_owned()
+            };
             sources.extend(elements.into_iter().flatten().map(text));
         }
         sources

@@ -73,7 +73,10 @@ fn result_and_files_are_those_of_the_reference() {
 fn every_version_gets_a_result_of_its_shape() {
     for_each_peer("host-local", |lab| {
         for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-            let conf = with(&ranges(json!([[{"subnet": "10.1.2.0/24"}], [{"subnet": "2001:db8:1::/64"}]])), json!({"cniVersion": version, "name": version}));
+            let conf = with(
+                &ranges(json!([[{"subnet": "10.1.2.0/24"}], [{"subnet": "2001:db8:1::/64"}]])),
+                json!({"cniVersion": version, "name": version}),
+            );
             let result = lab.attach(&lab.container(), &conf).add();
             let expected = match version {
                 "0.1.0" | "0.2.0" => json!({
@@ -106,7 +109,11 @@ fn addresses_are_given_in_turn() {
         steps: &'static [&'static str],
     }
     let cases = [
-        Case { what: "from the start, past the gateway", ranges: json!([[{"subnet": "10.0.0.0/29"}]]), steps: &["+a 10.0.0.2", "+b 10.0.0.3"] },
+        Case {
+            what: "from the start, past the gateway",
+            ranges: json!([[{"subnet": "10.0.0.0/29"}]]),
+            steps: &["+a 10.0.0.2", "+b 10.0.0.3"],
+        },
         Case {
             what: "an address that came back waits its turn",
             ranges: json!([[{"subnet": "10.0.0.0/29"}]]),
@@ -115,7 +122,18 @@ fn addresses_are_given_in_turn() {
         Case {
             what: "around the end, never broadcast, the last one last",
             ranges: json!([[{"subnet": "10.0.0.0/29"}]]),
-            steps: &["+a 10.0.0.2", "+b 10.0.0.3", "+c 10.0.0.4", "+d 10.0.0.5", "+e 10.0.0.6", "+f full", "-b", "+f 10.0.0.3", "-f", "+g 10.0.0.3"],
+            steps: &[
+                "+a 10.0.0.2",
+                "+b 10.0.0.3",
+                "+c 10.0.0.4",
+                "+d 10.0.0.5",
+                "+e 10.0.0.6",
+                "+f full",
+                "-b",
+                "+f 10.0.0.3",
+                "-f",
+                "+g 10.0.0.3",
+            ],
         },
         Case {
             what: "rangeStart and rangeEnd",
@@ -132,7 +150,11 @@ fn addresses_are_given_in_turn() {
             ranges: json!([[{"subnet": "10.0.0.0/30"}, {"subnet": "10.0.1.0/30"}]]),
             steps: &["+a 10.0.0.2", "+b 10.0.1.2", "+c full", "-a", "+c 10.0.0.2"],
         },
-        Case { what: "the last address of a v6 subnet", ranges: json!([[{"subnet": "2001:db8::/126"}]]), steps: &["+a 2001:db8::2", "+b 2001:db8::3", "+c full"] },
+        Case {
+            what: "the last address of a v6 subnet",
+            ranges: json!([[{"subnet": "2001:db8::/126"}]]),
+            steps: &["+a 2001:db8::2", "+b 2001:db8::3", "+c full"],
+        },
         Case {
             what: "one address of each set",
             ranges: json!([[{"subnet": "10.0.0.0/29"}], [{"subnet": "10.0.1.0/30"}], [{"subnet": "2001:db8::/64"}]]),
@@ -258,13 +280,25 @@ fn addresses_can_be_asked_for_through_every_channel() {
             "10.0.0.50 10.1.0.50 2001:db8::50",
         ),
         case("any range of the set", json!({"runtimeConfig": {"ips": ["10.0.9.7"]}}), "", "10.0.9.7 10.1.0.2 2001:db8::2"),
-        case("ranges of the runtime come first", json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.77.0.0/24"}]]}}), "", "10.77.0.2 10.0.0.2 10.1.0.2 2001:db8::2"),
-        case("the old spelling comes before ranges", json!({"ipam": {"subnet": "10.66.0.0/24", "rangeStart": "10.66.0.9"}}), "", "10.66.0.9 10.0.0.2 10.1.0.2 2001:db8::2"),
+        case(
+            "ranges of the runtime come first",
+            json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.77.0.0/24"}]]}}),
+            "",
+            "10.77.0.2 10.0.0.2 10.1.0.2 2001:db8::2",
+        ),
+        case(
+            "the old spelling comes before ranges",
+            json!({"ipam": {"subnet": "10.66.0.0/24", "rangeStart": "10.66.0.9"}}),
+            "",
+            "10.66.0.9 10.0.0.2 10.1.0.2 2001:db8::2",
+        ),
     ];
     for_each_peer("host-local", |lab| {
         for case in &cases {
             lab.host.sh(&format!("rm -rf {STORE}"));
-            let base = ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.9.0/24"}], [{"subnet": "10.1.0.0/24"}], [{"subnet": "2001:db8::/64"}]]));
+            let base = ranges(
+                json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.9.0/24"}], [{"subnet": "10.1.0.0/24"}], [{"subnet": "2001:db8::/64"}]]),
+            );
             let result = lab.attach(&lab.container(), &with(&base, case.changes.clone())).args(case.args).add();
             assert_eq!(ips(&result).join(" "), case.expected, "{}", case.what);
         }
@@ -289,7 +323,8 @@ fn an_address_that_cannot_be_had_fails_add_and_keeps_nothing() {
         Case { what: "not an address", asked: &["10.0.0.300"], code: 7, names: "10.0.0.300" },
     ];
     for_each_peer("host-local", |lab| {
-        let conf = ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.20"}]]));
+        let conf =
+            ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.20"}]]));
         address(lab, &conf, "first");
         let held = leases(lab);
         for case in &cases {
@@ -319,7 +354,10 @@ fn mistakes_in_ranges_are_refused_and_named() {
         case(one(json!({"subnet": "10.0.0.0"})), ["ipam.ranges[0][0].subnet", "10.0.0.0"]),
         case(one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.1.0.5"})), ["ipam.ranges[0][0].rangeStart", "10.1.0.5"]),
         case(one(json!({"subnet": "10.0.0.0/24", "rangeEnd": "10.1.0.5"})), ["ipam.ranges[0][0].rangeEnd", "10.1.0.5"]),
-        case(one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.8"})), ["ipam.ranges[0][0].range", "10.0.0.9"]),
+        case(
+            one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.8"})),
+            ["ipam.ranges[0][0].range", "10.0.0.9"],
+        ),
         case(ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "2001:db8::/64"}]])), ["ipam.ranges[0]", "famil"]),
         case(ranges(json!([[{"subnet": "10.0.0.0/16"}, {"subnet": "10.0.5.0/24"}]])), ["ipam.ranges[0]", "overlap"]),
         case(ranges(json!([[{"subnet": "10.0.0.0/16"}], [{"subnet": "10.0.5.0/24"}]])), ["ipam.ranges[", "overlap"]),
@@ -428,11 +466,9 @@ fn names_cannot_leave_the_directory() {
         let conf = subnet("10.0.0.0/24");
         let before = lab.host.sh("find /run /var/lib/cni -type f");
         for name in ["../x", "a/b", "..", ".", "/etc", "a/../b"] {
-            for (conf, id, ifname) in [
-                (with(&conf, json!({"name": name})), "a", "eth0"),
-                (conf.clone(), name, "eth0"),
-                (conf.clone(), "a", name),
-            ] {
+            for (conf, id, ifname) in
+                [(with(&conf, json!({"name": name})), "a", "eth0"), (conf.clone(), name, "eth0"), (conf.clone(), "a", name)]
+            {
                 let outcome = lab.attach(&lab.container(), &conf).id(id).ifname(ifname).try_add();
                 let error = outcome.err();
                 assert!([4, 7].contains(&error.code), "{name}: {error:?}");
@@ -488,6 +524,8 @@ fn gc_releases_what_is_not_listed() {
         assert_eq!(attachment.gc(&[("a", "eth0"), ("c", "eth0")]).ok(), Value::Null);
         assert_eq!(leases(lab), ["10.0.0.2", "10.0.0.4"], "b is gone, and the second interface of a");
         assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net2 | grep -c 10").trim(), "1", "another network is not touched");
+        // What a crash left: a file of no bytes, and one that was not written to its end.
+        lab.host.sh(&format!(": > {STORE}/10.0.0.77; printf contain > {STORE}/10.0.0.78"));
         assert_eq!(attachment.gc(&[]).ok(), Value::Null);
         assert_eq!(leases(lab), [""; 0]);
     });

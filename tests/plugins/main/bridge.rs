@@ -123,7 +123,9 @@ fn every_version_gets_a_result_of_its_shape() {
                     "0.1.0" | "0.2.0" => {
                         json!({"ip": address, "gateway": gateway, "routes": [{"dst": (["10.99.0.0/16", "2001:db8:99::/48"][at])}]})
                     }
-                    "0.3.0" | "0.3.1" | "0.4.0" => json!({"version": (["4", "6"][at]), "interface": 2, "address": address, "gateway": gateway}),
+                    "0.3.0" | "0.3.1" | "0.4.0" => {
+                        json!({"version": (["4", "6"][at]), "interface": 2, "address": address, "gateway": gateway})
+                    }
                     _ => json!({"interface": 2, "address": address, "gateway": gateway}),
                 }
             };
@@ -269,12 +271,8 @@ fn the_mac_comes_from_the_most_specific_source() {
     let runtime = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}, "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
     // libcni's JSON reader takes keys in any case, and configurations rely on it.
     let misspelled = json!({"RuntimeConfig": {"mac": "02:00:00:00:00:04"}});
-    let cases = [
-        (json!({}), "02:00:00:00:00:01"),
-        (cni, "02:00:00:00:00:02"),
-        (runtime, "02:00:00:00:00:03"),
-        (misspelled, "02:00:00:00:00:04"),
-    ];
+    let cases =
+        [(json!({}), "02:00:00:00:00:01"), (cni, "02:00:00:00:00:02"), (runtime, "02:00:00:00:00:03"), (misspelled, "02:00:00:00:00:04")];
     for_each_peer("bridge", |lab| {
         for (changes, expected) in &cases {
             let container = lab.container();
@@ -382,7 +380,11 @@ fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
     ];
     for_each_peer("bridge", |lab| {
         for (changes, expected) in &cases {
-            let base = static_ipam(&with(&conf(), json!({"cniVersion": "0.4.0", "isGateway": null})), json!([{"address": "10.10.0.7/24"}]), json!([]));
+            let base = static_ipam(
+                &with(&conf(), json!({"cniVersion": "0.4.0", "isGateway": null})),
+                json!([{"address": "10.10.0.7/24"}]),
+                json!([]),
+            );
             let base = with(&base, json!({"ipam": {"dns": ipam}}));
             let result = lab.attach(&lab.container(), &with(&base, changes.clone())).add();
             assert_eq!(result["dns"], *expected, "{changes}");

@@ -6,7 +6,6 @@ use super::bridge::failed_add::{Case, assert_all_fail};
 use super::bridge::{static_ipam, warm_up};
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface, ips, with};
 use crate::support::call::Peer;
-use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with, connect};
 
@@ -68,13 +67,18 @@ fn result_says_what_the_kernel_has() {
         let veth = host["ifname"].as_str().unwrap();
         assert_eq!(lab.host.addresses(veth), ["10.10.0.1/32"]);
         assert_eq!(container.addresses("eth0"), ["10.10.0.2/24"]);
-        let route = |namespace: &crate::support::netns::Namespace, dst: &str| namespace.json(&format!("ip -j -d route show {dst}"))[0].clone();
+        let route =
+            |namespace: &crate::support::netns::Namespace, dst: &str| namespace.json(&format!("ip -j -d route show {dst}"))[0].clone();
         let to_container = route(&lab.host, "10.10.0.2");
         assert_eq!((&to_container["dev"], &to_container["scope"]), (&host["ifname"], &json!("host")));
         let gateway = route(&container, "10.10.0.1");
         assert_eq!((&gateway["scope"], &gateway["prefsrc"]), (&json!("link"), &json!("10.10.0.2")));
         let subnet = route(&container, "10.10.0.0/24");
-        assert_eq!((&subnet["gateway"], &subnet["prefsrc"]), (&json!("10.10.0.1"), &json!("10.10.0.2")), "neighbours are reached through the host");
+        assert_eq!(
+            (&subnet["gateway"], &subnet["prefsrc"]),
+            (&json!("10.10.0.1"), &json!("10.10.0.2")),
+            "neighbours are reached through the host"
+        );
         assert_eq!(route(&container, "default")["gateway"], "10.10.0.1");
     });
 }
@@ -168,7 +172,11 @@ fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
     ];
     for_each_peer("ptp", |lab| {
         for (changes, expected) in &cases {
-            let base = static_ipam(&with(&conf(), json!({"cniVersion": "0.4.0"})), json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}]), json!([]));
+            let base = static_ipam(
+                &with(&conf(), json!({"cniVersion": "0.4.0"})),
+                json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}]),
+                json!([]),
+            );
             let base = with(&base, json!({"ipam": {"dns": {"nameservers": ["192.0.2.53"], "domain": "ipam.example"}}}));
             let attachment = lab.attach(&lab.container(), &with(&base, changes.clone()));
             assert_eq!(attachment.add()["dns"], *expected, "{changes}");
@@ -183,7 +191,7 @@ fn check_finds_what_has_changed() {
         ("v4 address removed", "ip addr del 10.10.0.2/24 dev eth0", "10.10.0.2"),
         ("v6 address removed", "ip addr del 2001:db8:10::2/64 dev eth0", "2001:db8:10::2"),
         ("default route removed", "ip route del default", "0.0.0.0/0"),
-        ("link down", "ip link set eth0 down", "10."),
+        ("link down", "ip link set eth0 down", "eth0"),
         ("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
         ("link gone", "ip link del eth0", "eth0"),
     ];
@@ -241,7 +249,11 @@ fn del_without_a_namespace_leaves_no_rule() {
                 let container = lab.container();
                 let attachment = lab.attach(&container, &masqueraded);
                 attachment.add();
-                if stale { container.go_stale() } else { container.vanish() }
+                if stale {
+                    container.go_stale()
+                } else {
+                    container.vanish()
+                }
                 attachment.del();
                 before.assert_unchanged(&format!("ADD (stale: {stale}, {backend})"));
             }
@@ -255,7 +267,9 @@ pub fn failing() -> Vec<Case> {
     vec![
         Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam").reference_leaves_nothing(),
         Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "100000").reference_leaves_nothing(),
-        Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other").reference_leaves_nothing(),
+        Case::new("interface exists", json!({}), 102, "eth0")
+            .container("ip link add eth0 type veth peer name other")
+            .reference_leaves_nothing(),
         Case::new("address without gateway", no_gateway, 7, "10.10.0.7"),
         Case::new("route unreachable", late, 100, "10.88.0.1"),
     ]

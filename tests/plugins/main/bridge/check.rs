@@ -20,7 +20,7 @@ fn check_finds_what_has_changed() {
         Case { what: "v6 address removed", container: "ip addr del 2001:db8:10::2/64 dev eth0", host: "", names: "2001:db8:10::2" },
         Case { what: "v4 route removed", container: "ip route del 10.99.0.0/16", host: "", names: "10.99.0.0" },
         Case { what: "v6 route removed", container: "ip -6 route del 2001:db8:99::/48", host: "", names: "2001:db8:99::" },
-        Case { what: "link down", container: "ip link set eth0 down", host: "", names: "10." },
+        Case { what: "link down", container: "ip link set eth0 down", host: "", names: "eth0" },
         Case { what: "link renamed", container: "ip link set eth0 down; ip link set eth0 name eth9", host: "", names: "eth0" },
         Case { what: "mac changed", container: "ip link set eth0 address 02:00:00:00:00:01", host: "", names: "eth0" },
         Case { what: "port without bridge", container: "true", host: "ip link set $port nomaster", names: "veth" },
@@ -33,7 +33,8 @@ fn check_finds_what_has_changed() {
             let routes = json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]);
             let container = lab.container();
             // A fixed address: the error has to name it.
-            let fixed = with(&dual_stack(), json!({"ipam": {"routes": routes, "dataDir": format!("/run/{}", case.what.replace(' ', "-"))}}));
+            let fixed =
+                with(&dual_stack(), json!({"ipam": {"routes": routes, "dataDir": format!("/run/{}", case.what.replace(' ', "-"))}}));
             let attachment = lab.attach(&container, &fixed);
             let result = attachment.add();
             attachment.check(&result).ok();

@@ -51,9 +51,12 @@ pub fn cases() -> Vec<Case> {
         Case::new("bad mac", json!({"runtimeConfig": {"mac": "02:00:00:00:00"}}), 7, "02:00:00:00:00"),
         Case::new("vlan out of range", json!({"vlan": 5000}), 7, "5000").reference_leaves_nothing(),
         Case::new("name of the bridge too long", json!({"bridge": "a-name-of-16-byte"}), 7, "a-name-of-16-byte").reference_leaves_nothing(),
-        Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0").host("ip link add br0 type veth peer name br1").reference_leaves_nothing(),
+        Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
+            .host("ip link add br0 type veth peer name br1")
+            .reference_leaves_nothing(),
         Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
-        Case::new("another address on the bridge", json!({}), 102, "10.99.0.1").host("ip link add br0 type bridge && ip addr add 10.99.0.1/24 dev br0"),
+        Case::new("another address on the bridge", json!({}), 102, "10.99.0.1")
+            .host("ip link add br0 type bridge && ip addr add 10.99.0.1/24 dev br0"),
         Case::new("route unreachable", late, 100, "10.88.0.1"),
     ]
 }
@@ -106,4 +109,3 @@ fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
         }
     });
 }
-

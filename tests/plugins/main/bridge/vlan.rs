@@ -18,16 +18,14 @@ fn filters_vlans(lab: &Lab) -> bool {
 /// The VLANs of a port, as `[vid, flags…]`.
 fn vlans(lab: &Lab, result: &Value) -> Value {
     let port = lab.host.json(&format!("bridge -j vlan show dev {}", interface(result, 1)));
-    port[0]["vlans"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|v| {
-            let flags = v["flags"].as_array().into_iter().flatten().cloned();
-            // iproute2 joins neighbours to a range.
-            std::iter::once(v["vlan"].clone()).chain(v.get("vlanEnd").cloned()).chain(flags).collect::<Value>()
-        })
-        .collect()
+    let entries = port[0]["vlans"].as_array().into_iter().flatten();
+    let each = |entry: &Value| {
+        let first = entry["vlan"].as_u64().unwrap();
+        let last = entry["vlanEnd"].as_u64().unwrap_or(first); // iproute2 may join neighbours
+        let flags: Vec<Value> = entry["flags"].as_array().cloned().unwrap_or_default();
+        (first..=last).map(move |vid| std::iter::once(json!(vid)).chain(flags.clone()).collect::<Value>()).collect::<Vec<_>>()
+    };
+    entries.flat_map(each).collect()
 }
 
 #[test]
@@ -35,7 +33,10 @@ fn ports_are_members_of_the_vlans_asked_for() {
     let cases = [
         (json!({"vlan": 100}), json!([[100, "PVID", "Egress Untagged"]])),
         (json!({"vlan": 100, "preserveDefaultVlan": true}), json!([[1, "Egress Untagged"], [100, "PVID", "Egress Untagged"]])),
-        (json!({"vlanTrunk": [{"minID": 200, "maxID": 203}, {"id": 101}]}), json!([[1, "PVID", "Egress Untagged"], [101], [200, 203]])),
+        (
+            json!({"vlanTrunk": [{"minID": 200, "maxID": 203}, {"id": 101}]}),
+            json!([[1, "PVID", "Egress Untagged"], [101], [200], [201], [202], [203]]),
+        ),
         (json!({"vlan": 100, "vlanTrunk": [{"id": 101}]}), json!([[100, "PVID", "Egress Untagged"], [101]])),
     ];
     for_each_peer("bridge", |lab| {
@@ -80,7 +81,8 @@ fn a_trunk_carries_tagged_frames() {
         let (trunk, access) = (lab.container(), lab.container());
         lab.attach(&trunk, &with(&layer_two, json!({"vlanTrunk": [{"id": 100}]}))).add();
         lab.attach(&access, &with(&layer_two, json!({"vlan": 100}))).add();
-        trunk.sh("ip link add link eth0 name eth0.100 type vlan id 100 && ip addr add 10.30.0.1/24 dev eth0.100 && ip link set eth0.100 up");
+        trunk
+            .sh("ip link add link eth0 name eth0.100 type vlan id 100 && ip addr add 10.30.0.1/24 dev eth0.100 && ip link set eth0.100 up");
         access.sh("ip addr add 10.30.0.2/24 dev eth0");
         assert_pings(&trunk, "10.30.0.2");
     });
