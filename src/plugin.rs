@@ -100,7 +100,14 @@ pub struct Entry {
 impl Entry {
     /// The entry of a plugin.
     pub const fn of<P: Plugin>() -> Entry {
-        Entry { name: P::NAME, kind: P::KIND, about: P::ABOUT, versions: P::VERSIONS, run: run::<P>, validate: validate::<P> }
+        Entry {
+            name: P::NAME,
+            kind: P::KIND,
+            about: P::ABOUT,
+            versions: P::VERSIONS,
+            run: run::<P>,
+            validate: validate::<P>,
+        }
     }
 
     /// Finds mistakes in the configuration without doing anything.
@@ -150,7 +157,13 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// A context; the host's netlink socket is opened when it is first used.
-    pub fn new(plugins: &'static [Entry], config: &'a Config, env: &'a Environment, args: &'a str, path: Vec<PathBuf>) -> Context<'a> {
+    pub fn new(
+        plugins: &'static [Entry],
+        config: &'a Config,
+        env: &'a Environment,
+        args: &'a str,
+        path: Vec<PathBuf>,
+    ) -> Context<'a> {
         Context { plugins, config, env, args, path, host: OnceCell::new() }
     }
 

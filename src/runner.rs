@@ -35,7 +35,9 @@ pub fn run(entry: &'static Entry, plugins: &'static [Entry], env: &Environment, 
     }
     let mut config_version = None;
     let execution = AssertUnwindSafe(|| execute(entry, plugins, env, io, &mut config_version));
-    let Err(error) = catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))) else { return 0 };
+    let Err(error) = catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))) else {
+        return 0;
+    };
     let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
     if let Err(failed) = write(io.stdout, &object) {
         let _ = writeln!(io.stderr, "{failed}: {error}"); // the last place left to tell it
@@ -47,7 +49,8 @@ pub fn run(entry: &'static Entry, plugins: &'static [Entry], env: &Environment, 
 /// Nomad takes the first word that is one: so it is the reference's version, and our own is its build number.
 fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
     let versions = entry.versions.join(", ");
-    let _ = writeln!(stderr, "CNI {} plugin {}\nCNI protocol versions supported: {versions}", entry.name, plugin_version());
+    let _ =
+        writeln!(stderr, "CNI {} plugin {}\nCNI protocol versions supported: {versions}", entry.name, plugin_version());
     0 // whether anybody reads it or not
 }
 
@@ -93,7 +96,8 @@ fn execute(
     *config_version = Value::parse(&text).and_then(|value| version_of(&value)).ok();
     let config = Config::parse(text)?;
     let command = parameters.command.as_ref().copied();
-    let command = command.map_err(|word| Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}")))?;
+    let command =
+        command.map_err(|word| Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}")))?;
     require_version(command, &config.version, entry.versions)?;
 
     let path = parameters.path.split(':').map(PathBuf::from).collect();
@@ -118,8 +122,12 @@ fn versions_line(entry: &Entry) -> String {
 
 fn require_version(command: Command, version: &str, supported: &[&str]) -> Result<()> {
     match command {
-        Command::Check | Command::Get => version::require_at_least(version::WITH_CHECK, command.as_str(), version, supported),
-        Command::Gc | Command::Status => version::require_at_least(version::WITH_GC, command.as_str(), version, supported),
+        Command::Check | Command::Get => {
+            version::require_at_least(version::WITH_CHECK, command.as_str(), version, supported)
+        }
+        Command::Gc | Command::Status => {
+            version::require_at_least(version::WITH_GC, command.as_str(), version, supported)
+        }
         Command::Add | Command::Del | Command::Version => version::require_supported(version, supported),
     }
 }
@@ -174,7 +182,8 @@ fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write)
 fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> Result<()> {
     let version = &cx.config.version;
     let document = result.into_document(version).map_err(|e| {
-        Error::new(Code::INVALID_CONFIG, e.to_string()).with_details(format_args!("the result cannot be told in cniVersion {version}"))
+        Error::new(Code::INVALID_CONFIG, e.to_string())
+            .with_details(format_args!("the result cannot be told in cniVersion {version}"))
     })?;
     write(stdout, &document.to_text())
 }
@@ -195,6 +204,7 @@ fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write)
         Kind::Main | Kind::Meta => steps::ipam::check_if_any(cx, at),
     };
     held.map_err(|e| unknown(&e.to_string()))?;
-    let result = cx.config.prev_result()?.ok_or_else(|| unknown("prevResult is missing: there was no ADD, or a DEL since"))?;
+    let result =
+        cx.config.prev_result()?.ok_or_else(|| unknown("prevResult is missing: there was no ADD, or a DEL since"))?;
     print_result(cx, result, stdout)
 }

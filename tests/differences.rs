@@ -40,7 +40,11 @@ fn check_of_a_layer_two_bridge_succeeds() {
 /// CHECK looks for a route to the address's network in the main table; the kernel has none for a /32.
 #[test]
 fn check_of_a_host_address_succeeds() {
-    let conf = static_ipam(&with(&bridge::conf(), json!({"isGateway": null})), json!([{"address": "10.10.0.7/32"}]), json!([]));
+    let conf = static_ipam(
+        &with(&bridge::conf(), json!({"isGateway": null})),
+        json!([{"address": "10.10.0.7/32"}]),
+        json!([]),
+    );
     differs("bridge", |lab| check_after_add(lab, &conf), OK, FAILED);
 }
 
@@ -58,7 +62,10 @@ fn check_of_a_route_in_another_table_succeeds() {
 /// IPAM's own default route has no gateway and isDefaultGateway adds another: "file exists".
 #[test]
 fn default_gateway_and_a_default_route_of_ipam_go_together() {
-    let conf = with(&bridge::dual_stack(), json!({"isDefaultGateway": true, "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}));
+    let conf = with(
+        &bridge::dual_stack(),
+        json!({"isDefaultGateway": true, "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
+    );
     let observe = |lab: &Lab| {
         let container = lab.container();
         let outcome = lab.attach(&container, &conf).try_add();
@@ -76,7 +83,8 @@ fn default_gateway_and_a_default_route_of_ipam_go_together() {
 /// `mtu` and `advmss` of a route are in the result, and not in the kernel.
 #[test]
 fn metrics_of_a_route_are_in_the_kernel() {
-    let conf = with(&bridge::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "mtu": 1300, "advmss": 1200}]}}));
+    let conf =
+        with(&bridge::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "mtu": 1300, "advmss": 1200}]}}));
     let observe = |lab: &Lab| {
         let container = lab.container();
         lab.attach(&container, &conf).add();
@@ -90,7 +98,11 @@ fn metrics_of_a_route_are_in_the_kernel() {
 fn ptp_takes_a_host_address() {
     let observe = |lab: &Lab| {
         let container = lab.container();
-        let alone = static_ipam(&ptp::conf(), json!([{"address": "10.10.0.7/32", "gateway": "10.10.0.1"}]), json!([{"dst": "0.0.0.0/0"}]));
+        let alone = static_ipam(
+            &ptp::conf(),
+            json!([{"address": "10.10.0.7/32", "gateway": "10.10.0.1"}]),
+            json!([{"dst": "0.0.0.0/0"}]),
+        );
         let attachment = lab.attach(&container, &alone);
         let outcome = attachment.try_add();
         if outcome.status == OK {
@@ -122,7 +134,8 @@ fn a_bridge_without_ports_can_be_used() {
 /// What failed ADDs leave: ours nothing; the reference links, addresses and rules, until DEL.
 #[test]
 fn failed_adds_leave_nothing() {
-    let leaves = |cases: Vec<bridge::failed_add::Case>| cases.into_iter().filter(|case| case.reference_leaves_something);
+    let leaves =
+        |cases: Vec<bridge::failed_add::Case>| cases.into_iter().filter(|case| case.reference_leaves_something);
     for case in leaves(bridge::failed_add::cases()) {
         differs("bridge", |lab| bridge::failed_add::fail(lab, &bridge::conf(), &case).0.is_empty(), true, false);
     }
@@ -137,7 +150,8 @@ fn a_result_without_addresses_is_refused_for_old_versions_and_nothing_is_left() 
     let observe = |lab: &Lab| {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
-        let outcome = lab.attach(&container, &with(&bridge::conf(), json!({"cniVersion": "0.2.0", "ipam": null}))).try_add();
+        let outcome =
+            lab.attach(&container, &with(&bridge::conf(), json!({"cniVersion": "0.2.0", "ipam": null}))).try_add();
         assert_eq!(outcome.status, FAILED);
         before.changes().is_empty()
     };
@@ -163,7 +177,10 @@ fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
 fn a_null_in_a_list_is_a_configuration_error() {
     let observe = |lab: &Lab| {
         let outcome = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]}))).try_add();
-        (outcome.status, serde_json::from_str::<Value>(&outcome.stdout).map_or(Value::Null, |error| error["code"].clone()))
+        (
+            outcome.status,
+            serde_json::from_str::<Value>(&outcome.stdout).map_or(Value::Null, |error| error["code"].clone()),
+        )
     };
     differs("bridge", observe, (1, json!(7)), (2, Value::Null));
 }
@@ -243,7 +260,12 @@ fn del_takes_any_cni_args() {
 /// The iptables chain has the name of the container, not of the interface: DEL of one takes the other's rules along, and then fails.
 #[test]
 fn del_of_one_attachment_keeps_the_iptables_rules_of_the_other() {
-    differs("bridge", |lab| bridge::masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables")), true, false);
+    differs(
+        "bridge",
+        |lab| bridge::masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables")),
+        true,
+        false,
+    );
 }
 
 /// The reference's DEL tries iptables too. Of 1.8.9's "Chain … does not exist" (status 2) Debian's build makes an error, so DEL of a
@@ -269,7 +291,10 @@ fn gc_removes_what_no_runtime_knows_any_more() {
         attachment.add();
         container.vanish();
         attachment.gc(&[]).ok();
-        (lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(), lab.host.sh("nft list ruleset").contains("10.10.0.2"))
+        (
+            lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(),
+            lab.host.sh("nft list ruleset").contains("10.10.0.2"),
+        )
     };
     differs("bridge", observe, (false, false), (true, true));
 }
@@ -292,7 +317,8 @@ fn masquerade_is_done_by_nftables_unless_the_user_says_otherwise() {
 #[test]
 fn macspoofchk_needs_no_nft_program() {
     let observe = |lab: &Lab| {
-        let mut call = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"macspoofchk": true}))).call("ADD", None);
+        let mut call =
+            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"macspoofchk": true}))).call("ADD", None);
         call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
         call.run().status
     };
@@ -313,9 +339,13 @@ fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
     let observe = |lab: &Lab| {
         let container = lab.container();
         lab.attach(&container, &conf(7)).add();
-        lab.host.sh("ip addr add 10.10.0.1/24 dev br0; ip addr add 10.20.0.1/24 dev br0; sysctl -qw net.ipv4.ip_forward=1");
+        lab.host
+            .sh("ip addr add 10.10.0.1/24 dev br0; ip addr add 10.20.0.1/24 dev br0; sysctl -qw net.ipv4.ip_forward=1");
         let far = lab.container();
-        lab.host.sh(&format!("ip link add far type veth peer name far netns {}", far.netns.trim_start_matches("/run/netns/")));
+        lab.host.sh(&format!(
+            "ip link add far type veth peer name far netns {}",
+            far.netns.trim_start_matches("/run/netns/")
+        ));
         lab.host.sh("ip link set far up; ip route add 10.20.0.200 dev far; ip addr add 10.30.0.1/24 dev far");
         far.sh(
             "ip link set far up; ip addr add 10.20.0.200/32 dev far; ip route add 10.30.0.1 dev far; ip route add default via 10.30.0.1",
@@ -369,7 +399,8 @@ fn an_empty_reservation_is_free() {
 #[test]
 fn status_of_a_full_range_is_an_error() {
     let observe = |lab: &Lab| {
-        let attachment = lab.attach(&lab.container(), &with(&host_local::subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"})));
+        let attachment =
+            lab.attach(&lab.container(), &with(&host_local::subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"})));
         attachment.add();
         attachment.status().status
     };

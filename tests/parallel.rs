@@ -21,7 +21,8 @@ fn conf(lab: &Lab) -> Value {
 /// Runs a command for every attachment, all at the same time; their outcomes in order.
 fn all_at_once(attachments: &[Attachment<'_>], command: &str) -> Vec<Outcome> {
     std::thread::scope(|scope| {
-        let running: Vec<_> = attachments.iter().map(|attachment| scope.spawn(move || attachment.call(command, None).run())).collect();
+        let running: Vec<_> =
+            attachments.iter().map(|attachment| scope.spawn(move || attachment.call(command, None).run())).collect();
         running.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -45,7 +46,8 @@ fn fifty_adds_and_dels_on_one_bridge_do_not_disturb_each_other() {
         for at in [0, CONTAINERS / 2, CONTAINERS - 1] {
             assert_masqueraded(lab, &containers[at], &ips(&results[at])[0]);
         }
-        let checked: Vec<_> = attachments.iter().zip(&results).map(|(attachment, result)| attachment.check(result).status).collect();
+        let checked: Vec<_> =
+            attachments.iter().zip(&results).map(|(attachment, result)| attachment.check(result).status).collect();
         assert_eq!(checked, [0; CONTAINERS]);
 
         all_at_once(&attachments, "DEL").iter().for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
@@ -70,8 +72,7 @@ fn first_adds_on_a_fresh_host_make_one_bridge() {
 #[test]
 fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
     for_each_peer("host-local", |lab| {
-        let conf =
-            json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local", "ipam": {"type": "host-local", "subnet": "10.0.0.0/28"}});
+        let conf = json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local", "ipam": {"type": "host-local", "subnet": "10.0.0.0/28"}});
         let container = lab.container();
         let attachments: Vec<_> = (0..30).map(|n| lab.attach(&container, &conf).id(&format!("c{n}"))).collect();
         let outcomes = all_at_once(&attachments, "ADD");

@@ -130,7 +130,8 @@ fn assert_silent(outcome: &Outcome) {
 /// A failure is told on stderr: first the message, then the details, where there are any.
 #[track_caller]
 fn assert_failed(outcome: &Outcome, msg: &str, details: &str) {
-    let stderr = [msg, details].iter().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect::<String>();
+    let stderr =
+        [msg, details].iter().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect::<String>();
     assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (1, "", stderr.as_str()));
 }
 
@@ -141,7 +142,8 @@ fn add_chains_results_and_prints_and_keeps_the_last() {
     host.answer("ADD", "b", &result("10.0.0.2/24"), false);
     host.answer("ADD", "c", r#"{"ips":[{"address":"10.0.0.3/24"}]}"#, false);
     let call = host.call(&format!("add net /run/netns/t {ID} --args K=V;L=W"));
-    let outcome = call.env("CAP_ARGS", r#"{"mac":"02:00:00:00:00:01","ips":["10.9.9.9"]}"#).env("CNI_CONTAINERID", "stale").run();
+    let outcome =
+        call.env("CAP_ARGS", r#"{"mac":"02:00:00:00:00:01","ips":["10.9.9.9"]}"#).env("CNI_CONTAINERID", "stale").run();
     assert_eq!(
         outcome.stdout,
         "{\n    \"cniVersion\": \"1.0.0\",\n    \"ips\": [\n        {\n            \"address\": \"10.0.0.3/24\"\n        }\n    ]\n}"
@@ -193,7 +195,11 @@ fn a_failed_add_is_undone_in_every_plugin() {
     host.answer("ADD", "a", &result("10.0.0.1/24"), false);
     host.answer("ADD", "b", r#"{"code":42,"msg":"plugin error: banana","details":"ripe"}"#, true);
     let outcome = host.net(&format!("add net /x {ID}"));
-    assert_failed(&outcome, "plugin type=\"b\" name=\"own\" failed (add): plugin error: banana", "ripe; what was done has been undone");
+    assert_failed(
+        &outcome,
+        "plugin type=\"b\" name=\"own\" failed (add): plugin error: banana",
+        "ripe; what was done has been undone",
+    );
     assert_eq!(host.calls(), "ADD a, ADD b, DEL c, DEL b, DEL a");
     assert_eq!(host.config("DEL-a")["prevResult"]["ips"][0]["address"], "10.0.0.1/24", "the last result there was");
     assert_eq!(host.cached_names(), [""; 0]);
@@ -234,7 +240,10 @@ fn an_attachment_that_cannot_be_recorded_is_undone() {
     host.answer_adds();
     fs::write(host.0.join("cache/results"), "").unwrap();
     let outcome = host.net(&format!("add net /x {ID}"));
-    assert!(outcome.status == 1 && outcome.stderr.starts_with("failed to set network \"net\" cached result: "), "{outcome:?}");
+    assert!(
+        outcome.status == 1 && outcome.stderr.starts_with("failed to set network \"net\" cached result: "),
+        "{outcome:?}"
+    );
     assert_eq!(host.calls(), "ADD a, ADD b, ADD c, DEL c, DEL b, DEL a");
 }
 
@@ -242,7 +251,10 @@ fn an_attachment_that_cannot_be_recorded_is_undone() {
 fn nothing_on_stdout_of_a_successful_add_is_a_failure() {
     let host = Host::new("1.0.0");
     let outcome = host.net(&format!("add net /x {ID}"));
-    assert!(outcome.stderr.starts_with("plugin type=\"a\" failed (add): failed to unmarshal raw result: "), "{outcome:?}");
+    assert!(
+        outcome.stderr.starts_with("plugin type=\"a\" failed (add): failed to unmarshal raw result: "),
+        "{outcome:?}"
+    );
 }
 
 #[test]
@@ -261,7 +273,11 @@ fn check_gives_every_plugin_the_final_result() {
     assert_eq!(host.config("CHECK-a")["runtimeConfig"], json!({"mac": 1}));
 
     host.answer("CHECK", "b", r#"{"code":103,"msg":"no such rule","details":"add it"}"#, true);
-    assert_failed(&host.net(&format!("check net /x {ID}")), "no such rule", "add it; reported by plugin type=\"b\" name=\"own\"");
+    assert_failed(
+        &host.net(&format!("check net /x {ID}")),
+        "no such rule",
+        "add it; reported by plugin type=\"b\" name=\"own\"",
+    );
     assert_eq!(host.calls(), "CHECK a, CHECK b");
 }
 
@@ -273,11 +289,16 @@ fn check_reads_caches_of_libcni_0_7_and_refuses_corrupt_ones() {
     assert_silent(&host.net(&format!("check net /x {ID}")));
     assert_eq!(host.config("CHECK-a")["prevResult"]["cniVersion"], "0.4.0");
     host.calls();
-    for (text, msg) in [("{", "decoding version from network config: "), (r#"{"cniVersion":"0.4567.0"}"#, "unsupported CNI result version")]
-    {
+    for (text, msg) in [
+        ("{", "decoding version from network config: "),
+        (r#"{"cniVersion":"0.4567.0"}"#, "unsupported CNI result version"),
+    ] {
         fs::write(host.cached(), text).unwrap();
         let outcome = host.net(&format!("check net /x {ID}"));
-        assert!(outcome.stderr.starts_with(&format!("failed to get network \"net\" cached result: {msg}")), "{outcome:?}");
+        assert!(
+            outcome.stderr.starts_with(&format!("failed to get network \"net\" cached result: {msg}")),
+            "{outcome:?}"
+        );
     }
     fs::remove_file(host.cached()).unwrap();
     assert_eq!(host.calls(), "");
@@ -345,7 +366,9 @@ fn status_stops_at_the_first_plugin_that_is_not_ready() {
     host.answer("STATUS", "b", r#"{"code":50,"msg":"not ready"}"#, true);
     assert_failed(&host.net("status net"), "not ready", "reported by plugin type=\"b\" name=\"own\"");
     assert_eq!(host.calls(), "STATUS a, STATUS b");
-    assert!(host.env("STATUS-a").starts_with("CNI_ARGS=\nCNI_COMMAND=STATUS\nCNI_CONTAINERID=\nCNI_IFNAME=\nCNI_NETNS=\n"));
+    assert!(
+        host.env("STATUS-a").starts_with("CNI_ARGS=\nCNI_COMMAND=STATUS\nCNI_CONTAINERID=\nCNI_IFNAME=\nCNI_NETNS=\n")
+    );
 
     let older = Host::new("1.0.0");
     assert_silent(&older.net("status net"));
@@ -363,12 +386,15 @@ fn gc_detaches_what_has_no_namespace() {
     host.calls();
     assert_silent(&host.net("gc net"));
     assert_eq!(host.calls(), "DEL c, DEL b, DEL a, GC a, GC b, GC c");
-    assert!(
-        host.env("DEL-a").starts_with("CNI_ARGS=K=V\nCNI_COMMAND=DEL\nCNI_CONTAINERID=stale\nCNI_IFNAME=eth0\nCNI_NETNS=/nonexistent\n")
-    );
+    assert!(host.env("DEL-a").starts_with(
+        "CNI_ARGS=K=V\nCNI_COMMAND=DEL\nCNI_CONTAINERID=stale\nCNI_IFNAME=eth0\nCNI_NETNS=/nonexistent\n"
+    ));
     assert_eq!(host.cached_names(), ["net-live-eth0"]);
     let valid = json!([{"containerID": "live", "ifname": "eth0"}]);
-    assert_eq!((&host.config("GC-c")["cni.dev/valid-attachments"], &host.config("GC-c")["cni.dev/attachments"]), (&valid, &valid));
+    assert_eq!(
+        (&host.config("GC-c")["cni.dev/valid-attachments"], &host.config("GC-c")["cni.dev/attachments"]),
+        (&valid, &valid)
+    );
 
     host.answer("GC", "a", r#"{"code":5,"msg":"one"}"#, true);
     host.answer("GC", "c", r#"{"code":5,"msg":"two"}"#, true);
@@ -423,7 +449,11 @@ fn networks_are_listed_in_the_order_of_the_search() {
     assert_eq!(outcome.status, 0);
     assert_eq!(
         lines,
-        [["net", "1.1.0", &at("10-net.conflist")], ["-", "-", &at("20-bad.conflist:")], ["single", "0.3.1", &at("05-single.conf")]]
+        [
+            ["net", "1.1.0", &at("10-net.conflist")],
+            ["-", "-", &at("20-bad.conflist:")],
+            ["single", "0.3.1", &at("05-single.conf")]
+        ]
     );
 }
 
@@ -431,7 +461,11 @@ fn networks_are_listed_in_the_order_of_the_search() {
 fn mistakes_of_the_operator_run_nothing() {
     let host = Host::new("1.1.0");
     let dir = host.0.join("net.d");
-    assert_failed(&host.net("add other /x"), &format!("no net configuration with name \"other\" in {}", dir.display()), "");
+    assert_failed(
+        &host.net("add other /x"),
+        &format!("no net configuration with name \"other\" in {}", dir.display()),
+        "",
+    );
     assert_failed(&host.net("add ../net /x"), "invalid characters found in network name", "../net");
     assert_failed(&host.net("del net /x --args oops"), "invalid CNI_ARGS pair \"oops\"", "");
     let nowhere = host.call("add net /x").env("NETCONFPATH", "/nonexistent").run();

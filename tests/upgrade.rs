@@ -28,7 +28,11 @@ fn networks(reference: &Peer) -> Vec<Network> {
         network("no IPAM", "bridge", json!({"ipam": null})),
     ];
     if speaks(reference, "1.1.0") {
-        networks.push(network("bridge, nftables", "bridge", json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true})));
+        networks.push(network(
+            "bridge, nftables",
+            "bridge",
+            json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true}),
+        ));
         networks.push(network("bridge, iptables", "bridge", json!({"ipMasq": true, "ipMasqBackend": "iptables"})));
         networks.push(network("ptp, nftables", "ptp", json!({"ipMasq": true, "ipMasqBackend": "nftables"})));
     }
@@ -41,11 +45,20 @@ fn speaks(peer: &Peer, version: &str) -> bool {
 
 fn conf(network: &Network) -> Value {
     // IPv6 too, save where the oldest reference would only make the test slow.
-    with(&with(&bridge::dual_stack(), json!({"type": network.plugin, "isDefaultGateway": true})), network.changes.clone())
+    with(
+        &with(&bridge::dual_stack(), json!({"type": network.plugin, "isDefaultGateway": true})),
+        network.changes.clone(),
+    )
 }
 
 /// ADD by one, the rest by the other. What differs afterwards from before, and how DEL ended.
-fn handed_over(lab: &Lab, network: &Network, from: &Peer, to: &Peer, between: impl Fn(&Container)) -> (String, Outcome) {
+fn handed_over(
+    lab: &Lab,
+    network: &Network,
+    from: &Peer,
+    to: &Peer,
+    between: impl Fn(&Container),
+) -> (String, Outcome) {
     let conf = conf(network);
     // What both leave by contract (bridge, tables) is there before.
     for peer in [from, to] {

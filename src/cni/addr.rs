@@ -31,7 +31,9 @@ pub fn parse_ip(text: &str) -> Result<Option<IpAddr>, String> {
 /// An IPv4-mapped address is returned as IPv4 with the prefix counted from there: `::ffff:10.0.0.2/120` is
 /// `10.0.0.2/24`, and any prefix up to 96 becomes 0. The prefix length itself may have leading zeros, as in Go.
 pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
-    cidr_parts(text).and_then(|(address, prefix_len)| collapse(address, prefix_len)).ok_or_else(|| format!("invalid CIDR address: {text}"))
+    cidr_parts(text)
+        .and_then(|(address, prefix_len)| collapse(address, prefix_len))
+        .ok_or_else(|| format!("invalid CIDR address: {text}"))
 }
 
 /// Splits CIDR text in the address as written and its prefix length.
@@ -88,7 +90,10 @@ pub mod opt_cidr {
 
     /// Decodes with [`parse_cidr`](super::parse_cidr).
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpNet>, D::Error> {
-        Option::<String>::deserialize(deserializer)?.map(|text| super::parse_cidr(&text)).transpose().map_err(D::Error::custom)
+        Option::<String>::deserialize(deserializer)?
+            .map(|text| super::parse_cidr(&text))
+            .transpose()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -164,8 +169,12 @@ mod tests {
     #[test]
     fn ip_text_is_read_and_printed_like_the_reference() {
         assert_eq!(parse_ip(""), Ok(None));
-        for (text, printed) in [("10.1.2.1", "10.1.2.1"), ("FD00::1", "fd00::1"), ("::ffff:1.2.3.4", "1.2.3.4"), ("::1.2.3.4", "::102:304")]
-        {
+        for (text, printed) in [
+            ("10.1.2.1", "10.1.2.1"),
+            ("FD00::1", "fd00::1"),
+            ("::ffff:1.2.3.4", "1.2.3.4"),
+            ("::1.2.3.4", "::102:304"),
+        ] {
             assert_eq!(parse_ip(text).unwrap().unwrap().to_string(), printed);
         }
         for text in ["1.2.3.x", "1.2.3.04", "fe80::1%eth0", "1.2.3.4/24", " 1.2.3.4"] {

@@ -55,7 +55,8 @@ pub fn is_this_binary(program: &Path) -> bool {
 /// the file stays open for writing.
 pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
     let child = spawn(program, env)?;
-    let output = converse(child, stdin).map_err(|e| Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE))?;
+    let output = converse(child, stdin)
+        .map_err(|e| Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE))?;
     match output.status.success() {
         true => Ok(output.stdout),
         false => Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status))),
@@ -77,7 +78,8 @@ pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
 /// that, and which program it was. `reason` says how it ended.
 pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
     let failed = |how: String| {
-        Error::new(Code::DELEGATE, format!("netplugin failed{how}")).with_details(format_args!("the plugin is {}", program.display()))
+        Error::new(Code::DELEGATE, format!("netplugin failed{how}"))
+            .with_details(format_args!("the plugin is {}", program.display()))
     };
     let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
     let object = match stdout.trim() {
@@ -118,7 +120,9 @@ fn spawn(program: &Path, env: &Environment) -> Result<Child> {
             Err(error) if error.kind() != ErrorKind::ExecutableFileBusy => {
                 return Err(not_started(program, &error).with_code(Code::DELEGATE));
             }
-            Err(error) if retries == BUSY_RETRIES => return Err(not_started(program, &error).with_code(Code::TRY_AGAIN)),
+            Err(error) if retries == BUSY_RETRIES => {
+                return Err(not_started(program, &error).with_code(Code::TRY_AGAIN));
+            }
             Err(_) => thread::sleep(BUSY_WAIT),
         }
         retries += 1;
@@ -128,13 +132,22 @@ fn spawn(program: &Path, env: &Environment) -> Result<Child> {
 fn command(program: &Path, env: &Environment) -> Command {
     // argv[0] tells a multicall binary which plugin it is. `.` keeps a bare name from being looked up in PATH.
     let mut command = Command::new(Path::new(".").join(program));
-    command.arg0(program).env_clear().envs(env.iter()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg0(program)
+        .env_clear()
+        .envs(env.iter())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
 fn not_started(program: &Path, error: &io::Error) -> Error {
     let reason = error.raw_os_error().map_or_else(|| error.to_string(), errno_text);
-    Error::new(Code::DELEGATE, format!("netplugin failed with no error message: fork/exec {}: {reason}", program.display()))
+    Error::new(
+        Code::DELEGATE,
+        format!("netplugin failed with no error message: fork/exec {}: {reason}", program.display()),
+    )
 }
 
 /// What a plugin left behind.
@@ -151,7 +164,8 @@ fn converse(mut child: Child, config: &[u8]) -> io::Result<Output> {
     let heard = thread::scope(|scope| {
         // A plugin that ends without reading it all closes the pipe on us; its status says whether that was right.
         thread::Builder::new().spawn_scoped(scope, move || stdin.map(|mut stdin| stdin.write_all(config)))?;
-        let stderr = thread::Builder::new().spawn_scoped(scope, move || stderr.map(pass_through).unwrap_or_default())?;
+        let stderr =
+            thread::Builder::new().spawn_scoped(scope, move || stderr.map(pass_through).unwrap_or_default())?;
         let stdout = stdout.map(read_all).unwrap_or(Ok(vec![]))?;
         Ok((stdout, stderr.join().unwrap_or_default()))
     });
@@ -182,7 +196,9 @@ fn pass_through(mut from: ChildStderr) -> Vec<u8> {
 fn reason(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => format!("signal: {}{}", signal_text(signal), if status.core_dumped() { " (core dumped)" } else { "" }),
+        (None, Some(signal)) => {
+            format!("signal: {}{}", signal_text(signal), if status.core_dumped() { " (core dumped)" } else { "" })
+        }
         (None, None) => status.to_string(),
     }
 }
@@ -281,7 +297,8 @@ mod tests {
     fn a_plugin_gets_stdin_and_the_whole_environment_and_nothing_else() {
         let plugins = Plugins::new("pass");
         let program = plugins.script("echo", r#"echo "$0|$CNI_COMMAND|$FOO|$HOME|$(cat)"; echo words for people >&2"#);
-        let stdout = exec(&program, &env(&[("CNI_COMMAND", "ADD"), ("FOO", "first"), ("FOO", "bar")]), b"{\"a\": 1}").unwrap();
+        let stdout =
+            exec(&program, &env(&[("CNI_COMMAND", "ADD"), ("FOO", "first"), ("FOO", "bar")]), b"{\"a\": 1}").unwrap();
         assert_eq!(String::from_utf8(stdout).unwrap(), format!("{}|ADD|bar||{{\"a\": 1}}\n", program.display()));
     }
 
@@ -289,7 +306,8 @@ mod tests {
     fn nobody_waits_for_anybody() {
         let plugins = Plugins::new("pipes");
         let much = vec![b'x'; 1 << 20];
-        let talks_first = plugins.script("talk", "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2 2>/dev/null; cat >/dev/null");
+        let talks_first = plugins
+            .script("talk", "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2 2>/dev/null; cat >/dev/null");
         assert_eq!(exec(&talks_first, &env(&[]), &much).unwrap().len(), 300_000);
         let never_reads = plugins.script("deaf", "exit 0");
         assert_eq!(exec(&never_reads, &env(&[]), &much).unwrap(), b"");
@@ -315,11 +333,18 @@ mod tests {
         for (body, code, text) in cases {
             let program = plugins.script("fails", body);
             let error = exec(&program, &env(&[]), b"{}").unwrap_err();
-            assert_eq!((error.code.0, error.to_string()), (code, text.replace("PROGRAM", &program.to_string_lossy())), "{body}");
+            assert_eq!(
+                (error.code.0, error.to_string()),
+                (code, text.replace("PROGRAM", &program.to_string_lossy())),
+                "{body}"
+            );
         }
         for body in ["echo oops; exit 1", r#"echo '{"code":"x"}'; exit 1"#, "echo '[]'; exit 1"] {
             let error = exec(&plugins.script("fails", body), &env(&[]), b"{}").unwrap_err();
-            assert!(error.msg.starts_with("netplugin failed but error parsing its diagnostic message \""), "{body}: {error}");
+            assert!(
+                error.msg.starts_with("netplugin failed but error parsing its diagnostic message \""),
+                "{body}: {error}"
+            );
         }
     }
 
@@ -329,10 +354,14 @@ mod tests {
         let program = plugins.script("x", "exit 0");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
         let error = exec(&program, &env(&[]), b"").unwrap_err();
-        let text = format!("netplugin failed with no error message: fork/exec {}: permission denied", program.display());
+        let text =
+            format!("netplugin failed with no error message: fork/exec {}: permission denied", program.display());
         assert_eq!((error.code, error.to_string()), (Code::DELEGATE, text));
         let error = exec(Path::new("sh"), &env(&[]), b"").unwrap_err();
-        assert!(error.msg.ends_with("fork/exec sh: no such file or directory"), "a bare name is not looked up in PATH: {error}");
+        assert!(
+            error.msg.ends_with("fork/exec sh: no such file or directory"),
+            "a bare name is not looked up in PATH: {error}"
+        );
     }
 
     #[test]
@@ -352,7 +381,9 @@ mod tests {
 
     #[test]
     fn a_result_has_its_own_version_or_the_configuration_s() {
-        let version = |stdout: &str, config: &str| parse_result(stdout.as_bytes(), config).map(|result| result.cni_version().to_owned());
+        let version = |stdout: &str, config: &str| {
+            parse_result(stdout.as_bytes(), config).map(|result| result.cni_version().to_owned())
+        };
         assert_eq!(version(r#"{"cniVersion":"0.4.0"}"#, "1.0.0").unwrap(), "0.4.0");
         assert_eq!(version(r#"{"cniVersion":""}"#, "1.0.0").unwrap(), "1.0.0");
         assert_eq!(version("{}", "0.3.1").unwrap(), "0.3.1");

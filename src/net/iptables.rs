@@ -46,7 +46,8 @@ impl Iptables {
     /// The programs whose `nat` table may have this chain, of both families; empty where no program needs to be asked.
     pub fn with_nat_chain(nft: Option<&Nft>, chain: &str) -> Result<Vec<Iptables>> {
         let mut found = vec![];
-        for (is_v6, family, tables) in [(false, Family::Ip, "ip_tables_names"), (true, Family::Ip6, "ip6_tables_names")] {
+        for (is_v6, family, tables) in [(false, Family::Ip, "ip_tables_names"), (true, Family::Ip6, "ip6_tables_names")]
+        {
             let in_nft = nft.map_or(Ok(None), |nft| nft.chain(family, "nat", chain))?.is_some();
             if in_nft {
                 found.push(Iptables { is_v6, variant: Variant::Nft });
@@ -86,7 +87,8 @@ impl Iptables {
 
     fn run(&self, suffix: &str, args: &[&str], input: &str) -> Result<Output> {
         let program = self.program(suffix)?;
-        let starting = |e: std::io::Error| Error::io(format_args!("run {}", program.display()), &e).with_code(Code::HOST_PROGRAM);
+        let starting =
+            |e: std::io::Error| Error::io(format_args!("run {}", program.display()), &e).with_code(Code::HOST_PROGRAM);
         let mut command = Command::new(&program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(starting)?;

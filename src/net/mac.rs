@@ -89,7 +89,9 @@ mod tests {
             assert_eq!(text.parse::<MacAddr>().unwrap().to_string(), "0a:58:0a:01:02:03");
         }
         assert_eq!("00:00:00:00:00:00:00:01".parse::<MacAddr>().unwrap().octets().len(), 8);
-        for bad in ["", "0a", "0a:58", "0a:58:0a:01:02:0g", "0a:58:0a:01:02:003", "0a:58-0a:01:02:03", "äb:cd:ef:01:02:03"] {
+        for bad in
+            ["", "0a", "0a:58", "0a:58:0a:01:02:0g", "0a:58:0a:01:02:003", "0a:58-0a:01:02:03", "äb:cd:ef:01:02:03"]
+        {
             assert!(bad.parse::<MacAddr>().is_err(), "{bad}");
         }
     }

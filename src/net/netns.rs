@@ -62,7 +62,8 @@ impl Netns {
     /// Whether both are one namespace.
     pub fn is_same_as(&self, other: &Netns) -> Result<bool> {
         let identity = |netns: &Netns| {
-            let found = netns.file.metadata().map_err(|e| Error::io(format_args!("stat netns {:?}", netns.path), &e))?;
+            let found =
+                netns.file.metadata().map_err(|e| Error::io(format_args!("stat netns {:?}", netns.path), &e))?;
             Ok((found.dev(), found.ino()))
         };
         Ok(identity(self)? == identity(other)?)
@@ -70,8 +71,10 @@ impl Netns {
 
     /// Runs `work` inside the namespace, on a thread that ends with it: no other code ever runs in the wrong one.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let enter =
-            || setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| Error::kernel(format_args!("enter netns {:?}", self.path), e));
+        let enter = || {
+            setns(&self.file, CloneFlags::CLONE_NEWNET)
+                .map_err(|e| Error::kernel(format_args!("enter netns {:?}", self.path), e))
+        };
         thread::scope(|scope| {
             let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || enter().and_then(|()| work()));
             let thread = thread.map_err(|e| Error::io("start a thread", &e))?;
@@ -125,6 +128,9 @@ mod tests {
             assert!(Netns::open_if_there(path).unwrap().is_none(), "{path}");
             assert_eq!(Netns::open(path).unwrap_err().code, Code::INVALID_NETNS, "{path}");
         }
-        assert_eq!(Netns::open("/nonexistent").unwrap_err().msg, "open netns \"/nonexistent\": no such file or directory");
+        assert_eq!(
+            Netns::open("/nonexistent").unwrap_err().msg,
+            "open netns \"/nonexistent\": no such file or directory"
+        );
     }
 }

@@ -58,7 +58,8 @@ impl Cache {
     pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
         let text = go_text(&to_value(at, document, result)?);
         let file = self.file(&at.key);
-        let written = create_dir(&self.results()).and_then(|()| replace(&file, &self.temporary(&at.key), text.as_bytes()));
+        let written =
+            create_dir(&self.results()).and_then(|()| replace(&file, &self.temporary(&at.key), text.as_bytes()));
         written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
     }
 
@@ -76,7 +77,8 @@ impl Cache {
     pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
         let Ok(text) = fs::read(self.file(key)) else { return Ok(None) };
         let Some(result) = result_of(&text)? else { return Ok(None) };
-        let failed = |e| Error::new(Code::DECODE, format!("failed to convert cached result to config version {version:?}: {e}"));
+        let failed =
+            |e| Error::new(Code::DECODE, format!("failed to convert cached result to config version {version:?}: {e}"));
         result.convert(version).map(Some).map_err(failed)
     }
 
@@ -84,7 +86,9 @@ impl Cache {
     pub fn delete(&self, key: &Key) -> Result<()> {
         let file = self.file(key);
         match fs::remove_file(&file) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(format_args!("remove {}", file.display()), &error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Error::io(format_args!("remove {}", file.display()), &error))
+            }
             _ => Ok(()),
         }
     }
@@ -92,7 +96,9 @@ impl Cache {
     /// Every attachment to the network. Files that are none of ours are passed over.
     pub fn attachments(&self, network: &NetworkName) -> Result<Vec<Parameters>> {
         let mut found = vec![];
-        for file in files(&self.results()).map_err(|e| Error::io(format_args!("open {}", self.results().display()), &e))? {
+        for file in
+            files(&self.results()).map_err(|e| Error::io(format_args!("open {}", self.results().display()), &e))?
+        {
             let value = fs::read(file).ok().and_then(|text| Value::parse(&text).ok());
             found.extend(value.as_ref().and_then(of_value).filter(|at| at.key.network == *network));
         }
@@ -166,18 +172,22 @@ fn sorted(value: Value) -> Value {
 
 /// The letters that Go escapes in JSON for the sake of HTML; they occur in strings only.
 fn go_text(value: &Value) -> String {
-    let escapes = [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    let escapes =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
     escapes.iter().fold(value.to_text(), |text, (letter, escape)| text.replace(*letter, escape))
 }
 
 /// The result in a file's text: a member of ours, or the whole of what libcni 0.7 wrote.
 fn result_of(text: &[u8]) -> Result<Option<Document>> {
-    let invalid = |problem: String| Error::new(Code::DECODE, format!("decoding version from network config: {problem}"));
+    let invalid =
+        |problem: String| Error::new(Code::DECODE, format!("decoding version from network config: {problem}"));
     let value = Value::parse(text).map_err(|e| invalid(e.to_string()))?;
     let result = if is_ours(&value) { value.get("result") } else { Some(&value) };
     match result {
         None => Ok(None),
-        Some(result @ Value::Object(_)) => Document::parse(result, "").map(Some).map_err(|e| Error::new(Code::DECODE, e.to_string())),
+        Some(result @ Value::Object(_)) => {
+            Document::parse(result, "").map(Some).map_err(|e| Error::new(Code::DECODE, e.to_string()))
+        }
         Some(other) => Err(invalid(format!("expected an object, found {}", other.kind()))),
     }
 }
@@ -199,7 +209,12 @@ fn of_value(value: &Value) -> Option<Parameters> {
         _ => vec![],
     };
     let capability_args = value.get("capabilityArgs").cloned().unwrap_or(Value::Object(vec![]));
-    is_ours(value).then(|| Parameters { key, netns: text("netns").unwrap_or_default().to_owned(), args, capability_args })
+    is_ours(value).then(|| Parameters {
+        key,
+        netns: text("netns").unwrap_or_default().to_owned(),
+        args,
+        capability_args,
+    })
 }
 
 fn pair(value: &Value) -> Option<(String, String)> {
@@ -227,7 +242,8 @@ mod tests {
             key: key(network, ifname),
             netns: "/var/run/netns/t".into(),
             args: vec![("IgnoreUnknown".into(), "1".into()), ("A".into(), "<b>".into())],
-            capability_args: Value::parse(br#"{"portMappings":[{"hostPort":80,"containerPort":8080}],"mac":"x"}"#).unwrap(),
+            capability_args: Value::parse(br#"{"portMappings":[{"hostPort":80,"containerPort":8080}],"mac":"x"}"#)
+                .unwrap(),
         }
     }
 
@@ -235,7 +251,8 @@ mod tests {
         Document::parse(&Value::parse(text.as_bytes()).unwrap(), "").unwrap()
     }
 
-    const RESULT: &str = r#"{"cniVersion":"0.4.0","ips":[{"version":"4","interface":0,"address":"10.1.2.3/24"}],"dns":{}}"#;
+    const RESULT: &str =
+        r#"{"cniVersion":"0.4.0","ips":[{"version":"4","interface":0,"address":"10.1.2.3/24"}],"dns":{}}"#;
 
     #[test]
     fn the_file_is_libcni_s_to_the_byte() {
@@ -251,16 +268,26 @@ mod tests {
         );
         assert_eq!(fs::read_to_string(&file).unwrap(), expected);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&file), mode(&dir.path().join("new/results")), mode(&dir.path().join("new"))), (0o600, 0o700, 0o700));
+        assert_eq!(
+            (mode(&file), mode(&dir.path().join("new/results")), mode(&dir.path().join("new"))),
+            (0o600, 0o700, 0o700)
+        );
         assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 1, "no temporary file stays");
     }
 
     #[test]
     fn what_is_empty_is_left_out() {
-        let at = Parameters { netns: String::new(), args: vec![], capability_args: Value::Object(vec![]), ..parameters("n", "eth0") };
+        let at = Parameters {
+            netns: String::new(),
+            args: vec![],
+            capability_args: Value::Object(vec![]),
+            ..parameters("n", "eth0")
+        };
         let value = to_value(&at, b"", &document(r#"{"cniVersion":"1.0.0"}"#)).unwrap();
         assert!(
-            !["netns", "cniArgs", "capabilityArgs", "config"].iter().any(|key| value.to_text().contains(&format!("{key:?}:"))),
+            !["netns", "cniArgs", "capabilityArgs", "config"]
+                .iter()
+                .any(|key| value.to_text().contains(&format!("{key:?}:"))),
             "{value:?}"
         );
     }
@@ -304,7 +331,10 @@ mod tests {
             ("", "decoding version from network config: EOF"),
             (r#"{"kind":"cniCacheV1","result":"#, "decoding version from network config: EOF"),
             ("[]", "decoding version from network config: expected an object"),
-            (r#"{"kind":"cniCacheV1","result":{"cniVersion":"0.4567.0"}}"#, "unsupported CNI result version \"0.4567.0\""),
+            (
+                r#"{"kind":"cniCacheV1","result":{"cniVersion":"0.4567.0"}}"#,
+                "unsupported CNI result version \"0.4567.0\"",
+            ),
         ] {
             dir.write(&format!("results/{}", file_name(&key)), text);
             let error = cache.result(&key, "0.4.0").unwrap_err();
@@ -325,7 +355,10 @@ mod tests {
         }
         dir.write("results/n-legacy-eth0", RESULT);
         dir.write("results/n-torn-eth0", r#"{"kind":"cniCacheV1","con"#);
-        dir.write("results/n-wicked", r#"{"kind":"cniCacheV1","containerId":"../../x","ifName":"eth0","networkName":"n"}"#);
+        dir.write(
+            "results/n-wicked",
+            r#"{"kind":"cniCacheV1","containerId":"../../x","ifName":"eth0","networkName":"n"}"#,
+        );
         dir.write("results/dir/x", "");
         assert_eq!(
             cache.attachments(&network).unwrap(),

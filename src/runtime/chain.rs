@@ -68,7 +68,8 @@ impl Runtime<'_> {
             return Ok(());
         }
         let cached = self.cache.result(&at.key, &list.version);
-        let result = cached.map_err(|error| error.context(format_args!("failed to get network {:?} cached result", list.name)))?;
+        let result = cached
+            .map_err(|error| error.context(format_args!("failed to get network {:?} cached result", list.name)))?;
         for plugin in &list.plugins {
             self.run_attached(Command::Check, list, plugin, at, result.as_ref())
                 .map_err(|error| error.with_details(reported_by(plugin)))?;
@@ -112,7 +113,9 @@ impl Runtime<'_> {
         if plugins_know_it {
             for plugin in &list.plugins {
                 let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
-                errors.push(collected.map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind))));
+                errors.push(
+                    collected.map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind))),
+                );
             }
         }
         errors.finish()
@@ -132,7 +135,9 @@ impl Runtime<'_> {
 
     /// A program that is missing shows before anything has been done.
     fn require_programs(&self, list: &NetworkList) -> Result<()> {
-        list.plugins.iter().try_for_each(|plugin| self.find(&plugin.kind).map(drop).map_err(|error| failed(error, plugin, "add")))
+        list.plugins
+            .iter()
+            .try_for_each(|plugin| self.find(&plugin.kind).map(drop).map_err(|error| failed(error, plugin, "add")))
     }
 
     /// `result` has the last plugin's that succeeded, also where all of it fails.
@@ -148,14 +153,28 @@ impl Runtime<'_> {
     }
 
     /// The result is brought to the network's version, since the next plugin may refuse any other.
-    fn add_one(&mut self, list: &NetworkList, plugin: &PluginConfig, at: &Parameters, result: Option<&Document>) -> Result<Document> {
+    fn add_one(
+        &mut self,
+        list: &NetworkList,
+        plugin: &PluginConfig,
+        at: &Parameters,
+        result: Option<&Document>,
+    ) -> Result<Document> {
         let stdout = self.run_attached(Command::Add, list, plugin, at, result)?;
         let result = delegate::parse_result(&stdout, &list.version)?;
         result.convert(&list.version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
 
-    fn del_one(&mut self, list: &NetworkList, plugin: &PluginConfig, at: &Parameters, result: Option<&Document>) -> Result<()> {
-        self.run_attached(Command::Del, list, plugin, at, result).map(drop).map_err(|error| failed(error, plugin, "delete"))
+    fn del_one(
+        &mut self,
+        list: &NetworkList,
+        plugin: &PluginConfig,
+        at: &Parameters,
+        result: Option<&Document>,
+    ) -> Result<()> {
+        self.run_attached(Command::Del, list, plugin, at, result)
+            .map(drop)
+            .map_err(|error| failed(error, plugin, "delete"))
     }
 
     /// DEL for all plugins, those too that ADD did not reach, whatever the others say.
@@ -288,13 +307,19 @@ mod tests {
 
     #[test]
     fn all_six_variables_are_set_once_and_the_others_inherited() {
-        let inherited =
-            [("CNI_COMMAND", "OLD"), ("CNI_COMMAND", "OLDER"), ("CNI_ARGS", "X=1"), ("TRACEPARENT", "t"), ("CNI_NETNS", "/old")];
+        let inherited = [
+            ("CNI_COMMAND", "OLD"),
+            ("CNI_COMMAND", "OLDER"),
+            ("CNI_ARGS", "X=1"),
+            ("TRACEPARENT", "t"),
+            ("CNI_NETNS", "/old"),
+        ];
         with_runtime(&inherited, "/a:/b", |runtime| {
             let at = parameters();
             let pairs = |at| {
                 let env = runtime.environment(Command::Add, at);
-                let mut pairs: Vec<String> = env.iter().map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy())).collect();
+                let mut pairs: Vec<String> =
+                    env.iter().map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy())).collect();
                 pairs.sort();
                 pairs.join(" ")
             };
@@ -302,7 +327,10 @@ mod tests {
                 pairs(Some(&at)),
                 "CNI_ARGS=A=1;A=2 CNI_COMMAND=ADD CNI_CONTAINERID=id CNI_IFNAME=eth0 CNI_NETNS=/run/netns/t CNI_PATH=/a:/b TRACEPARENT=t"
             );
-            assert_eq!(pairs(None), "CNI_ARGS= CNI_COMMAND=ADD CNI_CONTAINERID= CNI_IFNAME= CNI_NETNS= CNI_PATH=/a:/b TRACEPARENT=t");
+            assert_eq!(
+                pairs(None),
+                "CNI_ARGS= CNI_COMMAND=ADD CNI_CONTAINERID= CNI_IFNAME= CNI_NETNS= CNI_PATH=/a:/b TRACEPARENT=t"
+            );
         });
     }
 
@@ -325,7 +353,10 @@ mod tests {
         assert_eq!(find(&at("own"), "bridge").unwrap(), "bridge");
         assert_eq!(find("/nonexistent", "bridge").unwrap(), "bridge", "a lone binary works");
         assert_eq!(find("", "bridge").unwrap(), "bridge");
-        assert_eq!(find("/nonexistent", "nope").unwrap_err().msg, "failed to find plugin \"nope\" in path [/nonexistent]");
+        assert_eq!(
+            find("/nonexistent", "nope").unwrap_err().msg,
+            "failed to find plugin \"nope\" in path [/nonexistent]"
+        );
         assert_eq!(find("", "nope").unwrap_err().msg, "no paths provided");
         assert_eq!(find("/", "../bridge").unwrap_err().msg, "invalid plugin name: ../bridge");
     }

@@ -39,7 +39,9 @@ pub fn for_gc(list: &NetworkList, plugin: &PluginConfig, valid: Option<&[ValidAt
     let mut config = named(list, plugin);
     if let Some(valid) = valid {
         let text = |text: &str| Value::String(text.to_owned());
-        let entry = |valid: &ValidAttachment| object([("containerID", text(&valid.container_id)), ("ifname", text(&valid.ifname))]);
+        let entry = |valid: &ValidAttachment| {
+            object([("containerID", text(&valid.container_id)), ("ifname", text(&valid.ifname))])
+        };
         let entries = Value::Array(valid.iter().map(entry).collect());
         config.set("cni.dev/valid-attachments", entries.clone());
         config.set("cni.dev/attachments", entries);
@@ -65,7 +67,8 @@ mod tests {
     use super::*;
 
     fn list(plugin: &str) -> NetworkList {
-        NetworkList::parse(format!(r#"{{"name":"net","cniVersion":"0.4.0","plugins":[{plugin}]}}"#).into_bytes()).unwrap()
+        NetworkList::parse(format!(r#"{{"name":"net","cniVersion":"0.4.0","plugins":[{plugin}]}}"#).into_bytes())
+            .unwrap()
     }
 
     fn derive(plugin: &str, prev_result: Option<&Document>, capability_args: &str) -> String {
@@ -92,7 +95,9 @@ mod tests {
         let value = Value::parse(br#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}]}"#).unwrap();
         let config = derive(r#"{"type":"x","prevResult":{"a":1}}"#, Some(&Document::parse(&value, "").unwrap()), "{}");
         assert!(
-            config.ends_with(r#""prevResult":{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}],"dns":{}}}"#),
+            config.ends_with(
+                r#""prevResult":{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}],"dns":{}}}"#
+            ),
             "{config}"
         );
     }
@@ -100,24 +105,33 @@ mod tests {
     #[test]
     fn capabilities_that_are_declared_and_supplied_are_passed() {
         let plugin = r#"{"type":"x","capabilities":{"mac":true,"ips":false,"portMappings":true},"runtimeConfig":{"mac":"user"}}"#;
-        let runtime_config =
-            |args: &str| Value::parse(derive(plugin, None, args).as_bytes()).unwrap().get("runtimeConfig").unwrap().to_text();
+        let runtime_config = |args: &str| {
+            Value::parse(derive(plugin, None, args).as_bytes()).unwrap().get("runtimeConfig").unwrap().to_text()
+        };
         assert_eq!(
             runtime_config(r#"{"ips":["10.0.0.1"],"portMappings":[{"hostPort":80}],"x":1}"#),
             r#"{"portMappings":[{"hostPort":80}]}"#
         );
-        assert_eq!(runtime_config(r#"{"ips":["10.0.0.1"]}"#), r#"{"mac":"user"}"#, "nothing to pass leaves what was there");
+        assert_eq!(
+            runtime_config(r#"{"ips":["10.0.0.1"]}"#),
+            r#"{"mac":"user"}"#,
+            "nothing to pass leaves what was there"
+        );
         assert!(!derive(r#"{"type":"x","capabilities":{"mac":true}}"#, None, "null").contains("runtimeConfig"));
     }
 
     #[test]
     fn gc_tells_the_valid_attachments_under_both_keys_or_not_at_all() {
         let list = list(r#"{"type":"x"}"#);
-        let derive = |valid: Option<&[ValidAttachment]>| String::from_utf8(for_gc(&list, &list.plugins[0], valid)).unwrap();
+        let derive =
+            |valid: Option<&[ValidAttachment]>| String::from_utf8(for_gc(&list, &list.plugins[0], valid)).unwrap();
         let valid = [ValidAttachment { container_id: "a".into(), ifname: "eth0".into() }];
         let head = r#"{"type":"x","name":"net","cniVersion":"0.4.0""#;
         let entries = r#"[{"containerID":"a","ifname":"eth0"}]"#;
-        assert_eq!(derive(Some(&valid)), format!(r#"{head},"cni.dev/valid-attachments":{entries},"cni.dev/attachments":{entries}}}"#));
+        assert_eq!(
+            derive(Some(&valid)),
+            format!(r#"{head},"cni.dev/valid-attachments":{entries},"cni.dev/attachments":{entries}}}"#)
+        );
         assert_eq!(derive(Some(&[])), format!(r#"{head},"cni.dev/valid-attachments":[],"cni.dev/attachments":[]}}"#));
         assert_eq!(derive(None), format!("{head}}}"));
         assert_eq!(String::from_utf8(for_status(&list, &list.plugins[0])).unwrap(), format!("{head}}}"));

@@ -79,9 +79,11 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
 /// Reads one file: a list if it is a `.conflist`, with the plugins of the directory that is named like the network,
 /// else a single plugin.
 pub fn load(file: &Path) -> Result<NetworkList> {
-    let text = fs::read(file).map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))?;
+    let text =
+        fs::read(file).map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))?;
     let dir = file.parent().unwrap_or(Path::new("."));
-    let list = if ends_with(file.as_os_str(), ".conflist") { load_list(text, dir) } else { NetworkList::of_single(text) };
+    let list =
+        if ends_with(file.as_os_str(), ".conflist") { load_list(text, dir) } else { NetworkList::of_single(text) };
     list.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
 }
 
@@ -106,7 +108,8 @@ fn plugins_of_directory(dir: &Path, network: &str) -> Result<Vec<PluginConfig>> 
 }
 
 fn load_plugin(file: &Path) -> Result<PluginConfig> {
-    let text = fs::read(file).map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))?;
+    let text =
+        fs::read(file).map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))?;
     let plugin = PluginConfig::parse(&text);
     plugin.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
 }
@@ -142,7 +145,8 @@ fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
 impl NetworkList {
     /// Reads a list as it stands in a `.conflist`, without the plugins of its directory.
     pub fn parse(document: Vec<u8>) -> Result<NetworkList> {
-        let list = NetworkList::parse_value(&document).map_err(|error| error.context("error parsing configuration list"))?;
+        let list =
+            NetworkList::parse_value(&document).map_err(|error| error.context("error parsing configuration list"))?;
         Ok(NetworkList { document, ..list })
     }
 
@@ -236,9 +240,10 @@ fn choose_version(list: &Value) -> Result<String> {
                 let Value::String(version) = version else {
                     return invalid(format!("invalid type for cniVersions index {index}: {}", go_type(version)));
                 };
-                spoken.extend(
-                    if_spoken(version).map_err(|e| e.context(format_args!("invalid cniVersions entry {version} at index {index}")))?,
-                );
+                spoken
+                    .extend(if_spoken(version).map_err(|e| {
+                        e.context(format_args!("invalid cniVersions entry {version} at index {index}"))
+                    })?);
             }
         }
         Some(other) => return invalid(format!("invalid type for cniVersions: {}", go_type(other))),
@@ -278,7 +283,8 @@ fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>
         Some(other) => return invalid(format!("invalid 'plugins' type {}", go_type(other))),
     };
     let parse = |(index, plugin): (usize, &Value)| {
-        PluginConfig::of_value(plugin.clone()).map_err(|error| error.context(format_args!("failed to parse plugin config {index}")))
+        PluginConfig::of_value(plugin.clone())
+            .map_err(|error| error.context(format_args!("failed to parse plugin config {index}")))
     };
     plugins.iter().enumerate().map(parse).collect()
 }
@@ -341,10 +347,19 @@ mod tests {
         let text = r#"{"name":"n","cniVersion":"0.4.0","disableCheck":true,"disableGC":"True","x":1,
             "plugins":[{"Type":"bridge","capabilities":{"mac":true,"ips":false,"dns":null},"big":18446744073709551615},{"type":"tuning","name":"own"}]}"#;
         let list = parse(text).unwrap();
-        assert_eq!((list.name.as_str(), list.version.as_str(), list.disable_check, list.disable_gc), ("n", "0.4.0", true, true));
+        assert_eq!(
+            (list.name.as_str(), list.version.as_str(), list.disable_check, list.disable_gc),
+            ("n", "0.4.0", true, true)
+        );
         assert_eq!(kinds(&list), ["bridge", "tuning"]);
-        assert_eq!((list.plugins[0].capabilities.as_slice(), list.plugins[1].name.as_str()), (["mac".to_owned()].as_slice(), "own"));
-        assert!(list.plugins[0].value.to_text().contains(r#""big":18446744073709551615"#), "other keys stay, integers exact");
+        assert_eq!(
+            (list.plugins[0].capabilities.as_slice(), list.plugins[1].name.as_str()),
+            (["mac".to_owned()].as_slice(), "own")
+        );
+        assert!(
+            list.plugins[0].value.to_text().contains(r#""big":18446744073709551615"#),
+            "other keys stay, integers exact"
+        );
         assert_eq!(list.document, text.as_bytes());
     }
 
@@ -365,7 +380,10 @@ mod tests {
             (r#"{"name":"n","plugins":{}}"#, "invalid 'plugins' type map[string]interface {}"),
             (r#"{"name":"n","plugins":null}"#, "invalid 'plugins' type <nil>"),
             (r#"{"name":"n","plugins":[]}"#, "no plugins in list"),
-            (r#"{"name":"n","plugins":[{"type":"a"},{}]}"#, "failed to parse plugin config 1: error parsing configuration: missing 'type'"),
+            (
+                r#"{"name":"n","plugins":[{"type":"a"},{}]}"#,
+                "failed to parse plugin config 1: error parsing configuration: missing 'type'",
+            ),
             (
                 r#"{"name":"n","plugins":[{"type":1}]}"#,
                 "failed to parse plugin config 0: error parsing configuration: type: expected a string, found integer `1`",
@@ -429,15 +447,23 @@ mod tests {
             ),
         ];
         for (keys, expected) in mistakes {
-            assert_eq!(problem(&format!(r#"{{"name":"n",{keys}}}"#)), format!("error parsing configuration list: {expected}"), "{keys}");
+            assert_eq!(
+                problem(&format!(r#"{{"name":"n",{keys}}}"#)),
+                format!("error parsing configuration list: {expected}"),
+                "{keys}"
+            );
         }
     }
 
     #[test]
     fn a_single_configuration_becomes_the_list_of_it_alone() {
-        let text = r#"{"name":"n","cniVersion":"0.3.1","type":"bridge","disableCheck":true,"capabilities":{"mac":true}}"#;
+        let text =
+            r#"{"name":"n","cniVersion":"0.3.1","type":"bridge","disableCheck":true,"capabilities":{"mac":true}}"#;
         let list = NetworkList::of_single(text.into()).unwrap();
-        assert_eq!(String::from_utf8(list.document.clone()).unwrap(), format!(r#"{{"cniVersion":"0.3.1","name":"n","plugins":[{text}]}}"#));
+        assert_eq!(
+            String::from_utf8(list.document.clone()).unwrap(),
+            format!(r#"{{"cniVersion":"0.3.1","name":"n","plugins":[{text}]}}"#)
+        );
         assert_eq!((list.name.as_str(), list.version.as_str(), list.disable_check), ("n", "0.3.1", false));
         assert_eq!(NetworkList::parse(list.document.clone()).unwrap(), list);
         let error = NetworkList::of_single(b"{".to_vec()).unwrap_err();
@@ -469,9 +495,15 @@ mod tests {
         }
         let at = dir.path().display();
         assert_eq!(find(dir.path(), "n").unwrap_err().to_string(), format!("no net configurations found in {at}"));
-        assert_eq!(find(&dir.path().join("none"), "n").unwrap_err().to_string(), format!("no net configurations found in {at}/none"));
+        assert_eq!(
+            find(&dir.path().join("none"), "n").unwrap_err().to_string(),
+            format!("no net configurations found in {at}/none")
+        );
         dir.write("b.conflist", LIST);
-        assert_eq!(find(dir.path(), "n").unwrap_err().to_string(), format!("no net configuration with name \"n\" in {at}"));
+        assert_eq!(
+            find(dir.path(), "n").unwrap_err().to_string(),
+            format!("no net configuration with name \"n\" in {at}")
+        );
         dir.write(".conflist", &LIST.replace("some-net", "hidden"));
         assert!(find(dir.path(), "hidden").is_ok());
     }
@@ -489,7 +521,10 @@ mod tests {
         std::os::unix::fs::symlink("/nonexistent", dir.path().join("-.conflist")).unwrap();
         let file = dir.path().join("-.conflist");
         let error = find(dir.path(), "some-net").unwrap_err();
-        assert_eq!(error.to_string(), format!("error reading {0}: open {0}: no such file or directory", file.display()));
+        assert_eq!(
+            error.to_string(),
+            format!("error reading {0}: open {0}: no such file or directory", file.display())
+        );
     }
 
     #[test]

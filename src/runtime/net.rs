@@ -27,8 +27,9 @@ pub fn command() -> Command {
     let of_attachment = |name: &'static str, about: &'static str| {
         Command::new(name).about(about).args([network(), netns()]).args(attachment()).args([conf_dir()]).args(plugins())
     };
-    let of_network =
-        |name: &'static str, about: &'static str| Command::new(name).about(about).args([network(), conf_dir()]).args(plugins());
+    let of_network = |name: &'static str, about: &'static str| {
+        Command::new(name).about(about).args([network(), conf_dir()]).args(plugins())
+    };
     Command::new("net")
         .about("Attach network namespaces to networks, as a runtime does")
         .subcommand_required(true)
@@ -64,7 +65,11 @@ fn attachment() -> [Arg; 4] {
 
 fn plugins() -> [Arg; 2] {
     [
-        option("plugin-path", "DIRS", "Directories of plugins, with : between them [CNI_PATH, else where this binary is]"),
+        option(
+            "plugin-path",
+            "DIRS",
+            "Directories of plugins, with : between them [CNI_PATH, else where this binary is]",
+        ),
         option("cache-dir", "DIR", "Where results are kept [/var/lib/cni]"),
     ]
 }
@@ -155,8 +160,11 @@ impl Operator<'_> {
 /// runtimes, whose containers would lose their networks.
 fn gc(runtime: &mut Runtime<'_>, list: &list::NetworkList, network: &NetworkName) -> Result<()> {
     let attachments = runtime.cache.attachments(network)?;
-    let valid: Vec<_> =
-        attachments.iter().filter(|at| at.netns.is_empty() || Path::new(&at.netns).exists()).map(Parameters::valid_attachment).collect();
+    let valid: Vec<_> = attachments
+        .iter()
+        .filter(|at| at.netns.is_empty() || Path::new(&at.netns).exists())
+        .map(Parameters::valid_attachment)
+        .collect();
     runtime.gc(list, Some(&valid))
 }
 
@@ -174,7 +182,9 @@ fn parse_args(text: &str) -> Result<Vec<(String, String)>> {
     let pair = |piece: &str| {
         let mut parts = piece.split('=');
         match (parts.next(), parts.next(), parts.next()) {
-            (Some(key), Some(value), None) if !key.is_empty() && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            (Some(key), Some(value), None) if !key.is_empty() && !value.is_empty() => {
+                Ok((key.to_owned(), value.to_owned()))
+            }
             _ => Err(Error::new(Code::INVALID_ENVIRONMENT, format!("invalid CNI_ARGS pair {piece:?}"))),
         }
     };
@@ -204,7 +214,10 @@ fn absolute(path: &Path) -> Result<String> {
             other => clean.push(other),
         }
     }
-    clean.into_os_string().into_string().map_err(|path| Error::new(Code::INVALID_ENVIRONMENT, format!("path {path:?} is not UTF-8")))
+    clean
+        .into_os_string()
+        .into_string()
+        .map_err(|path| Error::new(Code::INVALID_ENVIRONMENT, format!("path {path:?} is not UTF-8")))
 }
 
 /// The id that cnitool gives to a container of which only the namespace is known.
@@ -238,15 +251,26 @@ mod tests {
         assert_eq!((at.key.ifname.as_str(), at.netns.as_str(), at.args.len()), ("eth0", "/var/run/netns/t", 0));
         assert_eq!(at.capability_args, Value::Object(vec![]));
 
-        let env = [("CNI_IFNAME", "net1"), ("CNI_ARGS", "A=1;B=2"), ("CAP_ARGS", r#"{"mac":"x"}"#), ("CNI_CONTAINERID", "other")];
+        let env = [
+            ("CNI_IFNAME", "net1"),
+            ("CNI_ARGS", "A=1;B=2"),
+            ("CAP_ARGS", r#"{"mac":"x"}"#),
+            ("CNI_CONTAINERID", "other"),
+        ];
         let at = parameters("add n /x", &env).unwrap();
-        assert_eq!((at.key.ifname.as_str(), at.args.len(), at.capability_args.to_text().as_str()), ("net1", 2, r#"{"mac":"x"}"#));
+        assert_eq!(
+            (at.key.ifname.as_str(), at.args.len(), at.capability_args.to_text().as_str()),
+            ("net1", 2, r#"{"mac":"x"}"#)
+        );
         assert!(at.key.container_id.as_str().starts_with("cnitool-"), "a variable for plugins says nothing to us");
 
         let line = r#"del n /x -i lo1 --container-id abc --args C=3 --capability-args {"ips":[]}"#;
         let at = parameters(line, &env).unwrap();
         assert_eq!((at.key.ifname.as_str(), at.key.container_id.as_str()), ("lo1", "abc"));
-        assert_eq!((at.args, at.capability_args.to_text().as_str()), (vec![("C".to_owned(), "3".to_owned())], r#"{"ips":[]}"#));
+        assert_eq!(
+            (at.args, at.capability_args.to_text().as_str()),
+            (vec![("C".to_owned(), "3".to_owned())], r#"{"ips":[]}"#)
+        );
     }
 
     #[test]

@@ -40,10 +40,14 @@ pub fn configure(at: &Attachment, link: &Link, result: &AddResult, wiring: &Wiri
     let routes = planned_routes(result)?;
     let has_v6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
     prepare(at, has_v6, detection)?;
-    let watch = (has_v6 && detection == DuplicateDetection::Enhanced).then(|| at.netns()?.run(Watch::ipv6_addresses)).transpose()?;
+    let watch = (has_v6 && detection == DuplicateDetection::Enhanced)
+        .then(|| at.netns()?.run(Watch::ipv6_addresses))
+        .transpose()?;
     for ip in &result.ips {
-        let options =
-            AddressOptions { detect_duplicates: detection == DuplicateDetection::Enhanced, subnet_on_link: wiring.subnet_on_link };
+        let options = AddressOptions {
+            detect_duplicates: detection == DuplicateDetection::Enhanced,
+            subnet_on_link: wiring.subnet_on_link,
+        };
         container.add_address(link, ip.address, options)?;
     }
     container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
@@ -80,9 +84,9 @@ fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Resu
 fn enable_ipv6(ifname: &str) -> Result<()> {
     let disable = Sysctl::ipv6_conf(ifname, "disable_ipv6");
     match disable.ensure("0") {
-        Err(e) if e.is_not_found() => {
-            Err(e.context(format_args!("enable IPv6 for interface {ifname:?}")).with_details("does the kernel have IPv6?"))
-        }
+        Err(e) if e.is_not_found() => Err(e
+            .context(format_args!("enable IPv6 for interface {ifname:?}"))
+            .with_details("does the kernel have IPv6?")),
         done => done.map_err(|e| e.context(format_args!("enable IPv6 for interface {ifname:?}"))),
     }
 }
@@ -103,9 +107,10 @@ fn settle(container: &Netlink, link: &Link, watch: &Watch) -> Result<()> {
         }
         if !watch.until(deadline)? {
             return match container.link(&link.name)?.is_operational() {
-                true => {
-                    Err(Error::new(Code::TRY_AGAIN, format!("addresses of interface {:?} are tentative after {DAD_PATIENCE:?}", link.name)))
-                }
+                true => Err(Error::new(
+                    Code::TRY_AGAIN,
+                    format!("addresses of interface {:?} are tentative after {DAD_PATIENCE:?}", link.name),
+                )),
                 false => Ok(()), // nothing is sent or heard before it carries
             };
         }
@@ -114,7 +119,8 @@ fn settle(container: &Netlink, link: &Link, watch: &Watch) -> Result<()> {
 
 /// The result's routes as the kernel takes them: without a gateway of its own a route takes the first of its family.
 fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
-    let gateway_of = |is_v6: bool| result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6);
+    let gateway_of =
+        |is_v6: bool| result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6);
     let (v4, v6) = (gateway_of(false), gateway_of(true));
     let plan = |(index, route): (usize, &result::Route)| {
         let path = format!("routes[{index}]");
@@ -126,11 +132,16 @@ fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
         }
         let gateway = route.gw.or(if route.dst.addr().is_ipv6() { v6 } else { v4 });
         if gateway.is_some_and(|gateway| gateway.is_ipv6() != route.dst.addr().is_ipv6()) {
-            return Err(Error::config(format_args!("{path}.gw"), "gateway, source, and destination ip are not the same IP family"));
+            return Err(Error::config(
+                format_args!("{path}.gw"),
+                "gateway, source, and destination ip are not the same IP family",
+            ));
         }
         let scope = match route.scope {
             None => Scope::UNIVERSE,
-            Some(scope) => Scope(u8::try_from(scope).map_err(|_| out_of_range(&path, "scope", scope, u64::from(u8::MAX)))?),
+            Some(scope) => {
+                Scope(u8::try_from(scope).map_err(|_| out_of_range(&path, "scope", scope, u64::from(u8::MAX)))?)
+            }
         };
         Ok(Route {
             gateway,
@@ -169,7 +180,10 @@ pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) ->
             return Err(Error::check(format!("address {} is not on interface {:?}", ip.address, link.name)));
         }
         if there.is_some_and(|address| address.dad_failed) {
-            return Err(Error::check(format!("address {} of interface {:?} is in use by another (DADFAILED)", ip.address, link.name)));
+            return Err(Error::check(format!(
+                "address {} of interface {:?} is in use by another (DADFAILED)",
+                ip.address, link.name
+            )));
         }
     }
     let found = if result.routes.is_empty() { vec![] } else { container.routes()? };
@@ -214,8 +228,14 @@ mod tests {
         let to = |dst: &str| result::Route::to(dst.parse().unwrap());
         let cases = [
             (to("10.1.2.3/16"), "routes[0].dst: 10.1.2.3/16 has host bits set, expected 10.1.0.0/16"),
-            (result::Route { mtu: -1, ..to("10.0.0.0/8") }, "routes[0].mtu: -1 is out of range, expected 0 to 4294967295"),
-            (result::Route { scope: Some(256), ..to("10.0.0.0/8") }, "routes[0].scope: 256 is out of range, expected 0 to 255"),
+            (
+                result::Route { mtu: -1, ..to("10.0.0.0/8") },
+                "routes[0].mtu: -1 is out of range, expected 0 to 4294967295",
+            ),
+            (
+                result::Route { scope: Some(256), ..to("10.0.0.0/8") },
+                "routes[0].scope: 256 is out of range, expected 0 to 255",
+            ),
             (
                 result::Route { gw: Some("fe80::1".parse().unwrap()), ..to("10.0.0.0/8") },
                 "routes[0].gw: gateway, source, and destination ip are not the same IP family",

@@ -21,7 +21,12 @@ impl DnsConf {
             return of_ipam;
         }
         let list = |given: &Option<Vec<String>>| given.clone().unwrap_or_default();
-        Dns { nameservers: list(&self.nameservers), domain: self.domain.clone(), search: list(&self.search), options: list(&self.options) }
+        Dns {
+            nameservers: list(&self.nameservers),
+            domain: self.domain.clone(),
+            search: list(&self.search),
+            options: list(&self.options),
+        }
     }
 }
 

@@ -41,14 +41,18 @@ impl<'a> Ipam<'a> {
         if let Delegate::Ourselves(entry) = &delegate
             && entry.kind != Kind::Ipam
         {
-            return Err(Error::config("ipam.type", format_args!("{name:?} is a {} plugin, expected an ipam plugin", entry.kind.as_str())));
+            return Err(Error::config(
+                "ipam.type",
+                format_args!("{name:?} is a {} plugin, expected an ipam plugin", entry.kind.as_str()),
+            ));
         }
         Ok(Some(Ipam { cx, delegate }))
     }
 
     /// The plugin that `ipam.type` names, which must be there.
     pub fn require(cx: &'a Context<'a>) -> Result<Ipam<'a>> {
-        Ipam::find(cx)?.ok_or_else(|| Error::config("ipam.type", "no plugin name provided, expected the name of an ipam plugin"))
+        Ipam::find(cx)?
+            .ok_or_else(|| Error::config("ipam.type", "no plugin name provided, expected the name of an ipam plugin"))
     }
 
     /// Finds mistakes in the configuration before anything is changed, where the plugin is ours.

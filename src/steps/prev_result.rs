@@ -7,7 +7,9 @@ use crate::plugin::{Attachment, Context};
 
 /// prevResult, without which nothing can be checked.
 pub fn require(cx: &Context<'_>) -> Result<AddResult> {
-    cx.config.prev_result()?.ok_or_else(|| Error::config("prevResult", "Required prevResult missing, expected the result of ADD"))
+    cx.config
+        .prev_result()?
+        .ok_or_else(|| Error::config("prevResult", "Required prevResult missing, expected the result of ADD"))
 }
 
 /// The container's interface in prevResult, and its index there.
@@ -17,7 +19,8 @@ pub fn container_interface<'a>(result: &'a AddResult, at: &Attachment) -> Result
         return Err(Error::check(format!("prevResult has no interface {:?} in a sandbox", at.ifname())));
     };
     if interface.sandbox != at.netns_path {
-        let msg = format!("sandbox {:?} in prevResult doesn't match configured netns {:?}", interface.sandbox, at.netns_path);
+        let msg =
+            format!("sandbox {:?} in prevResult doesn't match configured netns {:?}", interface.sandbox, at.netns_path);
         return Err(Error::check(msg));
     }
     Ok((index, interface))
@@ -39,6 +42,9 @@ fn verify_mac(link: &Link, interface: &Interface) -> Result<()> {
     let found = link.mac().to_string();
     match interface.mac.is_empty() || interface.mac.eq_ignore_ascii_case(&found) {
         true => Ok(()),
-        false => Err(Error::check(format!("interface {:?} has address {found}, prevResult says {}", link.name, interface.mac))),
+        false => Err(Error::check(format!(
+            "interface {:?} has address {found}, prevResult says {}",
+            link.name, interface.mac
+        ))),
     }
 }

@@ -53,7 +53,9 @@ pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>
 pub fn verify(key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
     match Nft::open()?.missing(&LAYOUT, &nft_owner::of(key), &elements(port, mac))?.first() {
         Some(_) if is_made_by_reference(key)? => Ok(()),
-        Some(element) => Err(Error::check(format!("macspoofchk of port {port:?}: no element in set {:?}", element.set))),
+        Some(element) => {
+            Err(Error::check(format!("macspoofchk of port {port:?}: no element in set {:?}", element.set)))
+        }
         None => Ok(()),
     }
 }

@@ -49,9 +49,12 @@ pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: 
 fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
     match container.find_link(ifname)? {
         None => Ok(()),
-        Some(link) => Err(Error::new(Code::CONFLICT, format!("interface {ifname:?} exists in the container already")).with_details(
-            format_args!("it is a {} with address {}", if link.kind.is_empty() { "device" } else { &link.kind }, link.mac()),
-        )),
+        Some(link) => Err(Error::new(Code::CONFLICT, format!("interface {ifname:?} exists in the container already"))
+            .with_details(format_args!(
+                "it is a {} with address {}",
+                if link.kind.is_empty() { "device" } else { &link.kind },
+                link.mac()
+            ))),
     }
 }
 
@@ -65,8 +68,12 @@ fn create_under_free_name(host: &Netlink, at: &Attachment, wishes: &Wishes) -> R
             created => return created.map(|()| name),
         }
     }
-    Err(Error::new(Code::CONFLICT, format!("no name is free for the veth of {:?}", at.ifname()))
-        .with_details(format_args!("{NAMES} links of the host have the names it could have, the first is {:?}", host_name(&at.key, 0))))
+    Err(Error::new(Code::CONFLICT, format!("no name is free for the veth of {:?}", at.ifname())).with_details(
+        format_args!(
+            "{NAMES} links of the host have the names it could have, the first is {:?}",
+            host_name(&at.key, 0)
+        ),
+    ))
 }
 
 /// The host's end of a pair, found from the container's.
@@ -106,7 +113,8 @@ fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
 /// Whether the other end says that it is of an attachment, which then is not the one whose host end was not found.
 fn belongs_to_another(host: &Netlink, link: &Link) -> Result<bool> {
     let other = link.lower.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
-    Ok(link.kind == "veth" && other.is_some_and(|other| other.lower == Some(link.index) && other.alias.starts_with(ALIAS)))
+    Ok(link.kind == "veth"
+        && other.is_some_and(|other| other.lower == Some(link.index) && other.alias.starts_with(ALIAS)))
 }
 
 /// Removes the pairs of this network's attachments that are not valid, where their namespaces still keep them.
@@ -130,7 +138,8 @@ const ALIAS: &str = "cni ";
 
 /// `veth` and eight hex digits, as the reference's random names look.
 pub fn host_name(key: &Key, attempt: u32) -> String {
-    let digest = Sha512::digest(format!("veth {} {} {} {attempt}", key.network, key.container_id, key.ifname).as_bytes());
+    let digest =
+        Sha512::digest(format!("veth {} {} {} {attempt}", key.network, key.container_id, key.ifname).as_bytes());
     format!("veth{}", hex(&digest[..4]))
 }
 

@@ -42,7 +42,9 @@ fn run(peer: Peer, case: &impl Fn(&Lab)) {
 fn has(peer: &Peer, plugin: &str) -> bool {
     match peer {
         Peer::Ours => farm().join(plugin).exists(),
-        Peer::Reference(dir) => dir.join(plugin).exists() && Call::new(peer, plugin, "VERSION", "").run().stdout.contains("\"1.1.0\""),
+        Peer::Reference(dir) => {
+            dir.join(plugin).exists() && Call::new(peer, plugin, "VERSION", "").run().stdout.contains("\"1.1.0\"")
+        }
     }
 }
 
@@ -196,5 +198,8 @@ pub fn ips(result: &Value) -> Vec<String> {
 
 /// The interface of a result with this place in the list.
 pub fn interface(result: &Value, at: usize) -> String {
-    result["interfaces"][at]["name"].as_str().unwrap_or_else(|| panic!("no interfaces[{at}].name in {result}")).to_owned()
+    result["interfaces"][at]["name"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no interfaces[{at}].name in {result}"))
+        .to_owned()
 }

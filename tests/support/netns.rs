@@ -177,7 +177,11 @@ impl Namespace {
     pub fn addresses(&self, link: &str) -> Vec<String> {
         let links = self.json(&format!("ip -j addr show dev {link}"));
         let infos = links[0]["addr_info"].as_array().unwrap().clone();
-        infos.iter().filter(|a| a["scope"] != "link").map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"])).collect()
+        infos
+            .iter()
+            .filter(|a| a["scope"] != "link")
+            .map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"]))
+            .collect()
     }
 }
 
@@ -234,7 +238,10 @@ impl Holder {
         let stdin = child.stdin.take().unwrap();
         let mut said = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "ready\n", "the namespaces could not be made; see stderr. As an ordinary user this needs user namespaces");
+        assert_eq!(
+            said, "ready\n",
+            "the namespaces could not be made; see stderr. As an ordinary user this needs user namespaces"
+        );
         Holder { child, _stdin: stdin }
     }
 

@@ -63,8 +63,10 @@ impl Snapshot {
             if body.trim().is_empty() {
                 continue;
             }
-            let facts: Value = serde_json::from_str(body).unwrap_or_else(|e| panic!("section {title} is {body:?}: {e}"));
-            let mut facts: Vec<String> = facts.as_array().unwrap().iter().map(|f| format!("{title}: {}", lasting(f))).collect();
+            let facts: Value =
+                serde_json::from_str(body).unwrap_or_else(|e| panic!("section {title} is {body:?}: {e}"));
+            let mut facts: Vec<String> =
+                facts.as_array().unwrap().iter().map(|f| format!("{title}: {}", lasting(f))).collect();
             facts.sort();
             lines.extend(facts);
         }

@@ -92,7 +92,10 @@ pub fn assert_not_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     let ear = Ear::listen(&lab.outside);
     let deadline = Instant::now() + PATIENCE;
     loop {
-        assert!(!ping_once(from, super::netns::OUTSIDE[family], &format!("-I {source}")), "the outside has no route back, and answered");
+        assert!(
+            !ping_once(from, super::netns::OUTSIDE[family], &format!("-I {source}")),
+            "the outside has no route back, and answered"
+        );
         let heard = ear.heard();
         if !heard.is_empty() {
             assert_eq!(heard, [source], "the outside sees the container's own address");
@@ -115,7 +118,12 @@ const ROLE_TEST: &str = "support::traffic::tcp_server_answers_with_the_address_i
 fn again(at: &Namespace, role: &str) -> std::process::Command {
     let program = std::env::current_exe().unwrap();
     let mut command = at.command(program.to_str().unwrap());
-    command.args([ROLE_TEST, "--exact", "--nocapture"]).env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .args([ROLE_TEST, "--exact", "--nocapture"])
+        .env(ROLE, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     command
 }
 

@@ -728,7 +728,8 @@ mod tests {
     fn reference_input() -> AddResult {
         let mut input = common_result();
         input.ips.push(IpConfig::new(cidr("::ffff:10.0.0.2/120")));
-        input.routes[1] = Route { mtu: 1500, advmss: 1340, priority: 100, table: Some(0), scope: Some(0), ..input.routes[1].clone() };
+        input.routes[1] =
+            Route { mtu: 1500, advmss: 1340, priority: 100, table: Some(0), scope: Some(0), ..input.routes[1].clone() };
         input.routes[2] = Route { table: Some(50), scope: Some(253), ..input.routes[2].clone() };
         input.dns.search = vec!["x\u{2028}y".to_owned(), "é".to_owned()];
         input.dns.options = vec!["ndots:5".to_owned()];
@@ -842,8 +843,9 @@ mod tests {
             ("0.4.0", "", "[0.3.0 0.3.1 0.4.0]"),
             ("0.2.0", "1.0.0", "[ 0.1.0 0.2.0]"),
         ] {
-            let expected =
-                format!("could not parse prevResult: result type supports {families} but unmarshalled CNIVersion is {version:?}");
+            let expected = format!(
+                "could not parse prevResult: result type supports {families} but unmarshalled CNIVersion is {version:?}"
+            );
             assert_eq!(prev_result(config_version, &json!({"cniVersion": version})), Err(expected));
         }
         assert_eq!(
@@ -1006,7 +1008,8 @@ mod tests {
 
     #[test]
     fn route_round_trips_with_every_field() {
-        let json = r#"{"dst":"1.2.3.0/24","gw":"1.2.3.1","mtu":1500,"advmss":1340,"priority":100,"table":50,"scope":253}"#;
+        let json =
+            r#"{"dst":"1.2.3.0/24","gw":"1.2.3.1","mtu":1500,"advmss":1340,"priority":100,"table":50,"scope":253}"#;
         let route: Route = serde_json::from_str(json).unwrap();
         assert_eq!((route.mtu, route.advmss, route.priority), (1500, 1340, 100));
         assert_eq!((route.table, route.scope), (Some(50), Some(253)));
@@ -1037,7 +1040,9 @@ mod tests {
     #[test]
     fn dns_is_empty_when_all_four_are() {
         assert!(Dns::default().is_empty());
-        for json in [r#"{"nameservers":["1.1.1.1"]}"#, r#"{"domain":"a"}"#, r#"{"search":["a"]}"#, r#"{"options":["ndots:5"]}"#] {
+        for json in
+            [r#"{"nameservers":["1.1.1.1"]}"#, r#"{"domain":"a"}"#, r#"{"search":["a"]}"#, r#"{"options":["ndots:5"]}"#]
+        {
             let dns: Dns = serde_json::from_str(json).unwrap();
             assert!(!dns.is_empty());
             assert_eq!(dns.to_json().to_compact_text(), json);

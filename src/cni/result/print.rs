@@ -125,11 +125,13 @@ impl Json {
             // Shortest digits, then zeros, never an exponent: Go's text of a double below 1e21.
             Json::Double(number) => out.push_str(&number.to_string()),
             Json::List(items) => write_items(out, depth, ('[', ']'), items, |out, item, depth| item.write(out, depth)),
-            Json::Object(Object(entries)) => write_items(out, depth, ('{', '}'), entries, |out, (key, value), depth| {
-                write_quoted(out, key);
-                out.push_str(if depth.is_some() { ": " } else { ":" });
-                value.write(out, depth);
-            }),
+            Json::Object(Object(entries)) => {
+                write_items(out, depth, ('{', '}'), entries, |out, (key, value), depth| {
+                    write_quoted(out, key);
+                    out.push_str(if depth.is_some() { ": " } else { ":" });
+                    value.write(out, depth);
+                })
+            }
         }
     }
 }

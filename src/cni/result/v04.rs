@@ -112,7 +112,12 @@ impl IpConfig {
             IpNet::V4(_) => "4",
             IpNet::V6(_) => "6",
         };
-        IpConfig { version: version.to_owned(), interface: from.interface, address: from.address, gateway: from.gateway }
+        IpConfig {
+            version: version.to_owned(),
+            interface: from.interface,
+            address: from.address,
+            gateway: from.gateway,
+        }
     }
 
     fn to_json(&self) -> Json {

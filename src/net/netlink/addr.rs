@@ -41,7 +41,8 @@ impl Address {
         let ip = attrs.ip(IFA_LOCAL).or(attrs.ip(IFA_ADDRESS))?;
         let net = IpNet::new(ip, *payload.get(1)?).ok()?;
         let flags = attrs.u32(IFA_FLAGS).unwrap_or_default();
-        let address = Address { net, tentative: flags & IFA_F_TENTATIVE != 0, dad_failed: flags & IFA_F_DADFAILED != 0 };
+        let address =
+            Address { net, tentative: flags & IFA_F_TENTATIVE != 0, dad_failed: flags & IFA_F_DADFAILED != 0 };
         (read_u32(payload, 4)? == index).then_some(address)
     }
 }
@@ -83,7 +84,9 @@ impl Netlink {
             message.header.family = family;
             message.header.index = link.index;
             let what = format_args!("list the addresses of link {:?}", link.name);
-            all.extend(self.dump(Message::GetAddress(message), what, |reply| Address::read(reply.payload, link.index))?);
+            all.extend(
+                self.dump(Message::GetAddress(message), what, |reply| Address::read(reply.payload, link.index))?,
+            );
         }
         Ok(all)
     }
@@ -91,7 +94,11 @@ impl Netlink {
 
 fn message(link: &Link, net: IpNet) -> AddressMessage {
     match net.addr() {
-        IpAddr::V4(ip) => AddressMessageBuilder::<std::net::Ipv4Addr>::new().index(link.index).address(ip, net.prefix_len()).build(),
-        IpAddr::V6(ip) => AddressMessageBuilder::<std::net::Ipv6Addr>::new().index(link.index).address(ip, net.prefix_len()).build(),
+        IpAddr::V4(ip) => {
+            AddressMessageBuilder::<std::net::Ipv4Addr>::new().index(link.index).address(ip, net.prefix_len()).build()
+        }
+        IpAddr::V6(ip) => {
+            AddressMessageBuilder::<std::net::Ipv6Addr>::new().index(link.index).address(ip, net.prefix_len()).build()
+        }
     }
 }

@@ -3,7 +3,9 @@
 use rtnetlink::LinkBridgeVlan;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::RouteNetlinkMessage as Message;
-use rtnetlink::packet_route::link::{AfSpecBridge, BridgeFlag, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask, LinkMessage};
+use rtnetlink::packet_route::link::{
+    AfSpecBridge, BridgeFlag, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask, LinkMessage,
+};
 
 use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};

@@ -5,7 +5,9 @@ use std::os::fd::RawFd;
 use nix::errno::Errno;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::RouteNetlinkMessage as Message;
-use rtnetlink::packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage};
+use rtnetlink::packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
+};
 use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
 
 use super::Netlink;
@@ -246,7 +248,11 @@ impl Netlink {
     }
 
     fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
-        let created = self.request(Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, format_args!("create link {name:?} ({kind})"));
+        let created = self.request(
+            Message::NewLink(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+            format_args!("create link {name:?} ({kind})"),
+        );
         created.map_err(|e| match e.is_errno(Errno::EOPNOTSUPP) {
             true => e.with_details(format_args!("is the kernel's {kind} module available?")),
             false => e,
@@ -255,12 +261,20 @@ impl Netlink {
 
     /// Removes a link; a veth's other end goes with it.
     pub fn delete_link(&self, index: u32) -> Result<()> {
-        self.request(Message::DelLink(LinkUnspec::new_with_index(index).build()), 0, format_args!("delete link {index}"))
+        self.request(
+            Message::DelLink(LinkUnspec::new_with_index(index).build()),
+            0,
+            format_args!("delete link {index}"),
+        )
     }
 
     /// Removes the link of this name if there is one.
     pub fn delete_link_by_name(&self, name: &str) -> Result<()> {
-        let deleted = self.request(Message::DelLink(LinkUnspec::new_with_name(name).build()), 0, format_args!("delete link {name:?}"));
+        let deleted = self.request(
+            Message::DelLink(LinkUnspec::new_with_name(name).build()),
+            0,
+            format_args!("delete link {name:?}"),
+        );
         none_if_gone(deleted).map(drop)
     }
 
@@ -290,7 +304,11 @@ impl Netlink {
     /// Changes the flags of a bridge's port: `bridge link set`.
     pub fn set_port(&self, link: &Link, hairpin: bool, isolated: bool) -> Result<()> {
         let message = LinkBridgePort::new(link.index).hairpin(hairpin).isolated(isolated).build();
-        self.request(Message::NewLink(message), 0, format_args!("set bridge port {:?}: hairpin {hairpin}, isolated {isolated}", link.name))
+        self.request(
+            Message::NewLink(message),
+            0,
+            format_args!("set bridge port {:?}: hairpin {hairpin}, isolated {isolated}", link.name),
+        )
     }
 }
 

@@ -47,7 +47,12 @@ impl Netlink {
     }
 
     /// Sends a request that one message answers.
-    fn get<T>(&self, message: RouteNetlinkMessage, what: impl fmt::Display, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
+    fn get<T>(
+        &self,
+        message: RouteNetlinkMessage,
+        what: impl fmt::Display,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<T> {
         let seq = self.send(message, 0).map_err(|e| Error::kernel(&what, e))?;
         let mut found = None;
         self.transport.one(seq, |reply| found = read(reply.payload)).map_err(|refusal| refused(&what, refusal))?;
@@ -55,7 +60,12 @@ impl Netlink {
     }
 
     /// Reads what `message` asks for and the kernel filters, as one consistent list.
-    fn dump<T>(&self, message: RouteNetlinkMessage, what: impl fmt::Display, read: impl Fn(Message<'_>) -> Option<T>) -> Result<Vec<T>> {
+    fn dump<T>(
+        &self,
+        message: RouteNetlinkMessage,
+        what: impl fmt::Display,
+        read: impl Fn(Message<'_>) -> Option<T>,
+    ) -> Result<Vec<T>> {
         for _ in 0..DUMP_TRIES {
             let seq = self.send(message.clone(), NLM_F_DUMP).map_err(|e| Error::kernel(&what, e))?;
             let mut list = vec![];
@@ -64,7 +74,8 @@ impl Netlink {
                 return Ok(list);
             }
         }
-        Err(Error::kernel(&what, Errno::EINTR).with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
+        Err(Error::kernel(&what, Errno::EINTR)
+            .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
     }
 
     fn send(&self, message: RouteNetlinkMessage, flags: u16) -> Result<u32, Errno> {

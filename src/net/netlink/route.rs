@@ -93,7 +93,8 @@ impl Route {
         attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
         attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
         attributes.extend(self.priority.map(RouteAttribute::Priority));
-        let metrics: Vec<RouteMetric> = self.mtu.map(RouteMetric::Mtu).into_iter().chain(self.advmss.map(RouteMetric::Advmss)).collect();
+        let metrics: Vec<RouteMetric> =
+            self.mtu.map(RouteMetric::Mtu).into_iter().chain(self.advmss.map(RouteMetric::Advmss)).collect();
         if !metrics.is_empty() {
             attributes.push(RouteAttribute::Metrics(metrics));
         }
@@ -171,7 +172,8 @@ impl Netlink {
         let mut message = route.message(link)?;
         message.header.scope = RouteScope::NoWhere;
         message.header.protocol = RouteProtocol::Unspec;
-        none_if_gone(self.request(Message::DelRoute(message), 0, format_args!("delete route {}", route.text(link)))).map(drop)
+        none_if_gone(self.request(Message::DelRoute(message), 0, format_args!("delete route {}", route.text(link))))
+            .map(drop)
     }
 
     /// The routes of all tables, for CHECK; a container has few.

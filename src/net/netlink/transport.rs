@@ -110,7 +110,12 @@ impl Transport {
     }
 
     /// Waits for the acknowledgement of `last` among the requests of a batch; any refusal in it ends the wait.
-    pub fn batch_acknowledged(&self, batch: Range<u32>, last: u32, mut each: impl FnMut(Message<'_>)) -> Result<(), Refusal> {
+    pub fn batch_acknowledged(
+        &self,
+        batch: Range<u32>,
+        last: u32,
+        mut each: impl FnMut(Message<'_>),
+    ) -> Result<(), Refusal> {
         self.receive(|message| {
             if !batch.contains(&message.seq) {
                 return Ok(false); // the rest of an exchange that was given up
@@ -226,7 +231,12 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = attr::read_u32(rest, 0)? as usize;
         let payload = rest.get(HEADER..length)?;
-        let message = Message { kind: attr::read_u16(rest, 4)?, flags: attr::read_u16(rest, 6)?, seq: attr::read_u32(rest, 8)?, payload };
+        let message = Message {
+            kind: attr::read_u16(rest, 4)?,
+            flags: attr::read_u16(rest, 6)?,
+            seq: attr::read_u32(rest, 8)?,
+            payload,
+        };
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(message)
     })
@@ -249,7 +259,10 @@ mod tests {
             datagram.extend(payload);
             datagram.resize(datagram.len().next_multiple_of(4), 0);
         }
-        assert_eq!(messages(&datagram).map(|m| (m.kind, m.seq, m.payload.len())).collect::<Vec<_>>(), [(7, 9, 3), (7, 9, 0)]);
+        assert_eq!(
+            messages(&datagram).map(|m| (m.kind, m.seq, m.payload.len())).collect::<Vec<_>>(),
+            [(7, 9, 3), (7, 9, 0)]
+        );
         assert_eq!(messages(&datagram[..18]).count(), 0);
         assert_eq!(messages(&[0; 64]).count(), 0);
     }

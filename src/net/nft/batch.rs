@@ -219,7 +219,14 @@ impl Batch {
     }
 
     /// Adds an element; one with its key must not be there.
-    pub fn element(&mut self, table: Table, set: &str, key: &[u8], verdict: Option<&Verdict>, comment: &str) -> &mut Batch {
+    pub fn element(
+        &mut self,
+        table: Table,
+        set: &str,
+        key: &[u8],
+        verdict: Option<&Verdict>,
+        comment: &str,
+    ) -> &mut Batch {
         self.push(NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, table.family, |body| {
             one_element(body, table, set, |element| {
                 element.nest(1, |data| {
@@ -250,7 +257,15 @@ impl Batch {
         let last = first.wrapping_add(self.operations.len() as u32);
         for (operation, seq) in self.operations.iter().zip(first.wrapping_add(1)..) {
             let ack = if seq == last { NLM_F_ACK } else { 0 };
-            message(&mut bytes, SUBSYSTEM | operation.kind, operation.flags | ack, seq, operation.family, 0, operation.body.bytes());
+            message(
+                &mut bytes,
+                SUBSYSTEM | operation.kind,
+                operation.flags | ack,
+                seq,
+                operation.family,
+                0,
+                operation.body.bytes(),
+            );
         }
         message(&mut bytes, END, 0, last.wrapping_add(1), Family::Unspec, 10, &[]);
         Serialized { bytes, last }
@@ -290,7 +305,15 @@ fn one_element(body: &mut Attributes, table: Table, set: &str, fill: impl FnOnce
 }
 
 /// Appends one netlink message.
-pub(super) fn message(bytes: &mut Vec<u8>, kind: u16, flags: u16, seq: u32, family: Family, resource: u16, body: &[u8]) {
+pub(super) fn message(
+    bytes: &mut Vec<u8>,
+    kind: u16,
+    flags: u16,
+    seq: u32,
+    family: Family,
+    resource: u16,
+    body: &[u8],
+) {
     let length = 16 + NFGENMSG + body.len();
     bytes.extend((length as u32).to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());

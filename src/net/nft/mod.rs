@@ -217,7 +217,8 @@ impl Nft {
                 Err(refusal) => return Err(refused(&what, refusal)),
             }
         }
-        Err(Error::kernel(&what, Errno::EINTR).with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
+        Err(Error::kernel(&what, Errno::EINTR)
+            .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
     }
 
     fn send(&self, kind: u16, flags: u16, family: Family, body: &Attributes) -> Result<u32, Errno> {

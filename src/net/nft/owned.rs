@@ -119,7 +119,12 @@ impl Nft {
     }
 
     /// Which of these elements are missing or another's.
-    pub fn missing<'a>(&self, layout: &Layout, owner: &Owner, elements: &'a [OwnedElement]) -> Result<Vec<&'a OwnedElement>> {
+    pub fn missing<'a>(
+        &self,
+        layout: &Layout,
+        owner: &Owner,
+        elements: &'a [OwnedElement],
+    ) -> Result<Vec<&'a OwnedElement>> {
         let mut missing = vec![];
         for element in elements {
             let found = self.element(layout.table, element.set, &element.key)?;
@@ -146,7 +151,9 @@ impl Nft {
             let Some(entry) = self.ledger_entry(table, owner, number)? else { break };
             batch.delete_element(table, LEDGER.name, &ledger_key(owner, number));
             let Some((set, key)) = read_entry(&entry) else { continue };
-            let Some(element) = self.element(table, &set, &key)?.filter(|found| is_of(&found.comment, owner)) else { continue };
+            let Some(element) = self.element(table, &set, &key)?.filter(|found| is_of(&found.comment, owner)) else {
+                continue;
+            };
             batch.delete_element(table, &set, &key);
             if let Some(chain) = element.chain {
                 match leading.iter_mut().find(|(name, _)| *name == chain) {
@@ -174,11 +181,19 @@ impl Nft {
         for _ in 0..TRIES {
             match attempt() {
                 // The generation changed, or what the plan saw was made or removed after it was read.
-                Err(e) if e.is_errno(Errno::ERESTART) || e.is_errno(Errno::ENOENT) || e.is_exists() || e.is_errno(Errno::EBUSY) => (),
+                Err(e)
+                    if e.is_errno(Errno::ERESTART)
+                        || e.is_errno(Errno::ENOENT)
+                        || e.is_exists()
+                        || e.is_errno(Errno::EBUSY) =>
+                {
+                    ()
+                }
                 done => return done,
             }
         }
-        Err(Error::new(Code::TRY_AGAIN, what).with_details(format_args!("the rules changed during each of {TRIES} tries")))
+        Err(Error::new(Code::TRY_AGAIN, what)
+            .with_details(format_args!("the rules changed during each of {TRIES} tries")))
     }
 }
 

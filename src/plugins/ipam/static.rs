@@ -92,7 +92,12 @@ impl Plugin for Static {
     type Conf = Conf;
 
     fn add(_: &Context<'_>, conf: &Conf, _: &Attachment) -> Result<AddResult> {
-        Ok(AddResult { ips: conf.ips.clone(), routes: conf.routes.clone(), dns: conf.dns.clone(), ..AddResult::default() })
+        Ok(AddResult {
+            ips: conf.ips.clone(),
+            routes: conf.routes.clone(),
+            dns: conf.dns.clone(),
+            ..AddResult::default()
+        })
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
@@ -125,7 +130,8 @@ fn verify(configured: &IpConfig, result: &AddResult, ifname: &str) -> Result<()>
         Some(found) if configured.gateway.is_none() || configured.gateway == found.gateway => return Ok(()),
         Some(found) => format!("its gateway is {}, expected {}", or_none(found.gateway), or_none(configured.gateway)),
     };
-    Err(Error::check(format!("Failed to match addr {} on interface {ifname}", configured.address)).with_details(difference))
+    Err(Error::check(format!("Failed to match addr {} on interface {ifname}", configured.address))
+        .with_details(difference))
 }
 
 fn or_none(ip: Option<IpAddr>) -> String {
@@ -228,7 +234,11 @@ mod tests {
     }
 
     fn key(config: &Config) -> Key {
-        Key { network: config.name.clone(), container_id: ContainerId::parse("c").unwrap(), ifname: IfName::parse("eth0").unwrap() }
+        Key {
+            network: config.name.clone(),
+            container_id: ContainerId::parse("c").unwrap(),
+            ifname: IfName::parse("eth0").unwrap(),
+        }
     }
 
     fn validated(config: &Config, args: &str) -> Result<Conf> {
@@ -246,8 +256,7 @@ mod tests {
         Ok(conf.ips.iter().map(|ip| format!("{} {}", ip.address, or_none(ip.gateway))).collect())
     }
 
-    const CONFIGURED: &str =
-        r#""ipam":{"addresses":[{"address":"10.10.0.1/24","gateway":"10.10.0.254"},{"address":"3ffe:ffff:0:01ff::1/64"}]}"#;
+    const CONFIGURED: &str = r#""ipam":{"addresses":[{"address":"10.10.0.1/24","gateway":"10.10.0.254"},{"address":"3ffe:ffff:0:01ff::1/64"}]}"#;
 
     #[test]
     fn sources_count_in_order() {
@@ -274,7 +283,12 @@ mod tests {
                 7,
                 "ipam.addresses[0].address: the 'address' field is expected to be in CIDR notation, got: '10.0.0.1'",
             ),
-            (r#""ipam":{"addresses":[{"address":"10.0.0.1/8","gateway":"x"}]}"#, "", 7, "ipam.addresses[0].gateway: invalid IP address: x"),
+            (
+                r#""ipam":{"addresses":[{"address":"10.0.0.1/8","gateway":"x"}]}"#,
+                "",
+                7,
+                "ipam.addresses[0].gateway: invalid IP address: x",
+            ),
             (
                 r#""ipam":{},"args":{"cni":{"ips":["10.0.0.1/8","x"]}}"#,
                 "",
@@ -287,7 +301,12 @@ mod tests {
                 7,
                 "runtimeConfig.ips[0]: an entry in the 'ips' field is NOT in CIDR notation, got: ''",
             ),
-            (r#""ipam":{}"#, "IP=10.0.0.1", 4, "CNI_ARGS: the 'ip' field is expected to be in CIDR notation, got: '10.0.0.1'"),
+            (
+                r#""ipam":{}"#,
+                "IP=10.0.0.1",
+                4,
+                "CNI_ARGS: the 'ip' field is expected to be in CIDR notation, got: '10.0.0.1'",
+            ),
             (r#""ipam":{}"#, "GATEWAY=x", 4, "CNI_ARGS: invalid gateway address: x"),
         ] {
             let error = ips(members, args).unwrap_err();
@@ -301,7 +320,8 @@ mod tests {
             let text = format!(r#"{{"cniVersion":"{version}","name":"n","ipam":{{"addresses":[{addresses}]}}}}"#);
             validated(&config(&text), "").err().map(|e| e.msg)
         };
-        let (one, other, v6) = (r#"{"address":"10.0.0.1/8"}"#, r#"{"address":"10.0.0.2/8"}"#, r#"{"address":"fd00::1/64"}"#);
+        let (one, other, v6) =
+            (r#"{"address":"10.0.0.1/8"}"#, r#"{"address":"10.0.0.2/8"}"#, r#"{"address":"fd00::1/64"}"#);
         let refused = Some("CNI version 0.2.0 does not support more than 1 address per family".to_owned());
         assert_eq!(error("0.2.0", &format!("{one},{other}")), refused);
         assert_eq!(error("0.2.0", &format!("{one},{v6}")), None);
@@ -324,7 +344,10 @@ mod tests {
         let failed = "Failed to match addr 10.10.0.1/24 on interface eth0; ";
         assert_eq!(check(&result(v6)), Err((103, format!("{failed}prevResult does not have it"))));
         let other = format!(r#"{{"address":"10.10.0.1/24","gateway":"10.10.0.1"}},{v6}"#);
-        assert_eq!(check(&result(&other)), Err((103, format!("{failed}its gateway is 10.10.0.1, expected 10.10.0.254"))));
+        assert_eq!(
+            check(&result(&other)),
+            Err((103, format!("{failed}its gateway is 10.10.0.1, expected 10.10.0.254")))
+        );
     }
 
     #[test]

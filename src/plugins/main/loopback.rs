@@ -72,7 +72,10 @@ impl Plugin for Loopback {
 fn loopback_addresses(at: &Attachment, lo: &Link) -> Result<Vec<IpConfig>> {
     let addresses = at.netlink()?.addresses(lo)?;
     if let Some(other) = addresses.iter().find(|address| !address.net.addr().is_loopback()) {
-        return Err(Error::new(Code::CONFLICT, format!("loopback interface found with non-loopback address {:?}", other.net.to_string())));
+        return Err(Error::new(
+            Code::CONFLICT,
+            format!("loopback interface found with non-loopback address {:?}", other.net.to_string()),
+        ));
     }
     let first = |is_v6: bool| addresses.iter().find(|address| address.net.addr().is_ipv6() == is_v6);
     let ip = |net| IpConfig { interface: Some(0), ..IpConfig::new(net) };
@@ -80,6 +83,11 @@ fn loopback_addresses(at: &Attachment, lo: &Link) -> Result<Vec<IpConfig>> {
 }
 
 fn result(at: &Attachment, lo: &Link, ips: Vec<IpConfig>) -> AddResult {
-    let interface = Interface { name: LO.into(), mac: lo.mac().to_string(), sandbox: at.netns_path.clone(), ..Interface::default() };
+    let interface = Interface {
+        name: LO.into(),
+        mac: lo.mac().to_string(),
+        sandbox: at.netns_path.clone(),
+        ..Interface::default()
+    };
     AddResult { interfaces: vec![interface], ips, ..AddResult::default() }
 }

@@ -168,7 +168,10 @@ fn route_to_container(cx: &Context<'_>, link: &Link, result: &AddResult) -> Resu
 }
 
 fn taken(ip: &IpConfig, error: Error) -> Error {
-    let details = format!("the host routes {} to another link already: is the address given to another container?", ip.address.addr());
+    let details = format!(
+        "the host routes {} to another link already: is the address given to another container?",
+        ip.address.addr()
+    );
     error.with_code(Code::CONFLICT).with_details(details)
 }
 

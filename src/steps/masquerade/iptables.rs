@@ -82,7 +82,9 @@ impl Present {
         let chain = iptables.chain("nat", &name)?;
         let leads_here = |line: &String| has(line, "-j", &name);
         let leading = match chain {
-            Some(_) => iptables.chain("nat", "POSTROUTING")?.unwrap_or_default().into_iter().filter(leads_here).collect(),
+            Some(_) => {
+                iptables.chain("nat", "POSTROUTING")?.unwrap_or_default().into_iter().filter(leads_here).collect()
+            }
             None => vec![],
         };
         Ok(Present { chain, leading })

@@ -36,7 +36,9 @@ impl<'de> Deserialize<'de> for Backend {
         match String::deserialize(deserializer)?.as_str() {
             "nftables" => Ok(Backend::Nftables),
             "iptables" => Ok(Backend::Iptables),
-            other => Err(de::Error::custom(format_args!("unknown ipmasq backend {other:?}, expected \"nftables\" or \"iptables\""))),
+            other => Err(de::Error::custom(format_args!(
+                "unknown ipmasq backend {other:?}, expected \"nftables\" or \"iptables\""
+            ))),
         }
     }
 }
@@ -87,7 +89,9 @@ pub fn verify(backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
         return Ok(()); // attached by the reference, or by iptables when that was asked for
     }
     match backend.resolve() {
-        Backend::Iptables => Err(Error::check(format!("masquerading rules of chain {} are missing", key.iptables_chain()))),
+        Backend::Iptables => {
+            Err(Error::check(format!("masquerading rules of chain {} are missing", key.iptables_chain())))
+        }
         Backend::Automatic | Backend::Nftables => nft::verify(key, &addresses),
     }
 }

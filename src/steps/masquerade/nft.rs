@@ -145,7 +145,10 @@ fn lay_out(batch: &mut Batch, table: Table) {
     }
     for (family, offset, length, map) in [(IPV4, 12, 4, MASQ4.name), (IPV6, 8, 16, MASQ6.name)] {
         batch.rule(table, BASE_CHAIN, |rule| {
-            rule.meta(Meta::NfProto, 1).equal(1, &[family]).payload(Header::Network, offset, length, 1).verdict_of(map, 1);
+            rule.meta(Meta::NfProto, 1)
+                .equal(1, &[family])
+                .payload(Header::Network, offset, length, 1)
+                .verdict_of(map, 1);
         });
     }
 }
@@ -185,7 +188,8 @@ mod tests {
     #[test]
     fn an_address_leads_to_the_chain_of_its_network() {
         let elements = elements(&["10.1.0.7/24".parse().unwrap(), "fd00::7/64".parse().unwrap()]);
-        let plain: Vec<_> = elements.iter().map(|e| (e.set, e.key.len(), e.chain.as_ref().map(|c| c.name.as_str()))).collect();
+        let plain: Vec<_> =
+            elements.iter().map(|e| (e.set, e.key.len(), e.chain.as_ref().map(|c| c.name.as_str()))).collect();
         assert_eq!(plain, [("masq4", 4, Some("net-10.1.0.0/24")), ("masq6", 16, Some("net-fd00--/64"))]);
     }
 }

@@ -179,7 +179,10 @@ fn addresses_are_given_in_turn() {
                     let held = leases(lab);
                     let outcome = lab.attach(&lab.container(), &conf).id(id).try_add();
                     let error = outcome.err();
-                    assert!(error.msg.contains("no IP addresses available in range set") || lab.peer == Peer::Ours, "{error:?}");
+                    assert!(
+                        error.msg.contains("no IP addresses available in range set") || lab.peer == Peer::Ours,
+                        "{error:?}"
+                    );
                     assert!(lab.peer != Peer::Ours || error.code == 101, "{}: {error:?}", case.what);
                     assert_eq!(leases(lab), held, "{}: a failed ADD keeps no address", case.what);
                 } else {
@@ -224,7 +227,10 @@ fn one_attachment_has_one_address() {
 fn networks_do_not_share_addresses() {
     for_each_peer("host-local", |lab| {
         let (one, other) = (subnet("10.0.0.0/24"), with(&subnet("10.0.0.0/24"), json!({"name": "net2"})));
-        assert_eq!((address(lab, &one, "a"), address(lab, &other, "a")), ("10.0.0.2".to_owned(), "10.0.0.2".to_owned()));
+        assert_eq!(
+            (address(lab, &one, "a"), address(lab, &other, "a")),
+            ("10.0.0.2".to_owned(), "10.0.0.2".to_owned())
+        );
         delete(lab, &one, "a");
         assert_eq!(leases(lab), [""; 0]);
         assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net2 | grep 10").trim(), "10.0.0.2");
@@ -237,7 +243,9 @@ fn files_of_old_versions_are_understood() {
         let conf = subnet("10.0.0.0/24");
         let attachment = lab.attach(&lab.container(), &conf).id("old");
         // Before 0.7 a file had the container's id only; others came with white space.
-        lab.host.sh(&format!("mkdir -p {STORE} && printf old > {STORE}/10.0.0.2 && printf ' new\\r\\neth0\\n' > {STORE}/10.0.0.3"));
+        lab.host.sh(&format!(
+            "mkdir -p {STORE} && printf old > {STORE}/10.0.0.2 && printf ' new\\r\\neth0\\n' > {STORE}/10.0.0.3"
+        ));
         attachment.check(&json!({"cniVersion": "1.0.0"})).ok();
         attachment.clone().id("new").check(&json!({"cniVersion": "1.0.0"})).ok();
         assert_eq!(address(lab, &conf, "b"), "10.0.0.4");
@@ -269,17 +277,42 @@ fn addresses_can_be_asked_for_through_every_channel() {
     let case = |what, changes, args, expected| Case { what, changes, args, expected };
     let cases = [
         case("CNI_ARGS", json!({}), "IP=10.0.0.50", "10.0.0.50 10.1.0.2 2001:db8::2"),
-        case("CNI_ARGS with prefix", json!({}), "IgnoreUnknown=true;IP=10.0.0.50/24;K8S_POD_UID=1", "10.0.0.50 10.1.0.2 2001:db8::2"),
-        case("args", json!({"args": {"cni": {"ips": ["10.1.0.50", "2001:db8::50"]}}}), "", "10.0.0.2 10.1.0.50 2001:db8::50"),
-        case("args with prefix", json!({"args": {"cni": {"ips": ["10.1.0.50/24"]}}}), "", "10.0.0.2 10.1.0.50 2001:db8::2"),
-        case("runtimeConfig", json!({"runtimeConfig": {"ips": ["2001:db8::50/64"]}}), "", "10.0.0.2 10.1.0.2 2001:db8::50"),
+        case(
+            "CNI_ARGS with prefix",
+            json!({}),
+            "IgnoreUnknown=true;IP=10.0.0.50/24;K8S_POD_UID=1",
+            "10.0.0.50 10.1.0.2 2001:db8::2",
+        ),
+        case(
+            "args",
+            json!({"args": {"cni": {"ips": ["10.1.0.50", "2001:db8::50"]}}}),
+            "",
+            "10.0.0.2 10.1.0.50 2001:db8::50",
+        ),
+        case(
+            "args with prefix",
+            json!({"args": {"cni": {"ips": ["10.1.0.50/24"]}}}),
+            "",
+            "10.0.0.2 10.1.0.50 2001:db8::2",
+        ),
+        case(
+            "runtimeConfig",
+            json!({"runtimeConfig": {"ips": ["2001:db8::50/64"]}}),
+            "",
+            "10.0.0.2 10.1.0.2 2001:db8::50",
+        ),
         case(
             "all at once",
             json!({"args": {"cni": {"ips": ["10.1.0.50"]}}, "runtimeConfig": {"ips": ["2001:db8::50"]}}),
             "IP=10.0.0.50",
             "10.0.0.50 10.1.0.50 2001:db8::50",
         ),
-        case("any range of the set", json!({"runtimeConfig": {"ips": ["10.0.9.7"]}}), "", "10.0.9.7 10.1.0.2 2001:db8::2"),
+        case(
+            "any range of the set",
+            json!({"runtimeConfig": {"ips": ["10.0.9.7"]}}),
+            "",
+            "10.0.9.7 10.1.0.2 2001:db8::2",
+        ),
         case(
             "ranges of the runtime come first",
             json!({"runtimeConfig": {"ipRanges": [[{"subnet": "10.77.0.0/24"}]]}}),
@@ -323,8 +356,9 @@ fn an_address_that_cannot_be_had_fails_add_and_keeps_nothing() {
         Case { what: "not an address", asked: &["10.0.0.300"], code: 7, names: "10.0.0.300" },
     ];
     for_each_peer("host-local", |lab| {
-        let conf =
-            ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.20"}]]));
+        let conf = ranges(
+            json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.10", "rangeEnd": "10.1.0.20"}]]),
+        );
         address(lab, &conf, "first");
         let held = leases(lab);
         for case in &cases {
@@ -352,7 +386,10 @@ fn mistakes_in_ranges_are_refused_and_named() {
         case(one(json!({"subnet": "10.0.0.0/31"})), ["ipam.ranges[0][0].subnet", "10.0.0.0/31"]),
         case(one(json!({"subnet": "10.0.0.1/24"})), ["ipam.ranges[0][0].subnet", "10.0.0.0/24"]),
         case(one(json!({"subnet": "10.0.0.0"})), ["ipam.ranges[0][0].subnet", "10.0.0.0"]),
-        case(one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.1.0.5"})), ["ipam.ranges[0][0].rangeStart", "10.1.0.5"]),
+        case(
+            one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.1.0.5"})),
+            ["ipam.ranges[0][0].rangeStart", "10.1.0.5"],
+        ),
         case(one(json!({"subnet": "10.0.0.0/24", "rangeEnd": "10.1.0.5"})), ["ipam.ranges[0][0].rangeEnd", "10.1.0.5"]),
         case(
             one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.8"})),
@@ -362,7 +399,10 @@ fn mistakes_in_ranges_are_refused_and_named() {
         case(ranges(json!([[{"subnet": "10.0.0.0/16"}, {"subnet": "10.0.5.0/24"}]])), ["ipam.ranges[0]", "overlap"]),
         case(ranges(json!([[{"subnet": "10.0.0.0/16"}], [{"subnet": "10.0.5.0/24"}]])), ["ipam.ranges[", "overlap"]),
         case(
-            with(&ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24"}]])), json!({"cniVersion": "0.2.0"})),
+            with(
+                &ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24"}]])),
+                json!({"cniVersion": "0.2.0"}),
+            ),
             ["0.2.0", "famil"],
         ),
         case(json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local"}), ["ipam", "ipam"]),
@@ -443,7 +483,9 @@ fn torn_bookkeeping_does_not_stop_anyone() {
     for_each_peer("host-local", |lab| {
         let conf = subnet("10.0.0.0/24");
         for last in ["", "garbage", "10.99.0.1", "10.0.0"] {
-            lab.host.sh(&format!("mkdir -p {STORE} && printf '{last}' > {STORE}/last_reserved_ip.0 && rm -f {STORE}/10.0.0.*"));
+            lab.host.sh(&format!(
+                "mkdir -p {STORE} && printf '{last}' > {STORE}/last_reserved_ip.0 && rm -f {STORE}/10.0.0.*"
+            ));
             assert_eq!(address(lab, &conf, "a"), "10.0.0.2", "last_reserved_ip.0 is {last:?}");
         }
     });
@@ -466,16 +508,19 @@ fn names_cannot_leave_the_directory() {
         let conf = subnet("10.0.0.0/24");
         let before = lab.host.sh("find /run /var/lib/cni -type f");
         for name in ["../x", "a/b", "..", ".", "/etc", "a/../b"] {
-            for (conf, id, ifname) in
-                [(with(&conf, json!({"name": name})), "a", "eth0"), (conf.clone(), name, "eth0"), (conf.clone(), "a", name)]
-            {
+            for (conf, id, ifname) in [
+                (with(&conf, json!({"name": name})), "a", "eth0"),
+                (conf.clone(), name, "eth0"),
+                (conf.clone(), "a", name),
+            ] {
                 let outcome = lab.attach(&lab.container(), &conf).id(id).ifname(ifname).try_add();
                 let error = outcome.err();
                 assert!([4, 7].contains(&error.code), "{name}: {error:?}");
             }
         }
         let after = lab.host.sh("find /run /var/lib/cni -type f");
-        let new: Vec<&str> = after.lines().filter(|line| !before.contains(line) && !line.starts_with("/run/netns/")).collect();
+        let new: Vec<&str> =
+            after.lines().filter(|line| !before.contains(line) && !line.starts_with("/run/netns/")).collect();
         assert_eq!(new, [""; 0]);
     });
 }
@@ -523,7 +568,11 @@ fn gc_releases_what_is_not_listed() {
         address(lab, &other, "x");
         assert_eq!(attachment.gc(&[("a", "eth0"), ("c", "eth0")]).ok(), Value::Null);
         assert_eq!(leases(lab), ["10.0.0.2", "10.0.0.4"], "b is gone, and the second interface of a");
-        assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net2 | grep -c 10").trim(), "1", "another network is not touched");
+        assert_eq!(
+            lab.host.sh("ls /var/lib/cni/networks/net2 | grep -c 10").trim(),
+            "1",
+            "another network is not touched"
+        );
         // What a crash left: a file of no bytes, and one that was not written to its end.
         lab.host.sh(&format!(": > {STORE}/10.0.0.77; printf contain > {STORE}/10.0.0.78"));
         assert_eq!(attachment.gc(&[]).ok(), Value::Null);

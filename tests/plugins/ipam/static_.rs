@@ -78,7 +78,12 @@ fn the_most_specific_source_of_addresses_wins() {
             args: "IP=10.40.0.1/24",
             ips: json!([{"address": "10.20.0.1/24"}, {"address": "2001:db8:2::1/64"}]),
         },
-        Case { what: "runtimeConfig.ips replaces all", changes: all, args: "IP=10.40.0.1/24", ips: json!([{"address": "10.30.0.1/24"}]) },
+        Case {
+            what: "runtimeConfig.ips replaces all",
+            changes: all,
+            args: "IP=10.40.0.1/24",
+            ips: json!([{"address": "10.30.0.1/24"}]),
+        },
     ];
     for_each_peer("static", |lab| {
         for case in &cases {
@@ -106,7 +111,8 @@ fn an_address_without_prefix_is_refused_and_named() {
 
 #[test]
 fn other_mistakes_are_refused() {
-    let two = json!({"cniVersion": "0.2.0", "ipam": {"addresses": [{"address": "10.1.0.5/24"}, {"address": "10.2.0.5/24"}]}});
+    let two =
+        json!({"cniVersion": "0.2.0", "ipam": {"addresses": [{"address": "10.1.0.5/24"}, {"address": "10.2.0.5/24"}]}});
     let cases = [
         (with(&conf(), json!({"ipam": null})), "", "ipam"),
         (with(&conf(), two), "", "0.2.0"),

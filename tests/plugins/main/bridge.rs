@@ -26,7 +26,10 @@ pub fn v6() -> Value {
 }
 
 pub fn dual_stack() -> Value {
-    with(&conf(), json!({"ipam": {"subnet": null, "ranges": [[{"subnet": "10.10.0.0/24"}], [{"subnet": "2001:db8:10::/64"}]]}}))
+    with(
+        &conf(),
+        json!({"ipam": {"subnet": null, "ranges": [[{"subnet": "10.10.0.0/24"}], [{"subnet": "2001:db8:10::/64"}]]}}),
+    )
 }
 
 /// Addresses and routes by hand, as the operator writes them.
@@ -109,7 +112,16 @@ fn result_says_what_the_kernel_has() {
 #[test]
 fn every_version_gets_a_result_of_its_shape() {
     for_each_peer("bridge", |lab| {
-        for version in [None, Some("0.1.0"), Some("0.2.0"), Some("0.3.0"), Some("0.3.1"), Some("0.4.0"), Some("1.0.0"), Some("1.1.0")] {
+        for version in [
+            None,
+            Some("0.1.0"),
+            Some("0.2.0"),
+            Some("0.3.0"),
+            Some("0.3.1"),
+            Some("0.4.0"),
+            Some("1.0.0"),
+            Some("1.1.0"),
+        ] {
             let container = lab.container();
             let routed = json!({"cniVersion": version, "ipam": {"routes": [{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]}});
             let attachment = lab.attach(&container, &with(&dual_stack(), routed));
@@ -135,7 +147,11 @@ fn every_version_gets_a_result_of_its_shape() {
                 assert_eq!(result["ips"], json!([ip(0), ip(1)]), "{shown}");
                 assert_eq!(result["routes"], json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]), "{shown}");
                 assert_eq!(result["interfaces"][2]["sandbox"], container.netns.as_str());
-                assert_eq!(result.get("dns"), (shown < "1.0.0").then_some(&json!({})), "{shown}: dns was always there before 1.0.0");
+                assert_eq!(
+                    result.get("dns"),
+                    (shown < "1.0.0").then_some(&json!({})),
+                    "{shown}: dns was always there before 1.0.0"
+                );
             }
             let check = attachment.check(&result);
             if shown < "0.4.0" {
@@ -152,8 +168,12 @@ fn every_version_gets_a_result_of_its_shape() {
 fn default_gateway_is_the_default_route_of_each_family() {
     for_each_peer("bridge", |lab| {
         let container = lab.container();
-        let result = lab.attach(&container, &with(&dual_stack(), json!({"isGateway": false, "isDefaultGateway": true}))).add();
-        assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}, {"dst": "::/0", "gw": "2001:db8:10::1"}]));
+        let result =
+            lab.attach(&container, &with(&dual_stack(), json!({"isGateway": false, "isDefaultGateway": true}))).add();
+        assert_eq!(
+            result["routes"],
+            json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}, {"dst": "::/0", "gw": "2001:db8:10::1"}])
+        );
         assert_eq!(container.json("ip -j route show default")[0]["gateway"], "10.10.0.1");
         assert_eq!(container.json("ip -j -6 route show default")[0]["gateway"], "2001:db8:10::1");
         assert_pings(&container, crate::support::netns::UPLINK[0]);
@@ -215,7 +235,10 @@ fn force_address_replaces_what_conflicts() {
     for_each_peer("bridge", |lab| {
         for (at, case) in cases.iter().enumerate() {
             let on = |network: &str, subnet: &str| {
-                with(&conf(), json!({"name": format!("{network}{at}"), "bridge": format!("br{at}"), "ipam": {"subnet": subnet}}))
+                with(
+                    &conf(),
+                    json!({"name": format!("{network}{at}"), "bridge": format!("br{at}"), "ipam": {"subnet": subnet}}),
+                )
             };
             let bridge = format!("br{at}");
             lab.attach(&lab.container(), &on("first", case.first)).add();
@@ -245,7 +268,10 @@ fn hairpin_and_promiscuous_mode() {
         assert_eq!(port(lab, &hairpin)["hairpin"], true);
         lab.attach(&lab.container(), &with(&conf(), json!({"promiscMode": true}))).add();
         assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 1);
-        let both = lab.attach(&lab.container(), &with(&conf(), json!({"promiscMode": true, "hairpinMode": true}))).try_add().err();
+        let both = lab
+            .attach(&lab.container(), &with(&conf(), json!({"promiscMode": true, "hairpinMode": true})))
+            .try_add()
+            .err();
         assert!(both.msg.contains("hairpin") && both.msg.contains("promisc"), "{both:?}");
     });
 }
@@ -271,8 +297,12 @@ fn the_mac_comes_from_the_most_specific_source() {
     let runtime = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}, "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
     // libcni's JSON reader takes keys in any case, and configurations rely on it.
     let misspelled = json!({"RuntimeConfig": {"mac": "02:00:00:00:00:04"}});
-    let cases =
-        [(json!({}), "02:00:00:00:00:01"), (cni, "02:00:00:00:00:02"), (runtime, "02:00:00:00:00:03"), (misspelled, "02:00:00:00:00:04")];
+    let cases = [
+        (json!({}), "02:00:00:00:00:01"),
+        (cni, "02:00:00:00:00:02"),
+        (runtime, "02:00:00:00:00:03"),
+        (misspelled, "02:00:00:00:00:04"),
+    ];
     for_each_peer("bridge", |lab| {
         for (changes, expected) in &cases {
             let container = lab.container();
@@ -308,7 +338,10 @@ fn duplicate_address_detection_is_off_unless_asked_for() {
         lab.attach(&careful, &with(&v6(), json!({"enabledad": true}))).add();
         assert_eq!(sysctl(&careful, "ipv6/conf/eth0/accept_dad"), "1");
         assert_eq!(sysctl(&careful, "ipv6/conf/eth0/enhanced_dad"), "1");
-        assert!(!careful.sh("ip -6 addr show dev eth0").contains("tentative"), "ADD ends when the addresses can be used");
+        assert!(
+            !careful.sh("ip -6 addr show dev eth0").contains("tentative"),
+            "ADD ends when the addresses can be used"
+        );
         assert_pings(&careful, "2001:db8:10::1");
     });
 }
@@ -364,7 +397,8 @@ fn a_disabled_container_interface_stays_down_and_without_addresses() {
         lab.attach(&container, &disabled).add();
         assert!(!container.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP")));
         assert_eq!(container.json("ip -j addr show dev eth0")[0]["addr_info"], json!([]));
-        let with_ipam = lab.attach(&lab.container(), &with(&conf(), json!({"disableContainerInterface": true}))).try_add().err();
+        let with_ipam =
+            lab.attach(&lab.container(), &with(&conf(), json!({"disableContainerInterface": true}))).try_add().err();
         assert!(with_ipam.msg.to_lowercase().contains("disablecontainerinterface"), "{with_ipam:?}");
     });
 }
@@ -436,7 +470,8 @@ fn routes_of_ipam_are_in_the_container_with_their_attributes() {
         ]);
         let result = lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": routes}}))).try_add();
         result.ok();
-        let route = |table: &str, dst: &str| container.json(&format!("ip -j -d route show table {table} {dst}"))[0].clone();
+        let route =
+            |table: &str, dst: &str| container.json(&format!("ip -j -d route show table {table} {dst}"))[0].clone();
         assert_eq!(route("main", "10.91.0.0/16")["gateway"], "10.10.0.1", "without gw the address's gateway");
         assert_eq!(route("main", "10.92.0.0/16")["gateway"], "10.10.0.9");
         assert_eq!(route("main", "10.93.0.0/16")["metric"], 77);

@@ -51,7 +51,10 @@ fn result_has_the_shape_of_its_version() {
     for_ours("loopback", |lab| {
         for version in ["0.1.0", "0.2.0"] {
             let result = lab.attach(&lab.container(), &conf(version)).ifname("lo").add();
-            assert_eq!(result, json!({"cniVersion": version, "ip4": {"ip": "127.0.0.1/8"}, "ip6": {"ip": "::1/128"}, "dns": {}}));
+            assert_eq!(
+                result,
+                json!({"cniVersion": version, "ip4": {"ip": "127.0.0.1/8"}, "ip6": {"ip": "::1/128"}, "dns": {}})
+            );
         }
         for version in ["0.3.0", "0.3.1", "0.4.0"] {
             let container = lab.container();

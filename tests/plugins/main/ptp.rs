@@ -7,7 +7,9 @@ use super::bridge::{static_ipam, warm_up};
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface, ips, with};
 use crate::support::call::Peer;
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{TcpServer, assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with, connect};
+use crate::support::traffic::{
+    TcpServer, assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with, connect,
+};
 
 pub fn conf() -> Value {
     json!({"cniVersion": "1.0.0", "name": "net1", "type": "ptp", "ipam": {"type": "host-local", "subnet": "10.10.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}})
@@ -27,7 +29,11 @@ fn dual_stack() -> Value {
 #[test]
 fn container_reaches_its_gateways_and_del_leaves_nothing() {
     let v6 = with(&conf(), json!({"ipam": {"subnet": "2001:db8:10::/64", "routes": [{"dst": "::/0"}]}}));
-    let cases = [(conf(), vec!["10.10.0.1"]), (v6, vec!["2001:db8:10::1"]), (dual_stack(), vec!["10.10.0.1", "2001:db8:10::1"])];
+    let cases = [
+        (conf(), vec!["10.10.0.1"]),
+        (v6, vec!["2001:db8:10::1"]),
+        (dual_stack(), vec!["10.10.0.1", "2001:db8:10::1"]),
+    ];
     for_each_peer("ptp", |lab| {
         for (at, (conf, gateways)) in cases.iter().enumerate() {
             let conf = with(conf, json!({"name": format!("net{at}")}));
@@ -67,8 +73,9 @@ fn result_says_what_the_kernel_has() {
         let veth = host["ifname"].as_str().unwrap();
         assert_eq!(lab.host.addresses(veth), ["10.10.0.1/32"]);
         assert_eq!(container.addresses("eth0"), ["10.10.0.2/24"]);
-        let route =
-            |namespace: &crate::support::netns::Namespace, dst: &str| namespace.json(&format!("ip -j -d route show {dst}"))[0].clone();
+        let route = |namespace: &crate::support::netns::Namespace, dst: &str| {
+            namespace.json(&format!("ip -j -d route show {dst}"))[0].clone()
+        };
         let to_container = route(&lab.host, "10.10.0.2");
         assert_eq!((&to_container["dev"], &to_container["scope"]), (&host["ifname"], &json!("host")));
         let gateway = route(&container, "10.10.0.1");
@@ -86,7 +93,16 @@ fn result_says_what_the_kernel_has() {
 #[test]
 fn every_version_gets_a_result_of_its_shape() {
     for_each_peer("ptp", |lab| {
-        for version in [None, Some("0.1.0"), Some("0.2.0"), Some("0.3.0"), Some("0.3.1"), Some("0.4.0"), Some("1.0.0"), Some("1.1.0")] {
+        for version in [
+            None,
+            Some("0.1.0"),
+            Some("0.2.0"),
+            Some("0.3.0"),
+            Some("0.3.1"),
+            Some("0.4.0"),
+            Some("1.0.0"),
+            Some("1.1.0"),
+        ] {
             let attachment = lab.attach(&lab.container(), &with(&dual_stack(), json!({"cniVersion": version})));
             let result = attachment.add();
             let shown = version.unwrap_or("0.1.0");
@@ -262,10 +278,12 @@ fn del_without_a_namespace_leaves_no_rule() {
 }
 
 pub fn failing() -> Vec<Case> {
-    let no_gateway = json!({"ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}], "routes": null}});
+    let no_gateway =
+        json!({"ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}], "routes": null}});
     let late = json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
     vec![
-        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam").reference_leaves_nothing(),
+        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam")
+            .reference_leaves_nothing(),
         Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "100000").reference_leaves_nothing(),
         Case::new("interface exists", json!({}), 102, "eth0")
             .container("ip link add eth0 type veth peer name other")

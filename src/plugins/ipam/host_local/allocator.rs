@@ -15,7 +15,13 @@ const SINGLE_LOOKS: usize = 64;
 
 /// Reserves one address from each range set, `requested` ones where a set has them. What was reserved is freed if
 /// anything after it fails.
-pub fn allocate(sets: &[RangeSet], requested: &[IpAddr], owner: &Owner, store: &mut Store, rb: &mut Rollback<'_>) -> Result<Vec<IpConfig>> {
+pub fn allocate(
+    sets: &[RangeSet],
+    requested: &[IpAddr],
+    owner: &Owner,
+    store: &mut Store,
+    rb: &mut Rollback<'_>,
+) -> Result<Vec<IpConfig>> {
     let mut requested = without_repeats(requested);
     let mut ips = vec![];
     for (number, set) in sets.iter().enumerate() {
@@ -55,7 +61,12 @@ fn unavailable(msg: String) -> Error {
 }
 
 /// Like the reference this does not look whether the attachment has an address of the set already.
-fn reserve_requested<'a>(set: &'a RangeSet, ip: IpAddr, owner: &Owner, store: &mut Store) -> Result<(IpAddr, &'a Range)> {
+fn reserve_requested<'a>(
+    set: &'a RangeSet,
+    ip: IpAddr,
+    owner: &Owner,
+    store: &mut Store,
+) -> Result<(IpAddr, &'a Range)> {
     let range = range_of(set, ip)?;
     if ip == range.gateway {
         return Err(unavailable(format!("requested ip {ip} is subnet's gateway")));

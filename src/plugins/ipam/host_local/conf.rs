@@ -134,14 +134,22 @@ fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> 
         push_set(&mut sets, format!("runtimeConfig.ipRanges[{i}]"), |at| RangeSet::new(set, at))?;
     }
     if ipam.subnet.is_some() {
-        let conf = RangeConf { subnet: ipam.subnet, range_start: ipam.range_start, range_end: ipam.range_end, gateway: ipam.gateway };
+        let conf = RangeConf {
+            subnet: ipam.subnet,
+            range_start: ipam.range_start,
+            range_end: ipam.range_end,
+            gateway: ipam.gateway,
+        };
         push_set(&mut sets, "ipam".to_owned(), |at| RangeSet::of(vec![Range::new(&conf, at)?], at))?;
     }
     for (i, set) in ipam.ranges.iter().enumerate() {
         push_set(&mut sets, format!("ipam.ranges[{i}]"), |at| RangeSet::new(set, at))?;
     }
     if sets.is_empty() {
-        return Err(Error::config("ipam.ranges", "no IP ranges specified, expected at least one set with a range with a subnet"));
+        return Err(Error::config(
+            "ipam.ranges",
+            "no IP ranges specified, expected at least one set with a range with a subnet",
+        ));
     }
     Ok(sets.into_iter().map(|(_, set)| set).collect())
 }
@@ -160,7 +168,8 @@ fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result
     let ipv4 = sets.iter().filter(|set| set.is_ipv4()).count();
     if ipv4.max(sets.len() - ipv4) > 1 && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES {
         let msg = format!("CNI version {config_version} does not support more than 1 address per family");
-        return Err(Error::new(Code::INVALID_CONFIG, msg).with_details("set cniVersion to 0.3.0 or later, or use one range set per family"));
+        return Err(Error::new(Code::INVALID_CONFIG, msg)
+            .with_details("set cniVersion to 0.3.0 or later, or use one range set per family"));
     }
     Ok(())
 }

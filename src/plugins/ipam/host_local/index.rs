@@ -193,7 +193,8 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let scratch = Scratch::new();
-        let all = [lease("10.1.2.3", "a", Some("eth0")), lease("fd00::3", "a", Some("eth0")), lease("10.1.2.4", "old", None)];
+        let all =
+            [lease("10.1.2.3", "a", Some("eth0")), lease("fd00::3", "a", Some("eth0")), lease("10.1.2.4", "old", None)];
         let (_, index) = sealed(&scratch, &all);
         assert_eq!(index.read(Bucket::of("a")).unwrap(), all[..2]);
         assert_eq!(index.read(Bucket::of("old")).unwrap(), all[2..]);

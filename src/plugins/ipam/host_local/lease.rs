@@ -125,7 +125,9 @@ mod tests {
 
     #[test]
     fn content_is_read_as_the_reference_reads_it() {
-        let owned = |id: &str, ifname: Option<&str>| Content::Owned(Owner { container_id: id.into(), ifname: ifname.map(Into::into) });
+        let owned = |id: &str, ifname: Option<&str>| {
+            Content::Owned(Owner { container_id: id.into(), ifname: ifname.map(Into::into) })
+        };
         for (text, content) in [
             ("dummy\r\neth0", owned("dummy", Some("eth0"))),
             (" dummy\r\neth0\n", owned("dummy", Some("eth0"))),
@@ -147,7 +149,9 @@ mod tests {
     #[test]
     fn only_the_usual_text_of_an_address_names_a_lease() {
         let dir = Scratch::new();
-        for name in ["10.1.2.3", "fd00::2", "FD00::3", "fd00:0::4", "lock", "last_reserved_ip.0", "10.1.2", "10.1.2.4.bak"] {
+        for name in
+            ["10.1.2.3", "fd00::2", "FD00::3", "fd00:0::4", "lock", "last_reserved_ip.0", "10.1.2", "10.1.2.4.bak"]
+        {
             std::fs::write(dir.path().join(name), "x").unwrap();
         }
         let mut found: Vec<String> = addresses(dir.path()).unwrap().iter().map(ToString::to_string).collect();

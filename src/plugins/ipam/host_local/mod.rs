@@ -52,12 +52,13 @@ impl Plugin for HostLocal {
         let store = Store::open(&conf::place(cx), &owner.container_id)?;
         let held = store.map(|store| held_by_attachment(&store, &owner)).unwrap_or_default();
         if held.is_empty() {
-            return Err(Error::new(Code::UNKNOWN_CONTAINER, "Failed to find address added by container ID").with_details(format_args!(
-                "{} {:?} holds no address of network {}",
-                owner.container_id,
-                at.ifname(),
-                at.key.network
-            )));
+            return Err(Error::new(Code::UNKNOWN_CONTAINER, "Failed to find address added by container ID")
+                .with_details(format_args!(
+                    "{} {:?} holds no address of network {}",
+                    owner.container_id,
+                    at.ifname(),
+                    at.key.network
+                )));
         }
         let result = cx.config.prev_result()?.unwrap_or_default();
         result.ips.iter().try_for_each(|ip| verify_held(ip.address.addr(), &conf.sets, &held))

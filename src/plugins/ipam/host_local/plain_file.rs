@@ -51,7 +51,8 @@ pub fn create_anew(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Replaces the content of a file, or creates it. A crash can leave half of it.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(GUARD.bits()).open(path)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(GUARD.bits()).open(path)?;
     file.write_all(content)
 }
 

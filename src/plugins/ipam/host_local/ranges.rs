@@ -49,7 +49,10 @@ impl Range {
             return wrong("subnet", "missing, expected a subnet as in 10.1.0.0/16".to_owned());
         };
         if subnet.prefix_len() > subnet.max_prefix_len() - 2 {
-            return wrong("subnet", format!("Network {subnet} too small to allocate from, expected at least 4 addresses"));
+            return wrong(
+                "subnet",
+                format!("Network {subnet} too small to allocate from, expected at least 4 addresses"),
+            );
         }
         if subnet.addr() != subnet.network() {
             return wrong("subnet", format!("{subnet} has host bits set, expected {}", subnet.trunc()));
@@ -138,7 +141,8 @@ impl RangeSet {
         for (i, range) in ranges.iter().enumerate() {
             let at = format!("{at}[{i}]");
             if range.is_ipv4() != first.is_ipv4() {
-                let problem = format!("mixed address families: {} and {} are in one range set", first.subnet, range.subnet);
+                let problem =
+                    format!("mixed address families: {} and {} are in one range set", first.subnet, range.subnet);
                 return Err(Error::config(at, problem));
             }
             if let Some(other) = ranges[..i].iter().find(|other| other.overlaps(range)) {
@@ -166,7 +170,8 @@ impl RangeSet {
     /// Every address that may be given out, once, in the order of the round robin: from the one after `last`, or from
     /// the first where `last` is not in the set. Gateways are left out.
     pub fn candidates(&self, last: Option<IpAddr>) -> Candidates<'_> {
-        let place = |ip| self.0.iter().position(|range| range.contains(ip)).map(|range| Place { range, number: number(ip) });
+        let place =
+            |ip| self.0.iter().position(|range| range.contains(ip)).map(|range| Place { range, number: number(ip) });
         Candidates { ranges: &self.0, place: last.and_then(place), first: None, done: false }
     }
 }
@@ -200,7 +205,9 @@ impl Candidates<'_> {
         let start_of = |range: usize| Place { range, number: number(self.ranges[range].start) };
         match self.place {
             None => start_of(0),
-            Some(place) if place.number == number(self.ranges[place.range].end) => start_of((place.range + 1) % self.ranges.len()),
+            Some(place) if place.number == number(self.ranges[place.range].end) => {
+                start_of((place.range + 1) % self.ranges.len())
+            }
             Some(Place { range, number }) => Place { range, number: number + 1 },
         }
     }
@@ -280,8 +287,14 @@ mod tests {
     fn mistakes_name_the_field_the_value_and_the_subnet() {
         for (text, msg) in [
             ("-", "r.subnet: missing, expected a subnet as in 10.1.0.0/16"),
-            ("192.0.2.0/31", "r.subnet: Network 192.0.2.0/31 too small to allocate from, expected at least 4 addresses"),
-            ("192.0.2.0/32", "r.subnet: Network 192.0.2.0/32 too small to allocate from, expected at least 4 addresses"),
+            (
+                "192.0.2.0/31",
+                "r.subnet: Network 192.0.2.0/31 too small to allocate from, expected at least 4 addresses",
+            ),
+            (
+                "192.0.2.0/32",
+                "r.subnet: Network 192.0.2.0/32 too small to allocate from, expected at least 4 addresses",
+            ),
             ("fd00::/127", "r.subnet: Network fd00::/127 too small to allocate from, expected at least 4 addresses"),
             ("192.0.2.12/24", "r.subnet: 192.0.2.12/24 has host bits set, expected 192.0.2.0/24"),
             ("10.2.0.0/16 10.1.0.5", "r.rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16"),
@@ -333,8 +346,14 @@ mod tests {
     fn a_set_has_one_family_and_no_address_twice() {
         for (texts, msg) in [
             (&[][..], "s: empty range set, expected at least one range with a subnet"),
-            (&["10.0.0.0/24", "fd00::/64"], "s[1]: mixed address families: 10.0.0.0/24 and fd00::/64 are in one range set"),
-            (&["10.0.0.0/24", "10.1.0.0/24", "10.0.0.0/16"], "s[2]: subnets 10.0.0.1-10.0.0.254 and 10.0.0.1-10.0.255.254 overlap"),
+            (
+                &["10.0.0.0/24", "fd00::/64"],
+                "s[1]: mixed address families: 10.0.0.0/24 and fd00::/64 are in one range set",
+            ),
+            (
+                &["10.0.0.0/24", "10.1.0.0/24", "10.0.0.0/16"],
+                "s[2]: subnets 10.0.0.1-10.0.0.254 and 10.0.0.1-10.0.255.254 overlap",
+            ),
             (&["10.0.0.0/24", "10.0.0.1/24"], "s[1].subnet: 10.0.0.1/24 has host bits set, expected 10.0.0.0/24"),
         ] {
             let confs: Vec<RangeConf> = texts.iter().map(|text| conf(text)).collect();
@@ -359,7 +378,8 @@ mod tests {
 
     #[test]
     fn candidates_go_through_the_ranges_in_a_circle() {
-        let many = set(&["10.0.0.0/29 10.0.0.2 10.0.0.3", "10.0.1.0/29 10.0.1.4 10.0.1.5 10.0.1.4", "10.0.2.0/29 10.0.2.6"]);
+        let many =
+            set(&["10.0.0.0/29 10.0.0.2 10.0.0.3", "10.0.1.0/29 10.0.1.4 10.0.1.5 10.0.1.4", "10.0.2.0/29 10.0.2.6"]);
         assert_eq!(walk(&many, None), ["2", "3", "5", "6"]);
         assert_eq!(walk(&many, Some("10.0.0.3")), ["5", "6", "2", "3"]);
         assert_eq!(walk(&many, Some("10.0.2.6")), ["2", "3", "5", "6"]);

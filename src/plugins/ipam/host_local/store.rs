@@ -30,7 +30,11 @@ pub struct Place {
 impl Place {
     /// The network's directory is `<data_dir>/<network>`.
     pub fn new(data_dir: &Path, network: &NetworkName) -> Place {
-        Place { data_dir: data_dir.to_owned(), network: network.as_str().to_owned(), dir: data_dir.join(network.as_str()) }
+        Place {
+            data_dir: data_dir.to_owned(),
+            network: network.as_str().to_owned(),
+            dir: data_dir.join(network.as_str()),
+        }
     }
 
     /// The network's directory.

@@ -48,7 +48,8 @@ impl Net {
     fn config(&self) -> Config {
         let (version, ipam, more) = (self.version, &self.ipam, &self.more);
         let data_dir = self.data_dir();
-        let text = format!(r#"{{"cniVersion":"{version}","name":"net","ipam":{{"dataDir":{data_dir:?},{ipam}}}{more}}}"#);
+        let text =
+            format!(r#"{{"cniVersion":"{version}","name":"net","ipam":{{"dataDir":{data_dir:?},{ipam}}}{more}}}"#);
         Config::parse(text.into_bytes()).unwrap()
     }
 
@@ -64,7 +65,11 @@ impl Net {
     }
 
     fn key(&self, id: &str, ifname: &str) -> Key {
-        Key { network: self.config().name, container_id: ContainerId::parse(id).unwrap(), ifname: IfName::parse(ifname).unwrap() }
+        Key {
+            network: self.config().name,
+            container_id: ContainerId::parse(id).unwrap(),
+            ifname: IfName::parse(ifname).unwrap(),
+        }
     }
 
     fn at(&self, id: &str, ifname: &str) -> Attachment {
@@ -94,7 +99,8 @@ impl Net {
     }
 
     fn gc(&self, valid: &[(&str, &str)]) -> Result<()> {
-        let list: Vec<String> = valid.iter().map(|(id, ifname)| format!(r#"{{"containerID":"{id}","ifname":"{ifname}"}}"#)).collect();
+        let list: Vec<String> =
+            valid.iter().map(|(id, ifname)| format!(r#"{{"containerID":"{id}","ifname":"{ifname}"}}"#)).collect();
         let text = format!(r#"{{"name":"net","cni.dev/valid-attachments":[{}]}}"#, list.join(","));
         let valid = Config::parse(text.into_bytes()).unwrap().valid_attachments().unwrap().unwrap();
         self.with(false, |cx, conf| HostLocal::gc(cx, conf, &valid))
@@ -133,7 +139,10 @@ impl Net {
             for ip in lease::addresses(&self.dir()).unwrap() {
                 if let Some(lease::Content::Owned(owner)) = lease::read(&self.dir(), ip) {
                     let bucket = self.index().read(index::Bucket::of(&owner.container_id)).unwrap();
-                    assert!(bucket.contains(&lease::Lease { ip, owner: owner.clone() }), "{ip} of {owner:?} is not in {bucket:?}");
+                    assert!(
+                        bucket.contains(&lease::Lease { ip, owner: owner.clone() }),
+                        "{ip} of {owner:?} is not in {bucket:?}"
+                    );
                 }
             }
         }
@@ -163,7 +172,8 @@ fn files_are_the_reference_s_to_the_byte() {
 
 #[test]
 fn the_result_has_gateways_routes_and_dns() {
-    let mut net = Net::new(r#""subnet":"10.1.2.0/24","gateway":"10.9.9.9","routes":[{"dst":"0.0.0.0/0","gw":"10.1.2.7"}]"#);
+    let mut net =
+        Net::new(r#""subnet":"10.1.2.0/24","gateway":"10.9.9.9","routes":[{"dst":"0.0.0.0/0","gw":"10.1.2.7"}]"#);
     let resolv_conf = net.scratch.path().join("resolv.conf");
     fs::write(&resolv_conf, "nameserver 192.0.2.3").unwrap();
     net.ipam += &format!(r#","resolvConf":{resolv_conf:?}"#);
@@ -182,8 +192,12 @@ fn addresses_go_round() {
     let next = |id: &str| net.add(id).unwrap().remove(0);
     assert_eq!([next("a"), next("b")], ["10.1.2.2/29", "10.1.2.3/29"]);
     net.del("a").unwrap();
-    assert_eq!([next("c"), next("d"), next("e"), next("f")], ["10.1.2.4/29", "10.1.2.5/29", "10.1.2.6/29", "10.1.2.2/29"]);
-    let full = (101, "failed to allocate for range 0: no IP addresses available in range set: 10.1.2.1-10.1.2.6".to_owned());
+    assert_eq!(
+        [next("c"), next("d"), next("e"), next("f")],
+        ["10.1.2.4/29", "10.1.2.5/29", "10.1.2.6/29", "10.1.2.2/29"]
+    );
+    let full =
+        (101, "failed to allocate for range 0: no IP addresses available in range set: 10.1.2.1-10.1.2.6".to_owned());
     assert_eq!(msg(net.add("g")), full);
     assert_eq!(net.read("last_reserved_ip.0").unwrap(), "10.1.2.2");
     assert!(net.is_sealed());
@@ -195,7 +209,11 @@ fn addresses_go_round() {
 fn a_second_add_is_refused_and_another_interface_is_another_attachment() {
     let net = Net::small();
     net.add_to("a", "eth0").unwrap();
-    let refused = (101, "failed to allocate for range 0: 10.1.2.2 has been allocated to a, duplicate allocation is not allowed".to_owned());
+    let refused = (
+        101,
+        "failed to allocate for range 0: 10.1.2.2 has been allocated to a, duplicate allocation is not allowed"
+            .to_owned(),
+    );
     assert_eq!(msg(net.add("a")), refused);
     assert_eq!(net.add_to("a", "eth1").unwrap(), ["10.1.2.3/29"]);
     net.del("a").unwrap();
@@ -246,9 +264,21 @@ fn requested_addresses_that_cannot_be_had_leave_nothing_behind() {
 #[test]
 fn configurations_that_are_wrong_are_told_by_path() {
     for (ipam, more, text) in [
-        ("\"ranges\":[]", "", "ipam.ranges: no IP ranges specified, expected at least one set with a range with a subnet"),
-        (r#""rangeStart":"10.1.0.5""#, "", "ipam.ranges: no IP ranges specified, expected at least one set with a range with a subnet"),
-        (r#""subnet":"10.2.0.0/16","rangeStart":"10.1.0.5""#, "", "ipam.rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16"),
+        (
+            "\"ranges\":[]",
+            "",
+            "ipam.ranges: no IP ranges specified, expected at least one set with a range with a subnet",
+        ),
+        (
+            r#""rangeStart":"10.1.0.5""#,
+            "",
+            "ipam.ranges: no IP ranges specified, expected at least one set with a range with a subnet",
+        ),
+        (
+            r#""subnet":"10.2.0.0/16","rangeStart":"10.1.0.5""#,
+            "",
+            "ipam.rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16",
+        ),
         (
             r#""ranges":[[{"subnet":"10.1.0.0/16"},{"subnet":"10.2.0.0/16","rangeStart":"10.1.0.5"}]]"#,
             "",
@@ -265,7 +295,11 @@ fn configurations_that_are_wrong_are_told_by_path() {
             r#","runtimeConfig":{"ipRanges":[[{"subnet":"10.1.0.1/16"}]]}"#,
             "runtimeConfig.ipRanges[0][0].subnet: 10.1.0.1/16 has host bits set, expected 10.1.0.0/16",
         ),
-        (r#""subnet":"10.1.0.0/16""#, r#","args":{"cni":{"ips":["10.1.0.2",""]}}"#, "args.cni.ips[1]: invalid IP address \"\""),
+        (
+            r#""subnet":"10.1.0.0/16""#,
+            r#","args":{"cni":{"ips":["10.1.0.2",""]}}"#,
+            "args.cni.ips[1]: invalid IP address \"\"",
+        ),
     ] {
         let mut net = Net::new(ipam);
         net.more = more.to_owned();
@@ -278,7 +312,10 @@ fn configurations_that_are_wrong_are_told_by_path() {
 fn args_that_are_wrong_are_told_in_the_reference_s_words() {
     let mut net = Net::small();
     net.args = "IP=x";
-    assert_eq!(msg(net.add("a")), (4, "CNI_ARGS: error parsing value of pair \"IP=x\": invalid IP address x".to_owned()));
+    assert_eq!(
+        msg(net.add("a")),
+        (4, "CNI_ARGS: error parsing value of pair \"IP=x\": invalid IP address x".to_owned())
+    );
     net.args = "IP=";
     net.add("a").unwrap();
 }

@@ -57,7 +57,9 @@ fn port(cx: &Context<'_>, conf: &Conf, at: &Attachment, bridge: &Link, container
     if port.master != Some(bridge.index) {
         return Err(Error::check(format!("{name:?} is not a port of bridge {:?}", bridge.name)));
     }
-    for (flag, found, wanted) in [("hairpin", port.hairpin, conf.hairpin_mode), ("isolated", port.isolated, conf.port_isolation)] {
+    for (flag, found, wanted) in
+        [("hairpin", port.hairpin, conf.hairpin_mode), ("isolated", port.isolated, conf.port_isolation)]
+    {
         if found != wanted {
             return Err(Error::check(format!("bridge port {name:?} has {flag} {found}, expected {wanted}")));
         }
@@ -72,7 +74,9 @@ fn port(cx: &Context<'_>, conf: &Conf, at: &Attachment, bridge: &Link, container
 fn gateway_addresses(cx: &Context<'_>, conf: &Conf, bridge: &Link, result: &AddResult) -> Result<()> {
     let host = cx.host()?;
     let link = match conf.gateway_interface() {
-        Some(name) => host.find_link(&name)?.ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))?,
+        Some(name) => {
+            host.find_link(&name)?.ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))?
+        }
         None => bridge.clone(),
     };
     let present = host.addresses(&link)?;

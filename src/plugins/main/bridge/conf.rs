@@ -105,7 +105,8 @@ pub const VLAN_MAX: u16 = 4094;
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        IfName::parse(&self.bridge).map_err(|e| Error::config("bridge", format_args!("{:?} is no name of a link: {e}", self.bridge)))?;
+        IfName::parse(&self.bridge)
+            .map_err(|e| Error::config("bridge", format_args!("{:?} is no name of a link: {e}", self.bridge)))?;
         if self.vlan > VLAN_MAX {
             return Err(Error::config("vlan", format_args!("{} is out of range, expected 0 to {VLAN_MAX}", self.vlan)));
         }
@@ -130,7 +131,10 @@ impl Conf {
         match self.gateway_interface().filter(|name| self.is_gateway() && IfName::parse(name).is_err()) {
             Some(name) => Err(Error::config(
                 "bridge",
-                format_args!("{:?} is too long: the gateway's interface would be {name:?}, of more than 15 bytes", self.bridge),
+                format_args!(
+                    "{:?} is too long: the gateway's interface would be {name:?}, of more than 15 bytes",
+                    self.bridge
+                ),
             )),
             None => Ok(()),
         }
@@ -153,7 +157,10 @@ impl Conf {
     /// An interface that stays down can have no addresses.
     pub fn require_use_for(&self, has_ipam: bool) -> Result<()> {
         match self.disable_container_interface && has_ipam {
-            true => Err(Error::config("disableContainerInterface", "cannot use IPAM when DisableContainerInterface flag is set")),
+            true => Err(Error::config(
+                "disableContainerInterface",
+                "cannot use IPAM when DisableContainerInterface flag is set",
+            )),
             false => Ok(()),
         }
     }

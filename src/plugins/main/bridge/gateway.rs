@@ -29,7 +29,11 @@ pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
         for ip in &result.ips {
             let to_all = any(ip.address.addr().is_ipv6());
             // A default route without a gateway of its own takes this one anyway; a second would not be another.
-            if !result.routes.iter().any(|route| route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == to_all.addr().is_ipv6()) {
+            if !result
+                .routes
+                .iter()
+                .any(|route| route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == to_all.addr().is_ipv6())
+            {
                 result.routes.push(Route { gw: ip.gateway, ..Route::to(to_all) });
             }
         }
@@ -59,7 +63,13 @@ pub fn addresses(result: &AddResult) -> Vec<IpNet> {
 }
 
 /// Gives the bridge, or its interface in the VLAN, the gateways' addresses.
-pub fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
+pub fn ensure<'a>(
+    cx: &'a Context<'_>,
+    conf: &Conf,
+    bridge: &Link,
+    result: &AddResult,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     let link = match conf.gateway_interface() {
         None => bridge.clone(),
         Some(name) => ensure_interface(cx, conf, bridge, &name, rb)?,
@@ -72,7 +82,14 @@ pub fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, result: &AddR
 }
 
 /// The link has the address. Others that are in the way are an error, or go if `forceAddress` says so.
-fn ensure_address<'a>(cx: &'a Context<'_>, conf: &Conf, link: &Link, net: IpNet, wanted: &[IpNet], rb: &mut Rollback<'a>) -> Result<()> {
+fn ensure_address<'a>(
+    cx: &'a Context<'_>,
+    conf: &Conf,
+    link: &Link,
+    net: IpNet,
+    wanted: &[IpNet],
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     let host = cx.host()?;
     let present: Vec<IpNet> = host.addresses(link)?.iter().map(|address| address.net).collect();
     if present.contains(&net) {
@@ -80,12 +97,17 @@ fn ensure_address<'a>(cx: &'a Context<'_>, conf: &Conf, link: &Link, net: IpNet,
     }
     for other in present.into_iter().filter(|other| is_in_the_way(*other, net) && !wanted.contains(other)) {
         if !conf.force_address {
-            return Err(Error::new(Code::CONFLICT, format!("{:?} already has an IP address different from {net}", link.name))
-                .with_details(format_args!("it has {other}; forceAddress replaces it")));
+            return Err(Error::new(
+                Code::CONFLICT,
+                format!("{:?} already has an IP address different from {net}", link.name),
+            )
+            .with_details(format_args!("it has {other}; forceAddress replaces it")));
         }
         host.delete_address(link, other)?;
         let changed = link.clone();
-        rb.undo(format_args!("restore address {other} of {:?}", link.name), move || host.add_address(&changed, other, AT_ONCE));
+        rb.undo(format_args!("restore address {other} of {:?}", link.name), move || {
+            host.add_address(&changed, other, AT_ONCE)
+        });
     }
     match host.add_address(link, net, AT_ONCE) {
         Err(e) if e.is_exists() => return Ok(()), // another ADD was first
@@ -121,7 +143,13 @@ fn pin_mac(cx: &Context<'_>, link: &Link) -> Result<()> {
 
 /// `<bridge>.<vlan>`: a veth pair on the host, its other end a port of the bridge in the VLAN. It stays for the
 /// containers to come.
-fn ensure_interface<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, name: &str, rb: &mut Rollback<'a>) -> Result<Link> {
+fn ensure_interface<'a>(
+    cx: &'a Context<'_>,
+    conf: &Conf,
+    bridge: &Link,
+    name: &str,
+    rb: &mut Rollback<'a>,
+) -> Result<Link> {
     let host = cx.host()?;
     if let Some(found) = host.find_link(name)? {
         return Ok(found);
@@ -169,9 +197,12 @@ mod tests {
 
     #[test]
     fn the_gateway_is_the_first_address_of_the_network() {
-        for (net, gateway) in
-            [("10.1.2.3/24", "10.1.2.1"), ("10.1.2.3/32", "10.1.2.4"), ("10.1.2.3/31", "10.1.2.3"), ("fd00::7/64", "fd00::1")]
-        {
+        for (net, gateway) in [
+            ("10.1.2.3/24", "10.1.2.1"),
+            ("10.1.2.3/32", "10.1.2.4"),
+            ("10.1.2.3/31", "10.1.2.3"),
+            ("fd00::7/64", "fd00::1"),
+        ] {
             assert_eq!(first_of(net.parse().unwrap()).unwrap().to_string(), gateway);
         }
         assert!(first_of("255.255.255.255/32".parse().unwrap()).is_err());

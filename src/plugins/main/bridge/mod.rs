@@ -105,7 +105,10 @@ fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
     }
     let promisc = conf.promisc_mode && bridge.promiscuity == 0;
     if !bridge.up || promisc {
-        host.change_link(&bridge, &LinkChange { up: Some(true), promisc: promisc.then_some(true), ..LinkChange::default() })?;
+        host.change_link(
+            &bridge,
+            &LinkChange { up: Some(true), promisc: promisc.then_some(true), ..LinkChange::default() },
+        )?;
     }
     Ok(bridge)
 }
@@ -182,8 +185,16 @@ fn carrying(cx: &Context<'_>, conf: &Conf, pair: &veth::Pair) -> Result<Link> {
 }
 
 /// Bridge, host's end, container's end, and the gateway's own interface where the network has a VLAN.
-fn interfaces(cx: &Context<'_>, conf: &Conf, at: &Attachment, bridge: &Link, host_end: &Link, container: &Link) -> Result<Vec<Interface>> {
-    let interface = |link: &Link| Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() };
+fn interfaces(
+    cx: &Context<'_>,
+    conf: &Conf,
+    at: &Attachment,
+    bridge: &Link,
+    host_end: &Link,
+    container: &Link,
+) -> Result<Vec<Interface>> {
+    let interface =
+        |link: &Link| Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() };
     let bridge = cx.host()?.link(&bridge.name)?; // with the address that it has now
     let mut all = vec![interface(&bridge), interface(host_end), interface(container)];
     all[2].sandbox = at.netns_path.clone();

@@ -12,7 +12,13 @@ use crate::rollback::Rollback;
 const TRIES: usize = 3;
 
 /// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is a port of.
-pub fn attach<'a>(cx: &'a Context<'_>, conf: &Conf, mut bridge: Link, port: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
+pub fn attach<'a>(
+    cx: &'a Context<'_>,
+    conf: &Conf,
+    mut bridge: Link,
+    port: &Link,
+    rb: &mut Rollback<'a>,
+) -> Result<Link> {
     let host = cx.host()?;
     // The host never configures itself by what a container announces.
     let _ = Sysctl::ipv6_conf(&port.name, "accept_ra").write("0"); // there may be no IPv6
@@ -30,7 +36,10 @@ pub fn attach<'a>(cx: &'a Context<'_>, conf: &Conf, mut bridge: Link, port: &Lin
     }
     let plan = vlan::plan(conf);
     if !plan.is_empty() && !bridge.vlan_filtering {
-        eprintln!("bridge {:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set", bridge.name);
+        eprintln!(
+            "bridge {:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set",
+            bridge.name
+        );
     }
     vlan::set(host, &bridge, port, &plan, conf.preserve_default_vlan)?;
     Ok(bridge)

@@ -28,19 +28,24 @@ impl Trunk {
         for (key, id) in [("minID", self.min_id), ("maxID", self.max_id), ("id", self.id)] {
             if id.is_some_and(|id| id == 0 || id > VLAN_MAX) {
                 let id = id.unwrap_or_default();
-                return Err(Error::config(format_args!("{path}.{key}"), format_args!("{id} is out of range, expected 1 to {VLAN_MAX}")));
+                return Err(Error::config(
+                    format_args!("{path}.{key}"),
+                    format_args!("{id} is out of range, expected 1 to {VLAN_MAX}"),
+                ));
             }
         }
         match (self.min_id, self.max_id) {
             (Some(min), Some(max)) if min > max => {
                 Err(Error::config(format_args!("{path}.minID"), format_args!("{min} is greater than maxID {max}")))
             }
-            (Some(_), None) => {
-                Err(Error::config(format_args!("{path}.maxID"), "missing, minID and maxID should be configured simultaneously"))
-            }
-            (None, Some(_)) => {
-                Err(Error::config(format_args!("{path}.minID"), "missing, minID and maxID should be configured simultaneously"))
-            }
+            (Some(_), None) => Err(Error::config(
+                format_args!("{path}.maxID"),
+                "missing, minID and maxID should be configured simultaneously",
+            )),
+            (None, Some(_)) => Err(Error::config(
+                format_args!("{path}.minID"),
+                "missing, minID and maxID should be configured simultaneously",
+            )),
             _ => Ok(()),
         }
     }
@@ -97,7 +102,9 @@ pub fn verify(host: &Netlink, port: &Link, plan: &[VlanRange]) -> Result<()> {
     let found = host.port_vlans(port)?;
     let wanted = plan.iter().flat_map(|vlans| (vlans.first..=vlans.last).map(|id| (id, vlans.flags)));
     match wanted.into_iter().find(|vlan| !found.contains(vlan)) {
-        Some((id, flags)) => Err(Error::check(format!("bridge port {:?} is not a member ({flags:?}) of VLAN {id}", port.name))),
+        Some((id, flags)) => {
+            Err(Error::check(format!("bridge port {:?} is not a member ({flags:?}) of VLAN {id}", port.name)))
+        }
         None => Ok(()),
     }
 }
@@ -121,7 +128,11 @@ mod tests {
         assert_eq!(plan_of(0, None), []);
         assert_eq!(plan_of(0, Some(vec![])), []);
         assert_eq!(plan_of(100, None), [(100, 100, NativeUntagged)]);
-        let trunks = Some(vec![trunk(Some(200), Some(210), None), trunk(None, None, Some(101)), trunk(Some(205), Some(211), Some(1))]);
+        let trunks = Some(vec![
+            trunk(Some(200), Some(210), None),
+            trunk(None, None, Some(101)),
+            trunk(Some(205), Some(211), Some(1)),
+        ]);
         assert_eq!(plan_of(0, trunks.clone()), [(1, 1, NativeUntagged), (101, 101, Tagged), (200, 211, Tagged)]);
         assert_eq!(
             plan_of(205, trunks),

@@ -9,7 +9,10 @@ use crate::support::snapshot::Watch;
 
 /// Everything an ADD can leave on the host.
 pub fn everything(backend: &str) -> Value {
-    with(&dual_stack(), json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true}))
+    with(
+        &dual_stack(),
+        json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true}),
+    )
 }
 
 #[test]
@@ -128,7 +131,10 @@ fn gc_removes_what_no_runtime_knows_any_more() {
         for backend in ["nftables", "iptables"] {
             let conf = with(&everything(backend), json!({"cniVersion": "1.1.0"}));
             warm_up(lab, &conf);
-            let other_network = with(&conf, json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": [[{"subnet": "10.20.0.0/24"}]]}}));
+            let other_network = with(
+                &conf,
+                json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": [[{"subnet": "10.20.0.0/24"}]]}}),
+            );
             let bystander = lab.container();
             let by = lab.attach(&bystander, &other_network).id("bystander");
             by.add();

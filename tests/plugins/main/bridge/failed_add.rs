@@ -42,15 +42,18 @@ impl Case {
 
 pub fn cases() -> Vec<Case> {
     // A route that cannot be reached: the kernel refuses after everything else is done.
-    let late = json!({"ipMasq": true, "macspoofchk": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+    let late =
+        json!({"ipMasq": true, "macspoofchk": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
     vec![
         Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
         Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.10.0.0/31"}}), 7, "10.10.0.0/31"),
         Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "100000").reference_leaves_nothing(),
-        Case::new("mtu out of range, bridge exists", json!({"mtu": 100_000}), 100, "100000").host("ip link add br0 type bridge"),
+        Case::new("mtu out of range, bridge exists", json!({"mtu": 100_000}), 100, "100000")
+            .host("ip link add br0 type bridge"),
         Case::new("bad mac", json!({"runtimeConfig": {"mac": "02:00:00:00:00"}}), 7, "02:00:00:00:00"),
         Case::new("vlan out of range", json!({"vlan": 5000}), 7, "5000").reference_leaves_nothing(),
-        Case::new("name of the bridge too long", json!({"bridge": "a-name-of-16-byte"}), 7, "a-name-of-16-byte").reference_leaves_nothing(),
+        Case::new("name of the bridge too long", json!({"bridge": "a-name-of-16-byte"}), 7, "a-name-of-16-byte")
+            .reference_leaves_nothing(),
         Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
             .host("ip link add br0 type veth peer name br1")
             .reference_leaves_nothing(),

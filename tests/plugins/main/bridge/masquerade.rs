@@ -74,7 +74,8 @@ fn the_host_sees_the_container_s_own_address() {
 /// Two interfaces of one container on one network; taking one away must not touch the other.
 pub fn second_attachment_survives_del_of_the_first(lab: &Lab, backend: Option<&str>) -> bool {
     let container = lab.container();
-    let (first, second) = (lab.attach(&container, &conf(backend)), lab.attach(&container, &conf(backend)).ifname("net1"));
+    let (first, second) =
+        (lab.attach(&container, &conf(backend)), lab.attach(&container, &conf(backend)).ifname("net1"));
     first.add();
     let result = second.add();
     let deleted = first.try_del().status == 0;
@@ -133,7 +134,8 @@ fn multicast_keeps_its_source() {
             // The host does not forward multicast; what can be seen is that the container's announcements reach its neighbours unchanged.
             let neighbour = lab.container();
             lab.attach(&neighbour, &conf(backend)).add();
-            neighbour.sh("echo 0 > /proc/sys/net/ipv4/icmp_echo_ignore_broadcasts; ip maddr add 01:00:5e:00:00:fb dev eth0");
+            neighbour
+                .sh("echo 0 > /proc/sys/net/ipv4/icmp_echo_ignore_broadcasts; ip maddr add 01:00:5e:00:00:fb dev eth0");
             let ear = Ear::listen(&neighbour);
             assert_pings(&container, "10.10.0.1");
             container.try_sh("ping -n -q -c1 -W1 -I eth0 224.0.0.1");

@@ -23,7 +23,9 @@ fn vlans(lab: &Lab, result: &Value) -> Value {
         let first = entry["vlan"].as_u64().unwrap();
         let last = entry["vlanEnd"].as_u64().unwrap_or(first); // iproute2 may join neighbours
         let flags: Vec<Value> = entry["flags"].as_array().cloned().unwrap_or_default();
-        (first..=last).map(move |vid| std::iter::once(json!(vid)).chain(flags.clone()).collect::<Value>()).collect::<Vec<_>>()
+        (first..=last)
+            .map(move |vid| std::iter::once(json!(vid)).chain(flags.clone()).collect::<Value>())
+            .collect::<Vec<_>>()
     };
     entries.flat_map(each).collect()
 }
@@ -32,7 +34,10 @@ fn vlans(lab: &Lab, result: &Value) -> Value {
 fn ports_are_members_of_the_vlans_asked_for() {
     let cases = [
         (json!({"vlan": 100}), json!([[100, "PVID", "Egress Untagged"]])),
-        (json!({"vlan": 100, "preserveDefaultVlan": true}), json!([[1, "Egress Untagged"], [100, "PVID", "Egress Untagged"]])),
+        (
+            json!({"vlan": 100, "preserveDefaultVlan": true}),
+            json!([[1, "Egress Untagged"], [100, "PVID", "Egress Untagged"]]),
+        ),
         (
             json!({"vlanTrunk": [{"minID": 200, "maxID": 203}, {"id": 101}]}),
             json!([[1, "PVID", "Egress Untagged"], [101], [200], [201], [202], [203]]),
