@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -219,8 +220,23 @@ fn a_failed_second_add_leaves_the_first_alone() {
     let before = fs::read(host.cached()).unwrap();
     host.answer("ADD", "a", r#"{"code":102,"msg":"eth0 exists"}"#, true);
     let outcome = host.net(&format!("add net /x {ID}"));
-    assert!(outcome.stderr.starts_with("plugin type=\"a\" failed (add): eth0 exists\nnot undone"), "{outcome:?}");
+    let details = "not undone, because \"eth0\" was there before; `net del` removes it";
+    assert_failed(&outcome, "plugin type=\"a\" failed (add): eth0 exists", details);
     assert_eq!((host.calls().as_str(), fs::read(host.cached()).unwrap()), ("ADD a, ADD b, ADD c, ADD a", before));
+}
+
+#[test]
+fn a_failed_add_leaves_an_interface_alone_that_nobody_recorded() {
+    let wrapper = ["unshare", "-Urn"].map(str::to_owned);
+    if !Command::new("unshare").args(["-Urn", "true"]).status().is_ok_and(|status| status.success()) {
+        return eprintln!("SKIP no user namespaces");
+    }
+    let host = Host::new("1.0.0");
+    host.answer("ADD", "a", r#"{"code":102,"msg":"lo exists"}"#, true);
+    let outcome = host.call("add net /proc/self/ns/net -i lo").wrapped(&wrapper).run();
+    let details = "not undone, because \"lo\" was there before; `net del` removes it";
+    assert_failed(&outcome, "plugin type=\"a\" failed (add): lo exists", details);
+    assert_eq!(host.calls(), "ADD a");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::cni::env::{Command, Environment};
 use crate::cni::result::Document;
 use crate::cni::version;
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::netns::Netns;
 use crate::plugin::Entry;
 use crate::runner::{self, Streams};
 
@@ -43,16 +44,18 @@ enum Program {
 impl Runtime<'_> {
     /// ADD: each plugin gets the result of the one before it; the last one's is kept and returned.
     ///
-    /// A failure is followed by DEL for every plugin. The details tell how that went.
+    /// A failure is followed by DEL for every plugin, unless there was such an attachment before. The details tell how
+    /// that went.
     pub fn add(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
         self.require_programs(list)?;
-        let is_recorded = self.cache.contains(&at.key);
+        let was_there = self.cache.contains(&at.key) || has_interface(at);
         let mut result = None;
         match self.add_all(list, at, &mut result) {
             Ok(result) => Ok(result),
-            // DEL would take down the earlier attachment, which may well work.
-            Err(error) if is_recorded => {
-                Err(error.with_details("not undone, because there was an ADD before; use `net del` to remove both"))
+            // DEL would take down what was there before, which may well work and may be somebody else's.
+            Err(error) if was_there => {
+                let ifname = at.key.ifname.as_str();
+                Err(error.with_details(format_args!("not undone, because {ifname:?} was there before; `net del` removes it")))
             }
             Err(error) => Err(self.undo_add(list, at, result.as_ref(), error)),
         }
@@ -255,6 +258,12 @@ impl Parameters {
     pub fn valid_attachment(&self) -> ValidAttachment {
         ValidAttachment { container_id: self.key.container_id.to_string(), ifname: self.key.ifname.to_string() }
     }
+}
+
+/// Whether the container has an interface of that name; false where that cannot be told.
+fn has_interface(at: &Parameters) -> bool {
+    let found = Netns::open(&at.netns).and_then(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
+    found.is_ok_and(|link| link.is_some())
 }
 
 /// Whether plugins of this network expect `prevResult` with DEL.
