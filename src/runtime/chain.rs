@@ -55,7 +55,9 @@ impl Runtime<'_> {
             // DEL would take down what was there before, which may well work and may be somebody else's.
             Err(error) if was_there => {
                 let ifname = at.key.ifname.as_str();
-                Err(error.with_details(format_args!("not undone, because {ifname:?} was there before; `net del` removes it")))
+                Err(error.with_details(format_args!(
+                    "not undone, because {ifname:?} was there before; `net del` removes it"
+                )))
             }
             Err(error) => Err(self.undo_add(list, at, result.as_ref(), error)),
         }
