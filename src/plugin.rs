@@ -192,7 +192,9 @@ impl Attachment {
 
     /// The container's namespace.
     pub fn netns(&self) -> Result<&Netns> {
-        get_or_try_init(&self.netns, || Netns::open(&self.netns_path))
+        let open =
+            || Netns::open(&self.netns_path).map_err(|e| e.context("CNI_NETNS").with_code(Code::INVALID_ENVIRONMENT));
+        get_or_try_init(&self.netns, open)
     }
 
     /// A netlink socket in the container's namespace.

@@ -101,7 +101,9 @@ fn execute(
     require_version(command, &config.version, entry.versions)?;
 
     let path = parameters.path.split(':').map(PathBuf::from).collect();
-    let cx = Context::new(plugins, &config, env, &parameters.args, path);
+    // CNI_ARGS are of an attachment; whatever the variable holds else is nobody's business.
+    let args = if parameters.container_id.is_some() { parameters.args.as_str() } else { "" };
+    let cx = Context::new(plugins, &config, env, args, path);
     match command {
         Command::Add => add(entry, &cx, &attachment(&cx, &parameters)?, io.stdout),
         Command::Check => entry.run(&cx, Call::Check(&attachment(&cx, &parameters)?)).map(drop),

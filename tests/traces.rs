@@ -305,7 +305,9 @@ impl Replay {
     fn assert_no_veth_is_left(&self, runtime: &str) {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            let left: Vec<_> = self.lab.host.link_names().into_iter().filter(|name| name.starts_with("veth")).collect();
+            let links = self.lab.host.json("ip -j link show type veth");
+            let is_ours = |link: &&Value| link["ifname"].as_str().is_some_and(|name| name.starts_with("veth"));
+            let left: Vec<_> = links.as_array().unwrap().iter().filter(is_ours).collect();
             if left.is_empty() {
                 return;
             }

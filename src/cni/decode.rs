@@ -178,7 +178,8 @@ impl<'de> Deserializer<'de> for Node<'_> {
         let path = self.path;
         match self.value {
             Value::Object(pairs) => visitor.visit_map(Members::of_struct(pairs, fields, &path)).map_err(|m| m.at(path)),
-            Value::Null => visitor.visit_map(Members::of_struct(&[], fields, &path)).map_err(|m| m.at(path)),
+            // Members that are null were passed over, so this is an item of a list.
+            Value::Null => Err(Mistake::new(Code::INVALID_CONFIG, "expected an object, found null".into()).at(path)),
             other => Err(Mistake::new(Code::DECODE, format!("expected an object, found {}", other.kind())).at(path)),
         }
     }

@@ -79,7 +79,8 @@ impl<'a> Ipam<'a> {
             }
             Delegate::Program(program) => {
                 rb.undo("release the addresses", release);
-                read_result(&self.execute(program, "ADD")?, &self.cx.config.version)?
+                let of_program = |e: Error| e.context(format_args!("result of plugin {program:?}"));
+                read_result(&self.execute(program, "ADD")?, &self.cx.config.version).map_err(of_program)?
             }
         };
         if result.ips.is_empty() {

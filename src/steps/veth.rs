@@ -33,6 +33,19 @@ pub struct Wishes {
     pub mac: Option<MacAddr>,
 }
 
+/// What a veth takes as MTU.
+const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
+
+/// The `mtu` of a configuration; 0 leaves it to the kernel.
+pub fn validate_mtu(mtu: u32) -> Result<()> {
+    match mtu == 0 || MTU.contains(&mtu) {
+        true => Ok(()),
+        false => {
+            Err(Error::config("mtu", format_args!("{mtu} is out of range, expected {} to {}", MTU.start(), MTU.end())))
+        }
+    }
+}
+
 /// Makes the pair; the container's end is born in its namespace with its name. Both are down.
 pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: &mut Rollback<'a>) -> Result<Pair> {
     let (host, container) = (cx.host()?, at.netlink()?);

@@ -35,7 +35,7 @@ grep -s '' "$@"; true
 /// Files that a plugin may write; the namespaces' own mount points and the lock of iptables are not state.
 const FILES: &str = r#"
 echo "@@ file/text"
-find /run /var/lib/cni -path /run/netns -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' -printf '%m %p ' -exec sh -c 'tr "\r\n" "~ " < "$1"; echo' _ {} \; | sort
+find /run /var/lib/cni \( -path /run/netns -o -name .cni-multi \) -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' -printf '%m %p ' -exec sh -c 'tr "\r\n" "~ " < "$1"; echo' _ {} \; | sort
 "#;
 
 /// One line a fact, sorted within its section.

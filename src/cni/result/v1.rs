@@ -84,7 +84,7 @@ impl Result {
             .with_some("routes", list(&self.routes, Route::to_json))
             .with_some("dns", (!self.dns.is_empty()).then(|| self.dns.to_json()))
             .into();
-        declared.through_map()
+        declared.sorted()
     }
 }
 

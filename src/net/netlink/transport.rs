@@ -72,8 +72,9 @@ impl Transport {
     }
 
     /// Joins a multicast group, to be told of changes.
-    pub fn join(&self, group: u32) -> Result<(), Errno> {
-        // Joining binds the socket; netlink-sys wants `mut` for nothing but its signature elsewhere.
+    pub fn join(&mut self, group: u32) -> Result<(), Errno> {
+        // Without a port of its own a socket counts as the kernel's, which is not told what it says itself.
+        self.socket.bind_auto().map_err(errno_of)?;
         self.socket.add_membership(group).map_err(errno_of)
     }
 

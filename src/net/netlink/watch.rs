@@ -34,7 +34,7 @@ impl Watch {
 
     fn of(group: u32) -> Result<Watch> {
         let begin = || {
-            let transport = Transport::open(NETLINK_ROUTE)?;
+            let mut transport = Transport::open(NETLINK_ROUTE)?;
             transport.join(group)?;
             Ok(Watch { transport })
         };

@@ -34,12 +34,9 @@ impl Plugin for Loopback {
         let previous = cx.config.prev_result()?;
         let container = at.netlink()?;
         let lo = container.link(LO)?;
+        loopback_addresses(at, &lo)?; // before anything is changed
         container.change_link(&lo, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-        let ips = loopback_addresses(at, &lo).inspect_err(|_| {
-            if !lo.up {
-                let _ = container.change_link(&lo, &LinkChange { up: Some(false), ..LinkChange::default() }); // as it was
-            }
-        })?;
+        let ips = loopback_addresses(at, &lo)?; // the kernel adds them when the link is set up
         Ok(previous.unwrap_or_else(|| result(at, &lo, ips)))
     }
 

@@ -38,7 +38,7 @@ pub struct Conf {
 
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        Ok(())
+        veth::validate_mtu(self.mtu)
     }
 }
 

@@ -5,13 +5,14 @@ use serde::Deserialize;
 use super::vlan::Trunk;
 use crate::cni::args::Args;
 use crate::cni::attachment::IfName;
-use crate::error::{Error, Result};
+use crate::cni::version;
+use crate::error::{Code, Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::plugin::{Context, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::dns::DnsConf;
 use crate::steps::masquerade::Backend;
-use crate::steps::veth::Wishes;
+use crate::steps::veth::{self, Wishes};
 
 /// Its keys.
 #[derive(Debug, Deserialize)]
@@ -107,6 +108,7 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         IfName::parse(&self.bridge)
             .map_err(|e| Error::config("bridge", format_args!("{:?} is no name of a link: {e}", self.bridge)))?;
+        veth::validate_mtu(self.mtu)?;
         if self.vlan > VLAN_MAX {
             return Err(Error::config("vlan", format_args!("{} is out of range, expected 0 to {VLAN_MAX}", self.vlan)));
         }
@@ -154,15 +156,17 @@ impl Conf {
         }
     }
 
-    /// An interface that stays down can have no addresses.
-    pub fn require_use_for(&self, has_ipam: bool) -> Result<()> {
-        match self.disable_container_interface && has_ipam {
-            true => Err(Error::config(
-                "disableContainerInterface",
-                "cannot use IPAM when DisableContainerInterface flag is set",
-            )),
-            false => Ok(()),
+    /// An interface that stays down can have no addresses, and one without addresses no result in old versions.
+    pub fn require_use_for(&self, has_ipam: bool, version: &str) -> Result<()> {
+        if self.disable_container_interface && has_ipam {
+            let problem = "cannot use IPAM when DisableContainerInterface flag is set";
+            return Err(Error::config("disableContainerInterface", problem));
         }
+        if !has_ipam && version::Number::parse(version)? < version::WITH_MANY_ADDRESSES {
+            return Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses")
+                .with_details(format_args!("a result without addresses cannot be told in cniVersion {version}")));
+        }
+        Ok(())
     }
 
     /// Whether the bridge has the gateway's address.

@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn a_default_route_is_added_once_a_family_and_not_beside_another() {
-        let conf = Conf { is_default_gateway: true, ..Conf::default() };
+        let mut conf = Conf::default();
+        conf.is_default_gateway = true;
         let mut both = result(&["10.1.2.3/24", "10.2.2.3/24", "fd00::7/64"], &["0.0.0.0/0"]);
         plan(&conf, &mut both).unwrap();
         let routes: Vec<String> = both.routes.iter().map(|route| format!("{} {:?}", route.dst, route.gw)).collect();

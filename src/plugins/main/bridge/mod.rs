@@ -41,7 +41,7 @@ impl Plugin for Bridge {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let ipam = Ipam::find(cx)?;
-        conf.require_use_for(ipam.is_some())?;
+        conf.require_use_for(ipam.is_some(), &cx.config.version)?;
         ipam.as_ref().map_or(Ok(()), Ipam::validate)?;
         at.netns()?;
         transaction(|rb| {

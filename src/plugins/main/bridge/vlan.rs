@@ -118,7 +118,8 @@ mod tests {
     }
 
     fn plan_of(vlan: u16, trunks: Option<Vec<Trunk>>) -> Vec<(u16, u16, VlanFlags)> {
-        let conf = Conf { vlan, vlan_trunk: trunks, ..Conf::default() };
+        let mut conf = Conf::default();
+        (conf.vlan, conf.vlan_trunk) = (vlan, trunks);
         plan(&conf).iter().map(|vlans| (vlans.first, vlans.last, vlans.flags)).collect()
     }
 
