@@ -116,13 +116,13 @@ take_or_build_binary() {
 
 # ---- the plugin directory ----
 
-# The names that a binary lists; a name that could leave the directory or hide in it is refused.
+# list_names FILE WHAT-TO-CALL-IT: the names that a binary lists; a name that could leave the directory or hide in it is refused.
 list_names() {
-  listed=$("$1" list </dev/null) || die "$1 does not run here: \`$1 list\` failed"
-  [ -n "$listed" ] || die "$1 is not cni-multi: \`$1 list\` printed nothing"
+  listed=$("$1" list </dev/null) || die "$2 does not run here: \`cni-multi list\` failed"
+  [ -n "$listed" ] || die "$2 is not cni-multi: \`cni-multi list\` printed nothing"
   for name in $listed; do
     case $name in
-      cni-multi | -* | *[!a-z0-9-]*) die "$1 is not cni-multi: \`$1 list\` printed '$name'" ;;
+      cni-multi | -* | *[!a-z0-9-]*) die "$2 is not cni-multi: \`cni-multi list\` printed '$name'" ;;
     esac
   done
   say "$listed"
@@ -272,12 +272,12 @@ install_binary() {
   lock
   clean_up_at_exit
   if [ -n "$dry_run" ]; then
-    names=$(list_names "$binary") || exit 1
+    names=$(list_names "$binary" "$binary") || exit 1
     refuse_directories
   else
     mkdir -p "$state/replaced" || die "$state could not be made"
     copy_binary || die "$binary could not be copied into $dir"
-    names=$(list_names "$state/new.$$") || exit 1
+    names=$(list_names "$state/new.$$" "$binary, copied into $dir,") || exit 1
     refuse_directories
   fi
   keep_previous "$binary"
@@ -300,7 +300,7 @@ rollback() {
   lock
   clean_up_at_exit
   if exists "$state/previous"; then
-    names=$(list_names "$state/previous") || exit 1
+    names=$(list_names "$state/previous" "$state/previous") || exit 1
     refuse_directories
     # The mark comes first: a run that is interrupted after the rename must not count as none.
     act "mark the rollback in $state/rolled-back" touch "$state/rolled-back"
@@ -308,7 +308,7 @@ rollback() {
     act "rename $state/previous to $dir/cni-multi" mv -fT "$state/previous" "$dir/cni-multi"
   elif exists "$state/rolled-back"; then
     say "$dir was rolled back already; --uninstall goes back to before cni-multi."
-    names=$(list_names "$dir/cni-multi") || exit 1
+    names=$(list_names "$dir/cni-multi" "$dir/cni-multi") || exit 1
   elif is_anything_kept; then
     remove_all
     return 0
