@@ -30,7 +30,7 @@ pub struct Invocation<'a> {
 ///
 /// A runtime calls us by a plugin's name and without arguments, so that comes first and costs nothing else.
 pub fn run(mut invocation: Invocation<'_>) -> u8 {
-    let called = invocation.args.first().map(|arg| basename(arg)).unwrap_or_default();
+    let called = invocation.args.first().map(basename).unwrap_or_default();
     if let Some(entry) = registry::find(&called) {
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
     }
@@ -61,7 +61,9 @@ fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
 /// The operator's command line.
 fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     let commands = commands();
-    let is_ours = |word: &str| word.starts_with('-') || word == "help" || commands.get_subcommands().any(|c| c.get_name() == word);
+    let is_ours = |word: &str| {
+        word.starts_with('-') || word == "help" || commands.get_subcommands().any(|c| c.get_name() == word)
+    };
     if let Some(word) = first.filter(|word| !is_ours(word)) {
         return unknown_plugin(word, &mut invocation.io);
     }
@@ -80,7 +82,9 @@ fn commands() -> Command {
     Command::new(NAME)
         .version(version)
         .about("Every CNI plugin in one binary")
-        .after_help("Called by a plugin's name, or as `cni-multi <plugin>`, it is that plugin and speaks the CNI protocol.")
+        .after_help(
+            "Called by a plugin's name, or as `cni-multi <plugin>`, it is that plugin and speaks the CNI protocol.",
+        )
         .subcommand(
             Command::new("list")
                 .about("The plugins, one name a line")
@@ -93,7 +97,10 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
     match matches.subcommand() {
         Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
-        _ => print(&commands().render_help().to_string(), &mut invocation.io),
+        // Nomad runs every file of the directory and takes the first word that is a version.
+        _ => {
+            print(&format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help()), &mut invocation.io)
+        }
     }
 }
 

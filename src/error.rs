@@ -127,7 +127,13 @@ impl Error {
     pub fn is_not_found(&self) -> bool {
         matches!(
             self.errno,
-            Some(libc_errno::ENOENT | libc_errno::ENODEV | libc_errno::ESRCH | libc_errno::ENXIO | libc_errno::EADDRNOTAVAIL)
+            Some(
+                libc_errno::ENOENT
+                    | libc_errno::ENODEV
+                    | libc_errno::ESRCH
+                    | libc_errno::ENXIO
+                    | libc_errno::EADDRNOTAVAIL
+            )
         )
     }
 
@@ -208,7 +214,10 @@ mod tests {
 
     #[test]
     fn context_leads_and_details_follow() {
-        let error = Error::kernel("create link \"a\"", Errno::EEXIST).context("create bridge").with_details("one").with_details("two");
+        let error = Error::kernel("create link \"a\"", Errno::EEXIST)
+            .context("create bridge")
+            .with_details("one")
+            .with_details("two");
         assert_eq!(error.to_string(), "create bridge: create link \"a\": file exists; one; two");
         assert!(error.is_exists() && !error.is_not_found());
     }

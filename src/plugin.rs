@@ -94,18 +94,35 @@ pub struct Entry {
     /// See [`Plugin::VERSIONS`].
     pub versions: &'static [&'static str],
     run: fn(&Context<'_>, Call<'_>) -> Result<AddResult>,
+    validate: fn(&Context<'_>) -> Result<()>,
 }
 
 impl Entry {
     /// The entry of a plugin.
     pub const fn of<P: Plugin>() -> Entry {
-        Entry { name: P::NAME, kind: P::KIND, about: P::ABOUT, versions: P::VERSIONS, run: run::<P> }
+        Entry {
+            name: P::NAME,
+            kind: P::KIND,
+            about: P::ABOUT,
+            versions: P::VERSIONS,
+            run: run::<P>,
+            validate: validate::<P>,
+        }
+    }
+
+    /// Finds mistakes in the configuration without doing anything.
+    pub fn validate(&self, cx: &Context<'_>) -> Result<()> {
+        (self.validate)(cx)
     }
 
     /// Runs one operation. Only ADD's result means anything.
     pub fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
         (self.run)(cx, call)
     }
+}
+
+fn validate<P: Plugin>(cx: &Context<'_>) -> Result<()> {
+    decode::from_value::<P::Conf>(&cx.config.value)?.validate(cx)
 }
 
 fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
@@ -140,7 +157,13 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// A context; the host's netlink socket is opened when it is first used.
-    pub fn new(plugins: &'static [Entry], config: &'a Config, env: &'a Environment, args: &'a str, path: Vec<PathBuf>) -> Context<'a> {
+    pub fn new(
+        plugins: &'static [Entry],
+        config: &'a Config,
+        env: &'a Environment,
+        args: &'a str,
+        path: Vec<PathBuf>,
+    ) -> Context<'a> {
         Context { plugins, config, env, args, path, host: OnceCell::new() }
     }
 
@@ -180,6 +203,14 @@ impl Attachment {
     /// The name of the interface in the container.
     pub fn ifname(&self) -> &str {
         self.key.ifname.as_str()
+    }
+}
+
+impl From<&Attachment> for Detachment {
+    /// What an ADD that failed, or whose result was lost, is undone with.
+    fn from(at: &Attachment) -> Detachment {
+        let netns = Netns::open_if_there(&at.netns_path).ok().flatten();
+        Detachment { key: at.key.clone(), netns_path: at.netns_path.clone(), netns, prev_result: None }
     }
 }
 

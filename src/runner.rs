@@ -35,7 +35,9 @@ pub fn run(entry: &'static Entry, plugins: &'static [Entry], env: &Environment, 
     }
     let mut config_version = None;
     let execution = AssertUnwindSafe(|| execute(entry, plugins, env, io, &mut config_version));
-    let Err(error) = catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))) else { return 0 };
+    let Err(error) = catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))) else {
+        return 0;
+    };
     let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
     if let Err(failed) = write(io.stdout, &object) {
         let _ = writeln!(io.stderr, "{failed}: {error}"); // the last place left to tell it
@@ -47,7 +49,8 @@ pub fn run(entry: &'static Entry, plugins: &'static [Entry], env: &Environment, 
 /// Nomad takes the first word that is one: so it is the reference's version, and our own is its build number.
 fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
     let versions = entry.versions.join(", ");
-    let _ = writeln!(stderr, "CNI {} plugin {}\nCNI protocol versions supported: {versions}", entry.name, plugin_version());
+    let _ =
+        writeln!(stderr, "CNI {} plugin {}\nCNI protocol versions supported: {versions}", entry.name, plugin_version());
     0 // whether anybody reads it or not
 }
 
@@ -68,7 +71,8 @@ pub fn error_object(error: &Error, config_version: &str) -> String {
 
 fn error_of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
     let what = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    Error::new(Code::BUG, format!("a bug in cni-multi: {}", what.unwrap_or("panic"))).with_details("what was done has been undone; please report it")
+    Error::new(Code::BUG, format!("a bug in cni-multi: {}", what.unwrap_or("panic")))
+        .with_details("what was done has been undone; please report it")
 }
 
 fn write(stdout: &mut dyn Write, text: &str) -> Result<()> {
@@ -92,7 +96,8 @@ fn execute(
     *config_version = Value::parse(&text).and_then(|value| version_of(&value)).ok();
     let config = Config::parse(text)?;
     let command = parameters.command.as_ref().copied();
-    let command = command.map_err(|word| Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}")))?;
+    let command =
+        command.map_err(|word| Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}")))?;
     require_version(command, &config.version, entry.versions)?;
 
     let path = parameters.path.split(':').map(PathBuf::from).collect();
@@ -117,8 +122,12 @@ fn versions_line(entry: &Entry) -> String {
 
 fn require_version(command: Command, version: &str, supported: &[&str]) -> Result<()> {
     match command {
-        Command::Check | Command::Get => version::require_at_least(version::WITH_CHECK, command.as_str(), version, supported),
-        Command::Gc | Command::Status => version::require_at_least(version::WITH_GC, command.as_str(), version, supported),
+        Command::Check | Command::Get => {
+            version::require_at_least(version::WITH_CHECK, command.as_str(), version, supported)
+        }
+        Command::Gc | Command::Status => {
+            version::require_at_least(version::WITH_GC, command.as_str(), version, supported)
+        }
         Command::Add | Command::Del | Command::Version => version::require_supported(version, supported),
     }
 }
@@ -162,12 +171,7 @@ fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
 fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
     let result = entry.run(cx, Call::Add(at))?;
     print_result(cx, result.clone(), stdout).map_err(|error| {
-        let at = Detachment {
-            key: at.key.clone(),
-            netns_path: at.netns_path.clone(),
-            netns: Netns::open(&at.netns_path).ok(),
-            prev_result: Some(result),
-        };
+        let at = Detachment { prev_result: Some(result), ..Detachment::from(at) };
         match entry.run(cx, Call::Del(&at)) {
             Ok(_) => error,
             Err(failed) => error.with_details(format_args!("undo: {failed}")),
@@ -178,7 +182,8 @@ fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write)
 fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> Result<()> {
     let version = &cx.config.version;
     let document = result.into_document(version).map_err(|e| {
-        Error::new(Code::INVALID_CONFIG, e.to_string()).with_details(format_args!("the result cannot be told in cniVersion {version}"))
+        Error::new(Code::INVALID_CONFIG, e.to_string())
+            .with_details(format_args!("the result cannot be told in cniVersion {version}"))
     })?;
     write(stdout, &document.to_text())
 }
@@ -186,7 +191,12 @@ fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> 
 /// GET of specification 0.4.0-dev: the result of ADD again, if what IPAM holds still says that there is one.
 fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
     let unknown = |details: &str| {
-        let msg = format!("unknown container {:?}: no attachment {:?} to network {:?}", at.key.container_id.as_str(), at.ifname(), at.key.network.as_str());
+        let msg = format!(
+            "unknown container {:?}: no attachment {:?} to network {:?}",
+            at.key.container_id.as_str(),
+            at.ifname(),
+            at.key.network.as_str()
+        );
         Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details)
     };
     let held = match entry.kind {
@@ -194,6 +204,7 @@ fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write)
         Kind::Main | Kind::Meta => steps::ipam::check_if_any(cx, at),
     };
     held.map_err(|e| unknown(&e.to_string()))?;
-    let result = cx.config.prev_result()?.ok_or_else(|| unknown("prevResult is missing: there was no ADD, or a DEL since"))?;
+    let result =
+        cx.config.prev_result()?.ok_or_else(|| unknown("prevResult is missing: there was no ADD, or a DEL since"))?;
     print_result(cx, result, stdout)
 }

@@ -2,5 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod differences;
+mod dispatch;
 mod install;
+mod parallel;
+mod plugins;
+mod protocol;
+mod runtime;
 mod support;
+mod traces;
+mod upgrade;

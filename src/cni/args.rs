@@ -17,7 +17,8 @@ impl<'a> Args<'a> {
         for piece in text.split(';') {
             let mut parts = piece.split('=');
             let (Some(key), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
-                return Err(invalid(format!("invalid pair {piece:?}")).with_details("expected KEY=value pairs with ; between them"));
+                return Err(invalid(format!("invalid pair {piece:?}"))
+                    .with_details("expected KEY=value pairs with ; between them"));
             };
             match key {
                 "IgnoreUnknown" => ignore_unknown = parse_bool(key, value)?,
@@ -26,8 +27,10 @@ impl<'a> Args<'a> {
             }
         }
         if !unknown.is_empty() && !ignore_unknown {
-            return Err(invalid(format!("unknown args [{}]", unknown.join(" ")))
-                .with_details(format_args!("this plugin knows {} and IgnoreUnknown=1, which lets others pass", known.join(", "))));
+            return Err(invalid(format!("unknown args [{}]", unknown.join(" "))).with_details(format_args!(
+                "this plugin knows {} and IgnoreUnknown=1, which lets others pass",
+                known.join(", ")
+            )));
         }
         Ok(Args(pairs))
     }
@@ -60,7 +63,8 @@ mod tests {
 
     #[test]
     fn known_pairs_are_found_and_the_last_counts() {
-        let args = Args::parse("IP=10.0.0.1;IgnoreUnknown=True;K8S_POD_NAME=x;IP=10.0.0.2;MAC=", &["IP", "MAC"]).unwrap();
+        let args =
+            Args::parse("IP=10.0.0.1;IgnoreUnknown=True;K8S_POD_NAME=x;IP=10.0.0.2;MAC=", &["IP", "MAC"]).unwrap();
         assert_eq!((args.get("IP"), args.get("MAC"), args.get("K8S_POD_NAME")), (Some("10.0.0.2"), Some(""), None));
         assert_eq!(Args::parse("", &[]).unwrap(), Args::default());
     }
@@ -73,7 +77,10 @@ mod tests {
             ("ip=1", "CNI_ARGS: unknown args [\"ip=1\"]"),
             ("IP=1;", "CNI_ARGS: invalid pair \"\""),
             ("IP=a=b", "CNI_ARGS: invalid pair \"IP=a=b\""),
-            ("IgnoreUnknown=yes", "CNI_ARGS: error parsing value of pair \"IgnoreUnknown=yes\": boolean unmarshal error: invalid input yes"),
+            (
+                "IgnoreUnknown=yes",
+                "CNI_ARGS: error parsing value of pair \"IgnoreUnknown=yes\": boolean unmarshal error: invalid input yes",
+            ),
         ];
         for (text, msg) in cases {
             assert_eq!(Args::parse(text, &["IP"]).unwrap_err().msg, msg);

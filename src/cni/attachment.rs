@@ -9,7 +9,8 @@ use crate::error::{Code, Error, Result};
 /// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: such a text is safe as a path element, a part of a rule's comment, a chain's name.
 fn is_plain(text: &str) -> bool {
     let mut bytes = text.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_alphanumeric()) && bytes.all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
+    bytes.next().is_some_and(|b| b.is_ascii_alphanumeric())
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
 }
 
 /// The longest a name may be that becomes a file's name.
@@ -29,7 +30,10 @@ impl NetworkName {
             return Err(Error::new(Code::INVALID_CONFIG, "invalid characters found in network name").with_details(name));
         }
         if name.len() > NAME_MAX {
-            return Err(Error::config("name", format_args!("{} bytes are too long, expected at most {NAME_MAX}", name.len())));
+            return Err(Error::config(
+                "name",
+                format_args!("{} bytes are too long, expected at most {NAME_MAX}", name.len()),
+            ));
         }
         Ok(NetworkName(name.to_owned()))
     }
@@ -74,7 +78,8 @@ impl IfName {
             return invalid("interface name is empty");
         }
         if name.len() > 15 {
-            return invalid("interface name is too long").map_err(|e| e.with_details("interface name should be less than 16 characters"));
+            return invalid("interface name is too long")
+                .map_err(|e| e.with_details("interface name should be less than 16 characters"));
         }
         if name == "." || name == ".." {
             return invalid("interface name is . or ..");
@@ -155,7 +160,8 @@ impl Key {
     /// The comment of rules and elements, at most 128 bytes as `nft` allows: the reference's, so that its own plugins
     /// find theirs and ours in the same way.
     pub fn comment(&self) -> String {
-        let mut text = format!("{}, net: {}, if: {}, id: {}", self.identity(), self.network, self.ifname, self.container_id);
+        let mut text =
+            format!("{}, net: {}, if: {}, id: {}", self.identity(), self.network, self.ifname, self.container_id);
         text.retain(|c| c != '"');
         let end = (0..=text.len().min(128)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.truncate(end);
@@ -187,7 +193,10 @@ mod tests {
         assert_eq!(key("unit-test", "one", "eth0").identity(), "6fd94d501e58f0aa-287fc69eff0574a2");
         assert_eq!(key("alternate", "three", "net1").identity(), "82783ef24bdc7036-acb19d111858e348");
         assert_eq!(key("mynet", "cid1", "eth0").iptables_chain(), "CNI-a631aa8e1549a3b129110fd2");
-        assert_eq!(key("testalongnamethatdoesnotmakesense", "1234", "e").iptables_chain(), "CNI-374f33fe84ab0ed84dcdebe3");
+        assert_eq!(
+            key("testalongnamethatdoesnotmakesense", "1234", "e").iptables_chain(),
+            "CNI-374f33fe84ab0ed84dcdebe3"
+        );
     }
 
     #[test]
@@ -211,7 +220,9 @@ mod tests {
 
     #[test]
     fn interface_names_follow_the_kernel_s_rules() {
-        for bad in ["", "1234567890123456", ".", "..", "a/b", "a:b", "a b", "a\u{a0}b", "a\u{3000}b", "a\u{85}b", "äääääääää"] {
+        for bad in
+            ["", "1234567890123456", ".", "..", "a/b", "a:b", "a b", "a\u{a0}b", "a\u{3000}b", "a\u{85}b", "äääääääää"]
+        {
             assert_eq!(IfName::parse(bad).map_err(|e| e.code), Err(Code::INVALID_ENVIRONMENT), "{bad:?}");
         }
         assert!(IfName::parse("123456789012345").is_ok());

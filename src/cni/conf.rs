@@ -1,11 +1,12 @@
 //! The plugin configuration on stdin: what every plugin reads of it, and what CHECK, DEL and GC add to it.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use super::attachment::NetworkName;
+use super::attachment::{ContainerId, IfName, Key, NetworkName};
 use super::decode;
 use super::json::Value;
-use super::result::{AddResult, Document};
+use super::result::{AddResult, Document, Source};
 use super::version;
 use crate::error::{Code, Error, Result};
 
@@ -53,9 +54,8 @@ impl Config {
     /// `prevResult`, if there is one. Another version family than the configuration's is an error.
     pub fn prev_result(&self) -> Result<Option<AddResult>> {
         let Some(value) = self.value.get("prevResult") else { return Ok(None) };
-        let invalid = |problem: String| Error::new(Code::DECODE, problem);
-        let document = Document::of_prev_result(value, &self.version)?;
-        document.into_add_result().map(Some).map_err(|e| invalid(e.to_string()))
+        let document = Document::parse_as_family_of(value, &self.version).and_then(Document::into_add_result);
+        document.map(Some).map_err(|problem| Error::new(Code::DECODE, format!("prevResult: {problem}")))
     }
 
     /// The attachments that GC must spare: `cni.dev/valid-attachments`, or by its older name `cni.dev/attachments`.
@@ -79,6 +79,13 @@ pub fn version_of(value: &Value) -> Result<String> {
     Ok(if version.is_empty() { version::ABSENT.to_owned() } else { version })
 }
 
+/// A result is decoded as leniently as a configuration.
+impl Source for Value {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, String> {
+        decode::from_value(self).map_err(|e| e.to_string())
+    }
+}
+
 /// One valid attachment, as GC lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
@@ -88,6 +95,14 @@ pub struct ValidAttachment {
     pub container_id: String,
     /// The interface's name in the container.
     pub ifname: String,
+}
+
+impl ValidAttachment {
+    /// What identifies it in a network; None for names that no attachment can have.
+    pub fn key(&self, network: &NetworkName) -> Option<Key> {
+        let (container_id, ifname) = (ContainerId::parse(&self.container_id).ok()?, IfName::parse(&self.ifname).ok()?);
+        Some(Key { network: network.clone(), container_id, ifname })
+    }
 }
 
 /// What GC must leave alone.
@@ -123,9 +138,15 @@ mod tests {
     fn the_name_is_checked_and_the_version_may_be_absent() {
         assert_eq!(parse(r#"{"name":"n"}"#).unwrap().version, "0.1.0");
         assert_eq!(parse(r#"{"name":"n","CNIVERSION":"1.0.0"}"#).unwrap().version, "1.0.0");
-        for (text, code) in
-            [("", 6), ("null", 7), ("[]", 6), ("{}", 7), (r#"{"name":7}"#, 6), (r#"{"name":"../x"}"#, 7), (r#"{"name":"n","cniVersion":1}"#, 6)]
-        {
+        for (text, code) in [
+            ("", 6),
+            ("null", 7),
+            ("[]", 6),
+            ("{}", 7),
+            (r#"{"name":7}"#, 6),
+            (r#"{"name":"../x"}"#, 7),
+            (r#"{"name":"n","cniVersion":1}"#, 6),
+        ] {
             assert_eq!(parse(text).map_err(|e| e.code.0).err(), Some(code), "{text}");
         }
     }
@@ -144,6 +165,9 @@ mod tests {
     fn ipam_may_be_absent_and_its_type_must_be_a_string() {
         assert_eq!(parse(r#"{"name":"n","ipam":null}"#).unwrap().ipam_type().unwrap(), "");
         assert_eq!(parse(r#"{"name":"n","IPAM":{"TYPE":"x"}}"#).unwrap().ipam_type().unwrap(), "x");
-        assert_eq!(parse(r#"{"name":"n","ipam":{"type":1}}"#).unwrap().ipam_type().unwrap_err().msg, "ipam.type: expected a string, found integer `1`");
+        assert_eq!(
+            parse(r#"{"name":"n","ipam":{"type":1}}"#).unwrap().ipam_type().unwrap_err().msg,
+            "ipam.type: expected a string, found integer `1`"
+        );
     }
 }

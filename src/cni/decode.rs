@@ -8,7 +8,9 @@
 use std::fmt;
 
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 use serde::forward_to_deserialize_any;
 
 use super::json::Value;
@@ -89,7 +91,10 @@ impl de::Error for Mistake {
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Mistake {
-        Mistake::new(Code::INVALID_CONFIG, format!("{} is out of range, expected {}", Found(found), Expectation(expected)))
+        Mistake::new(
+            Code::INVALID_CONFIG,
+            format!("{} is out of range, expected {}", Found(found), Expectation(expected)),
+        )
     }
 }
 
@@ -298,7 +303,9 @@ mod tests {
 
     #[test]
     fn keys_match_without_case_at_every_level_but_map_keys_keep_theirs() {
-        let conf = decode(r#"{"HostPort":80,"INNER":{"ISGATEWAY":true},"Sysctl":{"Net.A":"1"},"Ranges":[[{"MTU":9}]]}"#).unwrap();
+        let conf =
+            decode(r#"{"HostPort":80,"INNER":{"ISGATEWAY":true},"Sysctl":{"Net.A":"1"},"Ranges":[[{"MTU":9}]]}"#)
+                .unwrap();
         assert_eq!(conf.host_port, 80);
         assert_eq!(conf.inner, Some(Inner { is_gateway: true, mtu: 0 }));
         assert_eq!(conf.sysctl["Net.A"], "1");
@@ -307,7 +314,8 @@ mod tests {
 
     #[test]
     fn the_last_spelling_counts_null_changes_nothing_objects_merge() {
-        let conf = decode(r#"{"name":"a","NAME":"b","name":null,"inner":{"mtu":1},"Inner":{"isGateway":true}}"#).unwrap();
+        let conf =
+            decode(r#"{"name":"a","NAME":"b","name":null,"inner":{"mtu":1},"Inner":{"isGateway":true}}"#).unwrap();
         assert_eq!((conf.name.as_str(), conf.inner), ("b", Some(Inner { is_gateway: true, mtu: 1 })));
         assert_eq!(decode(r#"{"name":null,"ranges":null,"sysctl":null,"inner":null}"#).unwrap(), Conf::default());
     }
@@ -324,7 +332,11 @@ mod tests {
             (r#"{"hostPort":70000}"#, 7, "hostPort: 70000 is out of range, expected an integer from 0 to 65535"),
             (r#"{"hostPort":-1}"#, 7, "hostPort: -1 is out of range, expected an integer from 0 to 65535"),
             (r#"{"hostPort":1.5}"#, 6, "hostPort: expected an integer from 0 to 65535, found floating point `1.5`"),
-            (r#"{"ranges":[[{},{"Mtu":"x"}]]}"#, 6, "ranges[0][1].mtu: expected an integer from 0 to 4294967295, found string \"x\""),
+            (
+                r#"{"ranges":[[{},{"Mtu":"x"}]]}"#,
+                6,
+                "ranges[0][1].mtu: expected an integer from 0 to 4294967295, found string \"x\"",
+            ),
             (r#"{"ranges":[3]}"#, 6, "ranges[0]: expected a sequence, found integer `3`"),
             (r#"{"inner":[]}"#, 6, "inner: expected an object, found array"),
             ("[]", 6, "expected an object, found array"),

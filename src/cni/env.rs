@@ -129,7 +129,10 @@ impl Parameters {
         let path = read("CNI_PATH", command.as_ref().is_ok_and(|c| *c != Command::Version));
 
         if !missing.is_empty() {
-            return Err(Error::new(Code::INVALID_ENVIRONMENT, format!("required env variables [{}] missing", missing.join(","))));
+            return Err(Error::new(
+                Code::INVALID_ENVIRONMENT,
+                format!("required env variables [{}] missing", missing.join(",")),
+            ));
         }
         let netns_override = matches!(env.get("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
         Ok(Parameters { command, container_id, netns, ifname, args, path, netns_override })
@@ -148,8 +151,14 @@ mod tests {
     #[test]
     fn missing_variables_are_listed_in_order() {
         let missing = |list: &str| Err((4, format!("required env variables [{list}] missing")));
-        assert_eq!(read(&[("CNI_COMMAND", "ADD")]).map(|_| ()), missing("CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH"));
-        assert_eq!(read(&[("CNI_COMMAND", "DEL"), ("CNI_PATH", "/")]).map(|_| ()), missing("CNI_CONTAINERID,CNI_IFNAME"));
+        assert_eq!(
+            read(&[("CNI_COMMAND", "ADD")]).map(|_| ()),
+            missing("CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH")
+        );
+        assert_eq!(
+            read(&[("CNI_COMMAND", "DEL"), ("CNI_PATH", "/")]).map(|_| ()),
+            missing("CNI_CONTAINERID,CNI_IFNAME")
+        );
         assert_eq!(read(&[("CNI_COMMAND", "GC")]).map(|_| ()), missing("CNI_PATH"));
         assert_eq!(read(&[("CNI_COMMAND", "")]).map(|_| ()), missing("CNI_COMMAND"));
         assert!(read(&[("CNI_COMMAND", "VERSION")]).is_ok());

@@ -39,7 +39,9 @@ impl Number {
             Some(part) => part.parse().map_err(|_| {
                 Error::new(
                     Code::DECODE,
-                    format!("failed to convert {name} version part {part:?}: strconv.Atoi: parsing {part:?}: invalid syntax"),
+                    format!(
+                        "failed to convert {name} version part {part:?}: strconv.Atoi: parsing {part:?}: invalid syntax"
+                    ),
                 )
             }),
         };
@@ -96,13 +98,17 @@ mod tests {
     fn support_is_by_the_letter() {
         assert!(require_supported("0.4.0", ALL).is_ok());
         let error = require_supported("0.1.0", &["1.2.3", "4.3.2"]).unwrap_err();
-        assert_eq!((error.code.0, error.to_string().as_str()),
-            (1, "incompatible CNI versions; config is \"0.1.0\", plugin supports [\"1.2.3\" \"4.3.2\"]"));
+        assert_eq!(
+            (error.code.0, error.to_string().as_str()),
+            (1, "incompatible CNI versions; config is \"0.1.0\", plugin supports [\"1.2.3\" \"4.3.2\"]")
+        );
     }
 
     #[test]
     fn later_commands_are_gated() {
-        let gate = |version, supported: &[&str]| require_at_least(WITH_CHECK, "CHECK", version, supported).map_err(|e| (e.code.0, e.msg));
+        let gate = |version, supported: &[&str]| {
+            require_at_least(WITH_CHECK, "CHECK", version, supported).map_err(|e| (e.code.0, e.msg))
+        };
         assert_eq!(gate("0.4.0", ALL), Ok(()));
         assert_eq!(gate("0.3.1", ALL), Err((1, "config version does not allow CHECK".into())));
         assert_eq!(gate("0.4.0", &["0.1.0", "0.3.0"]), Err((1, "plugin version does not allow CHECK".into())));

@@ -1,3 +1,10 @@
 //! What every tier of the tests shares.
 
+pub mod attachment;
 pub mod call;
+pub mod netns;
+pub mod peers;
+pub mod scratch;
+pub mod snapshot;
+pub mod stdin;
+pub mod traffic;

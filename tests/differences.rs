@@ -1,0 +1,447 @@
+//! Where ours behaves otherwise than the reference plugins 1.9.1, on purpose. docs/differences.md has the reasons.
+//!
+//! Every test here is one difference: it makes the same observation on both, and asserts what each of them does. So this list cannot
+//! promise what ours does not keep, and an entry that a newer reference makes untrue is found.
+
+use serde_json::{Value, json};
+
+use crate::plugins::ipam::host_local;
+use crate::plugins::main::bridge::{self, static_ipam};
+use crate::plugins::main::ptp;
+use crate::support::attachment::{for_ours, for_reference, with};
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{Ear, assert_pings, assert_pings_with};
+
+/// Makes one observation on both.
+fn differs<T: PartialEq + std::fmt::Debug>(plugin: &str, observe: impl Fn(&Lab) -> T, ours: T, reference: T) {
+    assert_ne!(ours, reference, "no difference is claimed");
+    for_ours(plugin, |lab| assert_eq!(observe(lab), ours, "ours"));
+    for_reference(plugin, |lab| assert_eq!(observe(lab), reference, "the reference"));
+}
+
+const OK: i32 = 0;
+const FAILED: i32 = 1;
+
+fn check_after_add(lab: &Lab, conf: &Value) -> i32 {
+    let attachment = lab.attach(&lab.container(), conf);
+    let result = attachment.add();
+    attachment.check(&result).status
+}
+
+// --- CHECK ---
+
+/// CHECK of a bridge without IPAM asks an IPAM plugin without a name, and fails.
+#[test]
+fn check_of_a_layer_two_bridge_succeeds() {
+    differs("bridge", |lab| check_after_add(lab, &with(&bridge::conf(), json!({"ipam": null}))), OK, FAILED);
+}
+
+/// CHECK looks for a route to the address's network in the main table; the kernel has none for a /32.
+#[test]
+fn check_of_a_host_address_succeeds() {
+    let conf = static_ipam(
+        &with(&bridge::conf(), json!({"isGateway": null})),
+        json!([{"address": "10.10.0.7/32"}]),
+        json!([]),
+    );
+    differs("bridge", |lab| check_after_add(lab, &conf), OK, FAILED);
+}
+
+/// CHECK looks for every route in the main table.
+#[test]
+fn check_of_a_route_in_another_table_succeeds() {
+    let conf = with(&bridge::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "table": 100}]}}));
+    differs("bridge", |lab| check_after_add(lab, &conf), OK, FAILED);
+    let conf = with(&conf, json!({"type": "ptp"}));
+    differs("ptp", |lab| check_after_add(lab, &conf), OK, FAILED);
+}
+
+// --- ADD ---
+
+/// IPAM's own default route has no gateway and isDefaultGateway adds another: "file exists".
+#[test]
+fn default_gateway_and_a_default_route_of_ipam_go_together() {
+    let conf = with(
+        &bridge::dual_stack(),
+        json!({"isDefaultGateway": true, "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
+    );
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let outcome = lab.attach(&container, &conf).try_add();
+        if outcome.status == OK {
+            assert_pings(&container, crate::support::netns::UPLINK[0]);
+            assert_pings(&container, crate::support::netns::UPLINK[1]);
+            assert_eq!(container.json("ip -j route show default").as_array().unwrap().len(), 1);
+            assert_eq!(container.json("ip -j -6 route show default").as_array().unwrap().len(), 1);
+        }
+        outcome.status
+    };
+    differs("bridge", observe, OK, FAILED);
+}
+
+/// `mtu` and `advmss` of a route are in the result, and not in the kernel.
+#[test]
+fn metrics_of_a_route_are_in_the_kernel() {
+    let conf =
+        with(&bridge::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "mtu": 1300, "advmss": 1200}]}}));
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        lab.attach(&container, &conf).add();
+        container.json("ip -j -d route show 10.99.0.0/16")[0]["metrics"][0].clone()
+    };
+    differs("bridge", observe, json!({"mtu": 1300, "advmss": 1200}), Value::Null);
+}
+
+/// ptp with a /32: the reference adds IPAM's routes before the one to the gateway, and takes away a subnet route that does not exist.
+#[test]
+fn ptp_takes_a_host_address() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let alone = static_ipam(
+            &ptp::conf(),
+            json!([{"address": "10.10.0.7/32", "gateway": "10.10.0.1"}]),
+            json!([{"dst": "0.0.0.0/0"}]),
+        );
+        let attachment = lab.attach(&container, &alone);
+        let outcome = attachment.try_add();
+        if outcome.status == OK {
+            assert_pings(&container, "10.10.0.1");
+            assert_pings(&container, crate::support::netns::UPLINK[0]);
+            assert_eq!(attachment.check(&outcome.ok()).status, OK);
+        }
+        outcome.status
+    };
+    differs("ptp", observe, OK, FAILED);
+}
+
+/// A bridge that has lost its last port has a MAC of zeros; the reference reads that before its own port comes, and sets it.
+#[test]
+fn a_bridge_without_ports_can_be_used() {
+    let observe = |lab: &Lab| {
+        lab.host
+            .sh("ip link add br0 type bridge; ip link add port type veth peer name peer; ip link set port master br0; ip link del port");
+        let container = lab.container();
+        let outcome = lab.attach(&container, &bridge::conf()).try_add();
+        if outcome.status == OK {
+            assert_pings(&container, "10.10.0.1");
+        }
+        outcome.status
+    };
+    differs("bridge", observe, OK, FAILED);
+}
+
+/// What failed ADDs leave: ours nothing; the reference links, addresses and rules, until DEL.
+#[test]
+fn failed_adds_leave_nothing() {
+    let leaves =
+        |cases: Vec<bridge::failed_add::Case>| cases.into_iter().filter(|case| case.reference_leaves_something);
+    for case in leaves(bridge::failed_add::cases()) {
+        differs("bridge", |lab| bridge::failed_add::fail(lab, &bridge::conf(), &case).0.is_empty(), true, false);
+    }
+    for case in leaves(ptp::failing()) {
+        differs("ptp", |lab| bridge::failed_add::fail(lab, &ptp::conf(), &case).0.is_empty(), true, false);
+    }
+}
+
+/// A result that has no form in the configuration's version: the reference notices when everything is done, and leaves it.
+#[test]
+fn a_result_without_addresses_is_refused_for_old_versions_and_nothing_is_left() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let outcome =
+            lab.attach(&container, &with(&bridge::conf(), json!({"cniVersion": "0.2.0", "ipam": null}))).try_add();
+        assert_eq!(outcome.status, FAILED);
+        before.changes().is_empty()
+    };
+    differs("bridge", observe, true, false);
+}
+
+/// The plugin's own namespace as the container: the reference notices after ADD, prints a result and an error, and leaves everything.
+#[test]
+fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
+    let observe = |lab: &Lab| {
+        let before = Watch::start(lab, &[]);
+        let conf = with(&bridge::conf(), json!({"cniVersion": "1.0.0", "ipam": null}));
+        let outcome = lab.attach(&lab.container(), &conf).netns(Some("/proc/self/ns/net")).try_add();
+        assert_eq!(outcome.status, FAILED);
+        let one_document = serde_json::from_str::<Value>(&outcome.stdout).is_ok_and(|error| error["code"] == 8);
+        (one_document, before.changes().is_empty())
+    };
+    differs("bridge", observe, (true, true), (false, false));
+}
+
+/// A null in vlanTrunk ends the reference with a Go panic instead of an error object.
+#[test]
+fn a_null_in_a_list_is_a_configuration_error() {
+    let observe = |lab: &Lab| {
+        let outcome = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]}))).try_add();
+        (
+            outcome.status,
+            serde_json::from_str::<Value>(&outcome.stdout).map_or(Value::Null, |error| error["code"].clone()),
+        )
+    };
+    differs("bridge", observe, (1, json!(7)), (2, Value::Null));
+}
+
+/// Every error of the reference is 999, so a runtime cannot tell a full subnet from a typing error.
+#[test]
+fn error_codes_tell_what_kind_of_error_it_is() {
+    let observe = |lab: &Lab| {
+        let conf = with(&bridge::conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
+        lab.attach(&lab.container(), &conf).add();
+        let full = lab.attach(&lab.container(), &conf).try_add().err().code;
+        let mistake = lab.attach(&lab.container(), &with(&conf, json!({"vlan": 5000}))).try_add().err().code;
+        (full, mistake)
+    };
+    differs("bridge", observe, (101, 7), (999, 999));
+}
+
+// --- DEL and GC ---
+
+/// With the namespace gone the reference's DEL stops before the rules of masquerade and macspoofchk.
+#[test]
+fn del_with_a_vanished_namespace_leaves_no_rule() {
+    for backend in ["nftables", "iptables"] {
+        let observe = |lab: &Lab| {
+            let status = bridge::del::lose_and_delete(lab, "vanished", &bridge::del::everything(backend));
+            let rules = lab.host.sh("nft list ruleset 2>/dev/null");
+            (status, rules.contains("macspoofchk-container"), rules.contains("10.10.0.2"))
+        };
+        differs("bridge", observe, (OK, false, false), (OK, true, true));
+    }
+    let conf = with(&bridge::conf(), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}));
+    let observe = |lab: &Lab| {
+        bridge::del::lose_and_delete(lab, "vanished", &conf);
+        lab.host.sh("nft list ruleset 2>/dev/null").contains("10.10.0.2")
+    };
+    differs("ptp", observe, false, true);
+}
+
+/// A runtime may call DEL without CNI_NETNS while the namespace still lives; the reference leaves the link there.
+#[test]
+fn del_without_netns_takes_the_link_of_a_living_namespace() {
+    for plugin in ["bridge", "ptp"] {
+        let conf = with(&bridge::conf(), json!({"type": plugin}));
+        let observe = |lab: &Lab| {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &conf);
+            attachment.add();
+            attachment.netns(None).del();
+            container.link("eth0").is_some()
+        };
+        differs(plugin, observe, false, true);
+    }
+}
+
+/// A file that was the namespace's mount point is left, and DEL fails for ever.
+#[test]
+fn del_with_a_stale_netns_file_succeeds() {
+    for plugin in ["bridge", "ptp"] {
+        let conf = with(&bridge::conf(), json!({"type": plugin}));
+        differs(plugin, |lab| bridge::del::lose_and_delete(lab, "stale file", &conf), OK, FAILED);
+    }
+}
+
+/// ADD refuses CNI_ARGS it does not know; DEL does too, so what an older or newer runtime added cannot be deleted.
+#[test]
+fn del_takes_any_cni_args() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &bridge::conf());
+        attachment.add();
+        let status = attachment.args("COLOUR=red").try_del().status;
+        (status, container.link("eth0").is_some())
+    };
+    differs("bridge", observe, (OK, false), (FAILED, true));
+}
+
+/// The iptables chain has the name of the container, not of the interface: DEL of one takes the other's rules along, and then fails.
+#[test]
+fn del_of_one_attachment_keeps_the_iptables_rules_of_the_other() {
+    differs(
+        "bridge",
+        |lab| bridge::masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables")),
+        true,
+        false,
+    );
+}
+
+/// The reference's DEL tries iptables too. Of 1.8.9's "Chain … does not exist" (status 2) Debian's build makes an error, so DEL of a
+/// network that nf_tables masquerades fails on such a host.
+#[test]
+fn del_of_an_nftables_network_succeeds_where_iptables_is_installed() {
+    let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &conf);
+        attachment.add();
+        attachment.try_del().status
+    };
+    differs("bridge", observe, OK, FAILED);
+}
+
+/// No plugin of the reference has GC.
+#[test]
+fn gc_removes_what_no_runtime_knows_any_more() {
+    let conf = with(&bridge::conf(), json!({"cniVersion": "1.1.0", "ipMasq": true, "ipMasqBackend": "nftables"}));
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &conf);
+        attachment.add();
+        container.vanish();
+        attachment.gc(&[]).ok();
+        (
+            lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(),
+            lab.host.sh("nft list ruleset").contains("10.10.0.2"),
+        )
+    };
+    differs("bridge", observe, (false, false), (true, true));
+}
+
+// --- firewall ---
+
+/// Without `ipMasqBackend` ours uses nf_tables, and needs no program for it; the reference uses iptables.
+#[test]
+fn masquerade_is_done_by_nftables_unless_the_user_says_otherwise() {
+    let conf = with(&bridge::conf(), json!({"ipMasq": true}));
+    let observe = |lab: &Lab| {
+        lab.attach(&lab.container(), &conf).add();
+        let chains = lab.host.sh("iptables -t nat -S 2>/dev/null");
+        chains.contains("MASQUERADE")
+    };
+    differs("bridge", observe, false, true);
+}
+
+/// macspoofchk of the reference runs the nft program.
+#[test]
+fn macspoofchk_needs_no_nft_program() {
+    let observe = |lab: &Lab| {
+        let mut call =
+            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"macspoofchk": true}))).call("ADD", None);
+        call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
+        call.run().status
+    };
+    differs("bridge", observe, OK, FAILED);
+}
+
+/// Two addresses of one family in two subnets: the reference's iptables chain masquerades what goes to the second subnet.
+#[test]
+fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
+    let conf = |last: u8| {
+        static_ipam(
+            &with(&bridge::conf(), json!({"isGateway": null, "ipMasq": true, "ipMasqBackend": "iptables"})),
+            json!([{"address": format!("10.10.0.{last}/24")}, {"address": format!("10.20.0.{last}/24")}]),
+            json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]),
+        )
+    };
+    // The packet to the second subnet's far end has to pass the host: the host has that address on another link.
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        lab.attach(&container, &conf(7)).add();
+        lab.host
+            .sh("ip addr add 10.10.0.1/24 dev br0; ip addr add 10.20.0.1/24 dev br0; sysctl -qw net.ipv4.ip_forward=1");
+        let far = lab.container();
+        lab.host.sh(&format!(
+            "ip link add far type veth peer name far netns {}",
+            far.netns.trim_start_matches("/run/netns/")
+        ));
+        lab.host.sh("ip link set far up; ip route add 10.20.0.200 dev far; ip addr add 10.30.0.1/24 dev far");
+        far.sh(
+            "ip link set far up; ip addr add 10.20.0.200/32 dev far; ip route add 10.30.0.1 dev far; ip route add default via 10.30.0.1",
+        );
+        container.sh("ip route add 10.20.0.200 via 10.20.0.1");
+        let ear = Ear::listen(&far);
+        assert_pings_with(&container, "10.20.0.200", "-I 10.20.0.7");
+        ear.heard()
+    };
+    differs("bridge", observe, vec!["10.20.0.7".to_owned()], vec!["10.30.0.1".to_owned()]);
+}
+
+/// A backend that does not exist is noticed by the reference when everything else is done.
+#[test]
+fn an_unknown_masquerade_backend_is_refused_before_anything_is_done() {
+    let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "ebtables"}));
+    let observe = |lab: &Lab| {
+        lab.attach(&lab.container(), &conf).try_add().err();
+        lab.host.link("br0").is_some()
+    };
+    differs("bridge", observe, false, true);
+}
+
+// --- loopback ---
+
+/// The reference prints the form of 1.0.0 under the number of the old version.
+#[test]
+fn loopback_results_have_the_form_of_their_version() {
+    let observe = |lab: &Lab| {
+        let conf = |version: &str| json!({"cniVersion": version, "name": "lo", "type": "loopback"});
+        let old = lab.attach(&lab.container(), &conf("0.2.0")).ifname("lo").add();
+        let middle = lab.attach(&lab.container(), &conf("0.4.0")).ifname("lo").add();
+        (old.get("ip4").is_some(), middle["ips"][0].get("version").is_some())
+    };
+    differs("loopback", observe, (true, true), (false, false));
+}
+
+// --- host-local ---
+
+/// A reservation of no bytes (the node crashed) belongs to nobody; the reference never gives the address out again.
+#[test]
+fn an_empty_reservation_is_free() {
+    let observe = |lab: &Lab| {
+        lab.host.sh(&format!("mkdir -p {0} && : > {0}/10.0.0.2", host_local::STORE));
+        lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/30")).try_add().status
+    };
+    differs("host-local", observe, OK, FAILED);
+}
+
+/// The reference has no STATUS.
+#[test]
+fn status_of_a_full_range_is_an_error() {
+    let observe = |lab: &Lab| {
+        let attachment =
+            lab.attach(&lab.container(), &with(&host_local::subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"})));
+        attachment.add();
+        attachment.status().status
+    };
+    differs("host-local", observe, FAILED, OK);
+}
+
+/// A second ADD of the same attachment that fails gives back the addresses of the first one, which are in use.
+#[test]
+fn a_failed_second_add_keeps_the_addresses_of_the_first() {
+    let conf = host_local::ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24"}]]));
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &conf);
+        attachment.add();
+        let again = attachment.clone().conf(json!({"runtimeConfig": {"ips": ["10.0.0.50"]}})).try_add();
+        again.err();
+        host_local::leases(lab).join(" ")
+    };
+    differs("host-local", observe, "10.0.0.2 10.1.0.2".to_owned(), String::new());
+}
+
+/// A requested address is not compared with what the attachment has already; the reference then holds two.
+#[test]
+fn a_requested_address_does_not_make_a_second_one() {
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24"));
+        attachment.add();
+        attachment.clone().conf(json!({"runtimeConfig": {"ips": ["10.0.0.50"]}})).try_add().status
+    };
+    differs("host-local", observe, FAILED, OK);
+}
+
+/// DEL reads ranges it does not need: with a mistake in them, made after ADD, the reference never releases.
+#[test]
+fn del_does_not_need_the_ranges() {
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24"));
+        attachment.add();
+        let mut changed = attachment.clone();
+        changed.conf["ipam"]["ranges"] = json!([]);
+        let status = changed.try_del().status;
+        (status, host_local::leases(lab).len())
+    };
+    differs("host-local", observe, (OK, 0), (FAILED, 1));
+}

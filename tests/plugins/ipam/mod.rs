@@ -1,0 +1,4 @@
+//! Plugins that assign addresses.
+
+pub mod host_local;
+mod static_;

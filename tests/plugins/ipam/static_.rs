@@ -1,0 +1,141 @@
+//! static: the addresses the operator or the runtime names.
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::{for_each_peer, with};
+
+fn conf() -> Value {
+    json!({
+        "cniVersion": "1.0.0", "name": "net1", "type": "static",
+        "ipam": {
+            "type": "static",
+            "addresses": [{"address": "10.10.0.5/24", "gateway": "10.10.0.254"}, {"address": "2001:db8::5/64", "gateway": "2001:db8::1"}],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16", "gw": "10.10.5.1"}, {"dst": "2001:db8:1::/48"}],
+            "dns": {"nameservers": ["8.8.8.8"], "domain": "mydomain", "search": ["example.com"], "options": ["ndots:1"]},
+        },
+    })
+}
+
+#[test]
+fn result_is_what_the_configuration_says() {
+    for_each_peer("static", |lab| {
+        let attachment = lab.attach(&lab.container(), &conf());
+        let expected = json!({
+            "cniVersion": "1.0.0",
+            "ips": [{"address": "10.10.0.5/24", "gateway": "10.10.0.254"}, {"address": "2001:db8::5/64", "gateway": "2001:db8::1"}],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16", "gw": "10.10.5.1"}, {"dst": "2001:db8:1::/48"}],
+            "dns": {"nameservers": ["8.8.8.8"], "domain": "mydomain", "search": ["example.com"], "options": ["ndots:1"]},
+        });
+        let result = attachment.add();
+        assert_eq!(result, expected);
+        attachment.check(&result).ok();
+        attachment.del();
+        attachment.id("never-added").del();
+    });
+}
+
+/// Where addresses can come from, and which of them is in force.
+#[test]
+fn the_most_specific_source_of_addresses_wins() {
+    struct Case {
+        what: &'static str,
+        changes: Value,
+        args: &'static str,
+        ips: Value,
+    }
+    let none = json!({"ipam": {"addresses": null}});
+    let from_args = json!({"args": {"cni": {"ips": ["10.20.0.1/24", "2001:db8:2::1/64"]}}});
+    let from_runtime = json!({"runtimeConfig": {"ips": ["10.30.0.1/24"]}});
+    let all = with(&with(&none, from_args.clone()), from_runtime.clone());
+    let cases = [
+        Case {
+            what: "CNI_ARGS with a gateway",
+            changes: none.clone(),
+            args: "IP=10.40.0.1/24;GATEWAY=10.40.0.254",
+            ips: json!([{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}]),
+        },
+        Case {
+            what: "CNI_ARGS with two, the gateway of one",
+            changes: none.clone(),
+            args: "IP=10.40.0.1/24,10.50.0.1/24;GATEWAY=10.40.0.254",
+            ips: json!([{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}, {"address": "10.50.0.1/24"}]),
+        },
+        Case {
+            what: "CNI_ARGS with a gateway of each family",
+            changes: none.clone(),
+            args: "IgnoreUnknown=1;K8S_POD_NAME=x;IP=10.40.0.1/24, 2001:db8:4::1/64;GATEWAY=10.40.0.254, 2001:db8:4::2",
+            ips: json!([{"address": "10.40.0.1/24", "gateway": "10.40.0.254"}, {"address": "2001:db8:4::1/64", "gateway": "2001:db8:4::2"}]),
+        },
+        Case {
+            what: "CNI_ARGS is added to the configuration",
+            changes: json!({"ipam": {"addresses": [{"address": "10.10.0.5/24"}]}}),
+            args: "IP=10.40.0.1/24",
+            ips: json!([{"address": "10.10.0.5/24"}, {"address": "10.40.0.1/24"}]),
+        },
+        Case {
+            what: "args.cni.ips replaces both",
+            changes: from_args.clone(),
+            args: "IP=10.40.0.1/24",
+            ips: json!([{"address": "10.20.0.1/24"}, {"address": "2001:db8:2::1/64"}]),
+        },
+        Case {
+            what: "runtimeConfig.ips replaces all",
+            changes: all,
+            args: "IP=10.40.0.1/24",
+            ips: json!([{"address": "10.30.0.1/24"}]),
+        },
+    ];
+    for_each_peer("static", |lab| {
+        for case in &cases {
+            let result = lab.attach(&lab.container(), &with(&conf(), case.changes.clone())).args(case.args).add();
+            assert_eq!(result["ips"], case.ips, "{}", case.what);
+        }
+    });
+}
+
+#[test]
+fn an_address_without_prefix_is_refused_and_named() {
+    let cases = [
+        (json!({"ipam": {"addresses": [{"address": "10.10.0.77"}]}}), ""),
+        (json!({}), "IP=10.10.0.77"),
+        (json!({"args": {"cni": {"ips": ["10.10.0.77"]}}}), ""),
+        (json!({"runtimeConfig": {"ips": ["10.10.0.77"]}}), ""),
+    ];
+    for_each_peer("static", |lab| {
+        for (changes, args) in &cases {
+            let error = lab.attach(&lab.container(), &with(&conf(), changes.clone())).args(args).try_add().err();
+            assert!(error.msg.contains("10.10.0.77"), "{changes} {args}: {error:?}");
+        }
+    });
+}
+
+#[test]
+fn other_mistakes_are_refused() {
+    let two =
+        json!({"cniVersion": "0.2.0", "ipam": {"addresses": [{"address": "10.1.0.5/24"}, {"address": "10.2.0.5/24"}]}});
+    let cases = [
+        (with(&conf(), json!({"ipam": null})), "", "ipam"),
+        (with(&conf(), two), "", "0.2.0"),
+        (conf(), "IP=10.1.0.1/24;GATEWAY=x", "x"),
+        (conf(), "COLOUR=red", "COLOUR"),
+        (conf(), "IP", "IP"),
+    ];
+    for_each_peer("static", |lab| {
+        for (conf, args, names) in &cases {
+            let error = lab.attach(&lab.container(), conf).args(args).try_add().err();
+            assert!(error.msg.contains(names), "{conf} {args}: {error:?}");
+        }
+    });
+}
+
+#[test]
+fn check_refuses_a_result_with_another_gateway() {
+    for_each_peer("static", |lab| {
+        let attachment = lab.attach(&lab.container(), &conf());
+        let mut result = attachment.add();
+        result["ips"][0]["gateway"] = json!("10.10.0.1");
+        let error = attachment.check(&result).err();
+        assert!(error.msg.contains("10.10.0.5"), "{error:?}");
+        attachment.call("CHECK", None).run().err();
+    });
+}

@@ -1,0 +1,510 @@
+//! bridge: what the kernel has after ADD, and which packets pass. Masquerading, CHECK, DEL and failures are in modules of their own.
+
+mod check;
+pub mod del;
+pub mod failed_add;
+pub mod masquerade;
+mod vlan;
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
+use crate::support::netns::{Lab, Namespace};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{TcpServer, assert_no_ping, assert_pings, assert_pings_with, connect};
+
+/// The network most cases start from.
+pub fn conf() -> Value {
+    json!({
+        "cniVersion": "1.0.0", "name": "net1", "type": "bridge", "bridge": "br0", "isGateway": true,
+        "ipam": {"type": "host-local", "subnet": "10.10.0.0/24"},
+    })
+}
+
+pub fn v6() -> Value {
+    with(&conf(), json!({"ipam": {"subnet": "2001:db8:10::/64"}}))
+}
+
+pub fn dual_stack() -> Value {
+    with(
+        &conf(),
+        json!({"ipam": {"subnet": null, "ranges": [[{"subnet": "10.10.0.0/24"}], [{"subnet": "2001:db8:10::/64"}]]}}),
+    )
+}
+
+/// Addresses and routes by hand, as the operator writes them.
+pub fn static_ipam(conf: &Value, addresses: Value, routes: Value) -> Value {
+    let mut conf = conf.clone();
+    conf["ipam"] = json!({"type": "static", "addresses": addresses, "routes": routes});
+    conf
+}
+
+/// ADD and DEL of a container that is not looked at: what stays by contract (bridge, tables) is there afterwards.
+pub fn warm_up(lab: &Lab, conf: &Value) {
+    let attachment = lab.attach(&lab.container(), conf).id("warm-up").ifname("warm0");
+    attachment.add();
+    attachment.del();
+}
+
+/// The bridge port of an attachment, with its flags.
+pub fn port(lab: &Lab, result: &Value) -> Value {
+    lab.host.json(&format!("bridge -j -d link show dev {}", interface(result, 1)))[0].clone()
+}
+
+fn mac(namespace: &Namespace, link: &str) -> String {
+    namespace.link(link).unwrap()["address"].as_str().unwrap().to_owned()
+}
+
+fn sysctl(namespace: &Namespace, key: &str) -> String {
+    namespace.sh(&format!("cat /proc/sys/net/{key}")).trim().to_owned()
+}
+
+#[test]
+fn container_reaches_its_gateways_and_del_leaves_nothing() {
+    let cases = [
+        (conf(), vec!["10.10.0.3/24"], vec!["10.10.0.1"]),
+        (v6(), vec!["2001:db8:10::3/64"], vec!["2001:db8:10::1"]),
+        (dual_stack(), vec!["10.10.0.3/24", "2001:db8:10::3/64"], vec!["10.10.0.1", "2001:db8:10::1"]),
+    ];
+    for_each_peer("bridge", |lab| {
+        for (at, (conf, addresses, gateways)) in cases.iter().enumerate() {
+            let conf = with(conf, json!({"bridge": format!("br{at}"), "name": format!("net{at}")}));
+            warm_up(lab, &conf);
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            let attachment = lab.attach(&container, &conf);
+            let result = attachment.add();
+            assert_eq!(container.addresses("eth0"), *addresses);
+            gateways.iter().for_each(|gateway| assert_pings(&container, gateway));
+            assert_eq!(attachment.check(&result).ok(), Value::Null);
+            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
+            attachment.del();
+            before.assert_unchanged("ADD");
+            lab.host.sh(&format!("ip link del br{at}")); // the next case has the same gateways
+        }
+    });
+}
+
+#[test]
+fn result_says_what_the_kernel_has() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        let result = lab.attach(&container, &conf()).add();
+        let port = lab.host.link(&interface(&result, 1)).unwrap();
+        let expected = json!({
+            "cniVersion": "1.0.0",
+            "interfaces": [
+                {"name": "br0", "mac": mac(&lab.host, "br0")},
+                {"name": port["ifname"], "mac": port["address"]},
+                {"name": "eth0", "mac": mac(&container, "eth0"), "sandbox": container.netns},
+            ],
+            "ips": [{"address": "10.10.0.2/24", "gateway": "10.10.0.1", "interface": 2}],
+        });
+        assert_eq!(result, expected);
+        assert_eq!(port["master"], "br0");
+        assert_eq!(port["linkinfo"]["info_kind"], "veth");
+        assert_eq!(port["operstate"], "UP");
+        assert!(port["ifname"].as_str().unwrap().starts_with("veth"), "tools match the name: {port}");
+        assert_eq!(lab.host.addresses("br0"), ["10.10.0.1/24"]);
+    });
+}
+
+#[test]
+fn every_version_gets_a_result_of_its_shape() {
+    for_each_peer("bridge", |lab| {
+        for version in [
+            None,
+            Some("0.1.0"),
+            Some("0.2.0"),
+            Some("0.3.0"),
+            Some("0.3.1"),
+            Some("0.4.0"),
+            Some("1.0.0"),
+            Some("1.1.0"),
+        ] {
+            let container = lab.container();
+            let routed = json!({"cniVersion": version, "ipam": {"routes": [{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]}});
+            let attachment = lab.attach(&container, &with(&dual_stack(), routed));
+            let result = attachment.add();
+            let shown = version.unwrap_or("0.1.0");
+            assert_eq!(result["cniVersion"], shown);
+            let addresses = container.addresses("eth0");
+            let ip = |at: usize| {
+                let (address, gateway) = (&addresses[at], ["10.10.0.1", "2001:db8:10::1"][at]);
+                match shown {
+                    "0.1.0" | "0.2.0" => {
+                        json!({"ip": address, "gateway": gateway, "routes": [{"dst": (["10.99.0.0/16", "2001:db8:99::/48"][at])}]})
+                    }
+                    "0.3.0" | "0.3.1" | "0.4.0" => {
+                        json!({"version": (["4", "6"][at]), "interface": 2, "address": address, "gateway": gateway})
+                    }
+                    _ => json!({"interface": 2, "address": address, "gateway": gateway}),
+                }
+            };
+            if shown < "0.3.0" {
+                assert_eq!(result, json!({"cniVersion": shown, "ip4": ip(0), "ip6": ip(1), "dns": {}}));
+            } else {
+                assert_eq!(result["ips"], json!([ip(0), ip(1)]), "{shown}");
+                assert_eq!(result["routes"], json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]), "{shown}");
+                assert_eq!(result["interfaces"][2]["sandbox"], container.netns.as_str());
+                assert_eq!(
+                    result.get("dns"),
+                    (shown < "1.0.0").then_some(&json!({})),
+                    "{shown}: dns was always there before 1.0.0"
+                );
+            }
+            let check = attachment.check(&result);
+            if shown < "0.4.0" {
+                assert_eq!(check.err().code, 1, "{shown} has no CHECK");
+            } else {
+                check.ok();
+            }
+            attachment.del();
+        }
+    });
+}
+
+#[test]
+fn default_gateway_is_the_default_route_of_each_family() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        let result =
+            lab.attach(&container, &with(&dual_stack(), json!({"isGateway": false, "isDefaultGateway": true}))).add();
+        assert_eq!(
+            result["routes"],
+            json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}, {"dst": "::/0", "gw": "2001:db8:10::1"}])
+        );
+        assert_eq!(container.json("ip -j route show default")[0]["gateway"], "10.10.0.1");
+        assert_eq!(container.json("ip -j -6 route show default")[0]["gateway"], "2001:db8:10::1");
+        assert_pings(&container, crate::support::netns::UPLINK[0]);
+        assert_pings(&container, crate::support::netns::UPLINK[1]);
+    });
+}
+
+#[test]
+fn without_is_gateway_the_bridge_gets_no_address() {
+    for_each_peer("bridge", |lab| {
+        let result = lab.attach(&lab.container(), &with(&conf(), json!({"isGateway": null}))).add();
+        assert_eq!(lab.host.addresses("br0"), [""; 0]);
+        assert_eq!(result["ips"][0]["gateway"], "10.10.0.1", "host-local names one all the same");
+    });
+}
+
+#[test]
+fn containers_of_one_network_reach_each_other_by_tcp() {
+    for_each_peer("bridge", |lab| {
+        let (a, b) = (lab.container(), lab.container_of_process());
+        let first = ips(&lab.attach(&a, &dual_stack()).add());
+        let second = ips(&lab.attach(&b, &dual_stack()).add());
+        let _server = TcpServer::start(&b, 80);
+        assert_pings(&a, &second[1]);
+        assert_eq!(connect(&a, &format!("{}:80", second[0])), Some(first[0].clone()));
+        assert_eq!(connect(&a, &format!("[{}]:80", second[1])), Some(first[1].clone()));
+    });
+}
+
+#[test]
+fn container_mac_stays_when_others_come_and_go_and_so_does_the_bridge_s() {
+    for_each_peer("bridge", |lab| {
+        let first = lab.container();
+        lab.attach(&first, &conf()).add();
+        let bridge = mac(&lab.host, "br0");
+        // A port with the lowest MAC there is would change the MAC of a bridge that has none of its own.
+        let low = lab.container();
+        let attachment = lab.attach(&low, &conf());
+        let result = attachment.add();
+        lab.host.sh(&format!("ip link set {} address 00:00:00:00:00:01", interface(&result, 1)));
+        assert_eq!(mac(&lab.host, "br0"), bridge);
+        attachment.del();
+        assert_eq!(mac(&lab.host, "br0"), bridge);
+    });
+}
+
+#[test]
+fn force_address_replaces_what_conflicts() {
+    struct Case {
+        first: &'static str,
+        second: &'static str,
+        conflict: bool,
+    }
+    let cases = [
+        Case { first: "10.10.0.0/24", second: "10.20.0.0/24", conflict: true },
+        Case { first: "2001:db8:10::/48", second: "2001:db8:10:5::/64", conflict: true },
+        Case { first: "2001:db8:10::/64", second: "2001:db8:20::/64", conflict: false },
+    ];
+    for_each_peer("bridge", |lab| {
+        for (at, case) in cases.iter().enumerate() {
+            let on = |network: &str, subnet: &str| {
+                with(
+                    &conf(),
+                    json!({"name": format!("{network}{at}"), "bridge": format!("br{at}"), "ipam": {"subnet": subnet}}),
+                )
+            };
+            let bridge = format!("br{at}");
+            lab.attach(&lab.container(), &on("first", case.first)).add();
+            let before = lab.host.addresses(&bridge);
+            let plain = lab.attach(&lab.container(), &on("second", case.second)).try_add();
+            if case.conflict {
+                let error = plain.err();
+                assert!(error.msg.contains(&bridge), "the error names the bridge: {error:?}");
+                assert_eq!(lab.host.addresses(&bridge), before);
+                lab.attach(&lab.container(), &with(&on("second", case.second), json!({"forceAddress": true}))).add();
+                assert_eq!(lab.host.addresses(&bridge).len(), 1, "replaced");
+            } else {
+                plain.ok();
+                assert_eq!(lab.host.addresses(&bridge).len(), 2, "both kept");
+            }
+        }
+    });
+}
+
+#[test]
+fn hairpin_and_promiscuous_mode() {
+    for_each_peer("bridge", |lab| {
+        let plain = lab.attach(&lab.container(), &conf()).add();
+        assert_eq!(port(lab, &plain)["hairpin"], false);
+        assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 0);
+        let hairpin = lab.attach(&lab.container(), &with(&conf(), json!({"hairpinMode": true}))).add();
+        assert_eq!(port(lab, &hairpin)["hairpin"], true);
+        lab.attach(&lab.container(), &with(&conf(), json!({"promiscMode": true}))).add();
+        assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 1);
+        let both = lab
+            .attach(&lab.container(), &with(&conf(), json!({"promiscMode": true, "hairpinMode": true})))
+            .try_add()
+            .err();
+        assert!(both.msg.contains("hairpin") && both.msg.contains("promisc"), "{both:?}");
+    });
+}
+
+#[test]
+fn mtu_is_that_of_both_ends_and_the_largest_packet_passes() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        let result = lab.attach(&container, &with(&conf(), json!({"mtu": 1400}))).add();
+        assert_eq!(container.link("eth0").unwrap()["mtu"], 1400);
+        assert_eq!(lab.host.link(&interface(&result, 1)).unwrap()["mtu"], 1400);
+        assert_eq!(lab.host.link("br0").unwrap()["mtu"], 1400);
+        assert_pings_with(&container, "10.10.0.1", "-M do -s 1372");
+        let too_large = container.try_sh("ping -c1 -W1 -M do -s 1373 10.10.0.1");
+        assert!(!too_large.status.success());
+    });
+}
+
+#[test]
+fn the_mac_comes_from_the_most_specific_source() {
+    const ARGS: &str = "IgnoreUnknown=1;MAC=02:00:00:00:00:01";
+    let cni = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}});
+    let runtime = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}, "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
+    // libcni's JSON reader takes keys in any case, and configurations rely on it.
+    let misspelled = json!({"RuntimeConfig": {"mac": "02:00:00:00:00:04"}});
+    let cases = [
+        (json!({}), "02:00:00:00:00:01"),
+        (cni, "02:00:00:00:00:02"),
+        (runtime, "02:00:00:00:00:03"),
+        (misspelled, "02:00:00:00:00:04"),
+    ];
+    for_each_peer("bridge", |lab| {
+        for (changes, expected) in &cases {
+            let container = lab.container();
+            let result = lab.attach(&container, &with(&conf(), changes.clone())).args(ARGS).add();
+            assert_eq!(mac(&container, "eth0"), *expected);
+            assert_eq!(result["interfaces"][2]["mac"], *expected);
+            assert_pings(&container, "10.10.0.1");
+        }
+    });
+}
+
+#[test]
+fn isolated_ports_reach_the_gateway_but_not_each_other() {
+    for_each_peer("bridge", |lab| {
+        let isolated = with(&conf(), json!({"portIsolation": true}));
+        let (a, b, open) = (lab.container(), lab.container(), lab.container());
+        let result = lab.attach(&a, &isolated).add();
+        assert_eq!(port(lab, &result)["isolated"], true);
+        let other = ips(&lab.attach(&b, &isolated).add());
+        let third = ips(&lab.attach(&open, &conf()).add());
+        assert_pings(&a, "10.10.0.1");
+        assert_pings(&a, &third[0]);
+        assert_no_ping(&a, &other[0]);
+    });
+}
+
+#[test]
+fn duplicate_address_detection_is_off_unless_asked_for() {
+    for_each_peer("bridge", |lab| {
+        let (plain, careful) = (lab.container(), lab.container());
+        lab.attach(&plain, &v6()).add();
+        assert_eq!(sysctl(&plain, "ipv6/conf/eth0/accept_dad"), "0");
+        lab.attach(&careful, &with(&v6(), json!({"enabledad": true}))).add();
+        assert_eq!(sysctl(&careful, "ipv6/conf/eth0/accept_dad"), "1");
+        assert_eq!(sysctl(&careful, "ipv6/conf/eth0/enhanced_dad"), "1");
+        assert!(
+            !careful.sh("ip -6 addr show dev eth0").contains("tentative"),
+            "ADD ends when the addresses can be used"
+        );
+        assert_pings(&careful, "2001:db8:10::1");
+    });
+}
+
+#[test]
+fn a_v6_address_somebody_has_fails_add_when_detection_is_asked_for() {
+    for_each_peer("bridge", |lab| {
+        let taken = static_ipam(
+            &with(&conf(), json!({"isGateway": null, "enabledad": true})),
+            json!([{"address": "2001:db8:10::7/64", "gateway": "2001:db8:10::1"}]),
+            json!([]),
+        );
+        lab.attach(&lab.container(), &taken).add();
+        let error = lab.attach(&lab.container(), &taken).try_add().err();
+        assert!(error.msg.contains("2001:db8:10::7"), "{error:?}");
+    });
+}
+
+#[test]
+fn neighbours_are_told_of_a_new_container() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        lab.attach(&container, &conf()).add();
+        assert_eq!(sysctl(&container, "ipv4/conf/eth0/arp_notify"), "1");
+    });
+}
+
+#[test]
+fn frames_with_a_forged_source_mac_do_not_arrive() {
+    for_each_peer("bridge", |lab| {
+        let checked = with(&conf(), json!({"macspoofchk": true}));
+        warm_up(lab, &checked);
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let attachment = lab.attach(&container, &checked);
+        attachment.add();
+        assert_pings(&container, "10.10.0.1");
+        let own = mac(&container, "eth0");
+        container.sh("ip link set eth0 address 02:00:00:00:00:99");
+        assert_no_ping(&container, "10.10.0.1");
+        container.sh(&format!("ip link set eth0 address {own}"));
+        assert_pings(&container, "10.10.0.1");
+        attachment.del();
+        before.assert_unchanged("ADD");
+    });
+}
+
+#[test]
+fn a_disabled_container_interface_stays_down_and_without_addresses() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        let disabled = with(&conf(), json!({"ipam": null, "disableContainerInterface": true}));
+        lab.attach(&container, &disabled).add();
+        assert!(!container.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP")));
+        assert_eq!(container.json("ip -j addr show dev eth0")[0]["addr_info"], json!([]));
+        let with_ipam =
+            lab.attach(&lab.container(), &with(&conf(), json!({"disableContainerInterface": true}))).try_add().err();
+        assert!(with_ipam.msg.to_lowercase().contains("disablecontainerinterface"), "{with_ipam:?}");
+    });
+}
+
+#[test]
+fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
+    let ipam = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
+    let cases = [
+        (json!({}), ipam.clone()),
+        (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
+        (json!({"dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
+        (json!({"dns": {"nameservers": []}}), json!({})),
+    ];
+    for_each_peer("bridge", |lab| {
+        for (changes, expected) in &cases {
+            let base = static_ipam(
+                &with(&conf(), json!({"cniVersion": "0.4.0", "isGateway": null})),
+                json!([{"address": "10.10.0.7/24"}]),
+                json!([]),
+            );
+            let base = with(&base, json!({"ipam": {"dns": ipam}}));
+            let result = lab.attach(&lab.container(), &with(&base, changes.clone())).add();
+            assert_eq!(result["dns"], *expected, "{changes}");
+        }
+    });
+}
+
+#[test]
+fn layer_two_networks_carry_frames_without_ipam() {
+    for_each_peer("bridge", |lab| {
+        let layer_two = with(&conf(), json!({"ipam": null}));
+        let (a, b) = (lab.container(), lab.container());
+        let result = lab.attach(&a, &layer_two).add();
+        assert_eq!(result.get("ips"), None);
+        lab.attach(&b, &layer_two).add();
+        a.sh("ip addr add 10.30.0.1/24 dev eth0");
+        b.sh("ip addr add 10.30.0.2/24 dev eth0");
+        assert_pings(&a, "10.30.0.2");
+        assert_eq!(lab.host.addresses("br0"), [""; 0]);
+    });
+}
+
+#[test]
+fn an_existing_bridge_is_used_as_it_is() {
+    for_each_peer("bridge", |lab| {
+        lab.host.sh("ip link add br0 address 02:00:00:00:aa:aa type bridge forward_delay 200 && ip addr add 10.10.0.1/24 dev br0");
+        let before = lab.host.link("br0").unwrap();
+        let container = lab.container();
+        lab.attach(&container, &with(&conf(), json!({"mtu": 1500}))).add();
+        let after = lab.host.link("br0").unwrap();
+        for key in ["ifindex", "address", "mtu"] {
+            assert_eq!(after[key], before[key], "{key}");
+        }
+        assert_eq!(after["linkinfo"]["info_data"]["forward_delay"], before["linkinfo"]["info_data"]["forward_delay"]);
+        assert_pings(&container, "10.10.0.1");
+    });
+}
+
+#[test]
+fn routes_of_ipam_are_in_the_container_with_their_attributes() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        let routes = json!([
+            {"dst": "10.91.0.0/16"},
+            {"dst": "10.92.0.0/16", "gw": "10.10.0.9"},
+            {"dst": "10.93.0.0/16", "priority": 77},
+            {"dst": "10.94.0.0/16", "table": 500},
+            {"dst": "10.95.0.0/16", "scope": 253, "gw": "0.0.0.0"},
+        ]);
+        let result = lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": routes}}))).try_add();
+        result.ok();
+        let route =
+            |table: &str, dst: &str| container.json(&format!("ip -j -d route show table {table} {dst}"))[0].clone();
+        assert_eq!(route("main", "10.91.0.0/16")["gateway"], "10.10.0.1", "without gw the address's gateway");
+        assert_eq!(route("main", "10.92.0.0/16")["gateway"], "10.10.0.9");
+        assert_eq!(route("main", "10.93.0.0/16")["metric"], 77);
+        assert_eq!(route("500", "10.94.0.0/16")["gateway"], "10.10.0.1");
+        assert_eq!(route("main", "10.94.0.0/16"), Value::Null);
+        let on_link = route("main", "10.95.0.0/16");
+        assert_eq!((&on_link["scope"], on_link.get("gateway")), (&json!("link"), None));
+    });
+}
+
+#[test]
+fn no_helper_program_is_needed() {
+    for_ours("bridge", |lab| {
+        let all = with(&dual_stack(), json!({"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true}));
+        let container = lab.container();
+        let attachment = lab.attach(&container, &all);
+        for command in ["ADD", "DEL"] {
+            let mut call = attachment.call(command, None);
+            call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
+            call.run().ok();
+        }
+        assert!(container.link("eth0").is_none());
+    });
+}
+
+/// A namespace's own host must not be the container.
+#[test]
+fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
+    for_ours("bridge", |lab| {
+        let container = lab.container();
+        let before = Watch::start(lab, &[]);
+        let error = lab.attach(&container, &conf()).netns(Some("/proc/self/ns/net")).try_add().err();
+        assert_eq!(error.code, 8, "{error:?}");
+        before.assert_unchanged("the refused ADD");
+    });
+}

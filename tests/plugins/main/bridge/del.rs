@@ -1,0 +1,155 @@
+//! bridge DEL: whatever the state of things, it ends well and leaves nothing.
+
+use serde_json::{Value, json};
+
+use super::{conf, dual_stack, warm_up};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
+use crate::support::netns::{Container, Lab};
+use crate::support::snapshot::Watch;
+
+/// Everything an ADD can leave on the host.
+pub fn everything(backend: &str) -> Value {
+    with(
+        &dual_stack(),
+        json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true}),
+    )
+}
+
+#[test]
+fn del_can_be_repeated() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        lab.hide_iptables();
+        warm_up(lab, &everything("nftables"));
+        let before = Watch::start(lab, &[&container]);
+        let attachment = lab.attach(&container, &everything("nftables"));
+        attachment.add();
+        attachment.del();
+        before.assert_unchanged("ADD");
+        attachment.del();
+        before.assert_unchanged("the first DEL");
+    });
+}
+
+#[test]
+fn del_of_what_was_never_added_succeeds() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        lab.attach(&container, &conf()).del();
+        before.assert_unchanged("DEL");
+    });
+}
+
+#[test]
+fn del_with_a_vanished_namespace_releases_the_address() {
+    for_each_peer("bridge", |lab| {
+        warm_up(lab, &conf());
+        let before = Watch::start(lab, &[]);
+        for container in [lab.container(), lab.container_of_process()] {
+            let attachment = lab.attach(&container, &conf());
+            attachment.add();
+            container.vanish();
+            attachment.del();
+            before.assert_unchanged("ADD");
+        }
+    });
+}
+
+#[test]
+fn del_without_netns_releases_the_address() {
+    for_each_peer("bridge", |lab| {
+        warm_up(lab, &conf());
+        let before = Watch::start(lab, &[]);
+        for netns in [None, Some("")] {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &conf());
+            attachment.add();
+            container.vanish();
+            attachment.netns(netns).del();
+            before.assert_unchanged("ADD");
+        }
+    });
+}
+
+/// The ways a namespace is lost, and how the runtime then calls DEL.
+pub fn lose_and_delete(lab: &Lab, how: &str, conf: &Value) -> i32 {
+    let container = lab.container();
+    let attachment = lab.attach(&container, conf);
+    attachment.add();
+    let lost = lose(&container, attachment, how);
+    lost.try_del().status
+}
+
+fn lose<'a>(container: &Container, attachment: Attachment<'a>, how: &str) -> Attachment<'a> {
+    match how {
+        "vanished" => container.vanish(),
+        "stale file" => container.go_stale(),
+        "no CNI_NETNS" => {
+            container.vanish();
+            return attachment.netns(None);
+        }
+        other => panic!("unknown way {other}"),
+    }
+    attachment
+}
+
+#[test]
+fn del_without_a_namespace_leaves_nothing_at_all() {
+    // The reference leaves its rules: see differences.rs.
+    for_ours("bridge", |lab| {
+        for backend in ["nftables", "iptables"] {
+            warm_up(lab, &everything(backend));
+            let before = Watch::start(lab, &[]);
+            for how in ["vanished", "stale file", "no CNI_NETNS"] {
+                assert_eq!(lose_and_delete(lab, how, &everything(backend)), 0, "{how}");
+                before.assert_unchanged(&format!("ADD ({how}, {backend})"));
+            }
+        }
+    });
+}
+
+#[test]
+fn del_removes_the_link_even_if_the_namespace_has_others() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        let (first, second) = (lab.attach(&container, &conf()), lab.attach(&container, &conf()).ifname("net1"));
+        first.add();
+        second.add();
+        first.del();
+        assert!(container.link("eth0").is_none());
+        assert_eq!(container.addresses("net1"), ["10.10.0.3/24"]);
+        let leases = lab.host.sh("ls /var/lib/cni/networks/net1");
+        assert!(!leases.contains("10.10.0.2") && leases.contains("10.10.0.3"), "{leases}");
+    });
+}
+
+#[test]
+fn gc_removes_what_no_runtime_knows_any_more() {
+    // The reference has no GC: see differences.rs.
+    for_ours("bridge", |lab| {
+        for backend in ["nftables", "iptables"] {
+            let conf = with(&everything(backend), json!({"cniVersion": "1.1.0"}));
+            warm_up(lab, &conf);
+            let other_network = with(
+                &conf,
+                json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": [[{"subnet": "10.20.0.0/24"}]]}}),
+            );
+            let bystander = lab.container();
+            let by = lab.attach(&bystander, &other_network).id("bystander");
+            by.add();
+            let kept = lab.container();
+            lab.attach(&kept, &conf).add();
+            let before = Watch::start(lab, &[&kept]);
+            let lost = lab.container();
+            let forgotten = lab.attach(&lost, &conf);
+            forgotten.add();
+            lost.vanish();
+            assert_eq!(forgotten.gc(&[(&kept.id, "eth0")]).ok(), Value::Null);
+            before.assert_unchanged("the ADD that was forgotten");
+            by.del();
+            lab.attach(&kept, &conf).del();
+            lab.host.sh("ip link del br2");
+        }
+    });
+}

@@ -1,0 +1,114 @@
+//! bridge ADD that fails: an error that helps, and everything as it was.
+
+use serde_json::{Value, json};
+
+use super::conf;
+use crate::support::attachment::{for_each_peer, with};
+use crate::support::call::{ErrorObject, Peer};
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+
+pub struct Case {
+    pub what: &'static str,
+    /// Prepares the host.
+    pub host: &'static str,
+    /// Prepares the container.
+    pub container: &'static str,
+    /// To the configuration the plugin's cases start from.
+    pub changes: Value,
+    /// Of our error: its code and what the reader has to find in it.
+    pub code: u64,
+    pub names: &'static str,
+    pub reference_leaves_something: bool,
+}
+
+impl Case {
+    pub fn new(what: &'static str, changes: Value, code: u64, names: &'static str) -> Case {
+        Case { what, host: "true", container: "true", changes, code, names, reference_leaves_something: true }
+    }
+
+    pub fn host(self, host: &'static str) -> Case {
+        Case { host, ..self }
+    }
+
+    pub fn container(self, container: &'static str) -> Case {
+        Case { container, ..self }
+    }
+
+    pub fn reference_leaves_nothing(self) -> Case {
+        Case { reference_leaves_something: false, ..self }
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    // A route that cannot be reached: the kernel refuses after everything else is done.
+    let late =
+        json!({"ipMasq": true, "macspoofchk": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+    vec![
+        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
+        Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.10.0.0/31"}}), 7, "10.10.0.0/31"),
+        Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "100000").reference_leaves_nothing(),
+        Case::new("mtu out of range, bridge exists", json!({"mtu": 100_000}), 100, "100000")
+            .host("ip link add br0 type bridge"),
+        Case::new("bad mac", json!({"runtimeConfig": {"mac": "02:00:00:00:00"}}), 7, "02:00:00:00:00"),
+        Case::new("vlan out of range", json!({"vlan": 5000}), 7, "5000").reference_leaves_nothing(),
+        Case::new("name of the bridge too long", json!({"bridge": "a-name-of-16-byte"}), 7, "a-name-of-16-byte")
+            .reference_leaves_nothing(),
+        Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
+            .host("ip link add br0 type veth peer name br1")
+            .reference_leaves_nothing(),
+        Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
+        Case::new("another address on the bridge", json!({}), 102, "10.99.0.1")
+            .host("ip link add br0 type bridge && ip addr add 10.99.0.1/24 dev br0"),
+        Case::new("route unreachable", late, 100, "10.88.0.1"),
+    ]
+}
+
+/// Makes the case in a lab; what has changed afterwards, and the error.
+pub fn fail(lab: &Lab, conf: &Value, case: &Case) -> (String, ErrorObject) {
+    let container = lab.container();
+    lab.host.sh(case.host);
+    container.sh(case.container);
+    let before = Watch::start(lab, &[&container]);
+    let error = lab.attach(&container, &with(conf, case.changes.clone())).try_add().err();
+    // Ours gets the time that the kernel needs to take things down.
+    (if lab.peer == Peer::Ours { before.changes() } else { before.changes_now() }, error)
+}
+
+/// Runs the cases against each peer: both fail, ours with an error that helps. What the reference leaves is in differences.rs.
+pub fn assert_all_fail(plugin: &str, conf: &Value, cases: &[Case]) {
+    for case in cases {
+        for_each_peer(plugin, |lab| {
+            let (changes, error) = fail(lab, conf, case);
+            let ours = lab.peer == Peer::Ours;
+            if ours || !case.reference_leaves_something {
+                assert_eq!(changes, "", "left after \"{}\"", case.what);
+            }
+            if ours {
+                assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
+                assert!(error.msg.contains(case.names), "{}: {error:?}", case.what);
+            }
+        });
+    }
+}
+
+#[test]
+fn add_fails_and_nothing_has_changed() {
+    assert_all_fail("bridge", &conf(), &cases());
+}
+
+#[test]
+fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
+    for_each_peer("bridge", |lab| {
+        let small = with(&conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
+        lab.attach(&lab.container(), &small).add();
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let error = lab.attach(&container, &small).try_add().err();
+        assert!(error.msg.contains("10.10.0.1-10.10.0.2"), "the error shows the range: {error:?}");
+        if lab.peer == Peer::Ours {
+            assert_eq!(error.code, 101);
+            before.assert_unchanged("the failed ADD");
+        }
+    });
+}

@@ -1,0 +1,161 @@
+//! bridge with `ipMasq`: which source address the world outside sees, with each backend.
+
+use serde_json::{Value, json};
+
+use super::{dual_stack, warm_up};
+use crate::support::attachment::{for_each_peer, for_ours, ips, with};
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{Ear, assert_masqueraded, assert_not_masqueraded, assert_pings};
+
+/// None is the plugin's own choice: nf_tables for ours, iptables for the reference.
+const BACKENDS: [Option<&str>; 3] = [None, Some("iptables"), Some("nftables")];
+
+fn conf(backend: Option<&str>) -> Value {
+    with(&dual_stack(), json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": backend}))
+}
+
+#[test]
+fn the_outside_sees_the_host_and_del_leaves_no_rule() {
+    for_each_peer("bridge", |lab| {
+        for backend in BACKENDS {
+            if backend == Some("nftables") {
+                lab.hide_iptables();
+            }
+            let conf = conf(backend);
+            warm_up(lab, &conf);
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            let attachment = lab.attach(&container, &conf);
+            let result = attachment.add();
+            ips(&result).iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
+            attachment.check(&result).ok();
+            attachment.del();
+            before.assert_unchanged(&format!("ADD with {backend:?}"));
+        }
+    });
+}
+
+#[test]
+fn without_it_the_outside_sees_the_container() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        let result = lab.attach(&container, &with(&conf(None), json!({"ipMasq": false}))).add();
+        ips(&result).iter().for_each(|ip| assert_not_masqueraded(lab, &container, ip));
+    });
+}
+
+#[test]
+fn containers_of_the_subnet_see_each_other_s_own_address() {
+    for_each_peer("bridge", |lab| {
+        for backend in BACKENDS {
+            let (a, b) = (lab.container(), lab.container());
+            let from = ips(&lab.attach(&a, &conf(backend)).add());
+            let to = ips(&lab.attach(&b, &conf(backend)).add());
+            let ear = Ear::listen(&b);
+            to.iter().for_each(|ip| assert_pings(&a, ip));
+            assert_eq!(ear.heard(), from, "{backend:?}");
+        }
+    });
+}
+
+#[test]
+fn the_host_sees_the_container_s_own_address() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        let own = ips(&lab.attach(&container, &conf(None)).add());
+        let ear = Ear::listen(&lab.host);
+        assert_pings(&container, "10.10.0.1");
+        assert_pings(&container, "2001:db8:10::1");
+        assert_eq!(ear.heard(), own);
+    });
+}
+
+/// Two interfaces of one container on one network; taking one away must not touch the other.
+pub fn second_attachment_survives_del_of_the_first(lab: &Lab, backend: Option<&str>) -> bool {
+    let container = lab.container();
+    let (first, second) =
+        (lab.attach(&container, &conf(backend)), lab.attach(&container, &conf(backend)).ifname("net1"));
+    first.add();
+    let result = second.add();
+    let deleted = first.try_del().status == 0;
+    if deleted {
+        ips(&result).iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
+        second.del();
+    }
+    deleted
+}
+
+#[test]
+fn del_of_one_attachment_keeps_the_other_of_the_same_container_masqueraded() {
+    for_each_peer("bridge", |lab| {
+        lab.hide_iptables();
+        assert!(second_attachment_survives_del_of_the_first(lab, Some("nftables")));
+    });
+    // With iptables the reference fails: see differences.rs.
+    for_ours("bridge", |lab| {
+        assert!(second_attachment_survives_del_of_the_first(lab, None));
+        assert!(second_attachment_survives_del_of_the_first(lab, Some("iptables")));
+    });
+}
+
+#[test]
+fn an_add_that_is_repeated_with_the_same_address_adds_no_second_rule() {
+    for_each_peer("bridge", |lab| {
+        lab.hide_iptables();
+        let fixed = super::static_ipam(
+            &conf(Some("nftables")),
+            json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}]),
+            json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]),
+        );
+        let container = lab.container();
+        let attachment = lab.attach(&container, &fixed);
+        attachment.add();
+        let once = lab.host.sh("nft -s list ruleset");
+        // A runtime that lost its state adds again to a new namespace under the same id.
+        container.vanish();
+        let again = lab.container();
+        let repeated = lab.attach(&again, &fixed).id(&container.id);
+        repeated.add();
+        assert_eq!(lab.host.sh("nft -s list ruleset"), once);
+        assert_masqueraded(lab, &again, "10.10.0.7");
+        repeated.del();
+        assert!(!lab.host.sh("nft -s list ruleset").contains("10.10.0.7"));
+    });
+}
+
+#[test]
+fn multicast_keeps_its_source() {
+    for_each_peer("bridge", |lab| {
+        for backend in BACKENDS {
+            let container = lab.container();
+            let result = lab.attach(&container, &conf(backend)).add();
+            let own = &ips(&result)[0];
+            // The host does not forward multicast; what can be seen is that the container's announcements reach its neighbours unchanged.
+            let neighbour = lab.container();
+            lab.attach(&neighbour, &conf(backend)).add();
+            neighbour
+                .sh("echo 0 > /proc/sys/net/ipv4/icmp_echo_ignore_broadcasts; ip maddr add 01:00:5e:00:00:fb dev eth0");
+            let ear = Ear::listen(&neighbour);
+            assert_pings(&container, "10.10.0.1");
+            container.try_sh("ping -n -q -c1 -W1 -I eth0 224.0.0.1");
+            assert_eq!(ear.heard(), [own.as_str()], "{backend:?}");
+        }
+    });
+}
+
+#[test]
+fn an_unknown_backend_is_refused() {
+    for_each_peer("bridge", |lab| {
+        let error = lab.attach(&lab.container(), &conf(Some("ebtables"))).try_add().err();
+        assert!(error.msg.contains("ebtables"), "{error:?}");
+    });
+    for_ours("bridge", |lab| {
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let error = lab.attach(&container, &conf(Some("ebtables"))).try_add().err();
+        assert_eq!(error.code, 7);
+        assert!(error.msg.contains("ipMasqBackend"), "{error:?}");
+        before.assert_unchanged("the refused ADD");
+    });
+}

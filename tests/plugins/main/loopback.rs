@@ -1,0 +1,117 @@
+//! loopback: `lo` is up after ADD, and the result says so.
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::netns::Namespace;
+
+fn conf(version: &str) -> Value {
+    json!({"cniVersion": version, "name": "lo", "type": "loopback"})
+}
+
+fn is_up(namespace: &Namespace) -> bool {
+    namespace.link("lo").unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
+}
+
+#[test]
+fn add_brings_lo_up_and_its_addresses_answer() {
+    for_each_peer("loopback", |lab| {
+        for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+            let container = lab.container();
+            assert!(!is_up(&container));
+            // Runtimes pass CNI_ARGS here as everywhere; the plugin has no use for them.
+            let attachment = lab.attach(&container, &conf(version)).ifname("lo").args("none");
+            let result = attachment.add();
+            assert!(is_up(&container));
+            crate::support::traffic::assert_pings(&container, "127.0.0.1");
+            crate::support::traffic::assert_pings(&container, "::1");
+            if version >= "1.0.0" {
+                let expected = json!({
+                    "cniVersion": version,
+                    "interfaces": [{"name": "lo", "mac": "00:00:00:00:00:00", "sandbox": container.netns}],
+                    "ips": [{"address": "127.0.0.1/8", "interface": 0}, {"address": "::1/128", "interface": 0}],
+                });
+                assert_eq!(result, expected);
+            }
+            if version >= "0.4.0" {
+                attachment.check(&result).ok();
+                container.sh("ip link set lo down");
+                let error = attachment.check(&result).err();
+                assert!(error.msg.contains("lo") && error.msg.contains("down"), "{error:?}");
+            }
+            attachment.del();
+            attachment.del();
+        }
+    });
+}
+
+#[test]
+fn result_has_the_shape_of_its_version() {
+    // The reference prints the newest shape under an old version's number: see differences.rs.
+    for_ours("loopback", |lab| {
+        for version in ["0.1.0", "0.2.0"] {
+            let result = lab.attach(&lab.container(), &conf(version)).ifname("lo").add();
+            assert_eq!(
+                result,
+                json!({"cniVersion": version, "ip4": {"ip": "127.0.0.1/8"}, "ip6": {"ip": "::1/128"}, "dns": {}})
+            );
+        }
+        for version in ["0.3.0", "0.3.1", "0.4.0"] {
+            let container = lab.container();
+            let expected = json!({
+                "cniVersion": version,
+                "interfaces": [{"name": "lo", "mac": "00:00:00:00:00:00", "sandbox": container.netns}],
+                "ips": [{"version": "4", "address": "127.0.0.1/8", "interface": 0}, {"version": "6", "address": "::1/128", "interface": 0}],
+                "dns": {},
+            });
+            assert_eq!(lab.attach(&container, &conf(version)).ifname("lo").add(), expected);
+        }
+    });
+}
+
+#[test]
+fn a_result_of_the_plugin_before_is_passed_on() {
+    for_each_peer("loopback", |lab| {
+        let prev = json!({
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
+            "ips": [{"address": "10.1.2.3/24", "gateway": "10.1.2.1", "interface": 0}],
+            "routes": [{"dst": "0.0.0.0/0"}],
+            "dns": {"nameservers": ["192.0.2.53"]},
+        });
+        let container = lab.container();
+        assert_eq!(lab.attach(&container, &with(&conf("1.0.0"), json!({"prevResult": prev}))).add(), prev);
+        assert!(is_up(&container));
+    });
+}
+
+#[test]
+fn an_address_that_is_not_loopback_is_refused() {
+    for_each_peer("loopback", |lab| {
+        let container = lab.container();
+        container.sh("ip addr add 192.0.2.1/32 dev lo");
+        let error = lab.attach(&container, &conf("1.0.0")).ifname("lo").try_add().err();
+        assert!(error.msg.contains("192.0.2.1"), "{error:?}");
+    });
+    for_ours("loopback", |lab| {
+        let container = lab.container();
+        container.sh("ip addr add 192.0.2.1/32 dev lo");
+        let before = crate::support::snapshot::Watch::start(lab, &[&container]);
+        lab.attach(&container, &conf("1.0.0")).ifname("lo").try_add().err();
+        before.assert_unchanged("the refused ADD");
+    });
+}
+
+#[test]
+fn a_namespace_that_is_gone_fails_add_and_not_del() {
+    for_each_peer("loopback", |lab| {
+        for container in [lab.container(), lab.container_of_process()] {
+            container.vanish();
+            let attachment = lab.attach(&container, &conf("1.0.0")).ifname("lo");
+            let error = attachment.try_add().err();
+            assert!(error.msg.contains(&container.netns), "{error:?}");
+            attachment.del();
+            attachment.netns(None).del();
+        }
+    });
+}

@@ -1,0 +1,328 @@
+//! ptp: a container behind a link of its own, with the host as its gateway.
+
+use serde_json::{Value, json};
+
+use super::bridge::failed_add::{Case, assert_all_fail};
+use super::bridge::{static_ipam, warm_up};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface, ips, with};
+use crate::support::call::Peer;
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{
+    TcpServer, assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with, connect,
+};
+
+pub fn conf() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "net1", "type": "ptp", "ipam": {"type": "host-local", "subnet": "10.10.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}})
+}
+
+fn dual_stack() -> Value {
+    with(
+        &conf(),
+        json!({"ipam": {
+            "subnet": null,
+            "ranges": [[{"subnet": "10.10.0.0/24"}], [{"subnet": "2001:db8:10::/64"}]],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+        }}),
+    )
+}
+
+#[test]
+fn container_reaches_its_gateways_and_del_leaves_nothing() {
+    let v6 = with(&conf(), json!({"ipam": {"subnet": "2001:db8:10::/64", "routes": [{"dst": "::/0"}]}}));
+    let cases = [
+        (conf(), vec!["10.10.0.1"]),
+        (v6, vec!["2001:db8:10::1"]),
+        (dual_stack(), vec!["10.10.0.1", "2001:db8:10::1"]),
+    ];
+    for_each_peer("ptp", |lab| {
+        for (at, (conf, gateways)) in cases.iter().enumerate() {
+            let conf = with(conf, json!({"name": format!("net{at}")}));
+            warm_up(lab, &conf);
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            let attachment = lab.attach(&container, &conf);
+            let result = attachment.add();
+            gateways.iter().for_each(|gateway| assert_pings(&container, gateway));
+            ips(&result).iter().for_each(|ip| assert_pings(&lab.host, ip));
+            attachment.check(&result).ok();
+            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
+            attachment.del();
+            before.assert_unchanged("ADD");
+            attachment.del();
+            before.assert_unchanged("the first DEL");
+        }
+    });
+}
+
+#[test]
+fn result_says_what_the_kernel_has() {
+    for_each_peer("ptp", |lab| {
+        let container = lab.container();
+        let result = lab.attach(&container, &conf()).add();
+        let host = lab.host.link(&interface(&result, 0)).unwrap();
+        let expected = json!({
+            "cniVersion": "1.0.0",
+            "interfaces": [
+                {"name": host["ifname"], "mac": host["address"]},
+                {"name": "eth0", "mac": container.link("eth0").unwrap()["address"], "sandbox": container.netns},
+            ],
+            "ips": [{"address": "10.10.0.2/24", "gateway": "10.10.0.1", "interface": 1}],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        });
+        assert_eq!(result, expected);
+        let veth = host["ifname"].as_str().unwrap();
+        assert_eq!(lab.host.addresses(veth), ["10.10.0.1/32"]);
+        assert_eq!(container.addresses("eth0"), ["10.10.0.2/24"]);
+        let route = |namespace: &crate::support::netns::Namespace, dst: &str| {
+            namespace.json(&format!("ip -j -d route show {dst}"))[0].clone()
+        };
+        let to_container = route(&lab.host, "10.10.0.2");
+        assert_eq!((&to_container["dev"], &to_container["scope"]), (&host["ifname"], &json!("host")));
+        let gateway = route(&container, "10.10.0.1");
+        assert_eq!((&gateway["scope"], &gateway["prefsrc"]), (&json!("link"), &json!("10.10.0.2")));
+        let subnet = route(&container, "10.10.0.0/24");
+        assert_eq!(
+            (&subnet["gateway"], &subnet["prefsrc"]),
+            (&json!("10.10.0.1"), &json!("10.10.0.2")),
+            "neighbours are reached through the host"
+        );
+        assert_eq!(route(&container, "default")["gateway"], "10.10.0.1");
+    });
+}
+
+#[test]
+fn every_version_gets_a_result_of_its_shape() {
+    for_each_peer("ptp", |lab| {
+        for version in [
+            None,
+            Some("0.1.0"),
+            Some("0.2.0"),
+            Some("0.3.0"),
+            Some("0.3.1"),
+            Some("0.4.0"),
+            Some("1.0.0"),
+            Some("1.1.0"),
+        ] {
+            let attachment = lab.attach(&lab.container(), &with(&dual_stack(), json!({"cniVersion": version})));
+            let result = attachment.add();
+            let shown = version.unwrap_or("0.1.0");
+            assert_eq!(result["cniVersion"], shown);
+            if shown < "0.3.0" {
+                assert_eq!(result["ip4"]["gateway"], "10.10.0.1");
+                assert_eq!(result["ip6"]["routes"], json!([{"dst": "::/0"}]));
+            } else {
+                assert_eq!(result["ips"][1]["gateway"], "2001:db8:10::1");
+                assert_eq!(result["ips"][1].get("version"), (shown < "1.0.0").then_some(&json!("6")), "{shown}");
+                assert_eq!(result["ips"][1]["interface"], 1);
+            }
+            if shown >= "0.4.0" {
+                attachment.check(&result).ok();
+            }
+            attachment.del();
+        }
+    });
+}
+
+#[test]
+fn two_containers_reach_each_other_through_the_host() {
+    for_each_peer("ptp", |lab| {
+        let (a, b) = (lab.container(), lab.container_of_process());
+        let first = ips(&lab.attach(&a, &dual_stack()).add());
+        let second = ips(&lab.attach(&b, &dual_stack()).add());
+        let _server = TcpServer::start(&b, 80);
+        assert_pings(&a, &second[1]);
+        assert_eq!(connect(&a, &format!("{}:80", second[0])), Some(first[0].clone()));
+        assert_eq!(connect(&a, &format!("[{}]:80", second[1])), Some(first[1].clone()));
+    });
+}
+
+#[test]
+fn masquerade_hides_the_container_from_the_outside_only() {
+    for_each_peer("ptp", |lab| {
+        for backend in [None, Some("iptables"), Some("nftables")] {
+            if backend == Some("nftables") {
+                lab.hide_iptables(); // see there
+            }
+            let masqueraded = with(&dual_stack(), json!({"ipMasq": true, "ipMasqBackend": backend}));
+            warm_up(lab, &masqueraded);
+            let (container, neighbour) = (lab.container(), lab.container());
+            let before = Watch::start(lab, &[&container, &neighbour]);
+            let (attachment, other) = (lab.attach(&container, &masqueraded), lab.attach(&neighbour, &masqueraded));
+            let own = ips(&attachment.add());
+            let to = ips(&other.add());
+            own.iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
+            {
+                let ear = crate::support::traffic::Ear::listen(&neighbour);
+                to.iter().for_each(|ip| assert_pings(&container, ip));
+                assert_eq!(ear.heard(), own, "{backend:?}");
+            }
+            attachment.del();
+            to.iter().for_each(|ip| assert_masqueraded(lab, &neighbour, ip));
+            other.del();
+            before.assert_unchanged(&format!("ADD with {backend:?}"));
+        }
+        let container = lab.container();
+        let own = ips(&lab.attach(&container, &dual_stack()).add());
+        own.iter().for_each(|ip| assert_not_masqueraded(lab, &container, ip));
+    });
+}
+
+#[test]
+fn mtu_is_that_of_both_ends_and_the_largest_packet_passes() {
+    for_each_peer("ptp", |lab| {
+        let container = lab.container();
+        let result = lab.attach(&container, &with(&conf(), json!({"mtu": 5000}))).add();
+        assert_eq!(container.link("eth0").unwrap()["mtu"], 5000);
+        assert_eq!(lab.host.link(&interface(&result, 0)).unwrap()["mtu"], 5000);
+        assert_pings_with(&container, "10.10.0.1", "-M do -s 4972");
+    });
+}
+
+#[test]
+fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
+    let cases = [
+        (json!({}), json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"})),
+        (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
+        (json!({"dns": {"options": ["ndots:5"]}}), json!({"options": ["ndots:5"]})),
+        (json!({"dns": {"nameservers": [], "search": []}}), json!({})),
+    ];
+    for_each_peer("ptp", |lab| {
+        for (changes, expected) in &cases {
+            let base = static_ipam(
+                &with(&conf(), json!({"cniVersion": "0.4.0"})),
+                json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}]),
+                json!([]),
+            );
+            let base = with(&base, json!({"ipam": {"dns": {"nameservers": ["192.0.2.53"], "domain": "ipam.example"}}}));
+            let attachment = lab.attach(&lab.container(), &with(&base, changes.clone()));
+            assert_eq!(attachment.add()["dns"], *expected, "{changes}");
+            attachment.del();
+        }
+    });
+}
+
+#[test]
+fn check_finds_what_has_changed() {
+    let breaks = [
+        ("v4 address removed", "ip addr del 10.10.0.2/24 dev eth0", "10.10.0.2"),
+        ("v6 address removed", "ip addr del 2001:db8:10::2/64 dev eth0", "2001:db8:10::2"),
+        ("default route removed", "ip route del default", "0.0.0.0/0"),
+        ("link down", "ip link set eth0 down", "eth0"),
+        ("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
+        ("link gone", "ip link del eth0", "eth0"),
+    ];
+    for_each_peer("ptp", |lab| {
+        for (at, (what, script, names)) in breaks.iter().enumerate() {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &with(&dual_stack(), json!({"name": format!("net{at}")})));
+            let result = attachment.add();
+            attachment.check(&result).ok();
+            container.sh(script);
+            let error = attachment.check(&result).err();
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, 103, "{what}: {error:?}");
+                assert!(error.msg.contains(names), "{what}: {error:?}");
+            }
+            attachment.del();
+        }
+    });
+}
+
+#[test]
+fn del_does_not_need_the_namespace() {
+    for_each_peer("ptp", |lab| {
+        warm_up(lab, &conf());
+        let before = Watch::start(lab, &[]);
+        let lose = |attachment: Attachment<'_>, netns: Option<&str>| {
+            attachment.clone().netns(netns).del();
+            before.assert_unchanged("ADD");
+        };
+        for container in [lab.container(), lab.container_of_process()] {
+            let attachment = lab.attach(&container, &conf());
+            attachment.add();
+            container.vanish();
+            lose(attachment, Some(&container.netns));
+        }
+        let container = lab.container();
+        let attachment = lab.attach(&container, &conf());
+        attachment.add();
+        container.vanish();
+        lose(attachment, None);
+        lab.attach(&lab.container(), &conf()).del(); // never added
+        before.assert_unchanged("DEL");
+    });
+}
+
+#[test]
+fn del_without_a_namespace_leaves_no_rule() {
+    // The reference leaves its rules: see differences.rs.
+    for_ours("ptp", |lab| {
+        for backend in ["nftables", "iptables"] {
+            let masqueraded = with(&dual_stack(), json!({"ipMasq": true, "ipMasqBackend": backend}));
+            warm_up(lab, &masqueraded);
+            let before = Watch::start(lab, &[]);
+            for stale in [false, true] {
+                let container = lab.container();
+                let attachment = lab.attach(&container, &masqueraded);
+                attachment.add();
+                if stale {
+                    container.go_stale()
+                } else {
+                    container.vanish()
+                }
+                attachment.del();
+                before.assert_unchanged(&format!("ADD (stale: {stale}, {backend})"));
+            }
+        }
+    });
+}
+
+pub fn failing() -> Vec<Case> {
+    let no_gateway =
+        json!({"ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}], "routes": null}});
+    let late = json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+    vec![
+        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam")
+            .reference_leaves_nothing(),
+        Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "100000").reference_leaves_nothing(),
+        Case::new("interface exists", json!({}), 102, "eth0")
+            .container("ip link add eth0 type veth peer name other")
+            .reference_leaves_nothing(),
+        Case::new("address without gateway", no_gateway, 7, "10.10.0.7"),
+        Case::new("route unreachable", late, 100, "10.88.0.1"),
+    ]
+}
+
+#[test]
+fn add_fails_and_nothing_has_changed() {
+    assert_all_fail("ptp", &conf(), &failing());
+}
+
+#[test]
+fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
+    for_each_peer("ptp", |lab| {
+        let container = lab.container();
+        container.vanish();
+        let before = Watch::start(lab, &[]);
+        let error = lab.attach(&container, &conf()).try_add().err();
+        assert!(error.msg.contains(&container.netns) || lab.peer != Peer::Ours, "{error:?}");
+        if lab.peer == Peer::Ours {
+            assert_eq!(error.code, 4, "{error:?}");
+        }
+        before.assert_unchanged("the failed ADD");
+    });
+}
+
+#[test]
+fn attributes_of_routes_are_in_the_container() {
+    // The reference takes mtu and advmss and forgets them: see differences.rs.
+    for_ours("ptp", |lab| {
+        let container = lab.container();
+        let routes = json!([{"dst": "10.91.0.0/16", "mtu": 1300, "advmss": 1200, "priority": 5}]);
+        lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": routes}}))).add();
+        let route = container.json("ip -j -d route show 10.91.0.0/16")[0].clone();
+        assert_eq!(route["metric"], 5);
+        let metrics = &route["metrics"][0];
+        assert_eq!((&metrics["mtu"], &metrics["advmss"]), (&json!(1300), &json!(1200)), "{route}");
+    });
+}

@@ -1,0 +1,181 @@
+//! The variables of a call: which are required, what they may hold, and in which order they are looked at.
+
+use super::{PLUGINS, assert_error, assert_silent_success, conf, host_local_conf, static_conf};
+use crate::support::call::{Call, Peer};
+use crate::support::peers::peers;
+use crate::support::scratch::Scratch;
+
+peers! {
+    each_required_variable_is_named_when_missing,
+    empty_is_missing,
+    all_missing_variables_are_named_in_order,
+    optional_variables_may_be_missing,
+    container_id_characters,
+    interface_name_rules,
+    invalid_value_is_reported_before_what_is_missing,
+    values_are_not_judged_by_commands_that_do_not_need_them,
+    unknown_command_is_refused_after_the_configuration_is_judged,
+    environment_is_judged_before_stdin,
+}
+
+const REQUIRED: [(&str, &[&str]); 5] = [
+    ("ADD", &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"]),
+    ("CHECK", &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"]),
+    ("DEL", &["CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"]),
+    ("GC", &["CNI_PATH"]),
+    ("STATUS", &["CNI_PATH"]),
+];
+
+/// What each command requires of this peer. GET asks for what ADD asks for; the reference does not know it.
+fn required(peer: &Peer) -> Vec<(&'static str, &'static [&'static str])> {
+    let mut required = REQUIRED.to_vec();
+    if *peer == Peer::Ours {
+        required.push(("GET", REQUIRED[0].1));
+    }
+    required
+}
+
+fn each_required_variable_is_named_when_missing(peer: &Peer) {
+    for plugin in PLUGINS {
+        for (command, variables) in required(peer) {
+            for variable in variables {
+                let outcome = Call::new(peer, plugin, command, conf("1.1.0")).without(variable).run();
+                let msg = format!("required env variables [{variable}] missing");
+                assert_error(peer, &outcome, "1.1.0", 4, &msg, "");
+            }
+        }
+    }
+}
+
+fn empty_is_missing(peer: &Peer) {
+    for (command, variables) in required(peer) {
+        for variable in variables {
+            let outcome = Call::new(peer, "static", command, conf("1.1.0")).env(variable, "").run();
+            let msg = format!("required env variables [{variable}] missing");
+            assert_error(peer, &outcome, "1.1.0", 4, &msg, "");
+        }
+    }
+}
+
+fn all_missing_variables_are_named_in_order(peer: &Peer) {
+    for (command, variables) in required(peer) {
+        let mut call = Call::new(peer, "bridge", command, conf("1.1.0"));
+        for variable in variables {
+            call = call.without(variable);
+        }
+        let msg = format!("required env variables [{}] missing", variables.join(","));
+        assert_error(peer, &call.run(), "1.1.0", 4, &msg, "");
+    }
+    let three = Call::new(peer, "bridge", "ADD", conf("1.1.0"));
+    let outcome = three.without("CNI_IFNAME").without("CNI_PATH").without("CNI_NETNS").run();
+    assert_error(peer, &outcome, "1.1.0", 4, "required env variables [CNI_NETNS,CNI_IFNAME,CNI_PATH] missing", "");
+}
+
+fn optional_variables_may_be_missing(peer: &Peer) {
+    let data = Scratch::new();
+    let only = |command: &str| Call::new(peer, "host-local", command, host_local_conf("1.1.0", &data));
+    only("ADD").without("CNI_ARGS").run().ok();
+    assert_silent_success(&only("DEL").without("CNI_NETNS").run());
+    let nameless = |command| only(command).without("CNI_CONTAINERID").without("CNI_NETNS").without("CNI_IFNAME");
+    assert_silent_success(&nameless("GC").run());
+    assert_silent_success(&nameless("STATUS").run());
+    nameless("VERSION").without("CNI_PATH").run().ok();
+}
+
+fn container_id_characters(peer: &Peer) {
+    for id in ["a51debf7e1eb", "1", "A", "a_b.c-d", "a--", &"a".repeat(200)] {
+        Call::new(peer, "static", "ADD", static_conf("1.1.0")).env("CNI_CONTAINERID", id).run().ok();
+    }
+    for id in ["some-%%container-id", "1234%%%", "-a", ".a", "_a", "..", "a b", "a/b", "a:b", "ä", "a\n", " a", "a<b>"]
+    {
+        for command in ["ADD", "CHECK", "DEL"] {
+            let outcome = Call::new(peer, "static", command, static_conf("1.1.0")).env("CNI_CONTAINERID", id).run();
+            assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", id);
+        }
+    }
+}
+
+fn interface_name_rules(peer: &Peer) {
+    const TOO_LONG: (&str, &str) = ("interface name is too long", "interface name should be less than 16 characters");
+    const DOTS: (&str, &str) = ("interface name is . or ..", "");
+    const CHARACTERS: (&str, &str) = ("interface name contains / or : or whitespace characters", "");
+
+    for name in ["eth0", "a", "fifteen-bytes-x", "...", "-", "a%b", "ééééééé", "a\u{200b}b", "a\u{1}b"] {
+        Call::new(peer, "static", "ADD", static_conf("1.1.0")).env("CNI_IFNAME", name).run().ok();
+    }
+    for (name, (msg, details)) in [
+        ("sixteen-bytes-xx", TOO_LONG),
+        ("éééééééé", TOO_LONG),
+        ("this/is too long for one", TOO_LONG),
+        (".", DOTS),
+        ("..", DOTS),
+        ("a/b", CHARACTERS),
+        ("a:b", CHARACTERS),
+        ("a b", CHARACTERS),
+        (" ", CHARACTERS),
+        ("a\tb", CHARACTERS),
+        ("a\n", CHARACTERS),
+        ("a\u{b}b", CHARACTERS),
+        ("a\u{85}b", CHARACTERS),
+        ("a\u{a0}b", CHARACTERS),
+        ("a\u{1680}b", CHARACTERS),
+        ("a\u{2003}b", CHARACTERS),
+        ("a\u{2028}b", CHARACTERS),
+        ("a\u{202f}b", CHARACTERS),
+        ("a\u{3000}b", CHARACTERS),
+    ] {
+        for command in ["ADD", "CHECK", "DEL"] {
+            let outcome = Call::new(peer, "static", command, static_conf("1.1.0")).env("CNI_IFNAME", name).run();
+            assert_error(peer, &outcome, "1.1.0", 4, msg, details);
+        }
+    }
+}
+
+fn invalid_value_is_reported_before_what_is_missing(peer: &Peer) {
+    let add = || Call::new(peer, "static", "ADD", static_conf("1.1.0"));
+
+    let outcome = add().env("CNI_CONTAINERID", "%").without("CNI_PATH").run();
+    assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", "%");
+
+    let outcome = add().without("CNI_CONTAINERID").env("CNI_IFNAME", "a/b").run();
+    assert_error(peer, &outcome, "1.1.0", 4, "interface name contains / or : or whitespace characters", "");
+
+    let outcome = add().env("CNI_CONTAINERID", "%").env("CNI_IFNAME", "a/b").run();
+    assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", "%");
+}
+
+fn values_are_not_judged_by_commands_that_do_not_need_them(peer: &Peer) {
+    let data = Scratch::new();
+    let odd = |command| {
+        let call = Call::new(peer, "host-local", command, host_local_conf("1.1.0", &data));
+        call.env("CNI_CONTAINERID", "%").env("CNI_IFNAME", "a/b").run()
+    };
+    assert_silent_success(&odd("GC"));
+    assert_silent_success(&odd("STATUS"));
+    odd("VERSION").ok();
+    assert_error(peer, &odd("NOPE"), "1.1.0", 4, "unknown CNI_COMMAND: NOPE", "");
+}
+
+fn unknown_command_is_refused_after_the_configuration_is_judged(peer: &Peer) {
+    for plugin in PLUGINS {
+        for command in ["NOPE", "add", "UPDATE", " ADD", "ADD ", "version", "<GET>"] {
+            let msg = format!("unknown CNI_COMMAND: {command}");
+            let only_command = Call::new(peer, plugin, command, conf("1.1.0"));
+            let only_command = only_command.without("CNI_PATH").without("CNI_CONTAINERID").without("CNI_IFNAME");
+            assert_error(peer, &only_command.run(), "1.1.0", 4, &msg, "");
+        }
+        let nameless = Call::new(peer, plugin, "NOPE", r#"{"cniVersion":"1.1.0"}"#).run();
+        assert_error(peer, &nameless, "1.1.0", 7, "missing network name", "");
+        assert_eq!(Call::new(peer, plugin, "NOPE", "{").run().err().code, 6);
+        assert_eq!(Call::new(peer, plugin, "NOPE", "").run().err().code, 6);
+    }
+    if *peer != Peer::Ours {
+        let get = Call::new(peer, "bridge", "GET", conf("1.1.0")).run();
+        assert_error(peer, &get, "1.1.0", 4, "unknown CNI_COMMAND: GET", "");
+    }
+}
+
+fn environment_is_judged_before_stdin(peer: &Peer) {
+    let outcome = Call::new(peer, "static", "ADD", "not JSON").without("CNI_IFNAME").run();
+    assert_error(peer, &outcome, "1.1.0", 4, "required env variables [CNI_IFNAME] missing", "");
+}

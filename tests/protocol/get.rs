@@ -1,0 +1,111 @@
+//! GET, of the 0.4.0-dev draft: the result of an attachment is printed again, from its state and not from its sandbox.
+
+use super::{PLUGINS, VERSIONS, assert_error, assert_silent_success, host_local_conf, static_conf};
+use crate::support::call::{Call, Outcome, Peer};
+use crate::support::scratch::Scratch;
+
+/// The configuration with the result of the ADD in it, as a runtime sends it.
+fn with_previous(conf: &str, result: &str) -> String {
+    format!(r#"{},"prevResult":{result}}}"#, conf.strip_suffix('}').unwrap())
+}
+
+fn call(plugin: &str, command: &str, conf: &str) -> Outcome {
+    Call::new(&Peer::Ours, plugin, command, conf).run()
+}
+
+#[test]
+fn get_prints_the_result_of_a_known_attachment_again() {
+    for version in ["0.4.0", "1.0.0", "1.1.0"] {
+        let data = Scratch::new();
+        let conf = host_local_conf(version, &data);
+        let added = call("host-local", "ADD", &conf);
+        added.ok();
+        for plugin in ["host-local", "bridge", "ptp"] {
+            let got = call(plugin, "GET", &with_previous(&conf, &added.stdout));
+            assert_eq!((got.status, &got.stdout), (0, &added.stdout), "{plugin}: {got:?}");
+        }
+    }
+}
+
+#[test]
+fn get_of_an_unknown_attachment_is_error_3() {
+    let data = Scratch::new();
+    let conf = host_local_conf("1.1.0", &data);
+    let result = r#"{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.2/24"}]}"#;
+    for plugin in ["host-local", "bridge", "ptp"] {
+        for conf in [conf.clone(), with_previous(&conf, result)] {
+            let got = call(plugin, "GET", &conf);
+            assert_eq!((got.status, got.err().code), (1, 3), "{plugin}: {got:?}");
+            assert_eq!(got.json()["cniVersion"], "1.1.0");
+        }
+    }
+}
+
+#[test]
+fn get_after_del_is_error_3() {
+    let data = Scratch::new();
+    let conf = host_local_conf("0.4.0", &data);
+    let result = call("host-local", "ADD", &conf).stdout;
+    assert_eq!(call("host-local", "GET", &with_previous(&conf, &result)).status, 0);
+    assert_silent_success(&call("host-local", "DEL", &with_previous(&conf, &result)));
+    for plugin in ["host-local", "bridge", "ptp"] {
+        assert_eq!(call(plugin, "GET", &with_previous(&conf, &result)).err().code, 3);
+    }
+}
+
+#[test]
+fn get_of_another_interface_of_a_known_container_is_error_3() {
+    let data = Scratch::new();
+    let conf = host_local_conf("1.1.0", &data);
+    let result = call("host-local", "ADD", &conf).stdout;
+    let other = Call::new(&Peer::Ours, "host-local", "GET", with_previous(&conf, &result)).env("CNI_IFNAME", "eth1");
+    assert_eq!(other.run().err().code, 3);
+}
+
+/// A runtime that knows of an ADD sends its result (000, GET), so one that sends none knows of none.
+#[test]
+fn get_without_a_previous_result_is_error_3() {
+    let data = Scratch::new();
+    let conf = host_local_conf("1.1.0", &data);
+    call("host-local", "ADD", &conf).ok();
+    for plugin in PLUGINS {
+        let got = call(plugin, "GET", &conf);
+        assert_eq!((got.status, got.err().code), (1, 3), "{plugin}: {got:?}");
+    }
+}
+
+/// The state of a sandbox is no matter of GET (000), and there is no other.
+#[test]
+fn get_of_a_plugin_without_state_prints_the_previous_result() {
+    let result = r#"{"interfaces":[{"name":"eth0"}],"ips":[{"address":"10.1.2.3/24","interface":0}]}"#;
+    let conf = with_previous(&static_conf("1.0.0"), result);
+    for plugin in ["loopback", "static"] {
+        let got = call(plugin, "GET", &conf).ok();
+        assert_eq!(got["cniVersion"], "1.0.0", "{plugin}");
+        assert_eq!(got["ips"][0]["address"], "10.1.2.3/24", "{plugin}");
+    }
+}
+
+#[test]
+fn get_is_refused_below_0_4_0() {
+    for version in VERSIONS.into_iter().filter(|version| *version < "0.4.0") {
+        let got = call("host-local", "GET", &host_local_conf(version, &Scratch::new()));
+        assert_error(&Peer::Ours, &got, version, 1, "config version does not allow GET", "");
+    }
+}
+
+#[test]
+fn get_changes_nothing() {
+    let data = Scratch::new();
+    let conf = host_local_conf("1.1.0", &data);
+    let result = call("host-local", "ADD", &conf).stdout;
+    let files = || {
+        let entries = std::fs::read_dir(data.join("net-1")).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> = entries.map(|path| (path.clone(), std::fs::read(path).unwrap_or_default())).collect();
+        files.sort();
+        files
+    };
+    let before = files();
+    call("bridge", "GET", &with_previous(&conf, &result)).ok();
+    assert_eq!(files(), before);
+}

@@ -1,0 +1,144 @@
+//! `prevResult`: read in the family of the configuration's version, and passed on by those who have nothing to add.
+
+use serde_json::Value;
+
+use super::{VERSIONS, assert_silent_success, has_user_namespaces, in_own_namespace, static_conf, with_version};
+use crate::support::call::{Call, Outcome, Peer};
+use crate::support::peers::peers;
+
+peers! {
+    previous_result_of_another_family_is_refused,
+    previous_result_without_version_has_the_one_of_the_configuration,
+    previous_result_of_the_same_family_is_converted,
+    previous_result_that_is_no_object_is_refused,
+    del_ignores_an_unreadable_previous_result,
+    check_wants_a_previous_result,
+}
+
+fn loopback(peer: &Peer, version: &str, previous: &str) -> Outcome {
+    let conf = format!(r#"{{"cniVersion":"{version}","name":"net-1","prevResult":{previous}}}"#);
+    in_own_namespace(Call::new(peer, "loopback", "ADD", conf)).run()
+}
+
+/// A previous result, with its version or without one.
+fn previous(family: &str, version: Option<&str>) -> String {
+    let version = version.map_or(String::new(), |version| format!(r#""cniVersion":"{version}","#));
+    let address = match family {
+        "0.2.0" => r#""ip4":{"ip":"10.1.2.3/24"}"#,
+        "0.4.0" => r#""ips":[{"version":"4","address":"10.1.2.3/24"}]"#,
+        _ => r#""ips":[{"version":"4","address":"10.1.2.3/24"}]"#,
+    };
+    format!("{{{version}{address}}}")
+}
+
+fn family(version: &str) -> &'static str {
+    match version {
+        "" | "0.1.0" | "0.2.0" => "0.2.0",
+        "0.3.0" | "0.3.1" | "0.4.0" => "0.4.0",
+        _ => "1.1.0",
+    }
+}
+
+fn the_address(result: &Value) -> &Value {
+    if result["ip4"].is_object() { &result["ip4"]["ip"] } else { &result["ips"][0]["address"] }
+}
+
+fn previous_result_of_another_family_is_refused(peer: &Peer) {
+    if !has_user_namespaces() {
+        return;
+    }
+    for version in VERSIONS {
+        let supports = match family(version) {
+            "0.2.0" => "[ 0.1.0 0.2.0]",
+            "0.4.0" => "[0.3.0 0.3.1 0.4.0]",
+            _ => "[1.0.0 1.1.0]",
+        };
+        for other in VERSIONS
+            .into_iter()
+            .chain(["5678.456", "1.2.0"])
+            .filter(|other| family(other) != family(version) || !VERSIONS.contains(other))
+        {
+            let outcome = loopback(peer, version, &previous(family(other), Some(other)));
+            let error = outcome.err();
+            assert_eq!(outcome.status, 1);
+            if *peer == Peer::Ours {
+                // Ours has a code for a configuration that cannot be decoded, and says where.
+                assert_eq!(error.code, 6, "{outcome:?}");
+                assert!(error.msg.starts_with("prevResult") && error.msg.contains(other), "{outcome:?}");
+            } else {
+                let msg = format!(
+                    r#"could not parse prevResult: result type supports {supports} but unmarshalled CNIVersion is "{other}""#
+                );
+                assert_eq!((error.code, error.msg), (999, format!("failed to parse prevResult: {msg}")));
+            }
+        }
+    }
+}
+
+fn previous_result_without_version_has_the_one_of_the_configuration(peer: &Peer) {
+    if !has_user_namespaces() {
+        return;
+    }
+    for version in VERSIONS {
+        let result = loopback(peer, version, &previous(family(version), None)).ok();
+        assert_eq!(result["cniVersion"], version);
+        assert_eq!(the_address(&result), "10.1.2.3/24");
+    }
+}
+
+fn previous_result_of_the_same_family_is_converted(peer: &Peer) {
+    if !has_user_namespaces() {
+        return;
+    }
+    for version in VERSIONS {
+        for other in VERSIONS.into_iter().filter(|other| family(other) == family(version)) {
+            let result = loopback(peer, version, &previous(family(version), Some(other))).ok();
+            assert_eq!(result["cniVersion"], version);
+            assert_eq!(the_address(&result), "10.1.2.3/24");
+        }
+    }
+}
+
+fn previous_result_that_is_no_object_is_refused(peer: &Peer) {
+    if !has_user_namespaces() {
+        return;
+    }
+    for previous in ["5", "[]", r#""text""#, "true"] {
+        let outcome = loopback(peer, "1.1.0", previous);
+        let error = outcome.err();
+        assert_eq!(outcome.status, 1);
+        if *peer == Peer::Ours {
+            assert_eq!(error.code, 6, "{outcome:?}");
+            assert!(error.msg.starts_with("prevResult"), "{outcome:?}");
+        }
+    }
+}
+
+/// A previous result helps a DEL and never stops one. The reference's `static` and `loopback` do not look at it.
+fn del_ignores_an_unreadable_previous_result(peer: &Peer) {
+    if !has_user_namespaces() {
+        return;
+    }
+    let plugins: &[&str] =
+        if *peer == Peer::Ours { &["static", "loopback", "bridge", "ptp"] } else { &["static", "loopback"] };
+    for previous in [r#"{"cniVersion":"0.4.0","ips":5}"#, r#"{"cniVersion":"0.2.0"}"#, r#"{"ips":[{"address":"x"}]}"#] {
+        let conf =
+            with_version("1.1.0", &format!(r#"{{"name":"net-1","prevResult":{previous},"ipam":{{"type":"static"}}}}"#));
+        for plugin in plugins {
+            let del = in_own_namespace(Call::new(peer, plugin, "DEL", &conf)).without("CNI_NETNS");
+            assert_silent_success(&del.run());
+        }
+    }
+}
+
+fn check_wants_a_previous_result(peer: &Peer) {
+    let outcome = Call::new(peer, "static", "CHECK", static_conf("1.1.0")).run();
+    let error = outcome.err();
+    assert_eq!(outcome.status, 1);
+    if *peer == Peer::Ours {
+        assert_eq!(error.code, 7, "{outcome:?}");
+        assert!(error.msg.starts_with("prevResult"), "{outcome:?}");
+    } else {
+        assert_eq!((error.code, error.msg.as_str()), (999, "Required prevResult missing"));
+    }
+}

@@ -1,0 +1,57 @@
+//! What is written to stdout, and what happens when it cannot be.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use super::{host_local_conf, static_conf};
+use crate::support::call::{Call, Peer};
+use crate::support::peers::peers;
+use crate::support::scratch::Scratch;
+
+peers! {
+    stdout_is_one_document_and_stderr_is_silent,
+    result_that_cannot_be_written_is_a_failure,
+    error_that_cannot_be_written_is_told_on_stderr,
+}
+
+/// Runs the call with a stdout that is always full.
+fn with_full_stdout(call: &Call) -> Output {
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut child = Command::new(&call.program)
+        .env_clear()
+        .envs(&call.env)
+        .stdin(Stdio::piped())
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&call.stdin).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn stdout_is_one_document_and_stderr_is_silent(peer: &Peer) {
+    let good = Call::new(peer, "static", "ADD", static_conf("1.1.0")).run();
+    let bad = Call::new(peer, "static", "ADD", static_conf("9.9.9")).run();
+    for outcome in [&good, &bad] {
+        outcome.json();
+        assert!(outcome.stdout.starts_with("{\n    \"") && outcome.stdout.ends_with("\n}"), "{outcome:?}");
+        assert_eq!(outcome.stderr, "");
+    }
+    assert_eq!((good.status, bad.status), (0, 1));
+}
+
+/// Nobody learns of the attachment, so ours takes it back; the reference leaves it.
+fn result_that_cannot_be_written_is_a_failure(peer: &Peer) {
+    let data = Scratch::new();
+    let output = with_full_stdout(&Call::new(peer, "host-local", "ADD", host_local_conf("1.1.0", &data)));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_ne!(output.stderr, b"");
+    assert_eq!(data.join("net-1/10.1.2.2").exists(), *peer != Peer::Ours);
+}
+
+fn error_that_cannot_be_written_is_told_on_stderr(peer: &Peer) {
+    let output = with_full_stdout(&Call::new(peer, "static", "NOPE", static_conf("1.1.0")));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_ne!(output.stderr, b"");
+}

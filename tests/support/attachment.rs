@@ -1,0 +1,205 @@
+//! One attachment of one container: ADD, CHECK and DEL with what a runtime would send.
+
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+
+use super::call::{Call, Outcome, Peer, farm};
+use super::netns::{Container, Lab};
+
+/// Runs a case in a lab of its own for each peer that has the plugin: ours once it is built, the reference where `CNI_REFERENCE` is set.
+pub fn for_each_peer(plugin: &str, case: impl Fn(&Lab)) {
+    let peers: Vec<Peer> = Peer::all().into_iter().filter(|peer| has(peer, plugin)).collect();
+    if peers.is_empty() {
+        skip(&format!("plugin {plugin} (ours or CNI_REFERENCE with specification 1.1.0)"));
+    }
+    peers.into_iter().for_each(|peer| run(peer, &case));
+}
+
+/// Runs a case that only our plugin is expected to pass. What the reference does instead is in `differences.rs`.
+pub fn for_ours(plugin: &str, case: impl Fn(&Lab)) {
+    if has(&Peer::Ours, plugin) {
+        run(Peer::Ours, &case);
+    } else {
+        skip(&format!("our plugin {plugin}"));
+    }
+}
+
+/// Runs a case that shows how the reference differs, where it is installed.
+pub fn for_reference(plugin: &str, case: impl Fn(&Lab)) {
+    match Peer::reference().filter(|peer| has(peer, plugin)) {
+        Some(peer) => run(peer, &case),
+        None => skip("CNI_REFERENCE with specification 1.1.0"),
+    }
+}
+
+fn run(peer: Peer, case: &impl Fn(&Lab)) {
+    eprintln!("with {peer:?}:"); // shown when the case fails
+    case(&Lab::new(peer));
+}
+
+/// An old reference (before 1.6) has another behaviour than the one described; only the upgrade tests use it.
+fn has(peer: &Peer, plugin: &str) -> bool {
+    match peer {
+        Peer::Ours => farm().join(plugin).exists(),
+        Peer::Reference(dir) => {
+            dir.join(plugin).exists() && Call::new(peer, plugin, "VERSION", "").run().stdout.contains("\"1.1.0\"")
+        }
+    }
+}
+
+/// Says that a test did not run and why: to stderr, and to the file `CNI_SKIP_LOG` for whoever counts.
+pub fn skip(needs: &str) {
+    let test = std::thread::current().name().unwrap_or("?").to_owned();
+    let line = format!("SKIP {test}: needs {needs}");
+    writeln!(std::io::stderr(), "{line}").unwrap(); // eprintln! would be shown for failed tests only
+    if let Some(log) = std::env::var_os("CNI_SKIP_LOG") {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+        writeln!(file, "{line}").unwrap();
+    }
+}
+
+/// A configuration with some keys changed; null removes one (RFC 7396).
+pub fn with(base: &Value, changes: Value) -> Value {
+    let Value::Object(changes) = changes else { return changes };
+    let mut merged = base.as_object().cloned().unwrap_or_default();
+    for (key, change) in changes {
+        if change.is_null() {
+            merged.remove(&key);
+        } else {
+            let changed = with(merged.get(&key).unwrap_or(&Value::Null), change);
+            merged.insert(key, changed);
+        }
+    }
+    merged.into()
+}
+
+/// A container on a network.
+#[derive(Clone)]
+pub struct Attachment<'a> {
+    lab: &'a Lab,
+    pub conf: Value,
+    pub container_id: String,
+    pub ifname: String,
+    pub netns: Option<String>,
+    pub args: Option<String>,
+    by: Peer,
+}
+
+impl Lab {
+    /// An attachment to be made; the plugin is the configuration's `type`.
+    pub fn attach(&self, container: &Container, conf: &Value) -> Attachment<'_> {
+        Attachment {
+            lab: self,
+            conf: conf.clone(),
+            container_id: container.id.clone(),
+            ifname: "eth0".to_owned(),
+            netns: Some(container.netns.clone()),
+            args: None,
+            by: self.peer.clone(),
+        }
+    }
+}
+
+impl Attachment<'_> {
+    pub fn ifname(mut self, ifname: &str) -> Self {
+        ifname.clone_into(&mut self.ifname);
+        self
+    }
+
+    pub fn id(mut self, container_id: &str) -> Self {
+        container_id.clone_into(&mut self.container_id);
+        self
+    }
+
+    pub fn netns(mut self, path: Option<&str>) -> Self {
+        self.netns = path.map(str::to_owned);
+        self
+    }
+
+    /// CNI_ARGS.
+    pub fn args(mut self, args: &str) -> Self {
+        self.args = Some(args.to_owned());
+        self
+    }
+
+    pub fn conf(mut self, changes: Value) -> Self {
+        self.conf = with(&self.conf, changes);
+        self
+    }
+
+    /// The plugins of another peer do it: an upgrade or a rollback.
+    pub fn by(mut self, peer: &Peer) -> Self {
+        self.by = peer.clone();
+        self
+    }
+
+    /// The call as a runtime would make it, to be changed by cases about the call itself.
+    pub fn call(&self, command: &str, prev_result: Option<&Value>) -> Call {
+        let mut conf = self.conf.clone();
+        if let Some(prev) = prev_result {
+            conf["prevResult"] = prev.clone();
+        }
+        let mut call = Call::new(&self.by, conf["type"].as_str().unwrap(), command, conf.to_string())
+            .env("CNI_CONTAINERID", &self.container_id)
+            .env("CNI_IFNAME", &self.ifname)
+            .env("CNI_PATH", self.lab.cni_path(&self.by))
+            .without("CNI_NETNS")
+            .wrapped(&self.lab.host.enter);
+        if let Some(netns) = &self.netns {
+            call = call.env("CNI_NETNS", netns);
+        }
+        if let Some(args) = &self.args {
+            call = call.env("CNI_ARGS", args);
+        }
+        call
+    }
+
+    pub fn try_add(&self) -> Outcome {
+        self.call("ADD", None).run()
+    }
+
+    /// ADD that succeeds; its result.
+    #[track_caller]
+    pub fn add(&self) -> Value {
+        self.try_add().ok()
+    }
+
+    pub fn check(&self, result: &Value) -> Outcome {
+        self.call("CHECK", Some(result)).run()
+    }
+
+    pub fn try_del(&self) -> Outcome {
+        self.call("DEL", None).run()
+    }
+
+    /// DEL that succeeds and says nothing.
+    #[track_caller]
+    pub fn del(&self) {
+        assert_eq!(self.try_del().ok(), Value::Null, "DEL has no result");
+    }
+
+    pub fn status(&self) -> Outcome {
+        self.call("STATUS", None).run()
+    }
+
+    /// GC with the attachments that are still wanted.
+    pub fn gc(&self, valid: &[(&str, &str)]) -> Outcome {
+        let valid: Vec<Value> = valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();
+        self.clone().conf(json!({"cni.dev/valid-attachments": valid})).call("GC", None).run()
+    }
+}
+
+/// The addresses of a result, without their prefixes.
+pub fn ips(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().unwrap_or_else(|| panic!("no ips in {result}"));
+    ips.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
+}
+
+/// The interface of a result with this place in the list.
+pub fn interface(result: &Value, at: usize) -> String {
+    result["interfaces"][at]["name"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no interfaces[{at}].name in {result}"))
+        .to_owned()
+}

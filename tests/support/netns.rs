@@ -1,0 +1,278 @@
+//! A laboratory of network namespaces: a pretend host, containers on demand and a peer outside.
+//!
+//! The machine's own network is never touched. A lab lives as long as its holder process, which waits on a pipe from this test process:
+//! when the test ends, in whatever way, the pipe closes, the holder ends, and the kernel takes the namespaces down.
+//! Root gets a network and a mount namespace; an ordinary user gets a user namespace around them.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use super::call::{Peer, farm};
+
+/// Where the host's uplink and the peer behind it are. The peer has no route to any container subnet.
+pub const UPLINK: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
+pub const OUTSIDE: [&str; 2] = ["198.51.100.2", "2001:db8:ffff::2"];
+
+/// Makes the pretend host, in namespaces that are already new. `/run` and `/var/lib/cni` are its own, so locks and state files of
+/// two labs never meet; DAD is off because a test should not wait a second for every address of a bridge.
+const HOST: &str = r#"
+set -e
+for tool in ip tc bridge nft iptables ip6tables ping; do
+    command -v $tool >/dev/null || { echo "the lab needs the program $tool" >&2; exit 1; }
+done
+mount -t tmpfs lab /run
+mkdir -p /run/netns /run/cni
+if [ -d /var/lib/cni ]; then mount -t tmpfs lab /var/lib/cni; else mount -t tmpfs lab /var/lib; mkdir /var/lib/cni; fi
+# sysfs shows the links of the namespace it was mounted in; a container that runs the tests may forbid the mount.
+mount -t sysfs lab /sys 2>/dev/null || echo "the lab keeps the machine's /sys" >&2
+echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad
+ip link set lo up
+touch /run/netns/outside; unshare --net=/run/netns/outside true
+ip link add uplink type veth peer name uplink netns outside
+ip addr add 198.51.100.1/24 dev uplink
+ip addr add 2001:db8:ffff::1/64 dev uplink nodad
+ip link set uplink up
+ip -n outside link set lo up
+ip -n outside addr add 198.51.100.2/24 dev uplink
+ip -n outside addr add 2001:db8:ffff::2/64 dev uplink nodad
+ip -n outside link set uplink up
+"#;
+
+/// What a holder does when its namespace is ready: say so, and wait for the pipe to close.
+const HOLD: &str = "\necho ready\nexec cat >/dev/null\n";
+
+pub struct Lab {
+    /// Whose plugins are tested here.
+    pub peer: Peer,
+    pub host: Namespace,
+    pub outside: Namespace,
+    holder: Holder,
+    made: AtomicU32,
+}
+
+impl Lab {
+    pub fn new(peer: Peer) -> Lab {
+        let unshare: &[&str] = if is_root() { &["unshare", "-n", "-m"] } else { &["unshare", "-U", "-r", "-n", "-m"] };
+        let holder = Holder::start(unshare.iter().map(|s| (*s).to_owned()).collect(), &format!("{HOST}{HOLD}"));
+        let host = Namespace { enter: enter(holder.pid(), None) };
+        let outside = Namespace { enter: enter(holder.pid(), Some("/run/netns/outside")) };
+        Lab { peer, host, outside, holder, made: AtomicU32::new(0) }
+    }
+
+    /// A container whose namespace is a bind-mounted file, as containerd and podman make them.
+    pub fn container(&self) -> Container {
+        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let netns = format!("/run/netns/c{number}");
+        self.host.sh(&format!("touch {netns} && unshare --net={netns} {}", self.prepare()));
+        Container {
+            id: format!("container-{number}"),
+            namespace: Namespace { enter: enter(self.holder.pid(), Some(&netns)) },
+            netns,
+            host: self.host.clone(),
+            holder: Mutex::new(None),
+        }
+    }
+
+    /// A container whose namespace is named by a process, as Docker and nerdctl do it: `/proc/PID/ns/net`.
+    pub fn container_of_process(&self) -> Container {
+        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut line = self.host.enter.clone();
+        line.extend(["unshare".to_owned(), "-n".to_owned()]);
+        let holder = Holder::start(line, &format!("{}{HOLD}", self.prepare()));
+        let netns = format!("/proc/{}/ns/net", holder.pid());
+        Container {
+            id: format!("container-{number}"),
+            namespace: Namespace { enter: enter(self.holder.pid(), Some(&netns)) },
+            netns,
+            host: self.host.clone(),
+            holder: Mutex::new(Some(holder)),
+        }
+    }
+
+    /// What is done first in a new container. The reference waits for DAD there, a second or two for each ADD with IPv6; the cases would take
+    /// minutes. Ours gets a namespace as the kernel makes it.
+    fn prepare(&self) -> &'static str {
+        match self.peer {
+            Peer::Ours => "true",
+            Peer::Reference(_) => "sh -c 'echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad'",
+        }
+    }
+
+    /// Makes this a host without iptables. The reference's DEL, as Debian builds it, fails for networks masqueraded by nf_tables where
+    /// iptables 1.8.9 is installed (see differences.rs), so cases about that backend hide it.
+    pub fn hide_iptables(&self) {
+        self.host.sh(r#"for name in iptables ip6tables iptables-legacy ip6tables-legacy; do
+                file=$(command -v $name) || continue
+                mount --bind /dev/null "$(readlink -f "$file")"
+            done"#);
+    }
+
+    /// A file of the pretend host, as this process can open it.
+    pub fn path(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.holder.pid()))
+    }
+
+    /// CNI_PATH for `peer`. While our binary is being built up, a delegate it has not got yet is the reference's.
+    pub fn cni_path(&self, peer: &Peer) -> String {
+        let own = peer.dir().to_str().unwrap().to_owned();
+        match Peer::reference() {
+            Some(reference) if *peer == Peer::Ours && !farm().join("host-local").exists() => {
+                format!("{own}:{}", reference.dir().display())
+            }
+            _ => own,
+        }
+    }
+}
+
+/// A network namespace that commands can be run in.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    /// The command line that enters it, to be put before a program.
+    pub enter: Vec<String>,
+}
+
+impl Namespace {
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(&self.enter[0]);
+        command.args(&self.enter[1..]).arg(program).stdin(Stdio::null());
+        command
+    }
+
+    pub fn try_sh(&self, script: &str) -> Output {
+        self.command("sh").args(["-c", script]).output().unwrap()
+    }
+
+    /// What a shell script prints; it has to succeed.
+    #[track_caller]
+    pub fn sh(&self, script: &str) -> String {
+        let output = self.try_sh(script);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "`{script}` ended with {}: {stderr}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command prints as JSON; nothing is an empty array, as iproute2 means it.
+    #[track_caller]
+    pub fn json(&self, command: &str) -> Value {
+        let text = self.sh(command);
+        if text.trim().is_empty() {
+            return Value::Array(vec![]);
+        }
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("`{command}` printed {text:?}: {e}"))
+    }
+
+    /// The attributes of a link, or None where there is no such link.
+    pub fn link(&self, name: &str) -> Option<Value> {
+        let output = self.try_sh(&format!("ip -j -d link show dev {name}"));
+        let text = String::from_utf8(output.stdout).unwrap();
+        output.status.success().then(|| serde_json::from_str::<Value>(&text).unwrap()[0].clone())
+    }
+
+    /// Addresses with their prefixes, link-local ones left out.
+    pub fn addresses(&self, link: &str) -> Vec<String> {
+        let links = self.json(&format!("ip -j addr show dev {link}"));
+        let infos = links[0]["addr_info"].as_array().unwrap().clone();
+        infos
+            .iter()
+            .filter(|a| a["scope"] != "link")
+            .map(|a| format!("{}/{}", a["local"].as_str().unwrap(), a["prefixlen"]))
+            .collect()
+    }
+}
+
+/// The namespace of one container.
+pub struct Container {
+    /// CNI_CONTAINERID.
+    pub id: String,
+    /// CNI_NETNS, as the pretend host sees it.
+    pub netns: String,
+    namespace: Namespace,
+    host: Namespace,
+    holder: Mutex<Option<Holder>>,
+}
+
+impl Container {
+    /// Destroys the namespace; the path names nothing any more.
+    pub fn vanish(&self) {
+        if let Some(holder) = self.holder.lock().unwrap().take() {
+            drop(holder);
+        } else {
+            self.host.sh(&format!("umount {0} && rm {0}", self.netns));
+        }
+    }
+
+    /// Destroys the namespace but leaves a plain file at its path, as a reboot does when the directory is not a tmpfs.
+    pub fn go_stale(&self) {
+        assert!(self.holder.lock().unwrap().is_none(), "only a file can go stale");
+        self.host.sh(&format!("umount {}", self.netns));
+    }
+}
+
+impl std::ops::Deref for Container {
+    type Target = Namespace;
+    fn deref(&self) -> &Namespace {
+        &self.namespace
+    }
+}
+
+/// A process that keeps namespaces alive; they go when this is dropped.
+struct Holder {
+    child: Child,
+    _stdin: ChildStdin,
+}
+
+impl Holder {
+    fn start(mut line: Vec<String>, script: &str) -> Holder {
+        line.extend(["sh", "-c", script].map(str::to_owned));
+        let mut child = Command::new(&line[0])
+            .args(&line[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{}: {e}", line.join(" ")));
+        let stdin = child.stdin.take().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(
+            said, "ready\n",
+            "the namespaces could not be made; see stderr. As an ordinary user this needs user namespaces"
+        );
+        Holder { child, _stdin: stdin }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.wait();
+    }
+}
+
+/// The command line that enters the namespaces of `pid`, and the network namespace at `netns` (a path in its mount namespace) instead of its own.
+fn enter(pid: u32, netns: Option<&str>) -> Vec<String> {
+    let mut line = vec!["nsenter".to_owned(), format!("--target={pid}"), "--mount".to_owned()];
+    line.push(match netns {
+        None => "--net".to_owned(),
+        // nsenter opens the file before it enters anything, so the path goes through the root of that process.
+        Some(path) if path.starts_with("/proc/") => format!("--net={path}"),
+        Some(path) => format!("--net=/proc/{pid}/root{path}"),
+    });
+    if !is_root() {
+        line.extend(["--user".to_owned(), "--preserve-credentials".to_owned()]);
+    }
+    line.push("--".to_owned());
+    line
+}
+
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}

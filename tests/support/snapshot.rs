@@ -1,0 +1,214 @@
+//! What a kernel and a disk look like, as text that can be compared.
+//!
+//! Left out: what changes by itself (interface indexes, statistics, timers, neighbours, the DAD state) and what an ADD is documented to
+//! leave: forwarding switched on, and host-local's `lock` and `last_reserved_ip.N`. The bridge stays after DEL by contract as well; the cases take
+//! their first snapshot after an ADD and DEL of *another* container, rather than leave the bridge out by name, so that its addresses,
+//! its MAC and its ports are compared too, and nothing of the first cycle can hide a leak of the second: every leak names its container.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::netns::{Lab, Namespace};
+
+/// Sections of the script below are separated by lines that start with this.
+const MARK: &str = "@@ ";
+
+/// JSON sections are normalised, `text` ones are taken line by line. iptables of the nf_tables variant is part of the ruleset.
+const SCRIPT: &str = r#"
+s() { echo "@@ $1"; }
+s link;     ip -j -d link
+s address;  ip -j addr
+s route;    ip -j -d route show table all; s route; ip -6 -j -d route show table all
+s rule;     ip -j rule; s rule; ip -6 -j rule
+s port;     bridge -j -d link
+s vlan;     bridge -j vlan
+s qdisc/text;    tc qdisc show | grep -v ' 0: ' | sed 's/refcnt [0-9]*//'
+s nft/text;      nft -s list ruleset 2>/dev/null
+s legacy/text;   for f in iptables ip6tables; do command -v $f-legacy-save >/dev/null && $f-legacy-save 2>/dev/null | sed -e '/^#/d' -e 's/ \[.*\]$//'; done
+s sysctl/text;   cd /proc/sys/net; set --
+for k in arp_notify route_localnet proxy_arp rp_filter accept_local arp_ignore arp_announce \
+    accept_ra accept_dad enhanced_dad disable_ipv6 keep_addr_on_down ndisc_notify; do set -- "$@" ipv4/conf/*/$k ipv6/conf/*/$k; done
+grep -s '' "$@"; true
+"#;
+
+/// Files that a plugin may write; the namespaces' own mount points and the lock of iptables are not state.
+const FILES: &str = r#"
+echo "@@ file/text"
+find /run /var/lib/cni -path /run/netns -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' -printf '%m %p ' -exec sh -c 'tr "\r\n" "~ " < "$1"; echo' _ {} \; | sort
+"#;
+
+/// One line a fact, sorted within its section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot(Vec<String>);
+
+impl Snapshot {
+    pub fn of(namespace: &Namespace) -> Snapshot {
+        Snapshot::parse(&namespace.sh(SCRIPT))
+    }
+
+    /// The pretend host with its files.
+    pub fn of_host(lab: &Lab) -> Snapshot {
+        Snapshot::parse(&lab.host.sh(&format!("{SCRIPT}{FILES}")))
+    }
+
+    fn parse(text: &str) -> Snapshot {
+        let mut lines = Vec::new();
+        for section in text.split(MARK).skip(1) {
+            let (title, body) = section.split_once('\n').unwrap_or((section, ""));
+            if let Some(title) = title.strip_suffix("/text") {
+                lines.extend(body.lines().filter(|l| !l.trim().is_empty()).map(|l| format!("{title}: {l}")));
+                continue;
+            }
+            if body.trim().is_empty() {
+                continue;
+            }
+            let facts: Value =
+                serde_json::from_str(body).unwrap_or_else(|e| panic!("section {title} is {body:?}: {e}"));
+            let mut facts: Vec<String> =
+                facts.as_array().unwrap().iter().map(|f| format!("{title}: {}", lasting(f))).collect();
+            facts.sort();
+            lines.extend(facts);
+        }
+        Snapshot(lines)
+    }
+
+    /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
+    pub fn difference(&self, later: &Snapshot) -> String {
+        let only = |mark: &str, a: &Snapshot, b: &Snapshot| -> String {
+            let mut rest = b.0.clone();
+            a.0.iter()
+                .filter(|line| match rest.iter().position(|r| r == *line) {
+                    Some(at) => {
+                        rest.remove(at);
+                        false
+                    }
+                    None => true,
+                })
+                .map(|line| format!("{mark} {line}\n"))
+                .collect()
+        };
+        only("-", self, later) + &only("+", later, self)
+    }
+}
+
+/// The part of a fact that does not change by itself.
+fn lasting(value: &Value) -> Value {
+    const VOLATILE: [&str; 12] = [
+        "ifindex",
+        "link_index",
+        "link_netnsid",
+        "stats",
+        "stats64",
+        "tentative",
+        "topology_change",
+        "topology_change_detected",
+        "root_port",
+        "root_path_cost",
+        "max_age_timer",
+        "no",
+    ];
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(key, _)| !VOLATILE.contains(&key.as_str()) && !key.ends_with("_timer"))
+            .map(|(key, value)| (key.clone(), lasting(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        Value::Array(items) => items.iter().map(lasting).collect(),
+        other => other.clone(),
+    }
+}
+
+/// Pretend host and some namespaces of containers, together.
+pub struct Watch<'a> {
+    lab: &'a Lab,
+    containers: Vec<&'a Namespace>,
+    before: Vec<Snapshot>,
+}
+
+impl<'a> Watch<'a> {
+    /// Remembers how things are now.
+    pub fn start(lab: &'a Lab, containers: &[&'a Namespace]) -> Watch<'a> {
+        let mut watch = Watch { lab, containers: containers.to_vec(), before: vec![] };
+        watch.before = watch.settled();
+        watch
+    }
+
+    fn now(&self) -> Vec<Snapshot> {
+        std::iter::once(Snapshot::of_host(self.lab)).chain(self.containers.iter().map(|c| Snapshot::of(c))).collect()
+    }
+
+    /// The kernel reports carrier changes of a bridge late (linkwatch, up to a second); two equal snapshots in a row are a state.
+    fn settled(&self) -> Vec<Snapshot> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut last = self.now();
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = self.now();
+            if now == last || Instant::now() > deadline {
+                return now;
+            }
+            last = now;
+        }
+    }
+
+    /// What has changed so far.
+    pub fn changes_now(&self) -> String {
+        self.before.iter().zip(self.now()).map(|(before, now)| before.difference(&now)).collect()
+    }
+
+    /// What has changed; waits a little for things to become as they were.
+    pub fn changes(&self) -> String {
+        let deadline = Instant::now() + Duration::from_secs(3);
+        loop {
+            let changes = self.changes_now();
+            if changes.is_empty() || Instant::now() > deadline {
+                return changes;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    #[track_caller]
+    pub fn assert_unchanged(&self, since: &str) {
+        let changes = self.changes();
+        assert!(changes.is_empty(), "not as before {since}:\n{changes}");
+    }
+}
+
+/// Whatever an ADD may do is seen; otherwise "nothing is left" would say nothing.
+#[test]
+fn a_snapshot_sees_every_kind_of_change() {
+    let changes = [
+        ("link", "ip link add one type veth peer name two"),
+        ("link", "ip link set one mtu 1400"),
+        ("address", "ip addr add 10.0.0.1/24 dev one"),
+        ("route", "ip link set one up; ip link set two up; ip route add 10.9.0.0/16 dev one table 77"),
+        ("route", "ip -6 route add 2001:db8:9::/48 dev one"),
+        ("rule", "ip rule add from 10.0.0.1 table 77"),
+        ("rule", "ip -6 rule add from 2001:db8::1 table 77"),
+        ("port", "ip link add br9 type bridge; ip link set two master br9"),
+        ("port", "bridge link set dev two hairpin on"),
+        ("qdisc", "tc qdisc add dev one root tbf rate 1mbit burst 10kb latency 25ms"),
+        ("nft", "nft add table inet leak"),
+        ("nft", "nft 'add set inet leak s { type ipv4_addr; }'"),
+        ("nft", "nft 'add element inet leak s { 10.0.0.1 }'"),
+        ("legacy", "iptables-legacy -t nat -A POSTROUTING -j MASQUERADE"),
+        ("sysctl", "echo 1 > /proc/sys/net/ipv4/conf/one/route_localnet"),
+        ("file", "mkdir -p /var/lib/cni/deep && echo x > /var/lib/cni/deep/file"),
+        ("file", "echo y > /var/lib/cni/deep/file"),
+        ("file", "touch /run/cni/state"),
+    ];
+    let lab = Lab::new(super::call::Peer::Ours);
+    for (section, script) in changes {
+        if section == "legacy" && !lab.host.try_sh("iptables-legacy -t nat -S").status.success() {
+            super::attachment::skip("iptables-legacy");
+            continue;
+        }
+        let before = Snapshot::of_host(&lab);
+        lab.host.sh(script);
+        let difference = before.difference(&Snapshot::of_host(&lab));
+        assert!(difference.contains(&format!("+ {section}: ")), "`{script}` is not seen in\n{difference}");
+    }
+}

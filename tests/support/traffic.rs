@@ -1,0 +1,194 @@
+//! Packets: what proves that a network works.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
+
+use super::netns::{Lab, Namespace};
+
+/// How long a connection may take to work: an address can be tentative, a neighbour unresolved.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// One ping that is answered within a second.
+fn ping_once(from: &Namespace, to: &str, options: &str) -> bool {
+    from.try_sh(&format!("ping -n -q -c1 -W1 {options} {to}")).status.success()
+}
+
+#[track_caller]
+pub fn assert_pings(from: &Namespace, to: &str) {
+    assert_pings_with(from, to, "");
+}
+
+/// Ping with options such as `-M do -s 1472`, or `-I ADDRESS`.
+#[track_caller]
+pub fn assert_pings_with(from: &Namespace, to: &str, options: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while !ping_once(from, to, options) {
+        let state = || from.sh("ip addr; ip route; ip -6 route; ip neigh");
+        assert!(Instant::now() < deadline, "no answer to `ping {options} {to}` from a namespace with\n{}", state());
+        std::thread::sleep(Duration::from_millis(20)); // "network unreachable" comes back at once
+    }
+}
+
+/// Three pings in a row stay unanswered. Only worth something next to a ping that is answered.
+#[track_caller]
+pub fn assert_no_ping(from: &Namespace, to: &str) {
+    let output = from.try_sh(&format!("ping -n -q -c3 -i0.1 -W0.3 {to}"));
+    assert!(!output.status.success(), "{to} answers, and should not");
+}
+
+/// Notes every source address that arrives in a namespace, until it is dropped.
+pub struct Ear<'a>(&'a Namespace);
+
+impl<'a> Ear<'a> {
+    pub fn listen(at: &'a Namespace) -> Ear<'a> {
+        at.sh(r#"nft -f - <<'END'
+table inet ear {
+  set v4 { type ipv4_addr; flags dynamic; size 64; }
+  set v6 { type ipv6_addr; flags dynamic; size 64; }
+  chain input { type filter hook input priority -300; meta l4proto { icmp, tcp } update @v4 { ip saddr };
+    icmpv6 type { echo-request, echo-reply } update @v6 { ip6 saddr }; tcp dport != 0 update @v6 { ip6 saddr }; }
+}
+END"#);
+        Ear(at)
+    }
+
+    /// The sources of pings and connections that came since.
+    pub fn heard(&self) -> Vec<String> {
+        let mut sources = Vec::new();
+        for set in ["v4", "v6"] {
+            let listing = self.0.json(&format!("nft -j list set inet ear {set}"));
+            let elements = listing["nftables"].as_array().unwrap().iter().find_map(|o| o["set"]["elem"].as_array());
+            // An element is a string, or an object where nft prints its attributes.
+            let text = |e: &serde_json::Value| {
+                e.as_str().or_else(|| e["elem"]["val"].as_str()).unwrap_or_else(|| panic!("set element {e}")).to_owned()
+            };
+            sources.extend(elements.into_iter().flatten().map(text));
+        }
+        sources
+    }
+}
+
+impl Drop for Ear<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.try_sh("nft delete table inet ear"); // the namespace may be gone
+    }
+}
+
+/// The container reaches the peer outside, which has no route back: so it must have come with the host's own address.
+#[track_caller]
+pub fn assert_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
+    let family = usize::from(source.contains(':'));
+    let ear = Ear::listen(&lab.outside);
+    assert_pings_with(from, super::netns::OUTSIDE[family], &format!("-I {source}"));
+    assert_eq!(ear.heard(), [super::netns::UPLINK[family]], "the outside sees the host's address only");
+}
+
+/// The container's packets reach the peer outside with their own source address, and stay without answer.
+#[track_caller]
+pub fn assert_not_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
+    let family = usize::from(source.contains(':'));
+    let ear = Ear::listen(&lab.outside);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(
+            !ping_once(from, super::netns::OUTSIDE[family], &format!("-I {source}")),
+            "the outside has no route back, and answered"
+        );
+        let heard = ear.heard();
+        if !heard.is_empty() {
+            assert_eq!(heard, [source], "the outside sees the container's own address");
+            return;
+        }
+        assert!(Instant::now() < deadline, "no packet from {source} reached the outside");
+    }
+}
+
+/// A TCP server in a namespace that answers every connection with the address it came from. It ends when dropped.
+pub struct TcpServer {
+    child: Child,
+    _stdin: ChildStdin,
+}
+
+/// The test that is a server or a client when this is set: this very program, run again in a namespace (entering one needs unsafe code).
+const ROLE: &str = "CNI_LAB_TCP_ROLE";
+const ROLE_TEST: &str = "support::traffic::tcp_server_answers_with_the_address_it_sees";
+
+fn again(at: &Namespace, role: &str) -> std::process::Command {
+    let program = std::env::current_exe().unwrap();
+    let mut command = at.command(program.to_str().unwrap());
+    command
+        .args([ROLE_TEST, "--exact", "--nocapture"])
+        .env(ROLE, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+impl TcpServer {
+    pub fn start(at: &Namespace, port: u16) -> TcpServer {
+        let mut child = again(at, &format!("serve {port}")).spawn().unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "listening\n");
+        TcpServer { child, _stdin: stdin }
+    }
+}
+
+impl Drop for TcpServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.wait();
+    }
+}
+
+/// The address that the server at `to` (`10.1.2.3:80`) sees when `from` connects; None when nobody answers.
+pub fn connect(from: &Namespace, to: &str) -> Option<String> {
+    let output = again(from, &format!("connect {to}")).output().unwrap();
+    String::from_utf8(output.stderr).unwrap().lines().find_map(|l| l.strip_prefix("seen ").map(str::to_owned))
+}
+
+#[test]
+fn tcp_server_answers_with_the_address_it_sees() {
+    let role = std::env::var(ROLE).unwrap_or_default();
+    match role.split_once(' ') {
+        Some(("serve", port)) => serve(port.parse().unwrap()),
+        Some(("connect", to)) => {
+            let answer = ask(to.parse().unwrap());
+            eprintln!("{}", answer.map_or_else(|e| format!("no answer: {e}"), |seen| format!("seen {seen}")));
+        }
+        _ => {
+            let lab = Lab::new(super::call::Peer::Ours);
+            let _server = TcpServer::start(&lab.outside, 80);
+            assert_eq!(connect(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
+            assert_eq!(connect(&lab.host, "[2001:db8:ffff::2]:80").as_deref(), Some("2001:db8:ffff::1"));
+            assert_eq!(connect(&lab.host, "198.51.100.2:81"), None);
+        }
+    }
+}
+
+fn serve(port: u16) {
+    let listener = TcpListener::bind(("::", port)).unwrap();
+    // The pipe closes when whoever started us is gone.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::abort();
+    });
+    eprintln!("listening");
+    for connection in listener.incoming() {
+        let mut connection = connection.unwrap();
+        let seen = connection.peer_addr().unwrap().ip().to_canonical();
+        let _ = writeln!(connection, "{seen}"); // the client may have gone
+    }
+}
+
+fn ask(to: SocketAddr) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect_timeout(&to, Duration::from_secs(2))?;
+    connection.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer.trim().to_owned())
+}

@@ -1,0 +1,316 @@
+//! Calls that real runtimes made of the reference plugins 1.9.1, made again.
+//!
+//! `fixtures/traces/<runtime>.jsonl` has one call a line, in the order they were made: `plugin`, `env`, `stdin`, `stdout`,
+//! `stderr` and `rc`, the exit status. Container ids, MAC addresses, host link names and namespace paths are made up;
+//! each stands for the same thing wherever it appears. Of VERSION calls there is one of each kind.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::protocol::{has_user_namespaces, in_own_namespace};
+use crate::support::call::{Call, Outcome, Peer};
+use crate::support::netns::{Container, Lab};
+use crate::support::peers::peers;
+use crate::support::scratch::Scratch;
+
+peers! {
+    version_calls_get_the_recorded_answer,
+    status_calls_succeed_as_recorded,
+    host_local_hands_out_the_recorded_addresses,
+    loopback_tells_the_recorded_addresses,
+    bridge_calls_of_ctr_get_the_recorded_answers,
+    bridge_calls_of_containerd_1_6_get_the_recorded_answers,
+    bridge_calls_of_containerd_2_1_get_the_recorded_answers,
+    bridge_calls_of_podman_get_the_recorded_answers,
+}
+
+const RUNTIMES: [(&str, &str); 4] = [
+    ("ctr", include_str!("fixtures/traces/ctr.jsonl")),
+    ("containerd 1.6", include_str!("fixtures/traces/containerd-1.6.jsonl")),
+    ("containerd 2.1", include_str!("fixtures/traces/containerd-2.1.jsonl")),
+    ("podman 4.3", include_str!("fixtures/traces/podman-4.3.jsonl")),
+];
+
+#[derive(Deserialize)]
+struct Recorded {
+    plugin: String,
+    env: BTreeMap<String, String>,
+    stdin: Value,
+    stdout: Value,
+    rc: i32,
+}
+
+impl Recorded {
+    fn command(&self) -> &str {
+        &self.env["CNI_COMMAND"]
+    }
+
+    /// The same call, of this peer.
+    fn call(&self, peer: &Peer) -> Call {
+        let mut call = Call::new(peer, &self.plugin, self.command(), self.stdin.to_string());
+        call.env.clone_from(&self.env);
+        call
+    }
+}
+
+fn recorded(text: &str) -> Vec<Recorded> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The recorded calls of all runtimes that `wanted` picks, with the runtime's name; there has to be one.
+fn all_recorded(wanted: impl Fn(&Recorded) -> bool) -> Vec<(&'static str, Recorded)> {
+    let of_runtime = |(runtime, text)| recorded(text).into_iter().map(move |call| (runtime, call));
+    let calls: Vec<_> = RUNTIMES.into_iter().flat_map(of_runtime).filter(|(_, call)| wanted(call)).collect();
+    assert!(!calls.is_empty(), "no such call was recorded");
+    calls
+}
+
+/// Asserts that a call failed as it did for the runtime. The words are what the runtime's user reads; ours has a code.
+#[track_caller]
+fn assert_failed_as_recorded(peer: &Peer, outcome: &Outcome, recorded: &Recorded) {
+    let error = outcome.err();
+    assert_eq!(outcome.status, recorded.rc);
+    if *peer == Peer::Ours {
+        let words = recorded.stdout["msg"].as_str().unwrap().rsplit("range 0: ").next().unwrap();
+        assert!(format!("{}; {}", error.msg, error.details).contains(words), "does not say {words:?}: {outcome:?}");
+        assert!(![0, 999].contains(&error.code), "{outcome:?}");
+    } else {
+        assert_eq!(outcome.json(), recorded.stdout);
+    }
+}
+
+fn version_calls_get_the_recorded_answer(peer: &Peer) {
+    for (runtime, recorded) in all_recorded(|call| call.command() == "VERSION") {
+        let outcome = recorded.call(peer).run();
+        assert_eq!(outcome.ok(), recorded.stdout, "{runtime}");
+    }
+}
+
+fn status_calls_succeed_as_recorded(peer: &Peer) {
+    for (runtime, mut recorded) in all_recorded(|call| call.command() == "STATUS") {
+        let data = Scratch::new();
+        recorded.stdin["ipam"]["dataDir"] = data.text().into();
+        let outcome = recorded.call(peer).env("CNI_PATH", peer.dir().to_str().unwrap()).run();
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (recorded.rc, ""), "{runtime}: {outcome:?}");
+    }
+}
+
+/// Runtimes make calls at the same time, so which of them got which address is no matter of the record's order. Of the
+/// calls between two DELs all addresses are the recorded ones.
+fn host_local_hands_out_the_recorded_addresses(peer: &Peer) {
+    for (runtime, text) in RUNTIMES {
+        let data = Scratch::new();
+        let mut handed_out = HandedOut::default();
+        let calls = recorded(text).into_iter().filter(|call| call.plugin == "host-local" && call.command() != "STATUS");
+        for (number, mut recorded) in calls.enumerate() {
+            recorded.stdin["ipam"]["dataDir"] = data.text().into();
+            let mut call = recorded.call(peer);
+            if !call.env["CNI_NETNS"].is_empty() {
+                call = call.env("CNI_NETNS", "/run/netns/nowhere"); // a recorded /proc/PID may be somebody's here
+            }
+            let outcome = call.run();
+            let place = format!("{runtime}, call {number}");
+            if recorded.rc != 0 {
+                assert_failed_as_recorded(peer, &outcome, &recorded);
+            } else if recorded.command() == "ADD" {
+                let mut expected = recorded.stdout.clone();
+                handed_out.take(&mut expected, &outcome.ok());
+                assert_eq!(outcome.ok(), expected, "{place}");
+            } else {
+                assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{place}: {outcome:?}");
+                handed_out.assert_same(&place);
+            }
+        }
+        handed_out.assert_same(runtime);
+        assert_eq!(leases(&data), [""; 0], "{runtime}: every container was deleted");
+    }
+}
+
+/// The addresses of the results since the last DEL, then and now.
+#[derive(Default)]
+struct HandedOut {
+    then: Vec<String>,
+    now: Vec<String>,
+}
+
+impl HandedOut {
+    /// Notes the addresses of both results, and writes those of now into the recorded one.
+    fn take(&mut self, recorded: &mut Value, result: &Value) {
+        for (number, ip) in recorded["ips"].as_array_mut().unwrap().iter_mut().enumerate() {
+            let now = &result["ips"][number]["address"];
+            self.then.push(ip["address"].as_str().unwrap().to_owned());
+            self.now.extend(now.as_str().map(str::to_owned));
+            ip["address"] = now.clone();
+        }
+    }
+
+    #[track_caller]
+    fn assert_same(&mut self, place: &str) {
+        self.then.sort();
+        self.now.sort();
+        assert_eq!(self.now, self.then, "{place}");
+        *self = HandedOut::default();
+    }
+}
+
+/// The addresses that are taken, of all networks.
+fn leases(data: &Scratch) -> Vec<String> {
+    let networks = std::fs::read_dir(data.text()).unwrap().map(|network| network.unwrap().path());
+    let files = networks.flat_map(|network| std::fs::read_dir(network).unwrap());
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
+}
+
+/// The reference answers version 0.3.1 in the form of 1.0.0; ours in the form of 0.3.1.
+fn loopback_tells_the_recorded_addresses(peer: &Peer) {
+    if !has_user_namespaces() {
+        return;
+    }
+    for (runtime, recorded) in all_recorded(|call| call.plugin == "loopback") {
+        let outcome = in_own_namespace(recorded.call(peer)).run();
+        if recorded.command() == "DEL" {
+            assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{runtime}: {outcome:?}");
+            continue;
+        }
+        let mut expected = recorded.stdout.clone();
+        expected["interfaces"][0]["sandbox"] = "/proc/self/ns/net".into();
+        if *peer == Peer::Ours {
+            assert_eq!(recorded.stdin["cniVersion"], "0.3.1");
+            expected["ips"][0]["version"] = "4".into();
+            expected["ips"][1]["version"] = "6".into();
+            expected["dns"] = json!({});
+        }
+        assert_eq!(outcome.ok(), expected, "{runtime}");
+    }
+}
+
+fn bridge_calls_of_ctr_get_the_recorded_answers(peer: &Peer) {
+    Replay::of_bridge(peer, RUNTIMES[0]);
+}
+
+fn bridge_calls_of_containerd_1_6_get_the_recorded_answers(peer: &Peer) {
+    Replay::of_bridge(peer, RUNTIMES[1]);
+}
+
+fn bridge_calls_of_containerd_2_1_get_the_recorded_answers(peer: &Peer) {
+    Replay::of_bridge(peer, RUNTIMES[2]);
+}
+
+fn bridge_calls_of_podman_get_the_recorded_answers(peer: &Peer) {
+    Replay::of_bridge(peer, RUNTIMES[3]);
+}
+
+/// The calls of one runtime, made again on a pretend host. What the kernel chooses anew stands for what was recorded.
+struct Replay {
+    lab: Lab,
+    /// By the recorded path of the namespace.
+    containers: BTreeMap<String, (String, Container)>,
+    handed_out: HandedOut,
+    /// Recorded MAC addresses, link names and namespaces, and what they are here.
+    here: BTreeMap<String, String>,
+}
+
+impl Replay {
+    fn of_bridge(peer: &Peer, (runtime, text): (&str, &str)) {
+        let lab = Lab::new(peer.clone());
+        let mut replay =
+            Replay { lab, containers: BTreeMap::new(), handed_out: HandedOut::default(), here: BTreeMap::new() };
+        let calls = recorded(text).into_iter().filter(|call| call.plugin == "bridge" && call.command() != "VERSION");
+        for (number, recorded) in calls.enumerate() {
+            replay.repeat(&recorded, &format!("{runtime}, call {number}"));
+        }
+        assert!(!replay.here.is_empty(), "{runtime} called no bridge");
+        replay.assert_no_veth_is_left(runtime);
+    }
+
+    fn repeat(&mut self, recorded: &Recorded, place: &str) {
+        self.follow_the_namespace(recorded);
+        let mut call = recorded.call(&self.lab.peer).wrapped(&self.lab.host.enter);
+        call.stdin = self.translate(&recorded.stdin).to_string().into_bytes();
+        call.env.insert("CNI_NETNS".to_owned(), self.translate_text(&recorded.env["CNI_NETNS"]));
+        let args = recorded.env["CNI_ARGS"].split_inclusive([';', '=']);
+        let args = args
+            .map(|word| word.trim_end_matches([';', '=']))
+            .zip(recorded.env["CNI_ARGS"].split_inclusive([';', '=']));
+        let args: String = args.map(|(word, with_end)| self.translate_text(word) + &with_end[word.len()..]).collect();
+        let call = call.env("CNI_ARGS", &args).env("CNI_PATH", self.lab.cni_path(&self.lab.peer));
+
+        let outcome = call.run();
+        if recorded.rc != 0 {
+            assert_failed_as_recorded(&self.lab.peer, &outcome, recorded);
+        } else if recorded.command() == "ADD" {
+            let result = outcome.ok();
+            let mut expected = self.translate(&recorded.stdout);
+            self.take_what_is_chosen_anew(&recorded.stdout, &mut expected, &result);
+            assert_eq!(result, expected, "{place}");
+            if let Some((_, asked)) = args.split_once("MAC=") {
+                assert_eq!(result["interfaces"][2]["mac"], asked.split(';').next().unwrap(), "{place}");
+            }
+        } else {
+            assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{place}: {outcome:?}");
+            self.handed_out.assert_same(place);
+        }
+    }
+
+    /// A runtime makes a namespace before it names it; where it names none any more, it has removed it.
+    fn follow_the_namespace(&mut self, recorded: &Recorded) {
+        let (netns, id) = (&recorded.env["CNI_NETNS"], &recorded.env["CNI_CONTAINERID"]);
+        if recorded.command() == "DEL" && netns.is_empty() {
+            self.containers.retain(|_, (container_id, container)| {
+                let is_gone = container_id == id;
+                if is_gone {
+                    container.vanish();
+                }
+                !is_gone
+            });
+        } else if !netns.is_empty() && !self.here.contains_key(netns) {
+            let container = self.lab.container();
+            self.here.insert(netns.clone(), container.netns.clone());
+            self.containers.insert(netns.clone(), (id.clone(), container));
+        }
+    }
+
+    /// The addresses of links, the name of the veth on the host, and which of the next IP addresses it was.
+    fn take_what_is_chosen_anew(&mut self, recorded: &Value, expected: &mut Value, result: &Value) {
+        for (number, interface) in expected["interfaces"].as_array_mut().unwrap().iter_mut().enumerate() {
+            let (then, now) = (&recorded["interfaces"][number], &result["interfaces"][number]);
+            let is_veth = |name: &Value| name.as_str().is_some_and(|name| name.starts_with("veth"));
+            for key in ["mac", "name"] {
+                if key == "mac" && now[key].is_string() || is_veth(&then[key]) && is_veth(&now[key]) {
+                    self.here.insert(then[key].as_str().unwrap().to_owned(), now[key].as_str().unwrap().to_owned());
+                    interface[key] = now[key].clone();
+                }
+            }
+        }
+        self.handed_out.take(expected, result);
+    }
+
+    fn translate_text(&self, text: &str) -> String {
+        self.here.get(text).map_or(text, String::as_str).to_owned()
+    }
+
+    fn translate(&self, recorded: &Value) -> Value {
+        match recorded {
+            Value::String(text) => self.translate_text(text).into(),
+            Value::Array(list) => list.iter().map(|value| self.translate(value)).collect(),
+            Value::Object(object) => object.iter().map(|(key, value)| (key.clone(), self.translate(value))).collect(),
+            other => other.clone(),
+        }
+    }
+
+    /// The kernel takes a removed namespace down in its own time.
+    fn assert_no_veth_is_left(&self, runtime: &str) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let left: Vec<_> = self.lab.host.link_names().into_iter().filter(|name| name.starts_with("veth")).collect();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{runtime}: left behind: {left:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A node is upgraded, or rolled back, with its containers running: what one added the other checks and deletes.
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::bridge;
+use crate::support::attachment::{for_ours, ips, skip, with};
+use crate::support::call::{Call, Outcome, Peer};
+use crate::support::netns::{Container, Lab};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{assert_masqueraded, assert_pings};
+
+/// A network that uses what both versions of the reference have, and what only the new one has.
+struct Network {
+    what: &'static str,
+    plugin: &'static str,
+    changes: Value,
+}
+
+fn networks(reference: &Peer) -> Vec<Network> {
+    let network = |what, plugin, changes| Network { what, plugin, changes };
+    let mut networks = vec![
+        network("bridge", "bridge", json!({})),
+        network("bridge, masqueraded", "bridge", json!({"ipMasq": true})),
+        network("bridge, MACs checked", "bridge", json!({"macspoofchk": true})),
+        network("bridge, everything", "bridge", json!({"ipMasq": true, "macspoofchk": true, "hairpinMode": true})),
+        network("ptp", "ptp", json!({})),
+        network("ptp, masqueraded", "ptp", json!({"ipMasq": true})),
+        network("no IPAM", "bridge", json!({"ipam": null})),
+    ];
+    if speaks(reference, "1.1.0") {
+        networks.push(network(
+            "bridge, nftables",
+            "bridge",
+            json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true}),
+        ));
+        networks.push(network("bridge, iptables", "bridge", json!({"ipMasq": true, "ipMasqBackend": "iptables"})));
+        networks.push(network("ptp, nftables", "ptp", json!({"ipMasq": true, "ipMasqBackend": "nftables"})));
+    }
+    networks
+}
+
+fn speaks(peer: &Peer, version: &str) -> bool {
+    Call::new(peer, "bridge", "VERSION", "").run().stdout.contains(&format!("\"{version}\""))
+}
+
+fn conf(network: &Network) -> Value {
+    // IPv6 too, save where the oldest reference would only make the test slow.
+    with(
+        &with(&bridge::dual_stack(), json!({"type": network.plugin, "isDefaultGateway": true})),
+        network.changes.clone(),
+    )
+}
+
+/// ADD by one, the rest by the other. What differs afterwards from before, and how DEL ended.
+fn handed_over(
+    lab: &Lab,
+    network: &Network,
+    from: &Peer,
+    to: &Peer,
+    between: impl Fn(&Container),
+) -> (String, Outcome) {
+    let conf = conf(network);
+    // What both leave by contract (bridge, tables) is there before.
+    for peer in [from, to] {
+        let warm = lab.attach(&lab.container(), &conf).id("warm-up").by(peer);
+        warm.add();
+        warm.try_del();
+    }
+    let container = lab.container();
+    let before = Watch::start(lab, &[]);
+    let result = lab.attach(&container, &conf).by(from).add();
+    let deleting = lab.attach(&container, &conf).by(to);
+    if conf.get("ipam").is_some() {
+        assert_eq!(deleting.check(&result).status, 0, "{}: {:?}", network.what, deleting.check(&result));
+    }
+    // Another container of the same network comes after the upgrade, and they see each other.
+    let newcomer = lab.container();
+    let new = lab.attach(&newcomer, &conf).by(to);
+    let new_result = new.add();
+    if conf.get("ipam").is_some() {
+        assert_ne!(ips(&result), ips(&new_result));
+        ips(&new_result).iter().for_each(|ip| assert_pings(&container, ip));
+        ips(&result).iter().for_each(|ip| assert_pings(&newcomer, ip));
+    }
+    between(&container);
+    let outcome = deleting.try_del();
+    if outcome.status == 0 && conf["ipMasq"] == true {
+        assert_masqueraded(lab, &newcomer, &ips(&new_result)[0]);
+    }
+    new.try_del();
+    (before.changes(), outcome)
+}
+
+fn with_reference(case: impl Fn(&Lab, &Peer)) {
+    let Some(reference) = Peer::reference() else { return skip("CNI_REFERENCE") };
+    for_ours("bridge", |lab| case(lab, &reference));
+}
+
+#[test]
+fn ours_deletes_what_the_reference_added() {
+    with_reference(|_, reference| {
+        for network in networks(reference) {
+            let lab = Lab::new(Peer::Ours);
+            let (left, outcome) = handed_over(&lab, &network, reference, &Peer::Ours, |_| ());
+            assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
+            assert_eq!(left, "", "left by our DEL of the reference's \"{}\"", network.what);
+        }
+    });
+}
+
+#[test]
+fn ours_deletes_what_the_reference_added_when_the_namespace_is_gone() {
+    with_reference(|_, reference| {
+        for network in networks(reference) {
+            let lab = Lab::new(Peer::Ours);
+            let (left, outcome) = handed_over(&lab, &network, reference, &Peer::Ours, Container::vanish);
+            assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
+            assert_eq!(left, "", "left by our DEL of the reference's \"{}\"", network.what);
+        }
+    });
+}
+
+/// A rollback: the reference cannot know our rules, but link, address and lease are gone, and DEL does not fail.
+#[test]
+fn the_reference_deletes_links_and_addresses_that_ours_added() {
+    with_reference(|_, reference| {
+        for network in networks(reference) {
+            let lab = Lab::new(Peer::Ours);
+            let iptables = conf(&network)["ipMasqBackend"] == "iptables";
+            if !iptables {
+                lab.hide_iptables(); // the reference's DEL fails otherwise, whoever added: see there
+                if conf(&network)["ipMasq"] == true && !speaks(reference, "1.1.0") {
+                    continue; // and an old one cannot do without
+                }
+            }
+            let (left, outcome) = handed_over(&lab, &network, &Peer::Ours, reference, |_| ());
+            assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
+            // With iptables our rules are the reference's own, and go.
+            let is_ours = |line: &&str| !iptables && (line.starts_with("+ nft:") || line.starts_with("- nft:"));
+            let left: Vec<&str> = left.lines().filter(|line| !is_ours(line)).collect();
+            assert_eq!(left, [""; 0], "left by the reference's DEL of our \"{}\"", network.what);
+        }
+    });
+}
+
+/// And the upgrade that follows a rollback finds our own rules again.
+#[test]
+fn our_gc_finds_the_rules_a_rollback_left() {
+    with_reference(|lab, reference| {
+        if !speaks(reference, "1.1.0") {
+            return skip("a reference with specification 1.1.0");
+        }
+        let conf = with(
+            &bridge::dual_stack(),
+            json!({"cniVersion": "1.1.0", "isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables"}),
+        );
+        lab.hide_iptables();
+        bridge::warm_up(lab, &conf);
+        let before = Watch::start(lab, &[]);
+        let container = lab.container();
+        let attachment = lab.attach(&container, &conf);
+        attachment.add();
+        attachment.clone().by(reference).del();
+        attachment.gc(&[]).ok();
+        before.assert_unchanged("ADD");
+    });
+}
