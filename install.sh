@@ -116,9 +116,19 @@ take_or_build_binary() {
 
 # ---- the plugin directory ----
 
+# `cni-multi list` of a file of any name: it goes by the name that it is called by, here a link's.
+run_list() {
+  scratch=$(mktemp -d) || return 1
+  ln -s "$(realpath "$1")" "$scratch/cni-multi"
+  "$scratch/cni-multi" list </dev/null
+  status=$?
+  rm -rf "$scratch"
+  return "$status"
+}
+
 # list_names FILE WHAT-TO-CALL-IT: the names that a binary lists; a name that could leave the directory or hide in it is refused.
 list_names() {
-  listed=$("$1" list </dev/null) || die "$2 does not run here: \`cni-multi list\` failed"
+  listed=$(run_list "$1") || die "$2 does not run here: \`cni-multi list\` failed"
   [ -n "$listed" ] || die "$2 is not cni-multi: \`cni-multi list\` printed nothing"
   for name in $listed; do
     case $name in

@@ -45,7 +45,10 @@ impl Place {
         let path = self.root.join(format!("build-{word}"));
         write_script(
             &path,
-            &format!("if [ \"$1\" = list ]; then printf '%s\\n' {}; else echo {word}; fi", names.join(" ")),
+            &format!(
+                "if [ \"${{0##*/}} $1\" = \"cni-multi list\" ]; then printf '%s\\n' {}; else echo {word}; fi",
+                names.join(" ")
+            ),
         );
         path
     }
