@@ -16,7 +16,7 @@
 #   DIR/cni-multi             the binary
 #   DIR/<plugin>              a link to it for each name that `cni-multi list` prints; relative, so
 #                             that the directory may be mounted somewhere else in a container
-#   DIR/.cni-multi/cni-multi.previous   the binary of the install before this one
+#   DIR/.cni-multi/previous   the binary of the install before this one
 #   DIR/.cni-multi/replaced/  files of others that had a plugin's name, for example those of
 #                             containernetworking/plugins. The first one of a name is kept.
 # Files of other names are not touched. Each name is replaced by one rename, so a runtime that
@@ -116,13 +116,23 @@ take_or_build_binary() {
 
 # ---- the plugin directory ----
 
-# The names that a binary lists; a name that could leave the directory or hide in it is refused.
+# `cni-multi list` of a file of any name: it goes by the name that it is called by, here a link's.
+run_list() {
+  scratch=$(mktemp -d) || return 1
+  ln -s "$(realpath "$1")" "$scratch/cni-multi"
+  "$scratch/cni-multi" list </dev/null
+  status=$?
+  rm -rf "$scratch"
+  return "$status"
+}
+
+# list_names FILE WHAT-TO-CALL-IT: the names that a binary lists; a name that could leave the directory or hide in it is refused.
 list_names() {
-  listed=$("$1" list </dev/null) || die "$1 does not run here: \`$1 list\` failed"
-  [ -n "$listed" ] || die "$1 is not cni-multi: \`$1 list\` printed nothing"
+  listed=$(run_list "$1") || die "$2 does not run here: \`cni-multi list\` failed"
+  [ -n "$listed" ] || die "$2 is not cni-multi: \`cni-multi list\` printed nothing"
   for name in $listed; do
     case $name in
-      cni-multi | -* | *[!a-z0-9-]*) die "$1 is not cni-multi: \`$1 list\` printed '$name'" ;;
+      cni-multi | -* | *[!a-z0-9-]*) die "$2 is not cni-multi: \`cni-multi list\` printed '$name'" ;;
     esac
   done
   say "$listed"
@@ -171,7 +181,7 @@ check_directory() {
 # Those of a run that was killed go as well: who comes here holds the lock.
 clean_up() {
   [ -z "$dry_run" ] && [ -d "$state" ] || return 0
-  rm -f "$state"/cni-multi.new.* "$state"/link.* "$state"/keep.*
+  rm -f "$state"/new.* "$state"/link.* "$state"/keep.*
   rmdir "$state/replaced" 2>/dev/null || :
   rmdir "$state" 2>/dev/null || :
   if [ -n "${made_dir:-}" ]; then rmdir "$dir" 2>/dev/null || :; fi
@@ -199,7 +209,7 @@ keep_previous() {
     say "$dir/cni-multi is this build already"
     return 0
   fi
-  act "keep $dir/cni-multi as $state/cni-multi.previous" keep "$dir/cni-multi" "$state/cni-multi.previous"
+  act "keep $dir/cni-multi as $state/previous" keep "$dir/cni-multi" "$state/previous"
   act "forget that the install before was rolled back" rm -f "$state/rolled-back"
 }
 
@@ -223,10 +233,10 @@ refuse_directories() {
 }
 
 copy_binary() {
-  cp "$binary" "$state/cni-multi.new.$$" || return 1
-  chmod 0755 "$state/cni-multi.new.$$" || return 1
+  cp "$binary" "$state/new.$$" || return 1
+  chmod 0755 "$state/new.$$" || return 1
   # A machine that loses power after the rename must not find an empty file behind the name.
-  sync "$state/cni-multi.new.$$" 2>/dev/null || sync
+  sync "$state/new.$$" 2>/dev/null || sync
 }
 
 replace_by_link() {
@@ -272,17 +282,17 @@ install_binary() {
   lock
   clean_up_at_exit
   if [ -n "$dry_run" ]; then
-    names=$(list_names "$binary") || exit 1
+    names=$(list_names "$binary" "$binary") || exit 1
     refuse_directories
   else
     mkdir -p "$state/replaced" || die "$state could not be made"
     copy_binary || die "$binary could not be copied into $dir"
-    names=$(list_names "$state/cni-multi.new.$$") || exit 1
+    names=$(list_names "$state/new.$$" "$binary, copied into $dir,") || exit 1
     refuse_directories
   fi
   keep_previous "$binary"
   keep_foreign
-  act "rename the new binary to $dir/cni-multi" mv -fT "$state/cni-multi.new.$$" "$dir/cni-multi"
+  act "rename the new binary to $dir/cni-multi" mv -fT "$state/new.$$" "$dir/cni-multi"
   link_names
   unlink_others
   [ -n "$dry_run" ] || finish "cni-multi is installed in $dir"
@@ -299,16 +309,16 @@ rollback() {
   check_directory
   lock
   clean_up_at_exit
-  if exists "$state/cni-multi.previous"; then
-    names=$(list_names "$state/cni-multi.previous") || exit 1
+  if exists "$state/previous"; then
+    names=$(list_names "$state/previous" "$state/previous") || exit 1
     refuse_directories
     # The mark comes first: a run that is interrupted after the rename must not count as none.
     act "mark the rollback in $state/rolled-back" touch "$state/rolled-back"
     keep_foreign
-    act "rename $state/cni-multi.previous to $dir/cni-multi" mv -fT "$state/cni-multi.previous" "$dir/cni-multi"
+    act "rename $state/previous to $dir/cni-multi" mv -fT "$state/previous" "$dir/cni-multi"
   elif exists "$state/rolled-back"; then
     say "$dir was rolled back already; --uninstall goes back to before cni-multi."
-    names=$(list_names "$dir/cni-multi") || exit 1
+    names=$(list_names "$dir/cni-multi" "$dir/cni-multi") || exit 1
   elif is_anything_kept; then
     remove_all
     return 0
@@ -349,8 +359,8 @@ remove_all() {
   names=''
   unlink_others
   restore_rest
-  act "remove $dir/cni-multi, $state/cni-multi.previous and $state/rolled-back" \
-    rm -f "$dir/cni-multi" "$state/cni-multi.previous" "$state/rolled-back"
+  act "remove $dir/cni-multi, $state/previous and $state/rolled-back" \
+    rm -f "$dir/cni-multi" "$state/previous" "$state/rolled-back"
   [ -n "$dry_run" ] || say "cni-multi is removed from $dir."
 }
 

@@ -45,7 +45,10 @@ impl Place {
         let path = self.root.join(format!("build-{word}"));
         write_script(
             &path,
-            &format!("if [ \"$1\" = list ]; then printf '%s\\n' {}; else echo {word}; fi", names.join(" ")),
+            &format!(
+                "if [ \"${{0##*/}} $1\" = \"cni-multi list\" ]; then printf '%s\\n' {}; else echo {word}; fi",
+                names.join(" ")
+            ),
         );
         path
     }
@@ -238,7 +241,7 @@ fn rollback_goes_on_after_it_was_interrupted() {
     place.install(&place.binary("old", &["bridge", "vlan"]));
     place.install(&place.binary("new", &["bridge"]));
     fs::write(place.dir.join(".cni-multi/rolled-back"), "").unwrap();
-    fs::rename(place.dir.join(".cni-multi/cni-multi.previous"), place.dir.join("cni-multi")).unwrap();
+    fs::rename(place.dir.join(".cni-multi/previous"), place.dir.join("cni-multi")).unwrap();
     place.ok(&["--rollback"]);
     assert_eq!(place.says("vlan"), "old");
 }
@@ -279,10 +282,10 @@ fn rollback_to_a_binary_that_does_not_run_changes_nothing() {
     let place = Place::new();
     place.install(&place.binary("old", &["bridge"]));
     place.install(&place.binary("new", &["bridge"]));
-    write_script(&place.dir.join(".cni-multi/cni-multi.previous"), "exit 1");
+    write_script(&place.dir.join(".cni-multi/previous"), "exit 1");
     let before = place.snapshot();
     let error = place.err(&["--rollback"]);
-    assert!(error.contains(".cni-multi/cni-multi.previous does not run here"), "{error}");
+    assert!(error.contains(".cni-multi/previous does not run here"), "{error}");
     assert_eq!(place.snapshot(), before);
 }
 
@@ -462,7 +465,7 @@ fn installs_at_the_same_time_take_turns() {
 fn what_a_killed_run_left_is_cleared_by_the_next() {
     let place = Place::new();
     fs::create_dir_all(place.dir.join(".cni-multi/replaced")).unwrap();
-    fs::write(place.dir.join(".cni-multi/cni-multi.new.99"), "half a binary").unwrap();
+    fs::write(place.dir.join(".cni-multi/new.99"), "half a binary").unwrap();
     place.install(&place.binary("new", &["bridge"]));
     let names: Vec<String> = place.snapshot().into_keys().collect();
     assert_eq!(names, ["bridge", "cni-multi"]);
