@@ -1,1 +1,36 @@
+//! cni-multi: every CNI plugin in one binary.
+//!
+//! # The map
+//!
+//! Each layer imports only from those above it in this list (`tests/layers.rs` holds us to it):
+//!
+//! | layer | what it is |
+//! |---|---|
+//! | [`error`], [`rollback`] | the one error type; the undo stack |
+//! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
+//! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
+//! | [`plugin`] | what a plugin is, and what it is given |
+//! | [`steps`] | one thing an attachment needs: do, check and undo in one file |
+//! | [`plugins`] | one file (or folder) a plugin, named as in configurations |
+//! | [`registry`] | one line a plugin |
+//! | [`runner`], [`runtime`], [`cli`] | one plugin execution; whole lists of plugins; the command line |
+//!
+//! # The walk of one ADD
+//!
+//! A runtime starts `/opt/cni/bin/bridge` with CNI_* in the environment and a configuration on stdin. [`cli`] finds
+//! `bridge` in the [`registry`] by argv[0]. [`runner`] checks environment, configuration and version and refuses its
+//! own namespace, then decodes the plugin's configuration and calls `add`. That reads as a list of steps inside
+//! [`rollback::transaction`]: each changes the kernel and registers its undo. `runner` converts the result to the
+//! configuration's version and writes it, once.
 
+pub mod cli;
+pub mod cni;
+pub mod error;
+pub mod net;
+pub mod plugin;
+pub mod plugins;
+pub mod registry;
+pub mod rollback;
+pub mod runner;
+pub mod runtime;
+pub mod steps;

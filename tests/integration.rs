@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod differences;
+mod install;
 mod parallel;
 mod plugins;
 mod support;

@@ -1,0 +1,113 @@
+//! The budgets of the design, judged by what was measured.
+
+use crate::cases::{Bench, names};
+use crate::schedule::{Book, Measured, Side};
+
+/// One promise and what came of it.
+pub struct Budget {
+    pub name: String,
+    pub limit: f64,
+    pub unit: &'static str,
+    /// None when its cases were not run, or one side of them is not there.
+    pub measured: Option<f64>,
+}
+
+impl Budget {
+    pub fn missed(&self) -> bool {
+        self.measured.is_some_and(|measured| measured > self.limit)
+    }
+
+    pub fn verdict(&self) -> &'static str {
+        match self.measured {
+            None => "not measured",
+            Some(_) if self.missed() => "MISSED",
+            Some(_) => "ok",
+        }
+    }
+}
+
+/// All budgets; `bytes` is the size of our binary.
+pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
+    let judge = Judge { book };
+    let [few_leases, _, many_leases] = bench.lease_counts();
+    let [few_mappings, many_mappings] = bench.mapping_counts();
+    let mut budgets = vec![
+        budget("one binary, all plugins", 3.0, "MB", bytes.map(megabytes)),
+        budget("VERSION / static C", 1.3, "×", judge.ratio(names::VERSION, "", Side::Floor)),
+        budget("VERSION / reference", 0.5, "×", judge.ratio(names::VERSION, "", Side::Reference)),
+        budget("bridge+host-local ADD / reference", 0.35, "×", judge.ratio(names::BRIDGE, "ADD", Side::Reference)),
+        budget("bridge+host-local ADD / C program", 1.5, "×", judge.ratio(names::BRIDGE, "ADD", Side::Floor)),
+        budget("chain of five ADD / reference", 0.10, "×", judge.ratio(names::CHAIN, "ADD", Side::Reference)),
+        budget("chain of five DEL / reference", 0.25, "×", judge.ratio(names::CHAIN, "DEL", Side::Reference)),
+        budget("processes started, default path", 0.0, "", judge.largest(|m| m.trace.map(|t| f64::from(t.processes)))),
+        budget("peak RSS of an operation", 4.0, "MiB", judge.largest(|m| m.trace.map(|t| mebibytes(t.peak_kib)))),
+    ];
+    for operation in ["ADD", "DEL"] {
+        let name = format!("host-local {operation}, {many_leases} / {few_leases} leases");
+        budgets.push(budget(
+            &name,
+            1.5,
+            "×",
+            judge.growth(&names::leases(few_leases), &names::leases(many_leases), operation),
+        ));
+    }
+    let name = format!("portmap ADD, {many_mappings} / {few_mappings} mappings");
+    budgets.push(budget(
+        &name,
+        1.5,
+        "×",
+        judge.growth(&names::mappings(few_mappings), &names::mappings(many_mappings), "ADD"),
+    ));
+    budgets.push(budget("dual stack ADD, more than IPv4 alone", 1.0, "ms", judge.dual_stack_extra()));
+    budgets.push(budget("failures in the crowd", 0.0, "", judge.crowd_failures()));
+    budgets
+}
+
+fn budget(name: &str, limit: f64, unit: &'static str, measured: Option<f64>) -> Budget {
+    Budget { name: name.to_owned(), limit, unit, measured }
+}
+
+struct Judge<'a> {
+    book: &'a Book,
+}
+
+impl Judge<'_> {
+    fn median(&self, case: &str, operation: &'static str, side: Side) -> Option<f64> {
+        self.book.get(case, operation, side)?.wall(0.5)
+    }
+
+    fn ratio(&self, case: &str, operation: &'static str, to: Side) -> Option<f64> {
+        Some(self.median(case, operation, Side::Ours)? / self.median(case, operation, to)?)
+    }
+
+    fn growth(&self, few: &str, many: &str, operation: &'static str) -> Option<f64> {
+        Some(self.median(many, operation, Side::Ours)? / self.median(few, operation, Side::Ours)?)
+    }
+
+    fn dual_stack_extra(&self) -> Option<f64> {
+        let more = self.median(names::DUAL, "ADD", Side::Ours)? - self.median(names::BRIDGE, "ADD", Side::Ours)?;
+        Some(more / 1e3)
+    }
+
+    /// The largest figure of ours where nobody asked for iptables.
+    fn largest(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+        let default_path = self.book.of(Side::Ours).filter(|((case, _), _)| case != names::IPTABLES);
+        default_path.filter_map(|(_, measured)| figure(measured)).reduce(f64::max)
+    }
+
+    #[allow(clippy::cast_precision_loss)] // hundreds at most
+    fn crowd_failures(&self) -> Option<f64> {
+        let failures = |operation| self.book.get(names::CROWD, operation, Side::Ours).map(|measured| measured.failures);
+        Some((failures("ADD")? + failures("DEL")?) as f64)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // sizes of files
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+#[allow(clippy::cast_precision_loss)] // sizes of processes
+fn mebibytes(kib: u64) -> f64 {
+    kib as f64 / 1024.0
+}

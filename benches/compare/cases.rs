@@ -1,0 +1,389 @@
+//! What is measured. A group's lanes run in alternation, so its rows may be compared with each other.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::Result;
+use crate::call::{self, Attachment, Plugins, bridge, conf, ipam, merge, with_previous};
+use crate::floor;
+use crate::namespaces::{Netns, Pool, SCRATCH};
+use crate::process::{Invocation, find_program};
+use crate::schedule::{Act, Lane, Round, Side};
+
+/// What the groups are made from.
+pub struct Bench {
+    pub plugins: Vec<Plugins>,
+    pub runs: usize,
+    pub quick: bool,
+}
+
+/// A name for `--only`, and what makes its lanes.
+pub struct Group {
+    pub name: &'static str,
+    pub lanes: fn(&Bench) -> Result<Vec<Lane>>,
+    /// Programs of the system without which the reference cannot run it.
+    pub needs: &'static [&'static str],
+}
+
+pub static GROUPS: &[Group] = &[
+    Group { name: "version", lanes: version, needs: &[] },
+    Group { name: "about", lanes: about, needs: &[] },
+    Group { name: "loopback", lanes: loopback, needs: &[] },
+    Group { name: "bridge", lanes: bridges, needs: &[] },
+    Group { name: "bridge-nftables", lanes: bridge_nftables, needs: &["nft"] },
+    Group { name: "bridge-iptables", lanes: bridge_iptables, needs: &["iptables"] },
+    Group { name: "ptp", lanes: ptp, needs: &[] },
+    Group { name: "check", lanes: check, needs: &[] },
+    Group { name: "chain", lanes: chain, needs: &["iptables"] },
+    Group { name: "host-local", lanes: host_local, needs: &[] },
+    Group { name: "portmap", lanes: portmap, needs: &["iptables"] },
+    Group { name: "crowd", lanes: crowd, needs: &["iptables"] },
+];
+
+/// Names that the budgets look up.
+pub mod names {
+    pub const VERSION: &str = "VERSION";
+    pub const BRIDGE: &str = "bridge+host-local";
+    pub const DUAL: &str = "bridge+host-local dual stack";
+    pub const CHAIN: &str = "bridge ipMasq+portmap+firewall+tuning+bandwidth";
+    pub const IPTABLES: &str = "bridge ipMasq iptables";
+    pub const CROWD: &str = "bridge ipMasq, 20 at a time";
+
+    pub fn leases(count: usize) -> String {
+        format!("host-local, {count} leases")
+    }
+
+    pub fn mappings(count: usize) -> String {
+        format!("portmap, {count} mappings")
+    }
+}
+
+impl Bench {
+    /// The sides that have all these plugins; says so where one has not.
+    fn sides(&self, wanted: &[&str]) -> Vec<&Plugins> {
+        let complete = |plugins: &&Plugins| {
+            let absent = wanted.iter().find(|plugin| !plugins.has(plugin));
+            if let Some(absent) = absent {
+                eprintln!("note: {} has no {absent}", plugins.side.name());
+            }
+            absent.is_none()
+        };
+        self.plugins.iter().filter(complete).collect()
+    }
+
+    /// Lease counts below which, and at which, host-local is measured.
+    pub fn lease_counts(&self) -> [usize; 3] {
+        if self.quick { [10, 100, 1_000] } else { [10, 1_000, 30_000] }
+    }
+
+    pub fn mapping_counts(&self) -> [usize; 2] {
+        if self.quick { [10, 100] } else { [10, 10_000] }
+    }
+
+    fn crowd_size(&self) -> usize {
+        if self.quick { 40 } else { 200 }
+    }
+
+    fn lane(&self, case: impl Into<String>, side: Side, act: Act) -> Result<Lane> {
+        Ok(Lane::new(case, side, Netns::create()?, self.runs, act))
+    }
+}
+
+/// The name of a network, unlike that of the other side, whose files lie in the same directories.
+fn network(plugins: &Plugins, case: &str) -> String {
+    format!("{case}-{}", plugins.side.name())
+}
+
+fn version(bench: &Bench) -> Result<Vec<Lane>> {
+    let mut lanes = vec![];
+    for plugins in bench.sides(&["bridge"]) {
+        let call = plugins.bare("bridge", Some("VERSION"));
+        lanes.push(bench.lane(names::VERSION, plugins.side, repeat("", call))?.short());
+    }
+    if let Some(program) = floor::build("return0") {
+        lanes.push(bench.lane(names::VERSION, Side::Floor, repeat("", Invocation::new(program)))?.short());
+    }
+    Ok(lanes)
+}
+
+fn about(bench: &Bench) -> Result<Vec<Lane>> {
+    let lane = |plugins: &Plugins| {
+        let call = plugins.bare("bridge", None);
+        Ok(bench.lane("about text", plugins.side, repeat("", call))?.short())
+    };
+    bench.sides(&["bridge"]).into_iter().map(lane).collect()
+}
+
+/// The same call every time.
+fn repeat(operation: &'static str, call: Invocation) -> Act {
+    Box::new(move |round| round.timed(operation, &call).map(drop))
+}
+
+fn loopback(bench: &Bench) -> Result<Vec<Lane>> {
+    let lane = |plugins: &Plugins| attach(bench, plugins, "loopback", conf("lo", "loopback", &json!({})));
+    bench.sides(&["loopback"]).into_iter().map(lane).collect()
+}
+
+/// IPv4 alone, the same from C, and both families: one group, because the budgets compare them with each other.
+fn bridges(bench: &Bench) -> Result<Vec<Lane>> {
+    let mut lanes = vec![];
+    for plugins in bench.sides(&["bridge", "host-local"]) {
+        lanes.push(attach(bench, plugins, names::BRIDGE, bridge(&network(plugins, "bridge")))?);
+        let mut dual = bridge(&network(plugins, "dual"));
+        dual["ipam"] = ipam(&["10.88.0.0/16", "fd00:88::/64"]);
+        lanes.push(attach(bench, plugins, names::DUAL, dual)?);
+    }
+    if let Some(program) = floor::build("bridge_add") {
+        lanes.push(bench.lane(names::BRIDGE, Side::Floor, bridge_in_c(bench, &program)?)?);
+    }
+    Ok(lanes)
+}
+
+fn bridge_in_c(bench: &Bench, program: &Path) -> Result<Act> {
+    let containers = Pool::new(bench.runs)?;
+    let leases = format!("{SCRATCH}/floor-leases");
+    let program = program.to_owned();
+    let call = move |args: &[&str]| {
+        let args = args.iter().map(|&arg| arg.to_owned()).collect();
+        Invocation { args, ..Invocation::new(&program) }
+    };
+    Ok(Box::new(move |round| {
+        let address = format!("10.88.{}.{}", round.number >> 8, round.number & 255);
+        let veth = format!("veth{:08x}", round.number);
+        let netns = containers.path(round.number);
+        round.timed("ADD", &call(&["add", &netns, &veth, &leases, &address, "10.88.255.254"]))?;
+        round.untimed(&call(&["del", &veth, &leases, &address])).map(drop)
+    }))
+}
+
+fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
+    // On DEL the reference also removes iptables rules where it finds iptables, and fails over the chain it never made.
+    let nft_only = |plugins: &Plugins| plugins.with_programs(&["nft"]);
+    // The reference got this backend in the release that learned 1.1.0; before, it takes iptables whatever is asked.
+    let knows_nftables = |plugins: &&Plugins| {
+        let knows = plugins.speak("1.1.0");
+        if !knows {
+            eprintln!("note: {} is too old for the nftables backend", plugins.side.name());
+        }
+        knows
+    };
+    let plugins = bench.plugins.iter().filter(knows_nftables).cloned().collect();
+    let bench = &Bench { plugins, ..*bench };
+    masquerading(bench, "bridge ipMasq nftables", &json!({"ipMasq": true, "ipMasqBackend": "nftables"}), nft_only)
+}
+
+fn bridge_iptables(bench: &Bench) -> Result<Vec<Lane>> {
+    masquerading(bench, names::IPTABLES, &json!({"ipMasq": true, "ipMasqBackend": "iptables"}), |plugins| {
+        Ok(plugins.clone())
+    })
+}
+
+fn masquerading(
+    bench: &Bench,
+    case: &str,
+    own: &Value,
+    on_host: impl Fn(&Plugins) -> Result<Plugins>,
+) -> Result<Vec<Lane>> {
+    let lane = |plugins: &Plugins| {
+        let plugins = &on_host(plugins)?;
+        let mut conf = bridge(&network(plugins, "masq"));
+        merge(&mut conf, own);
+        attach(bench, plugins, case, conf)
+    };
+    bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
+}
+
+fn ptp(bench: &Bench) -> Result<Vec<Lane>> {
+    let lane = |plugins: &Plugins| {
+        let own = json!({"ipam": ipam(&["10.89.0.0/16"])});
+        attach(bench, plugins, "ptp+host-local", conf(&network(plugins, "ptp"), "ptp", &own))
+    };
+    bench.sides(&["ptp", "host-local"]).into_iter().map(lane).collect()
+}
+
+/// ADD and DEL of one plugin, a fresh container every run.
+fn attach(bench: &Bench, plugins: &Plugins, case: &str, conf: Value) -> Result<Lane> {
+    let containers = Pool::new(bench.runs)?;
+    let plugin = conf["type"].as_str().unwrap_or_default().to_owned();
+    let side = plugins.side;
+    let plugins = plugins.clone();
+    let act = move |round: &mut Round| {
+        let at = attachment(&plugins, &containers, round.number);
+        call::result(&round.timed("ADD", &at.call(&plugin, "ADD", &conf))?)?;
+        round.timed("DEL", &at.call(&plugin, "DEL", &conf)).map(drop)
+    };
+    bench.lane(case, side, Box::new(act))
+}
+
+fn attachment<'a>(plugins: &'a Plugins, containers: &Pool, number: usize) -> Attachment<'a> {
+    Attachment { plugins, netns: containers.path(number), container_id: format!("container-{number}") }
+}
+
+/// CHECK of one attachment that stays for the run's other calls.
+fn check(bench: &Bench) -> Result<Vec<Lane>> {
+    let lane = |plugins: &Plugins| {
+        let containers = Pool::new(bench.runs)?;
+        let conf = bridge(&network(plugins, "check"));
+        let side = plugins.side;
+        let plugins = plugins.clone();
+        let act = move |round: &mut Round| {
+            let at = attachment(&plugins, &containers, round.number);
+            let result = call::result(&round.untimed(&at.call("bridge", "ADD", &conf))?)?;
+            round.timed("CHECK", &at.call("bridge", "CHECK", &with_previous(&conf, &result)))?;
+            round.untimed(&at.call("bridge", "DEL", &conf)).map(drop)
+        };
+        bench.lane(names::BRIDGE, side, Box::new(act))
+    };
+    bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
+}
+
+/// What an engine runs for one container: the sum of five calls, each side with its default firewall backend.
+fn chain(bench: &Bench) -> Result<Vec<Lane>> {
+    let lane = |plugins: &Plugins| {
+        let containers = Pool::new(bench.runs)?;
+        let confs = chain_confs(&network(plugins, "chain"));
+        let side = plugins.side;
+        let plugins = plugins.clone();
+        let act = move |round: &mut Round| {
+            let at = attachment(&plugins, &containers, round.number);
+            let mut result = Value::Null;
+            for conf in &confs {
+                result = call::result(&round.timed("ADD", &chained(&at, "ADD", conf, &result))?)?;
+            }
+            for conf in confs.iter().rev() {
+                round.timed("DEL", &chained(&at, "DEL", conf, &result))?;
+            }
+            Ok(())
+        };
+        Ok(bench.lane(names::CHAIN, side, Box::new(act))?.slow(bench.runs.div_ceil(2)))
+    };
+    bench.sides(&["bridge", "host-local", "portmap", "firewall", "tuning", "bandwidth"]).into_iter().map(lane).collect()
+}
+
+fn chain_confs(network: &str) -> Vec<Value> {
+    let mut first = bridge(network);
+    first["ipMasq"] = json!(true);
+    let ports = json!({"runtimeConfig": {"portMappings": [
+        {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
+        {"hostPort": 5353, "containerPort": 53, "protocol": "udp"},
+    ]}});
+    let (rate, burst) = (100_000_000, 10_000_000);
+    let rates = json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst});
+    vec![
+        first,
+        conf(network, "portmap", &ports),
+        conf(network, "firewall", &json!({})),
+        conf(network, "tuning", &json!({"sysctl": {"net.core.somaxconn": "1024"}, "mtu": 1400})),
+        conf(network, "bandwidth", &rates),
+    ]
+}
+
+fn chained(at: &Attachment, command: &str, conf: &Value, previous: &Value) -> Invocation {
+    let plugin = conf["type"].as_str().unwrap_or_default();
+    let conf = if previous.is_null() { conf.clone() } else { with_previous(conf, previous) };
+    at.call(plugin, command, &conf)
+}
+
+/// One allocation in a store that others have filled: what grows with the number of containers shows here.
+fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
+    let mut lanes = vec![];
+    for count in bench.lease_counts() {
+        for plugins in bench.sides(&["host-local"]) {
+            let network = network(plugins, &format!("leases-{count}"));
+            call::fill_store(Path::new(&format!("/var/lib/cni/networks/{network}")), count)?;
+            let own = json!({"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/14"}]]}});
+            let lane = attach(bench, plugins, &names::leases(count), conf(&network, "host-local", &own))?;
+            // The reference reads every file of the store: a second and more for each run at 30 000.
+            lanes.push(if count > 1_000 && plugins.side == Side::Reference { lane.slow(10) } else { lane });
+        }
+    }
+    Ok(lanes)
+}
+
+/// One more mapping where there are many. The reference is only asked at the small number: filling up takes it hours.
+fn portmap(bench: &Bench) -> Result<Vec<Lane>> {
+    let [few, many] = bench.mapping_counts();
+    let mut lanes = vec![];
+    for plugins in bench.sides(&["portmap"]) {
+        lanes.push(portmap_lane(bench, plugins, few)?);
+        if plugins.side == Side::Ours {
+            lanes.push(portmap_lane(bench, plugins, many)?);
+        }
+    }
+    Ok(lanes)
+}
+
+fn portmap_lane(bench: &Bench, plugins: &Plugins, count: usize) -> Result<Lane> {
+    /// Of one of the attachments that were there before.
+    const MAPPINGS_EACH: usize = 250;
+    const FIRST_PORT: usize = 20_000;
+    let containers = Pool::new(bench.runs)?;
+    let network = network(plugins, &format!("portmap-{count}"));
+    let side = plugins.side;
+    let plugins = plugins.clone();
+    let mut filled = false;
+    let act = move |round: &mut Round| {
+        let at = attachment(&plugins, &containers, round.number);
+        if !filled {
+            for first in (0..count).step_by(MAPPINGS_EACH) {
+                let before = Attachment { container_id: format!("before-{first}"), netns: at.netns.clone(), ..at };
+                let ports = FIRST_PORT + first..FIRST_PORT + count.min(first + MAPPINGS_EACH);
+                round.untimed(&before.call("portmap", "ADD", &portmap_conf(&network, &at.netns, ports)))?;
+            }
+            filled = true;
+        }
+        let conf = portmap_conf(&network, &at.netns, 8080..8081);
+        call::result(&round.timed("ADD", &at.call("portmap", "ADD", &conf))?)?;
+        round.timed("DEL", &at.call("portmap", "DEL", &conf)).map(drop)
+    };
+    bench.lane(names::mappings(count), side, Box::new(act))
+}
+
+fn portmap_conf(network: &str, netns: &str, ports: std::ops::Range<usize>) -> Value {
+    let mapping = |port: usize| json!({"hostPort": port, "containerPort": port, "protocol": "tcp"});
+    let own = json!({
+        "runtimeConfig": {"portMappings": ports.map(mapping).collect::<Vec<_>>()},
+        "prevResult": {
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": netns}],
+            "ips": [{"address": "10.88.0.5/16", "gateway": "10.88.0.1", "interface": 0}],
+        },
+    });
+    conf(network, "portmap", &own)
+}
+
+/// A node that starts: many containers on one bridge at once, then all of them gone.
+fn crowd(bench: &Bench) -> Result<Vec<Lane>> {
+    const WIDTH: usize = 20;
+    /// Each takes many seconds with the reference.
+    const RUNS: usize = 3;
+    let lane = |plugins: &Plugins| {
+        // No slot of the pool may be used twice at a time.
+        let pools = (0..bench.crowd_size()).map(|_| Netns::create()).collect::<Result<Vec<_>>>()?;
+        let mut conf = bridge(&network(plugins, "crowd"));
+        conf["ipMasq"] = json!(true);
+        let side = plugins.side;
+        let plugins = plugins.clone();
+        let act = move |round: &mut Round| {
+            let calls = |command: &str| -> Vec<Invocation> {
+                let call = |(member, netns): (usize, &Netns)| {
+                    let container_id = format!("member-{}-{member}", round.number);
+                    Attachment { plugins: &plugins, netns: netns.path(), container_id }.call("bridge", command, &conf)
+                };
+                pools.iter().enumerate().map(call).collect()
+            };
+            let (adds, dels) = (calls("ADD"), calls("DEL"));
+            round.crowd("ADD", &adds, WIDTH)?;
+            // Also for the failed ones, as runtimes do.
+            round.crowd("DEL", &dels, WIDTH).map(drop)
+        };
+        Ok(bench.lane(names::CROWD, side, Box::new(act))?.slow(RUNS).only_timed())
+    };
+    bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
+}
+
+/// Whether the machine has what the group needs.
+pub fn lacks(group: &Group) -> Option<&'static str> {
+    group.needs.iter().copied().find(|program| find_program(program).is_none())
+}

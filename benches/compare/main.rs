@@ -1,0 +1,178 @@
+//! Times our plugins and a reference directory side by side, in one run, and judges the budgets.
+//!
+//! `cargo bench --bench compare -- --help` lists the options; docs/performance.md says how to read the result.
+
+#![allow(clippy::print_stdout)] // a program for people
+
+mod budgets;
+mod call;
+mod cases;
+mod floor;
+mod instructions;
+mod namespaces;
+mod options;
+mod process;
+mod report;
+mod schedule;
+mod size;
+mod trace;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use call::Plugins;
+use cases::{Bench, GROUPS};
+use instructions::Counter;
+use options::Options;
+use report::Report;
+use schedule::{Book, Side};
+
+/// Errors are for people: what was attempted and why it did not work.
+type Result<T> = std::result::Result<T, String>;
+
+/// A case failed: nothing can be said about the budgets.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    match Options::parse(std::env::args().skip(1)).and_then(|options| run(&options)) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("compare: {e}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<ExitCode> {
+    if options.help {
+        println!("{}", options::USAGE);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.list {
+        GROUPS.iter().for_each(|group| println!("{}", group.name));
+        return Ok(ExitCode::SUCCESS);
+    }
+    refuse_unknown_groups(options)?;
+    namespaces::ensure_private()?;
+    let bench = Bench { plugins: both_sides(options)?, runs: options.runs, quick: options.quick };
+    let mut book = Book::default();
+    let failures = measure(options, &bench, &mut book);
+    let report = report(&bench, &book);
+    print!("{}", report.text());
+    write_files(options, &report)?;
+    if !failures.is_empty() {
+        return Err(format!("{} of the cases failed:\n{}", failures.len(), failures.join("\n")));
+    }
+    // A budget nobody measured is no promise kept, unless the caller asked for less than everything.
+    let unmet = |budget: &budgets::Budget| budget.missed() || (budget.measured.is_none() && options.only.is_empty());
+    let missed = report.budgets.iter().any(unmet);
+    Ok(if options.enforce && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn refuse_unknown_groups(options: &Options) -> Result<()> {
+    let unknown = options.only.iter().find(|name| GROUPS.iter().all(|group| group.name != **name));
+    unknown.map_or(Ok(()), |name| Err(format!("--only {name}: no such group, see --list")))
+}
+
+/// Runs the groups and returns what failed. A case that fails does not keep the others from being measured.
+fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Vec<String> {
+    let counter = options.instructions.then(Counter::find).flatten();
+    if options.instructions && counter.is_none() {
+        eprintln!("note: neither perf with hardware counters nor valgrind: no instruction counts");
+    }
+    let mut failures = vec![];
+    for group in GROUPS.iter().filter(|group| options.wants(group.name)) {
+        if let Some(program) = cases::lacks(group) {
+            eprintln!("note: {} is not measured: no {program} for the reference", group.name);
+            continue;
+        }
+        eprintln!("{} …", group.name);
+        let counter = counter.filter(|_| ["version", "bridge"].contains(&group.name));
+        match (group.lanes)(bench) {
+            Ok(lanes) => failures.extend(schedule::run(lanes, counter, book)),
+            Err(e) => failures.push(format!("{}: {e}", group.name)),
+        }
+        // The kernel takes the group's namespaces down in the background; the next group should not pay for it.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    failures
+}
+
+/// Ours first. No reference is a note, not an error: our own figures are still worth having.
+fn both_sides(options: &Options) -> Result<Vec<Plugins>> {
+    let ours = options.ours.clone().map_or_else(farm, Ok)?;
+    let reference = options.reference.clone().or_else(installed_reference);
+    if reference.is_none() {
+        eprintln!("note: no reference plugins; name their directory with --reference");
+    }
+    let sides = [(Side::Ours, Some(ours)), (Side::Reference, reference)];
+    let sides = sides.into_iter().filter_map(|(side, dir)| Some(Plugins { side, dir: dir?, path: None }));
+    let sides: Vec<Plugins> = sides.collect();
+    for plugins in &sides {
+        if !plugins.dir.is_dir() {
+            let hint = "a private /run and /var/lib hide what is below them";
+            return Err(format!("{}: {:?} is not a directory; {hint}", plugins.side.name(), plugins.dir));
+        }
+    }
+    Ok(sides)
+}
+
+fn installed_reference() -> Option<PathBuf> {
+    let named = std::env::var_os("CNI_REFERENCE").map(PathBuf::from);
+    named.or_else(|| Some("/usr/lib/cni".into())).filter(|dir| dir.join("bridge").exists())
+}
+
+/// The binary cargo built, linked under each plugin's name as the installer does.
+fn farm() -> Result<PathBuf> {
+    let binary = Path::new(env!("CARGO_BIN_EXE_cni-multi"));
+    let dir = PathBuf::from(format!("{}/ours", namespaces::SCRATCH));
+    std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
+    let listed = Command::new(binary).arg("list").output().map_err(|e| format!("run {binary:?}: {e}"))?;
+    for line in String::from_utf8_lossy(&listed.stdout).lines() {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        std::os::unix::fs::symlink(binary, dir.join(name)).map_err(|e| format!("link {name:?}: {e}"))?;
+    }
+    Ok(dir)
+}
+
+fn report<'a>(bench: &Bench, book: &'a Book) -> Report<'a> {
+    let find = |side| bench.plugins.iter().find(|plugins| plugins.side == side);
+    let (ours, reference) = (find(Side::Ours), find(Side::Reference));
+    // The budget is for everything we ship; what the reference takes is compared for the names both have.
+    let whole = ours.map(|ours| size::of(ours, None));
+    let theirs = reference.map(|reference| size::of(reference, ours));
+    Report {
+        machine: machine(bench),
+        ours: ours.map_or_else(String::new, about_line),
+        reference: reference.map(about_line),
+        book,
+        budgets: budgets::judge(bench, book, whole.as_ref().filter(|size| size.plugins > 0).map(|size| size.bytes)),
+        sizes: [(Side::Ours, whole), (Side::Reference, theirs)]
+            .into_iter()
+            .filter_map(|(side, size)| Some((side, size?)))
+            .collect(),
+    }
+}
+
+fn machine(bench: &Bench) -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    format!("Linux {}, {cpus} CPUs, {} runs of each case and side, alternating", kernel.trim(), bench.runs)
+}
+
+/// How the plugins call themselves when no command is given, and what they speak: distributions leave the version out.
+fn about_line(plugins: &Plugins) -> String {
+    let output = Command::new(plugins.dir.join("bridge")).env_remove("CNI_COMMAND").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).unwrap_or_default();
+    text.lines().take(2).collect::<Vec<_>>().join("; ")
+}
+
+fn write_files(options: &Options, report: &Report) -> Result<()> {
+    let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
+        Some(path) => std::fs::write(path, text()).map_err(|e| format!("write {path:?}: {e}")),
+        None => Ok(()),
+    };
+    write(&options.json, &|| format!("{:#}\n", report.json()))?;
+    write(&options.markdown, &|| report.markdown())
+}

@@ -1,0 +1,91 @@
+//! Private namespaces: the machine's network and its CNI state are neither touched nor measured.
+
+use std::fs::File;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::Result;
+
+/// Set in the second life of the process, the one inside the namespaces.
+const INSIDE: &str = "CNI_MULTI_BENCH_INSIDE";
+
+/// Where the benchmark keeps its own files; below the private /run.
+pub const SCRATCH: &str = "/run/bench";
+
+/// Re-executes this program under unshare(1); returns only in the process that is already inside.
+pub fn ensure_private() -> Result<()> {
+    if std::env::var_os(INSIDE).is_some() {
+        return hide_machine_state();
+    }
+    let itself = std::env::current_exe().map_err(|e| format!("find the benchmark's own program: {e}"))?;
+    // Without root a user namespace gives us one: everything measured here is allowed in it.
+    let flags = if nix::unistd::geteuid().is_root() { "-nm" } else { "-Urnm" };
+    let failure = Command::new("unshare")
+        .arg(flags)
+        .arg("--")
+        .arg(itself)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .exec();
+    Err(format!("run `unshare {flags}`: {failure}"))
+}
+
+/// Puts empty file systems over the directories that plugins and iptables write to.
+fn hide_machine_state() -> Result<()> {
+    tmpfs("/run")?;
+    // Making /var/lib/cni would leave a directory behind on the machine, so its parent is hidden where it is absent.
+    tmpfs(if Path::new("/var/lib/cni").is_dir() { "/var/lib/cni" } else { "/var/lib" })?;
+    std::fs::create_dir_all(SCRATCH).map_err(|e| format!("create {SCRATCH:?}: {e}"))
+}
+
+fn tmpfs(target: &str) -> Result<()> {
+    mount(Some("tmpfs"), target, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))
+        .map_err(|e| format!("mount tmpfs on {target:?}: {e}"))
+}
+
+/// A network namespace that lives as long as this value.
+pub struct Netns(OwnedFd);
+
+impl Netns {
+    pub fn create() -> Result<Netns> {
+        // A thread of its own: unshare moves the caller, and this process must stay where it is.
+        let made = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("unshare a network namespace: {e}"))?;
+            File::open("/proc/thread-self/ns/net").map_err(|e| format!("open the new network namespace: {e}"))
+        });
+        let file = made.join().map_err(|_| "the thread that unshares a network namespace panicked".to_owned())??;
+        Ok(Netns(file.into()))
+    }
+
+    /// A path other processes can open; no bind mount is needed.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// Moves the calling thread, and so the processes it starts, into this namespace.
+    pub fn enter(&self) -> Result<()> {
+        setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET).map_err(|e| format!("enter {}: {e}", self.path()))
+    }
+}
+
+/// Container namespaces made ahead of the timing.
+pub struct Pool(Vec<Netns>);
+
+impl Pool {
+    /// No more than this many are held at once (open files, kernel memory): later runs take one that DEL has emptied.
+    const LARGEST: usize = 100;
+
+    pub fn new(wanted: usize) -> Result<Pool> {
+        (0..wanted.clamp(1, Self::LARGEST)).map(|_| Netns::create()).collect::<Result<Vec<_>>>().map(Pool)
+    }
+
+    /// The namespace of one run.
+    pub fn path(&self, run: usize) -> String {
+        self.0[run % self.0.len()].path()
+    }
+}

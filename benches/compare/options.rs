@@ -1,0 +1,95 @@
+//! The command line of the benchmark.
+
+use std::path::PathBuf;
+
+use crate::Result;
+
+pub const USAGE: &str = "\
+usage: cargo bench --bench compare -- [OPTION…]
+  --ours DIR         plugins under test (default: the binary cargo built, with a symlink for each plugin)
+  --reference DIR    plugins to compare with (default: $CNI_REFERENCE, then /usr/lib/cni)
+  --only NAME…       only these groups (see --list)
+  --runs N           timed runs of each case and side (default 60; five times that where a run takes 2 ms)
+  --json FILE        write every figure as JSON
+  --markdown FILE    write the tables as Markdown, ready for docs/performance.md
+  --instructions     also count instructions (perf stat, else valgrind)
+  --quick            smaller stores and crowds, and the budgets judged at those: a smoke test
+  --enforce          exit with status 1 when a budget is missed or, without --only, not measured
+  --list             print the names of the groups";
+
+/// What the caller asked for.
+pub struct Options {
+    pub ours: Option<PathBuf>,
+    pub reference: Option<PathBuf>,
+    pub only: Vec<String>,
+    pub runs: usize,
+    pub json: Option<PathBuf>,
+    pub markdown: Option<PathBuf>,
+    pub instructions: bool,
+    pub quick: bool,
+    pub enforce: bool,
+    pub list: bool,
+    pub help: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            ours: None,
+            reference: None,
+            only: vec![],
+            runs: 60,
+            json: None,
+            markdown: None,
+            instructions: false,
+            quick: false,
+            enforce: false,
+            list: false,
+            help: false,
+        }
+    }
+}
+
+impl Options {
+    pub fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
+        let mut options = Options::default();
+        let mut args = args.peekable();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+            match arg.as_str() {
+                "--bench" => {} // cargo passes it to every benchmark
+                "--ours" => options.ours = Some(directory(&value()?)?),
+                "--reference" => options.reference = Some(directory(&value()?)?),
+                "--runs" => options.runs = positive(&value()?)?,
+                "--json" => options.json = Some(value()?.into()),
+                "--markdown" => options.markdown = Some(value()?.into()),
+                "--only" => {
+                    options.only.push(value()?);
+                    while let Some(name) = args.next_if(|next| !next.starts_with("--")) {
+                        options.only.push(name);
+                    }
+                }
+                "--instructions" => options.instructions = true,
+                "--quick" => options.quick = true,
+                "--enforce" => options.enforce = true,
+                "--list" => options.list = true,
+                "--help" | "-h" => options.help = true,
+                _ => return Err(format!("unknown option {arg:?}\n{USAGE}")),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Whether the caller wants this group.
+    pub fn wants(&self, group: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == group)
+    }
+}
+
+fn positive(text: &str) -> Result<usize> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("--runs {text}: expected a number above 0"))
+}
+
+fn directory(text: &str) -> Result<PathBuf> {
+    std::fs::canonicalize(text).map_err(|e| format!("open directory {text:?}: {e}"))
+}

@@ -1,0 +1,212 @@
+//! The tables, as text, Markdown and JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::budgets::Budget;
+use crate::schedule::{Book, Measured, Row, Side};
+use crate::size::Size;
+
+/// Everything there is to say.
+pub struct Report<'a> {
+    pub machine: String,
+    pub ours: String,
+    pub reference: Option<String>,
+    pub book: &'a Book,
+    pub sizes: Vec<(Side, Size)>,
+    pub budgets: Vec<Budget>,
+}
+
+const COST_HEADINGS: [&str; 9] = [
+    "case",
+    "ours p50 (p10)",
+    "reference p50 (p10)",
+    "floor p50",
+    "wall",
+    "CPU",
+    "RSS MiB ours / ref",
+    "processes ours / ref",
+    "threads ours / ref",
+];
+const BUDGET_HEADINGS: [&str; 4] = ["budget", "limit", "measured", ""];
+
+impl Report<'_> {
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for line in self.preamble() {
+            let _ = writeln!(out, "{line}"); // a String does not fail
+        }
+        out + "\n"
+            + &aligned(&self.cost_table())
+            + "\n"
+            + &aligned(&self.budget_table())
+            + "\n"
+            + &self.closing()
+            + "\n"
+    }
+
+    pub fn markdown(&self) -> String {
+        let mut out = self.preamble().join("  \n");
+        out.push_str("\n\n");
+        out + &piped(&self.cost_table()) + "\n" + &piped(&self.budget_table()) + "\n" + &self.closing() + "\n"
+    }
+
+    pub fn json(&self) -> Value {
+        let rows = self.book.rows.iter().map(|row| self.json_row(row)).collect::<Vec<_>>();
+        let budgets = self.budgets.iter().map(|b| {
+            json!({"name": b.name, "limit": b.limit, "unit": b.unit, "measured": b.measured, "verdict": b.verdict()})
+        });
+        let sizes = self
+            .sizes
+            .iter()
+            .map(|(side, size)| json!({"side": side.name(), "bytes": size.bytes, "plugins": size.plugins}));
+        json!({
+            "machine": self.machine,
+            "ours": self.ours,
+            "reference": self.reference,
+            "cases": rows,
+            "sizes": sizes.collect::<Vec<_>>(),
+            "budgets": budgets.collect::<Vec<_>>(),
+        })
+    }
+
+    /// The last line: which budgets are met.
+    fn closing(&self) -> String {
+        let named = |verdict: &str| -> Vec<&str> {
+            self.budgets.iter().filter(|b| b.verdict() == verdict).map(|b| b.name.as_str()).collect()
+        };
+        let (missed, unknown) = (named("MISSED"), named("not measured"));
+        let list = |label: &str, names: &[&str]| {
+            if names.is_empty() { String::new() } else { format!("; {label}: {}", names.join(", ")) }
+        };
+        let met = self.budgets.len() - missed.len() - unknown.len();
+        format!(
+            "budgets met: {met} of {}{}{}",
+            self.budgets.len(),
+            list("MISSED", &missed),
+            list("not measured", &unknown)
+        )
+    }
+
+    fn preamble(&self) -> Vec<String> {
+        let mut lines = vec![self.machine.clone(), format!("ours: {}", self.ours)];
+        lines.extend(self.reference.as_ref().map(|reference| format!("reference: {reference}")));
+        for (side, size) in &self.sizes {
+            lines.push(format!("size, {}: {} bytes for {} plugins", side.name(), size.bytes, size.plugins));
+        }
+        lines
+    }
+
+    fn cost_table(&self) -> Vec<Vec<String>> {
+        let instructions =
+            self.book.rows.iter().any(|row| self.cells(row).iter().flatten().any(|m| m.instructions.is_some()));
+        let mut headings: Vec<String> = COST_HEADINGS.iter().map(ToString::to_string).collect();
+        headings.extend(instructions.then(|| "instructions ours / ref / floor".to_owned()));
+        let mut rows = vec![headings];
+        rows.extend(self.book.rows.iter().map(|row| self.cost_row(row, instructions)));
+        rows
+    }
+
+    /// Ours, the reference and the floor, where they were measured.
+    fn cells(&self, (case, operation): &Row) -> [Option<&Measured>; 3] {
+        [Side::Ours, Side::Reference, Side::Floor].map(|side| self.book.get(case, operation, side))
+    }
+
+    fn cost_row(&self, row: &Row, instructions: bool) -> Vec<String> {
+        let [ours, reference, floor] = self.cells(row);
+        let pair = |figure: &dyn Fn(&Measured) -> Option<String>| {
+            let one = |cell: Option<&Measured>| cell.and_then(figure).unwrap_or_else(|| "–".to_owned());
+            format!("{} / {}", one(ours), one(reference))
+        };
+        let ratio = |figure: &dyn Fn(&Measured) -> Option<f64>| {
+            ours.and_then(figure)
+                .zip(reference.and_then(figure))
+                .map_or("–".to_owned(), |(a, b)| format!("{:.2}×", a / b))
+        };
+        let mut cells = vec![
+            title(row),
+            ours.map_or("–".to_owned(), both_times),
+            reference.map_or("–".to_owned(), both_times),
+            floor.and_then(|m| m.wall(0.5)).map_or("–".to_owned(), milliseconds),
+            ratio(&|m| m.wall(0.5)),
+            ratio(&|m| m.cpu(0.5)),
+            #[allow(clippy::cast_precision_loss)] // sizes of processes
+            pair(&|m| m.trace.map(|trace| format!("{:.1}", trace.peak_kib as f64 / 1024.0))),
+            pair(&|m| m.trace.map(|trace| trace.processes.to_string())),
+            pair(&|m| m.trace.map(|trace| trace.threads.to_string())),
+        ];
+        if instructions {
+            let count = |m: &Measured| m.instructions.map(|count| count.to_string());
+            let floor = floor.and_then(count).unwrap_or_else(|| "–".to_owned());
+            cells.push(format!("{} / {floor}", pair(&count)));
+        }
+        cells
+    }
+
+    fn budget_table(&self) -> Vec<Vec<String>> {
+        let mut rows = vec![BUDGET_HEADINGS.iter().map(ToString::to_string).collect()];
+        for budget in &self.budgets {
+            let figure = |value: f64| format!("{value:.2} {}", budget.unit).trim_end().to_owned();
+            let measured = budget.measured.map_or("–".to_owned(), figure);
+            rows.push(vec![budget.name.clone(), figure(budget.limit), measured, budget.verdict().to_owned()]);
+        }
+        rows
+    }
+
+    fn json_row(&self, row: &Row) -> Value {
+        let side = |cell: Option<&Measured>| {
+            cell.map(|m| {
+                json!({
+                    "runs": m.samples.len(),
+                    "wall_us": {"p10": m.wall(0.1), "p50": m.wall(0.5), "p90": m.wall(0.9)},
+                    "cpu_us": {"p10": m.cpu(0.1), "p50": m.cpu(0.5), "p90": m.cpu(0.9)},
+                    "peak_rss_kib": m.trace.map(|trace| trace.peak_kib),
+                    "processes": m.trace.map(|trace| trace.processes),
+                    "threads": m.trace.map(|trace| trace.threads),
+                    "instructions": m.instructions,
+                    "failures": m.failures,
+                })
+            })
+        };
+        let [ours, reference, floor] = self.cells(row).map(side);
+        json!({"case": row.0, "operation": row.1, "ours": ours, "reference": reference, "floor": floor})
+    }
+}
+
+fn title((case, operation): &Row) -> String {
+    format!("{case} {operation}").trim_end().to_owned()
+}
+
+fn both_times(measured: &Measured) -> String {
+    let text = |portion| measured.wall(portion).map_or("–".to_owned(), milliseconds);
+    let failed = if measured.failures > 0 { format!(", {} failed", measured.failures) } else { String::new() };
+    format!("{} ({}){failed}", text(0.5), text(0.1))
+}
+
+fn milliseconds(microseconds: f64) -> String {
+    if microseconds >= 100_000.0 {
+        format!("{:.0} ms", microseconds / 1e3)
+    } else {
+        format!("{:.2} ms", microseconds / 1e3)
+    }
+}
+
+/// Columns padded to the same width.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> =
+        (0..columns).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A Markdown table.
+fn piped(rows: &[Vec<String>]) -> String {
+    let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
+    let Some((headings, rest)) = rows.split_first() else { return String::new() };
+    line(headings) + &format!("|{}\n", "---|".repeat(headings.len())) + &rest.iter().map(line).collect::<String>()
+}

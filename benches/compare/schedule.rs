@@ -1,0 +1,325 @@
+//! Runs the lanes of a group in turn and keeps what they cost.
+//!
+//! A lane is one case on one side. The lanes of a group alternate within every run, so whatever else the machine does
+//! hits them alike, and a ratio of their medians holds where the absolute times do not.
+
+use std::collections::BTreeMap;
+
+use crate::Result;
+use crate::instructions::Counter;
+use crate::namespaces::Netns;
+use crate::process::{Invocation, Prepared, Sample, wait};
+use crate::trace::{self, Trace};
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    Ours,
+    Reference,
+    /// A C program that does the least that has to be done.
+    Floor,
+}
+
+impl Side {
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Ours => "ours",
+            Side::Reference => "reference",
+            Side::Floor => "floor",
+        }
+    }
+}
+
+/// What one lane does in one run. It must leave things as they were before.
+pub type Act = Box<dyn FnMut(&mut Round) -> Result<()>>;
+
+/// One case on one side.
+pub struct Lane {
+    pub case: String,
+    pub side: Side,
+    /// The host's network namespace: its own for each lane, so no side meets the other's rules.
+    pub host: Netns,
+    pub runs: usize,
+    pub warmups: usize,
+    /// Also run it once under trace, and for its instructions.
+    pub examined: bool,
+    pub act: Act,
+}
+
+impl Lane {
+    pub fn new(case: impl Into<String>, side: Side, host: Netns, runs: usize, act: Act) -> Lane {
+        Lane { case: case.into(), side, host, runs, warmups: 3, examined: true, act }
+    }
+
+    /// For acts that take seconds.
+    pub fn slow(self, runs: usize) -> Lane {
+        let runs = runs.min(self.runs);
+        Lane { runs, warmups: 1, ..self }
+    }
+
+    /// For acts so short that an interruption is long beside them, and so cheap that many runs are no matter.
+    pub fn short(self) -> Lane {
+        Lane { runs: self.runs * 5, ..self }
+    }
+
+    /// For acts of which only the time is of interest.
+    pub fn only_timed(self) -> Lane {
+        Lane { warmups: 0, examined: false, ..self }
+    }
+
+    fn round(&mut self, number: usize, mode: Mode, book: &mut Book) -> Result<()> {
+        self.host.enter()?;
+        let mut round = Round { number, mode, sums: BTreeMap::new() };
+        (self.act)(&mut round).map_err(|e| format!("{} ({}): {e}", self.case, self.side.name()))?;
+        book.enter(&self.case, self.side, round.sums);
+        Ok(())
+    }
+}
+
+/// Why a round is made.
+#[derive(Clone, Copy)]
+enum Mode {
+    Warmup,
+    Timed,
+    Traced,
+    Counted(Counter),
+}
+
+/// What one operation cost in one round; the processes of a chain are added up.
+#[derive(Default)]
+struct Sum {
+    sample: Option<Sample>,
+    trace: Option<Trace>,
+    instructions: Option<u64>,
+    failures: usize,
+}
+
+impl Sum {
+    /// A warm-up leaves nothing.
+    fn says_something(&self) -> bool {
+        self.sample.is_some() || self.trace.is_some() || self.instructions.is_some()
+    }
+}
+
+/// One run of one lane, through which it makes its calls.
+pub struct Round {
+    /// Unlike any other in this lane.
+    pub number: usize,
+    mode: Mode,
+    sums: BTreeMap<&'static str, Sum>,
+}
+
+impl Round {
+    /// Makes the call and books its cost under the operation's name. An error when it fails.
+    pub fn timed(&mut self, operation: &'static str, invocation: &Invocation) -> Result<String> {
+        let sum = self.sums.entry(operation).or_default();
+        match self.mode {
+            Mode::Warmup => once(invocation),
+            Mode::Timed => {
+                let (sample, stdout) = Prepared::new(invocation, 0)?.run()?;
+                *sum.sample.get_or_insert_default() += sample;
+                Ok(stdout)
+            }
+            Mode::Traced => {
+                let (trace, stdout) = trace::run(invocation)?;
+                *sum.trace.get_or_insert_default() += trace;
+                Ok(stdout)
+            }
+            Mode::Counted(counter) => {
+                let (count, stdout) = counter.run(invocation)?;
+                if let Some(count) = count {
+                    *sum.instructions.get_or_insert_default() += count;
+                }
+                Ok(stdout)
+            }
+        }
+    }
+
+    /// Makes the call without booking it.
+    pub fn untimed(&mut self, invocation: &Invocation) -> Result<String> {
+        once(invocation)
+    }
+
+    /// Makes all the calls, `width` of them at a time, and books the whole as one sample.
+    /// A failure is booked, not an error: how many fail is what the crowd is for. True where the call succeeded.
+    pub fn crowd(&mut self, operation: &'static str, calls: &[Invocation], width: usize) -> Result<Vec<bool>> {
+        let prepared =
+            calls.iter().enumerate().map(|(slot, call)| Prepared::new(call, slot)).collect::<Result<Vec<_>>>()?;
+        let mut succeeded = vec![false; calls.len()];
+        let mut running = BTreeMap::new();
+        let mut cpu = std::time::Duration::ZERO;
+        let started = std::time::Instant::now();
+        for (slot, call) in prepared.iter().enumerate() {
+            if running.len() == width {
+                cpu += reap(&mut running, &mut succeeded)?;
+            }
+            running.insert(call.spawn()?, slot);
+        }
+        while !running.is_empty() {
+            cpu += reap(&mut running, &mut succeeded)?;
+        }
+        let sample = Sample { wall: started.elapsed(), cpu };
+        let failed = prepared.iter().zip(&succeeded).filter(|(_, succeeded)| !**succeeded);
+        let errors: Vec<String> = failed.filter_map(|(call, _)| call.output(false).err()).collect();
+        if let Some(error) = errors.first() {
+            eprintln!("{} of {} calls failed, the first: {error}", errors.len(), calls.len());
+        }
+        let sum = self.sums.entry(operation).or_default();
+        sum.sample = Some(sample);
+        sum.failures += errors.len();
+        Ok(succeeded)
+    }
+}
+
+fn once(invocation: &Invocation) -> Result<String> {
+    Prepared::new(invocation, 0)?.run().map(|(_, stdout)| stdout)
+}
+
+fn reap(running: &mut BTreeMap<libc::pid_t, usize>, succeeded: &mut [bool]) -> Result<std::time::Duration> {
+    let ended = wait(-1)?;
+    if let Some(slot) = running.remove(&ended.pid) {
+        succeeded[slot] = ended.success;
+    }
+    Ok(ended.cpu)
+}
+
+/// Everything measured of one operation of one case on one side.
+#[derive(Default)]
+pub struct Measured {
+    pub samples: Vec<Sample>,
+    pub trace: Option<Trace>,
+    pub instructions: Option<u64>,
+    pub failures: usize,
+}
+
+impl Measured {
+    /// Wall time in microseconds; `portion` 0.5 is the median.
+    pub fn wall(&self, portion: f64) -> Option<f64> {
+        percentile(self.samples.iter().map(|sample| sample.wall.as_secs_f64() * 1e6).collect(), portion)
+    }
+
+    /// CPU time in microseconds, children included.
+    pub fn cpu(&self, portion: f64) -> Option<f64> {
+        percentile(self.samples.iter().map(|sample| sample.cpu.as_secs_f64() * 1e6).collect(), portion)
+    }
+}
+
+fn percentile(mut values: Vec<f64>, portion: f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
+    let at = (values.len().saturating_sub(1) as f64 * portion).round() as usize;
+    values.get(at).copied()
+}
+
+/// A row of the report: case and operation.
+pub type Row = (String, &'static str);
+
+/// All measurements, rows in the order they were first made.
+#[derive(Default)]
+pub struct Book {
+    pub rows: Vec<Row>,
+    cells: BTreeMap<(Row, Side), Measured>,
+}
+
+impl Book {
+    pub fn get(&self, case: &str, operation: &'static str, side: Side) -> Option<&Measured> {
+        self.cells.get(&((case.to_owned(), operation), side))
+    }
+
+    /// Every measurement of one side.
+    pub fn of(&self, side: Side) -> impl Iterator<Item = (&Row, &Measured)> {
+        self.cells.iter().filter(move |((_, of), _)| *of == side).map(|((row, _), measured)| (row, measured))
+    }
+
+    fn enter(&mut self, case: &str, side: Side, sums: BTreeMap<&'static str, Sum>) {
+        for (operation, sum) in sums.into_iter().filter(|(_, sum)| sum.says_something()) {
+            let row = (case.to_owned(), operation);
+            if !self.rows.contains(&row) {
+                self.rows.push(row.clone());
+            }
+            let cell = self.cells.entry((row, side)).or_default();
+            cell.samples.extend(sum.sample);
+            cell.trace = cell.trace.or(sum.trace);
+            cell.instructions = cell.instructions.or(sum.instructions);
+            cell.failures += sum.failures;
+        }
+    }
+}
+
+/// Warm-ups, timed runs in alternation, then one examined run of each lane. Returns what failed.
+pub fn run(lanes: Vec<Lane>, counter: Option<Counter>, book: &mut Book) -> Vec<String> {
+    let mut schedule = Schedule { lanes: lanes.into_iter().map(Some).collect(), number: 0, book, failures: vec![] };
+    schedule.warm_up();
+    schedule.measure();
+    schedule.examine(counter);
+    schedule.failures
+}
+
+struct Schedule<'a> {
+    /// A lane whose call has failed is none: what it would measure from there on means nothing.
+    lanes: Vec<Option<Lane>>,
+    number: usize,
+    book: &'a mut Book,
+    failures: Vec<String>,
+}
+
+impl Schedule<'_> {
+    fn warm_up(&mut self) {
+        for at in 0..self.lanes.len() {
+            for _ in 0..self.lanes[at].as_ref().map_or(0, |lane| lane.warmups) {
+                self.round(at, Mode::Warmup);
+            }
+        }
+    }
+
+    fn measure(&mut self) {
+        let most = self.lanes.iter().flatten().map(|lane| lane.runs).max().unwrap_or(0);
+        for run in 0..most {
+            for at in order(run, self.lanes.len()) {
+                // A lane with fewer runs than the others spreads them over the whole time.
+                let stride = self.lanes[at].as_ref().map_or(1, |lane| most / lane.runs.max(1));
+                if run % stride.max(1) == 0 {
+                    self.round(at, Mode::Timed);
+                }
+            }
+        }
+    }
+
+    fn examine(&mut self, counter: Option<Counter>) {
+        for at in 0..self.lanes.len() {
+            let Some(lane) = self.lanes[at].as_ref().filter(|lane| lane.examined) else { continue };
+            let counter = counter.filter(|counter| counter.can_run(lane.side));
+            self.round(at, Mode::Traced);
+            if let Some(counter) = counter {
+                self.count_instructions(at, counter);
+            }
+        }
+    }
+
+    /// The tool may stumble over a call that is in order, as the rounds before have shown: no failure of the benchmark.
+    fn count_instructions(&mut self, at: usize, counter: Counter) {
+        self.number += 1;
+        let Some(lane) = self.lanes[at].as_mut() else { return };
+        if let Err(e) = lane.round(self.number, Mode::Counted(counter), self.book) {
+            eprintln!("note: instructions are not counted: {e}");
+        }
+    }
+
+    fn round(&mut self, at: usize, mode: Mode) {
+        self.number += 1;
+        let Some(lane) = self.lanes[at].as_mut() else { return };
+        if let Err(e) = lane.round(self.number, mode, self.book) {
+            self.failures.push(e);
+            self.lanes[at] = None;
+        }
+    }
+}
+
+/// Another first every run, forwards and backwards by turns: no lane always follows the same one.
+fn order(run: usize, lanes: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..lanes).map(|at| (at + run / 2) % lanes).collect();
+    if run % 2 == 1 {
+        order.reverse();
+    }
+    order
+}

@@ -1,0 +1,28 @@
+//! Bytes on disk.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+
+use crate::call::Plugins;
+
+/// What the plugins take on disk, links to one file counted once.
+pub struct Size {
+    pub bytes: u64,
+    pub plugins: usize,
+}
+
+/// The size of one side. Only names that both sides have count, so that a directory with other vendors' plugins
+/// does not make the comparison look better than it is; without the other side, all names do.
+pub fn of(plugins: &Plugins, other: Option<&Plugins>) -> Size {
+    let mut files = BTreeSet::new();
+    let mut size = Size { bytes: 0, plugins: 0 };
+    for entry in std::fs::read_dir(&plugins.dir).into_iter().flatten().flatten() {
+        let shared = other.is_none_or(|other| other.dir.join(entry.file_name()).exists());
+        let Some(file) = std::fs::metadata(entry.path()).ok().filter(|file| file.is_file() && shared) else { continue };
+        size.plugins += 1;
+        if files.insert((file.dev(), file.ino())) {
+            size.bytes += file.size();
+        }
+    }
+    size
+}

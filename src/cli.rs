@@ -1,0 +1,111 @@
+//! From argv to what runs: a plugin by the name we were called by, `cni-multi <plugin>`, or the operator's commands.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::cni::env::Environment;
+use crate::cni::version;
+use crate::error::{Code, Error};
+use crate::registry::{self, PLUGINS};
+use crate::runner::{self, Streams};
+use crate::runtime::net;
+
+/// The binary's own name: called by it, or by a name that begins with it, we are the operator's command line.
+const NAME: &str = "cni-multi";
+
+/// All that a process is given.
+pub struct Invocation<'a> {
+    /// argv.
+    pub args: Vec<OsString>,
+    /// The environment.
+    pub env: Environment,
+    /// stdin, stdout, stderr.
+    pub io: Streams<'a>,
+}
+
+/// Runs what argv asks for; returns the exit status.
+///
+/// A runtime calls us by a plugin's name and without arguments, so that comes first and costs nothing else.
+pub fn run(mut invocation: Invocation<'_>) -> u8 {
+    let called = invocation.args.first().map(basename).unwrap_or_default();
+    if let Some(entry) = registry::find(&called) {
+        return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
+    }
+    if !called.starts_with(NAME) {
+        return unknown_plugin(&called, &mut invocation.io);
+    }
+    let first = invocation.args.get(1).map(|arg| arg.to_string_lossy().into_owned());
+    if let Some(entry) = first.as_deref().and_then(registry::find) {
+        return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
+    }
+    operate(invocation, first.as_deref())
+}
+
+/// The last element of argv[0]; matched exactly, so `xbridge` is not `bridge`.
+fn basename(argv0: &OsString) -> String {
+    Path::new(argv0).file_name().unwrap_or(argv0).to_string_lossy().into_owned()
+}
+
+/// Never a silent success: a runtime that called a plugin must learn that there is none of that name.
+fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
+    let names: Vec<&str> = PLUGINS.iter().map(|entry| entry.name).collect();
+    let error = Error::new(Code::INVALID_ENVIRONMENT, format!("unknown plugin {name:?}"))
+        .with_details(format_args!("this cni-multi has {}", names.join(", ")));
+    let _ = io.stdout.write_all(runner::error_object(&error, version::CURRENT).as_bytes()); // the status says it too
+    1
+}
+
+/// The operator's command line.
+fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
+    let commands = commands();
+    let is_ours = |word: &str| word.starts_with('-') || word == "help" || commands.get_subcommands().any(|c| c.get_name() == word);
+    if let Some(word) = first.filter(|word| !is_ours(word)) {
+        return unknown_plugin(word, &mut invocation.io);
+    }
+    match commands.try_get_matches_from(&invocation.args) {
+        Ok(matches) => dispatch(&matches, &mut invocation),
+        Err(asked) => {
+            let to: &mut dyn Write = if asked.use_stderr() { invocation.io.stderr } else { invocation.io.stdout };
+            let _ = write!(to, "{asked}"); // help that nobody reads is no failure
+            u8::from(asked.use_stderr()) * 2
+        }
+    }
+}
+
+fn commands() -> Command {
+    let version = format!("{} (plugins: {})", env!("CARGO_PKG_VERSION"), runner::plugin_version());
+    Command::new(NAME)
+        .version(version)
+        .about("Every CNI plugin in one binary")
+        .after_help("Called by a plugin's name, or as `cni-multi <plugin>`, it is that plugin and speaks the CNI protocol.")
+        .subcommand(
+            Command::new("list")
+                .about("The plugins, one name a line")
+                .arg(Arg::new("long").long("long").action(ArgAction::SetTrue).help("With group and purpose")),
+        )
+        .subcommand(net::command())
+}
+
+fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
+    match matches.subcommand() {
+        Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
+        Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
+        // Nomad runs every file of the directory and takes the first word that is a version.
+        _ => print(&format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help()), &mut invocation.io),
+    }
+}
+
+fn plugin_list(long: bool) -> String {
+    let line = |entry: &crate::plugin::Entry| match long {
+        true => format!("{:<12} {:<5} {}\n", entry.name, entry.kind.as_str(), entry.about),
+        false => format!("{}\n", entry.name),
+    };
+    PLUGINS.iter().map(line).collect()
+}
+
+fn print(text: &str, io: &mut Streams<'_>) -> u8 {
+    u8::from(io.stdout.write_all(text.as_bytes()).and_then(|()| io.stdout.flush()).is_err())
+}

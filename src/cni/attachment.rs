@@ -1,0 +1,219 @@
+//! The names that identify an attachment, checked once: network, container id, interface name.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha512};
+
+use crate::error::{Code, Error, Result};
+
+/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: such a text is safe as a path element, a part of a rule's comment, a chain's name.
+fn is_plain(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphanumeric()) && bytes.all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b))
+}
+
+/// The longest a name may be that becomes a file's name.
+const NAME_MAX: usize = 255;
+
+/// A network's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkName(String);
+
+impl NetworkName {
+    /// Code 7 unless it is plain.
+    pub fn parse(name: &str) -> Result<NetworkName> {
+        if name.is_empty() {
+            return Err(Error::new(Code::INVALID_CONFIG, "missing network name"));
+        }
+        if !is_plain(name) {
+            return Err(Error::new(Code::INVALID_CONFIG, "invalid characters found in network name").with_details(name));
+        }
+        if name.len() > NAME_MAX {
+            return Err(Error::config("name", format_args!("{} bytes are too long, expected at most {NAME_MAX}", name.len())));
+        }
+        Ok(NetworkName(name.to_owned()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A container's id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerId(String);
+
+impl ContainerId {
+    /// Code 4 unless it is plain.
+    pub fn parse(id: &str) -> Result<ContainerId> {
+        if id.is_empty() {
+            return Err(Error::new(Code::UNKNOWN_CONTAINER, "missing containerID"));
+        }
+        if !is_plain(id) {
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, "invalid characters in containerID").with_details(id));
+        }
+        Ok(ContainerId(id.to_owned()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A link's name, by the kernel's rules and the reference's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IfName(String);
+
+impl IfName {
+    /// Code 4 unless the kernel would take it.
+    pub fn parse(name: &str) -> Result<IfName> {
+        let invalid = |msg: &str| Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
+        if name.is_empty() {
+            return invalid("interface name is empty");
+        }
+        if name.len() > 15 {
+            return invalid("interface name is too long").map_err(|e| e.with_details("interface name should be less than 16 characters"));
+        }
+        if name == "." || name == ".." {
+            return invalid("interface name is . or ..");
+        }
+        if name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
+            return invalid("interface name contains / or : or whitespace characters");
+        }
+        Ok(IfName(name.to_owned()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NetworkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for IfName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What identifies an attachment. Everything that is made on the host for it carries this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The network's name.
+    pub network: NetworkName,
+    /// The container's id.
+    pub container_id: ContainerId,
+    /// The interface's name in the container.
+    pub ifname: IfName,
+}
+
+/// The first bytes of a SHA-512 that stand for a name where the name is too long.
+pub type Hash8 = [u8; 8];
+
+/// The first eight bytes of the text's SHA-512.
+pub fn hash8(text: &str) -> Hash8 {
+    let digest = Sha512::digest(text.as_bytes());
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    first
+}
+
+/// Lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Key {
+    /// Which network, as eight bytes: the first half of what the reference's nftables comments begin with.
+    pub fn network_hash(network: &NetworkName) -> Hash8 {
+        hash8(network.as_str())
+    }
+
+    /// Which attachment inside its network, as eight bytes: the second half.
+    pub fn attachment_hash(&self) -> Hash8 {
+        hash8(&format!("{}:{}", self.ifname, self.container_id))
+    }
+
+    /// `<network>-<attachment>` in hex, what comments begin with.
+    pub fn identity(&self) -> String {
+        format!("{}-{}", hex(&Key::network_hash(&self.network)), hex(&self.attachment_hash()))
+    }
+
+    /// The comment of rules and elements, at most 128 bytes as `nft` allows: the reference's, so that its own plugins
+    /// find theirs and ours in the same way.
+    pub fn comment(&self) -> String {
+        let mut text = format!("{}, net: {}, if: {}, id: {}", self.identity(), self.network, self.ifname, self.container_id);
+        text.retain(|c| c != '"');
+        let end = (0..=text.len().min(128)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text
+    }
+
+    /// The name of the iptables chain that the reference makes for this container in this network: `CNI-` and hex, 28
+    /// letters. The interface's name is not a part of it (nerdctl and Nomad compute the same).
+    pub fn iptables_chain(&self) -> String {
+        let digest = hex(&Sha512::digest(format!("{}{}", self.network, self.container_id).as_bytes()));
+        format!("CNI-{}", &digest[..24])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(network: &str, id: &str, ifname: &str) -> Key {
+        Key {
+            network: NetworkName::parse(network).unwrap(),
+            container_id: ContainerId::parse(id).unwrap(),
+            ifname: IfName::parse(ifname).unwrap(),
+        }
+    }
+
+    #[test]
+    fn identities_are_the_reference_s() {
+        assert_eq!(key("unit-test", "one", "eth0").identity(), "6fd94d501e58f0aa-287fc69eff0574a2");
+        assert_eq!(key("alternate", "three", "net1").identity(), "82783ef24bdc7036-acb19d111858e348");
+        assert_eq!(key("mynet", "cid1", "eth0").iptables_chain(), "CNI-a631aa8e1549a3b129110fd2");
+        assert_eq!(key("testalongnamethatdoesnotmakesense", "1234", "e").iptables_chain(), "CNI-374f33fe84ab0ed84dcdebe3");
+    }
+
+    #[test]
+    fn comments_are_cut_at_128_bytes_on_a_letter() {
+        let comment = key("n", &"x".repeat(200), "ä").comment();
+        assert_eq!(comment.len(), 128);
+        assert!(comment.starts_with(&key("n", &"x".repeat(200), "ä").identity()));
+    }
+
+    #[test]
+    fn names_that_could_leave_a_directory_are_refused() {
+        for bad in ["", "../x", "a/b", ".hidden", "-x", "a b", "a%b", "ä", "a\n"] {
+            assert!(NetworkName::parse(bad).is_err(), "{bad:?}");
+            assert!(ContainerId::parse(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(ContainerId::parse("").unwrap_err().code, Code::UNKNOWN_CONTAINER);
+        assert_eq!(ContainerId::parse("1234%%%").unwrap_err().details, "1234%%%");
+        assert!(ContainerId::parse("a51debf7e1eb").is_ok() && NetworkName::parse("a_b.c-d").is_ok());
+        assert!(NetworkName::parse(&"n".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn interface_names_follow_the_kernel_s_rules() {
+        for bad in ["", "1234567890123456", ".", "..", "a/b", "a:b", "a b", "a\u{a0}b", "a\u{3000}b", "a\u{85}b", "äääääääää"] {
+            assert_eq!(IfName::parse(bad).map_err(|e| e.code), Err(Code::INVALID_ENVIRONMENT), "{bad:?}");
+        }
+        assert!(IfName::parse("123456789012345").is_ok());
+    }
+}

@@ -1,0 +1,173 @@
+//! The plugin configuration on stdin: what every plugin reads of it, and what CHECK, DEL and GC add to it.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::attachment::{ContainerId, IfName, Key, NetworkName};
+use super::decode;
+use super::json::Value;
+use super::result::{AddResult, Document, Source};
+use super::version;
+use crate::error::{Code, Error, Result};
+
+/// A plugin configuration whose common keys have been checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The bytes as they came: delegated plugins get the very same.
+    pub text: Vec<u8>,
+    /// The document.
+    pub value: Value,
+    /// `name`.
+    pub name: NetworkName,
+    /// `cniVersion` as written; `0.1.0` where it is not.
+    pub version: String,
+}
+
+impl Config {
+    /// Reads a configuration. Code 6 where it does not decode, 7 where `name` is missing or has characters that no
+    /// name may have.
+    pub fn parse(text: Vec<u8>) -> Result<Config> {
+        let value = match Value::parse(&text).map_err(|e| e.context("decode the network configuration"))? {
+            Value::Null => Value::Object(vec![]),
+            value @ Value::Object(_) => value,
+            other => {
+                let msg = format!("decode the network configuration: expected an object, found {}", other.kind());
+                return Err(Error::new(Code::DECODE, msg));
+            }
+        };
+        let name: String = decode::member(&value, "name")?;
+        let name = NetworkName::parse(&name)?;
+        let version = version_of(&value)?;
+        Ok(Config { text, value, name, version })
+    }
+
+    /// `ipam.type`; empty means that there is no IPAM.
+    pub fn ipam_type(&self) -> Result<String> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Ipam {
+            r#type: String,
+        }
+        Ok(decode::member::<Ipam>(&self.value, "ipam")?.r#type)
+    }
+
+    /// `prevResult`, if there is one. Another version family than the configuration's is an error.
+    pub fn prev_result(&self) -> Result<Option<AddResult>> {
+        let Some(value) = self.value.get("prevResult") else { return Ok(None) };
+        let document = Document::parse_as_family_of(value, &self.version).and_then(Document::into_add_result);
+        document.map(Some).map_err(|problem| Error::new(Code::DECODE, format!("prevResult: {problem}")))
+    }
+
+    /// The attachments that GC must spare: `cni.dev/valid-attachments`, or by its older name `cni.dev/attachments`.
+    ///
+    /// None means that the runtime said nothing, so that nothing is known to be stale; an empty list, or null, means
+    /// that no attachment is valid.
+    pub fn valid_attachments(&self) -> Result<Option<ValidAttachments>> {
+        let Value::Object(pairs) = &self.value else { return Ok(None) };
+        for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+            if pairs.iter().any(|(k, _)| k.eq_ignore_ascii_case(key)) {
+                return Ok(Some(ValidAttachments(decode::member(&self.value, key)?)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// `cniVersion` of a document: code 6 where it is no string, `0.1.0` where it is absent or empty.
+pub fn version_of(value: &Value) -> Result<String> {
+    let version: String = decode::member(value, "cniVersion").map_err(|e| e.context("decode the version"))?;
+    Ok(if version.is_empty() { version::ABSENT.to_owned() } else { version })
+}
+
+/// A result is decoded as leniently as a configuration.
+impl Source for Value {
+    fn decode<T: DeserializeOwned>(&self) -> Result<T, String> {
+        decode::from_value(self).map_err(|e| e.to_string())
+    }
+}
+
+/// One valid attachment, as GC lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct ValidAttachment {
+    /// The container's id.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// The interface's name in the container.
+    pub ifname: String,
+}
+
+impl ValidAttachment {
+    /// What identifies it in a network; None for names that no attachment can have.
+    pub fn key(&self, network: &NetworkName) -> Option<Key> {
+        let (container_id, ifname) = (ContainerId::parse(&self.container_id).ok()?, IfName::parse(&self.ifname).ok()?);
+        Some(Key { network: network.clone(), container_id, ifname })
+    }
+}
+
+/// What GC must leave alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValidAttachments(Vec<ValidAttachment>);
+
+impl ValidAttachments {
+    /// Whether this attachment is listed.
+    pub fn contains(&self, container_id: &str, ifname: &str) -> bool {
+        self.0.iter().any(|valid| valid.container_id == container_id && valid.ifname == ifname)
+    }
+
+    /// Whether any attachment of this container is listed.
+    pub fn contains_container(&self, container_id: &str) -> bool {
+        self.0.iter().any(|valid| valid.container_id == container_id)
+    }
+
+    /// Every listed attachment.
+    pub fn iter(&self) -> impl Iterator<Item = &ValidAttachment> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config> {
+        Config::parse(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn the_name_is_checked_and_the_version_may_be_absent() {
+        assert_eq!(parse(r#"{"name":"n"}"#).unwrap().version, "0.1.0");
+        assert_eq!(parse(r#"{"name":"n","CNIVERSION":"1.0.0"}"#).unwrap().version, "1.0.0");
+        for (text, code) in [
+            ("", 6),
+            ("null", 7),
+            ("[]", 6),
+            ("{}", 7),
+            (r#"{"name":7}"#, 6),
+            (r#"{"name":"../x"}"#, 7),
+            (r#"{"name":"n","cniVersion":1}"#, 6),
+        ] {
+            assert_eq!(parse(text).map_err(|e| e.code.0).err(), Some(code), "{text}");
+        }
+    }
+
+    #[test]
+    fn gc_s_list_has_two_names_and_three_ways_to_be_empty() {
+        let valid = |text: &str| parse(text).unwrap().valid_attachments().unwrap();
+        assert_eq!(valid(r#"{"name":"n"}"#), None);
+        assert_eq!(valid(r#"{"name":"n","cni.dev/valid-attachments":null}"#), Some(ValidAttachments::default()));
+        assert_eq!(valid(r#"{"name":"n","cni.dev/valid-attachments":[]}"#), Some(ValidAttachments::default()));
+        let list = valid(r#"{"name":"n","cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]}"#).unwrap();
+        assert!(list.contains("a", "eth0") && !list.contains("a", "eth1") && list.contains_container("a"));
+    }
+
+    #[test]
+    fn ipam_may_be_absent_and_its_type_must_be_a_string() {
+        assert_eq!(parse(r#"{"name":"n","ipam":null}"#).unwrap().ipam_type().unwrap(), "");
+        assert_eq!(parse(r#"{"name":"n","IPAM":{"TYPE":"x"}}"#).unwrap().ipam_type().unwrap(), "x");
+        assert_eq!(
+            parse(r#"{"name":"n","ipam":{"type":1}}"#).unwrap().ipam_type().unwrap_err().msg,
+            "ipam.type: expected a string, found integer `1`"
+        );
+    }
+}

@@ -1,0 +1,337 @@
+//! Typed decoding of a configuration, with Go's rules and the path of every mistake.
+//!
+//! Runtimes depend on how `encoding/json` reads: keys match without case (containerd sends `HostPort`), the last of
+//! several spellings counts and objects given twice are merged, `null` means not given. Keys of maps that users fill
+//! (`sysctl`) keep their case. A serde `Deserializer` sees the field names of each struct, so one place does all this,
+//! and it carries the path: `ipam.ranges[0][1].rangeStart: …`.
+
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::forward_to_deserialize_any;
+
+use super::json::Value;
+use crate::error::{Code, Error, Result};
+
+/// Decodes `value`. A value of the wrong type is code 6, one that its type refuses is code 7.
+pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T> {
+    T::deserialize(Node { value, path: Path::Root }).map_err(|mistake| mistake.into_error(""))
+}
+
+/// Decodes the member of `root` at `key` as from a document that has only that; `default` where it is not given.
+pub fn member<T: DeserializeOwned + Default>(root: &Value, key: &'static str) -> Result<T> {
+    let Some(value) = root.get(key) else { return Ok(T::default()) };
+    T::deserialize(Node { value, path: Path::Key(&Path::Root, key) }).map_err(|mistake| mistake.into_error(key))
+}
+
+/// Where in the document a value stands.
+#[derive(Clone, Copy)]
+enum Path<'a> {
+    Root,
+    Key(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root => Ok(()),
+            Path::Key(Path::Root, key) => f.write_str(key),
+            Path::Key(parent, key) => write!(f, "{parent}.{key}"),
+            Path::Index(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+/// A value that could not be decoded.
+#[derive(Debug)]
+struct Mistake {
+    code: Code,
+    path: Option<String>,
+    problem: String,
+}
+
+impl Mistake {
+    fn new(code: Code, problem: String) -> Mistake {
+        Mistake { code, path: None, problem }
+    }
+
+    /// The innermost place that sees the mistake names its path.
+    fn at(mut self, path: Path<'_>) -> Mistake {
+        self.path.get_or_insert_with(|| path.to_string());
+        self
+    }
+
+    fn into_error(self, root: &str) -> Error {
+        match self.path.as_deref().unwrap_or(root) {
+            "" => Error::new(self.code, self.problem),
+            path => Error::new(self.code, format!("{path}: {}", self.problem)),
+        }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl de::Error for Mistake {
+    fn custom<T: fmt::Display>(problem: T) -> Mistake {
+        Mistake::new(Code::INVALID_CONFIG, problem.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Mistake {
+        Mistake::new(Code::DECODE, format!("expected {}, found {found}", Expectation(expected)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Mistake {
+        Mistake::new(Code::INVALID_CONFIG, format!("{} is out of range, expected {}", Found(found), Expectation(expected)))
+    }
+}
+
+/// The value as the user wrote it: `5000`, not "integer `5000`".
+struct Found<'a>(Unexpected<'a>);
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Unexpected::Signed(number) => write!(f, "{number}"),
+            Unexpected::Unsigned(number) => write!(f, "{number}"),
+            other => write!(f, "{other}"),
+        }
+    }
+}
+
+/// Rust's names of integer types as ranges.
+struct Expectation<'a>(&'a dyn de::Expected);
+
+impl fmt::Display for Expectation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.to_string().as_str() {
+            "u8" => f.write_str("an integer from 0 to 255"),
+            "u16" => f.write_str("an integer from 0 to 65535"),
+            "u32" => f.write_str("an integer from 0 to 4294967295"),
+            "u64" => f.write_str("an integer from 0 to 18446744073709551615"),
+            "i64" => f.write_str("an integer"),
+            other => f.write_str(other),
+        }
+    }
+}
+
+/// A value with its place.
+struct Node<'a> {
+    value: &'a Value,
+    path: Path<'a>,
+}
+
+impl<'de> Node<'_> {
+    fn visit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+                (Some(value), ..) => visitor.visit_u64(value),
+                (_, Some(value), _) => visitor.visit_i64(value),
+                (.., value) => visitor.visit_f64(value.unwrap_or_default()),
+            },
+            Value::String(value) => visitor.visit_str(value),
+            Value::Array(items) => visitor.visit_seq(Items { items, path: &self.path, next: 0 }),
+            Value::Object(pairs) => visitor.visit_map(Members::of_map(pairs, &self.path)),
+        }
+    }
+}
+
+impl<'de> Deserializer<'de> for Node<'_> {
+    type Error = Mistake;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let path = self.path;
+        self.visit(visitor).map_err(|mistake| mistake.at(path))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        let path = self.path;
+        match self.value {
+            Value::Object(pairs) => visitor.visit_map(Members::of_struct(pairs, fields, &path)).map_err(|m| m.at(path)),
+            Value::Null => visitor.visit_map(Members::of_struct(&[], fields, &path)).map_err(|m| m.at(path)),
+            other => Err(Mistake::new(Code::DECODE, format!("expected an object, found {}", other.kind())).at(path)),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        let path = self.path;
+        let Value::String(text) = self.value else {
+            return Err(Mistake::new(Code::DECODE, format!("expected a string, found {}", self.value.kind())).at(path));
+        };
+        let variant: StrDeserializer<'_, Mistake> = text.as_str().into_deserializer();
+        visitor.visit_enum(variant).map_err(|mistake| mistake.at(path))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map identifier ignored_any
+    }
+}
+
+struct Items<'a> {
+    items: &'a [Value],
+    path: &'a Path<'a>,
+    next: usize,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_> {
+    type Error = Mistake;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
+        let Some(value) = self.items.get(self.next) else { return Ok(None) };
+        let path = Path::Index(self.path, self.next);
+        self.next += 1;
+        seed.deserialize(Node { value, path }).map(Some).map_err(|mistake| mistake.at(path))
+    }
+}
+
+/// The members of an object: for a struct one a field, for a map one a key.
+struct Members<'a> {
+    members: std::vec::IntoIter<(&'a str, Value)>,
+    path: &'a Path<'a>,
+    current: Option<(&'a str, Value)>,
+}
+
+impl<'a> Members<'a> {
+    fn of_struct(pairs: &'a [(String, Value)], fields: &'static [&'static str], path: &'a Path<'a>) -> Members<'a> {
+        let found = |field: &&'static str| {
+            let spellings = pairs.iter().filter(|(key, _)| key.eq_ignore_ascii_case(field)).map(|(_, value)| value);
+            Some((*field, spellings.fold(None, last_given)?))
+        };
+        Members { members: fields.iter().filter_map(found).collect::<Vec<_>>().into_iter(), path, current: None }
+    }
+
+    fn of_map(pairs: &'a [(String, Value)], path: &'a Path<'a>) -> Members<'a> {
+        let members: Vec<_> = pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        Members { members: members.into_iter(), path, current: None }
+    }
+}
+
+/// Go decodes members one after the other into the same field: the last counts, null changes nothing, objects merge.
+fn last_given(before: Option<Value>, next: &Value) -> Option<Value> {
+    match (before, next) {
+        (before, Value::Null) => before,
+        (Some(Value::Object(mut pairs)), Value::Object(more)) => {
+            pairs.extend(more.iter().cloned());
+            Some(Value::Object(pairs))
+        }
+        (_, next) => Some(next.clone()),
+    }
+}
+
+impl<'de> MapAccess<'de> for Members<'_> {
+    type Error = Mistake;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
+        self.current = self.members.next();
+        let Some((key, _)) = &self.current else { return Ok(None) };
+        let key: StrDeserializer<'_, Mistake> = (*key).into_deserializer();
+        seed.deserialize(key).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+        let (key, value) = self.current.take().unwrap_or(("", Value::Null)); // serde asks for a value only after its key
+        let path = Path::Key(self.path, key);
+        seed.deserialize(Node { value: &value, path }).map_err(|mistake| mistake.at(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Conf {
+        host_port: u16,
+        name: String,
+        sysctl: BTreeMap<String, String>,
+        inner: Option<Inner>,
+        ranges: Vec<Vec<Inner>>,
+        big: u64,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Inner {
+        is_gateway: bool,
+        mtu: u32,
+    }
+
+    fn decode(text: &str) -> Result<Conf> {
+        from_value(&Value::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn keys_match_without_case_at_every_level_but_map_keys_keep_theirs() {
+        let conf = decode(r#"{"HostPort":80,"INNER":{"ISGATEWAY":true},"Sysctl":{"Net.A":"1"},"Ranges":[[{"MTU":9}]]}"#).unwrap();
+        assert_eq!(conf.host_port, 80);
+        assert_eq!(conf.inner, Some(Inner { is_gateway: true, mtu: 0 }));
+        assert_eq!(conf.sysctl["Net.A"], "1");
+        assert_eq!(conf.ranges[0][0].mtu, 9);
+    }
+
+    #[test]
+    fn the_last_spelling_counts_null_changes_nothing_objects_merge() {
+        let conf = decode(r#"{"name":"a","NAME":"b","name":null,"inner":{"mtu":1},"Inner":{"isGateway":true}}"#).unwrap();
+        assert_eq!((conf.name.as_str(), conf.inner), ("b", Some(Inner { is_gateway: true, mtu: 1 })));
+        assert_eq!(decode(r#"{"name":null,"ranges":null,"sysctl":null,"inner":null}"#).unwrap(), Conf::default());
+    }
+
+    #[test]
+    fn integers_beyond_2_to_the_53_are_exact() {
+        assert_eq!(decode(r#"{"big":18446744073709551615}"#).unwrap().big, u64::MAX);
+    }
+
+    #[test]
+    fn mistakes_name_their_path_the_value_and_what_was_expected() {
+        let cases = [
+            (r#"{"name":5}"#, 6, "name: expected a string, found integer `5`"),
+            (r#"{"hostPort":70000}"#, 7, "hostPort: 70000 is out of range, expected an integer from 0 to 65535"),
+            (r#"{"hostPort":-1}"#, 7, "hostPort: -1 is out of range, expected an integer from 0 to 65535"),
+            (r#"{"hostPort":1.5}"#, 6, "hostPort: expected an integer from 0 to 65535, found floating point `1.5`"),
+            (r#"{"ranges":[[{},{"Mtu":"x"}]]}"#, 6, "ranges[0][1].mtu: expected an integer from 0 to 4294967295, found string \"x\""),
+            (r#"{"ranges":[3]}"#, 6, "ranges[0]: expected a sequence, found integer `3`"),
+            (r#"{"inner":[]}"#, 6, "inner: expected an object, found array"),
+            ("[]", 6, "expected an object, found array"),
+        ];
+        for (text, code, msg) in cases {
+            let error = decode(text).unwrap_err();
+            assert_eq!((error.code.0, error.msg.as_str()), (code, msg), "{text}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Finding a plugin in CNI_PATH and running it as a process: what a runtime does for every plugin of a list, and what
+//! a plugin does for its IPAM (specification, sections 3 and 4).
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde::Deserialize;
+
+use super::decode;
+use super::env::Environment;
+use super::json::Value;
+use super::result::Document;
+use crate::error::{Code, Error, Result, errno_text};
+
+/// Where the plugin of this name is: the first directory of `path` whose entry is a regular file, symlinks followed.
+/// Whether it can be executed shows when it is.
+pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
+    if name.is_empty() {
+        return Err(Error::new(Code::INVALID_CONFIG, "no plugin name provided"));
+    }
+    if name.contains('/') {
+        return Err(Error::new(Code::INVALID_CONFIG, format!("invalid plugin name: {name}")));
+    }
+    if path.is_empty() {
+        return Err(Error::new(Code::DELEGATE, "no paths provided"));
+    }
+    let is_file = |program: &PathBuf| fs::metadata(program).is_ok_and(|metadata| metadata.is_file());
+    path.iter().map(|dir| dir.join(name)).find(is_file).ok_or_else(|| {
+        let dirs: Vec<_> = path.iter().map(|dir| dir.to_string_lossy()).collect();
+        Error::new(Code::DELEGATE, format!("failed to find plugin {name:?} in path [{}]", dirs.join(" ")))
+    })
+}
+
+/// Whether the file is this very binary, by whatever name; false where that cannot be told.
+pub fn is_this_binary(program: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+    match (identity(program), identity(Path::new("/proc/self/exe"))) {
+        (Ok(program), Ok(own)) => program == own,
+        _ => false,
+    }
+}
+
+/// Runs a plugin: `stdin` and then end of file, exactly the variables of `env`, and its stdout is returned. What it
+/// writes to stderr appears on ours in every case.
+///
+/// The error object of a plugin that fails becomes the error, with its code. Without one the code is 104, or 11 where
+/// the file stays open for writing.
+pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
+    let child = spawn(program, env)?;
+    let output = converse(child, stdin).map_err(|e| Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status))),
+    }
+}
+
+/// The result on a plugin's stdout, in the version that it names, or else in that of the configuration.
+pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
+    let invalid = |problem: String| Error::new(Code::DECODE, format!("failed to unmarshal raw result: {problem}"));
+    let value = match Value::parse(stdout).map_err(|e| invalid(e.to_string()))? {
+        Value::Null => Value::Object(vec![]),
+        value @ Value::Object(_) => value,
+        other => return Err(invalid(format!("expected an object, found {}", other.kind()))),
+    };
+    Document::parse(&value, config_version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
+}
+
+/// The error of a plugin that failed: the error object on its stdout, or where there is none the reference's words for
+/// that, and which program it was. `reason` says how it ended.
+pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
+    let failed = |how: String| {
+        Error::new(Code::DELEGATE, format!("netplugin failed{how}")).with_details(format_args!("the plugin is {}", program.display()))
+    };
+    let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
+    let object = match stdout.trim() {
+        "" => Ok(ErrorObject::default()),
+        text => Value::parse(text.as_bytes()).and_then(|value| decode::from_value(&value)),
+    };
+    match object {
+        Ok(ErrorObject { code, msg, details }) if code != 0 || !msg.is_empty() => {
+            let code = if code == 0 { Code::DELEGATE } else { Code(code) };
+            Error::new(code, msg).with_details(details)
+        }
+        Ok(_) if stderr.is_empty() => failed(format!(" with no error message: {reason}")),
+        Ok(_) => failed(format!(": {stderr:?}: {reason}")),
+        Err(error) => failed(format!(" but error parsing its diagnostic message {stdout:?}: {error}")),
+    }
+}
+
+/// The error object of a plugin; all else in it, such as `cniVersion`, says nothing here.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ErrorObject {
+    code: u32,
+    msg: String,
+    details: String,
+}
+
+/// How often and how long to wait for a file that is being written, as during an upgrade: five seconds in all.
+const BUSY_RETRIES: u32 = if cfg!(test) { 5 } else { 50 };
+const BUSY_WAIT: Duration = Duration::from_millis(100);
+
+/// Starts the plugin, later if its file is open for writing now. The reference takes a file that stays so as a plugin
+/// that succeeded and said nothing; a DEL would be reported done.
+fn spawn(program: &Path, env: &Environment) -> Result<Child> {
+    let mut retries = 0;
+    loop {
+        match command(program, env).spawn() {
+            Ok(child) => return Ok(child),
+            Err(error) if error.kind() != ErrorKind::ExecutableFileBusy => {
+                return Err(not_started(program, &error).with_code(Code::DELEGATE));
+            }
+            Err(error) if retries == BUSY_RETRIES => return Err(not_started(program, &error).with_code(Code::TRY_AGAIN)),
+            Err(_) => thread::sleep(BUSY_WAIT),
+        }
+        retries += 1;
+    }
+}
+
+fn command(program: &Path, env: &Environment) -> Command {
+    // argv[0] tells a multicall binary which plugin it is. `.` keeps a bare name from being looked up in PATH.
+    let mut command = Command::new(Path::new(".").join(program));
+    command.arg0(program).env_clear().envs(env.iter()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn not_started(program: &Path, error: &io::Error) -> Error {
+    let reason = error.raw_os_error().map_or_else(|| error.to_string(), errno_text);
+    Error::new(Code::DELEGATE, format!("netplugin failed with no error message: fork/exec {}: {reason}", program.display()))
+}
+
+/// What a plugin left behind.
+struct Output {
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+/// Feeds the plugin and hears it out. It may write before it reads, so nobody waits for anybody: each stream has a
+/// thread.
+fn converse(mut child: Child, config: &[u8]) -> io::Result<Output> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let heard = thread::scope(|scope| {
+        // A plugin that ends without reading it all closes the pipe on us; its status says whether that was right.
+        thread::Builder::new().spawn_scoped(scope, move || stdin.map(|mut stdin| stdin.write_all(config)))?;
+        let stderr = thread::Builder::new().spawn_scoped(scope, move || stderr.map(pass_through).unwrap_or_default())?;
+        let stdout = stdout.map(read_all).unwrap_or(Ok(vec![]))?;
+        Ok((stdout, stderr.join().unwrap_or_default()))
+    });
+    let status = child.wait()?; // also after a failure: no zombies
+    heard.map(|(stdout, stderr)| Output { status, stdout, stderr })
+}
+
+fn read_all(mut from: impl Read) -> io::Result<Vec<u8>> {
+    let mut text = vec![];
+    from.read_to_end(&mut text).map(|_| text)
+}
+
+/// Copies to our stderr while it comes, and keeps it: it is all there is to tell of a plugin that dies without an error
+/// object. The copy goes to the file descriptor, as the plugin's own writes would: the lock on the stream is main's.
+fn pass_through(mut from: ChildStderr) -> Vec<u8> {
+    let mut ours = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    let (mut text, mut chunk) = (vec![], [0; 4096]);
+    while let Ok(length @ 1..) = from.read(&mut chunk) {
+        if let Ok(ours) = &mut ours {
+            let _ = ours.write_all(&chunk[..length]); // nobody reads our stderr: no reason to stop the plugin
+        }
+        text.extend_from_slice(&chunk[..length]);
+    }
+    text
+}
+
+/// How the plugin ended, as Go spells it.
+fn reason(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("signal: {}{}", signal_text(signal), if status.core_dumped() { " (core dumped)" } else { "" }),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// The signals that end plugins in practice have words, all others their number.
+fn signal_text(signal: i32) -> String {
+    let text = match Signal::try_from(signal) {
+        Ok(Signal::SIGHUP) => "hangup",
+        Ok(Signal::SIGINT) => "interrupt",
+        Ok(Signal::SIGILL) => "illegal instruction",
+        Ok(Signal::SIGABRT) => "aborted",
+        Ok(Signal::SIGBUS) => "bus error",
+        Ok(Signal::SIGFPE) => "floating point exception",
+        Ok(Signal::SIGKILL) => "killed",
+        Ok(Signal::SIGSEGV) => "segmentation fault",
+        Ok(Signal::SIGPIPE) => "broken pipe",
+        Ok(Signal::SIGTERM) => "terminated",
+        _ => return format!("signal {signal}"),
+    };
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A directory with plugins that are shell scripts.
+    struct Plugins(PathBuf);
+
+    impl Plugins {
+        fn new(test: &str) -> Plugins {
+            let dir = std::env::temp_dir().join(format!("cni-multi-delegate-{test}-{}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            Plugins(dir)
+        }
+
+        fn script(&self, name: &str, body: &str) -> PathBuf {
+            let program = self.0.join(name);
+            fs::write(&program, format!("#!/bin/sh\n{body}\n")).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            program
+        }
+    }
+
+    impl Drop for Plugins {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn env(pairs: &[(&str, &str)]) -> Environment {
+        let path = [("PATH", "/usr/bin:/bin")];
+        path.iter().chain(pairs).map(|(key, value)| (key.into(), value.into())).collect()
+    }
+
+    #[test]
+    fn the_first_directory_with_a_regular_file_has_the_plugin() {
+        let plugins = Plugins::new("find");
+        let (a, b) = (plugins.0.join("a"), plugins.0.join("b"));
+        fs::create_dir_all(a.join("x")).unwrap(); // a directory of the name is no plugin
+        fs::create_dir_all(&b).unwrap();
+        fs::write(b.join("x"), "").unwrap();
+        std::os::unix::fs::symlink(b.join("x"), b.join("y")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", a.join("y")).unwrap();
+        let path = [PathBuf::from("/nonexistent"), a, b.clone()];
+        assert_eq!(find("x", &path).unwrap(), b.join("x"));
+        assert_eq!(find("y", &path).unwrap(), b.join("y"), "a link stays a link: its name says which plugin it is");
+    }
+
+    #[test]
+    fn a_plugin_that_is_nowhere_is_told_in_the_reference_s_words() {
+        let dirs = ["/nonexistent".into(), "/dev".into()];
+        let cases: [(&str, &[PathBuf], &str); 5] = [
+            ("", &dirs, "no plugin name provided"),
+            ("../x", &dirs, "invalid plugin name: ../x"),
+            ("x", &[], "no paths provided"),
+            ("..", &dirs, "failed to find plugin \"..\" in path [/nonexistent /dev]"),
+            ("null", &dirs, "failed to find plugin \"null\" in path [/nonexistent /dev]"),
+        ];
+        for (name, path, msg) in cases {
+            assert_eq!(find(name, path).unwrap_err().to_string(), msg);
+        }
+    }
+
+    #[test]
+    fn this_binary_is_known_by_any_name() {
+        let plugins = Plugins::new("own");
+        let link = plugins.0.join("bridge");
+        std::os::unix::fs::symlink("/proc/self/exe", &link).unwrap();
+        assert!(is_this_binary(&link));
+        assert!(!is_this_binary(Path::new("/bin/sh")) && !is_this_binary(Path::new("/nonexistent")));
+    }
+
+    #[test]
+    fn a_plugin_gets_stdin_and_the_whole_environment_and_nothing_else() {
+        let plugins = Plugins::new("pass");
+        let program = plugins.script("echo", r#"echo "$0|$CNI_COMMAND|$FOO|$HOME|$(cat)"; echo words for people >&2"#);
+        let stdout = exec(&program, &env(&[("CNI_COMMAND", "ADD"), ("FOO", "first"), ("FOO", "bar")]), b"{\"a\": 1}").unwrap();
+        assert_eq!(String::from_utf8(stdout).unwrap(), format!("{}|ADD|bar||{{\"a\": 1}}\n", program.display()));
+    }
+
+    #[test]
+    fn nobody_waits_for_anybody() {
+        let plugins = Plugins::new("pipes");
+        let much = vec![b'x'; 1 << 20];
+        let talks_first = plugins.script("talk", "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2 2>/dev/null; cat >/dev/null");
+        assert_eq!(exec(&talks_first, &env(&[]), &much).unwrap().len(), 300_000);
+        let never_reads = plugins.script("deaf", "exit 0");
+        assert_eq!(exec(&never_reads, &env(&[]), &much).unwrap(), b"");
+    }
+
+    #[test]
+    fn an_error_object_is_adopted_and_its_absence_told() {
+        let plugins = Plugins::new("errors");
+        let cases = [
+            (r#"echo '{"cniVersion":"1.0.0","code":42,"msg":"banana","details":"ripe"}'; exit 1"#, 42, "banana; ripe"),
+            (r#"echo '{"Msg":"banana"}'; echo noise >&2; exit 2"#, 104, "banana"),
+            (r#"echo '{"code":7}'; exit 1"#, 7, ""),
+            ("exit 1", 104, "netplugin failed with no error message: exit status 1; the plugin is PROGRAM"),
+            (
+                "printf 'some stderr message' >&2; exit 1",
+                104,
+                "netplugin failed: \"some stderr message\": exit status 1; the plugin is PROGRAM",
+            ),
+            ("echo '{}'; exit 3", 104, "netplugin failed with no error message: exit status 3; the plugin is PROGRAM"),
+            ("kill -9 $$", 104, "netplugin failed with no error message: signal: killed; the plugin is PROGRAM"),
+            ("kill -10 $$", 104, "netplugin failed with no error message: signal: signal 10; the plugin is PROGRAM"),
+        ];
+        for (body, code, text) in cases {
+            let program = plugins.script("fails", body);
+            let error = exec(&program, &env(&[]), b"{}").unwrap_err();
+            assert_eq!((error.code.0, error.to_string()), (code, text.replace("PROGRAM", &program.to_string_lossy())), "{body}");
+        }
+        for body in ["echo oops; exit 1", r#"echo '{"code":"x"}'; exit 1"#, "echo '[]'; exit 1"] {
+            let error = exec(&plugins.script("fails", body), &env(&[]), b"{}").unwrap_err();
+            assert!(error.msg.starts_with("netplugin failed but error parsing its diagnostic message \""), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_plugin_that_cannot_start_is_named() {
+        let plugins = Plugins::new("start");
+        let program = plugins.script("x", "exit 0");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = exec(&program, &env(&[]), b"").unwrap_err();
+        let text = format!("netplugin failed with no error message: fork/exec {}: permission denied", program.display());
+        assert_eq!((error.code, error.to_string()), (Code::DELEGATE, text));
+        let error = exec(Path::new("sh"), &env(&[]), b"").unwrap_err();
+        assert!(error.msg.ends_with("fork/exec sh: no such file or directory"), "a bare name is not looked up in PATH: {error}");
+    }
+
+    #[test]
+    fn a_file_open_for_writing_is_tried_again_and_never_a_success() {
+        let plugins = Plugins::new("busy");
+        let program = plugins.script("x", "echo '{}'");
+        let open = File::options().append(true).open(&program).unwrap();
+        let error = exec(&program, &env(&[]), b"").unwrap_err();
+        assert_eq!((error.code, error.msg.ends_with("text file busy")), (Code::TRY_AGAIN, true), "{error}");
+        let closer = thread::spawn(move || {
+            thread::sleep(BUSY_WAIT);
+            drop(open);
+        });
+        assert_eq!(exec(&program, &env(&[]), b"").unwrap(), b"{}\n");
+        closer.join().unwrap();
+    }
+
+    #[test]
+    fn a_result_has_its_own_version_or_the_configuration_s() {
+        let version = |stdout: &str, config: &str| parse_result(stdout.as_bytes(), config).map(|result| result.cni_version().to_owned());
+        assert_eq!(version(r#"{"cniVersion":"0.4.0"}"#, "1.0.0").unwrap(), "0.4.0");
+        assert_eq!(version(r#"{"cniVersion":""}"#, "1.0.0").unwrap(), "1.0.0");
+        assert_eq!(version("{}", "0.3.1").unwrap(), "0.3.1");
+        assert_eq!(version("null", "").unwrap(), "0.1.0");
+        let error = |stdout: &str| version(stdout, "1.0.0").unwrap_err();
+        assert_eq!(error(r#"{"cniVersion":"0.4567.0"}"#).to_string(), "unsupported CNI result version \"0.4567.0\"");
+        for text in ["", "[]", "{"] {
+            let error = error(text);
+            assert!(error.code == Code::DECODE && error.msg.starts_with("failed to unmarshal raw result: "), "{error}");
+        }
+    }
+}

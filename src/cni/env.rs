@@ -1,0 +1,173 @@
+//! The environment of a call (specification, section 2, "Parameters"), checked in the order of the reference.
+
+use std::ffi::{OsStr, OsString};
+
+use super::attachment::{ContainerId, IfName};
+use crate::error::{Code, Error, Result};
+
+/// What a plugin is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Attach a container to a network.
+    Add,
+    /// Verify an attachment.
+    Check,
+    /// Detach.
+    Del,
+    /// Print the result of an attachment again: specification 0.4.0-dev, before CHECK took its place.
+    Get,
+    /// Remove what belongs to no valid attachment.
+    Gc,
+    /// Tell whether ADD can be served.
+    Status,
+    /// Print the versions that are spoken.
+    Version,
+}
+
+impl Command {
+    /// The word in CNI_COMMAND.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Command::Add => "ADD",
+            Command::Check => "CHECK",
+            Command::Del => "DEL",
+            Command::Get => "GET",
+            Command::Gc => "GC",
+            Command::Status => "STATUS",
+            Command::Version => "VERSION",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Command> {
+        use Command::*;
+        [Add, Check, Del, Get, Gc, Status, Version].into_iter().find(|command| command.as_str() == word)
+    }
+
+    fn is_of_attachment(self) -> bool {
+        matches!(self, Command::Add | Command::Check | Command::Del | Command::Get)
+    }
+}
+
+/// All variables of the process. Delegated plugins inherit every one of them.
+#[derive(Clone, Debug, Default)]
+pub struct Environment(Vec<(OsString, OsString)>);
+
+impl Environment {
+    /// The variables of this process.
+    pub fn of_process() -> Environment {
+        std::env::vars_os().collect()
+    }
+
+    /// The variable's text, empty where it is not set: the protocol makes no difference.
+    pub fn get(&self, name: &str) -> String {
+        let found = self.0.iter().rev().find(|(key, _)| key == OsStr::new(name));
+        found.map(|(_, value)| value.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// The same environment with one variable set.
+    #[must_use]
+    pub fn with(&self, name: &str, value: impl Into<OsString>) -> Environment {
+        let others = self.0.iter().filter(|(key, _)| key != OsStr::new(name)).cloned();
+        others.chain(std::iter::once((name.into(), value.into()))).collect()
+    }
+
+    /// Every pair.
+    pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.0.iter().map(|(key, value)| (key.as_os_str(), value.as_os_str()))
+    }
+}
+
+impl FromIterator<(OsString, OsString)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (OsString, OsString)>>(pairs: I) -> Environment {
+        Environment(pairs.into_iter().collect())
+    }
+}
+
+/// The parameters of a call. Those that the command does not require may be empty.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// CNI_COMMAND.
+    pub command: Result<Command, String>,
+    /// CNI_CONTAINERID, checked.
+    pub container_id: Option<ContainerId>,
+    /// CNI_NETNS as given: results repeat it to the letter.
+    pub netns: String,
+    /// CNI_IFNAME, checked.
+    pub ifname: Option<IfName>,
+    /// CNI_ARGS.
+    pub args: String,
+    /// CNI_PATH.
+    pub path: String,
+    /// CNI_NETNS_OVERRIDE: the container's namespace may be the plugin's own.
+    pub netns_override: bool,
+}
+
+impl Parameters {
+    /// Reads and checks the variables in the reference's order: an invalid one ends the walk, missing ones are collected.
+    ///
+    /// A word in CNI_COMMAND that is no command is kept: the configuration is checked before it is refused.
+    pub fn read(env: &Environment) -> Result<Parameters> {
+        let word = env.get("CNI_COMMAND");
+        let command = Command::parse(&word).ok_or(word.clone());
+        let of_attachment = command.as_ref().is_ok_and(|c| c.is_of_attachment());
+        let mut missing = vec![];
+        let mut read = |name: &'static str, required: bool| {
+            let value = env.get(name);
+            if value.is_empty() && required {
+                missing.push(name);
+            }
+            value
+        };
+
+        read("CNI_COMMAND", true);
+        let id = read("CNI_CONTAINERID", of_attachment);
+        let container_id = (of_attachment && !id.is_empty()).then(|| ContainerId::parse(&id)).transpose()?;
+        let netns = read("CNI_NETNS", of_attachment && command != Ok(Command::Del));
+        let name = read("CNI_IFNAME", of_attachment);
+        let ifname = (of_attachment && !name.is_empty()).then(|| IfName::parse(&name)).transpose()?;
+        let args = read("CNI_ARGS", false);
+        let path = read("CNI_PATH", command.as_ref().is_ok_and(|c| *c != Command::Version));
+
+        if !missing.is_empty() {
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, format!("required env variables [{}] missing", missing.join(","))));
+        }
+        let netns_override = matches!(env.get("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
+        Ok(Parameters { command, container_id, netns, ifname, args, path, netns_override })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Parameters, (u32, String)> {
+        let env = pairs.iter().map(|(key, value)| (key.into(), value.into())).collect();
+        Parameters::read(&env).map_err(|e| (e.code.0, e.msg))
+    }
+
+    #[test]
+    fn missing_variables_are_listed_in_order() {
+        let missing = |list: &str| Err((4, format!("required env variables [{list}] missing")));
+        assert_eq!(read(&[("CNI_COMMAND", "ADD")]).map(|_| ()), missing("CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME,CNI_PATH"));
+        assert_eq!(read(&[("CNI_COMMAND", "DEL"), ("CNI_PATH", "/")]).map(|_| ()), missing("CNI_CONTAINERID,CNI_IFNAME"));
+        assert_eq!(read(&[("CNI_COMMAND", "GC")]).map(|_| ()), missing("CNI_PATH"));
+        assert_eq!(read(&[("CNI_COMMAND", "")]).map(|_| ()), missing("CNI_COMMAND"));
+        assert!(read(&[("CNI_COMMAND", "VERSION")]).is_ok());
+        assert_eq!(read(&[("CNI_COMMAND", "NOPE")]).unwrap().command, Err("NOPE".into()));
+    }
+
+    #[test]
+    fn an_invalid_id_is_told_before_a_missing_path() {
+        let error = read(&[("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "some-%%id")]).unwrap_err();
+        assert_eq!(error, (4, "invalid characters in containerID".into()));
+        assert!(read(&[("CNI_COMMAND", "GC"), ("CNI_CONTAINERID", "%"), ("CNI_PATH", "/")]).is_ok());
+    }
+
+    #[test]
+    fn the_override_is_1_or_true_in_any_case() {
+        for (text, on) in [("1", true), ("TRUE", true), ("true", true), ("yes", false), ("", false)] {
+            let read = read(&[("CNI_COMMAND", "VERSION"), ("CNI_NETNS_OVERRIDE", text)]).unwrap();
+            assert_eq!(read.netns_override, on, "{text}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! JSON text as Go's reader takes it: keys keep their order and their duplicates, invalid UTF-8 is replaced.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::Number;
+
+use crate::error::{Code, Error, Result};
+
+/// A JSON value. Objects are lists of pairs: which of two equal keys counts is decided where they are decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `null`, which Go takes as "not given".
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number; integers to 64 bits are exact.
+    Number(Number),
+    /// A string.
+    String(String),
+    /// An array.
+    Array(Vec<Value>),
+    /// An object, in the order of the text.
+    Object(Vec<(String, Value)>),
+}
+
+impl Value {
+    /// Reads one JSON value; anything after it is an error. Code 6.
+    pub fn parse(text: &[u8]) -> Result<Value> {
+        serde_json::from_str(&String::from_utf8_lossy(text)).map_err(|e| Error::new(Code::DECODE, e.to_string()))
+    }
+
+    /// The member `key`, matched without case; of several the last counts, and `null` counts as not given.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        let Value::Object(pairs) = self else { return None };
+        pairs.iter().rev().find(|(k, v)| k.eq_ignore_ascii_case(key) && *v != Value::Null).map(|(_, v)| v)
+    }
+
+    /// The string, if it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        if let Value::String(text) = self { Some(text) } else { None }
+    }
+
+    /// Sets the member `key` of an object, in place of every spelling of it.
+    pub fn set(&mut self, key: &str, value: Value) {
+        if let Value::Object(pairs) = self {
+            pairs.retain(|(k, _)| !k.eq_ignore_ascii_case(key));
+            pairs.push((key.to_owned(), value));
+        }
+    }
+
+    /// Removes every spelling of the member `key` of an object.
+    pub fn remove(&mut self, key: &str) {
+        if let Value::Object(pairs) = self {
+            pairs.retain(|(k, _)| !k.eq_ignore_ascii_case(key));
+        }
+    }
+
+    /// The kind of value, as messages name it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        }
+    }
+
+    /// The value as compact text.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() // strings, numbers and lists of them always serialise
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = vec![];
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut pairs = vec![];
+        while let Some(pair) = members.next_entry()? {
+            pairs.push(pair);
+        }
+        Ok(Value::Object(pairs))
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Null => serializer.serialize_unit(),
+            Value::Bool(value) => serializer.serialize_bool(*value),
+            Value::Number(value) => value.serialize(serializer),
+            Value::String(value) => serializer.serialize_str(value),
+            Value::Array(list) => serializer.collect_seq(list),
+            Value::Object(pairs) => {
+                let mut map = serializer.serialize_map(Some(pairs.len()))?;
+                for (key, value) in pairs {
+                    map.serialize_entry(key, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_comes_back_as_it_was() {
+        let text = r#"{"b":1,"a":[true,null,"x",-2,18446744073709551615,1.5],"B":{"c":{}}}"#;
+        assert_eq!(Value::parse(text.as_bytes()).unwrap().to_text(), text);
+    }
+
+    #[test]
+    fn the_last_spelling_of_a_key_counts_and_null_does_not() {
+        let value = Value::parse(br#"{"Name":"a","name":"b","NAME":"c","name":null}"#).unwrap();
+        assert_eq!(value.get("name").and_then(Value::as_str), Some("c"));
+    }
+
+    #[test]
+    fn what_go_refuses_is_refused() {
+        for text in ["", "{", "{} x", "{\"a\":1,}", "// c\n{}", "\u{feff}{}", &"[".repeat(200)] {
+            assert_eq!(Value::parse(text.as_bytes()).map_err(|e| e.code), Err(Code::DECODE), "{text}");
+        }
+    }
+
+    #[test]
+    fn invalid_utf8_is_replaced() {
+        assert_eq!(Value::parse(b"\"a\xffb\"").unwrap(), Value::String("a\u{fffd}b".into()));
+    }
+}

@@ -1,0 +1,12 @@
+//! The CNI protocol: what is said between a runtime and a plugin. Pure: nothing here touches the kernel's network.
+
+pub mod addr;
+pub mod args;
+pub mod attachment;
+pub mod conf;
+pub mod decode;
+pub mod delegate;
+pub mod env;
+pub mod json;
+pub mod result;
+pub mod version;

@@ -1,0 +1,226 @@
+//! The one error type: what the runtime reads as the error object of the CNI specification, section 5.
+//!
+//! `msg` says what was attempted and names the object; `details` says why in more words, what the reader can do and
+//! what was undone. The runtime prepends the plugin's name, so messages do not.
+
+use std::fmt;
+use std::io;
+
+/// The result of nearly everything here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Error codes. 0 to 99 are the specification's; ours begin at 100 and are listed in docs/errors.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code(pub u32);
+
+impl Code {
+    /// The plugin does not support the configuration's `cniVersion`.
+    pub const INCOMPATIBLE_VERSION: Code = Code(1);
+    /// The container is unknown: the runtime need not clean up.
+    pub const UNKNOWN_CONTAINER: Code = Code(3);
+    /// An environment variable is missing or invalid; the message names it.
+    pub const INVALID_ENVIRONMENT: Code = Code(4);
+    /// A file or a stream could not be read or written.
+    pub const IO: Code = Code(5);
+    /// JSON, or a version, could not be decoded.
+    pub const DECODE: Code = Code(6);
+    /// The configuration decodes and is wrong.
+    pub const INVALID_CONFIG: Code = Code(7);
+    /// The namespace cannot be used: the plugin's own, or not a namespace. The library's code, not the specification's.
+    pub const INVALID_NETNS: Code = Code(8);
+    /// Something passing is in the way.
+    pub const TRY_AGAIN: Code = Code(11);
+    /// STATUS: ADD cannot be served.
+    pub const NOT_AVAILABLE: Code = Code(50);
+    /// STATUS: ADD cannot be served and attached containers may have limited connectivity.
+    pub const LIMITED_CONNECTIVITY: Code = Code(51);
+    /// The kernel refused an operation.
+    pub const KERNEL: Code = Code(100);
+    /// No address is free, or the requested one is not.
+    pub const ADDRESS_UNAVAILABLE: Code = Code(101);
+    /// Something of that name or value exists and is not ours to change.
+    pub const CONFLICT: Code = Code(102);
+    /// CHECK found a difference.
+    pub const CHECK_FAILED: Code = Code(103);
+    /// A delegated plugin could not be found or run, or answered with no error object.
+    pub const DELEGATE: Code = Code(104);
+    /// A program of the host that the configuration asks for is missing or failed.
+    pub const HOST_PROGRAM: Code = Code(105);
+    /// A bug of ours.
+    pub const BUG: Code = Code(106);
+}
+
+/// An error as the runtime sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The code of the error object.
+    pub code: Code,
+    /// What was attempted, with the object.
+    pub msg: String,
+    /// Cause, hint, what was undone; may be empty.
+    pub details: String,
+    /// The system's reason, where it was the system.
+    pub errno: Option<i32>,
+}
+
+impl Error {
+    /// An error without details.
+    pub fn new(code: Code, msg: impl Into<String>) -> Error {
+        Error { code, msg: msg.into(), details: String::new(), errno: None }
+    }
+
+    /// The field at `path` (`ipam.ranges[0][1].subnet`) has a value that cannot be: `problem` says which and what was
+    /// expected.
+    pub fn config(path: impl fmt::Display, problem: impl fmt::Display) -> Error {
+        Error::new(Code::INVALID_CONFIG, format!("{path}: {problem}"))
+    }
+
+    /// A difference that CHECK found.
+    pub fn check(msg: impl Into<String>) -> Error {
+        Error::new(Code::CHECK_FAILED, msg)
+    }
+
+    /// An error of the system while doing `what`; the errno text follows it.
+    pub fn system(code: Code, what: impl fmt::Display, errno: i32) -> Error {
+        Error { errno: Some(errno), ..Error::new(code, format!("{what}: {}", errno_text(errno))) }
+    }
+
+    /// A kernel operation that failed.
+    pub fn kernel(what: impl fmt::Display, errno: nix::errno::Errno) -> Error {
+        Error::system(Code::KERNEL, what, errno as i32)
+    }
+
+    /// A file operation that failed.
+    pub fn io(what: impl fmt::Display, error: &io::Error) -> Error {
+        match error.raw_os_error() {
+            Some(errno) => Error::system(Code::IO, what, errno),
+            None => Error::new(Code::IO, format!("{what}: {error}")),
+        }
+    }
+
+    /// The same error with more details after those it has.
+    #[must_use]
+    pub fn with_details(mut self, more: impl fmt::Display) -> Error {
+        let more = more.to_string();
+        if self.details.is_empty() {
+            self.details = more;
+        } else if !more.is_empty() {
+            self.details = format!("{}; {more}", self.details);
+        }
+        self
+    }
+
+    /// The same error with another code.
+    #[must_use]
+    pub fn with_code(self, code: Code) -> Error {
+        Error { code, ..self }
+    }
+
+    /// The same error, its message led by what was being done.
+    #[must_use]
+    pub fn context(mut self, what: impl fmt::Display) -> Error {
+        self.msg = format!("{what}: {}", self.msg);
+        self
+    }
+
+    /// Whether the system said that the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(
+            self.errno,
+            Some(libc_errno::ENOENT | libc_errno::ENODEV | libc_errno::ESRCH | libc_errno::ENXIO | libc_errno::EADDRNOTAVAIL)
+        )
+    }
+
+    /// Whether the system said that the object exists.
+    pub fn is_exists(&self) -> bool {
+        self.errno == Some(libc_errno::EEXIST)
+    }
+
+    /// Whether the system's reason was `errno`.
+    pub fn is_errno(&self, errno: nix::errno::Errno) -> bool {
+        self.errno == Some(errno as i32)
+    }
+}
+
+/// The numbers that decide something above, as plain constants for patterns.
+mod libc_errno {
+    use nix::errno::Errno;
+    pub const ENOENT: i32 = Errno::ENOENT as i32;
+    pub const ENODEV: i32 = Errno::ENODEV as i32;
+    pub const ESRCH: i32 = Errno::ESRCH as i32;
+    pub const ENXIO: i32 = Errno::ENXIO as i32;
+    pub const EADDRNOTAVAIL: i32 = Errno::EADDRNOTAVAIL as i32;
+    pub const EEXIST: i32 = Errno::EEXIST as i32;
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.msg)?;
+        if !self.details.is_empty() {
+            write!(f, "; {}", self.details)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The system's text for an errno in the spelling of Go's libraries: lower case, no number. go-cni lets a DEL pass by
+/// the words "no such file or directory" and "not found", so the spelling matters.
+pub fn errno_text(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    let text = text.rsplit_once(" (os error").map_or(text.as_str(), |(text, _)| text);
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// What went wrong in a teardown, which does all it can and reports everything at the end.
+#[derive(Debug, Default)]
+pub struct ErrorList(Vec<Error>);
+
+impl ErrorList {
+    /// Takes note of a failure, if it is one.
+    pub fn push<T>(&mut self, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.0.push(error)).ok()
+    }
+
+    /// Success, or one error that tells all: the first one's code and message, the others in the details.
+    pub fn finish(self) -> Result<()> {
+        let mut all = self.0.into_iter();
+        match all.next() {
+            None => Ok(()),
+            Some(first) => Err(all.fold(first, |first, next| first.with_details(format_args!("also: {next}")))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::errno::Errno;
+
+    #[test]
+    fn errno_texts_are_spelled_as_in_go() {
+        assert_eq!(errno_text(Errno::ENOENT as i32), "no such file or directory");
+        assert_eq!(errno_text(Errno::EOPNOTSUPP as i32), "operation not supported");
+        assert_eq!(errno_text(Errno::EPERM as i32), "operation not permitted");
+    }
+
+    #[test]
+    fn context_leads_and_details_follow() {
+        let error = Error::kernel("create link \"a\"", Errno::EEXIST).context("create bridge").with_details("one").with_details("two");
+        assert_eq!(error.to_string(), "create bridge: create link \"a\": file exists; one; two");
+        assert!(error.is_exists() && !error.is_not_found());
+    }
+
+    #[test]
+    fn an_error_list_reports_everything() {
+        let mut list = ErrorList::default();
+        assert_eq!(list.push(Ok(1)), Some(1));
+        list.push::<()>(Err(Error::new(Code::IO, "first")));
+        list.push::<()>(Err(Error::new(Code::KERNEL, "second")));
+        let error = list.finish().unwrap_err();
+        assert_eq!((error.code, error.to_string()), (Code::IO, "first; also: second".to_owned()));
+        assert!(ErrorList::default().finish().is_ok());
+    }
+}

@@ -1,0 +1,103 @@
+//! Hardware addresses.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, de};
+
+/// A hardware address: six octets on Ethernet, eight or twenty elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MacAddr(Vec<u8>);
+
+impl MacAddr {
+    /// The address with these octets.
+    pub fn new(octets: &[u8]) -> MacAddr {
+        MacAddr(octets.to_vec())
+    }
+
+    /// A random unicast address, locally administered. A link that gets its address when it is made keeps it: udev's
+    /// MACAddressPolicy only replaces addresses that the kernel chose.
+    pub fn random() -> MacAddr {
+        // The standard library's only door to the kernel's random numbers; it needs no /dev.
+        let random = RandomState::new().build_hasher().finish().to_ne_bytes();
+        let mut octets = [0; 6];
+        octets.copy_from_slice(&random[..6]);
+        octets[0] = octets[0] & 0xfc | 0x02;
+        MacAddr(octets.to_vec())
+    }
+
+    /// The octets.
+    pub fn octets(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether no octet is set, which no link can be given.
+    pub fn is_zero(&self) -> bool {
+        self.0.iter().all(|octet| *octet == 0)
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, octet) in self.0.iter().enumerate() {
+            write!(f, "{}{octet:02x}", if index == 0 { "" } else { ":" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Pairs of hex digits with `:` or `-` between, or groups of four with `.`: what Go's ParseMAC takes.
+impl FromStr for MacAddr {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MacAddr, String> {
+        let invalid = || format!("{text:?} is no hardware address, expected one like 0a:58:0a:01:02:03");
+        let separator = [':', '-', '.'].into_iter().find(|s| text.contains(*s)).ok_or_else(invalid)?;
+        let digits = if separator == '.' { 4 } else { 2 };
+        let mut octets = vec![];
+        for group in text.split(separator) {
+            if group.len() != digits || !group.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(invalid());
+            }
+            for at in (0..digits).step_by(2) {
+                octets.push(u8::from_str_radix(&group[at..at + 2], 16).map_err(|_| invalid())?);
+            }
+        }
+        if !matches!(octets.len(), 6 | 8 | 20) {
+            return Err(invalid());
+        }
+        Ok(MacAddr(octets))
+    }
+}
+
+/// For `deserialize_with`: an empty text means none.
+pub fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MacAddr>, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(de::Error::custom),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_go_reads_is_read() {
+        for text in ["0a:58:0A:01:02:03", "0a-58-0a-01-02-03", "0a58.0a01.0203"] {
+            assert_eq!(text.parse::<MacAddr>().unwrap().to_string(), "0a:58:0a:01:02:03");
+        }
+        assert_eq!("00:00:00:00:00:00:00:01".parse::<MacAddr>().unwrap().octets().len(), 8);
+        for bad in ["", "0a", "0a:58", "0a:58:0a:01:02:0g", "0a:58:0a:01:02:003", "0a:58-0a:01:02:03", "äb:cd:ef:01:02:03"] {
+            assert!(bad.parse::<MacAddr>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_random_address_is_unicast_and_local() {
+        let (one, other) = (MacAddr::random(), MacAddr::random());
+        assert_eq!(one.octets()[0] & 3, 2);
+        assert_ne!(one, other);
+    }
+}

@@ -1,0 +1,8 @@
+//! The kernel's network: namespaces, netlink, nftables, iptables, sysctls. Knows nothing of CNI.
+
+pub mod iptables;
+pub mod mac;
+pub mod netlink;
+pub mod netns;
+pub mod nft;
+pub mod sysctl;

@@ -1,0 +1,104 @@
+//! Reading netlink attributes leniently: what is not known is passed over, what is cut off ends the list. A newer kernel
+//! never makes us fail.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// NLA_F_NESTED and NLA_F_NET_BYTEORDER are not part of an attribute's type.
+const TYPE: u16 = 0x3fff;
+
+/// A list of attributes.
+#[derive(Clone, Copy, Debug)]
+pub struct Attrs<'a>(&'a [u8]);
+
+impl<'a> Attrs<'a> {
+    /// The attributes in these bytes.
+    pub fn of(bytes: &'a [u8]) -> Attrs<'a> {
+        Attrs(bytes)
+    }
+
+    /// The attributes that follow a message's own header of `length` bytes.
+    pub fn after(payload: &'a [u8], length: usize) -> Attrs<'a> {
+        Attrs(payload.get(length..).unwrap_or_default())
+    }
+
+    /// Every attribute, by type.
+    pub fn iter(self) -> impl Iterator<Item = (u16, &'a [u8])> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let (length, kind) = (read_u16(rest, 0)? as usize, read_u16(rest, 2)? & TYPE);
+            let value = rest.get(4..length)?;
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            Some((kind, value))
+        })
+    }
+
+    /// The bytes of the first attribute of this type.
+    pub fn bytes(self, kind: u16) -> Option<&'a [u8]> {
+        self.iter().find(|(found, _)| *found == kind).map(|(_, value)| value)
+    }
+
+    /// The attributes nested in the first one of this type.
+    pub fn nested(self, kind: u16) -> Option<Attrs<'a>> {
+        self.bytes(kind).map(Attrs)
+    }
+
+    /// A number in the machine's byte order.
+    pub fn u32(self, kind: u16) -> Option<u32> {
+        read_u32(self.bytes(kind)?, 0)
+    }
+
+    /// A number in the machine's byte order.
+    pub fn u16(self, kind: u16) -> Option<u16> {
+        read_u16(self.bytes(kind)?, 0)
+    }
+
+    /// One byte.
+    pub fn u8(self, kind: u16) -> Option<u8> {
+        self.bytes(kind)?.first().copied()
+    }
+
+    /// A number in network byte order, as all of nf_tables.
+    pub fn be32(self, kind: u16) -> Option<u32> {
+        self.u32(kind).map(u32::from_be)
+    }
+
+    /// Text, without the NUL at its end.
+    pub fn text(self, kind: u16) -> Option<String> {
+        let bytes = self.bytes(kind)?;
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+    }
+
+    /// An address of either family, by its length.
+    pub fn ip(self, kind: u16) -> Option<IpAddr> {
+        let bytes = self.bytes(kind)?;
+        let v4 = || <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into());
+        let v6 = || <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into());
+        v4().or_else(v6)
+    }
+}
+
+/// The number at `offset`, if the bytes reach that far.
+pub fn read_u16(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
+}
+
+/// The number at `offset`, if the bytes reach that far.
+pub fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_walked_and_a_torn_one_ends_the_walk() {
+        let bytes = [7, 0, 3, 0x80, b'a', b'b', 0, 0, 8, 0, 4, 0, 1, 0, 0, 0, 99, 0, 5, 0, 1];
+        let attrs = Attrs::of(&bytes);
+        assert_eq!(attrs.text(3).as_deref(), Some("ab"));
+        assert_eq!(attrs.u32(4), Some(u32::from_ne_bytes([1, 0, 0, 0])));
+        assert_eq!((attrs.bytes(5), attrs.iter().count()), (None, 2));
+        assert_eq!(Attrs::of(&[0, 0, 0, 0]).iter().count(), 0);
+    }
+}

@@ -1,0 +1,123 @@
+//! VLANs of a bridge's ports: `bridge vlan`.
+
+use rtnetlink::LinkBridgeVlan;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::RouteNetlinkMessage as Message;
+use rtnetlink::packet_route::link::{AfSpecBridge, BridgeFlag, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask, LinkMessage};
+
+use super::Netlink;
+use super::attr::{Attrs, read_u16, read_u32};
+use super::link::Link;
+use crate::error::Result;
+
+/// ifinfomsg.
+const HEADER: usize = 16;
+// linux/if_link.h, linux/if_bridge.h
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
+const FLAG_PVID: u16 = 1 << 1;
+const FLAG_UNTAGGED: u16 = 1 << 2;
+const FLAG_RANGE_BEGIN: u16 = 1 << 3;
+const FLAG_RANGE_END: u16 = 1 << 4;
+
+/// How a port is a member of a VLAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VlanFlags {
+    /// Packets keep their tag.
+    Tagged,
+    /// Packets without a tag belong to it, and leave without one.
+    NativeUntagged,
+}
+
+/// VLANs from one id to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VlanRange {
+    /// The first id.
+    pub first: u16,
+    /// The last id.
+    pub last: u16,
+    /// How.
+    pub flags: VlanFlags,
+}
+
+impl VlanRange {
+    /// One VLAN.
+    pub fn one(id: u16, flags: VlanFlags) -> VlanRange {
+        VlanRange { first: id, last: id, flags }
+    }
+
+    fn message(self, port: &Link) -> LinkMessage {
+        let flags = match self.flags {
+            VlanFlags::Tagged => BridgeVlanInfoFlags::empty(),
+            VlanFlags::NativeUntagged => BridgeVlanInfoFlags::Pvid | BridgeVlanInfoFlags::Untagged,
+        };
+        let message = LinkBridgeVlan::new(port.index).append_af_spec(AfSpecBridge::Flags(BridgeFlag::Controller));
+        match self.first == self.last {
+            true => message.vlan(self.first, flags).build(),
+            false => message.vlan_range_start(self.first, flags).vlan_range_end(self.last, flags).build(),
+        }
+    }
+}
+
+impl Netlink {
+    /// Makes the port a member: `bridge vlan add dev PORT vid FIRST-LAST`.
+    pub fn add_vlans(&self, port: &Link, vlans: VlanRange) -> Result<()> {
+        let what = format_args!("add VLAN {}-{} to bridge port {:?}", vlans.first, vlans.last, port.name);
+        self.request(Message::SetLink(vlans.message(port)), 0, what)
+    }
+
+    /// Takes the port out of a VLAN: `bridge vlan del dev PORT vid ID`.
+    pub fn delete_vlan(&self, port: &Link, id: u16) -> Result<()> {
+        let what = format_args!("delete VLAN {id} of bridge port {:?}", port.name);
+        self.request(Message::DelLink(VlanRange::one(id, VlanFlags::Tagged).message(port)), 0, what)
+    }
+
+    /// The VLANs of a port, for CHECK. The kernel has no filter for this list, so it is read whole.
+    pub fn port_vlans(&self, port: &Link) -> Result<Vec<(u16, VlanFlags)>> {
+        let mut message = LinkMessage::default();
+        message.header.interface_family = AddressFamily::Bridge;
+        message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::BrvlanCompressed]));
+        let what = format_args!("list the VLANs of bridge port {:?}", port.name);
+        let of_port = |payload: &[u8]| {
+            let attrs = Attrs::after(payload, HEADER).nested(IFLA_AF_SPEC)?;
+            (read_u32(payload, 4)? == port.index).then(|| read_vlans(attrs))
+        };
+        let lists = self.dump(Message::GetLink(message), what, |reply| of_port(reply.payload))?;
+        Ok(lists.into_iter().flatten().collect())
+    }
+}
+
+/// IFLA_BRIDGE_VLAN_INFO: flags and id, ranges as two entries.
+fn read_vlans(attrs: Attrs<'_>) -> Vec<(u16, VlanFlags)> {
+    let (mut vlans, mut first) = (vec![], 0);
+    for (_, info) in attrs.iter().filter(|(kind, _)| *kind == IFLA_BRIDGE_VLAN_INFO) {
+        let (Some(flags), Some(id)) = (read_u16(info, 0), read_u16(info, 2)) else { continue };
+        if flags & FLAG_RANGE_BEGIN != 0 {
+            first = id;
+            continue;
+        }
+        let native = flags & (FLAG_PVID | FLAG_UNTAGGED) == FLAG_PVID | FLAG_UNTAGGED;
+        let member = if native { VlanFlags::NativeUntagged } else { VlanFlags::Tagged };
+        let from = if flags & FLAG_RANGE_END != 0 { first } else { id };
+        vlans.extend((from..=id).map(|id| (id, member)));
+    }
+    vlans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_unfolded() {
+        let mut bytes = vec![];
+        for (flags, id) in [(FLAG_PVID | FLAG_UNTAGGED, 1u16), (FLAG_RANGE_BEGIN, 10), (FLAG_RANGE_END, 12)] {
+            bytes.extend(8u16.to_ne_bytes());
+            bytes.extend(IFLA_BRIDGE_VLAN_INFO.to_ne_bytes());
+            bytes.extend(flags.to_ne_bytes());
+            bytes.extend(id.to_ne_bytes());
+        }
+        use VlanFlags::{NativeUntagged, Tagged};
+        assert_eq!(read_vlans(Attrs::of(&bytes)), [(1, NativeUntagged), (10, Tagged), (11, Tagged), (12, Tagged)]);
+    }
+}

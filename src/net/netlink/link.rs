@@ -1,0 +1,322 @@
+//! Links: netdevice(7), `ip link`.
+
+use std::os::fd::RawFd;
+
+use nix::errno::Errno;
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_route::RouteNetlinkMessage as Message;
+use rtnetlink::packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage};
+use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
+
+use super::Netlink;
+use super::attr::{Attrs, read_u32};
+use crate::error::{Error, Result};
+use crate::net::mac::MacAddr;
+
+/// ifinfomsg.
+const HEADER: usize = 16;
+const IFF_UP: u32 = 1;
+/// IF_OPER_UP of linux/if.h.
+const OPER_UP: u8 = 6;
+
+// linux/if_link.h
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
+const IFLA_OPERSTATE: u16 = 16;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_IFALIAS: u16 = 20;
+const IFLA_PROMISCUITY: u16 = 30;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BRPORT_MODE: u16 = 4;
+const IFLA_BRPORT_ISOLATED: u16 = 33;
+const IFLA_BR_VLAN_FILTERING: u16 = 7;
+const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
+
+/// What the kernel says of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// ifindex.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// Hardware address, as octets; empty where the link has none.
+    pub mac: Vec<u8>,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// `bridge`, `veth`, …; empty for hardware.
+    pub kind: String,
+    /// ifindex of the bridge (or bond, or VRF) it is a port of.
+    pub master: Option<u32>,
+    /// ifindex of the veth's other end, in its namespace; of the lower link elsewhere.
+    pub lower: Option<u32>,
+    /// The text that was attached to it.
+    pub alias: String,
+    /// Set up by the administrator.
+    pub up: bool,
+    /// IF_OPER_*: up only when it carries.
+    pub operstate: u8,
+    /// How many want every packet.
+    pub promiscuity: u32,
+    /// Bridge port: packets may leave by the port they came in.
+    pub hairpin: bool,
+    /// Bridge port: no packets to other isolated ports.
+    pub isolated: bool,
+    /// Bridge: whether it filters by VLAN, where the kernel can.
+    pub vlan_filtering: bool,
+    /// Bridge: the VLAN that new ports are members of; 0 for none.
+    pub default_pvid: u16,
+}
+
+impl Link {
+    fn read(payload: &[u8]) -> Option<Link> {
+        let attrs = Attrs::after(payload, HEADER);
+        let info = attrs.nested(IFLA_LINKINFO).unwrap_or(Attrs::of(&[]));
+        let data = info.nested(IFLA_INFO_DATA).unwrap_or(Attrs::of(&[]));
+        let port = info.nested(IFLA_INFO_SLAVE_DATA).unwrap_or(Attrs::of(&[]));
+        let kind = info.text(IFLA_INFO_KIND).unwrap_or_default();
+        let is_bridge = kind == "bridge"; // the numbers below mean something else in other kinds
+        Some(Link {
+            index: read_u32(payload, 4)?,
+            name: attrs.text(IFLA_IFNAME)?,
+            mac: attrs.bytes(IFLA_ADDRESS).unwrap_or_default().to_vec(),
+            mtu: attrs.u32(IFLA_MTU).unwrap_or_default(),
+            master: attrs.u32(IFLA_MASTER),
+            lower: attrs.u32(IFLA_LINK),
+            alias: attrs.text(IFLA_IFALIAS).unwrap_or_default(),
+            up: read_u32(payload, 8)? & IFF_UP != 0,
+            operstate: attrs.u8(IFLA_OPERSTATE).unwrap_or_default(),
+            promiscuity: attrs.u32(IFLA_PROMISCUITY).unwrap_or_default(),
+            hairpin: port.u8(IFLA_BRPORT_MODE) == Some(1),
+            isolated: port.u8(IFLA_BRPORT_ISOLATED) == Some(1),
+            vlan_filtering: is_bridge && data.u8(IFLA_BR_VLAN_FILTERING) == Some(1),
+            default_pvid: data.u16(IFLA_BR_VLAN_DEFAULT_PVID).filter(|_| is_bridge).unwrap_or_default(),
+            kind,
+        })
+    }
+
+    /// The hardware address.
+    pub fn mac(&self) -> MacAddr {
+        MacAddr::new(&self.mac)
+    }
+
+    /// Whether it carries packets.
+    pub fn is_operational(&self) -> bool {
+        self.operstate == OPER_UP
+    }
+
+    /// The operational state in the kernel's words (Documentation/networking/operstates.rst).
+    pub fn operstate_text(&self) -> &'static str {
+        match self.operstate {
+            1 => "not-present",
+            2 => "down",
+            3 => "lower-layer-down",
+            4 => "testing",
+            5 => "dormant",
+            6 => "up",
+            _ => "unknown",
+        }
+    }
+}
+
+/// A bridge to be made.
+#[derive(Clone, Debug, Default)]
+pub struct BridgeSpec<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// MTU in bytes; the kernel's default where none is given.
+    pub mtu: Option<u32>,
+    /// Its hardware address.
+    pub mac: Option<MacAddr>,
+    /// Whether it filters by VLAN.
+    pub vlan_filtering: bool,
+}
+
+/// A veth pair to be made: one end here, the other born in another namespace.
+#[derive(Clone, Debug)]
+pub struct VethSpec<'a> {
+    /// The name of the end here.
+    pub name: &'a str,
+    /// Its hardware address.
+    pub mac: MacAddr,
+    /// The other end.
+    pub peer: PeerSpec<'a>,
+    /// MTU of both ends in bytes; the kernel's default where none is given.
+    pub mtu: Option<u32>,
+}
+
+/// The other end of a veth pair.
+#[derive(Clone, Debug)]
+pub struct PeerSpec<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its hardware address.
+    pub mac: MacAddr,
+    /// The namespace it is born in; here where none is given.
+    pub netns: Option<RawFd>,
+}
+
+/// What is to be changed of a link, in one message.
+#[derive(Clone, Debug, Default)]
+pub struct LinkChange<'a> {
+    /// Set up (true) or down.
+    pub up: Option<bool>,
+    /// ifindex of the bridge it becomes a port of.
+    pub master: Option<u32>,
+    /// Text to attach.
+    pub alias: Option<&'a str>,
+    /// Hardware address.
+    pub mac: Option<MacAddr>,
+    /// Want every packet, or no longer.
+    pub promisc: Option<bool>,
+}
+
+impl Netlink {
+    /// The link of this name, or with this as another name.
+    pub fn link(&self, name: &str) -> Result<Link> {
+        if name.is_empty() {
+            return Err(Error::kernel("find link \"\"", Errno::ENODEV));
+        }
+        let message = LinkUnspec::new_with_name(name).append_extra_attribute(without_statistics()).build();
+        self.get(Message::GetLink(message), format_args!("find link {name:?}"), Link::read)
+    }
+
+    /// The link of this name, if there is one.
+    pub fn find_link(&self, name: &str) -> Result<Option<Link>> {
+        none_if_gone(self.link(name))
+    }
+
+    /// The link of this ifindex, if there is one.
+    pub fn find_link_by_index(&self, index: u32) -> Result<Option<Link>> {
+        let message = LinkUnspec::new_with_index(index).append_extra_attribute(without_statistics()).build();
+        none_if_gone(self.get(Message::GetLink(message), format_args!("find link {index}"), Link::read))
+    }
+
+    /// The links of one kind.
+    pub fn links_of_kind(&self, kind: &str) -> Result<Vec<Link>> {
+        let filter = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::from(kind))]);
+        let all = self.list_links(filter, format_args!("list the links of type {kind}"))?;
+        Ok(all.into_iter().filter(|link| link.kind == kind).collect())
+    }
+
+    /// The ports of a bridge.
+    pub fn ports(&self, bridge: &Link) -> Result<Vec<Link>> {
+        let filter = LinkAttribute::Controller(bridge.index);
+        let all = self.list_links(filter, format_args!("list the ports of {:?}", bridge.name))?;
+        Ok(all.into_iter().filter(|link| link.master == Some(bridge.index)).collect())
+    }
+
+    fn list_links(&self, filter: LinkAttribute, what: std::fmt::Arguments<'_>) -> Result<Vec<Link>> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![without_statistics(), filter];
+        self.dump(Message::GetLink(message), what, |reply| Link::read(reply.payload))
+    }
+
+    /// Makes a bridge: `ip link add NAME type bridge`.
+    pub fn create_bridge(&self, spec: &BridgeSpec<'_>) -> Result<()> {
+        let mut message = LinkBridge::new(spec.name);
+        if spec.vlan_filtering {
+            message = message.vlan_filtering(true);
+        }
+        if let Some(mtu) = spec.mtu {
+            message = message.mtu(mtu);
+        }
+        if let Some(mac) = &spec.mac {
+            message = message.address(mac.octets().to_vec());
+        }
+        self.create(message.build(), spec.name, "bridge")
+    }
+
+    /// Makes a veth pair: `ip link add NAME type veth peer name PEER netns NS`.
+    pub fn create_veth(&self, spec: &VethSpec<'_>) -> Result<()> {
+        let mut peer = LinkUnspec::new_with_name(spec.peer.name).address(spec.peer.mac.octets().to_vec());
+        let mut message = LinkVeth::new(spec.name, spec.peer.name).address(spec.mac.octets().to_vec());
+        if let Some(netns) = spec.peer.netns {
+            peer = peer.setns_by_fd(netns);
+        }
+        if let Some(mtu) = spec.mtu {
+            (peer, message) = (peer.mtu(mtu), message.mtu(mtu));
+        }
+        let message = message.set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
+        self.create(message.build(), spec.name, "veth")
+    }
+
+    fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
+        let created = self.request(Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, format_args!("create link {name:?} ({kind})"));
+        created.map_err(|e| match e.is_errno(Errno::EOPNOTSUPP) {
+            true => e.with_details(format_args!("is the kernel's {kind} module available?")),
+            false => e,
+        })
+    }
+
+    /// Removes a link; a veth's other end goes with it.
+    pub fn delete_link(&self, index: u32) -> Result<()> {
+        self.request(Message::DelLink(LinkUnspec::new_with_index(index).build()), 0, format_args!("delete link {index}"))
+    }
+
+    /// Removes the link of this name if there is one.
+    pub fn delete_link_by_name(&self, name: &str) -> Result<()> {
+        let deleted = self.request(Message::DelLink(LinkUnspec::new_with_name(name).build()), 0, format_args!("delete link {name:?}"));
+        none_if_gone(deleted).map(drop)
+    }
+
+    /// Changes a link: `ip link set`.
+    pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
+        let mut message = LinkUnspec::new_with_index(link.index);
+        message = match change.up {
+            Some(true) => message.up(),
+            Some(false) => message.down(),
+            None => message,
+        };
+        if let Some(promisc) = change.promisc {
+            message = message.promiscuous(promisc);
+        }
+        if let Some(master) = change.master {
+            message = message.controller(master);
+        }
+        if let Some(alias) = change.alias {
+            message = message.alias(alias);
+        }
+        if let Some(mac) = &change.mac {
+            message = message.address(mac.octets().to_vec());
+        }
+        self.request(Message::SetLink(message.build()), 0, format_args!("set link {:?}: {}", link.name, change.text()))
+    }
+
+    /// Changes the flags of a bridge's port: `bridge link set`.
+    pub fn set_port(&self, link: &Link, hairpin: bool, isolated: bool) -> Result<()> {
+        let message = LinkBridgePort::new(link.index).hairpin(hairpin).isolated(isolated).build();
+        self.request(Message::NewLink(message), 0, format_args!("set bridge port {:?}: hairpin {hairpin}, isolated {isolated}", link.name))
+    }
+}
+
+impl LinkChange<'_> {
+    /// The change as messages name it.
+    fn text(&self) -> String {
+        let mut parts = vec![];
+        parts.extend(self.up.map(|up| if up { "up".to_owned() } else { "down".to_owned() }));
+        parts.extend(self.promisc.map(|on| format!("promisc {on}")));
+        parts.extend(self.master.map(|index| format!("master {index}")));
+        parts.extend(self.alias.map(|alias| format!("alias {alias:?}")));
+        parts.extend(self.mac.as_ref().map(|mac| format!("address {mac}")));
+        parts.join(", ")
+    }
+}
+
+/// Statistics are most of what the kernel would send, and of its work.
+fn without_statistics() -> LinkAttribute {
+    LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
+}
+
+/// "Not there" as None.
+pub(super) fn none_if_gone<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

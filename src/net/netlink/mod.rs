@@ -1,0 +1,87 @@
+//! rtnetlink(7): links, addresses, routes. Messages are built by the rtnetlink crate, sent and read by us; none of its
+//! types leave this folder.
+
+mod addr;
+pub mod attr;
+mod bridge_vlan;
+mod link;
+mod route;
+pub mod transport;
+mod watch;
+
+use std::fmt;
+
+use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::errno::Errno;
+use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+
+pub use self::addr::{Address, AddressOptions};
+pub use self::bridge_vlan::{VlanFlags, VlanRange};
+pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
+pub use self::route::{FoundRoute, Route, Scope};
+use self::transport::{Message, Refusal, Transport};
+pub use self::watch::Watch;
+use crate::error::{Error, Result};
+
+/// How often an interrupted dump is begun again. Each dump here is filtered by the kernel, so it is short, and what
+/// interrupts it is a change of the very thing that is read.
+const DUMP_TRIES: usize = 20;
+
+/// A socket for the network of one namespace, the one it was opened in.
+pub struct Netlink {
+    transport: Transport,
+}
+
+impl Netlink {
+    /// Opens a socket in the namespace of this thread.
+    pub fn open() -> Result<Netlink> {
+        let transport = Transport::open(NETLINK_ROUTE).map_err(|e| Error::kernel("open a netlink socket", e))?;
+        Ok(Netlink { transport })
+    }
+
+    /// Sends a request and waits for the kernel's word; `what` names it in the error.
+    fn request(&self, message: RouteNetlinkMessage, flags: u16, what: impl fmt::Display) -> Result<()> {
+        let seq = self.send(message, flags | NLM_F_ACK).map_err(|e| Error::kernel(&what, e))?;
+        self.transport.acknowledged(seq, |_| ()).map_err(|refusal| refused(&what, refusal))
+    }
+
+    /// Sends a request that one message answers.
+    fn get<T>(&self, message: RouteNetlinkMessage, what: impl fmt::Display, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
+        let seq = self.send(message, 0).map_err(|e| Error::kernel(&what, e))?;
+        let mut found = None;
+        self.transport.one(seq, |reply| found = read(reply.payload)).map_err(|refusal| refused(&what, refusal))?;
+        found.ok_or_else(|| Error::kernel(&what, Errno::EBADMSG))
+    }
+
+    /// Reads what `message` asks for and the kernel filters, as one consistent list.
+    fn dump<T>(&self, message: RouteNetlinkMessage, what: impl fmt::Display, read: impl Fn(Message<'_>) -> Option<T>) -> Result<Vec<T>> {
+        for _ in 0..DUMP_TRIES {
+            let seq = self.send(message.clone(), NLM_F_DUMP).map_err(|e| Error::kernel(&what, e))?;
+            let mut list = vec![];
+            let consistent = self.transport.dump(seq, |reply| list.extend(read(reply)));
+            if consistent.map_err(|refusal| refused(&what, refusal))? {
+                return Ok(list);
+            }
+        }
+        Err(Error::kernel(&what, Errno::EINTR).with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
+    }
+
+    fn send(&self, message: RouteNetlinkMessage, flags: u16) -> Result<u32, Errno> {
+        let seq = self.transport.next_seq();
+        let mut message = NetlinkMessage::from(message);
+        message.header.flags = NLM_F_REQUEST | flags;
+        message.header.sequence_number = seq;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.transport.send(&bytes)?;
+        Ok(seq)
+    }
+}
+
+/// The operation, its object, the errno, and what the kernel had to say about it.
+pub(super) fn refused(what: impl fmt::Display, refusal: Refusal) -> Error {
+    let error = Error::kernel(what, refusal.errno);
+    if refusal.text.is_empty() { error } else { error.with_details(format_args!("kernel: {}", refusal.text)) }
+}

@@ -1,0 +1,193 @@
+//! Routes: `ip route`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use rtnetlink::RouteMessageBuilder;
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+
+use super::Netlink;
+use super::attr::{Attrs, read_u32};
+use super::link::{Link, none_if_gone};
+use crate::error::{Error, Result};
+
+/// rtmsg.
+const HEADER: usize = 12;
+/// RT_TABLE_MAIN.
+const MAIN: u32 = 254;
+/// RT_TABLE_LOCAL: what the kernel keeps itself.
+const LOCAL: u32 = 255;
+
+// linux/rtnetlink.h
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
+
+/// How far a route's destination is: `scope` of `ip route`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope(pub u8);
+
+impl Scope {
+    /// Behind a gateway.
+    pub const UNIVERSE: Scope = Scope(0);
+    /// On the link.
+    pub const LINK: Scope = Scope(253);
+    /// On this host.
+    pub const HOST: Scope = Scope(254);
+}
+
+/// A route through one link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The destination.
+    pub dst: IpNet,
+    /// The next hop; none for what is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The table; main where none is given.
+    pub table: Option<u32>,
+    /// How far.
+    pub scope: Scope,
+    /// The metric; lower is preferred.
+    pub priority: Option<u32>,
+    /// The path's MTU in bytes.
+    pub mtu: Option<u32>,
+    /// What TCP says that it takes, in bytes.
+    pub advmss: Option<u32>,
+    /// The source address that is preferred.
+    pub source: Option<IpAddr>,
+}
+
+impl Route {
+    /// The route to `dst`, nothing more.
+    pub fn to(dst: IpNet) -> Route {
+        let (gateway, table, priority, mtu, advmss, source) = (None, None, None, None, None, None);
+        Route { dst, gateway, table, scope: Scope::UNIVERSE, priority, mtu, advmss, source }
+    }
+
+    fn text(&self, link: &Link) -> String {
+        let gateway = self.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+        let table = self.table.map(|table| format!(" table {table}")).unwrap_or_default();
+        format!("{}{gateway} dev {:?}{table}", self.dst, link.name)
+    }
+
+    fn message(&self, link: &Link) -> Result<RouteMessage> {
+        let mixed = |what: &str| Error::config("routes", format_args!("{what} is not of the family of {}", self.dst));
+        let mut message = match (self.dst, self.gateway, self.source) {
+            (IpNet::V4(dst), None | Some(IpAddr::V4(_)), None | Some(IpAddr::V4(_))) => {
+                RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(dst.addr(), dst.prefix_len()).build()
+            }
+            (IpNet::V6(dst), None | Some(IpAddr::V6(_)), None | Some(IpAddr::V6(_))) => {
+                RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(dst.addr(), dst.prefix_len()).build()
+            }
+            (_, Some(gateway), _) => return Err(mixed(&format!("gateway {gateway}"))),
+            (_, None, _) => return Err(mixed("the source")),
+        };
+        message.header.protocol = RouteProtocol::Boot;
+        message.header.scope = RouteScope::from(self.scope.0);
+        let attributes = &mut message.attributes;
+        attributes.push(RouteAttribute::Oif(link.index));
+        attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
+        attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
+        attributes.extend(self.priority.map(RouteAttribute::Priority));
+        let metrics: Vec<RouteMetric> = self.mtu.map(RouteMetric::Mtu).into_iter().chain(self.advmss.map(RouteMetric::Advmss)).collect();
+        if !metrics.is_empty() {
+            attributes.push(RouteAttribute::Metrics(metrics));
+        }
+        match u8::try_from(self.table.unwrap_or(MAIN)) {
+            Ok(table) => message.header.table = table,
+            Err(_) => {
+                message.header.table = 0; // RT_TABLE_UNSPEC: the attribute says which
+                attributes.extend(self.table.map(RouteAttribute::Table));
+            }
+        }
+        Ok(message)
+    }
+
+    /// What the kernel says, without the routes it keeps for itself.
+    fn read(payload: &[u8]) -> Option<FoundRoute> {
+        let attrs = Attrs::after(payload, HEADER);
+        let any = match *payload.first()? {
+            2 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            10 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            _ => return None,
+        };
+        let dst = IpNet::new(attrs.ip(RTA_DST).unwrap_or(any), *payload.get(1)?).ok()?;
+        let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(4)?));
+        let mut gateways: Vec<IpAddr> = attrs.ip(RTA_GATEWAY).into_iter().collect();
+        gateways.extend(nexthop_gateways(attrs.bytes(RTA_MULTIPATH).unwrap_or_default()));
+        (table != LOCAL).then_some(FoundRoute { dst, gateways, table, link: attrs.u32(RTA_OIF) })
+    }
+}
+
+/// A route as the kernel has it; one with several hops has several gateways.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundRoute {
+    /// The destination.
+    pub dst: IpNet,
+    /// The next hops.
+    pub gateways: Vec<IpAddr>,
+    /// The table.
+    pub table: u32,
+    /// ifindex of the link, where there is one.
+    pub link: Option<u32>,
+}
+
+impl FoundRoute {
+    /// Whether it is in the main table.
+    pub fn is_main(&self) -> bool {
+        self.table == MAIN
+    }
+}
+
+/// The gateways in a list of rtnexthop.
+fn nexthop_gateways(mut hops: &[u8]) -> Vec<IpAddr> {
+    let mut gateways = vec![];
+    while let Some(length) = super::attr::read_u16(hops, 0).map(usize::from).filter(|length| *length >= 8) {
+        gateways.extend(Attrs::of(hops.get(8..length).unwrap_or_default()).ip(RTA_GATEWAY));
+        hops = hops.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    gateways
+}
+
+impl Netlink {
+    /// Adds a route beside any that has the same destination, another next hop or another metric.
+    pub fn add_route(&self, link: &Link, route: &Route) -> Result<()> {
+        let what = format_args!("add route {}", route.text(link));
+        self.request(Message::NewRoute(route.message(link)?), NLM_F_CREATE, what)
+    }
+
+    /// Adds a route that must be the only one to its destination with its metric.
+    pub fn add_only_route(&self, link: &Link, route: &Route) -> Result<()> {
+        let what = format_args!("add route {}", route.text(link));
+        self.request(Message::NewRoute(route.message(link)?), NLM_F_CREATE | NLM_F_EXCL, what)
+    }
+
+    /// Removes a route of any scope and protocol if it is there.
+    pub fn delete_route(&self, link: &Link, route: &Route) -> Result<()> {
+        let mut message = route.message(link)?;
+        message.header.scope = RouteScope::NoWhere;
+        message.header.protocol = RouteProtocol::Unspec;
+        none_if_gone(self.request(Message::DelRoute(message), 0, format_args!("delete route {}", route.text(link)))).map(drop)
+    }
+
+    /// The routes of all tables, for CHECK; a container has few.
+    pub fn routes(&self) -> Result<Vec<FoundRoute>> {
+        let mut all = vec![];
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RouteMessage::default();
+            message.header.address_family = family;
+            all.extend(self.dump(Message::GetRoute(message), "list the routes", |reply| {
+                let is_cached = read_u32(reply.payload, 8).is_some_and(|flags| flags & RTM_F_CLONED != 0);
+                Route::read(reply.payload).filter(|_| !is_cached)
+            })?);
+        }
+        Ok(all)
+    }
+}
+
+/// The route is a cache entry.
+const RTM_F_CLONED: u32 = 0x200;

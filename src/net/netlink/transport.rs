@@ -1,0 +1,256 @@
+//! Messages to the kernel and back over one blocking socket (netlink(7)), for rtnetlink and nf_tables alike.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+use netlink_sys::Socket;
+use nix::errno::Errno;
+
+use super::attr::{self, Attrs};
+
+/// nlmsghdr.
+const HEADER: usize = 16;
+/// NLMSG_ERROR, which is an acknowledgement when its errno is 0.
+const ERROR: u16 = 2;
+/// NLMSG_DONE, the end of a dump.
+const DONE: u16 = 3;
+/// NLM_F_DUMP_INTR: what was dumped changed meanwhile.
+const DUMP_INTERRUPTED: u16 = 0x10;
+/// NLM_F_ACK_TLVS: text of the kernel follows the error.
+const ACK_TLVS: u16 = 0x200;
+/// The kernel fills a dump's messages up to the size of the buffer it sees, at most this.
+const BUFFER: usize = 32 * 1024;
+
+/// A refusal, with what the kernel said about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The reason.
+    pub errno: Errno,
+    /// The extended acknowledgement's text, perhaps empty.
+    pub text: String,
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Refusal {
+        Refusal { errno, text: String::new() }
+    }
+}
+
+/// A message from the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// nlmsg_type.
+    pub kind: u16,
+    flags: u16,
+    seq: u32,
+    /// What follows the header.
+    pub payload: &'a [u8],
+}
+
+/// What a reply means to the request it answers.
+enum Reply {
+    Acknowledged,
+    Done,
+    Data,
+}
+
+/// A socket that belongs to the namespace of the thread that opened it, for ever.
+pub struct Transport {
+    socket: Socket,
+    seq: Cell<u32>,
+    buffer: RefCell<Vec<u8>>,
+}
+
+impl Transport {
+    /// Opens a socket of the protocol (NETLINK_ROUTE, NETLINK_NETFILTER).
+    pub fn open(protocol: isize) -> Result<Transport, Errno> {
+        let socket = Socket::new(protocol).map_err(errno_of)?;
+        socket.set_ext_ack(true).map_err(errno_of)?;
+        socket.set_cap_ack(true).map_err(errno_of)?;
+        let _ = socket.set_netlink_get_strict_chk(true); // kernels before 4.20 do not filter dumps; then we do
+        Ok(Transport { socket, seq: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(BUFFER)) })
+    }
+
+    /// Joins a multicast group, to be told of changes.
+    pub fn join(&self, group: u32) -> Result<(), Errno> {
+        // Joining binds the socket; netlink-sys wants `mut` for nothing but its signature elsewhere.
+        self.socket.add_membership(group).map_err(errno_of)
+    }
+
+    /// The socket, to be polled.
+    pub fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// A sequence number that was not used yet.
+    pub fn next_seq(&self) -> u32 {
+        self.next_seqs(1)
+    }
+
+    /// The first of so many sequence numbers that were not used yet.
+    pub fn next_seqs(&self, count: u32) -> u32 {
+        let first = self.seq.get().wrapping_add(1);
+        self.seq.set(self.seq.get().wrapping_add(count));
+        first
+    }
+
+    /// Sends bytes that are one or more whole messages.
+    pub fn send(&self, messages: &[u8]) -> Result<(), Errno> {
+        loop {
+            match self.socket.send(messages, 0).map_err(errno_of) {
+                Err(Errno::EINTR) => (),
+                sent => return sent.map(drop),
+            }
+        }
+    }
+
+    /// Waits for the acknowledgement of the request `seq`; what it sends before that goes to `each`.
+    pub fn acknowledged(&self, seq: u32, each: impl FnMut(Message<'_>)) -> Result<(), Refusal> {
+        self.batch_acknowledged(seq..seq.wrapping_add(1), seq, each)
+    }
+
+    /// Waits for the acknowledgement of `last` among the requests of a batch; any refusal in it ends the wait.
+    pub fn batch_acknowledged(&self, batch: Range<u32>, last: u32, mut each: impl FnMut(Message<'_>)) -> Result<(), Refusal> {
+        self.receive(|message| {
+            if !batch.contains(&message.seq) {
+                return Ok(false); // the rest of an exchange that was given up
+            }
+            match message.reply()? {
+                Reply::Acknowledged => Ok(message.seq == last),
+                Reply::Done => Ok(true),
+                Reply::Data => {
+                    each(message);
+                    Ok(false)
+                }
+            }
+        })
+    }
+
+    /// Reads the one message that answers the request `seq`.
+    pub fn one(&self, seq: u32, mut take: impl FnMut(Message<'_>)) -> Result<(), Refusal> {
+        self.receive(|message| {
+            if message.seq != seq {
+                return Ok(false);
+            }
+            if let Reply::Data = message.reply()? {
+                take(message);
+            }
+            Ok(true)
+        })
+    }
+
+    /// Reads a dump to its end; false where it was interrupted and may have missed or doubled something.
+    pub fn dump(&self, seq: u32, mut each: impl FnMut(Message<'_>)) -> Result<bool, Refusal> {
+        let mut consistent = true;
+        self.receive(|message| {
+            if message.seq != seq {
+                return Ok(false);
+            }
+            consistent &= message.flags & DUMP_INTERRUPTED == 0;
+            match message.reply()? {
+                Reply::Done | Reply::Acknowledged => Ok(true),
+                Reply::Data => {
+                    each(message);
+                    Ok(false)
+                }
+            }
+        })?;
+        Ok(consistent)
+    }
+
+    /// Reads a dump until `enough` says so or it ends. The socket is of no more use then.
+    pub fn dump_until(&self, seq: u32, mut enough: impl FnMut(Message<'_>) -> bool) -> Result<(), Refusal> {
+        self.receive(|message| {
+            if message.seq != seq {
+                return Ok(false);
+            }
+            Ok(!matches!(message.reply()?, Reply::Data) || enough(message))
+        })
+    }
+
+    /// Reads one datagram of messages that nobody asked for.
+    pub fn events(&self, mut each: impl FnMut(Message<'_>)) -> Result<(), Errno> {
+        let mut buffer = self.buffer.borrow_mut();
+        self.fill(&mut buffer)?;
+        messages(&buffer).for_each(&mut each);
+        Ok(())
+    }
+
+    /// Hands every message to `take` until it says that it was the last.
+    fn receive(&self, mut take: impl FnMut(Message<'_>) -> Result<bool, Refusal>) -> Result<(), Refusal> {
+        let mut buffer = self.buffer.borrow_mut();
+        loop {
+            self.fill(&mut buffer)?;
+            for message in messages(&buffer) {
+                if take(message)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+        loop {
+            buffer.clear();
+            match self.socket.recv(buffer, 0).map_err(errno_of) {
+                Err(Errno::EINTR) => (),
+                filled => return filled.map(drop),
+            }
+        }
+    }
+}
+
+impl Message<'_> {
+    fn reply(&self) -> Result<Reply, Refusal> {
+        match self.kind {
+            ERROR => self.refusal().map_or(Ok(Reply::Acknowledged), Err),
+            DONE => Ok(Reply::Done),
+            _ => Ok(Reply::Data),
+        }
+    }
+
+    fn refusal(&self) -> Option<Refusal> {
+        let errno = attr::read_u32(self.payload, 0)? as i32;
+        if errno == 0 {
+            return None;
+        }
+        // The header of the request is echoed (NETLINK_CAP_ACK spares us its body), then come attributes.
+        let text = (self.flags & ACK_TLVS != 0).then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(1)).flatten();
+        Some(Refusal { errno: Errno::from_raw(-errno), text: text.unwrap_or_default() })
+    }
+}
+
+/// The messages of a datagram; one that is cut off ends it.
+fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let length = attr::read_u32(rest, 0)? as usize;
+        let payload = rest.get(HEADER..length)?;
+        let message = Message { kind: attr::read_u16(rest, 4)?, flags: attr::read_u16(rest, 6)?, seq: attr::read_u32(rest, 8)?, payload };
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+fn errno_of(error: std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_off_message_ends_the_datagram() {
+        let mut datagram = vec![];
+        for payload in [&[1u8, 2, 3][..], &[]] {
+            datagram.extend((HEADER as u32 + payload.len() as u32).to_ne_bytes());
+            datagram.extend([7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+            datagram.extend(payload);
+            datagram.resize(datagram.len().next_multiple_of(4), 0);
+        }
+        assert_eq!(messages(&datagram).map(|m| (m.kind, m.seq, m.payload.len())).collect::<Vec<_>>(), [(7, 9, 3), (7, 9, 0)]);
+        assert_eq!(messages(&datagram[..18]).count(), 0);
+        assert_eq!(messages(&[0; 64]).count(), 0);
+    }
+}

@@ -1,0 +1,75 @@
+//! Waiting for the kernel's own word that something changed, instead of asking again and again.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Instant;
+
+use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::transport::Transport;
+use super::{Link, Netlink};
+use crate::error::{Error, Result};
+
+/// RTNLGRP_LINK of linux/rtnetlink.h.
+const LINKS: u32 = 1;
+/// RTNLGRP_IPV6_IFADDR.
+const IPV6_ADDRESSES: u32 = 9;
+
+/// Hears of changes from the moment it is made: begin before the change that is waited for.
+pub struct Watch {
+    transport: Transport,
+}
+
+impl Watch {
+    /// Listens for changes of links in the namespace of this thread.
+    pub fn links() -> Result<Watch> {
+        Watch::of(LINKS)
+    }
+
+    /// Listens for changes of IPv6 addresses in the namespace of this thread.
+    pub fn ipv6_addresses() -> Result<Watch> {
+        Watch::of(IPV6_ADDRESSES)
+    }
+
+    fn of(group: u32) -> Result<Watch> {
+        let begin = || {
+            let transport = Transport::open(NETLINK_ROUTE)?;
+            transport.join(group)?;
+            Ok(Watch { transport })
+        };
+        begin().map_err(listening)
+    }
+
+    /// Waits until the link carries; its state is asked for again whenever any link changed. The last state seen is
+    /// returned when time is up.
+    pub fn until_operational(&self, netlink: &Netlink, name: &str, deadline: Instant) -> Result<Link> {
+        loop {
+            let link = netlink.link(name)?;
+            if link.is_operational() || !self.until(deadline)? {
+                return Ok(link);
+            }
+        }
+    }
+
+    /// Waits for the next change; false when time is up.
+    pub fn until(&self, deadline: Instant) -> Result<bool> {
+        // SAFETY: the socket is open for as long as `self` is borrowed.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.transport.socket().as_raw_fd()) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], timeout) {
+            Ok(0) => Ok(false),
+            Err(Errno::EINTR) => Ok(true),
+            Err(e) => Err(listening(e)),
+            Ok(_) => match self.transport.events(|_| ()) {
+                Ok(()) | Err(Errno::ENOBUFS) => Ok(true), // more changes than fit: then there was one
+                Err(e) => Err(listening(e)),
+            },
+        }
+    }
+}
+
+fn listening(errno: Errno) -> Error {
+    Error::kernel("listen for changes of the network", errno)
+}

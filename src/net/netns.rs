@@ -1,0 +1,130 @@
+//! Network namespaces (network_namespaces(7)).
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::statfs::{FsType, fstatfs};
+
+use super::netlink::Netlink;
+use crate::error::{Code, Error, Result};
+
+/// NSFS_MAGIC of linux/magic.h: what an open namespace file is on.
+const NSFS: FsType = FsType(0x6e73_6673);
+
+/// What entering needs: setns, a sysctl write, a socket. The default of two megabytes would be mapped for nothing.
+const STACK: usize = 256 * 1024;
+
+/// An open network namespace.
+#[derive(Debug)]
+pub struct Netns {
+    file: File,
+    path: String,
+}
+
+/// Why a path did not open as a namespace.
+enum Unopened {
+    /// Nothing is there, or something that is no namespace: a bind mount's file after the unmount.
+    Gone(Error),
+    /// It may be there, and we cannot tell.
+    Refused(Error),
+}
+
+impl Netns {
+    /// Opens the namespace at `path`; code 8.
+    pub fn open(path: &str) -> Result<Netns> {
+        open(path).map_err(|why| match why {
+            Unopened::Gone(error) | Unopened::Refused(error) => error,
+        })
+    }
+
+    /// Opens the namespace at `path` if there still is one.
+    pub fn open_if_there(path: &str) -> Result<Option<Netns>> {
+        if path.is_empty() {
+            return Ok(None);
+        }
+        match open(path) {
+            Ok(netns) => Ok(Some(netns)),
+            Err(Unopened::Gone(_)) => Ok(None),
+            Err(Unopened::Refused(error)) => Err(error),
+        }
+    }
+
+    /// The namespace of this thread.
+    pub fn current() -> Result<Netns> {
+        Netns::open("/proc/thread-self/ns/net")
+    }
+
+    /// Whether both are one namespace.
+    pub fn is_same_as(&self, other: &Netns) -> Result<bool> {
+        let identity = |netns: &Netns| {
+            let found = netns.file.metadata().map_err(|e| Error::io(format_args!("stat netns {:?}", netns.path), &e))?;
+            Ok((found.dev(), found.ino()))
+        };
+        Ok(identity(self)? == identity(other)?)
+    }
+
+    /// Runs `work` inside the namespace, on a thread that ends with it: no other code ever runs in the wrong one.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let enter =
+            || setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| Error::kernel(format_args!("enter netns {:?}", self.path), e));
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || enter().and_then(|()| work()));
+            let thread = thread.map_err(|e| Error::io("start a thread", &e))?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// A netlink socket that belongs to this namespace for ever, wherever it is used.
+    pub fn netlink(&self) -> Result<Netlink> {
+        self.run(Netlink::open)
+    }
+
+    /// The descriptor for IFLA_NET_NS_FD.
+    pub fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+fn open(path: &str) -> Result<Netns, Unopened> {
+    let what = || format!("open netns {path:?}");
+    // Whatever lies at the path, opening it must not wait (a FIFO) or become our terminal.
+    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| {
+        let error = Error::io(what(), &e).with_code(Code::INVALID_NETNS);
+        match e.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::ENXIO) => Unopened::Gone(error),
+            _ => Unopened::Refused(error),
+        }
+    })?;
+    let kind = fstatfs(&file).map_err(|e| Unopened::Refused(Error::kernel(what(), e)))?.filesystem_type();
+    if kind != NSFS {
+        let error = Error::new(Code::INVALID_NETNS, format!("{}: it is no namespace", what()));
+        return Err(Unopened::Gone(error.with_details(format_args!("file system {:#x}, expected nsfs", kind.0))));
+    }
+    Ok(Netns { file, path: path.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_namespace_opens_and_is_itself() {
+        let (one, other) = (Netns::current().unwrap(), Netns::open("/proc/self/ns/net").unwrap());
+        assert!(one.is_same_as(&other).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_gone() {
+        for path in ["/nonexistent", "/etc/passwd/x", "/etc/passwd", "/proc/self/status", ""] {
+            assert!(Netns::open_if_there(path).unwrap().is_none(), "{path}");
+            assert_eq!(Netns::open(path).unwrap_err().code, Code::INVALID_NETNS, "{path}");
+        }
+        assert_eq!(Netns::open("/nonexistent").unwrap_err().msg, "open netns \"/nonexistent\": no such file or directory");
+    }
+}

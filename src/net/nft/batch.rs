@@ -1,0 +1,303 @@
+//! A transaction of nf_tables: all of it happens, or nothing.
+
+use super::Family;
+use super::expr::{Expressions, Verdict};
+use super::wire::Attributes;
+
+/// nfgenmsg: family, version, resource id.
+const NFGENMSG: usize = 4;
+const NLM_F_REQUEST: u16 = 1;
+pub(super) const NLM_F_ACK: u16 = 4;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_CREATE: u16 = 0x400;
+const NLM_F_APPEND: u16 = 0x800;
+
+/// NFNL_SUBSYS_NFTABLES in the upper byte of a message's type.
+pub(super) const SUBSYSTEM: u16 = 10 << 8;
+/// NFNL_MSG_BATCH_BEGIN and END.
+const BEGIN: u16 = 0x10;
+const END: u16 = 0x11;
+
+// enum nf_tables_msg_types
+const NEWTABLE: u16 = 0;
+const DELTABLE: u16 = 2;
+const NEWCHAIN: u16 = 3;
+const DELCHAIN: u16 = 5;
+const NEWRULE: u16 = 6;
+const DELRULE: u16 = 8;
+const NEWSET: u16 = 9;
+const NEWSETELEM: u16 = 12;
+const DELSETELEM: u16 = 14;
+
+/// NFT_SET_MAP.
+const SET_MAP: u32 = 8;
+/// The data type of verdict maps.
+const DATA_VERDICT: u32 = 0xffff_ff00;
+
+/// User data that tells nft(8) how to read keys of one `ifname`: NFTNL_UDATA_SET_KEYBYTEORDER, four bytes, 1.
+const HOST_BYTE_ORDER: [u8; 6] = {
+    let order = 1_u32.to_ne_bytes();
+    [0, 4, order[0], order[1], order[2], order[3]]
+};
+
+/// A table's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The family it sees packets of.
+    pub family: Family,
+    /// Its name.
+    pub name: &'static str,
+}
+
+/// Where a base chain hooks in.
+#[derive(Clone, Copy, Debug)]
+pub struct Hook {
+    /// `nat` or `filter`.
+    pub kind: &'static str,
+    /// NF_INET_* or NF_BR_*: 0 prerouting, 4 postrouting.
+    pub number: u32,
+    /// Lower comes first.
+    pub priority: i32,
+}
+
+/// The types of nft(8) that a set's keys are listed as; a number each.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyType {
+    /// `ipv4_addr`, 4 bytes.
+    Ipv4 = 7,
+    /// `ipv6_addr`, 16 bytes.
+    Ipv6 = 8,
+    /// `ether_addr`, 6 bytes.
+    Ether = 9,
+    /// `mark`, 4 bytes.
+    Mark = 19,
+    /// `ifname`, 16 bytes.
+    IfName = 41,
+}
+
+impl KeyType {
+    /// The bytes that a key takes in a register: fields are padded to whole words.
+    fn length(self) -> u32 {
+        match self {
+            KeyType::Ipv4 | KeyType::Mark => 4,
+            KeyType::Ether => 8,
+            KeyType::Ipv6 | KeyType::IfName => 16,
+        }
+    }
+}
+
+/// A set, or a map from keys to verdicts.
+#[derive(Clone, Copy, Debug)]
+pub struct Set {
+    /// Its name.
+    pub name: &'static str,
+    /// The fields of its keys.
+    pub key: &'static [KeyType],
+    /// Whether its elements have verdicts.
+    pub is_verdict_map: bool,
+}
+
+impl Set {
+    fn key_length(&self) -> u32 {
+        // One field alone is not padded: ether_addr has 6 bytes then.
+        match self.key {
+            [KeyType::Ether] => 6,
+            fields => fields.iter().map(|field| field.length()).sum(),
+        }
+    }
+
+    /// How nft(8) writes down a concatenation of types: six bits each.
+    fn key_type(&self) -> u32 {
+        self.key.iter().fold(0, |types, field| types << 6 | *field as u32)
+    }
+}
+
+#[derive(Debug)]
+struct Operation {
+    kind: u16,
+    flags: u16,
+    family: Family,
+    body: Attributes,
+}
+
+/// Operations to be done together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    operations: Vec<Operation>,
+    generation: Option<u32>,
+    sets: u32,
+}
+
+impl Batch {
+    /// A batch that only happens while the rules are those of this generation.
+    pub fn of_generation(generation: u32) -> Batch {
+        Batch { generation: Some(generation), ..Batch::default() }
+    }
+
+    fn push(&mut self, kind: u16, flags: u16, family: Family, fill: impl FnOnce(&mut Attributes)) -> &mut Batch {
+        let mut body = Attributes::default();
+        fill(&mut body);
+        self.operations.push(Operation { kind, flags, family, body });
+        self
+    }
+
+    /// Adds a table unless it is there.
+    pub fn table(&mut self, table: Table, comment: &str) -> &mut Batch {
+        self.push(NEWTABLE, NLM_F_CREATE, table.family, |body| {
+            body.text(1, table.name).comment(6, comment);
+        })
+    }
+
+    /// Removes a table with all that is in it.
+    pub fn delete_table(&mut self, table: Table) -> &mut Batch {
+        self.push(DELTABLE, 0, table.family, |body| {
+            body.text(1, table.name);
+        })
+    }
+
+    /// Adds a chain that packets enter by themselves, unless it is there; what no rule decides is accepted.
+    pub fn base_chain(&mut self, table: Table, name: &str, hook: Hook) -> &mut Batch {
+        self.push(NEWCHAIN, NLM_F_CREATE, table.family, |body| {
+            body.text(1, table.name).text(3, name).text(7, hook.kind).be32(5, 1).nest(4, |attributes| {
+                attributes.be32(1, hook.number).be32(2, hook.priority as u32);
+            });
+        })
+    }
+
+    /// Adds a chain unless it is there.
+    pub fn chain(&mut self, table: Table, name: &str) -> &mut Batch {
+        self.push(NEWCHAIN, NLM_F_CREATE, table.family, |body| {
+            body.text(1, table.name).text(3, name);
+        })
+    }
+
+    /// Removes a chain with its rules.
+    pub fn delete_chain(&mut self, table: Table, name: &str) -> &mut Batch {
+        self.push(DELCHAIN, 0, table.family, |body| {
+            body.text(1, table.name).text(3, name);
+        })
+    }
+
+    /// Removes all rules of a chain.
+    pub fn flush_chain(&mut self, table: Table, name: &str) -> &mut Batch {
+        self.push(DELRULE, 0, table.family, |body| {
+            body.text(1, table.name).text(2, name);
+        })
+    }
+
+    /// Adds a rule at the end of a chain.
+    pub fn rule(&mut self, table: Table, chain: &str, fill: impl FnOnce(&mut Expressions)) -> &mut Batch {
+        let mut expressions = Expressions::default();
+        fill(&mut expressions);
+        self.push(NEWRULE, NLM_F_CREATE | NLM_F_APPEND, table.family, |body| {
+            body.text(1, table.name).text(2, chain).raw(4 | 0x8000, expressions.bytes());
+        })
+    }
+
+    /// Removes one rule.
+    pub fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Batch {
+        self.push(DELRULE, 0, table.family, |body| {
+            body.text(1, table.name).text(2, chain).be64(3, handle);
+        })
+    }
+
+    /// Adds a set or a map unless it is there.
+    pub fn set(&mut self, table: Table, set: &Set) -> &mut Batch {
+        self.sets += 1;
+        let id = self.sets;
+        self.push(NEWSET, NLM_F_CREATE, table.family, |body| {
+            let flags = if set.is_verdict_map { SET_MAP } else { 0 };
+            body.text(1, table.name).text(2, set.name).be32(3, flags).be32(4, set.key_type()).be32(5, set.key_length());
+            if set.is_verdict_map {
+                body.be32(6, DATA_VERDICT).be32(7, 0);
+            }
+            body.be32(10, id);
+            if let [KeyType::IfName] = set.key {
+                body.raw(13, &HOST_BYTE_ORDER);
+            }
+        })
+    }
+
+    /// Adds an element; one with its key must not be there.
+    pub fn element(&mut self, table: Table, set: &str, key: &[u8], verdict: Option<&Verdict>, comment: &str) -> &mut Batch {
+        self.push(NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, table.family, |body| {
+            one_element(body, table, set, |element| {
+                element.nest(1, |data| {
+                    data.raw(1, key);
+                });
+                if let Some(verdict) = verdict {
+                    element.nest(2, |data| verdict.write(data));
+                }
+                element.comment(6, comment);
+            });
+        })
+    }
+
+    /// Removes an element.
+    pub fn delete_element(&mut self, table: Table, set: &str, key: &[u8]) -> &mut Batch {
+        self.push(DELSETELEM, 0, table.family, |body| element_key(body, table, set, key))
+    }
+
+    /// The bytes to be sent in one piece; the messages are numbered from `first`. The last operation alone asks for an
+    /// acknowledgement: errors come anyway, and thousands of acknowledgements would overflow the socket.
+    pub(super) fn serialize(&self, first: u32) -> Serialized {
+        let mut begin = Attributes::default();
+        if let Some(generation) = self.generation {
+            begin.be32(1, generation);
+        }
+        let mut bytes = vec![];
+        message(&mut bytes, BEGIN, 0, first, Family::Unspec, 10, begin.bytes());
+        let last = first.wrapping_add(self.operations.len() as u32);
+        for (operation, seq) in self.operations.iter().zip(first.wrapping_add(1)..) {
+            let ack = if seq == last { NLM_F_ACK } else { 0 };
+            message(&mut bytes, SUBSYSTEM | operation.kind, operation.flags | ack, seq, operation.family, 0, operation.body.bytes());
+        }
+        message(&mut bytes, END, 0, last.wrapping_add(1), Family::Unspec, 10, &[]);
+        Serialized { bytes, last }
+    }
+
+    /// How many sequence numbers the batch takes.
+    pub(super) fn messages(&self) -> u32 {
+        self.operations.len() as u32 + 2
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+}
+
+/// A batch as the kernel takes it.
+pub(super) struct Serialized {
+    pub bytes: Vec<u8>,
+    /// The number of the operation that is acknowledged.
+    pub last: u32,
+}
+
+/// Attributes that name one element by its key, as DELSETELEM and GETSETELEM take them.
+pub(super) fn element_key(body: &mut Attributes, table: Table, set: &str, key: &[u8]) {
+    one_element(body, table, set, |element| {
+        element.nest(1, |data| {
+            data.raw(1, key);
+        });
+    });
+}
+
+fn one_element(body: &mut Attributes, table: Table, set: &str, fill: impl FnOnce(&mut Attributes)) {
+    body.text(1, table.name).text(2, set).nest(3, |list| {
+        list.nest(1, fill);
+    });
+}
+
+/// Appends one netlink message.
+pub(super) fn message(bytes: &mut Vec<u8>, kind: u16, flags: u16, seq: u32, family: Family, resource: u16, body: &[u8]) {
+    let length = 16 + NFGENMSG + body.len();
+    bytes.extend((length as u32).to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend((flags | NLM_F_REQUEST).to_ne_bytes());
+    bytes.extend(seq.to_ne_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend([family as u8, 0]);
+    bytes.extend(resource.to_be_bytes());
+    bytes.extend(body);
+}

@@ -1,0 +1,134 @@
+//! The expressions of a rule, as `nft --debug=netlink` names them.
+
+use super::wire::Attributes;
+
+/// A 128-bit register of the rule's virtual machine: 1 and 2 are what our rules need.
+pub type Register = u32;
+
+/// The verdict register.
+const VERDICT: Register = 0;
+
+/// Where a payload's offset begins (`enum nft_payload_bases`).
+#[derive(Clone, Copy, Debug)]
+pub enum Header {
+    /// The link layer's header.
+    Link = 0,
+    /// The network layer's header.
+    Network = 1,
+}
+
+/// What `meta` reads (`enum nft_meta_keys`).
+#[derive(Clone, Copy, Debug)]
+pub enum Meta {
+    /// The name of the link a packet came in by, 16 bytes.
+    IifName = 6,
+    /// The family of a packet in an inet table, one byte.
+    NfProto = 15,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is dropped.
+    Drop,
+    /// It goes on behind the chain that this one was reached from.
+    Return,
+    /// It goes on in another chain and does not come back.
+    Goto(String),
+}
+
+impl Verdict {
+    pub(super) fn write(&self, attributes: &mut Attributes) {
+        // NF_DROP, NFT_RETURN and NFT_GOTO of linux/netfilter/nf_tables.h
+        let (code, chain) = match self {
+            Verdict::Drop => (0, None),
+            Verdict::Return => (-5_i32, None),
+            Verdict::Goto(chain) => (-4, Some(chain)),
+        };
+        attributes.nest(2, |verdict| {
+            verdict.be32(1, code as u32);
+            if let Some(chain) = chain {
+                verdict.text(2, chain);
+            }
+        });
+    }
+}
+
+/// The expressions of a rule under construction, each seeing what the one before it left in the registers.
+#[derive(Debug, Default)]
+pub struct Expressions(Attributes);
+
+impl Expressions {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.0.bytes()
+    }
+
+    fn push(&mut self, name: &str, fill: impl FnOnce(&mut Attributes)) -> &mut Expressions {
+        self.0.nest(1, |element| {
+            element.text(1, name).nest(2, fill);
+        });
+        self
+    }
+
+    /// Loads something about a packet.
+    pub fn meta(&mut self, key: Meta, into: Register) -> &mut Expressions {
+        self.push("meta", |meta| {
+            meta.be32(1, into).be32(2, key as u32);
+        })
+    }
+
+    /// Loads bytes of a packet.
+    pub fn payload(&mut self, header: Header, offset: u32, length: u32, into: Register) -> &mut Expressions {
+        self.push("payload", |payload| {
+            payload.be32(1, into).be32(2, header as u32).be32(3, offset).be32(4, length);
+        })
+    }
+
+    /// Keeps only the bits of `mask`.
+    pub fn mask(&mut self, register: Register, mask: &[u8]) -> &mut Expressions {
+        self.push("bitwise", |bitwise| {
+            bitwise.be32(1, register).be32(2, register).be32(3, mask.len() as u32);
+            bitwise.nest(4, |data| {
+                data.raw(1, mask);
+            });
+            bitwise.nest(5, |data| {
+                data.raw(1, &vec![0; mask.len()]);
+            });
+        })
+    }
+
+    /// Goes on only if the register holds these bytes.
+    pub fn equal(&mut self, register: Register, bytes: &[u8]) -> &mut Expressions {
+        self.push("cmp", |cmp| {
+            cmp.be32(1, register).be32(2, 0).nest(3, |data| {
+                data.raw(1, bytes);
+            });
+        })
+    }
+
+    /// Goes on only if the set has (or with `inverted`, has not) what begins in the register.
+    pub fn in_set(&mut self, set: &str, register: Register, inverted: bool) -> &mut Expressions {
+        self.push("lookup", |lookup| {
+            lookup.text(1, set).be32(2, register).be32(5, u32::from(inverted));
+        })
+    }
+
+    /// Does what the map says about what begins in the register.
+    pub fn verdict_of(&mut self, map: &str, register: Register) -> &mut Expressions {
+        self.push("lookup", |lookup| {
+            lookup.text(1, map).be32(2, register).be32(3, VERDICT);
+        })
+    }
+
+    /// Ends with a verdict.
+    pub fn verdict(&mut self, verdict: &Verdict) -> &mut Expressions {
+        self.push("immediate", |immediate| {
+            immediate.be32(1, VERDICT).nest(2, |data| verdict.write(data));
+        })
+    }
+
+    /// Gives the connection the address of the link it leaves by as its source.
+    pub fn masquerade(&mut self) -> &mut Expressions {
+        self.push("masq", |_| ())
+    }
+}

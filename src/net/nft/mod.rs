@@ -1,0 +1,234 @@
+//! nf_tables over netlink: what `nft` does, without `nft`. All or nothing by batch; lookups by key, never whole tables.
+
+pub mod batch;
+pub mod expr;
+pub mod owned;
+pub mod wire;
+
+use std::fmt;
+
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use nix::errno::Errno;
+
+use self::batch::{Batch, NLM_F_ACK, SUBSYSTEM, Table, element_key, message};
+use self::wire::{Attributes, read_comment};
+use crate::error::{Error, Result};
+use crate::net::netlink::attr::Attrs;
+use crate::net::netlink::refused;
+use crate::net::netlink::transport::{Message, Transport};
+
+/// nfgenmsg.
+const HEADER: usize = 4;
+const NLM_F_DUMP: u16 = 0x300;
+
+// enum nf_tables_msg_types
+const GETCHAIN: u16 = 4;
+const GETRULE: u16 = 7;
+const GETSETELEM: u16 = 13;
+const GETGEN: u16 = 16;
+
+/// How often a dump is begun again that another transaction interrupted.
+const DUMP_TRIES: usize = 20;
+
+/// The packets that a table sees (NFPROTO_*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// For messages that are about no table.
+    Unspec = 0,
+    /// IPv4 and IPv6.
+    Inet = 1,
+    /// IPv4.
+    Ip = 2,
+    /// Frames that a bridge forwards.
+    Bridge = 7,
+    /// IPv6.
+    Ip6 = 10,
+}
+
+/// A chain as the kernel has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainInfo {
+    /// Its rules and the references to it, counted together.
+    pub uses: u32,
+}
+
+/// A rule as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleInfo {
+    /// What it is removed by.
+    pub handle: u64,
+    /// Its comment, perhaps empty.
+    pub comment: String,
+}
+
+/// An element as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElementInfo {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// The chain that its verdict names.
+    pub chain: Option<String>,
+    /// Its comment, perhaps empty.
+    pub comment: String,
+}
+
+impl ElementInfo {
+    fn read(attrs: Attrs<'_>) -> Option<ElementInfo> {
+        let verdict = attrs.nested(2).and_then(|data| data.nested(2));
+        Some(ElementInfo {
+            key: attrs.nested(1)?.bytes(1)?.to_vec(),
+            chain: verdict.and_then(|verdict| verdict.text(2)),
+            comment: attrs.bytes(6).and_then(read_comment).unwrap_or_default(),
+        })
+    }
+}
+
+/// A socket to nf_tables of one namespace, the one it was opened in.
+pub struct Nft {
+    transport: Transport,
+}
+
+impl Nft {
+    /// Opens a socket in the namespace of this thread.
+    pub fn open() -> Result<Nft> {
+        let transport = Transport::open(NETLINK_NETFILTER).map_err(|e| Error::kernel("open a netfilter socket", e))?;
+        Ok(Nft { transport })
+    }
+
+    /// The number of the rule set, which every transaction changes; fails where the kernel has no nf_tables.
+    pub fn generation(&self) -> Result<u32> {
+        let what = "read the generation of nf_tables";
+        let found = self.get(GETGEN, Family::Unspec, what, |_| (), |attrs| attrs.be32(1))?;
+        found.ok_or_else(|| Error::kernel(what, Errno::EBADMSG))
+    }
+
+    /// Does all of a batch or nothing; `what` names it in the error.
+    pub fn commit(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let first = self.transport.next_seqs(batch.messages());
+        let serialized = batch.serialize(first);
+        self.transport.send(&serialized.bytes).map_err(|e| Error::kernel(&what, e))?;
+        let numbers = first..first.wrapping_add(batch.messages());
+        self.transport.batch_acknowledged(numbers, serialized.last, |_| ()).map_err(|refusal| refused(&what, refusal))
+    }
+
+    /// The chain of this name, if there is one.
+    pub fn chain(&self, family: Family, table: &str, chain: &str) -> Result<Option<ChainInfo>> {
+        let what = format_args!("find chain {chain:?} of table {table:?}");
+        let name = |body: &mut Attributes| {
+            body.text(1, table).text(3, chain);
+        };
+        self.get(GETCHAIN, family, what, name, |attrs| Some(ChainInfo { uses: attrs.be32(6).unwrap_or_default() }))
+    }
+
+    /// The element with this key, if there is one.
+    pub fn element(&self, table: Table, set: &str, key: &[u8]) -> Result<Option<ElementInfo>> {
+        let what = format_args!("find an element of set {set:?} of table {:?}", table.name);
+        let name = |body: &mut Attributes| element_key(body, table, set, key);
+        self.get(GETSETELEM, table.family, what, name, |attrs| elements_of(attrs).next())
+    }
+
+    /// All elements of a set; none where it is not there.
+    pub fn elements(&self, table: Table, set: &str) -> Result<Vec<ElementInfo>> {
+        let what = format_args!("list set {set:?} of table {:?}", table.name);
+        let name = |body: &mut Attributes| {
+            body.text(1, table.name).text(2, set);
+        };
+        self.dump(GETSETELEM, table.family, what, name, |attrs, list| list.extend(elements_of(attrs)))
+    }
+
+    /// Whether the set has an element that `other` accepts, looking no further than it must: a dump that is not read to
+    /// its end costs no more than its first page.
+    pub fn has_element(&self, table: Table, set: &str, other: impl Fn(&ElementInfo) -> bool) -> Result<bool> {
+        // The rest of the dump stays in the socket, so it gets one of its own.
+        let page = Nft::open()?;
+        let what = format_args!("look into set {set:?} of table {:?}", table.name);
+        let mut body = Attributes::default();
+        body.text(1, table.name).text(2, set);
+        let seq = page.send(GETSETELEM, NLM_F_DUMP, table.family, &body).map_err(|e| Error::kernel(what, e))?;
+        let mut found = false;
+        let looked = page.transport.dump_until(seq, |reply| {
+            found |= elements_of(Attrs::after(reply.payload, HEADER)).any(|element| other(&element));
+            found
+        });
+        match looked {
+            Ok(()) => Ok(found),
+            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(false),
+            Err(refusal) => Err(refused(what, refusal)),
+        }
+    }
+
+    /// The rules of a chain; none where it is not there.
+    pub fn rules(&self, family: Family, table: &str, chain: &str) -> Result<Vec<RuleInfo>> {
+        let what = format_args!("list chain {chain:?} of table {table:?}");
+        let name = |body: &mut Attributes| {
+            body.text(1, table).text(2, chain);
+        };
+        let rule = |attrs: Attrs<'_>| {
+            let handle = u64::from_be_bytes(attrs.bytes(3)?.try_into().ok()?);
+            let comment = attrs.bytes(7).and_then(read_comment).unwrap_or_default();
+            // Kernels that do not filter send the rules of every chain.
+            (attrs.text(2).as_deref() == Some(chain)).then_some(RuleInfo { handle, comment })
+        };
+        self.dump(GETRULE, family, what, name, |attrs, list| list.extend(rule(attrs)))
+    }
+
+    /// Asks for one object; None where the kernel says that there is none.
+    fn get<T>(
+        &self,
+        kind: u16,
+        family: Family,
+        what: impl fmt::Display,
+        name: impl FnOnce(&mut Attributes),
+        read: impl Fn(Attrs<'_>) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let mut body = Attributes::default();
+        name(&mut body);
+        let seq = self.send(kind, 0, family, &body).map_err(|e| Error::kernel(&what, e))?;
+        let mut found = None;
+        match self.transport.one(seq, |reply| found = read(Attrs::after(reply.payload, HEADER))) {
+            Ok(()) => Ok(found),
+            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(None),
+            Err(refusal) => Err(refused(&what, refusal)),
+        }
+    }
+
+    /// Reads a list that is consistent.
+    fn dump<T>(
+        &self,
+        kind: u16,
+        family: Family,
+        what: impl fmt::Display,
+        name: impl FnOnce(&mut Attributes),
+        read: impl Fn(Attrs<'_>, &mut Vec<T>),
+    ) -> Result<Vec<T>> {
+        let mut body = Attributes::default();
+        name(&mut body);
+        for _ in 0..DUMP_TRIES {
+            let seq = self.send(kind, NLM_F_DUMP, family, &body).map_err(|e| Error::kernel(&what, e))?;
+            let mut list = vec![];
+            let each = |reply: Message<'_>| read(Attrs::after(reply.payload, HEADER), &mut list);
+            match self.transport.dump(seq, each) {
+                Ok(true) => return Ok(list),
+                Ok(false) => (),
+                Err(refusal) if refusal.errno == Errno::ENOENT => return Ok(vec![]),
+                Err(refusal) => return Err(refused(&what, refusal)),
+            }
+        }
+        Err(Error::kernel(&what, Errno::EINTR).with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
+    }
+
+    fn send(&self, kind: u16, flags: u16, family: Family, body: &Attributes) -> Result<u32, Errno> {
+        let seq = self.transport.next_seq();
+        let mut bytes = vec![];
+        message(&mut bytes, SUBSYSTEM | kind, flags & !NLM_F_ACK, seq, family, 0, body.bytes());
+        self.transport.send(&bytes)?;
+        Ok(seq)
+    }
+}
+
+fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {
+    attrs.nested(3).into_iter().flat_map(Attrs::iter).filter_map(|(_, element)| ElementInfo::read(Attrs::of(element)))
+}

@@ -1,0 +1,250 @@
+//! Elements that belong to somebody: made together, found again by their owner alone, removed only while still theirs.
+//!
+//! Each of our tables has constant chains and rules; what varies are elements of its sets and maps. One more set,
+//! `attachments`, says for every owner which elements are his: its keys are the owner's id and a running number, its
+//! comments name an element. So removing costs the same however many there are, and needs nothing but the id.
+//!
+//! Every removal is bound to the generation of the rule set that it was planned on: if anything changed in between,
+//! another may own the element by now, the kernel refuses, and the plan is made anew.
+
+use nix::errno::Errno;
+
+use super::Nft;
+use super::batch::{Batch, KeyType, Set, Table};
+use super::expr::Verdict;
+use crate::error::{Code, Error, Result};
+
+/// Says which elements belong to whom.
+const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], is_verdict_map: false };
+
+/// How often a transaction is planned anew because another came between. Each time somebody else has got on.
+const TRIES: usize = 1000;
+
+/// Whoever elements belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The first half is the owner's group, for [`Nft::owners`].
+    pub id: [u8; 16],
+    /// The comment of his elements, which tells them from another's.
+    pub comment: String,
+}
+
+/// An element that is to belong to somebody.
+#[derive(Clone, Debug)]
+pub struct OwnedElement {
+    /// The name of the set or map.
+    pub set: &'static str,
+    /// The key.
+    pub key: Vec<u8>,
+    /// The chain that packets go to which it matches.
+    pub chain: Option<SharedChain>,
+}
+
+/// A chain that elements of many owners lead to; it goes with the last of them.
+#[derive(Clone, Debug)]
+pub struct SharedChain {
+    /// Its name.
+    pub name: String,
+    /// Writes its rules, when it is made.
+    pub rules: fn(&mut Batch, Table, &SharedChain),
+    /// What the rules need to know.
+    pub net: ipnet::IpNet,
+}
+
+/// One of our tables.
+#[derive(Clone, Copy)]
+pub struct Layout {
+    /// The table.
+    pub table: Table,
+    /// Shown by `nft list`.
+    pub comment: &'static str,
+    /// Writes its chains, rules and sets; doing so again changes nothing.
+    pub lay_out: fn(&mut Batch, Table),
+}
+
+impl Nft {
+    /// Makes the owner's elements. Those he had are replaced; one that another owner still has becomes his, for he was
+    /// given what it stands for.
+    pub fn claim(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<()> {
+        let what = format!("add elements to table {:?}", layout.table.name);
+        let mut batch = Batch::default();
+        add_elements(&mut batch, layout.table, owner, elements);
+        match self.commit(&batch, &what) {
+            Err(error) if error.is_errno(Errno::ENOENT) || error.is_exists() || error.is_errno(Errno::EBUSY) => (),
+            done => return done,
+        }
+        self.again(&what, || {
+            let mut batch = Batch::of_generation(self.generation()?);
+            self.plan_release(&mut batch, layout.table, owner)?;
+            lay_out(&mut batch, layout);
+            for element in elements {
+                let others = self.element(layout.table, element.set, &element.key)?;
+                if others.is_some_and(|found| found.comment != owner.comment) {
+                    batch.delete_element(layout.table, element.set, &element.key);
+                }
+                if let Some(chain) = &element.chain {
+                    batch.chain(layout.table, &chain.name).flush_chain(layout.table, &chain.name);
+                    (chain.rules)(&mut batch, layout.table, chain);
+                }
+            }
+            add_elements(&mut batch, layout.table, owner, elements);
+            self.commit(&batch, &what)
+        })
+    }
+
+    /// Removes all that belongs to the owner; false where there was nothing. The table goes with the last element.
+    pub fn release(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
+        let what = format!("delete elements of table {:?}", layout.table.name);
+        if self.ledger_entry(layout.table, owner, 0)?.is_none() {
+            return Ok(false);
+        }
+        self.again(&what, || {
+            let generation = self.generation()?;
+            let mut batch = Batch::of_generation(generation);
+            let chains = self.plan_release(&mut batch, layout.table, owner)?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            if !self.has_element(layout.table, LEDGER.name, |element| owner_of(&element.key) != Some(owner.id))? {
+                batch = Batch::of_generation(generation);
+                batch.delete_table(layout.table);
+                return self.commit(&batch, &what);
+            }
+            for chain in chains {
+                batch.delete_chain(layout.table, &chain);
+            }
+            self.commit(&batch, &what)
+        })?;
+        Ok(true)
+    }
+
+    /// Which of these elements are missing or another's.
+    pub fn missing<'a>(&self, layout: &Layout, owner: &Owner, elements: &'a [OwnedElement]) -> Result<Vec<&'a OwnedElement>> {
+        let mut missing = vec![];
+        for element in elements {
+            let found = self.element(layout.table, element.set, &element.key)?;
+            if found.is_none_or(|found| found.comment != owner.comment) {
+                missing.push(element);
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Every owner of a group.
+    pub fn owners(&self, layout: &Layout, group: [u8; 8]) -> Result<Vec<[u8; 16]>> {
+        let ids = self.elements(layout.table, LEDGER.name)?.into_iter().filter_map(|element| owner_of(&element.key));
+        let mut ids: Vec<[u8; 16]> = ids.filter(|id| id[..8] == group).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
+    }
+
+    /// Plans the removal of the owner's elements; returns the chains that nothing else leads to.
+    fn plan_release(&self, batch: &mut Batch, table: Table, owner: &Owner) -> Result<Vec<String>> {
+        let mut leading: Vec<(String, u32)> = vec![];
+        for number in 0.. {
+            let Some(entry) = self.ledger_entry(table, owner, number)? else { break };
+            batch.delete_element(table, LEDGER.name, &ledger_key(owner, number));
+            let Some((set, key)) = read_entry(&entry) else { continue };
+            let Some(element) = self.element(table, &set, &key)?.filter(|found| is_of(&found.comment, owner)) else { continue };
+            batch.delete_element(table, &set, &key);
+            if let Some(chain) = element.chain {
+                match leading.iter_mut().find(|(name, _)| *name == chain) {
+                    Some((_, count)) => *count += 1,
+                    None => leading.push((chain, 1)),
+                }
+            }
+        }
+        let mut unused = vec![];
+        for (chain, ours) in leading {
+            let info = self.chain(table.family, table.name, &chain)?;
+            if info.is_some_and(|info| info.uses == ours + RULES_OF_SHARED_CHAIN) {
+                unused.push(chain);
+            }
+        }
+        Ok(unused)
+    }
+
+    fn ledger_entry(&self, table: Table, owner: &Owner, number: u32) -> Result<Option<String>> {
+        Ok(self.element(table, LEDGER.name, &ledger_key(owner, number))?.map(|element| element.comment))
+    }
+
+    /// Plans and commits until nobody came between.
+    fn again(&self, what: &str, attempt: impl Fn() -> Result<()>) -> Result<()> {
+        for _ in 0..TRIES {
+            match attempt() {
+                // The generation changed, or what the plan saw was made or removed after it was read.
+                Err(e) if e.is_errno(Errno::ERESTART) || e.is_errno(Errno::ENOENT) || e.is_exists() || e.is_errno(Errno::EBUSY) => (),
+                done => return done,
+            }
+        }
+        Err(Error::new(Code::TRY_AGAIN, what).with_details(format_args!("the rules changed during each of {TRIES} tries")))
+    }
+}
+
+/// Every shared chain has two: what stays inside, and the rest.
+const RULES_OF_SHARED_CHAIN: u32 = 2;
+
+fn lay_out(batch: &mut Batch, layout: &Layout) {
+    batch.table(layout.table, layout.comment).set(layout.table, &LEDGER);
+    (layout.lay_out)(batch, layout.table);
+}
+
+fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, elements: &[OwnedElement]) {
+    for (number, element) in (0..).zip(elements) {
+        let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
+        batch.element(table, element.set, &element.key, verdict.as_ref(), &owner.comment);
+        batch.element(table, LEDGER.name, &ledger_key(owner, number), None, &write_entry(element));
+    }
+}
+
+fn ledger_key(owner: &Owner, number: u32) -> Vec<u8> {
+    [&as_marks(owner.id)[..], &number.to_ne_bytes()].concat()
+}
+
+/// The id as nft(8) shows it in hex: marks are in the machine's byte order.
+fn as_marks(mut id: [u8; 16]) -> [u8; 16] {
+    if cfg!(target_endian = "little") {
+        id.chunks_exact_mut(4).for_each(<[u8]>::reverse);
+    }
+    id
+}
+
+/// The owner's id in a key of the ledger.
+fn owner_of(key: &[u8]) -> Option<[u8; 16]> {
+    key.get(..16)?.try_into().ok().map(as_marks)
+}
+
+/// A removal by id alone does not know the whole comment; every comment begins with the id in hex.
+fn is_of(comment: &str, owner: &Owner) -> bool {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    comment.starts_with(&format!("{}-{}", hex(&owner.id[..8]), hex(&owner.id[8..])))
+}
+
+/// `<set> <key in hex>`, which a person can read in `nft list` as well.
+fn write_entry(element: &OwnedElement) -> String {
+    let key: String = element.key.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{} {key}", element.set)
+}
+
+fn read_entry(entry: &str) -> Option<(String, Vec<u8>)> {
+    let (set, hex) = entry.split_once(' ')?;
+    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    let key = (0..hex.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
+    Some((set.to_owned(), key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_entry_names_its_element() {
+        let element = OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], chain: None };
+        assert_eq!(write_entry(&element), "masq4 0a0100ff");
+        assert_eq!(read_entry("masq4 0a0100ff"), Some(("masq4".into(), vec![10, 1, 0, 255])));
+        for bad in ["", "masq4", "masq4 0", "masq4 zz", "masq4 ä0"] {
+            assert_eq!(read_entry(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What a plugin is: five operations, none with a default, over a typed configuration.
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+
+use crate::cni::attachment::Key;
+use crate::cni::conf::{Config, ValidAttachments};
+use crate::cni::decode;
+use crate::cni::env::Environment;
+use crate::cni::result::AddResult;
+use crate::error::{Code, Error, Result};
+use crate::net::netlink::Netlink;
+use crate::net::netns::Netns;
+
+/// The plugin groups of the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Makes an interface.
+    Main,
+    /// Hands out addresses; called by another plugin.
+    Ipam,
+    /// Changes what another plugin made.
+    Meta,
+}
+
+impl Kind {
+    /// The group's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Main => "main",
+            Kind::Ipam => "ipam",
+            Kind::Meta => "meta",
+        }
+    }
+}
+
+/// A plugin's typed configuration: every key the plugin reads, with `#[serde(default)]`.
+pub trait PluginConf: DeserializeOwned {
+    /// Checks what the types cannot say; no kernel access. Not called for DEL and GC, which must work with whatever
+    /// configuration is left.
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()>;
+}
+
+/// One plugin. All operations are required: an operation that is optional is forgotten.
+pub trait Plugin {
+    /// The `type` in configurations and the name of the symlink.
+    const NAME: &'static str;
+    /// The plugin's group.
+    const KIND: Kind;
+    /// One line for `cni-multi list --long` and the README.
+    const ABOUT: &'static str;
+    /// The versions of the specification that it speaks.
+    const VERSIONS: &'static [&'static str] = crate::cni::version::ALL;
+    /// Its configuration.
+    type Conf: PluginConf;
+
+    /// Attaches. A failure leaves nothing behind.
+    fn add(cx: &Context<'_>, conf: &Self::Conf, at: &Attachment) -> Result<AddResult>;
+    /// Compares what ADD made, as prevResult tells it, with the kernel.
+    fn check(cx: &Context<'_>, conf: &Self::Conf, at: &Attachment) -> Result<()>;
+    /// Detaches: does all it can, takes "not there" as done.
+    fn del(cx: &Context<'_>, conf: &Self::Conf, at: &Detachment) -> Result<()>;
+    /// Whether ADD can be served now; codes 50 and 51.
+    fn status(cx: &Context<'_>, conf: &Self::Conf) -> Result<()>;
+    /// Removes what belongs to this network and to no valid attachment.
+    fn gc(cx: &Context<'_>, conf: &Self::Conf, valid: &ValidAttachments) -> Result<()>;
+}
+
+/// An operation with its subject.
+#[derive(Clone, Copy)]
+pub enum Call<'a> {
+    /// ADD.
+    Add(&'a Attachment),
+    /// CHECK.
+    Check(&'a Attachment),
+    /// DEL.
+    Del(&'a Detachment),
+    /// STATUS.
+    Status,
+    /// GC.
+    Gc(&'a ValidAttachments),
+}
+
+/// A plugin's line in the registry.
+pub struct Entry {
+    /// See [`Plugin::NAME`].
+    pub name: &'static str,
+    /// See [`Plugin::KIND`].
+    pub kind: Kind,
+    /// See [`Plugin::ABOUT`].
+    pub about: &'static str,
+    /// See [`Plugin::VERSIONS`].
+    pub versions: &'static [&'static str],
+    run: fn(&Context<'_>, Call<'_>) -> Result<AddResult>,
+    validate: fn(&Context<'_>) -> Result<()>,
+}
+
+impl Entry {
+    /// The entry of a plugin.
+    pub const fn of<P: Plugin>() -> Entry {
+        Entry { name: P::NAME, kind: P::KIND, about: P::ABOUT, versions: P::VERSIONS, run: run::<P>, validate: validate::<P> }
+    }
+
+    /// Finds mistakes in the configuration without doing anything.
+    pub fn validate(&self, cx: &Context<'_>) -> Result<()> {
+        (self.validate)(cx)
+    }
+
+    /// Runs one operation. Only ADD's result means anything.
+    pub fn run(&self, cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
+        (self.run)(cx, call)
+    }
+}
+
+fn validate<P: Plugin>(cx: &Context<'_>) -> Result<()> {
+    decode::from_value::<P::Conf>(&cx.config.value)?.validate(cx)
+}
+
+fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
+    let mut conf: P::Conf = decode::from_value(&cx.config.value)?;
+    if !matches!(call, Call::Del(_) | Call::Gc(_)) {
+        conf.validate(cx)?;
+    }
+    let nothing = |()| AddResult::default();
+    match call {
+        Call::Add(at) => P::add(cx, &conf, at),
+        Call::Check(at) => P::check(cx, &conf, at).map(nothing),
+        Call::Del(at) => P::del(cx, &conf, at).map(nothing),
+        Call::Status => P::status(cx, &conf).map(nothing),
+        Call::Gc(valid) => P::gc(cx, &conf, valid).map(nothing),
+    }
+}
+
+/// What a call has besides its subject.
+pub struct Context<'a> {
+    /// The plugins that are compiled in; delegation looks here, so plugins never import the registry.
+    pub plugins: &'static [Entry],
+    /// The configuration on stdin.
+    pub config: &'a Config,
+    /// The environment, which delegated plugins inherit.
+    pub env: &'a Environment,
+    /// CNI_ARGS.
+    pub args: &'a str,
+    /// The directories of CNI_PATH.
+    pub path: Vec<PathBuf>,
+    host: OnceCell<Netlink>,
+}
+
+impl<'a> Context<'a> {
+    /// A context; the host's netlink socket is opened when it is first used.
+    pub fn new(plugins: &'static [Entry], config: &'a Config, env: &'a Environment, args: &'a str, path: Vec<PathBuf>) -> Context<'a> {
+        Context { plugins, config, env, args, path, host: OnceCell::new() }
+    }
+
+    /// The netlink socket of the namespace we run in, the host's.
+    pub fn host(&self) -> Result<&Netlink> {
+        get_or_try_init(&self.host, Netlink::open)
+    }
+}
+
+/// A container's interface that is to be made or checked.
+pub struct Attachment {
+    /// What identifies it.
+    pub key: Key,
+    /// CNI_NETNS as given: `sandbox` in results repeats it.
+    pub netns_path: String,
+    netns: OnceCell<Netns>,
+    netlink: OnceCell<Netlink>,
+}
+
+impl Attachment {
+    /// An attachment whose namespace is opened when it is first used: IPAM plugins never do.
+    pub fn new(key: Key, netns_path: String, opened: Option<Netns>) -> Attachment {
+        let netns = opened.map(OnceCell::from).unwrap_or_default();
+        Attachment { key, netns_path, netns, netlink: OnceCell::new() }
+    }
+
+    /// The container's namespace.
+    pub fn netns(&self) -> Result<&Netns> {
+        get_or_try_init(&self.netns, || Netns::open(&self.netns_path))
+    }
+
+    /// A netlink socket in the container's namespace.
+    pub fn netlink(&self) -> Result<&Netlink> {
+        get_or_try_init(&self.netlink, || self.netns()?.netlink())
+    }
+
+    /// The name of the interface in the container.
+    pub fn ifname(&self) -> &str {
+        self.key.ifname.as_str()
+    }
+}
+
+impl From<&Attachment> for Detachment {
+    /// What an ADD that failed, or whose result was lost, is undone with.
+    fn from(at: &Attachment) -> Detachment {
+        let netns = Netns::open_if_there(&at.netns_path).ok().flatten();
+        Detachment { key: at.key.clone(), netns_path: at.netns_path.clone(), netns, prev_result: None }
+    }
+}
+
+/// A container's interface that is to go. Its namespace may be gone already.
+pub struct Detachment {
+    /// What identifies it.
+    pub key: Key,
+    /// CNI_NETNS as given, perhaps empty.
+    pub netns_path: String,
+    /// The container's namespace, where there still is one.
+    pub netns: Option<Netns>,
+    /// What ADD returned, where the runtime sent it and it could be read.
+    pub prev_result: Option<AddResult>,
+}
+
+/// `OnceCell::get_or_try_init`, which std does not offer yet.
+fn get_or_try_init<T>(cell: &OnceCell<T>, init: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if cell.get().is_none() {
+        let _ = cell.set(init()?); // nobody else is here to have set it
+    }
+    cell.get().ok_or_else(|| Error::new(Code::BUG, "a cell that was just set is empty"))
+}

@@ -1,0 +1,198 @@
+//! host-local's configuration: the keys as written, and what they come to.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::ranges::{Range, RangeConf, RangeSet};
+use super::store::Place;
+use crate::cni::addr;
+use crate::cni::args::Args;
+use crate::cni::decode;
+use crate::cni::json::Value;
+use crate::cni::result::Route;
+use crate::cni::version;
+use crate::error::{Code, Error, Result};
+use crate::plugin::{Context, PluginConf};
+
+const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// What ADD, CHECK and STATUS go by. DEL and GC need none of it and so do not fail where it is wrong.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Conf {
+    /// The attachment gets one address from each.
+    #[serde(skip)]
+    pub sets: Vec<RangeSet>,
+    /// The addresses that the runtime or the user wants.
+    #[serde(skip)]
+    pub requested: Vec<IpAddr>,
+    /// Told in the result.
+    #[serde(skip)]
+    pub routes: Vec<Route>,
+    /// Where the result's resolver settings are read, if anywhere.
+    #[serde(skip)]
+    pub resolv_conf: Option<PathBuf>,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        data_dir(&cx.config.value)?;
+        let document: Document = decode::from_value(&cx.config.value)?;
+        self.requested = requested(cx.args, &document)?;
+        let ipam = document.ipam.ok_or_else(|| Error::config("ipam", "missing, expected an object with ranges"))?;
+        self.sets = range_sets(&document.runtime_config.ip_ranges, &ipam)?;
+        refuse_several_of_a_family(&self.sets, &cx.config.version)?;
+        self.routes = ipam.routes;
+        self.resolv_conf = Some(ipam.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
+        Ok(())
+    }
+}
+
+/// The keys that are read.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Document {
+    ipam: Option<Ipam>,
+    runtime_config: RuntimeConfig,
+    args: ConfArgs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Ipam {
+    /// A single range, as the first versions had it: `subnet`, `rangeStart`, `rangeEnd` and `gateway` beside `type`.
+    /// It comes before `ranges`; without `subnet` the other three mean nothing.
+    #[serde(with = "addr::opt_cidr")]
+    subnet: Option<ipnet::IpNet>,
+    /// See `subnet`.
+    #[serde(with = "addr::ip")]
+    range_start: Option<IpAddr>,
+    /// See `subnet`.
+    #[serde(with = "addr::ip")]
+    range_end: Option<IpAddr>,
+    /// See `subnet`.
+    #[serde(with = "addr::ip")]
+    gateway: Option<IpAddr>,
+    /// Range sets; one address is taken from each.
+    ranges: Vec<Vec<RangeConf>>,
+    /// Routes for the result.
+    routes: Vec<Route>,
+    /// A resolv.conf(5) whose settings go into the result.
+    resolv_conf: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RuntimeConfig {
+    /// Capability `ipRanges`: range sets that come before the configured ones.
+    ip_ranges: Vec<Vec<RangeConf>>,
+    /// Capability `ips`: requested addresses, with or without a prefix length.
+    ips: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ConfArgs {
+    cni: CniArgs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CniArgs {
+    /// Requested addresses, with or without a prefix length.
+    ips: Vec<String>,
+}
+
+/// The network's place on the disk, from `name` and `ipam.dataDir` alone: DEL and GC work whatever the rest says.
+pub fn place(cx: &Context<'_>) -> Place {
+    // Where it does not decode ADD fails, so nothing is anywhere else than in the default directory.
+    let data_dir = data_dir(&cx.config.value).ok().filter(|dir| !dir.is_empty());
+    Place::new(Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR)), &cx.config.name)
+}
+
+fn data_dir(config: &Value) -> Result<String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Document {
+        ipam: Ipam,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Ipam {
+        /// Where networks have their directories; default `/var/lib/cni/networks`.
+        data_dir: String,
+    }
+    Ok(decode::from_value::<Document>(config)?.ipam.data_dir)
+}
+
+/// The set index in what is told to the user is that of the merged list: runtime's, the single range, `ranges`.
+fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> {
+    let mut sets = vec![];
+    for (i, set) in runtime.iter().enumerate() {
+        push_set(&mut sets, format!("runtimeConfig.ipRanges[{i}]"), |at| RangeSet::new(set, at))?;
+    }
+    if ipam.subnet.is_some() {
+        let conf = RangeConf { subnet: ipam.subnet, range_start: ipam.range_start, range_end: ipam.range_end, gateway: ipam.gateway };
+        push_set(&mut sets, "ipam".to_owned(), |at| RangeSet::of(vec![Range::new(&conf, at)?], at))?;
+    }
+    for (i, set) in ipam.ranges.iter().enumerate() {
+        push_set(&mut sets, format!("ipam.ranges[{i}]"), |at| RangeSet::new(set, at))?;
+    }
+    if sets.is_empty() {
+        return Err(Error::config("ipam.ranges", "no IP ranges specified, expected at least one set with a range with a subnet"));
+    }
+    Ok(sets.into_iter().map(|(_, set)| set).collect())
+}
+
+fn push_set(sets: &mut Vec<(String, RangeSet)>, at: String, make: impl FnOnce(&str) -> Result<RangeSet>) -> Result<()> {
+    let set = make(&at)?;
+    if let Some((other_at, other)) = sets.iter().find(|(_, other)| other.overlaps(&set)) {
+        return Err(Error::config(at, format_args!("range set {set} overlaps with {other} of {other_at}")));
+    }
+    sets.push((at, set));
+    Ok(())
+}
+
+/// Results had room for one address of each family only.
+fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result<()> {
+    let ipv4 = sets.iter().filter(|set| set.is_ipv4()).count();
+    if ipv4.max(sets.len() - ipv4) > 1 && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES {
+        let msg = format!("CNI version {config_version} does not support more than 1 address per family");
+        return Err(Error::new(Code::INVALID_CONFIG, msg).with_details("set cniVersion to 0.3.0 or later, or use one range set per family"));
+    }
+    Ok(())
+}
+
+/// The requested addresses: of CNI_ARGS, of `args`, of `runtimeConfig`.
+fn requested(args: &str, document: &Document) -> Result<Vec<IpAddr>> {
+    let mut ips: Vec<IpAddr> = requested_in_args(args)?.into_iter().collect();
+    for (at, texts) in [("args.cni.ips", &document.args.cni.ips), ("runtimeConfig.ips", &document.runtime_config.ips)] {
+        for (i, text) in texts.iter().enumerate() {
+            let ip = parse_requested(text)
+                .ok_or_else(|| Error::config(format_args!("{at}[{i}]"), format_args!("invalid IP address {text:?}")))?;
+            ips.push(ip);
+        }
+    }
+    Ok(ips)
+}
+
+fn requested_in_args(args: &str) -> Result<Option<IpAddr>> {
+    let args = Args::parse(args, &["IP"])?;
+    let Some(text) = args.get("IP").filter(|text| !text.is_empty()) else { return Ok(None) };
+    let invalid = || {
+        let pair = format!("IP={text}");
+        let msg = format!("CNI_ARGS: error parsing value of pair {pair:?}: invalid IP address {text}");
+        Error::new(Code::INVALID_ENVIRONMENT, msg)
+    };
+    parse_requested(text).map(Some).ok_or_else(invalid)
+}
+
+/// An address with or without a prefix length, which is dropped.
+fn parse_requested(text: &str) -> Option<IpAddr> {
+    match text.contains('/') {
+        true => addr::parse_cidr(text).ok().map(|net| net.addr()),
+        false => addr::parse_ip(text).ok().flatten(),
+    }
+}

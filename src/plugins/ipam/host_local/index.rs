@@ -1,0 +1,278 @@
+//! The index of a network's leases by container, so that ADD and DEL need not read every lease.
+//!
+//! The leases are the truth, and the reference plugin, which may run on the same directory before an upgrade and after
+//! a rollback, knows nothing of an index. So it must show when it is out of date, without the reference's help: each
+//! of our own operations ends by giving the network's directory and the index's the same modification time, one that
+//! no clock gives (the *seal*). Whoever creates or removes a file in either directory moves its time to the present.
+//! Two equal seals thus mean that nothing has happened since. Anything else (the reference was here, we crashed, a
+//! directory was removed or restored from a backup) means that the index is made anew from the leases.
+//!
+//! The seal's seconds tell the boot: nothing here is synced, so after a power loss the index's files may be older than
+//! its directory says. Its nanoseconds tell states of one boot apart.
+//!
+//! It lives in `<dataDir>/.cni-multi/<network>`, because the reference reads all that is in the network's directory;
+//! no network's name begins with a dot. Leases are spread over 256 files by a hash of the container's id: a lookup
+//! reads a 256th, and making all of them is 256 writes however many leases there are.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::fcntl::AT_FDCWD;
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::time::TimeSpec;
+
+use super::lease::{Lease, Owner};
+use super::plain_file;
+use crate::cni::attachment::hash8;
+
+/// A file of the index with a million leases is ten times smaller.
+const LIMIT: usize = 1 << 22;
+
+/// The index of one network.
+pub struct Index {
+    dir: PathBuf,
+}
+
+/// The file of the index that has a container's leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bucket(u8);
+
+impl Bucket {
+    /// The container's.
+    pub fn of(container_id: &str) -> Bucket {
+        Bucket(hash8(container_id)[0])
+    }
+}
+
+impl Index {
+    /// The index of `network`.
+    pub fn new(data_dir: &Path, network: &str) -> Index {
+        Index { dir: data_dir.join(".cni-multi").join(network) }
+    }
+
+    /// A name for a file that is being written. Lives here because whatever a crash leaves in the network's directory
+    /// the reference would take for a lease.
+    pub fn draft(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Whether the index has exactly the leases of the network's directory.
+    pub fn is_sealed(&self, network_dir: &Path) -> bool {
+        let (Ok(theirs), Ok(ours)) = (fs::metadata(network_dir), fs::symlink_metadata(&self.dir)) else {
+            return false;
+        };
+        let seal = (ours.mtime(), ours.mtime_nsec());
+        ours.is_dir() && seal == (theirs.mtime(), theirs.mtime_nsec()) && seal.0 == seal_of_boot()
+    }
+
+    /// Declares that the index has exactly the leases of the network's directory.
+    pub fn seal(&self, network_dir: &Path) -> io::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let seal = TimeSpec::new(seal_of_boot(), now.map_or(0, |now| now.subsec_nanos()).into());
+        for dir in [network_dir, &self.dir] {
+            utimensat(AT_FDCWD, dir, &TimeSpec::UTIME_OMIT, &seal, UtimensatFlags::FollowSymlink)?;
+        }
+        Ok(())
+    }
+
+    /// The leases in a bucket, those of other containers among them. None where it cannot be made out.
+    pub fn read(&self, bucket: Bucket) -> Option<Vec<Lease>> {
+        match plain_file::read(&self.path(bucket), LIMIT) {
+            Ok(bytes) => parse(&bytes),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Some(vec![]),
+            Err(_) => None,
+        }
+    }
+
+    /// Replaces a bucket. Not atomic: whoever writes has broken the seal before, by changing a lease.
+    pub fn write<'a>(&self, bucket: Bucket, leases: impl IntoIterator<Item = &'a Lease>) -> io::Result<()> {
+        let text: String = leases.into_iter().map(to_line).collect();
+        plain_file::replace(&self.path(bucket), text.as_bytes())
+    }
+
+    /// Makes the directory where there is none.
+    pub fn prepare(&self) -> io::Result<()> {
+        if let Some(parent) = self.dir.parent() {
+            create_dir(parent)?;
+        }
+        create_dir(&self.dir)
+    }
+
+    /// Makes the whole index anew.
+    pub fn rebuild(&self, leases: &[Lease]) -> io::Result<()> {
+        self.prepare()?;
+        fs::remove_dir_all(&self.dir)?;
+        self.prepare()?;
+        let mut buckets: BTreeMap<Bucket, Vec<&Lease>> = BTreeMap::new();
+        for lease in leases {
+            let bucket = Bucket::of(&lease.owner.container_id);
+            buckets.entry(bucket).or_default().push(lease);
+        }
+        for (bucket, leases) in buckets {
+            self.write(bucket, leases)?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, bucket: Bucket) -> PathBuf {
+        self.dir.join(format!("{:02x}", bucket.0))
+    }
+}
+
+/// Makes a directory; a link in its place is refused, since what is in the index is removed without asking.
+fn create_dir(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(path)?.is_dir() => Ok(()),
+        other => other,
+    }
+}
+
+/// The seal's seconds: an even number (some file systems count in twos) between 1973 and 2001, where neither a clock
+/// that is right nor one that starts at 1970 can be.
+fn seal_of_boot() -> i64 {
+    let hash = u64::from_le_bytes(hash8(&boot_id()));
+    100_000_000 + 2 * (hash % 450_000_000) as i64
+}
+
+/// The kernel's name for this boot; empty where /proc does not tell.
+fn boot_id() -> String {
+    let mut text = [0; 64];
+    let read = fs::File::open("/proc/sys/kernel/random/boot_id").and_then(|mut file| file.read(&mut text));
+    String::from_utf8_lossy(&text[..read.unwrap_or(0)]).into_owned()
+}
+
+fn to_line(lease: &Lease) -> String {
+    let mut line = format!("{} {}", lease.ip, lease.owner.container_id);
+    if let Some(ifname) = &lease.owner.ifname {
+        let _ = write!(line, " {ifname}"); // writing to a String does not fail
+    }
+    line.push('\n');
+    line
+}
+
+fn parse(bytes: &[u8]) -> Option<Vec<Lease>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    text.lines().map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<Lease> {
+    let mut words = line.split(' ');
+    let ip = words.next()?.parse().ok()?;
+    let container_id = words.next()?.to_owned();
+    let ifname = words.next().map(str::to_owned);
+    let owner = Owner { container_id, ifname };
+    words.next().is_none().then_some(Lease { ip, owner })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::scratch::Scratch;
+    use super::*;
+
+    fn lease(ip: &str, id: &str, ifname: Option<&str>) -> Lease {
+        let owner = Owner { container_id: id.into(), ifname: ifname.map(Into::into) };
+        Lease { ip: ip.parse().unwrap(), owner }
+    }
+
+    fn sealed(scratch: &Scratch, leases: &[Lease]) -> (PathBuf, Index) {
+        let dir = scratch.path().join("net");
+        fs::create_dir(&dir).unwrap();
+        let index = Index::new(scratch.path(), "net");
+        index.rebuild(leases).unwrap();
+        index.seal(&dir).unwrap();
+        assert!(index.is_sealed(&dir));
+        (dir, index)
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let scratch = Scratch::new();
+        let all = [lease("10.1.2.3", "a", Some("eth0")), lease("fd00::3", "a", Some("eth0")), lease("10.1.2.4", "old", None)];
+        let (_, index) = sealed(&scratch, &all);
+        assert_eq!(index.read(Bucket::of("a")).unwrap(), all[..2]);
+        assert_eq!(index.read(Bucket::of("old")).unwrap(), all[2..]);
+        assert_eq!(index.read(Bucket::of("nobody")).unwrap(), []);
+        index.write(Bucket::of("a"), &all[1..2]).unwrap();
+        assert_eq!(index.read(Bucket::of("a")).unwrap(), all[1..2]);
+        index.write(Bucket::of("a"), []).unwrap();
+        assert_eq!(index.read(Bucket::of("a")).unwrap(), []);
+    }
+
+    #[test]
+    fn every_foreign_change_breaks_the_seal() {
+        let changes: [(&str, fn(&Path)); 7] = [
+            ("lease made", |root| fs::write(root.join("net/10.1.2.9"), "x").unwrap()),
+            ("lease gone", |root| fs::remove_file(root.join("net/10.1.2.3")).unwrap()),
+            ("network's directory made anew", |root| {
+                fs::remove_dir_all(root.join("net")).unwrap();
+                fs::create_dir(root.join("net")).unwrap();
+            }),
+            ("bucket gone", |root| {
+                let bucket = fs::read_dir(root.join(".cni-multi/net")).unwrap().next().unwrap().unwrap();
+                fs::remove_file(bucket.path()).unwrap();
+            }),
+            ("index gone", |root| fs::remove_dir_all(root.join(".cni-multi/net")).unwrap()),
+            ("all gone", |root| fs::remove_dir_all(root.join(".cni-multi")).unwrap()),
+            ("draft left", |root| fs::write(root.join(".cni-multi/net/lease"), "x").unwrap()),
+        ];
+        for (what, change) in changes {
+            let scratch = Scratch::new();
+            let (dir, index) = sealed(&scratch, &[lease("10.1.2.3", "a", None)]);
+            fs::write(dir.join("10.1.2.3"), "a").unwrap();
+            assert!(!index.is_sealed(&dir));
+            index.seal(&dir).unwrap();
+            change(scratch.path());
+            assert!(!index.is_sealed(&dir), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_directory_restored_with_an_old_seal_does_not_fit_the_index() {
+        let scratch = Scratch::new();
+        let (dir, index) = sealed(&scratch, &[]);
+        let old = fs::metadata(&dir).unwrap().modified().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        index.seal(&dir).unwrap();
+        assert!(index.is_sealed(&dir));
+        fs::File::open(&dir).unwrap().set_modified(old).unwrap();
+        assert!(!index.is_sealed(&dir));
+    }
+
+    #[test]
+    fn a_seal_of_another_boot_does_not_count() {
+        let scratch = Scratch::new();
+        let (dir, index) = sealed(&scratch, &[]);
+        let other = UNIX_EPOCH + std::time::Duration::from_secs(seal_of_boot() as u64 + 2);
+        for dir in [&dir, &index.dir] {
+            fs::File::open(dir).unwrap().set_modified(other).unwrap();
+        }
+        assert!(!index.is_sealed(&dir));
+    }
+
+    #[test]
+    fn a_bucket_that_makes_no_sense_is_not_read() {
+        let scratch = Scratch::new();
+        let (_, index) = sealed(&scratch, &[]);
+        for bad in ["x", "10.1.2.3", "10.1.2.3 a b c", "nonsense a b"] {
+            fs::write(index.path(Bucket::of("a")), bad).unwrap();
+            assert_eq!(index.read(Bucket::of("a")), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let scratch = Scratch::new();
+        let elsewhere = scratch.path().join("elsewhere");
+        fs::create_dir_all(elsewhere.join("net")).unwrap();
+        fs::write(elsewhere.join("net/precious"), "x").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, scratch.path().join(".cni-multi")).unwrap();
+        assert!(Index::new(scratch.path(), "net").rebuild(&[]).is_err());
+        assert!(elsewhere.join("net/precious").exists());
+    }
+}

@@ -1,0 +1,167 @@
+//! A lease: a file named by its address that says whose it is. Names and content are the reference's.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use super::plain_file;
+
+/// More than a container's id and an interface's name can be.
+const LIMIT: usize = 4096;
+
+/// Whose a lease is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The container's id.
+    pub container_id: String,
+    /// The interface's name; old plugins did not write it.
+    pub ifname: Option<String>,
+}
+
+impl Owner {
+    /// An attachment.
+    pub fn new(container_id: &str, ifname: &str) -> Owner {
+        Owner { container_id: container_id.trim().to_owned(), ifname: Some(ifname.to_owned()) }
+    }
+
+    /// The same container, as old plugins wrote it.
+    #[must_use]
+    pub fn without_ifname(&self) -> Owner {
+        Owner { container_id: self.container_id.clone(), ifname: None }
+    }
+
+    /// The content of the lease's file.
+    pub fn to_text(&self) -> String {
+        match &self.ifname {
+            Some(ifname) => format!("{}\r\n{ifname}", self.container_id),
+            None => self.container_id.clone(),
+        }
+    }
+}
+
+/// An address and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The address.
+    pub ip: IpAddr,
+    /// Whose it is.
+    pub owner: Owner,
+}
+
+/// What a lease's file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Whose the address is.
+    Owned(Owner),
+    /// Nothing: its writer, or the machine, died before the content was on the disk. Nobody has the address.
+    Torn,
+    /// Nothing that we understand. The address is taken, and the file is not ours to remove.
+    Foreign,
+}
+
+impl Content {
+    fn parse(bytes: &[u8]) -> Content {
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return Content::Foreign;
+        };
+        let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+        if text.is_empty() {
+            return Content::Torn;
+        }
+        let (container_id, ifname) = match text.split_once("\r\n") {
+            Some((container_id, ifname)) => (container_id.trim(), Some(ifname.trim())),
+            None => (text, None),
+        };
+        let is_name = |text: &str| !text.contains(|c: char| c.is_whitespace() || c.is_control());
+        if !is_name(container_id) || !ifname.is_none_or(is_name) {
+            return Content::Foreign;
+        }
+        Content::Owned(Owner { container_id: container_id.to_owned(), ifname: ifname.map(str::to_owned) })
+    }
+}
+
+/// What the file of `ip` in the network's directory says; None where there is no such file.
+pub fn read(dir: &Path, ip: IpAddr) -> Option<Content> {
+    match plain_file::read(&dir.join(ip.to_string()), LIMIT) {
+        Ok(bytes) => Some(Content::parse(&bytes)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => Some(Content::Foreign), // a link, a FIFO, a directory, unreadable: taken, and not ours
+    }
+}
+
+/// Every address that has a file in the network's directory. Files with other names are not leases.
+pub fn addresses(dir: &Path) -> io::Result<Vec<IpAddr>> {
+    let mut found = vec![];
+    for entry in fs::read_dir(dir)? {
+        found.extend(address_of(&entry?.file_name()));
+    }
+    Ok(found)
+}
+
+fn address_of(name: &std::ffi::OsStr) -> Option<IpAddr> {
+    let name = name.to_str()?;
+    let ip: IpAddr = name.parse().ok()?;
+    (ip.to_string() == name).then_some(ip) // the other spellings of an address are nobody's names for it
+}
+
+/// The address of the last reservation from a range set.
+pub fn last_reserved(dir: &Path, range_set: usize) -> Option<IpAddr> {
+    // Whatever is wrong with it costs the round robin one turn and nothing else.
+    let bytes = plain_file::read(&dir.join(last_reserved_name(range_set)), LIMIT).ok()?;
+    std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
+}
+
+/// The file in the network's directory that holds the last reservation.
+pub fn last_reserved_name(range_set: usize) -> String {
+    format!("last_reserved_ip.{range_set}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::scratch::Scratch;
+    use super::*;
+
+    #[test]
+    fn content_is_read_as_the_reference_reads_it() {
+        let owned = |id: &str, ifname: Option<&str>| Content::Owned(Owner { container_id: id.into(), ifname: ifname.map(Into::into) });
+        for (text, content) in [
+            ("dummy\r\neth0", owned("dummy", Some("eth0"))),
+            (" dummy\r\neth0\n", owned("dummy", Some("eth0"))),
+            ("dummy", owned("dummy", None)),
+            ("dummy\n", owned("dummy", None)),
+            ("", Content::Torn),
+            ("\r\n", Content::Torn),
+            ("\0\0\0", Content::Torn),
+            ("a b", Content::Foreign),
+            ("a\nb", Content::Foreign),
+            ("a\r\nb\r\nc", Content::Foreign),
+        ] {
+            assert_eq!(Content::parse(text.as_bytes()), content, "{text:?}");
+        }
+        assert_eq!(Content::parse(b"\xff"), Content::Foreign);
+        assert_eq!(Owner::new(" dummy ", "eth0").to_text(), "dummy\r\neth0");
+    }
+
+    #[test]
+    fn only_the_usual_text_of_an_address_names_a_lease() {
+        let dir = Scratch::new();
+        for name in ["10.1.2.3", "fd00::2", "FD00::3", "fd00:0::4", "lock", "last_reserved_ip.0", "10.1.2", "10.1.2.4.bak"] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        let mut found: Vec<String> = addresses(dir.path()).unwrap().iter().map(ToString::to_string).collect();
+        found.sort();
+        assert_eq!(found, ["10.1.2.3", "fd00::2"]);
+    }
+
+    #[test]
+    fn a_cursor_that_is_no_address_is_none() {
+        let dir = Scratch::new();
+        for (text, ip) in [("10.1.2.3", Some("10.1.2.3")), ("fd00::2\n", Some("fd00::2")), ("", None), ("x", None)] {
+            std::fs::write(dir.path().join("last_reserved_ip.7"), text).unwrap();
+            assert_eq!(last_reserved(dir.path(), 7), ip.map(|ip| ip.parse().unwrap()), "{text:?}");
+        }
+        assert_eq!(last_reserved(dir.path(), 8), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! `host-local` hands out addresses of configured ranges and remembers them in files on this host.
+//!
+//! Its store is the reference's, in both directions. <https://www.cni.dev/plugins/current/ipam/host-local/>
+
+mod allocator;
+mod conf;
+mod index;
+mod lease;
+mod lock;
+mod plain_file;
+mod ranges;
+mod resolv_conf;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod scratch;
+mod store;
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use self::allocator::Pool;
+use self::conf::Conf;
+use self::lease::Owner;
+use self::ranges::RangeSet;
+use self::store::{Place, Store};
+use crate::cni::attachment::Key;
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::{AddResult, Dns};
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::rollback::transaction;
+
+/// The plugin.
+pub struct HostLocal;
+
+impl Plugin for HostLocal {
+    const NAME: &'static str = "host-local";
+    const KIND: Kind = Kind::Ipam;
+    const ABOUT: &'static str = "addresses of configured ranges, remembered in files";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
+        let owner = owner(&at.key);
+        let mut store = Store::create(&conf::place(cx), &owner.container_id)?;
+        let ips = transaction(|rb| allocator::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb))?;
+        Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let owner = owner(&at.key);
+        let store = Store::open(&conf::place(cx), &owner.container_id)?;
+        let held = store.map(|store| held_by_attachment(&store, &owner)).unwrap_or_default();
+        if held.is_empty() {
+            return Err(Error::new(Code::UNKNOWN_CONTAINER, "Failed to find address added by container ID").with_details(format_args!(
+                "{} {:?} holds no address of network {}",
+                owner.container_id,
+                at.ifname(),
+                at.key.network
+            )));
+        }
+        let result = cx.config.prev_result()?.unwrap_or_default();
+        result.ips.iter().try_for_each(|ip| verify_held(ip.address.addr(), &conf.sets, &held))
+    }
+
+    fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
+        let owner = owner(&at.key);
+        let Some(mut store) = Store::open(&conf::place(cx), &owner.container_id)? else { return Ok(()) };
+        let held = held_by_attachment(&store, &owner);
+        release_all(&mut store, &held)
+    }
+
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let place = conf::place(cx);
+        place.require_usable()?;
+        (0..).zip(&conf.sets).try_for_each(|(number, set)| require_free(&place, set, number))
+    }
+
+    fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
+        // To look at all leases removes the torn ones.
+        let Some(mut store) = Store::open_whole(&conf::place(cx))? else { return Ok(()) };
+        let stale = store.leases().iter().filter(|lease| !is_valid(&lease.owner, valid)).map(|lease| lease.ip);
+        let stale: Vec<IpAddr> = stale.collect();
+        release_all(&mut store, &stale)
+    }
+}
+
+fn owner(key: &Key) -> Owner {
+    Owner::new(key.container_id.as_str(), key.ifname.as_str())
+}
+
+/// What the attachment holds. Where that is nothing: what its container holds from the time when leases did not name
+/// the interface.
+fn held_by_attachment(store: &Store, owner: &Owner) -> Vec<IpAddr> {
+    let held = store.held_by(owner);
+    if held.is_empty() { store.held_by(&owner.without_ifname()) } else { held }
+}
+
+/// An address of another plugin's, or of a range that is no longer configured, is not ours to judge.
+fn verify_held(ip: IpAddr, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
+    if held.contains(&ip) || !sets.iter().any(|set| set.range_of(ip).is_some()) {
+        return Ok(());
+    }
+    let held: Vec<String> = held.iter().map(IpAddr::to_string).collect();
+    Err(Error::check(format!("address {ip} of prevResult is not held by this container"))
+        .with_details(format_args!("it holds {}", held.join(", "))))
+}
+
+fn release_all(store: &mut Store, ips: &[IpAddr]) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for ip in ips {
+        errors.push(store.release(*ip));
+    }
+    errors.finish()
+}
+
+/// A lease that does not name the interface is spared while any attachment of its container is valid.
+fn is_valid(owner: &Owner, valid: &ValidAttachments) -> bool {
+    match &owner.ifname {
+        Some(ifname) => valid.contains(&owner.container_id, ifname),
+        None => valid.contains_container(&owner.container_id),
+    }
+}
+
+/// Runtimes ask every few seconds, so the first free address ends it and no lock is taken.
+fn require_free(place: &Place, set: &RangeSet, number: usize) -> Result<()> {
+    let last = lease::last_reserved(place.dir(), number);
+    match allocator::first_free(set, last, &mut Looking { place })? {
+        Some(_) => Ok(()),
+        None => Err(allocator::exhausted(set).with_code(Code::NOT_AVAILABLE)),
+    }
+}
+
+struct Looking<'a> {
+    place: &'a Place,
+}
+
+impl Pool for Looking<'_> {
+    fn attempt(&mut self, ip: IpAddr) -> Result<bool> {
+        Ok(!self.place.is_taken(ip))
+    }
+
+    fn taken(&self) -> Result<HashSet<IpAddr>> {
+        self.place.taken()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Files in a directory that others may have written into: a symlink is never followed, a FIFO never waited for, and
+//! no more is read than such a file can rightly have.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+
+/// What no file of ours is opened without.
+const GUARD: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
+
+/// Reads a regular file of at most `limit` bytes.
+pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new().read(true).custom_flags(GUARD.bits()).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    if metadata.len() > limit as u64 {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    // The size is known, so one read does it: there is no second one that looks for the end.
+    let mut content = vec![0; metadata.len() as usize];
+    file.read_exact(&mut content)?;
+    Ok(content)
+}
+
+/// Creates a file that must not exist, readable by its owner only.
+pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content).inspect_err(|_| {
+        let _ = std::fs::remove_file(path); // half a file is worse than none; the write's error is the one to tell
+    })
+}
+
+/// Creates a file in place of whatever has its name.
+///
+/// What has the name is unlinked first, never truncated: a draft that a crash left behind may be linked to a lease.
+pub fn create_anew(path: &Path, content: &[u8]) -> io::Result<()> {
+    match create(path, content) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(path)?;
+            create(path, content)
+        }
+        other => other,
+    }
+}
+
+/// Replaces the content of a file, or creates it. A crash can leave half of it.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(GUARD.bits()).open(path)?;
+    file.write_all(content)
+}
+
+/// Opens the file that is locked, creating it with the reference's mode.
+pub fn open_lock(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC | GUARD;
+    Ok(File::from(open(path, flags, Mode::from_bits_truncate(0o750))?))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::scratch::Scratch;
+    use super::*;
+
+    #[test]
+    fn links_fifos_directories_and_huge_files_are_not_read() {
+        let dir = Scratch::new();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("plain"), "x").unwrap();
+        std::os::unix::fs::symlink(path("plain"), path("link")).unwrap();
+        nix::unistd::mkfifo(&path("fifo"), Mode::S_IRUSR).unwrap();
+        std::fs::create_dir(path("dir")).unwrap();
+        std::fs::write(path("huge"), [b'x'; 100]).unwrap();
+        assert_eq!(read(&path("plain"), 99).unwrap(), b"x");
+        for bad in ["link", "fifo", "dir", "huge", "missing"] {
+            assert!(read(&path(bad), 99).is_err(), "{bad}");
+        }
+        assert!(open_lock(&path("link")).is_err());
+    }
+
+    #[test]
+    fn creating_anew_leaves_other_links_to_the_old_file_alone() {
+        let dir = Scratch::new();
+        let (draft, lease) = (dir.path().join("draft"), dir.path().join("lease"));
+        create(&draft, b"old").unwrap();
+        std::fs::hard_link(&draft, &lease).unwrap();
+        create_anew(&draft, b"new").unwrap();
+        assert_eq!(std::fs::read(&lease).unwrap(), b"old");
+        assert_eq!(std::fs::read(&draft).unwrap(), b"new");
+        assert!(create(&draft, b"").is_err());
+    }
+}

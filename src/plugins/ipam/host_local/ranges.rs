@@ -1,0 +1,391 @@
+//! Ranges of addresses: what may be given out. Pure arithmetic; the rules are the reference's.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use crate::cni::addr;
+use crate::error::{Error, Result};
+
+/// A range as configured.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RangeConf {
+    /// The subnet that the addresses are of. Required.
+    #[serde(with = "addr::opt_cidr")]
+    pub subnet: Option<IpNet>,
+    /// The first address to give out; default the one after the subnet's own.
+    #[serde(with = "addr::ip")]
+    pub range_start: Option<IpAddr>,
+    /// The last address to give out; default the one before an IPv4 subnet's broadcast address, the last of an IPv6
+    /// subnet.
+    #[serde(with = "addr::ip")]
+    pub range_end: Option<IpAddr>,
+    /// The gateway, which is never given out; default the address after the subnet's own. It need not be in the subnet.
+    #[serde(with = "addr::ip")]
+    pub gateway: Option<IpAddr>,
+}
+
+/// Addresses of one subnet, from `start` to `end`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The subnet.
+    pub subnet: IpNet,
+    /// The first address.
+    pub start: IpAddr,
+    /// The last address.
+    pub end: IpAddr,
+    /// The gateway, told with each address.
+    pub gateway: IpAddr,
+}
+
+impl Range {
+    /// Checks a range and fills in its defaults. `at` is its path in the configuration.
+    pub fn new(conf: &RangeConf, at: &str) -> Result<Range> {
+        let wrong = |key: &str, problem: String| Err(Error::config(format_args!("{at}.{key}"), problem));
+        let Some(subnet) = conf.subnet else {
+            return wrong("subnet", "missing, expected a subnet as in 10.1.0.0/16".to_owned());
+        };
+        if subnet.prefix_len() > subnet.max_prefix_len() - 2 {
+            return wrong("subnet", format!("Network {subnet} too small to allocate from, expected at least 4 addresses"));
+        }
+        if subnet.addr() != subnet.network() {
+            return wrong("subnet", format!("{subnet} has host bits set, expected {}", subnet.trunc()));
+        }
+        let second = address(subnet.addr(), number(subnet.addr()) + 1);
+        let start = conf.range_start.unwrap_or(second);
+        let end = conf.range_end.unwrap_or_else(|| default_end(subnet));
+        for (key, value) in [("rangeStart", start), ("rangeEnd", end)] {
+            if !subnet.contains(&value) {
+                return wrong(key, format!("{value} is outside subnet {subnet}"));
+            }
+        }
+        if start > end {
+            return match conf.range_end {
+                Some(end) => wrong("rangeEnd", format!("{end} is before the first address {start}")),
+                None => wrong("rangeStart", format!("{start} is after the last address {end}")),
+            };
+        }
+        Ok(Range { subnet, start, end, gateway: conf.gateway.unwrap_or(second) })
+    }
+
+    /// Whether the address is in the range.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        self.subnet.contains(&ip) && (self.start..=self.end).contains(&ip)
+    }
+
+    fn overlaps(&self, other: &Range) -> bool {
+        self.contains(other.start) || self.contains(other.end) || other.contains(self.start)
+    }
+
+    fn is_ipv4(&self) -> bool {
+        self.start.is_ipv4()
+    }
+
+    /// The address with the subnet's prefix length, as results have it.
+    pub fn with_prefix(&self, ip: IpAddr) -> IpNet {
+        IpNet::new(ip, self.subnet.prefix_len()).unwrap_or(self.subnet) // of one family, so the length is in bounds
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.start, self.end)
+    }
+}
+
+fn default_end(subnet: IpNet) -> IpAddr {
+    match subnet {
+        IpNet::V4(subnet) => address(subnet.addr().into(), u128::from(u32::from(subnet.broadcast())) - 1),
+        IpNet::V6(subnet) => subnet.broadcast().into(), // IPv6 has no broadcast; ipnet's name for the last address
+    }
+}
+
+/// An address as a number.
+fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        IpAddr::V6(ip) => ip.into(),
+    }
+}
+
+/// The address of a number, in the family of `like`.
+fn address(like: IpAddr, number: u128) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::from(number as u32).into(), // it came from a u32 and was changed within a subnet
+        IpAddr::V6(_) => Ipv6Addr::from(number).into(),
+    }
+}
+
+/// Ranges of one family from which an attachment gets one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeSet(Vec<Range>);
+
+impl RangeSet {
+    /// Checks a set. `at` is its path in the configuration.
+    pub fn new(confs: &[RangeConf], at: &str) -> Result<RangeSet> {
+        let ranges = (0..).zip(confs).map(|(i, conf)| Range::new(conf, &format!("{at}[{i}]")));
+        RangeSet::of(ranges.collect::<Result<_>>()?, at)
+    }
+
+    /// A set of checked ranges.
+    pub fn of(ranges: Vec<Range>, at: &str) -> Result<RangeSet> {
+        let Some(first) = ranges.first() else {
+            return Err(Error::config(at, "empty range set, expected at least one range with a subnet"));
+        };
+        for (i, range) in ranges.iter().enumerate() {
+            let at = format!("{at}[{i}]");
+            if range.is_ipv4() != first.is_ipv4() {
+                let problem = format!("mixed address families: {} and {} are in one range set", first.subnet, range.subnet);
+                return Err(Error::config(at, problem));
+            }
+            if let Some(other) = ranges[..i].iter().find(|other| other.overlaps(range)) {
+                return Err(Error::config(at, format_args!("subnets {other} and {range} overlap")));
+            }
+        }
+        Ok(RangeSet(ranges))
+    }
+
+    /// Whether the set gives out IPv4 addresses.
+    pub fn is_ipv4(&self) -> bool {
+        self.0.first().is_some_and(Range::is_ipv4)
+    }
+
+    /// The range that has the address.
+    pub fn range_of(&self, ip: IpAddr) -> Option<&Range> {
+        self.0.iter().find(|range| range.contains(ip))
+    }
+
+    /// Whether an address is in both sets.
+    pub fn overlaps(&self, other: &RangeSet) -> bool {
+        self.0.iter().any(|range| other.0.iter().any(|other| range.overlaps(other)))
+    }
+
+    /// Every address that may be given out, once, in the order of the round robin: from the one after `last`, or from
+    /// the first where `last` is not in the set. Gateways are left out.
+    pub fn candidates(&self, last: Option<IpAddr>) -> Candidates<'_> {
+        let place = |ip| self.0.iter().position(|range| range.contains(ip)).map(|range| Place { range, number: number(ip) });
+        Candidates { ranges: &self.0, place: last.and_then(place), first: None, done: false }
+    }
+}
+
+impl fmt::Display for RangeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, range) in self.0.iter().enumerate() {
+            write!(f, "{}{range}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// The walk over a range set. It can be as long as an IPv6 subnet is large.
+pub struct Candidates<'a> {
+    ranges: &'a [Range],
+    place: Option<Place>,
+    first: Option<Place>,
+    done: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    range: usize,
+    number: u128,
+}
+
+impl Candidates<'_> {
+    /// The place after the current one; after the last of a range comes the first of the next one, in a circle.
+    fn next_place(&self) -> Place {
+        let start_of = |range: usize| Place { range, number: number(self.ranges[range].start) };
+        match self.place {
+            None => start_of(0),
+            Some(place) if place.number == number(self.ranges[place.range].end) => start_of((place.range + 1) % self.ranges.len()),
+            Some(Place { range, number }) => Place { range, number: number + 1 },
+        }
+    }
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = IpAddr;
+
+    fn next(&mut self) -> Option<IpAddr> {
+        while !self.done {
+            let place = self.next_place();
+            self.place = Some(place);
+            if self.first == Some(place) {
+                self.done = true;
+                break;
+            }
+            self.first.get_or_insert(place);
+            let range = &self.ranges[place.range];
+            let ip = address(range.start, place.number);
+            if ip != range.gateway {
+                return Some(ip);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// `subnet start end gateway`, a dash for what is not given.
+    fn conf(text: &str) -> RangeConf {
+        let mut words = text.split(' ').map(|word| (word != "-").then_some(word));
+        let mut next = || words.next().flatten();
+        RangeConf {
+            subnet: next().map(|text| text.parse().unwrap()),
+            range_start: next().map(ip),
+            range_end: next().map(ip),
+            gateway: next().map(ip),
+        }
+    }
+
+    fn range(text: &str) -> Result<Range> {
+        Range::new(&conf(text), "r")
+    }
+
+    fn set(texts: &[&str]) -> RangeSet {
+        RangeSet::new(&texts.iter().map(|text| conf(text)).collect::<Vec<_>>(), "s").unwrap()
+    }
+
+    #[test]
+    fn defaults_are_the_reference_s() {
+        for (text, start, end, gateway) in [
+            ("192.0.2.0/24", "192.0.2.1", "192.0.2.254", "192.0.2.1"),
+            ("192.0.2.0/25", "192.0.2.1", "192.0.2.126", "192.0.2.1"),
+            ("192.0.2.128/25", "192.0.2.129", "192.0.2.254", "192.0.2.129"),
+            ("192.0.2.4/30", "192.0.2.5", "192.0.2.6", "192.0.2.5"),
+            ("0.0.0.0/0", "0.0.0.1", "255.255.255.254", "0.0.0.1"),
+            ("2001:db8:1::/64", "2001:db8:1::1", "2001:db8:1::ffff:ffff:ffff:ffff", "2001:db8:1::1"),
+            ("fd00::/126", "fd00::1", "fd00::3", "fd00::1"),
+            ("::/0", "::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::1"),
+            ("192.0.2.0/24 192.0.2.40 192.0.2.50 192.0.2.254", "192.0.2.40", "192.0.2.50", "192.0.2.254"),
+            ("192.0.2.0/24 192.0.2.0 192.0.2.255 10.0.0.1", "192.0.2.0", "192.0.2.255", "10.0.0.1"),
+        ] {
+            let range = range(text).unwrap();
+            assert_eq!((range.start, range.end, range.gateway), (ip(start), ip(end), ip(gateway)), "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_name_the_field_the_value_and_the_subnet() {
+        for (text, msg) in [
+            ("-", "r.subnet: missing, expected a subnet as in 10.1.0.0/16"),
+            ("192.0.2.0/31", "r.subnet: Network 192.0.2.0/31 too small to allocate from, expected at least 4 addresses"),
+            ("192.0.2.0/32", "r.subnet: Network 192.0.2.0/32 too small to allocate from, expected at least 4 addresses"),
+            ("fd00::/127", "r.subnet: Network fd00::/127 too small to allocate from, expected at least 4 addresses"),
+            ("192.0.2.12/24", "r.subnet: 192.0.2.12/24 has host bits set, expected 192.0.2.0/24"),
+            ("10.2.0.0/16 10.1.0.5", "r.rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16"),
+            ("10.2.0.0/16 fd00::5", "r.rangeStart: fd00::5 is outside subnet 10.2.0.0/16"),
+            ("10.2.0.0/16 - 10.3.0.5", "r.rangeEnd: 10.3.0.5 is outside subnet 10.2.0.0/16"),
+            ("10.2.0.0/16 10.2.0.9 10.2.0.5", "r.rangeEnd: 10.2.0.5 is before the first address 10.2.0.9"),
+            ("10.2.0.0/16 - 10.2.0.0", "r.rangeEnd: 10.2.0.0 is before the first address 10.2.0.1"),
+            ("10.2.0.0/16 10.2.255.255", "r.rangeStart: 10.2.255.255 is after the last address 10.2.255.254"),
+        ] {
+            let error = range(text).unwrap_err();
+            assert_eq!((error.code.0, error.msg.as_str()), (7, msg), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_range_contains_its_ends_and_nothing_outside() {
+        let range = range("192.0.2.0/24 192.0.2.40 192.0.2.50").unwrap();
+        for (text, contained) in [
+            ("192.0.2.39", false),
+            ("192.0.2.40", true),
+            ("192.0.2.50", true),
+            ("192.0.2.51", false),
+            ("192.0.3.45", false),
+            ("::192.0.2.45", false),
+        ] {
+            assert_eq!(range.contains(ip(text)), contained, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_overlap_table_of_the_reference() {
+        for (a, b, overlap) in [
+            ("10.0.0.0/20", "10.1.0.0/20", false),
+            ("10.0.0.0/20", "2001:db8:1::/64", false),
+            ("2001:db8:1::/64", "2001:db8:2::/64", false),
+            ("10.0.0.0/20", "10.0.0.0/20", true),
+            ("10.0.0.0/20", "10.0.8.0/24", true),
+            ("2001:db8::/32", "2001:db8:1::/64", true),
+            ("10.0.0.0/24 10.0.0.10 10.0.0.50", "10.0.0.0/24 10.0.0.51 10.0.0.60", false),
+            ("10.0.0.0/24 10.0.0.10 10.0.0.50", "10.0.0.0/24 10.0.0.50 10.0.0.60", true),
+            ("10.0.0.0/24 10.0.0.10 10.0.0.50", "10.0.0.0/24 10.0.0.20 10.0.0.30", true),
+        ] {
+            let (a, b) = (range(a).unwrap(), range(b).unwrap());
+            assert_eq!((a.overlaps(&b), b.overlaps(&a)), (overlap, overlap), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn a_set_has_one_family_and_no_address_twice() {
+        for (texts, msg) in [
+            (&[][..], "s: empty range set, expected at least one range with a subnet"),
+            (&["10.0.0.0/24", "fd00::/64"], "s[1]: mixed address families: 10.0.0.0/24 and fd00::/64 are in one range set"),
+            (&["10.0.0.0/24", "10.1.0.0/24", "10.0.0.0/16"], "s[2]: subnets 10.0.0.1-10.0.0.254 and 10.0.0.1-10.0.255.254 overlap"),
+            (&["10.0.0.0/24", "10.0.0.1/24"], "s[1].subnet: 10.0.0.1/24 has host bits set, expected 10.0.0.0/24"),
+        ] {
+            let confs: Vec<RangeConf> = texts.iter().map(|text| conf(text)).collect();
+            assert_eq!(RangeSet::new(&confs, "s").unwrap_err().msg, msg);
+        }
+    }
+
+    fn walk(set: &RangeSet, last: Option<&str>) -> Vec<String> {
+        set.candidates(last.map(ip)).map(|ip| ip.to_string().rsplit_once(['.', ':']).unwrap().1.to_owned()).collect()
+    }
+
+    #[test]
+    fn candidates_go_round_once_from_the_one_after_the_last() {
+        let small = set(&["192.0.2.0/29"]); // .1 is the gateway, .2 to .6
+        assert_eq!(walk(&small, None), ["2", "3", "4", "5", "6"]);
+        assert_eq!(walk(&small, Some("192.0.2.2")), ["3", "4", "5", "6", "2"]);
+        assert_eq!(walk(&small, Some("192.0.2.5")), ["6", "2", "3", "4", "5"]);
+        assert_eq!(walk(&small, Some("192.0.2.6")), ["2", "3", "4", "5", "6"]);
+        assert_eq!(walk(&small, Some("192.0.2.1")), ["2", "3", "4", "5", "6"]);
+        assert_eq!(walk(&small, Some("192.0.3.5")), ["2", "3", "4", "5", "6"]);
+    }
+
+    #[test]
+    fn candidates_go_through_the_ranges_in_a_circle() {
+        let many = set(&["10.0.0.0/29 10.0.0.2 10.0.0.3", "10.0.1.0/29 10.0.1.4 10.0.1.5 10.0.1.4", "10.0.2.0/29 10.0.2.6"]);
+        assert_eq!(walk(&many, None), ["2", "3", "5", "6"]);
+        assert_eq!(walk(&many, Some("10.0.0.3")), ["5", "6", "2", "3"]);
+        assert_eq!(walk(&many, Some("10.0.2.6")), ["2", "3", "5", "6"]);
+        assert_eq!(walk(&many, Some("10.0.1.4")), ["5", "6", "2", "3"]);
+    }
+
+    #[test]
+    fn a_set_of_a_gateway_has_no_candidates_and_the_end_stays_the_end() {
+        let gateway = set(&["10.0.0.0/29 10.0.0.2 10.0.0.2 10.0.0.2"]);
+        assert!(walk(&gateway, None).is_empty() && walk(&gateway, Some("10.0.0.2")).is_empty());
+        let single = set(&["10.0.0.0/29 10.0.0.2 10.0.0.2"]);
+        let mut candidates = single.candidates(Some(ip("10.0.0.2")));
+        assert_eq!((candidates.next(), candidates.next(), candidates.next()), (Some(ip("10.0.0.2")), None, None));
+    }
+
+    #[test]
+    fn the_ends_of_the_address_space_do_not_overflow() {
+        let v6 = set(&["ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff8/125 ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"]);
+        assert_eq!(walk(&v6, None), ["fffe", "ffff"]);
+        let v4 = set(&["255.255.255.248/29 255.255.255.254 255.255.255.255"]);
+        assert_eq!(walk(&v4, None), ["254", "255"]);
+        assert_eq!(set(&["::/0"]).candidates(None).next(), Some(ip("::2")));
+    }
+
+    #[test]
+    fn sets_print_as_in_the_reference() {
+        assert_eq!(set(&["10.0.0.0/30", "10.1.0.0/30"]).to_string(), "10.0.0.1-10.0.0.2,10.1.0.1-10.1.0.2");
+    }
+}

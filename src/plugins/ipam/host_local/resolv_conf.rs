@@ -1,0 +1,59 @@
+//! resolv.conf(5), as far as a result has room for it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::cni::result::Dns;
+use crate::error::{Error, Result};
+
+/// Reads the file.
+pub fn read(path: &Path) -> Result<Dns> {
+    let text = fs::read(path).map_err(|e| Error::io(format_args!("open {path:?}"), &e))?;
+    Ok(parse(&String::from_utf8_lossy(&text)))
+}
+
+/// Name servers, search domains and options add up over the lines; the last `domain` counts. Other lines, and lines
+/// without an argument, say nothing.
+fn parse(text: &str) -> Dns {
+    let mut dns = Dns::default();
+    for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+        let mut words = line.split_whitespace();
+        let (Some(key), Some(first)) = (words.next(), words.next()) else { continue };
+        let all = std::iter::once(first).chain(words).map(str::to_owned);
+        match key {
+            "nameserver" => dns.nameservers.push(first.to_owned()),
+            "domain" => dns.domain = first.to_owned(),
+            "search" => dns.search.extend(all),
+            "options" => dns.options.extend(all),
+            _ => (), // sortlist and what resolvers may add
+        }
+    }
+    dns
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_line() {
+        let text = "# a comment\n; another\n\n nameserver 192.0.2.0 ignored\nnameserver\t192.0.2.1\ndomain a.example\ndomain b.example\n\
+                    search c.example d.example\nsearch e.example\noptions debug ndots:2\noptions x\nsortlist 1\nnameserver\nnonsense";
+        let list = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let dns = Dns {
+            nameservers: list("192.0.2.0 192.0.2.1"),
+            domain: "b.example".into(),
+            search: list("c.example d.example e.example"),
+            options: list("debug ndots:2 x"),
+        };
+        assert_eq!(parse(text), dns);
+        assert!(parse("").is_empty());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let error = read(Path::new("/nowhere/resolv.conf")).unwrap_err();
+        assert_eq!((error.code.0, error.msg.as_str()), (5, "open \"/nowhere/resolv.conf\": no such file or directory"));
+    }
+}

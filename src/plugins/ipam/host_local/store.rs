@@ -1,0 +1,296 @@
+//! The store: one directory a network, with one file a lease, as the reference has it.
+//!
+//! A node is upgraded to this plugin and rolled back with pods running, so names, content, modes and lock are the
+//! reference's. What is new lies beside it, in the [`Index`].
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
+
+use super::index::{Bucket, Index};
+use super::lease::{self, Content, Lease, Owner};
+use super::lock::Lock;
+use super::plain_file;
+use crate::cni::attachment::NetworkName;
+use crate::error::{Code, Error, Result};
+
+/// Where a network's leases are.
+pub struct Place {
+    data_dir: PathBuf,
+    network: String,
+    dir: PathBuf,
+}
+
+impl Place {
+    /// The network's directory is `<data_dir>/<network>`.
+    pub fn new(data_dir: &Path, network: &NetworkName) -> Place {
+        Place { data_dir: data_dir.to_owned(), network: network.as_str().to_owned(), dir: data_dir.join(network.as_str()) }
+    }
+
+    /// The network's directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether a lease could be made here, as far as one can tell without making one. Code 50 where not.
+    pub fn require_usable(&self) -> Result<()> {
+        for dir in self.dir.ancestors() {
+            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+            match fs::metadata(dir) {
+                Ok(metadata) if metadata.is_dir() => return require_writable(dir),
+                Ok(_) => return Err(unusable(dir, Errno::ENOTDIR)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // ADD makes it
+                Err(e) => return Err(Error::io(unusable_text(dir), &e).with_code(Code::NOT_AVAILABLE)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the address has a file, of whatever kind. Takes no lock: the answer is a moment's.
+    pub fn is_taken(&self, ip: IpAddr) -> bool {
+        fs::symlink_metadata(self.dir.join(ip.to_string())).is_ok()
+    }
+
+    /// Every address that has a file.
+    pub fn taken(&self) -> Result<HashSet<IpAddr>> {
+        Ok(addresses(&self.dir)?.into_iter().collect())
+    }
+
+    fn index(&self) -> Index {
+        Index::new(&self.data_dir, &self.network)
+    }
+}
+
+fn require_writable(dir: &Path) -> Result<()> {
+    access(dir, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|errno| unusable(dir, errno))
+}
+
+fn unusable(dir: &Path, errno: Errno) -> Error {
+    Error::system(Code::NOT_AVAILABLE, unusable_text(dir), errno as i32)
+}
+
+fn unusable_text(dir: &Path) -> String {
+    format!("use directory {dir:?} for leases")
+}
+
+/// A network's leases, locked. When it is dropped the index is brought up to date, whatever happened, and then the
+/// lock is released.
+pub struct Store {
+    dir: PathBuf,
+    index: Index,
+    scope: Scope,
+    /// What the index or the scan said. Lines of the index may be stale, so files decide.
+    leases: Vec<Lease>,
+    draft: Option<PathBuf>,
+    /// Whether the seal is broken.
+    changed: bool,
+    /// None only on a read-only disk, where nobody changes anything.
+    _lock: Option<Lock>,
+}
+
+/// Which leases have been read.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// Those of one bucket: the index was sealed.
+    Bucket(Bucket),
+    /// All of them.
+    Network,
+}
+
+impl Store {
+    /// Locks a network's leases to change those of one container; makes the directory where there is none.
+    pub fn create(place: &Place, container_id: &str) -> Result<Store> {
+        let lock = match Lock::take(&place.dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                create_dir(&place.dir)?;
+                Lock::take(&place.dir)
+            }
+            other => other,
+        };
+        Store::read(place, Some(lock.map_err(|e| lock_error(place, &e))?), Some(container_id))
+    }
+
+    /// Locks a network's leases to look at those of one container; None where there is no directory.
+    pub fn open(place: &Place, container_id: &str) -> Result<Option<Store>> {
+        Store::open_existing(place, Some(container_id))
+    }
+
+    /// Locks a network's leases to look at all of them; None where there is no directory.
+    pub fn open_whole(place: &Place) -> Result<Option<Store>> {
+        Store::open_existing(place, None)
+    }
+
+    fn open_existing(place: &Place, container_id: Option<&str>) -> Result<Option<Store>> {
+        let lock = match Lock::take(&place.dir) {
+            Ok(lock) => Some(lock),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => None,
+            Err(e) => return Err(lock_error(place, &e)),
+        };
+        Store::read(place, lock, container_id).map(Some)
+    }
+
+    /// Reads the container's leases from the index, or, where that is out of date or no container is given, all of them
+    /// from the files.
+    fn read(place: &Place, lock: Option<Lock>, container_id: Option<&str>) -> Result<Store> {
+        let index = place.index();
+        let bucket = container_id.map(Bucket::of).filter(|_| index.is_sealed(&place.dir));
+        let indexed = bucket.and_then(|bucket| Some((Scope::Bucket(bucket), index.read(bucket)?)));
+        let changed = indexed.is_none();
+        let (scope, leases) = match indexed {
+            Some(found) => found,
+            None => (Scope::Network, scan(&place.dir)?),
+        };
+        Ok(Store { dir: place.dir.clone(), index, scope, leases, draft: None, changed, _lock: lock })
+    }
+
+    /// All leases, where all were asked for.
+    pub fn leases(&self) -> &[Lease] {
+        &self.leases
+    }
+
+    /// The addresses that `owner` holds.
+    pub fn held_by(&self, owner: &Owner) -> Vec<IpAddr> {
+        let said = self.leases.iter().filter(|lease| lease.owner == *owner);
+        said.map(|lease| lease.ip).filter(|ip| self.is_held_by(*ip, owner)).collect()
+    }
+
+    fn is_held_by(&self, ip: IpAddr, owner: &Owner) -> bool {
+        matches!(lease::read(&self.dir, ip), Some(Content::Owned(holder)) if holder == *owner)
+    }
+
+    /// Every address that has a file.
+    pub fn taken(&self) -> Result<HashSet<IpAddr>> {
+        Ok(addresses(&self.dir)?.into_iter().collect())
+    }
+
+    /// Gives `ip` to `owner` unless it is taken.
+    pub fn reserve(&mut self, ip: IpAddr, owner: &Owner) -> Result<bool> {
+        let path = self.lease_path(ip);
+        match self.create_lease(&path, owner) {
+            Ok(()) => {
+                self.leases.push(Lease { ip, owner: owner.clone() });
+                Ok(true)
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(Error::io(format_args!("create lease {path:?}"), &e)),
+        }
+    }
+
+    /// A lease appears with its content: the file is written elsewhere and then linked to its name, which fails if the
+    /// name is taken. One file serves all leases of a call, and all candidates that turn out to be taken.
+    fn create_lease(&mut self, path: &Path, owner: &Owner) -> io::Result<()> {
+        self.changed = true;
+        if let Ok(draft) = self.draft(owner) {
+            match fs::hard_link(draft, path) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => (),
+                linked => return linked,
+            }
+        }
+        // Not every file system has hard links, and the two directories may be on two. Then it is as in the reference:
+        // a crash can leave an empty lease, which the next scan removes.
+        plain_file::create(path, owner.to_text().as_bytes())
+    }
+
+    fn draft(&mut self, owner: &Owner) -> io::Result<&Path> {
+        if self.draft.is_none() {
+            if matches!(self.scope, Scope::Network) {
+                self.index.prepare()?;
+            }
+            let path = self.index.draft("lease");
+            plain_file::create_anew(&path, owner.to_text().as_bytes())?;
+            self.draft = Some(path);
+        }
+        self.draft.as_deref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    /// Frees an address.
+    pub fn release(&mut self, ip: IpAddr) -> Result<()> {
+        self.changed = true;
+        remove_lease(&self.lease_path(ip))?;
+        self.leases.retain(|lease| lease.ip != ip);
+        Ok(())
+    }
+
+    /// The file of an address.
+    pub fn lease_path(&self, ip: IpAddr) -> PathBuf {
+        self.dir.join(ip.to_string())
+    }
+
+    /// The address of the last reservation from a range set.
+    pub fn last_reserved(&self, range_set: usize) -> Option<IpAddr> {
+        lease::last_reserved(&self.dir, range_set)
+    }
+
+    /// Remembers where the next ADD goes on.
+    pub fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()> {
+        self.changed = true;
+        let path = self.dir.join(lease::last_reserved_name(range_set));
+        let (draft, text) = (self.index.draft("cursor"), ip.to_string());
+        plain_file::create_anew(&draft, text.as_bytes())
+            .and_then(|()| fs::rename(&draft, &path))
+            .or_else(|_| plain_file::create_anew(&path, text.as_bytes())) // the directories may be on two file systems
+            .map_err(|e| Error::io(format_args!("write {path:?}"), &e))
+    }
+
+    fn update_index(&self) -> io::Result<()> {
+        match self.scope {
+            Scope::Bucket(bucket) => self.index.write(bucket, &self.leases)?,
+            Scope::Network => self.index.rebuild(&self.leases)?,
+        }
+        self.index.seal(&self.dir)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Some(draft) = self.draft.take() {
+            let _ = fs::remove_file(draft); // the next one replaces it
+        }
+        if self.changed {
+            let _ = self.update_index(); // an index without a seal is made anew by the next call
+        }
+    }
+}
+
+/// Removes a lease's file; one that is gone is gone.
+pub fn remove_lease(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io(format_args!("remove lease {path:?}"), &e)),
+        _ => Ok(()),
+    }
+}
+
+fn create_dir(dir: &Path) -> Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
+    made.map_err(|e| Error::io(format_args!("create directory {dir:?}"), &e))
+}
+
+fn lock_error(place: &Place, error: &io::Error) -> Error {
+    Error::io(format_args!("lock {:?}", place.dir.join("lock")), error)
+}
+
+fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {
+    lease::addresses(dir).map_err(|e| Error::io(format_args!("read directory {dir:?}"), &e))
+}
+
+/// Reads every lease. Torn ones are removed: who writes holds the lock, so it is not being written.
+fn scan(dir: &Path) -> Result<Vec<Lease>> {
+    let mut leases = vec![];
+    for ip in addresses(dir)? {
+        match lease::read(dir, ip) {
+            Some(Content::Owned(owner)) => leases.push(Lease { ip, owner }),
+            Some(Content::Torn) => {
+                let _ = fs::remove_file(dir.join(ip.to_string())); // it stays taken, and the next scan tries again
+            }
+            Some(Content::Foreign) | None => (),
+        }
+    }
+    Ok(leases)
+}

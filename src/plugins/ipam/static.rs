@@ -1,0 +1,341 @@
+//! `static` gives a container the addresses that its configuration names. It keeps nothing.
+//!
+//! <https://www.cni.dev/plugins/current/ipam/static/>
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use crate::cni::addr;
+use crate::cni::args::Args;
+use crate::cni::conf::ValidAttachments;
+use crate::cni::decode;
+use crate::cni::result::{AddResult, Dns, IpConfig, Route};
+use crate::cni::version;
+use crate::error::{Code, Error, Result};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+
+/// The plugin.
+pub struct Static;
+
+/// What ADD and CHECK go by. DEL needs none of it and so does not fail where it is wrong.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Conf {
+    #[serde(skip)]
+    ips: Vec<IpConfig>,
+    #[serde(skip)]
+    routes: Vec<Route>,
+    #[serde(skip)]
+    dns: Dns,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        let document: Document = decode::from_value(&cx.config.value)?;
+        self.ips = addresses(&document, cx.args)?;
+        refuse_several_of_a_family(&self.ips, &cx.config.version)?;
+        let ipam = document.ipam.unwrap_or_default();
+        (self.routes, self.dns) = (ipam.routes, ipam.dns);
+        Ok(())
+    }
+}
+
+/// The keys that are read.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Document {
+    ipam: Option<Ipam>,
+    runtime_config: Ips,
+    args: ConfArgs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Ipam {
+    /// The addresses; none are needed where they come from elsewhere.
+    addresses: Vec<Address>,
+    /// Routes for the result.
+    routes: Vec<Route>,
+    /// Resolver settings for the result.
+    dns: Dns,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    /// The address with its prefix length.
+    address: String,
+    /// Its gateway, if any; need not be in the subnet.
+    #[serde(with = "addr::ip")]
+    gateway: Option<IpAddr>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ConfArgs {
+    cni: Ips,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Ips {
+    /// Addresses with their prefix lengths, in place of all others.
+    ips: Vec<String>,
+}
+
+impl Plugin for Static {
+    const NAME: &'static str = "static";
+    const KIND: Kind = Kind::Ipam;
+    const ABOUT: &'static str = "the addresses that the configuration names";
+    type Conf = Conf;
+
+    fn add(_: &Context<'_>, conf: &Conf, _: &Attachment) -> Result<AddResult> {
+        Ok(AddResult { ips: conf.ips.clone(), routes: conf.routes.clone(), dns: conf.dns.clone(), ..AddResult::default() })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let result = cx.config.prev_result()?;
+        let result = result.ok_or_else(|| Error::config("prevResult", "Required prevResult missing"))?;
+        conf.ips.iter().try_for_each(|ip| verify(ip, &result, at.ifname()))
+    }
+
+    /// Nothing is kept, so there is nothing to release.
+    fn del(_: &Context<'_>, _: &Conf, _: &Detachment) -> Result<()> {
+        Ok(())
+    }
+
+    /// A configuration that could be decoded is all that ADD needs.
+    fn status(_: &Context<'_>, _: &Conf) -> Result<()> {
+        Ok(())
+    }
+
+    /// Nothing is kept, so nothing can be stale.
+    fn gc(_: &Context<'_>, _: &Conf, _: &ValidAttachments) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The reference lets an address pass that prevResult does not have at all; it is what CHECK is for.
+fn verify(configured: &IpConfig, result: &AddResult, ifname: &str) -> Result<()> {
+    let found = result.ips.iter().find(|ip| ip.address.addr() == configured.address.addr());
+    let difference = match found {
+        None => "prevResult does not have it".to_owned(),
+        Some(found) if configured.gateway.is_none() || configured.gateway == found.gateway => return Ok(()),
+        Some(found) => format!("its gateway is {}, expected {}", or_none(found.gateway), or_none(configured.gateway)),
+    };
+    Err(Error::check(format!("Failed to match addr {} on interface {ifname}", configured.address)).with_details(difference))
+}
+
+fn or_none(ip: Option<IpAddr>) -> String {
+    ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string())
+}
+
+/// Each source that has addresses counts before those below it: `runtimeConfig.ips`, `args.cni.ips`, and last
+/// `ipam.addresses` together with CNI_ARGS.
+fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
+    let Some(ipam) = &document.ipam else {
+        return Err(Error::config("ipam", "missing, expected an object with addresses"));
+    };
+    let mut ips = configured_addresses(&ipam.addresses)?;
+    ips.extend(addresses_in_args(args)?);
+    for (at, texts) in [("args.cni.ips", &document.args.cni.ips), ("runtimeConfig.ips", &document.runtime_config.ips)] {
+        let given = given_addresses(texts, at)?;
+        if !given.is_empty() {
+            ips = given;
+        }
+    }
+    Ok(ips)
+}
+
+fn configured_addresses(addresses: &[Address]) -> Result<Vec<IpConfig>> {
+    let parse = |(i, address): (usize, &Address)| {
+        let net = parse_cidr(&address.address).ok_or_else(|| {
+            let problem = format!("the 'address' field is expected to be in CIDR notation, got: '{}'", address.address);
+            Error::config(format_args!("ipam.addresses[{i}].address"), problem)
+        })?;
+        Ok(ip_config(net, address.gateway))
+    };
+    addresses.iter().enumerate().map(parse).collect()
+}
+
+fn given_addresses(texts: &[String], at: &str) -> Result<Vec<IpConfig>> {
+    let parse = |(i, text): (usize, &String)| {
+        let net = parse_cidr(text).ok_or_else(|| {
+            let problem = format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
+            Error::config(format_args!("{at}[{i}]"), problem)
+        })?;
+        Ok(ip_config(net, None))
+    };
+    texts.iter().enumerate().map(parse).collect()
+}
+
+/// CNI_ARGS: `IP=<address>/<length>,…;GATEWAY=<address>,…`. A gateway belongs to every address here whose subnet has it.
+fn addresses_in_args(args: &str) -> Result<Vec<IpConfig>> {
+    let args = Args::parse(args, &["IP", "GATEWAY"])?;
+    let mut ips = vec![];
+    for text in list(args.get("IP")) {
+        let invalid = || in_args(format!("the 'ip' field is expected to be in CIDR notation, got: '{text}'"));
+        ips.push(ip_config(parse_cidr(text).ok_or_else(invalid)?, None));
+    }
+    for text in list(args.get("GATEWAY")) {
+        let gateway = addr::parse_ip(text).ok().flatten();
+        let gateway = gateway.ok_or_else(|| in_args(format!("invalid gateway address: {text}")))?;
+        for ip in ips.iter_mut().filter(|ip| ip.address.contains(&gateway)) {
+            ip.gateway = Some(gateway);
+        }
+    }
+    Ok(ips)
+}
+
+fn list(text: Option<&str>) -> impl Iterator<Item = &str> {
+    text.filter(|text| !text.is_empty()).into_iter().flat_map(|text| text.split(',')).map(str::trim)
+}
+
+fn in_args(problem: String) -> Error {
+    Error::new(Code::INVALID_ENVIRONMENT, format!("CNI_ARGS: {problem}"))
+}
+
+fn parse_cidr(text: &str) -> Option<IpNet> {
+    addr::parse_cidr(text).ok()
+}
+
+fn ip_config(address: IpNet, gateway: Option<IpAddr>) -> IpConfig {
+    IpConfig { interface: None, address, gateway }
+}
+
+/// Results had room for one address of each family only.
+fn refuse_several_of_a_family(ips: &[IpConfig], config_version: &str) -> Result<()> {
+    let ipv4 = ips.iter().filter(|ip| ip.address.addr().is_ipv4()).count();
+    if ipv4.max(ips.len() - ipv4) > 1 && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES {
+        let msg = format!("CNI version {config_version} does not support more than 1 address per family");
+        return Err(Error::new(Code::INVALID_CONFIG, msg).with_details("set cniVersion to 0.3.0 or later"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::cni::attachment::{ContainerId, IfName, Key};
+    use crate::cni::conf::Config;
+    use crate::cni::env::Environment;
+
+    fn config(text: &str) -> Config {
+        Config::parse(text.as_bytes().to_vec()).unwrap()
+    }
+
+    fn key(config: &Config) -> Key {
+        Key { network: config.name.clone(), container_id: ContainerId::parse("c").unwrap(), ifname: IfName::parse("eth0").unwrap() }
+    }
+
+    fn validated(config: &Config, args: &str) -> Result<Conf> {
+        let env = Environment::default();
+        let cx = Context::new(&[], config, &env, args, vec![]);
+        let mut conf: Conf = decode::from_value(&config.value)?;
+        conf.validate(&cx)?;
+        Ok(conf)
+    }
+
+    /// `address gateway` of each, from what follows the common keys.
+    fn ips(members: &str, args: &str) -> Result<Vec<String>> {
+        let config = config(&format!(r#"{{"cniVersion":"1.0.0","name":"n",{members}}}"#));
+        let conf = validated(&config, args)?;
+        Ok(conf.ips.iter().map(|ip| format!("{} {}", ip.address, or_none(ip.gateway))).collect())
+    }
+
+    const CONFIGURED: &str =
+        r#""ipam":{"addresses":[{"address":"10.10.0.1/24","gateway":"10.10.0.254"},{"address":"3ffe:ffff:0:01ff::1/64"}]}"#;
+
+    #[test]
+    fn sources_count_in_order() {
+        let configured = ["10.10.0.1/24 10.10.0.254", "3ffe:ffff:0:1ff::1/64 none"];
+        assert_eq!(ips(CONFIGURED, "").unwrap(), configured);
+        let args = "IP=10.11.0.1/24, 11.11.0.1/24;GATEWAY=10.11.0.254,10.10.0.9";
+        let with_args = [configured[0], configured[1], "10.11.0.1/24 10.11.0.254", "11.11.0.1/24 none"];
+        assert_eq!(ips(CONFIGURED, args).unwrap(), with_args);
+        let conf_args = format!(r#"{CONFIGURED},"args":{{"cni":{{"ips":["10.12.0.1/24"]}}}}"#);
+        assert_eq!(ips(&conf_args, args).unwrap(), ["10.12.0.1/24 none"]);
+        let runtime = format!(r#"{conf_args},"runtimeConfig":{{"ips":["10.13.0.1/24","fd00::1/64"]}}"#);
+        assert_eq!(ips(&runtime, args).unwrap(), ["10.13.0.1/24 none", "fd00::1/64 none"]);
+        assert_eq!(ips(r#""ipam":{}"#, "").unwrap(), Vec::<String>::new());
+        assert_eq!(ips(r#""ipam":{}"#, "IP=;GATEWAY=").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn mistakes_name_their_source() {
+        for (members, args, code, msg) in [
+            (r#""x":1"#, "", 7, "ipam: missing, expected an object with addresses"),
+            (
+                r#""ipam":{"addresses":[{"address":"10.0.0.1"}]}"#,
+                "",
+                7,
+                "ipam.addresses[0].address: the 'address' field is expected to be in CIDR notation, got: '10.0.0.1'",
+            ),
+            (r#""ipam":{"addresses":[{"address":"10.0.0.1/8","gateway":"x"}]}"#, "", 7, "ipam.addresses[0].gateway: invalid IP address: x"),
+            (
+                r#""ipam":{},"args":{"cni":{"ips":["10.0.0.1/8","x"]}}"#,
+                "",
+                7,
+                "args.cni.ips[1]: an entry in the 'ips' field is NOT in CIDR notation, got: 'x'",
+            ),
+            (
+                r#""ipam":{},"runtimeConfig":{"ips":[""]}"#,
+                "",
+                7,
+                "runtimeConfig.ips[0]: an entry in the 'ips' field is NOT in CIDR notation, got: ''",
+            ),
+            (r#""ipam":{}"#, "IP=10.0.0.1", 4, "CNI_ARGS: the 'ip' field is expected to be in CIDR notation, got: '10.0.0.1'"),
+            (r#""ipam":{}"#, "GATEWAY=x", 4, "CNI_ARGS: invalid gateway address: x"),
+        ] {
+            let error = ips(members, args).unwrap_err();
+            assert_eq!((error.code.0, error.msg.as_str()), (code, msg), "{members}");
+        }
+    }
+
+    #[test]
+    fn several_addresses_of_a_family_need_0_3_0() {
+        let error = |version: &str, addresses: &str| {
+            let text = format!(r#"{{"cniVersion":"{version}","name":"n","ipam":{{"addresses":[{addresses}]}}}}"#);
+            validated(&config(&text), "").err().map(|e| e.msg)
+        };
+        let (one, other, v6) = (r#"{"address":"10.0.0.1/8"}"#, r#"{"address":"10.0.0.2/8"}"#, r#"{"address":"fd00::1/64"}"#);
+        let refused = Some("CNI version 0.2.0 does not support more than 1 address per family".to_owned());
+        assert_eq!(error("0.2.0", &format!("{one},{other}")), refused);
+        assert_eq!(error("0.2.0", &format!("{one},{v6}")), None);
+        assert_eq!(error("0.3.0", &format!("{one},{other}")), None);
+    }
+
+    #[test]
+    fn check_compares_with_prev_result() {
+        let check = |result: &str| {
+            let config = config(&format!(r#"{{"cniVersion":"1.0.0","name":"n",{CONFIGURED}{result}}}"#));
+            let env = Environment::default();
+            let cx = Context::new(&[], &config, &env, "", vec![]);
+            let at = Attachment::new(key(&config), String::new(), None);
+            Static::check(&cx, &validated(&config, "").unwrap(), &at).map_err(|e| (e.code.0, e.to_string()))
+        };
+        let result = |ips: &str| format!(r#","prevResult":{{"cniVersion":"1.0.0","ips":[{ips}]}}"#);
+        let v6 = r#"{"address":"3ffe:ffff:0:1ff::1/64","gateway":"3ffe:ffff:0:1ff::9"}"#;
+        assert_eq!(check(&result(&format!(r#"{{"address":"10.10.0.1/24","gateway":"10.10.0.254"}},{v6}"#))), Ok(()));
+        assert_eq!(check(""), Err((7, "prevResult: Required prevResult missing".into())));
+        let failed = "Failed to match addr 10.10.0.1/24 on interface eth0; ";
+        assert_eq!(check(&result(v6)), Err((103, format!("{failed}prevResult does not have it"))));
+        let other = format!(r#"{{"address":"10.10.0.1/24","gateway":"10.10.0.1"}},{v6}"#);
+        assert_eq!(check(&result(&other)), Err((103, format!("{failed}its gateway is 10.10.0.1, expected 10.10.0.254"))));
+    }
+
+    #[test]
+    fn del_and_gc_do_not_need_a_configuration_that_is_right() {
+        let config = config(r#"{"name":"n","ipam":{"addresses":7}}"#);
+        let env = Environment::default();
+        let cx = Context::new(&[], &config, &env, "nonsense", vec![]);
+        let conf: Conf = decode::from_value(&config.value).unwrap();
+        let at = Detachment { key: key(&config), netns_path: String::new(), netns: None, prev_result: None };
+        assert_eq!(Static::del(&cx, &conf, &at), Ok(()));
+        assert_eq!(Static::gc(&cx, &conf, &ValidAttachments::default()), Ok(()));
+        assert!(validated(&config, "").is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! CHECK of `bridge`: prevResult against the kernel.
+
+use super::conf::Conf;
+use super::{gateway, vlan};
+use crate::cni::result::AddResult;
+use crate::error::{Error, Result};
+use crate::net::netlink::Link;
+use crate::plugin::{Attachment, Context};
+use crate::steps::ipam::Ipam;
+use crate::steps::{addresses, masquerade, prev_result, spoofcheck, veth};
+
+/// Everything that ADD made is as it was made.
+pub fn all(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+    let ipam = Ipam::find(cx)?;
+    ipam.as_ref().map_or(Ok(()), |ipam| ipam.check(at))?;
+    let result = prev_result::require(cx)?;
+    let (index, interface) = prev_result::container_interface(&result, at)?;
+    let bridge = bridge(cx, conf, &result)?;
+    let container = prev_result::verify_link(at.netlink()?, interface, "veth")?;
+    port(cx, conf, at, &bridge, &container)?;
+    if conf.disable_container_interface {
+        return Ok(());
+    }
+    addresses::verify(at, &container, &result, index)?;
+    if ipam.is_some() && conf.is_gateway() {
+        gateway_addresses(cx, conf, &bridge, &result)?;
+    }
+    if ipam.is_some() && conf.ip_masq {
+        masquerade::verify(conf.ip_masq_backend, &at.key, &result)?;
+    }
+    Ok(())
+}
+
+/// The bridge is there. Its hardware address may have changed: one that others made follows its ports.
+fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
+    let name = &conf.bridge;
+    let told = result.interfaces.iter().find(|interface| interface.name == *name);
+    let told = told.ok_or_else(|| Error::check(format!("prevResult has no bridge {name:?}")))?;
+    if !told.sandbox.is_empty() {
+        return Err(Error::check(format!("bridge {name:?} should not be in sandbox {:?}", told.sandbox)));
+    }
+    let link = cx.host()?.find_link(name)?.ok_or_else(|| Error::check(format!("bridge {name:?} not found")))?;
+    if link.kind != "bridge" {
+        return Err(Error::check(format!("{name:?} is not a bridge")));
+    }
+    // Others may want every packet as well, a capture for one: only too little is a difference.
+    if conf.promisc_mode && link.promiscuity == 0 {
+        return Err(Error::check(format!("bridge {name:?} is not in promiscuous mode")));
+    }
+    Ok(link)
+}
+
+/// The host's end is a port of the bridge with its flags, its VLANs and its spoof check.
+fn port(cx: &Context<'_>, conf: &Conf, at: &Attachment, bridge: &Link, container: &Link) -> Result<()> {
+    let port = veth::host_end(cx, container)?;
+    let name = &port.name;
+    if port.master != Some(bridge.index) {
+        return Err(Error::check(format!("{name:?} is not a port of bridge {:?}", bridge.name)));
+    }
+    for (flag, found, wanted) in [("hairpin", port.hairpin, conf.hairpin_mode), ("isolated", port.isolated, conf.port_isolation)] {
+        if found != wanted {
+            return Err(Error::check(format!("bridge port {name:?} has {flag} {found}, expected {wanted}")));
+        }
+    }
+    vlan::verify(cx.host()?, &port, &vlan::plan(conf))?;
+    if conf.macspoofchk {
+        spoofcheck::verify(&at.key, name, &container.mac())?;
+    }
+    Ok(())
+}
+
+fn gateway_addresses(cx: &Context<'_>, conf: &Conf, bridge: &Link, result: &AddResult) -> Result<()> {
+    let host = cx.host()?;
+    let link = match conf.gateway_interface() {
+        Some(name) => host.find_link(&name)?.ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))?,
+        None => bridge.clone(),
+    };
+    let present = host.addresses(&link)?;
+    let has = |ip| present.iter().any(|address| address.net.addr() == ip);
+    match gateway::addresses(result).into_iter().find(|net| !has(net.addr())) {
+        Some(missing) => Err(Error::check(format!("gateway {} is not on {:?}", missing.addr(), link.name))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,190 @@
+//! The configuration of `bridge`.
+
+use serde::Deserialize;
+
+use super::vlan::Trunk;
+use crate::cni::args::Args;
+use crate::cni::attachment::IfName;
+use crate::error::{Error, Result};
+use crate::net::mac::{self, MacAddr};
+use crate::plugin::{Context, PluginConf};
+use crate::steps::addresses::DuplicateDetection;
+use crate::steps::dns::DnsConf;
+use crate::steps::masquerade::Backend;
+use crate::steps::veth::Wishes;
+
+/// Its keys.
+#[derive(Debug, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// The bridge's name. Default `cni0`.
+    pub bridge: String,
+    /// The bridge has the gateway's address. Default false.
+    is_gateway: bool,
+    /// `isGateway`, and a default route through it. Default false.
+    pub is_default_gateway: bool,
+    /// Another address of the bridge that is in the way is replaced. Default false: it is an error.
+    pub force_address: bool,
+    /// Masquerade what leaves the containers' subnet. Default false.
+    pub ip_masq: bool,
+    /// `nftables` (default) or `iptables`.
+    pub ip_masq_backend: Backend,
+    /// MTU of bridge and pair in bytes; 0, the default, leaves it to the kernel.
+    mtu: u32,
+    /// A container reaches itself through the bridge. Default false.
+    pub hairpin_mode: bool,
+    /// The bridge takes every packet. Default false.
+    pub promisc_mode: bool,
+    /// The VLAN that the container is in, 1 to 4094; 0, the default, for none.
+    pub vlan: u16,
+    /// The VLANs that the container sees with their tags. An empty list makes the bridge filter all the same.
+    pub vlan_trunk: Option<Vec<Trunk>>,
+    /// The port stays in the bridge's default VLAN as well. Default false.
+    pub preserve_default_vlan: bool,
+    /// The container sends with its own hardware address or not at all. Default false.
+    pub macspoofchk: bool,
+    /// IPv6 addresses are tried before they are used. Default false.
+    enabledad: bool,
+    /// The container's end stays down. Default false; not with an IPAM plugin.
+    pub disable_container_interface: bool,
+    /// No packets between this port and other isolated ones. Default false.
+    pub port_isolation: bool,
+    /// Resolver settings of the result, in place of the IPAM plugin's.
+    pub dns: DnsConf,
+    args: ArgsConf,
+    runtime_config: MacConf,
+    /// The container's hardware address, from the strongest of its three sources.
+    #[serde(skip)]
+    mac: Option<MacAddr>,
+}
+
+/// `args`: metadata that may be there.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ArgsConf {
+    cni: MacConf,
+}
+
+/// What `args.cni` and `runtimeConfig` may hold.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct MacConf {
+    #[serde(deserialize_with = "mac::optional")]
+    mac: Option<MacAddr>,
+}
+
+impl Default for Conf {
+    fn default() -> Conf {
+        Conf {
+            bridge: "cni0".into(),
+            is_gateway: false,
+            is_default_gateway: false,
+            force_address: false,
+            ip_masq: false,
+            ip_masq_backend: Backend::default(),
+            mtu: 0,
+            hairpin_mode: false,
+            promisc_mode: false,
+            vlan: 0,
+            vlan_trunk: None,
+            preserve_default_vlan: false,
+            macspoofchk: false,
+            enabledad: false,
+            disable_container_interface: false,
+            port_isolation: false,
+            dns: DnsConf::default(),
+            args: ArgsConf::default(),
+            runtime_config: MacConf::default(),
+            mac: None,
+        }
+    }
+}
+
+/// The greatest VLAN id; 4095 is reserved.
+pub const VLAN_MAX: u16 = 4094;
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        IfName::parse(&self.bridge).map_err(|e| Error::config("bridge", format_args!("{:?} is no name of a link: {e}", self.bridge)))?;
+        if self.vlan > VLAN_MAX {
+            return Err(Error::config("vlan", format_args!("{} is out of range, expected 0 to {VLAN_MAX}", self.vlan)));
+        }
+        for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
+            trunk.validate(&format!("vlanTrunk[{index}]"))?;
+        }
+        if self.hairpin_mode && self.promisc_mode {
+            return Err(Error::config(
+                "hairpinMode",
+                "cannot set hairpin mode and promiscuous mode at the same time, expected one of them",
+            ));
+        }
+        self.validate_gateway_interface()?;
+        self.mac = self.strongest_mac(cx.args)?;
+        Ok(())
+    }
+}
+
+impl Conf {
+    /// The gateway's interface in a VLAN is named after the bridge and the VLAN.
+    fn validate_gateway_interface(&self) -> Result<()> {
+        match self.gateway_interface().filter(|name| self.is_gateway() && IfName::parse(name).is_err()) {
+            Some(name) => Err(Error::config(
+                "bridge",
+                format_args!("{:?} is too long: the gateway's interface would be {name:?}, of more than 15 bytes", self.bridge),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// CNI_ARGS gives way to `args.cni.mac`, which gives way to `runtimeConfig.mac`.
+    fn strongest_mac(&self, cni_args: &str) -> Result<Option<MacAddr>> {
+        let args = Args::parse(cni_args, &["MAC"])?;
+        let of_args = args.get("MAC").filter(|text| !text.is_empty()).map(str::parse::<MacAddr>).transpose();
+        let of_args = of_args.map_err(|problem| Error::config("CNI_ARGS: MAC", problem))?;
+        let mac = self.runtime_config.mac.clone().or(self.args.cni.mac.clone()).or(of_args);
+        match mac {
+            Some(mac) if mac.octets().len() != 6 => {
+                Err(Error::config("mac", format_args!("{mac} has {} octets, expected 6", mac.octets().len())))
+            }
+            mac => Ok(mac),
+        }
+    }
+
+    /// An interface that stays down can have no addresses.
+    pub fn require_use_for(&self, has_ipam: bool) -> Result<()> {
+        match self.disable_container_interface && has_ipam {
+            true => Err(Error::config("disableContainerInterface", "cannot use IPAM when DisableContainerInterface flag is set")),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the bridge has the gateway's address.
+    pub fn is_gateway(&self) -> bool {
+        self.is_gateway || self.is_default_gateway
+    }
+
+    /// The MTU, if one is wished.
+    pub fn mtu(&self) -> Option<u32> {
+        Some(self.mtu).filter(|mtu| *mtu != 0)
+    }
+
+    /// What the veth pair should have.
+    pub fn wishes(&self) -> Wishes {
+        Wishes { mtu: self.mtu(), mac: self.mac.clone() }
+    }
+
+    /// Whether the bridge has to filter by VLAN.
+    pub fn filters_vlans(&self) -> bool {
+        self.vlan != 0 || self.vlan_trunk.is_some()
+    }
+
+    /// Whether addresses are tried before they are used.
+    pub fn detection(&self) -> DuplicateDetection {
+        if self.enabledad { DuplicateDetection::Enhanced } else { DuplicateDetection::Off }
+    }
+
+    /// `<bridge>.<vlan>`, which has the gateway's address where the network has a VLAN.
+    pub fn gateway_interface(&self) -> Option<String> {
+        (self.vlan != 0).then(|| format!("{}.{}", self.bridge, self.vlan))
+    }
+}

@@ -1,0 +1,196 @@
+//! The bridge as the containers' gateway.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use sha2::{Digest as _, Sha512};
+
+use super::conf::Conf;
+use super::{port, vlan};
+use crate::cni::attachment::hex;
+use crate::cni::result::{AddResult, Route};
+use crate::error::{Code, Error, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{AddressOptions, Link, LinkChange, PeerSpec, VethSpec, VlanFlags, VlanRange};
+use crate::plugin::Context;
+use crate::rollback::Rollback;
+
+/// Completes the result: gateways where the IPAM plugin named none, default routes where they are wished.
+pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
+    if !conf.is_gateway() {
+        return Ok(());
+    }
+    for ip in &mut result.ips {
+        if ip.gateway.is_none() {
+            ip.gateway = Some(first_of(ip.address)?);
+        }
+    }
+    if conf.is_default_gateway {
+        for ip in &result.ips {
+            let to_all = any(ip.address.addr().is_ipv6());
+            // A default route without a gateway of its own takes this one anyway; a second would not be another.
+            if !result.routes.iter().any(|route| route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == to_all.addr().is_ipv6()) {
+                result.routes.push(Route { gw: ip.gateway, ..Route::to(to_all) });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The network's address and one more.
+fn first_of(net: IpNet) -> Result<IpAddr> {
+    let next = match net.network() {
+        IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(ip) => u128::from(ip).checked_add(1).map(|next| IpAddr::V6(next.into())),
+    };
+    next.ok_or_else(|| Error::new(Code::INVALID_CONFIG, format!("no address can be the gateway of {net}")))
+}
+
+fn any(is_v6: bool) -> IpNet {
+    match is_v6 {
+        true => IpNet::V6(ipnet::Ipv6Net::default()),
+        false => IpNet::V4(ipnet::Ipv4Net::default()),
+    }
+}
+
+/// The gateways with the prefixes of the containers' addresses, as the bridge has them.
+pub fn addresses(result: &AddResult) -> Vec<IpNet> {
+    result.ips.iter().filter_map(|ip| IpNet::new(ip.gateway?, ip.address.prefix_len()).ok()).collect()
+}
+
+/// Gives the bridge, or its interface in the VLAN, the gateways' addresses.
+pub fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
+    let link = match conf.gateway_interface() {
+        None => bridge.clone(),
+        Some(name) => ensure_interface(cx, conf, bridge, &name, rb)?,
+    };
+    let wanted = addresses(result);
+    for net in &wanted {
+        ensure_address(cx, conf, &link, *net, &wanted, rb)?;
+    }
+    Ok(())
+}
+
+/// The link has the address. Others that are in the way are an error, or go if `forceAddress` says so.
+fn ensure_address<'a>(cx: &'a Context<'_>, conf: &Conf, link: &Link, net: IpNet, wanted: &[IpNet], rb: &mut Rollback<'a>) -> Result<()> {
+    let host = cx.host()?;
+    let present: Vec<IpNet> = host.addresses(link)?.iter().map(|address| address.net).collect();
+    if present.contains(&net) {
+        return Ok(());
+    }
+    for other in present.into_iter().filter(|other| is_in_the_way(*other, net) && !wanted.contains(other)) {
+        if !conf.force_address {
+            return Err(Error::new(Code::CONFLICT, format!("{:?} already has an IP address different from {net}", link.name))
+                .with_details(format_args!("it has {other}; forceAddress replaces it")));
+        }
+        host.delete_address(link, other)?;
+        let changed = link.clone();
+        rb.undo(format_args!("restore address {other} of {:?}", link.name), move || host.add_address(&changed, other, AT_ONCE));
+    }
+    match host.add_address(link, net, AT_ONCE) {
+        Err(e) if e.is_exists() => return Ok(()), // another ADD was first
+        added => added?,
+    }
+    let gone = link.clone();
+    rb.undo(format_args!("delete address {net} of {:?}", link.name), move || host.delete_address(&gone, net));
+    pin_mac(cx, link)
+}
+
+/// Containers need their gateway now; nobody else can have its address in a network that the bridge is.
+const AT_ONCE: AddressOptions = AddressOptions { detect_duplicates: false, subnet_on_link: true };
+
+/// An IPv4 address is in the way of any other, an IPv6 address of those in its own network.
+fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
+    match (present, wanted) {
+        (IpNet::V4(_), IpNet::V4(_)) => true,
+        (IpNet::V6(_), IpNet::V6(_)) => present.contains(&wanted.addr()) || wanted.contains(&present.addr()),
+        _ => false,
+    }
+}
+
+/// A bridge takes the lowest hardware address of its ports unless it is given one, and then neighbours' caches go stale
+/// with every container. One that is not ours may still do that: give it what it has now.
+fn pin_mac(cx: &Context<'_>, link: &Link) -> Result<()> {
+    let host = cx.host()?;
+    let now = host.link(&link.name)?;
+    if now.mac().is_zero() {
+        return Ok(()); // without ports it has none yet
+    }
+    host.change_link(&now, &LinkChange { mac: Some(now.mac()), ..LinkChange::default() })
+}
+
+/// `<bridge>.<vlan>`: a veth pair on the host, its other end a port of the bridge in the VLAN. It stays for the
+/// containers to come.
+fn ensure_interface<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, name: &str, rb: &mut Rollback<'a>) -> Result<Link> {
+    let host = cx.host()?;
+    if let Some(found) = host.find_link(name)? {
+        return Ok(found);
+    }
+    let peer_name = peer_name(name);
+    let peer = PeerSpec { name: &peer_name, mac: MacAddr::random(), netns: None };
+    let spec = VethSpec { name, mac: MacAddr::random(), peer, mtu: Some(bridge.mtu) };
+    match host.create_veth(&spec) {
+        Err(e) if e.is_exists() => return host.link(name), // another ADD was first
+        created => created?,
+    }
+    let (link, made_by_us) = (host.link(name)?, bridge.clone());
+    let index = link.index;
+    rb.undo(format_args!("delete link {name:?}"), move || delete_unused(cx, &made_by_us, index));
+    let peer = host.link(&peer_name)?;
+    port::enslave(host, bridge, &peer)?;
+    let vlans = [VlanRange::one(conf.vlan, VlanFlags::NativeUntagged)];
+    vlan::set(host, bridge, &peer, &vlans, conf.preserve_default_vlan)?;
+    host.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+    Ok(link)
+}
+
+/// Other containers may rely on the interface by now: it goes only if its own end and ours are the bridge's only ports.
+fn delete_unused(cx: &Context<'_>, bridge: &Link, index: u32) -> Result<()> {
+    let host = cx.host()?;
+    if host.ports(bridge)?.len() <= 2 { host.delete_link(index) } else { Ok(()) }
+}
+
+fn peer_name(name: &str) -> String {
+    format!("veth{}", hex(&Sha512::digest(format!("gateway {name}").as_bytes())[..4]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::result::IpConfig;
+
+    fn result(addresses: &[&str], routes: &[&str]) -> AddResult {
+        AddResult {
+            ips: addresses.iter().map(|net| IpConfig::new(net.parse().unwrap())).collect(),
+            routes: routes.iter().map(|dst| Route::to(dst.parse().unwrap())).collect(),
+            ..AddResult::default()
+        }
+    }
+
+    #[test]
+    fn the_gateway_is_the_first_address_of_the_network() {
+        for (net, gateway) in
+            [("10.1.2.3/24", "10.1.2.1"), ("10.1.2.3/32", "10.1.2.4"), ("10.1.2.3/31", "10.1.2.3"), ("fd00::7/64", "fd00::1")]
+        {
+            assert_eq!(first_of(net.parse().unwrap()).unwrap().to_string(), gateway);
+        }
+        assert!(first_of("255.255.255.255/32".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_default_route_is_added_once_a_family_and_not_beside_another() {
+        let conf = Conf { is_default_gateway: true, ..Conf::default() };
+        let mut both = result(&["10.1.2.3/24", "10.2.2.3/24", "fd00::7/64"], &["0.0.0.0/0"]);
+        plan(&conf, &mut both).unwrap();
+        let routes: Vec<String> = both.routes.iter().map(|route| format!("{} {:?}", route.dst, route.gw)).collect();
+        assert_eq!(routes, ["0.0.0.0/0 None", "::/0 Some(fd00::1)"]);
+    }
+
+    #[test]
+    fn what_is_in_the_way_depends_on_the_family() {
+        let way = |present: &str, wanted: &str| is_in_the_way(present.parse().unwrap(), wanted.parse().unwrap());
+        assert!(way("10.0.0.1/8", "192.168.0.1/24"));
+        assert!(way("fd00::1/32", "fd00:0:1::1/64") && way("fd00:0:1::1/64", "fd00::1/32"));
+        assert!(!way("fd00::1/64", "fd01::1/64") && !way("10.0.0.1/8", "fd00::1/64"));
+    }
+}

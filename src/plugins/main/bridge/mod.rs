@@ -1,0 +1,194 @@
+//! `bridge`: connects containers by a bridge of the host. <https://www.cni.dev/plugins/current/main/bridge/>
+//!
+//! Without `ipam.type` it is a switch only (layer 2); with it, containers get addresses, and on request the bridge is
+//! their gateway and the host masquerades for them.
+
+mod check;
+mod conf;
+mod gateway;
+mod port;
+pub mod vlan;
+
+pub use self::conf::Conf;
+
+use std::time::{Duration, Instant};
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::{AddResult, Interface};
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{BridgeSpec, Link, LinkChange, Watch};
+use crate::net::sysctl::Sysctl;
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::rollback::{Rollback, transaction};
+use crate::steps::addresses::{self, Wiring};
+use crate::steps::ipam::{self, Ipam};
+use crate::steps::{forwarding, masquerade, spoofcheck, veth};
+
+/// Where the container's interface stands in the result.
+const CONTAINER: i64 = 2;
+/// How long a port may take to carry, as long as the reference waits.
+const CARRIER_PATIENCE: Duration = Duration::from_millis(2550);
+
+/// The plugin.
+pub struct Bridge;
+
+impl Plugin for Bridge {
+    const NAME: &'static str = "bridge";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "connects containers by a bridge of the host";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let ipam = Ipam::find(cx)?;
+        conf.require_use_for(ipam.is_some())?;
+        ipam.as_ref().map_or(Ok(()), Ipam::validate)?;
+        at.netns()?;
+        transaction(|rb| {
+            let bridge = ensure(cx, conf, rb)?;
+            let pair = veth::create(cx, at, &conf.wishes(), rb)?;
+            let bridge = port::attach(cx, conf, bridge, &pair.host, rb)?;
+            if conf.macspoofchk {
+                spoofcheck::create(&at.key, &pair.host.name, &pair.container.mac(), rb)?;
+            }
+            let mut result = match &ipam {
+                Some(ipam) => configure(cx, conf, at, ipam, &bridge, &pair, rb)?,
+                None => set_up(conf, at, &pair)?,
+            };
+            let host_end = carrying(cx, conf, &pair)?;
+            result.interfaces = interfaces(cx, conf, at, &bridge, &host_end, &pair.container)?;
+            result.dns = conf.dns.or(result.dns);
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        check::all(cx, conf, at)
+    }
+
+    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let mut errors = ErrorList::default();
+        let ips = masquerade::seen_addresses(at);
+        errors.push(veth::delete(cx, at));
+        errors.push(ipam::del_if_any(cx, at));
+        errors.push(spoofcheck::delete(&at.key));
+        errors.push(spoofcheck::delete_of_reference(&at.key));
+        errors.push(masquerade::delete(at, ips));
+        errors.finish()
+    }
+
+    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
+        ipam::status_if_any(cx)
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(veth::collect_garbage(cx, valid));
+        errors.push(ipam::gc_if_any(cx, valid));
+        errors.push(spoofcheck::collect_garbage(&cx.config.name, valid));
+        errors.push(masquerade::collect_garbage(&cx.config.name, valid));
+        errors.finish()
+    }
+}
+
+/// The bridge, made if there is none. One that is there keeps its settings.
+fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
+    let host = cx.host()?;
+    let name = conf.bridge.as_str();
+    let bridge = match host.find_link(name)? {
+        Some(found) => found,
+        None => create(cx, conf, rb)?,
+    };
+    if bridge.kind != "bridge" {
+        return Err(Error::new(Code::CONFLICT, format!("{name:?} already exists but is not a bridge"))
+            .with_details(format_args!("it is a {}", if bridge.kind.is_empty() { "device" } else { &bridge.kind })));
+    }
+    let promisc = conf.promisc_mode && bridge.promiscuity == 0;
+    if !bridge.up || promisc {
+        host.change_link(&bridge, &LinkChange { up: Some(true), promisc: promisc.then_some(true), ..LinkChange::default() })?;
+    }
+    Ok(bridge)
+}
+
+fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
+    let host = cx.host()?;
+    // With an address of its own the bridge does not take that of whichever port is there, which neighbours would
+    // have to learn again and again.
+    let mac = Some(MacAddr::random());
+    let spec = BridgeSpec { name: &conf.bridge, mtu: conf.mtu(), mac, vlan_filtering: conf.filters_vlans() };
+    match host.create_bridge(&spec) {
+        Err(e) if e.is_exists() => return host.link(&conf.bridge), // another ADD was first
+        created => created?,
+    }
+    let bridge = host.link(&conf.bridge)?;
+    let made = bridge.clone();
+    rb.undo(format_args!("delete bridge {:?}", conf.bridge), move || delete_unused(cx, &made));
+    let _ = Sysctl::ipv6_conf(&conf.bridge, "accept_ra").write("0"); // there may be no IPv6
+    Ok(bridge)
+}
+
+/// Another ADD may have joined the bridge that this one made; then it stays.
+fn delete_unused(cx: &Context<'_>, bridge: &Link) -> Result<()> {
+    let host = cx.host()?;
+    if host.ports(bridge)?.is_empty() { host.delete_link(bridge.index) } else { Ok(()) }
+}
+
+/// Layer 3: addresses and routes in the container, and what the host does for them.
+fn configure<'a>(
+    cx: &'a Context<'_>,
+    conf: &Conf,
+    at: &'a Attachment,
+    ipam: &Ipam<'a>,
+    bridge: &Link,
+    pair: &veth::Pair,
+    rb: &mut Rollback<'a>,
+) -> Result<AddResult> {
+    let mut result = ipam.add(at, rb)?;
+    result.ips.iter_mut().for_each(|ip| ip.interface = Some(CONTAINER));
+    gateway::plan(conf, &mut result)?;
+    let wiring = Wiring { detection: conf.detection(), subnet_on_link: true, routes_first: vec![] };
+    addresses::configure(at, &pair.container, &result, &wiring)?;
+    if conf.is_gateway() {
+        gateway::ensure(cx, conf, bridge, &result, rb)?;
+        forwarding::ensure(&result)?;
+    }
+    if conf.ip_masq {
+        masquerade::create(conf.ip_masq_backend, &at.key, &result, rb)?;
+    }
+    Ok(result)
+}
+
+/// Layer 2: the interface is up, the rest is the container's own business.
+fn set_up(conf: &Conf, at: &Attachment, pair: &veth::Pair) -> Result<AddResult> {
+    if !conf.disable_container_interface {
+        at.netlink()?.change_link(&pair.container, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+    }
+    Ok(AddResult::default())
+}
+
+/// The host's end once it carries: before that the bridge forwards nothing to it.
+fn carrying(cx: &Context<'_>, conf: &Conf, pair: &veth::Pair) -> Result<Link> {
+    let host = cx.host()?;
+    let link = host.link(&pair.host.name)?;
+    if conf.disable_container_interface || link.is_operational() {
+        return Ok(link);
+    }
+    let link = Watch::links()?.until_operational(host, &pair.host.name, Instant::now() + CARRIER_PATIENCE)?;
+    match link.is_operational() {
+        true => Ok(link),
+        false => Err(Error::new(Code::KERNEL, format!("bridge port in error state: {}", link.operstate_text()))
+            .with_details(format_args!("{:?} did not carry within {CARRIER_PATIENCE:?}", link.name))),
+    }
+}
+
+/// Bridge, host's end, container's end, and the gateway's own interface where the network has a VLAN.
+fn interfaces(cx: &Context<'_>, conf: &Conf, at: &Attachment, bridge: &Link, host_end: &Link, container: &Link) -> Result<Vec<Interface>> {
+    let interface = |link: &Link| Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() };
+    let bridge = cx.host()?.link(&bridge.name)?; // with the address that it has now
+    let mut all = vec![interface(&bridge), interface(host_end), interface(container)];
+    all[2].sandbox = at.netns_path.clone();
+    if let Some(name) = conf.gateway_interface().filter(|_| conf.is_gateway()) {
+        all.extend(cx.host()?.find_link(&name)?.map(|link| interface(&link)));
+    }
+    Ok(all)
+}

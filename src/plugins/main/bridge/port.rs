@@ -1,0 +1,43 @@
+//! A link as a port of the bridge.
+
+use super::conf::Conf;
+use super::{ensure, vlan};
+use crate::error::Result;
+use crate::net::netlink::{Link, LinkChange, Netlink};
+use crate::net::sysctl::Sysctl;
+use crate::plugin::Context;
+use crate::rollback::Rollback;
+
+/// How often the bridge is made anew that another ADD's rollback took away.
+const TRIES: usize = 3;
+
+/// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is a port of.
+pub fn attach<'a>(cx: &'a Context<'_>, conf: &Conf, mut bridge: Link, port: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
+    let host = cx.host()?;
+    // The host never configures itself by what a container announces.
+    let _ = Sysctl::ipv6_conf(&port.name, "accept_ra").write("0"); // there may be no IPv6
+    for _ in 1..TRIES {
+        match enslave(host, &bridge, port) {
+            Err(e) if e.is_not_found() => bridge = ensure(cx, conf, rb)?,
+            done => {
+                done?;
+                break;
+            }
+        }
+    }
+    if conf.hairpin_mode || conf.port_isolation {
+        host.set_port(port, conf.hairpin_mode, conf.port_isolation)?;
+    }
+    let plan = vlan::plan(conf);
+    if !plan.is_empty() && !bridge.vlan_filtering {
+        eprintln!("bridge {:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set", bridge.name);
+    }
+    vlan::set(host, &bridge, port, &plan, conf.preserve_default_vlan)?;
+    Ok(bridge)
+}
+
+/// Makes a link a port and sets it up.
+pub fn enslave(host: &Netlink, bridge: &Link, port: &Link) -> Result<()> {
+    let change = LinkChange { up: Some(true), master: Some(bridge.index), ..LinkChange::default() };
+    host.change_link(port, &change).map_err(|e| e.context(format_args!("connect to bridge {:?}", bridge.name)))
+}

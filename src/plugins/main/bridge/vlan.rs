@@ -1,0 +1,146 @@
+//! The VLANs of a bridge's port.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use super::conf::{Conf, VLAN_MAX};
+use crate::error::{Error, Result};
+use crate::net::netlink::{Link, Netlink, VlanFlags, VlanRange};
+
+/// The VLAN of packets without a tag, where trunks are configured and no `vlan` says otherwise.
+const DEFAULT_NATIVE: u16 = 1;
+
+/// An entry of `vlanTrunk`: one VLAN, a range of them, or both.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Trunk {
+    #[serde(rename = "minID")]
+    min_id: Option<u16>,
+    #[serde(rename = "maxID")]
+    max_id: Option<u16>,
+    id: Option<u16>,
+}
+
+impl Trunk {
+    /// Checks the entry at `path`.
+    pub fn validate(&self, path: &str) -> Result<()> {
+        for (key, id) in [("minID", self.min_id), ("maxID", self.max_id), ("id", self.id)] {
+            if id.is_some_and(|id| id == 0 || id > VLAN_MAX) {
+                let id = id.unwrap_or_default();
+                return Err(Error::config(format_args!("{path}.{key}"), format_args!("{id} is out of range, expected 1 to {VLAN_MAX}")));
+            }
+        }
+        match (self.min_id, self.max_id) {
+            (Some(min), Some(max)) if min > max => {
+                Err(Error::config(format_args!("{path}.minID"), format_args!("{min} is greater than maxID {max}")))
+            }
+            (Some(_), None) => {
+                Err(Error::config(format_args!("{path}.maxID"), "missing, minID and maxID should be configured simultaneously"))
+            }
+            (None, Some(_)) => {
+                Err(Error::config(format_args!("{path}.minID"), "missing, minID and maxID should be configured simultaneously"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ids(&self) -> impl Iterator<Item = u16> {
+        let range = self.min_id.zip(self.max_id).map(|(min, max)| min..=max);
+        range.into_iter().flatten().chain(self.id)
+    }
+}
+
+/// What a port must be a member of; empty where the configuration says nothing of VLANs.
+pub fn plan(conf: &Conf) -> Vec<VlanRange> {
+    let mut tagged: BTreeSet<u16> = conf.vlan_trunk.iter().flatten().flat_map(Trunk::ids).collect();
+    let native = match (conf.vlan, tagged.is_empty()) {
+        (0, true) => return vec![],
+        (0, false) => DEFAULT_NATIVE,
+        (vlan, _) => vlan,
+    };
+    // The reference lets a trunk take the native VLAN's role from it; nobody can have meant that.
+    tagged.remove(&native);
+    let mut all = vec![VlanRange::one(native, VlanFlags::NativeUntagged)];
+    all.extend(ranges(tagged));
+    all
+}
+
+/// Neighbouring ids in one range: the kernel takes a range in one message.
+fn ranges(ids: BTreeSet<u16>) -> Vec<VlanRange> {
+    let mut ranges: Vec<VlanRange> = vec![];
+    for id in ids {
+        match ranges.last_mut() {
+            Some(range) if range.last + 1 == id => range.last = id,
+            _ => ranges.push(VlanRange::one(id, VlanFlags::Tagged)),
+        }
+    }
+    ranges
+}
+
+/// Makes the port a member of exactly these VLANs, and of the bridge's default one where that is to be preserved.
+pub fn set(host: &Netlink, bridge: &Link, port: &Link, plan: &[VlanRange], preserve_default: bool) -> Result<()> {
+    if plan.is_empty() {
+        return Ok(());
+    }
+    if !preserve_default && bridge.default_pvid != 0 {
+        host.delete_vlan(port, bridge.default_pvid)?;
+    }
+    plan.iter().try_for_each(|vlans| host.add_vlans(port, *vlans))
+}
+
+/// Whether the port is a member of these VLANs.
+pub fn verify(host: &Netlink, port: &Link, plan: &[VlanRange]) -> Result<()> {
+    if plan.is_empty() {
+        return Ok(());
+    }
+    let found = host.port_vlans(port)?;
+    let wanted = plan.iter().flat_map(|vlans| (vlans.first..=vlans.last).map(|id| (id, vlans.flags)));
+    match wanted.into_iter().find(|vlan| !found.contains(vlan)) {
+        Some((id, flags)) => Err(Error::check(format!("bridge port {:?} is not a member ({flags:?}) of VLAN {id}", port.name))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trunk(min_id: Option<u16>, max_id: Option<u16>, id: Option<u16>) -> Trunk {
+        Trunk { min_id, max_id, id }
+    }
+
+    fn plan_of(vlan: u16, trunks: Option<Vec<Trunk>>) -> Vec<(u16, u16, VlanFlags)> {
+        let conf = Conf { vlan, vlan_trunk: trunks, ..Conf::default() };
+        plan(&conf).iter().map(|vlans| (vlans.first, vlans.last, vlans.flags)).collect()
+    }
+
+    #[test]
+    fn plans_are_sorted_ranges_with_the_native_vlan_first() {
+        use VlanFlags::{NativeUntagged, Tagged};
+        assert_eq!(plan_of(0, None), []);
+        assert_eq!(plan_of(0, Some(vec![])), []);
+        assert_eq!(plan_of(100, None), [(100, 100, NativeUntagged)]);
+        let trunks = Some(vec![trunk(Some(200), Some(210), None), trunk(None, None, Some(101)), trunk(Some(205), Some(211), Some(1))]);
+        assert_eq!(plan_of(0, trunks.clone()), [(1, 1, NativeUntagged), (101, 101, Tagged), (200, 211, Tagged)]);
+        assert_eq!(
+            plan_of(205, trunks),
+            [(205, 205, NativeUntagged), (1, 1, Tagged), (101, 101, Tagged), (200, 204, Tagged), (206, 211, Tagged)]
+        );
+    }
+
+    #[test]
+    fn wrong_entries_are_named() {
+        let cases = [
+            (trunk(Some(1), None, None), "t.maxID: missing, minID and maxID should be configured simultaneously"),
+            (trunk(None, Some(1), None), "t.minID: missing, minID and maxID should be configured simultaneously"),
+            (trunk(Some(9), Some(5), None), "t.minID: 9 is greater than maxID 5"),
+            (trunk(None, None, Some(5000)), "t.id: 5000 is out of range, expected 1 to 4094"),
+            (trunk(Some(0), Some(5), None), "t.minID: 0 is out of range, expected 1 to 4094"),
+        ];
+        for (entry, msg) in cases {
+            assert_eq!(entry.validate("t").unwrap_err().msg, msg);
+        }
+        assert!(trunk(Some(1), Some(1), Some(4094)).validate("t").is_ok());
+    }
+}

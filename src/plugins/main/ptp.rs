@@ -1,0 +1,187 @@
+//! `ptp`: a veth pair between container and host, each container a routed network of its own.
+//! <https://www.cni.dev/plugins/current/main/ptp/>
+//!
+//! This is the model plugin: read it to learn how the others are built.
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::{AddResult, Interface, IpConfig};
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::netlink::{AddressOptions, Link, LinkChange, Route, Scope};
+use crate::net::sysctl::Sysctl;
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::rollback::transaction;
+use crate::steps::addresses::{self, DuplicateDetection, Wiring};
+use crate::steps::dns::DnsConf;
+use crate::steps::ipam::{self, Ipam};
+use crate::steps::masquerade::{self, Backend};
+use crate::steps::{forwarding, prev_result, veth};
+
+/// The plugin.
+pub struct Ptp;
+
+/// Its configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// Masquerade what leaves the container's subnet. Default false.
+    ip_masq: bool,
+    /// `nftables` (default) or `iptables`.
+    ip_masq_backend: Backend,
+    /// MTU of the pair in bytes; 0, the default, leaves it to the kernel.
+    mtu: u32,
+    /// Resolver settings of the result, in place of the IPAM plugin's.
+    dns: DnsConf,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Plugin for Ptp {
+    const NAME: &'static str = "ptp";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "connects container and host by a veth pair and routes";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let ipam = Ipam::require(cx)?;
+        ipam.validate()?;
+        at.netns()?;
+        transaction(|rb| {
+            let mut result = ipam.add(at, rb)?;
+            require_gateways(&result)?;
+            let pair = veth::create(cx, at, &conf.wishes(), rb)?;
+            result.interfaces = vec![on_host(&pair.host), in_container(&pair.container, at)];
+            result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
+            set_host_end_up(cx, &pair.host)?;
+            addresses::configure(at, &pair.container, &result, &through_gateways(&result))?;
+            route_to_container(cx, &pair.host, &result)?;
+            forwarding::ensure(&result)?;
+            if conf.ip_masq {
+                masquerade::create(conf.ip_masq_backend, &at.key, &result, rb)?;
+            }
+            result.dns = conf.dns.or(result.dns);
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        Ipam::require(cx)?.check(at)?;
+        let result = prev_result::require(cx)?;
+        let (index, interface) = prev_result::container_interface(&result, at)?;
+        let container = prev_result::verify_link(at.netlink()?, interface, "veth")?;
+        verify_host_end(cx, &container, &result)?;
+        addresses::verify(at, &container, &result, index)?;
+        if conf.ip_masq {
+            masquerade::verify(conf.ip_masq_backend, &at.key, &result)?;
+        }
+        Ok(())
+    }
+
+    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let mut errors = ErrorList::default();
+        let ips = masquerade::seen_addresses(at);
+        errors.push(veth::delete(cx, at));
+        errors.push(ipam::del_if_any(cx, at));
+        errors.push(masquerade::delete(at, ips));
+        errors.finish()
+    }
+
+    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
+        Ipam::require(cx)?.status()
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(veth::collect_garbage(cx, valid));
+        errors.push(ipam::gc_if_any(cx, valid));
+        errors.push(masquerade::collect_garbage(&cx.config.name, valid));
+        errors.finish()
+    }
+}
+
+impl Conf {
+    fn wishes(&self) -> veth::Wishes {
+        veth::Wishes { mtu: Some(self.mtu).filter(|mtu| *mtu != 0), mac: None }
+    }
+}
+
+/// All traffic goes through the host's end, so each address needs the gateway that the host's end will have.
+fn require_gateways(result: &AddResult) -> Result<()> {
+    match result.ips.iter().find(|ip| ip.gateway.is_none()) {
+        Some(ip) => Err(Error::new(Code::INVALID_CONFIG, format!("address {} has no gateway", ip.address))
+            .with_details("ptp gives the gateway's address to the host's end; set a gateway in the ipam section")),
+        None => Ok(()),
+    }
+}
+
+fn on_host(link: &Link) -> Interface {
+    Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() }
+}
+
+fn in_container(link: &Link, at: &Attachment) -> Interface {
+    Interface { sandbox: at.netns_path.clone(), ..on_host(link) }
+}
+
+/// The host's end never configures itself by what a container announces.
+fn set_host_end_up(cx: &Context<'_>, link: &Link) -> Result<()> {
+    let _ = Sysctl::ipv6_conf(&link.name, "accept_ra").write("0"); // there may be no IPv6
+    cx.host()?.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
+}
+
+/// The container reaches its gateway on the link, and the rest of its subnet through it: two containers of one subnet
+/// are not on one link.
+fn through_gateways(result: &AddResult) -> Wiring {
+    let mut routes = vec![];
+    for ip in &result.ips {
+        let source = Some(ip.address.addr());
+        let Some(gateway) = ip.gateway else { continue };
+        let gateway_net = IpNet::from(gateway);
+        routes.push(Route { scope: Scope::LINK, source, ..Route::to(gateway_net) });
+        if ip.address.trunc() != gateway_net && ip.address.prefix_len() != ip.address.max_prefix_len() {
+            routes.push(Route { gateway: Some(gateway), source, ..Route::to(ip.address.trunc()) });
+        }
+    }
+    Wiring { detection: DuplicateDetection::Off, subnet_on_link: false, routes_first: routes }
+}
+
+/// The host has the gateways' addresses on its end, and a route to each of the container's.
+fn route_to_container(cx: &Context<'_>, link: &Link, result: &AddResult) -> Result<()> {
+    let host = cx.host()?;
+    for ip in &result.ips {
+        if let Some(gateway) = ip.gateway {
+            let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
+            match host.add_address(link, IpNet::from(gateway), options) {
+                Err(e) if e.is_exists() => (), // two addresses of one subnet share their gateway
+                added => added?,
+            }
+        }
+        let route = Route { scope: Scope::HOST, ..Route::to(IpNet::from(ip.address.addr())) };
+        host.add_only_route(link, &route).map_err(|e| if e.is_exists() { taken(ip, e) } else { e })?;
+    }
+    Ok(())
+}
+
+fn taken(ip: &IpConfig, error: Error) -> Error {
+    let details = format!("the host routes {} to another link already: is the address given to another container?", ip.address.addr());
+    error.with_code(Code::CONFLICT).with_details(details)
+}
+
+/// The host's end, found from the container's, is up and has the gateways' addresses.
+fn verify_host_end(cx: &Context<'_>, container: &Link, result: &AddResult) -> Result<()> {
+    let link = veth::host_end(cx, container)?;
+    if !link.up {
+        return Err(Error::check(format!("the host's end {:?} is down", link.name)));
+    }
+    let addresses = cx.host()?.addresses(&link)?;
+    let has = |gateway| addresses.iter().any(|address| address.net.addr() == gateway);
+    match result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| !has(*gateway)) {
+        Some(missing) => Err(Error::check(format!("gateway {missing} is not on the host's end {:?}", link.name))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,14 @@
+//! Every plugin of the binary, in the order that README and `cni-multi list` have.
+
+use crate::plugin::Entry;
+use crate::plugins::ipam::{host_local::HostLocal, r#static::Static};
+use crate::plugins::main::{bridge::Bridge, loopback::Loopback, ptp::Ptp};
+
+/// One line a plugin.
+pub static PLUGINS: &[Entry] =
+    &[Entry::of::<Bridge>(), Entry::of::<Ptp>(), Entry::of::<Loopback>(), Entry::of::<HostLocal>(), Entry::of::<Static>()];
+
+/// The plugin of exactly this name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    PLUGINS.iter().find(|entry| entry.name == name)
+}

@@ -1,0 +1,200 @@
+//! One plugin execution: environment and stdin in, one JSON document and an exit status out. Only this writes to stdout.
+
+use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use crate::cni::attachment::Key;
+use crate::cni::conf::{Config, version_of};
+use crate::cni::env::{Command, Environment, Parameters};
+use crate::cni::json::Value;
+use crate::cni::result::{AddResult, print};
+use crate::cni::version;
+use crate::error::{Code, Error, Result};
+use crate::net::netns::Netns;
+use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Kind};
+use crate::steps;
+
+/// The version of the reference plugins whose behaviour this is.
+pub const REFERENCE_VERSION: &str = "1.9.1";
+
+/// The three streams of a process.
+pub struct Streams<'a> {
+    /// The configuration comes here.
+    pub stdin: &'a mut dyn Read,
+    /// One JSON document goes here.
+    pub stdout: &'a mut dyn Write,
+    /// Words for people go here.
+    pub stderr: &'a mut dyn Write,
+}
+
+/// Runs `entry` as the process that a runtime started; returns the exit status.
+pub fn run(entry: &'static Entry, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
+    if env.get("CNI_COMMAND").is_empty() {
+        return about(entry, io.stderr);
+    }
+    let mut config_version = None;
+    let execution = AssertUnwindSafe(|| execute(entry, plugins, env, io, &mut config_version));
+    let Err(error) = catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))) else { return 0 };
+    let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
+    if let Err(failed) = write(io.stdout, &object) {
+        let _ = writeln!(io.stderr, "{failed}: {error}"); // the last place left to tell it
+    }
+    1
+}
+
+/// Without CNI_COMMAND a plugin says what it is. nerdctl reads the rest of the first line as one semantic version,
+/// Nomad takes the first word that is one: so it is the reference's version, and our own is its build number.
+fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
+    let versions = entry.versions.join(", ");
+    let _ = writeln!(stderr, "CNI {} plugin {}\nCNI protocol versions supported: {versions}", entry.name, plugin_version());
+    0 // whether anybody reads it or not
+}
+
+/// `v1.9.1+cni-multi.0.1.0`: compatible with which reference, and which of ours.
+pub fn plugin_version() -> String {
+    format!("v{REFERENCE_VERSION}+cni-multi.{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The error object of specification section 5.
+pub fn error_object(error: &Error, config_version: &str) -> String {
+    let object = print::Object::default()
+        .with("cniVersion", config_version)
+        .with("code", i64::from(error.code.0))
+        .with("msg", error.msg.as_str())
+        .with_some("details", print::text(&error.details));
+    print::Json::from(object).to_text()
+}
+
+fn error_of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
+    let what = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    Error::new(Code::BUG, format!("a bug in cni-multi: {}", what.unwrap_or("panic")))
+        .with_details("what was done has been undone; please report it")
+}
+
+fn write(stdout: &mut dyn Write, text: &str) -> Result<()> {
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|e| Error::io("write to stdout", &e))
+}
+
+/// The order of the reference: environment, stdin, configuration, command, version, and then the work.
+fn execute(
+    entry: &'static Entry,
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+    config_version: &mut Option<String>,
+) -> Result<()> {
+    let parameters = Parameters::read(env)?;
+    if parameters.command == Ok(Command::Version) {
+        return write(io.stdout, &versions_line(entry));
+    }
+    let mut text = vec![];
+    io.stdin.read_to_end(&mut text).map_err(|e| Error::io("error reading from stdin", &e))?;
+    *config_version = Value::parse(&text).and_then(|value| version_of(&value)).ok();
+    let config = Config::parse(text)?;
+    let command = parameters.command.as_ref().copied();
+    let command = command.map_err(|word| Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}")))?;
+    require_version(command, &config.version, entry.versions)?;
+
+    let path = parameters.path.split(':').map(PathBuf::from).collect();
+    let cx = Context::new(plugins, &config, env, &parameters.args, path);
+    match command {
+        Command::Add => add(entry, &cx, &attachment(&cx, &parameters)?, io.stdout),
+        Command::Check => entry.run(&cx, Call::Check(&attachment(&cx, &parameters)?)).map(drop),
+        Command::Get => get(entry, &cx, &attachment(&cx, &parameters)?, io.stdout),
+        Command::Del => entry.run(&cx, Call::Del(&detachment(&cx, &parameters)?)).map(drop),
+        Command::Status => entry.run(&cx, Call::Status).map(drop),
+        // A runtime that lists no valid attachments at all has not said that any is stale.
+        Command::Gc => config.valid_attachments()?.map_or(Ok(()), |valid| entry.run(&cx, Call::Gc(&valid)).map(drop)),
+        Command::Version => Err(Error::new(Code::BUG, "VERSION was answered before")),
+    }
+}
+
+fn versions_line(entry: &Entry) -> String {
+    let supported = print::Json::List(entry.versions.iter().map(|version| (*version).into()).collect());
+    let object = print::Object::default().with("cniVersion", version::CURRENT).with("supportedVersions", supported);
+    format!("{}\n", print::Json::from(object).to_compact_text())
+}
+
+fn require_version(command: Command, version: &str, supported: &[&str]) -> Result<()> {
+    match command {
+        Command::Check | Command::Get => version::require_at_least(version::WITH_CHECK, command.as_str(), version, supported),
+        Command::Gc | Command::Status => version::require_at_least(version::WITH_GC, command.as_str(), version, supported),
+        Command::Add | Command::Del | Command::Version => version::require_supported(version, supported),
+    }
+}
+
+fn key(cx: &Context<'_>, parameters: &Parameters) -> Result<Key> {
+    let (Some(container_id), Some(ifname)) = (parameters.container_id.clone(), parameters.ifname.clone()) else {
+        return Err(Error::new(Code::BUG, "an attachment's name was not checked"));
+    };
+    Ok(Key { network: cx.config.name.clone(), container_id, ifname })
+}
+
+fn attachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Attachment> {
+    // Whether a namespace that cannot be opened matters is for the plugin to say: an IPAM plugin never enters it.
+    let netns = Netns::open(&parameters.netns).ok();
+    if parameters.command == Ok(Command::Add) {
+        refuse_own(netns.as_ref(), parameters)?;
+    }
+    Ok(Attachment::new(key(cx, parameters)?, parameters.netns.clone(), netns))
+}
+
+fn detachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Detachment> {
+    let netns = Netns::open_if_there(&parameters.netns)?;
+    refuse_own(netns.as_ref(), parameters)?;
+    let prev_result = cx.config.prev_result().ok().flatten(); // a help where it can be read, never needed
+    Ok(Detachment { key: key(cx, parameters)?, netns_path: parameters.netns.clone(), netns, prev_result })
+}
+
+/// A namespace that is the plugin's own is never a container's. The reference looks after it has done its work there;
+/// we look before.
+fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
+    let Some(netns) = netns.filter(|_| !parameters.netns_override) else { return Ok(()) };
+    let own = Netns::current().map_err(|e| e.context("get plugin's netns failed").with_code(Code::INVALID_NETNS))?;
+    if netns.is_same_as(&own)? {
+        return Err(Error::new(Code::INVALID_NETNS, "plugin's netns and netns from CNI_NETNS should not be the same")
+            .with_details(format_args!("CNI_NETNS is {:?}", parameters.netns)));
+    }
+    Ok(())
+}
+
+/// ADD is done when its result is written: an attachment that nobody learns of is taken back.
+fn add(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
+    let result = entry.run(cx, Call::Add(at))?;
+    print_result(cx, result.clone(), stdout).map_err(|error| {
+        let at = Detachment { prev_result: Some(result), ..Detachment::from(at) };
+        match entry.run(cx, Call::Del(&at)) {
+            Ok(_) => error,
+            Err(failed) => error.with_details(format_args!("undo: {failed}")),
+        }
+    })
+}
+
+fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> Result<()> {
+    let version = &cx.config.version;
+    let document = result.into_document(version).map_err(|e| {
+        Error::new(Code::INVALID_CONFIG, e.to_string()).with_details(format_args!("the result cannot be told in cniVersion {version}"))
+    })?;
+    write(stdout, &document.to_text())
+}
+
+/// GET of specification 0.4.0-dev: the result of ADD again, if what IPAM holds still says that there is one.
+fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
+    let unknown = |details: &str| {
+        let msg = format!(
+            "unknown container {:?}: no attachment {:?} to network {:?}",
+            at.key.container_id.as_str(),
+            at.ifname(),
+            at.key.network.as_str()
+        );
+        Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details)
+    };
+    let held = match entry.kind {
+        Kind::Ipam => entry.run(cx, Call::Check(at)).map(drop),
+        Kind::Main | Kind::Meta => steps::ipam::check_if_any(cx, at),
+    };
+    held.map_err(|e| unknown(&e.to_string()))?;
+    let result = cx.config.prev_result()?.ok_or_else(|| unknown("prevResult is missing: there was no ADD, or a DEL since"))?;
+    print_result(cx, result, stdout)
+}

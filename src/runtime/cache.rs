@@ -1,0 +1,346 @@
+//! What is known of each attachment from ADD to DEL, in libcni's files: other programs (libcni itself, ocicni, podman,
+//! Multus) read, list and edit them.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
+use crate::cni::json::Value;
+use crate::cni::result::Document;
+use crate::error::{Code, Error, Result};
+
+/// Where libcni keeps its cache.
+pub const DEFAULT_DIR: &str = "/var/lib/cni";
+
+/// What tells such a file from the bare result that libcni 0.7 wrote under the same name.
+const KIND: &str = "cniCacheV1";
+
+/// What the runtime says of an attachment, besides the network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// What identifies it. The names in it have been checked: as a file's name they cannot leave the directory.
+    pub key: Key,
+    /// CNI_NETNS.
+    pub netns: String,
+    /// CNI_ARGS, as pairs.
+    pub args: Vec<(String, String)>,
+    /// The capability arguments: an object.
+    pub capability_args: Value,
+}
+
+/// A directory of results.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    dir: PathBuf,
+}
+
+impl Cache {
+    /// The cache in `<dir>/results`; it need not be there yet.
+    pub fn new(dir: impl Into<PathBuf>) -> Cache {
+        Cache { dir: dir.into() }
+    }
+
+    fn results(&self) -> PathBuf {
+        self.dir.join("results")
+    }
+
+    fn file(&self, key: &Key) -> PathBuf {
+        self.results().join(file_name(key))
+    }
+
+    /// Writes what ADD was given and what it returned; an older file of the attachment is replaced at once or not at
+    /// all.
+    pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
+        let text = go_text(&to_value(at, document, result)?);
+        let file = self.file(&at.key);
+        let written = create_dir(&self.results()).and_then(|()| replace(&file, &self.temporary(&at.key), text.as_bytes()));
+        written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
+    }
+
+    /// Where a file is written before it has its name: not among the results, whose readers list whatever is there.
+    fn temporary(&self, key: &Key) -> PathBuf {
+        self.dir.join(format!(".{}.{}", file_name(key), std::process::id()))
+    }
+
+    /// Whether there is anything for the attachment.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.file(key).exists()
+    }
+
+    /// What the attachment's ADD returned, in this version; None where there is nothing that can be read.
+    pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
+        let Ok(text) = fs::read(self.file(key)) else { return Ok(None) };
+        let Some(result) = result_of(&text)? else { return Ok(None) };
+        let failed = |e| Error::new(Code::DECODE, format!("failed to convert cached result to config version {version:?}: {e}"));
+        result.convert(version).map(Some).map_err(failed)
+    }
+
+    /// Forgets the attachment.
+    pub fn delete(&self, key: &Key) -> Result<()> {
+        let file = self.file(key);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(format_args!("remove {}", file.display()), &error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every attachment to the network. Files that are none of ours are passed over.
+    pub fn attachments(&self, network: &NetworkName) -> Result<Vec<Parameters>> {
+        let mut found = vec![];
+        for file in files(&self.results()).map_err(|e| Error::io(format_args!("open {}", self.results().display()), &e))? {
+            let value = fs::read(file).ok().and_then(|text| Value::parse(&text).ok());
+            found.extend(value.as_ref().and_then(of_value).filter(|at| at.key.network == *network));
+        }
+        Ok(found)
+    }
+}
+
+fn file_name(key: &Key) -> String {
+    format!("{}-{}-{}", key.network, key.container_id, key.ifname)
+}
+
+fn create_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Writes `temporary` and gives it the name `file`.
+fn replace(file: &Path, temporary: &Path, text: &[u8]) -> io::Result<()> {
+    let _ = fs::remove_file(temporary); // of a process that was killed and had the same id
+    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
+    open.write_all(text).and_then(|()| fs::rename(temporary, file)).inspect_err(|_| {
+        let _ = fs::remove_file(temporary); // the error is why it cannot stay
+    })
+}
+
+fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
+        entries => entries?,
+    };
+    let mut files = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
+    files.sort();
+    Ok(files)
+}
+
+/// In the order of libcni's struct; what is empty is left out there.
+fn to_value(at: &Parameters, document: &[u8], result: &Document) -> Result<Value> {
+    let text = |text: &str| Value::String(text.to_owned());
+    let pair = |(key, value): &(String, String)| Value::Array(vec![text(key), text(value)]);
+    let is_set = |(_, value): &(&str, Value)| match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(pairs) => !pairs.is_empty(),
+        _ => false,
+    };
+    let members = [
+        ("kind", text(KIND)),
+        ("containerId", text(at.key.container_id.as_str())),
+        ("config", Value::String(STANDARD.encode(document))),
+        ("ifName", text(at.key.ifname.as_str())),
+        ("networkName", text(at.key.network.as_str())),
+        ("netns", text(&at.netns)),
+        ("cniArgs", Value::Array(at.args.iter().map(pair).collect())),
+        ("capabilityArgs", sorted(at.capability_args.clone())),
+        ("result", sorted(Value::parse(result.to_compact_text().as_bytes())?)),
+    ];
+    Ok(Value::Object(members.into_iter().filter(is_set).map(|(key, value)| (key.to_owned(), value)).collect()))
+}
+
+/// The value with the members of its objects in order, as a Go map has them.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Array(list) => Value::Array(list.into_iter().map(sorted).collect()),
+        Value::Object(pairs) => {
+            let mut pairs: Vec<_> = pairs.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+            Value::Object(pairs)
+        }
+        scalar => scalar,
+    }
+}
+
+/// The letters that Go escapes in JSON for the sake of HTML; they occur in strings only.
+fn go_text(value: &Value) -> String {
+    let escapes = [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    escapes.iter().fold(value.to_text(), |text, (letter, escape)| text.replace(*letter, escape))
+}
+
+/// The result in a file's text: a member of ours, or the whole of what libcni 0.7 wrote.
+fn result_of(text: &[u8]) -> Result<Option<Document>> {
+    let invalid = |problem: String| Error::new(Code::DECODE, format!("decoding version from network config: {problem}"));
+    let value = Value::parse(text).map_err(|e| invalid(e.to_string()))?;
+    let result = if is_ours(&value) { value.get("result") } else { Some(&value) };
+    match result {
+        None => Ok(None),
+        Some(result @ Value::Object(_)) => Document::parse(result, "").map(Some).map_err(|e| Error::new(Code::DECODE, e.to_string())),
+        Some(other) => Err(invalid(format!("expected an object, found {}", other.kind()))),
+    }
+}
+
+fn is_ours(value: &Value) -> bool {
+    value.get("kind").and_then(Value::as_str) == Some(KIND)
+}
+
+/// What a file tells of its attachment; None where it has another format or names that cannot be.
+fn of_value(value: &Value) -> Option<Parameters> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str);
+    let key = Key {
+        network: NetworkName::parse(text("networkName")?).ok()?,
+        container_id: ContainerId::parse(text("containerId")?).ok()?,
+        ifname: IfName::parse(text("ifName")?).ok()?,
+    };
+    let args = match value.get("cniArgs") {
+        Some(Value::Array(pairs)) => pairs.iter().map(pair).collect::<Option<_>>()?,
+        _ => vec![],
+    };
+    let capability_args = value.get("capabilityArgs").cloned().unwrap_or(Value::Object(vec![]));
+    is_ours(value).then(|| Parameters { key, netns: text("netns").unwrap_or_default().to_owned(), args, capability_args })
+}
+
+fn pair(value: &Value) -> Option<(String, String)> {
+    let Value::Array(pair) = value else { return None };
+    let [Value::String(key), Value::String(value)] = pair.as_slice() else { return None };
+    Some((key.clone(), value.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::scratch::Scratch;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn key(network: &str, ifname: &str) -> Key {
+        Key {
+            network: NetworkName::parse(network).unwrap(),
+            container_id: ContainerId::parse("cnitool-20c433bb2b1d6ede56d6").unwrap(),
+            ifname: IfName::parse(ifname).unwrap(),
+        }
+    }
+
+    fn parameters(network: &str, ifname: &str) -> Parameters {
+        Parameters {
+            key: key(network, ifname),
+            netns: "/var/run/netns/t".into(),
+            args: vec![("IgnoreUnknown".into(), "1".into()), ("A".into(), "<b>".into())],
+            capability_args: Value::parse(br#"{"portMappings":[{"hostPort":80,"containerPort":8080}],"mac":"x"}"#).unwrap(),
+        }
+    }
+
+    fn document(text: &str) -> Document {
+        Document::parse(&Value::parse(text.as_bytes()).unwrap(), "").unwrap()
+    }
+
+    const RESULT: &str = r#"{"cniVersion":"0.4.0","ips":[{"version":"4","interface":0,"address":"10.1.2.3/24"}],"dns":{}}"#;
+
+    #[test]
+    fn the_file_is_libcni_s_to_the_byte() {
+        let dir = Scratch::new("cache");
+        let cache = Cache::new(dir.path().join("new"));
+        cache.write(&parameters("mynet", "eth0"), br#"{"cniVersion":"0.4.0"}"#, &document(RESULT)).unwrap();
+        let file = dir.path().join("new/results/mynet-cnitool-20c433bb2b1d6ede56d6-eth0");
+        let expected = concat!(
+            r#"{"kind":"cniCacheV1","containerId":"cnitool-20c433bb2b1d6ede56d6","config":"eyJjbmlWZXJzaW9uIjoiMC40LjAifQ==","ifName":"eth0","#,
+            r#""networkName":"mynet","netns":"/var/run/netns/t","cniArgs":[["IgnoreUnknown","1"],["A","\u003cb\u003e"]],"#,
+            r#""capabilityArgs":{"mac":"x","portMappings":[{"containerPort":8080,"hostPort":80}]},"#,
+            r#""result":{"cniVersion":"0.4.0","dns":{},"ips":[{"address":"10.1.2.3/24","interface":0,"version":"4"}]}}"#
+        );
+        assert_eq!(fs::read_to_string(&file).unwrap(), expected);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&file), mode(&dir.path().join("new/results")), mode(&dir.path().join("new"))), (0o600, 0o700, 0o700));
+        assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn what_is_empty_is_left_out() {
+        let at = Parameters { netns: String::new(), args: vec![], capability_args: Value::Object(vec![]), ..parameters("n", "eth0") };
+        let value = to_value(&at, b"", &document(r#"{"cniVersion":"1.0.0"}"#)).unwrap();
+        assert!(
+            !["netns", "cniArgs", "capabilityArgs", "config"].iter().any(|key| value.to_text().contains(&format!("{key:?}:"))),
+            "{value:?}"
+        );
+    }
+
+    #[test]
+    fn a_result_comes_back_in_the_version_asked_for() {
+        let dir = Scratch::new("cache");
+        let cache = Cache::new(dir.path());
+        let at = parameters("n", "eth0");
+        assert_eq!(cache.result(&at.key, "1.0.0"), Ok(None));
+        cache.write(&at, b"", &document(RESULT)).unwrap();
+        assert_eq!(cache.result(&at.key, "0.4.0").unwrap().unwrap().to_compact_text(), RESULT);
+        let newer = cache.result(&at.key, "1.0.0").unwrap().unwrap().to_compact_text();
+        assert_eq!(newer, r#"{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24","interface":0}]}"#);
+        let error = cache.result(&at.key, "1.0.1").unwrap_err().msg;
+        assert_eq!(
+            error,
+            "failed to convert cached result to config version \"1.0.1\": no converter for CNI result version 0.4.0 to 1.0.1"
+        );
+        assert!(cache.contains(&at.key));
+        assert_eq!((cache.delete(&at.key), cache.delete(&at.key)), (Ok(()), Ok(())));
+        assert_eq!(cache.result(&at.key, "0.4.0"), Ok(None));
+    }
+
+    #[test]
+    fn files_of_libcni_0_7_are_bare_results() {
+        let dir = Scratch::new("cache");
+        let (cache, key) = (Cache::new(dir.path()), key("n", "eth0"));
+        let file = format!("results/{}", file_name(&key));
+        dir.write(&file, RESULT);
+        assert_eq!(cache.result(&key, "0.4.0").unwrap().unwrap().to_compact_text(), RESULT);
+        dir.write(&file, r#"{"ip4":{"ip":"10.1.2.3/24"}}"#);
+        assert_eq!(cache.result(&key, "0.2.0").unwrap().unwrap().cni_version(), "0.2.0");
+    }
+
+    #[test]
+    fn a_file_that_is_no_result_is_an_error() {
+        let dir = Scratch::new("cache");
+        let (cache, key) = (Cache::new(dir.path()), key("n", "eth0"));
+        for (text, msg) in [
+            ("", "decoding version from network config: EOF"),
+            (r#"{"kind":"cniCacheV1","result":"#, "decoding version from network config: EOF"),
+            ("[]", "decoding version from network config: expected an object"),
+            (r#"{"kind":"cniCacheV1","result":{"cniVersion":"0.4567.0"}}"#, "unsupported CNI result version \"0.4567.0\""),
+        ] {
+            dir.write(&format!("results/{}", file_name(&key)), text);
+            let error = cache.result(&key, "0.4.0").unwrap_err();
+            assert!(error.msg.starts_with(msg), "{text}: {error}");
+        }
+        dir.write(&format!("results/{}", file_name(&key)), r#"{"kind":"cniCacheV1"}"#);
+        assert_eq!(cache.result(&key, "0.4.0"), Ok(None));
+    }
+
+    #[test]
+    fn the_attachments_of_a_network_are_listed_and_foreign_files_are_not() {
+        let dir = Scratch::new("cache");
+        let cache = Cache::new(dir.path());
+        let network = NetworkName::parse("n").unwrap();
+        assert_eq!(cache.attachments(&network), Ok(vec![]));
+        for (network, ifname) in [("n", "eth1"), ("n", "eth0"), ("other", "eth0")] {
+            cache.write(&parameters(network, ifname), b"", &document(RESULT)).unwrap();
+        }
+        dir.write("results/n-legacy-eth0", RESULT);
+        dir.write("results/n-torn-eth0", r#"{"kind":"cniCacheV1","con"#);
+        dir.write("results/n-wicked", r#"{"kind":"cniCacheV1","containerId":"../../x","ifName":"eth0","networkName":"n"}"#);
+        dir.write("results/dir/x", "");
+        assert_eq!(
+            cache.attachments(&network).unwrap(),
+            [parameters("n", "eth0"), parameters("n", "eth1")].map(|mut at| {
+                at.capability_args = sorted(at.capability_args);
+                at
+            })
+        );
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_is_an_error() {
+        let dir = Scratch::new("cache");
+        dir.write("results", "");
+        let error = Cache::new(dir.path()).write(&parameters("n", "eth0"), b"", &document(RESULT)).unwrap_err();
+        assert_eq!(error.code, Code::IO);
+    }
+}

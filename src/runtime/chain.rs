@@ -1,0 +1,339 @@
+//! Operations on a network: its plugins run one after the other, as libcni runs them (specification, section 3).
+//!
+//! Two things are not libcni's: an ADD that fails is undone, and a plugin that is compiled in runs in this process.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::cache::{Cache, Parameters};
+use super::derive;
+use super::list::{NetworkList, PluginConfig};
+use crate::cni::attachment::NetworkName;
+use crate::cni::conf::ValidAttachment;
+use crate::cni::delegate;
+use crate::cni::env::{Command, Environment};
+use crate::cni::result::Document;
+use crate::cni::version;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::plugin::Entry;
+use crate::runner::{self, Streams};
+
+/// What operations need besides the network and the attachment.
+pub struct Runtime<'a> {
+    /// The plugins that are compiled in.
+    pub plugins: &'static [Entry],
+    /// The environment, which plugins inherit.
+    pub env: &'a Environment,
+    /// The directories of plugins, as CNI_PATH has them.
+    pub path: String,
+    /// Where results are kept.
+    pub cache: Cache,
+    /// Where plugins that run in this process write to people; others write to the process's own.
+    pub stderr: &'a mut dyn Write,
+}
+
+/// What runs when a plugin's name is called.
+enum Program {
+    /// Code of this binary, in this process.
+    Own(&'static Entry),
+    /// Another program.
+    File(PathBuf),
+}
+
+impl Runtime<'_> {
+    /// ADD: each plugin gets the result of the one before it; the last one's is kept and returned.
+    ///
+    /// A failure is followed by DEL for every plugin. The details tell how that went.
+    pub fn add(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
+        self.require_programs(list)?;
+        let is_recorded = self.cache.contains(&at.key);
+        let mut result = None;
+        match self.add_all(list, at, &mut result) {
+            Ok(result) => Ok(result),
+            // DEL would take down the earlier attachment, which may well work.
+            Err(error) if is_recorded => {
+                Err(error.with_details("not undone, because there was an ADD before; use `net del` to remove both"))
+            }
+            Err(error) => Err(self.undo_add(list, at, result.as_ref(), error)),
+        }
+    }
+
+    /// CHECK: every plugin gets the result that ADD returned. Nothing is run where the network disables it.
+    pub fn check(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
+        if version::Number::parse(&list.version)? < version::WITH_CHECK {
+            let msg = format!("configuration version {:?} does not support the CHECK command", list.version);
+            return Err(Error::new(Code::INCOMPATIBLE_VERSION, msg));
+        }
+        if list.disable_check {
+            return Ok(());
+        }
+        let cached = self.cache.result(&at.key, &list.version);
+        let result = cached.map_err(|error| error.context(format_args!("failed to get network {:?} cached result", list.name)))?;
+        for plugin in &list.plugins {
+            self.run_attached(Command::Check, list, plugin, at, result.as_ref())
+                .map_err(|error| error.with_details(reported_by(plugin)))?;
+        }
+        Ok(())
+    }
+
+    /// DEL: in reverse order, each plugin with the result that ADD returned, as far as that can be read. What was kept
+    /// goes when all are done; a failure ends it and leaves that.
+    pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
+        let result = match wants_result(list)? {
+            true => self.cache.result(&at.key, &list.version).unwrap_or_else(|_| {
+                let _ = self.cache.delete(&at.key); // it can only be in the way of the next ADD and DEL
+                None
+            }),
+            false => None,
+        };
+        for plugin in list.plugins.iter().rev() {
+            self.del_one(list, plugin, at, result.as_ref())?;
+        }
+        let _ = self.cache.delete(&at.key); // the attachment is gone, and a DEL of nothing is no harm
+        Ok(())
+    }
+
+    /// GC: DEL for every attachment in the cache that is not in `valid`, then GC for every plugin that knows it. Goes on
+    /// after a failure and reports all of them.
+    ///
+    /// Without `valid` no attachment is, and plugins are not told of any.
+    pub fn gc(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>) -> Result<()> {
+        if list.disable_gc {
+            return Ok(());
+        }
+        let plugins_know_it = version::Number::parse(&list.version)? >= version::WITH_GC;
+        let mut errors = ErrorList::default();
+        for at in self.cache.attachments(&NetworkName::parse(&list.name)?)? {
+            if !valid.unwrap_or_default().contains(&at.valid_attachment()) {
+                let what = format!("failed to delete stale attachment {} {}", at.key.container_id, at.key.ifname);
+                errors.push(self.del(list, &at).map_err(|error| error.context(what)));
+            }
+        }
+        if plugins_know_it {
+            for plugin in &list.plugins {
+                let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
+                errors.push(collected.map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind))));
+            }
+        }
+        errors.finish()
+    }
+
+    /// STATUS: the first plugin that cannot serve ADD tells so. Versions before 1.1.0 have no such question.
+    pub fn status(&mut self, list: &NetworkList) -> Result<()> {
+        if !version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC) {
+            return Ok(());
+        }
+        for plugin in &list.plugins {
+            let ready = self.run(Command::Status, &plugin.kind, None, &derive::for_status(list, plugin));
+            ready.map_err(|error| error.with_details(reported_by(plugin)))?;
+        }
+        Ok(())
+    }
+
+    /// A program that is missing shows before anything has been done.
+    fn require_programs(&self, list: &NetworkList) -> Result<()> {
+        list.plugins.iter().try_for_each(|plugin| self.find(&plugin.kind).map(drop).map_err(|error| failed(error, plugin, "add")))
+    }
+
+    /// `result` has the last plugin's that succeeded, also where all of it fails.
+    fn add_all(&mut self, list: &NetworkList, at: &Parameters, result: &mut Option<Document>) -> Result<Document> {
+        for plugin in &list.plugins {
+            let added = self.add_one(list, plugin, at, result.as_ref());
+            *result = Some(added.map_err(|error| failed(error, plugin, "add"))?);
+        }
+        let result = result.clone().ok_or_else(|| Error::new(Code::INVALID_CONFIG, "no plugin configs found"))?;
+        let written = self.cache.write(at, &list.document, &result);
+        written.map_err(|error| error.context(format_args!("failed to set network {:?} cached result", list.name)))?;
+        Ok(result)
+    }
+
+    /// The result is brought to the network's version, since the next plugin may refuse any other.
+    fn add_one(&mut self, list: &NetworkList, plugin: &PluginConfig, at: &Parameters, result: Option<&Document>) -> Result<Document> {
+        let stdout = self.run_attached(Command::Add, list, plugin, at, result)?;
+        let result = delegate::parse_result(&stdout, &list.version)?;
+        result.convert(&list.version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
+    }
+
+    fn del_one(&mut self, list: &NetworkList, plugin: &PluginConfig, at: &Parameters, result: Option<&Document>) -> Result<()> {
+        self.run_attached(Command::Del, list, plugin, at, result).map(drop).map_err(|error| failed(error, plugin, "delete"))
+    }
+
+    /// DEL for all plugins, those too that ADD did not reach, whatever the others say.
+    fn undo_add(&mut self, list: &NetworkList, at: &Parameters, result: Option<&Document>, error: Error) -> Error {
+        let result = result.filter(|_| wants_result(list).unwrap_or(false));
+        let mut errors = ErrorList::default();
+        for plugin in list.plugins.iter().rev() {
+            errors.push(self.del_one(list, plugin, at, result));
+        }
+        match errors.finish() {
+            Ok(()) => error.with_details("what was done has been undone"),
+            Err(failed) => error.with_details(format_args!("undo: {failed}")),
+        }
+    }
+
+    fn run_attached(
+        &mut self,
+        command: Command,
+        list: &NetworkList,
+        plugin: &PluginConfig,
+        at: &Parameters,
+        result: Option<&Document>,
+    ) -> Result<Vec<u8>> {
+        let config = derive::for_attachment(list, plugin, result, &at.capability_args)?;
+        self.run(command, &plugin.kind, Some(at), &config)
+    }
+
+    /// One plugin execution, in this process or another; returns its stdout.
+    fn run(&mut self, command: Command, kind: &str, at: Option<&Parameters>, mut config: &[u8]) -> Result<Vec<u8>> {
+        let env = self.environment(command, at);
+        let entry = match self.find(kind)? {
+            Program::File(program) => return delegate::exec(&program, &env, config),
+            Program::Own(entry) => entry,
+        };
+        let mut stdout = vec![];
+        let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
+        match runner::run(entry, self.plugins, &env, &mut io) {
+            0 => Ok(stdout),
+            status => Err(delegate::parse_error(Path::new(entry.name), &stdout, b"", &format!("exit status {status}"))),
+        }
+    }
+
+    /// A file in the path goes before what is compiled in, unless it is this binary.
+    fn find(&self, kind: &str) -> Result<Program> {
+        let own = self.plugins.iter().find(|entry| entry.name == kind);
+        match (delegate::find(kind, &self.directories()), own) {
+            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => Ok(Program::Own(entry)),
+            (Ok(program), _) => Ok(Program::File(program)),
+            (Err(_), Some(entry)) => Ok(Program::Own(entry)),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
+        if self.path.is_empty() { vec![] } else { self.path.split(':').map(PathBuf::from).collect() }
+    }
+
+    /// The process's environment with all six variables of the protocol, empty where the command has no attachment.
+    fn environment(&self, command: Command, at: Option<&Parameters>) -> Environment {
+        let of = |text: fn(&Parameters) -> String| at.map(text).unwrap_or_default();
+        self.env
+            .with("CNI_COMMAND", command.as_str())
+            .with("CNI_CONTAINERID", of(|at| at.key.container_id.to_string()))
+            .with("CNI_NETNS", of(|at| at.netns.clone()))
+            .with("CNI_ARGS", of(Parameters::joined_args))
+            .with("CNI_IFNAME", of(|at| at.key.ifname.to_string()))
+            .with("CNI_PATH", &self.path)
+    }
+}
+
+impl Parameters {
+    fn joined_args(&self) -> String {
+        let pairs: Vec<String> = self.args.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        pairs.join(";")
+    }
+
+    /// The attachment as GC lists it.
+    pub fn valid_attachment(&self) -> ValidAttachment {
+        ValidAttachment { container_id: self.key.container_id.to_string(), ifname: self.key.ifname.to_string() }
+    }
+}
+
+/// Whether plugins of this network expect `prevResult` with DEL.
+fn wants_result(list: &NetworkList) -> Result<bool> {
+    Ok(version::Number::parse(&list.version)? >= version::WITH_CHECK)
+}
+
+fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
+    error.context(format_args!("plugin {} failed ({what})", describe(plugin)))
+}
+
+/// libcni returns the errors of CHECK and STATUS as they are: the message is the plugin's, who said it is a detail.
+fn reported_by(plugin: &PluginConfig) -> String {
+    format!("reported by plugin {}", describe(plugin))
+}
+
+fn describe(plugin: &PluginConfig) -> String {
+    match plugin.name.as_str() {
+        "" => format!("type={:?}", plugin.kind),
+        name => format!("type={:?} name={name:?}", plugin.kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::attachment::{ContainerId, IfName, Key};
+    use crate::cni::json::Value;
+    use crate::registry::PLUGINS;
+    use crate::runtime::scratch::Scratch;
+
+    fn parameters() -> Parameters {
+        Parameters {
+            key: Key {
+                network: NetworkName::parse("n").unwrap(),
+                container_id: ContainerId::parse("id").unwrap(),
+                ifname: IfName::parse("eth0").unwrap(),
+            },
+            netns: "/run/netns/t".into(),
+            args: vec![("A".into(), "1".into()), ("A".into(), "2".into())],
+            capability_args: Value::Object(vec![]),
+        }
+    }
+
+    fn with_runtime<T>(env: &[(&str, &str)], path: &str, then: impl FnOnce(Runtime<'_>) -> T) -> T {
+        let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
+        let cache = Cache::new("/nonexistent");
+        then(Runtime { plugins: PLUGINS, env: &env, path: path.into(), cache, stderr: &mut std::io::sink() })
+    }
+
+    #[test]
+    fn all_six_variables_are_set_once_and_the_others_inherited() {
+        let inherited =
+            [("CNI_COMMAND", "OLD"), ("CNI_COMMAND", "OLDER"), ("CNI_ARGS", "X=1"), ("TRACEPARENT", "t"), ("CNI_NETNS", "/old")];
+        with_runtime(&inherited, "/a:/b", |runtime| {
+            let at = parameters();
+            let pairs = |at| {
+                let env = runtime.environment(Command::Add, at);
+                let mut pairs: Vec<String> = env.iter().map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy())).collect();
+                pairs.sort();
+                pairs.join(" ")
+            };
+            assert_eq!(
+                pairs(Some(&at)),
+                "CNI_ARGS=A=1;A=2 CNI_COMMAND=ADD CNI_CONTAINERID=id CNI_IFNAME=eth0 CNI_NETNS=/run/netns/t CNI_PATH=/a:/b TRACEPARENT=t"
+            );
+            assert_eq!(pairs(None), "CNI_ARGS= CNI_COMMAND=ADD CNI_CONTAINERID= CNI_IFNAME= CNI_NETNS= CNI_PATH=/a:/b TRACEPARENT=t");
+        });
+    }
+
+    #[test]
+    fn another_file_goes_before_what_is_compiled_in_and_this_binary_runs_here() {
+        let dir = Scratch::new("find");
+        dir.write("other/bridge", "");
+        std::fs::create_dir(dir.path().join("own")).unwrap();
+        std::os::unix::fs::symlink("/proc/self/exe", dir.path().join("own/bridge")).unwrap();
+        let find = |path: &str, kind: &str| {
+            with_runtime(&[], path, |runtime| {
+                runtime.find(kind).map(|program| match program {
+                    Program::Own(entry) => entry.name.to_owned(),
+                    Program::File(file) => file.to_string_lossy().into_owned(),
+                })
+            })
+        };
+        let at = |name: &str| format!("{}/{name}", dir.path().display());
+        assert_eq!(find(&at("other"), "bridge").unwrap(), at("other/bridge"));
+        assert_eq!(find(&at("own"), "bridge").unwrap(), "bridge");
+        assert_eq!(find("/nonexistent", "bridge").unwrap(), "bridge", "a lone binary works");
+        assert_eq!(find("", "bridge").unwrap(), "bridge");
+        assert_eq!(find("/nonexistent", "nope").unwrap_err().msg, "failed to find plugin \"nope\" in path [/nonexistent]");
+        assert_eq!(find("", "nope").unwrap_err().msg, "no paths provided");
+        assert_eq!(find("/", "../bridge").unwrap_err().msg, "invalid plugin name: ../bridge");
+    }
+
+    #[test]
+    fn a_plugin_is_named_by_type_and_its_own_name() {
+        let plugin = |text: &str| describe(&PluginConfig::parse(text.as_bytes()).unwrap());
+        assert_eq!(plugin(r#"{"type":"noop"}"#), "type=\"noop\"");
+        assert_eq!(plugin(r#"{"type":"noop","name":"x"}"#), "type=\"noop\" name=\"x\"");
+    }
+}

@@ -1,0 +1,125 @@
+//! The configuration that one plugin of a network gets on stdin (specification, section 3, "Deriving request
+//! configuration from plugin configuration").
+//!
+//! `capabilities` stays in, as libcni leaves it, and so does every key that is not set here.
+
+use super::list::{NetworkList, PluginConfig, object};
+use crate::cni::conf::ValidAttachment;
+use crate::cni::json::Value;
+use crate::cni::result::Document;
+use crate::error::Result;
+
+/// The configuration for ADD, CHECK and DEL: with what was done before, and those of `capability_args` that the plugin
+/// declared to understand.
+pub fn for_attachment(
+    list: &NetworkList,
+    plugin: &PluginConfig,
+    prev_result: Option<&Document>,
+    capability_args: &Value,
+) -> Result<Vec<u8>> {
+    let mut config = named(list, plugin);
+    if let Some(result) = prev_result {
+        config.set("prevResult", Value::parse(result.to_compact_text().as_bytes())?);
+    }
+    let runtime_config = declared(plugin, capability_args);
+    if !runtime_config.is_empty() {
+        config.set("runtimeConfig", Value::Object(runtime_config));
+    }
+    Ok(config.to_text().into_bytes())
+}
+
+/// The configuration for STATUS.
+pub fn for_status(list: &NetworkList, plugin: &PluginConfig) -> Vec<u8> {
+    named(list, plugin).to_text().into_bytes()
+}
+
+/// The configuration for GC. `valid` goes under the specification's key and under the one that its text had first;
+/// where it is not known there is no key, and plugins remove nothing.
+pub fn for_gc(list: &NetworkList, plugin: &PluginConfig, valid: Option<&[ValidAttachment]>) -> Vec<u8> {
+    let mut config = named(list, plugin);
+    if let Some(valid) = valid {
+        let text = |text: &str| Value::String(text.to_owned());
+        let entry = |valid: &ValidAttachment| object([("containerID", text(&valid.container_id)), ("ifname", text(&valid.ifname))]);
+        let entries = Value::Array(valid.iter().map(entry).collect());
+        config.set("cni.dev/valid-attachments", entries.clone());
+        config.set("cni.dev/attachments", entries);
+    }
+    config.to_text().into_bytes()
+}
+
+/// The plugin's object under the name and the version of the list.
+fn named(list: &NetworkList, plugin: &PluginConfig) -> Value {
+    let mut config = plugin.value.clone();
+    config.set("name", Value::String(list.name.clone()));
+    config.set("cniVersion", Value::String(list.version.clone()));
+    config
+}
+
+fn declared(plugin: &PluginConfig, capability_args: &Value) -> Vec<(String, Value)> {
+    let Value::Object(args) = capability_args else { return vec![] };
+    args.iter().filter(|(capability, _)| plugin.capabilities.contains(capability)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(plugin: &str) -> NetworkList {
+        NetworkList::parse(format!(r#"{{"name":"net","cniVersion":"0.4.0","plugins":[{plugin}]}}"#).into_bytes()).unwrap()
+    }
+
+    fn derive(plugin: &str, prev_result: Option<&Document>, capability_args: &str) -> String {
+        let list = list(plugin);
+        let args = Value::parse(capability_args.as_bytes()).unwrap();
+        String::from_utf8(for_attachment(&list, &list.plugins[0], prev_result, &args).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn name_and_version_are_the_list_s_and_other_keys_stay() {
+        let config = derive(
+            r#"{"Name":"own","CNIVersion":"9","type":"x","n":9007199254740993,"capabilities":{"mac":true},"prevResult":{}}"#,
+            None,
+            "{}",
+        );
+        assert_eq!(
+            config,
+            r#"{"type":"x","n":9007199254740993,"capabilities":{"mac":true},"prevResult":{},"name":"net","cniVersion":"0.4.0"}"#
+        );
+    }
+
+    #[test]
+    fn the_previous_result_is_written_in_its_own_shape() {
+        let value = Value::parse(br#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}]}"#).unwrap();
+        let config = derive(r#"{"type":"x","prevResult":{"a":1}}"#, Some(&Document::parse(&value, "").unwrap()), "{}");
+        assert!(
+            config.ends_with(r#""prevResult":{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}],"dns":{}}}"#),
+            "{config}"
+        );
+    }
+
+    #[test]
+    fn capabilities_that_are_declared_and_supplied_are_passed() {
+        let plugin = r#"{"type":"x","capabilities":{"mac":true,"ips":false,"portMappings":true},"runtimeConfig":{"mac":"user"}}"#;
+        let runtime_config =
+            |args: &str| Value::parse(derive(plugin, None, args).as_bytes()).unwrap().get("runtimeConfig").unwrap().to_text();
+        assert_eq!(
+            runtime_config(r#"{"ips":["10.0.0.1"],"portMappings":[{"hostPort":80}],"x":1}"#),
+            r#"{"portMappings":[{"hostPort":80}]}"#
+        );
+        assert_eq!(runtime_config(r#"{"ips":["10.0.0.1"]}"#), r#"{"mac":"user"}"#, "nothing to pass leaves what was there");
+        assert!(!derive(r#"{"type":"x","capabilities":{"mac":true}}"#, None, "null").contains("runtimeConfig"));
+    }
+
+    #[test]
+    fn gc_tells_the_valid_attachments_under_both_keys_or_not_at_all() {
+        let list = list(r#"{"type":"x"}"#);
+        let derive = |valid: Option<&[ValidAttachment]>| String::from_utf8(for_gc(&list, &list.plugins[0], valid)).unwrap();
+        let valid = [ValidAttachment { container_id: "a".into(), ifname: "eth0".into() }];
+        let head = r#"{"type":"x","name":"net","cniVersion":"0.4.0""#;
+        let entries = r#"[{"containerID":"a","ifname":"eth0"}]"#;
+        assert_eq!(derive(Some(&valid)), format!(r#"{head},"cni.dev/valid-attachments":{entries},"cni.dev/attachments":{entries}}}"#));
+        assert_eq!(derive(Some(&[])), format!(r#"{head},"cni.dev/valid-attachments":[],"cni.dev/attachments":[]}}"#));
+        assert_eq!(derive(None), format!("{head}}}"));
+        assert_eq!(String::from_utf8(for_status(&list, &list.plugins[0])).unwrap(), format!("{head}}}"));
+    }
+}

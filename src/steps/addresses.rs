@@ -1,0 +1,229 @@
+//! Addresses and routes of the container's interface.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::cni::result::{self, AddResult};
+use crate::error::{Code, Error, Result};
+use crate::net::netlink::{AddressOptions, FoundRoute, Link, LinkChange, Netlink, Route, Scope, Watch};
+use crate::net::sysctl::Sysctl;
+use crate::plugin::Attachment;
+
+/// How long duplicate address detection may take, as in the reference.
+const DAD_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether IPv6 addresses are looked for in the network before they are used. On a link that was just made for one
+/// container nobody else can have them, and looking takes a second or two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DuplicateDetection {
+    /// Used at once.
+    Off,
+    /// Looked for, also in ways that a loop in the network does not fool (RFC 7527).
+    Enhanced,
+}
+
+/// How the interface is wired to its subnet.
+#[derive(Clone, Debug)]
+pub struct Wiring {
+    /// Whether addresses are tried before they are used.
+    pub detection: DuplicateDetection,
+    /// Whether the address's subnet is on the link; else nothing is reached but by routes.
+    pub subnet_on_link: bool,
+    /// Routes that those of the result build on.
+    pub routes_first: Vec<Route>,
+}
+
+/// Gives the interface the addresses and routes of the result, and sets it up.
+pub fn configure(at: &Attachment, link: &Link, result: &AddResult, wiring: &Wiring) -> Result<()> {
+    let container = at.netlink()?;
+    let detection = wiring.detection;
+    let routes = planned_routes(result)?;
+    let has_v6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
+    prepare(at, has_v6, detection)?;
+    let watch = (has_v6 && detection == DuplicateDetection::Enhanced).then(|| at.netns()?.run(Watch::ipv6_addresses)).transpose()?;
+    for ip in &result.ips {
+        let options =
+            AddressOptions { detect_duplicates: detection == DuplicateDetection::Enhanced, subnet_on_link: wiring.subnet_on_link };
+        container.add_address(link, ip.address, options)?;
+    }
+    container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+    if let Some(watch) = watch {
+        settle(container, link, &watch)?;
+    }
+    wiring.routes_first.iter().chain(&routes).try_for_each(|route| container.add_route(link, route))
+}
+
+/// Settings that must be there before the first address and before the link is up.
+fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Result<()> {
+    let ifname = at.ifname();
+    at.netns()?.run(|| {
+        let v6 = |setting| Sysctl::ipv6_conf(ifname, setting);
+        let enhanced = detection == DuplicateDetection::Enhanced;
+        // These are wishes: a kernel without IPv6 or without the setting attaches as well.
+        if enhanced {
+            let _ = v6("enhanced_dad").write("1");
+        }
+        let _ = v6("accept_dad").write(if enhanced { "1" } else { "0" });
+        let _ = Sysctl::ipv4_conf(ifname, "arp_notify").write("1"); // neighbours learn a reused address at once
+        if has_v6 {
+            for link in ["lo", ifname] {
+                enable_ipv6(link)?;
+            }
+            // The container's own tools may set the link down and up again; its address must outlive that.
+            v6("keep_addr_on_down").ensure("1")?;
+        }
+        Ok(())
+    })
+}
+
+/// Container runtimes turn IPv6 off in new namespaces; whoever asks for an IPv6 address wants it on.
+fn enable_ipv6(ifname: &str) -> Result<()> {
+    let disable = Sysctl::ipv6_conf(ifname, "disable_ipv6");
+    match disable.ensure("0") {
+        Err(e) if e.is_not_found() => {
+            Err(e.context(format_args!("enable IPv6 for interface {ifname:?}")).with_details("does the kernel have IPv6?"))
+        }
+        done => done.map_err(|e| e.context(format_args!("enable IPv6 for interface {ifname:?}"))),
+    }
+}
+
+/// Waits for duplicate address detection.
+fn settle(container: &Netlink, link: &Link, watch: &Watch) -> Result<()> {
+    let deadline = Instant::now() + DAD_PATIENCE;
+    loop {
+        let addresses = container.addresses(link)?;
+        if let Some(taken) = addresses.iter().find(|address| address.dad_failed) {
+            return Err(Error::new(
+                Code::CONFLICT,
+                format!("address {} of interface {:?} is in use by another (DADFAILED)", taken.net, link.name),
+            ));
+        }
+        if !addresses.iter().any(|address| address.tentative) {
+            return Ok(());
+        }
+        if !watch.until(deadline)? {
+            return match container.link(&link.name)?.is_operational() {
+                true => {
+                    Err(Error::new(Code::TRY_AGAIN, format!("addresses of interface {:?} are tentative after {DAD_PATIENCE:?}", link.name)))
+                }
+                false => Ok(()), // nothing is sent or heard before it carries
+            };
+        }
+    }
+}
+
+/// The result's routes as the kernel takes them: without a gateway of its own a route takes the first of its family.
+fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
+    let gateway_of = |is_v6: bool| result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6);
+    let (v4, v6) = (gateway_of(false), gateway_of(true));
+    let plan = |(index, route): (usize, &result::Route)| {
+        let path = format!("routes[{index}]");
+        if route.dst.addr() != route.dst.network() {
+            return Err(Error::config(
+                format_args!("{path}.dst"),
+                format_args!("{} has host bits set, expected {}", route.dst, route.dst.trunc()),
+            ));
+        }
+        let gateway = route.gw.or(if route.dst.addr().is_ipv6() { v6 } else { v4 });
+        if gateway.is_some_and(|gateway| gateway.is_ipv6() != route.dst.addr().is_ipv6()) {
+            return Err(Error::config(format_args!("{path}.gw"), "gateway, source, and destination ip are not the same IP family"));
+        }
+        let scope = match route.scope {
+            None => Scope::UNIVERSE,
+            Some(scope) => Scope(u8::try_from(scope).map_err(|_| out_of_range(&path, "scope", scope, u64::from(u8::MAX)))?),
+        };
+        Ok(Route {
+            gateway,
+            scope,
+            table: route.table.map(|table| number(&path, "table", table)).transpose()?.filter(|table| *table != 0),
+            priority: Some(number(&path, "priority", route.priority)?).filter(|priority| *priority != 0),
+            mtu: Some(number(&path, "mtu", route.mtu)?).filter(|mtu| *mtu != 0),
+            advmss: Some(number(&path, "advmss", route.advmss)?).filter(|advmss| *advmss != 0),
+            ..Route::to(route.dst)
+        })
+    };
+    result.routes.iter().enumerate().map(plan).collect()
+}
+
+fn number(path: &str, field: &str, value: i64) -> Result<u32> {
+    u32::try_from(value).map_err(|_| out_of_range(path, field, value, u64::from(u32::MAX)))
+}
+
+fn out_of_range(path: &str, field: &str, value: i64, most: u64) -> Error {
+    Error::config(format_args!("{path}.{field}"), format_args!("{value} is out of range, expected 0 to {most}"))
+}
+
+/// Compares the addresses and routes that prevResult tells with those of the kernel.
+///
+/// A later plugin may have moved routes to another table or to another link, so a route is looked for in all of them
+/// unless its table is told.
+pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) -> Result<()> {
+    let container = at.netlink()?;
+    if !link.up {
+        return Err(Error::check(format!("interface {:?} is down", link.name)));
+    }
+    let addresses = container.addresses(link)?;
+    for ip in result.ips.iter().filter(|ip| ip.interface.is_none_or(|of| of == index as i64)) {
+        let there = addresses.iter().find(|address| address.net == ip.address);
+        if there.is_none() {
+            return Err(Error::check(format!("address {} is not on interface {:?}", ip.address, link.name)));
+        }
+        if there.is_some_and(|address| address.dad_failed) {
+            return Err(Error::check(format!("address {} of interface {:?} is in use by another (DADFAILED)", ip.address, link.name)));
+        }
+    }
+    let found = if result.routes.is_empty() { vec![] } else { container.routes()? };
+    match result.routes.iter().find(|route| !found.iter().any(|found| is_route(found, route))) {
+        Some(missing) => {
+            let gateway = missing.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
+            Err(Error::check(format!("route {}{gateway} is not in the container", missing.dst)))
+        }
+        None => Ok(()),
+    }
+}
+
+fn is_route(found: &FoundRoute, wanted: &result::Route) -> bool {
+    let is_default = wanted.dst.prefix_len() == 0;
+    let via = |gateway: IpAddr| is_default || found.gateways.contains(&gateway);
+    found.dst == wanted.dst.trunc()
+        && wanted.gw.is_none_or(via)
+        && wanted.table.is_none_or(|table| table == 0 || i64::from(found.table) == table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::result::IpConfig;
+
+    fn result(routes: Vec<result::Route>) -> AddResult {
+        let mut v4 = IpConfig::new("10.1.0.2/24".parse().unwrap());
+        v4.gateway = Some("10.1.0.1".parse().unwrap());
+        AddResult { ips: vec![v4], routes, ..AddResult::default() }
+    }
+
+    #[test]
+    fn a_route_takes_the_first_gateway_of_its_family() {
+        let to = |dst: &str| result::Route::to(dst.parse().unwrap());
+        let routes = planned_routes(&result(vec![to("0.0.0.0/0"), to("::/0")])).unwrap();
+        assert_eq!(routes[0].gateway, Some("10.1.0.1".parse().unwrap()));
+        assert_eq!(routes[1].gateway, None);
+    }
+
+    #[test]
+    fn routes_that_no_kernel_takes_are_refused_with_their_path() {
+        let to = |dst: &str| result::Route::to(dst.parse().unwrap());
+        let cases = [
+            (to("10.1.2.3/16"), "routes[0].dst: 10.1.2.3/16 has host bits set, expected 10.1.0.0/16"),
+            (result::Route { mtu: -1, ..to("10.0.0.0/8") }, "routes[0].mtu: -1 is out of range, expected 0 to 4294967295"),
+            (result::Route { scope: Some(256), ..to("10.0.0.0/8") }, "routes[0].scope: 256 is out of range, expected 0 to 255"),
+            (
+                result::Route { gw: Some("fe80::1".parse().unwrap()), ..to("10.0.0.0/8") },
+                "routes[0].gw: gateway, source, and destination ip are not the same IP family",
+            ),
+        ];
+        for (route, msg) in cases {
+            let error = planned_routes(&result(vec![route])).unwrap_err();
+            assert_eq!((error.code, error.msg.as_str()), (Code::INVALID_CONFIG, msg));
+        }
+    }
+}

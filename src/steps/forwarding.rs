@@ -1,0 +1,16 @@
+//! The host forwards packets of the families that an attachment has addresses of. It stays so after DEL: others rely on
+//! it by then, and whether it was wanted before cannot be told.
+
+use crate::cni::result::AddResult;
+use crate::error::Result;
+use crate::net::sysctl::Sysctl;
+
+/// Turns forwarding on for each family of the result's addresses.
+pub fn ensure(result: &AddResult) -> Result<()> {
+    for (is_v6, sysctl) in [(false, Sysctl::ipv4_forward()), (true, Sysctl::ipv6_forward())] {
+        if result.ips.iter().any(|ip| ip.address.addr().is_ipv6() == is_v6) {
+            sysctl.ensure("1").map_err(|e| e.context("enable forwarding"))?;
+        }
+    }
+    Ok(())
+}

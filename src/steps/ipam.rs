@@ -1,0 +1,147 @@
+//! Addresses from the IPAM plugin that `ipam.type` names (specification, section 4).
+//!
+//! The plugin is looked up in CNI_PATH. If the file there is this very binary, or if there is none and the plugin is
+//! compiled in, it runs in this process; another file is executed.
+
+use std::path::PathBuf;
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::delegate;
+use crate::cni::result::AddResult;
+use crate::error::{Code, Error, Result};
+use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Kind};
+use crate::rollback::Rollback;
+
+/// The IPAM plugin of a configuration.
+pub struct Ipam<'a> {
+    cx: &'a Context<'a>,
+    delegate: Delegate,
+}
+
+#[derive(Clone)]
+enum Delegate {
+    Ourselves(&'static Entry),
+    Program(PathBuf),
+}
+
+impl<'a> Ipam<'a> {
+    /// The plugin that `ipam.type` names; None where the configuration names none.
+    pub fn find(cx: &'a Context<'a>) -> Result<Option<Ipam<'a>>> {
+        let name = cx.config.ipam_type()?;
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let compiled_in = cx.plugins.iter().find(|entry| entry.name == name);
+        let delegate = match (delegate::find(&name, &cx.path), compiled_in) {
+            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => Delegate::Ourselves(entry),
+            (Ok(program), _) => Delegate::Program(program),
+            (Err(_), Some(entry)) => Delegate::Ourselves(entry),
+            (Err(error), None) => return Err(error.context("ipam.type")),
+        };
+        if let Delegate::Ourselves(entry) = &delegate
+            && entry.kind != Kind::Ipam
+        {
+            return Err(Error::config("ipam.type", format_args!("{name:?} is a {} plugin, expected an ipam plugin", entry.kind.as_str())));
+        }
+        Ok(Some(Ipam { cx, delegate }))
+    }
+
+    /// The plugin that `ipam.type` names, which must be there.
+    pub fn require(cx: &'a Context<'a>) -> Result<Ipam<'a>> {
+        Ipam::find(cx)?.ok_or_else(|| Error::config("ipam.type", "no plugin name provided, expected the name of an ipam plugin"))
+    }
+
+    /// Finds mistakes in the configuration before anything is changed, where the plugin is ours.
+    pub fn validate(&self) -> Result<()> {
+        match &self.delegate {
+            Delegate::Ourselves(entry) => entry.validate(self.cx),
+            Delegate::Program(_) => Ok(()),
+        }
+    }
+
+    /// ADD: at least one address, given back if a later step fails.
+    pub fn add(&self, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<AddResult>
+    where
+        Self: 'a,
+    {
+        let again = Ipam { cx: self.cx, delegate: self.delegate.clone() };
+        let release = move || again.del(&Detachment::from(at));
+        let result = match &self.delegate {
+            Delegate::Ourselves(entry) => {
+                // Ours undoes itself, and a DEL after its failure could release what an earlier ADD was given.
+                let result = entry.run(self.cx, Call::Add(at))?;
+                rb.undo("release the addresses", release);
+                result
+            }
+            Delegate::Program(program) => {
+                rb.undo("release the addresses", release);
+                read_result(&self.execute(program, "ADD")?, &self.cx.config.version)?
+            }
+        };
+        if result.ips.is_empty() {
+            return Err(Error::new(Code::ADDRESS_UNAVAILABLE, "IPAM plugin returned missing IP config"));
+        }
+        Ok(result)
+    }
+
+    /// CHECK.
+    pub fn check(&self, at: &Attachment) -> Result<()> {
+        match &self.delegate {
+            Delegate::Ourselves(entry) => entry.run(self.cx, Call::Check(at)).map(drop),
+            Delegate::Program(program) => self.execute(program, "CHECK").map(drop),
+        }
+    }
+
+    /// DEL.
+    pub fn del(&self, at: &Detachment) -> Result<()> {
+        match &self.delegate {
+            Delegate::Ourselves(entry) => entry.run(self.cx, Call::Del(at)).map(drop),
+            Delegate::Program(program) => self.execute(program, "DEL").map(drop),
+        }
+    }
+
+    /// STATUS.
+    pub fn status(&self) -> Result<()> {
+        match &self.delegate {
+            Delegate::Ourselves(entry) => entry.run(self.cx, Call::Status).map(drop),
+            Delegate::Program(program) => self.execute(program, "STATUS").map(drop),
+        }
+    }
+
+    /// GC.
+    pub fn gc(&self, valid: &ValidAttachments) -> Result<()> {
+        match &self.delegate {
+            Delegate::Ourselves(entry) => entry.run(self.cx, Call::Gc(valid)).map(drop),
+            Delegate::Program(program) => self.execute(program, "GC").map(drop),
+        }
+    }
+
+    fn execute(&self, program: &std::path::Path, command: &str) -> Result<Vec<u8>> {
+        delegate::exec(program, &self.cx.env.with("CNI_COMMAND", command), &self.cx.config.text)
+    }
+}
+
+/// CHECK of whatever IPAM plugin there is.
+pub fn check_if_any(cx: &Context<'_>, at: &Attachment) -> Result<()> {
+    Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.check(at))
+}
+
+/// DEL of whatever IPAM plugin there is.
+pub fn del_if_any(cx: &Context<'_>, at: &Detachment) -> Result<()> {
+    Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.del(at))
+}
+
+/// STATUS of whatever IPAM plugin there is.
+pub fn status_if_any(cx: &Context<'_>) -> Result<()> {
+    Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.status())
+}
+
+/// GC of whatever IPAM plugin there is.
+pub fn gc_if_any(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+    Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.gc(valid))
+}
+
+fn read_result(stdout: &[u8], config_version: &str) -> Result<AddResult> {
+    let document = delegate::parse_result(stdout, config_version)?;
+    document.into_add_result().map_err(|e| Error::new(Code::DECODE, format!("read the IPAM plugin's result: {e}")))
+}

@@ -1,0 +1,239 @@
+//! Masquerading by the host's iptables, with the names of the reference: nerdctl and Nomad look for them.
+//!
+//! ```text
+//! -A CNI-<hash> -d <network> -j ACCEPT
+//! -A CNI-<hash> ! -d 224.0.0.0/4 -j MASQUERADE
+//! -A POSTROUTING -s <address> -j CNI-<hash>
+//! ```
+//! The chain is of a container in a network, whatever the interface: two attachments share it. Where the reference then
+//! masquerades between the two networks and tears both down with the first, we accept all networks before the rest and
+//! keep the chain for as long as any rule leads to it.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::cni::attachment::Key;
+use crate::error::{ErrorList, Result};
+use crate::net::iptables::Iptables;
+use crate::net::nft::Nft;
+
+/// xt_comment takes 255 bytes.
+const COMMENT_MAX: usize = 255;
+/// How often a change is planned anew because the rules changed in between.
+const TRIES: usize = 5;
+
+/// Masquerades these addresses.
+pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
+    for of_family in by_family(addresses) {
+        let iptables = Iptables::for_address(of_family[0].addr());
+        again(|| {
+            let wanted = Rules::of(key, &of_family);
+            let lines = wanted.missing_from(&Present::read(&iptables, key)?);
+            if lines.is_empty() { Ok(()) } else { iptables.restore("nat", &lines) }
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether there can be rules of this container; no program is asked.
+pub fn may_have_rules(key: &Key) -> bool {
+    let programs = Iptables::with_nat_chain(Nft::open().ok().as_ref(), &key.iptables_chain());
+    programs.is_ok_and(|programs| !programs.is_empty())
+}
+
+/// Whether every rule is there; asks no program where it can see that there is nothing.
+pub fn is_complete(key: &Key, addresses: &[IpNet]) -> bool {
+    let chain = key.iptables_chain();
+    let Ok(programs) = Iptables::with_nat_chain(Nft::open().ok().as_ref(), &chain) else { return false };
+    by_family(addresses).iter().all(|of_family| {
+        let complete = |iptables: &Iptables| {
+            let present = Present::read(iptables, key);
+            present.is_ok_and(|present| Rules::of(key, of_family).missing_from(&present).is_empty())
+        };
+        programs.iter().filter(|iptables| iptables.is_for(of_family[0].addr())).any(complete)
+    })
+}
+
+/// Removes the rules of these addresses, and the chain when nothing leads to it any more. Without an address everything
+/// goes that has the container's chain.
+pub fn delete(key: &Key, ips: &[IpAddr]) -> Result<()> {
+    let programs = Iptables::with_nat_chain(Nft::open().ok().as_ref(), &key.iptables_chain())?;
+    let mut errors = ErrorList::default();
+    for iptables in programs {
+        let ips: Vec<IpAddr> = ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
+        errors.push(again(|| {
+            let lines = removal(key, &ips, &Present::read(&iptables, key)?);
+            if lines.is_empty() { Ok(()) } else { iptables.restore("nat", &lines) }
+        }));
+    }
+    errors.finish()
+}
+
+/// What the kernel has: the chain, and what leads to it.
+struct Present {
+    chain: Option<Vec<String>>,
+    leading: Vec<String>,
+}
+
+impl Present {
+    fn read(iptables: &Iptables, key: &Key) -> Result<Present> {
+        let name = key.iptables_chain();
+        let chain = iptables.chain("nat", &name)?;
+        let leads_here = |line: &String| has(line, "-j", &name);
+        let leading = match chain {
+            Some(_) => iptables.chain("nat", "POSTROUTING")?.unwrap_or_default().into_iter().filter(leads_here).collect(),
+            None => vec![],
+        };
+        Ok(Present { chain, leading })
+    }
+}
+
+/// What there must be for the addresses of one family.
+struct Rules {
+    chain: String,
+    comment: String,
+    addresses: Vec<IpNet>,
+}
+
+impl Rules {
+    fn of(key: &Key, addresses: &[IpNet]) -> Rules {
+        Rules { chain: key.iptables_chain(), comment: comment(key), addresses: addresses.to_vec() }
+    }
+
+    /// The lines of `iptables-restore --noflush` that add what is not there.
+    fn missing_from(&self, present: &Present) -> Vec<String> {
+        let Rules { chain, comment, .. } = self;
+        let multicast = if self.addresses[0].addr().is_ipv6() { "ff00::/8" } else { "224.0.0.0/4" };
+        let rules = present.chain.as_deref().unwrap_or_default();
+        let mut lines = vec![];
+        if present.chain.is_none() {
+            lines.push(format!("-N {chain}"));
+        }
+        for net in self.addresses.iter().map(IpNet::trunc) {
+            if !rules.iter().any(|rule| has(rule, "-d", &net.to_string()) && has(rule, "-j", "ACCEPT")) {
+                // In front: what masquerades comes after the networks of every attachment.
+                lines.push(format!("-I {chain} 1 -d {net} -j ACCEPT -m comment --comment {comment}"));
+            }
+        }
+        if !rules.iter().any(|rule| has(rule, "-j", "MASQUERADE")) {
+            lines.push(format!("-A {chain} ! -d {multicast} -j MASQUERADE -m comment --comment {comment}"));
+        }
+        for ip in self.addresses.iter().map(IpNet::addr) {
+            if !present.leading.iter().any(|rule| is_from(rule, ip)) {
+                lines.push(format!("-A POSTROUTING -s {ip} -j {chain} -m comment --comment {comment}"));
+            }
+        }
+        lines
+    }
+}
+
+/// The lines that remove what is ours of `present`.
+fn removal(key: &Key, ips: &[IpAddr], present: &Present) -> Vec<String> {
+    if present.chain.is_none() {
+        return vec![];
+    }
+    let chain = key.iptables_chain();
+    let is_ours = |rule: &&String| ips.is_empty() || ips.iter().any(|ip| is_from(rule, *ip));
+    let ours: Vec<&String> = present.leading.iter().filter(is_ours).collect();
+    let mut lines: Vec<String> = ours.iter().map(|rule| rule.replacen("-A ", "-D ", 1)).collect();
+    if ours.len() == present.leading.len() {
+        lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
+    }
+    lines
+}
+
+/// `-C` and `-A` by two processes at once can both see a rule missing, or a chain: then the second fails and looks again.
+fn again(attempt: impl Fn() -> Result<()>) -> Result<()> {
+    let mut outcome = attempt();
+    for _ in 1..TRIES {
+        if outcome.is_ok() {
+            break;
+        }
+        outcome = attempt();
+    }
+    outcome
+}
+
+fn by_family(addresses: &[IpNet]) -> Vec<Vec<IpNet>> {
+    let (v6, v4): (Vec<IpNet>, Vec<IpNet>) = addresses.iter().partition(|net| net.addr().is_ipv6());
+    [v4, v6].into_iter().filter(|nets| !nets.is_empty()).collect()
+}
+
+/// Whether an `-S` line has an option with this value.
+fn has(line: &str, option: &str, value: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    words.windows(2).any(|pair| pair == [option, value])
+}
+
+/// Whether a rule is of packets from exactly this address.
+fn is_from(rule: &str, ip: IpAddr) -> bool {
+    let words: Vec<&str> = rule.split_whitespace().collect();
+    let source = words.windows(2).find(|pair| pair[0] == "-s").map(|pair| pair[1]);
+    source.is_some_and(|source| source.split('/').next().and_then(|text| text.parse().ok()) == Some(ip))
+}
+
+/// `name: "<network>" id: "<container>"`, quoted for iptables-restore. The names have no quotes in them.
+fn comment(key: &Key) -> String {
+    let text = format!("name: \"{}\" id: \"{}\"", key.network, key.container_id);
+    let text = if text.len() > COMMENT_MAX { &text[..COMMENT_MAX] } else { &text };
+    format!("\"{}\"", text.replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::attachment::{ContainerId, IfName, NetworkName};
+
+    fn key() -> Key {
+        Key {
+            network: NetworkName::parse("mynet").unwrap(),
+            container_id: ContainerId::parse("cid1").unwrap(),
+            ifname: IfName::parse("eth0").unwrap(),
+        }
+    }
+
+    const C: &str = r#""name: \"mynet\" id: \"cid1\"""#;
+    const CHAIN: &str = "CNI-a631aa8e1549a3b129110fd2";
+
+    #[test]
+    fn the_rules_are_the_reference_s() {
+        let rules = Rules::of(&key(), &["10.1.2.3/24".parse().unwrap()]);
+        let lines = rules.missing_from(&Present { chain: None, leading: vec![] });
+        let expected = [
+            format!("-N {CHAIN}"),
+            format!("-I {CHAIN} 1 -d 10.1.2.0/24 -j ACCEPT -m comment --comment {C}"),
+            format!("-A {CHAIN} ! -d 224.0.0.0/4 -j MASQUERADE -m comment --comment {C}"),
+            format!("-A POSTROUTING -s 10.1.2.3 -j {CHAIN} -m comment --comment {C}"),
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn what_is_there_is_not_added_again_and_a_second_network_comes_in_front() {
+        let present = Present {
+            chain: Some(vec![
+                format!("-A {CHAIN} -d 10.1.2.0/24 -m comment --comment {C} -j ACCEPT"),
+                format!("-A {CHAIN} ! -d 224.0.0.0/4 -m comment --comment {C} -j MASQUERADE"),
+            ]),
+            leading: vec![format!("-A POSTROUTING -s 10.1.2.3/32 -m comment --comment {C} -j {CHAIN}")],
+        };
+        let lines = |nets: &[&str]| {
+            let nets: Vec<IpNet> = nets.iter().map(|net| net.parse().unwrap()).collect();
+            Rules::of(&key(), &nets).missing_from(&present)
+        };
+        assert!(lines(&["10.1.2.3/24"]).is_empty());
+        assert_eq!(lines(&["10.1.2.3/24", "10.9.0.3/16"]).len(), 2);
+        assert!(lines(&["10.9.0.3/16"])[0].starts_with(&format!("-I {CHAIN} 1 -d 10.9.0.0/16")));
+    }
+
+    #[test]
+    fn the_chain_goes_with_the_last_rule_that_leads_to_it() {
+        let leading = |ip: &str| format!("-A POSTROUTING -s {ip}/32 -m comment --comment {C} -j {CHAIN}");
+        let present = Present { chain: Some(vec![]), leading: vec![leading("10.1.2.3"), leading("10.1.2.4")] };
+        let one = removal(&key(), &["10.1.2.3".parse().unwrap()], &present);
+        assert_eq!(one, [leading("10.1.2.3").replace("-A P", "-D P")]);
+        assert_eq!(removal(&key(), &[], &present).len(), 4);
+        assert!(removal(&key(), &[], &Present { chain: None, leading: vec![] }).is_empty());
+    }
+}

@@ -1,0 +1,123 @@
+//! Masquerading: what a container sends out of its subnet carries the host's address.
+//!
+//! The default backend is nftables over netlink. `ipMasqBackend: "iptables"` is honoured with the chains and comments
+//! of the reference. DEL removes what either backend has, the reference's rules too.
+
+mod iptables;
+mod nft;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{Error, ErrorList, Result};
+use crate::net::nft::Nft;
+use crate::plugin::Detachment;
+use crate::rollback::Rollback;
+
+/// `ipMasqBackend`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// nftables, or iptables on a kernel without nf_tables.
+    #[default]
+    Automatic,
+    /// nftables over netlink.
+    Nftables,
+    /// The host's iptables programs.
+    Iptables,
+}
+
+impl<'de> Deserialize<'de> for Backend {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "nftables" => Ok(Backend::Nftables),
+            "iptables" => Ok(Backend::Iptables),
+            other => Err(de::Error::custom(format_args!("unknown ipmasq backend {other:?}, expected \"nftables\" or \"iptables\""))),
+        }
+    }
+}
+
+impl Backend {
+    /// The backend of this host. A fallback is told, because the rules are to be looked for elsewhere then.
+    fn resolve(self) -> Backend {
+        if self != Backend::Automatic {
+            return self;
+        }
+        match Nft::open().and_then(|nft| nft.generation()) {
+            Ok(_) => Backend::Nftables,
+            Err(error) => {
+                eprintln!("masquerade with iptables, this kernel has no nf_tables: {error}");
+                Backend::Iptables
+            }
+        }
+    }
+}
+
+/// The addresses of a result, with their prefixes.
+fn addresses(result: &AddResult) -> Vec<IpNet> {
+    result.ips.iter().map(|ip| ip.address).collect()
+}
+
+/// Masquerades the addresses of the result.
+pub fn create<'a>(backend: Backend, key: &'a Key, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
+    let addresses = addresses(result);
+    let created = match backend.resolve() {
+        Backend::Iptables => {
+            let ips: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
+            rb.undo("delete the masquerading rules", move || iptables::delete(key, &ips));
+            iptables::create(key, &addresses)
+        }
+        Backend::Automatic | Backend::Nftables => {
+            nft::create(key, &addresses)?;
+            rb.undo("delete the masquerading elements", || nft::delete(key));
+            Ok(())
+        }
+    };
+    created.map_err(|e| e.context("masquerade"))
+}
+
+/// Whether everything that `create` made is there.
+pub fn verify(backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
+    let addresses = addresses(result);
+    if iptables::is_complete(key, &addresses) || nft::is_made_by_reference(key, addresses.len())? {
+        return Ok(()); // attached by the reference, or by iptables when that was asked for
+    }
+    match backend.resolve() {
+        Backend::Iptables => Err(Error::check(format!("masquerading rules of chain {} are missing", key.iptables_chain()))),
+        Backend::Automatic | Backend::Nftables => nft::verify(key, &addresses),
+    }
+}
+
+/// The addresses on the container's link, which iptables rules are found by. Nothing is looked at where there are none:
+/// call it before the link is removed.
+pub fn seen_addresses(at: &Detachment) -> Vec<IpAddr> {
+    let seen = || {
+        let netns = at.netns.as_ref().filter(|_| iptables::may_have_rules(&at.key))?;
+        let container = netns.netlink().ok()?;
+        let link = container.find_link(at.key.ifname.as_str()).ok()??;
+        container.addresses(&link).ok()
+    };
+    seen().unwrap_or_default().iter().map(|address| address.net.addr()).collect()
+}
+
+/// Removes whatever masquerades for this attachment, whoever made it.
+///
+/// `ips` are the addresses that were seen on the container's link; prevResult adds those that it tells.
+pub fn delete(at: &Detachment, mut ips: Vec<IpAddr>) -> Result<()> {
+    ips.extend(at.prev_result.iter().flat_map(|result| result.ips.iter().map(|ip| ip.address.addr())));
+    let mut errors = ErrorList::default();
+    errors.push(nft::delete(&at.key));
+    errors.push(nft::delete_of_reference(&at.key));
+    errors.push(iptables::delete(&at.key, &ips));
+    errors.finish().map_err(|e| e.context("masquerade"))
+}
+
+/// Removes the elements of this network's attachments that are not valid. iptables rules say of which container they
+/// are only by a hash, so those wait for their DEL.
+pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+    nft::collect_garbage(network, valid).map_err(|e| e.context("masquerade"))
+}

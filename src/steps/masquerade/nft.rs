@@ -1,0 +1,191 @@
+//! Masquerading by nftables.
+//!
+//! ```text
+//! table inet cni_multi_masquerade {
+//!   map masq4 { type ipv4_addr : verdict; elements = { 10.1.0.7 comment "…" : goto net-10.1.0.0/24 } }
+//!   map masq6 { type ipv6_addr : verdict; … }
+//!   set attachments { … }                       # which elements are whose
+//!   chain postrouting {
+//!     type nat hook postrouting priority srcnat; policy accept;
+//!     ip daddr 224.0.0.0/4 return
+//!     ip6 daddr ff00::/8 return
+//!     ip saddr vmap @masq4
+//!     ip6 saddr vmap @masq6
+//!   }
+//!   chain net-10.1.0.0/24 { ip daddr 10.1.0.0/24 return; masquerade }
+//! }
+//! ```
+//! A packet costs one lookup however many containers there are, and an attachment is an element a family.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::conf::ValidAttachments;
+use crate::error::{Error, ErrorList, Result};
+use crate::net::nft::batch::{Batch, Hook, KeyType, Set, Table};
+use crate::net::nft::expr::{Expressions, Header, Meta, Verdict};
+use crate::net::nft::owned::{Layout, OwnedElement, SharedChain};
+use crate::net::nft::{Family, Nft, RuleInfo};
+use crate::steps::nft_owner;
+
+const LAYOUT: Layout = Layout {
+    table: Table { family: Family::Inet, name: "cni_multi_masquerade" },
+    comment: "cni-multi: containers leave with the host's address",
+    lay_out,
+};
+
+const MASQ4: Set = Set { name: "masq4", key: &[KeyType::Ipv4], is_verdict_map: true };
+const MASQ6: Set = Set { name: "masq6", key: &[KeyType::Ipv6], is_verdict_map: true };
+const BASE_CHAIN: &str = "postrouting";
+/// srcnat of nft(8).
+const HOOK: Hook = Hook { kind: "nat", number: 4, priority: 100 };
+
+/// The table of the reference, and the chain in it that has a rule per address.
+const REFERENCE: Table = Table { family: Family::Inet, name: "cni_plugins_masquerade" };
+const REFERENCE_CHAIN: &str = "masq_checks";
+
+/// Masquerades these addresses unless they talk to their own networks.
+pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
+    Nft::open()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses))
+}
+
+/// Whether the kernel has every element.
+pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
+    let elements = elements(addresses);
+    match Nft::open()?.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
+        Some(element) => {
+            let address = addresses.iter().find(|net| bytes(net.addr()) == element.key).map(IpNet::addr);
+            let address = address.map(|ip| ip.to_string()).unwrap_or_default();
+            Err(Error::check(format!("address {address} is not masqueraded: no element in map {:?}", element.set)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Removes the elements of an attachment, and the table with the last of all.
+pub fn delete(key: &Key) -> Result<()> {
+    nft_owner::release(&LAYOUT, &nft_owner::of(key))
+}
+
+/// Removes the elements of this network's attachments that are not valid.
+pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+    nft_owner::release_invalid(&LAYOUT, network, valid)
+}
+
+/// Whether the reference made a rule for each of the addresses.
+pub fn is_made_by_reference(key: &Key, addresses: usize) -> Result<bool> {
+    let Some(nft) = nft_owner::open()? else { return Ok(false) };
+    Ok(addresses > 0 && rules_of_reference(&nft, key)?.len() >= addresses)
+}
+
+/// Removes the rules that the reference made for the same attachment.
+pub fn delete_of_reference(key: &Key) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    let mut errors = ErrorList::default();
+    for rule in rules_of_reference(&nft, key)? {
+        let mut batch = Batch::default();
+        batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
+        let deleted = nft.commit(&batch, "delete a masquerading rule of the reference plugins");
+        errors.push(deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) }));
+    }
+    errors.finish()
+}
+
+/// The reference has one chain for all, whose count of rules says whether there is anything to read.
+fn rules_of_reference(nft: &Nft, key: &Key) -> Result<Vec<RuleInfo>> {
+    let uses = nft.chain(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?.map_or(0, |chain| chain.uses);
+    if uses <= 1 {
+        return Ok(vec![]); // no more than the jump that leads there
+    }
+    let mut rules = nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?;
+    rules.retain(|rule| rule.comment.starts_with(&key.identity()));
+    Ok(rules)
+}
+
+fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
+    let element = |address: &IpNet| {
+        let set = if address.addr().is_ipv6() { MASQ6.name } else { MASQ4.name };
+        let net = address.trunc();
+        OwnedElement {
+            set,
+            key: bytes(address.addr()),
+            chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade, net }),
+        }
+    };
+    addresses.iter().map(element).collect()
+}
+
+/// `net-10.1.0.0/24`: `nft` takes letters, digits, `.`, `/`, `-` and `_`, so an IPv6 address has `-` for its colons.
+fn chain_name(net: IpNet) -> String {
+    format!("net-{}", net.to_string().replace(':', "-"))
+}
+
+fn bytes(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+/// The bytes of a prefix's mask.
+fn mask(net: IpNet) -> Vec<u8> {
+    bytes(net.netmask())
+}
+
+fn lay_out(batch: &mut Batch, table: Table) {
+    batch.set(table, &MASQ4).set(table, &MASQ6);
+    batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
+    for multicast in ["224.0.0.0/4", "ff00::/8"].iter().filter_map(|text| text.parse().ok()) {
+        batch.rule(table, BASE_CHAIN, |rule| {
+            destination_in(rule, multicast);
+            rule.verdict(&Verdict::Return);
+        });
+    }
+    for (family, offset, length, map) in [(IPV4, 12, 4, MASQ4.name), (IPV6, 8, 16, MASQ6.name)] {
+        batch.rule(table, BASE_CHAIN, |rule| {
+            rule.meta(Meta::NfProto, 1).equal(1, &[family]).payload(Header::Network, offset, length, 1).verdict_of(map, 1);
+        });
+    }
+}
+
+/// NFPROTO_IPV4 and NFPROTO_IPV6.
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+
+fn inside_or_masquerade(batch: &mut Batch, table: Table, chain: &SharedChain) {
+    batch.rule(table, &chain.name, |rule| {
+        destination_in(rule, chain.net);
+        rule.verdict(&Verdict::Return);
+    });
+    batch.rule(table, &chain.name, |rule| {
+        rule.masquerade();
+    });
+}
+
+/// `ip daddr NET`.
+fn destination_in(rule: &mut Expressions, net: IpNet) {
+    let (family, offset) = if net.addr().is_ipv6() { (IPV6, 24) } else { (IPV4, 16) };
+    let address = bytes(net.network());
+    rule.meta(Meta::NfProto, 1).equal(1, &[family]);
+    rule.payload(Header::Network, offset, address.len() as u32, 1).mask(1, &mask(net)).equal(1, &address);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_named_after_their_network() {
+        assert_eq!(chain_name("10.1.0.0/24".parse().unwrap()), "net-10.1.0.0/24");
+        assert_eq!(chain_name("fd00:1::/64".parse().unwrap()), "net-fd00-1--/64");
+    }
+
+    #[test]
+    fn an_address_leads_to_the_chain_of_its_network() {
+        let elements = elements(&["10.1.0.7/24".parse().unwrap(), "fd00::7/64".parse().unwrap()]);
+        let plain: Vec<_> = elements.iter().map(|e| (e.set, e.key.len(), e.chain.as_ref().map(|c| c.name.as_str()))).collect();
+        assert_eq!(plain, [("masq4", 4, Some("net-10.1.0.0/24")), ("masq6", 16, Some("net-fd00--/64"))]);
+    }
+}

@@ -1,0 +1,11 @@
+//! One thing an attachment needs, each in one file: how it is done, checked and undone.
+
+pub mod addresses;
+pub mod dns;
+pub mod forwarding;
+pub mod ipam;
+pub mod masquerade;
+pub mod nft_owner;
+pub mod prev_result;
+pub mod spoofcheck;
+pub mod veth;

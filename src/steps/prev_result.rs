@@ -1,0 +1,44 @@
+//! What CHECK is given: the result of ADD, and the interfaces in it.
+
+use crate::cni::result::{AddResult, Interface};
+use crate::error::{Error, Result};
+use crate::net::netlink::{Link, Netlink};
+use crate::plugin::{Attachment, Context};
+
+/// prevResult, without which nothing can be checked.
+pub fn require(cx: &Context<'_>) -> Result<AddResult> {
+    cx.config.prev_result()?.ok_or_else(|| Error::config("prevResult", "Required prevResult missing, expected the result of ADD"))
+}
+
+/// The container's interface in prevResult, and its index there.
+pub fn container_interface<'a>(result: &'a AddResult, at: &Attachment) -> Result<(usize, &'a Interface)> {
+    let named = |(_, interface): &(usize, &Interface)| interface.name == at.ifname() && !interface.sandbox.is_empty();
+    let Some((index, interface)) = result.interfaces.iter().enumerate().find(named) else {
+        return Err(Error::check(format!("prevResult has no interface {:?} in a sandbox", at.ifname())));
+    };
+    if interface.sandbox != at.netns_path {
+        let msg = format!("sandbox {:?} in prevResult doesn't match configured netns {:?}", interface.sandbox, at.netns_path);
+        return Err(Error::check(msg));
+    }
+    Ok((index, interface))
+}
+
+/// The link that an interface of prevResult stands for, of the kind it must be and with the address that was told.
+pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: &str) -> Result<Link> {
+    let name = &interface.name;
+    let link = netlink.find_link(name)?.ok_or_else(|| Error::check(format!("interface {name:?} not found")))?;
+    if link.kind != kind {
+        let found = if link.kind.is_empty() { "hardware" } else { &link.kind };
+        return Err(Error::check(format!("interface {name:?} is of type {found}, expected {kind}")));
+    }
+    verify_mac(&link, interface)?;
+    Ok(link)
+}
+
+fn verify_mac(link: &Link, interface: &Interface) -> Result<()> {
+    let found = link.mac().to_string();
+    match interface.mac.is_empty() || interface.mac.eq_ignore_ascii_case(&found) {
+        true => Ok(()),
+        false => Err(Error::check(format!("interface {:?} has address {found}, prevResult says {}", link.name, interface.mac))),
+    }
+}

@@ -1,0 +1,123 @@
+//! `macspoofchk`: a container sends with its own hardware address or not at all.
+//!
+//! ```text
+//! table bridge cni_multi_spoofcheck {
+//!   set ports { type ifname; elements = { "veth1f2e3d4c" comment "…" } }
+//!   set allowed { type ifname . ether_addr; elements = { "veth1f2e3d4c" . 0a:58:0a:01:00:07 comment "…" } }
+//!   set attachments { … }                       # which elements are whose
+//!   chain prerouting {
+//!     type filter hook prerouting priority dstnat; policy accept;
+//!     iifname @ports iifname . ether saddr != @allowed drop
+//!   }
+//! }
+//! ```
+
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::conf::ValidAttachments;
+use crate::error::{Error, Result};
+use crate::net::mac::MacAddr;
+use crate::net::nft::batch::{Batch, Hook, KeyType, Set, Table};
+use crate::net::nft::expr::{Header, Meta, Verdict};
+use crate::net::nft::owned::{Layout, OwnedElement};
+use crate::net::nft::{Family, Nft};
+use crate::rollback::Rollback;
+use crate::steps::nft_owner;
+
+const LAYOUT: Layout = Layout {
+    table: Table { family: Family::Bridge, name: "cni_multi_spoofcheck" },
+    comment: "cni-multi: containers send with their own hardware address",
+    lay_out,
+};
+
+const PORTS: Set = Set { name: "ports", key: &[KeyType::IfName], is_verdict_map: false };
+const ALLOWED: Set = Set { name: "allowed", key: &[KeyType::IfName, KeyType::Ether], is_verdict_map: false };
+const BASE_CHAIN: &str = "prerouting";
+/// dstnat of the bridge family, as in the reference.
+const HOOK: Hook = Hook { kind: "filter", number: 0, priority: -300 };
+/// IFNAMSIZ.
+const IFNAME: usize = 16;
+
+/// The table of the reference, and the chain in it that has a rule per attachment.
+const REFERENCE: Table = Table { family: Family::Bridge, name: "nat" };
+const REFERENCE_CHAIN: &str = "PREROUTING";
+
+/// Drops what comes in by the bridge's port with another source than `mac`.
+pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>) -> Result<()> {
+    let nft = Nft::open().map_err(|e| e.context("macspoofchk"))?;
+    nft.claim(&LAYOUT, &nft_owner::of(key), &elements(port, mac)).map_err(|e| e.context("macspoofchk"))?;
+    rb.undo("delete the spoof check", || delete(key));
+    Ok(())
+}
+
+/// Whether the check is there.
+pub fn verify(key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
+    match Nft::open()?.missing(&LAYOUT, &nft_owner::of(key), &elements(port, mac))?.first() {
+        Some(_) if is_made_by_reference(key)? => Ok(()),
+        Some(element) => Err(Error::check(format!("macspoofchk of port {port:?}: no element in set {:?}", element.set))),
+        None => Ok(()),
+    }
+}
+
+/// Removes the check of an attachment.
+pub fn delete(key: &Key) -> Result<()> {
+    nft_owner::release(&LAYOUT, &nft_owner::of(key)).map_err(|e| e.context("macspoofchk"))
+}
+
+/// Removes the checks of this network's attachments that are not valid.
+pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+    nft_owner::release_invalid(&LAYOUT, network, valid).map_err(|e| e.context("macspoofchk"))
+}
+
+fn is_made_by_reference(key: &Key) -> Result<bool> {
+    let Some(nft) = nft_owner::open()? else { return Ok(false) };
+    Ok(nft.chain(REFERENCE.family, REFERENCE.name, &chains_of_reference(key)[0])?.is_some())
+}
+
+fn chains_of_reference(key: &Key) -> [String; 2] {
+    let id = id_of_reference(key);
+    [format!("cni-br-iface-{id}"), format!("cni-br-iface-{id}-mac")]
+}
+
+fn id_of_reference(key: &Key) -> String {
+    format!("{}-{}", key.container_id, key.ifname)
+}
+
+/// Removes what the reference made for the same attachment: a rule in the table `bridge nat` and two chains.
+pub fn delete_of_reference(key: &Key) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    let (id, chains) = (id_of_reference(key), chains_of_reference(key));
+    if nft.chain(REFERENCE.family, REFERENCE.name, &chains[0])?.is_none() {
+        return Ok(());
+    }
+    let mut batch = Batch::default();
+    for rule in nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)? {
+        if rule.comment == format!("macspoofchk-{id}") {
+            batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
+        }
+    }
+    for chain in &chains {
+        batch.delete_chain(REFERENCE, chain);
+    }
+    nft.commit(&batch, "delete the spoof check of the reference plugins")
+}
+
+fn elements(port: &str, mac: &MacAddr) -> Vec<OwnedElement> {
+    let mut name = port.as_bytes().to_vec();
+    name.resize(IFNAME, 0);
+    let mut allowed = name.clone();
+    allowed.extend(mac.octets());
+    allowed.resize(allowed.len().next_multiple_of(4), 0);
+    let element = |set: &Set, key| OwnedElement { set: set.name, key, chain: None };
+    vec![element(&PORTS, name), element(&ALLOWED, allowed)]
+}
+
+fn lay_out(batch: &mut Batch, table: Table) {
+    batch.set(table, &PORTS).set(table, &ALLOWED);
+    batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
+    batch.rule(table, BASE_CHAIN, |rule| {
+        // The name fills register 1, so that the hardware address in register 2 stands right behind it.
+        rule.meta(Meta::IifName, 1).in_set(PORTS.name, 1, false);
+        rule.meta(Meta::IifName, 1).payload(Header::Link, 6, 6, 2).in_set(ALLOWED.name, 1, true);
+        rule.verdict(&Verdict::Drop);
+    });
+}

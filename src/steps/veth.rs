@@ -1,0 +1,166 @@
+//! The veth pair of an attachment: one end in the container, the other on the host.
+//!
+//! The host's end is named after the attachment and says in its alias whose it is, so DEL finds it without the
+//! container's namespace. Both ends get their hardware address when they are made, which udev then leaves alone.
+
+use sha2::{Digest as _, Sha512};
+
+use crate::cni::attachment::{Key, hex};
+use crate::cni::conf::ValidAttachments;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{Link, LinkChange, Netlink, PeerSpec, VethSpec};
+use crate::plugin::{Attachment, Context, Detachment};
+use crate::rollback::Rollback;
+
+/// How many names are tried when others have taken them.
+const NAMES: u32 = 10;
+
+/// Both ends as the kernel has them.
+pub struct Pair {
+    /// The end on the host.
+    pub host: Link,
+    /// The end in the container.
+    pub container: Link,
+}
+
+/// What may be wished of a pair.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// MTU of both ends in bytes.
+    pub mtu: Option<u32>,
+    /// Hardware address of the container's end.
+    pub mac: Option<MacAddr>,
+}
+
+/// Makes the pair; the container's end is born in its namespace with its name. Both are down.
+pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: &mut Rollback<'a>) -> Result<Pair> {
+    let (host, container) = (cx.host()?, at.netlink()?);
+    refuse_taken_name(container, at.ifname())?;
+    let name = create_under_free_name(host, at, wishes)?;
+    let made = host.link(&name)?;
+    let index = made.index;
+    rb.undo(format_args!("delete link {name:?}"), move || host.delete_link(index));
+    host.change_link(&made, &LinkChange { alias: Some(&alias(&at.key)), ..LinkChange::default() })?;
+    Ok(Pair { host: made, container: container.link(at.ifname())? })
+}
+
+/// An interface that the container has already is never taken over.
+fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
+    match container.find_link(ifname)? {
+        None => Ok(()),
+        Some(link) => Err(Error::new(Code::CONFLICT, format!("interface {ifname:?} exists in the container already")).with_details(
+            format_args!("it is a {} with address {}", if link.kind.is_empty() { "device" } else { &link.kind }, link.mac()),
+        )),
+    }
+}
+
+fn create_under_free_name(host: &Netlink, at: &Attachment, wishes: &Wishes) -> Result<String> {
+    let peer_mac = wishes.mac.clone().unwrap_or_else(MacAddr::random);
+    for attempt in 0..NAMES {
+        let name = host_name(&at.key, attempt);
+        let peer = PeerSpec { name: at.ifname(), mac: peer_mac.clone(), netns: Some(at.netns()?.fd()) };
+        match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random(), peer, mtu: wishes.mtu }) {
+            Err(error) if error.is_exists() => refuse_taken_name(at.netlink()?, at.ifname())?,
+            created => return created.map(|()| name),
+        }
+    }
+    Err(Error::new(Code::CONFLICT, format!("no name is free for the veth of {:?}", at.ifname()))
+        .with_details(format_args!("{NAMES} links of the host have the names it could have, the first is {:?}", host_name(&at.key, 0))))
+}
+
+/// The host's end of a pair, found from the container's.
+pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Link> {
+    let other = container.lower.map(|index| cx.host()?.find_link_by_index(index)).transpose()?.flatten();
+    other
+        .filter(|link| link.kind == "veth")
+        .ok_or_else(|| Error::check(format!("interface {:?} has no other end on the host", container.name)))
+}
+
+/// Removes the pair of an attachment: by the host's end, which we named, or else by the container's, which the
+/// reference made.
+pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
+    let host = cx.host()?;
+    if let Some(link) = find_host_end(host, &at.key)? {
+        return host.delete_link_by_name(&link.name);
+    }
+    let Some(netns) = &at.netns else { return Ok(()) };
+    let container = netns.netlink()?;
+    match container.find_link(at.key.ifname.as_str())? {
+        Some(link) if !belongs_to_another(host, &link)? => container.delete_link_by_name(&link.name),
+        _ => Ok(()),
+    }
+}
+
+fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
+    for attempt in 0..NAMES {
+        match host.find_link(&host_name(key, attempt))? {
+            None => return Ok(None),
+            Some(link) if link.alias == alias(key) => return Ok(Some(link)),
+            Some(_) => (), // another's, so ours got the next name
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the other end says that it is of an attachment, which then is not the one whose host end was not found.
+fn belongs_to_another(host: &Netlink, link: &Link) -> Result<bool> {
+    let other = link.lower.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
+    Ok(link.kind == "veth" && other.is_some_and(|other| other.lower == Some(link.index) && other.alias.starts_with(ALIAS)))
+}
+
+/// Removes the pairs of this network's attachments that are not valid, where their namespaces still keep them.
+pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+    let network = &cx.config.name;
+    let valid: Vec<String> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| key.identity()).collect();
+    let of_network = format!("{ALIAS}{}-", hex(&Key::network_hash(network)));
+    let mut errors = ErrorList::default();
+    let host = cx.host()?;
+    for link in host.links_of_kind("veth")? {
+        let is_valid = valid.iter().any(|identity| link.alias.starts_with(&format!("{ALIAS}{identity}")));
+        if link.alias.starts_with(&of_network) && !is_valid {
+            errors.push(host.delete_link_by_name(&link.name));
+        }
+    }
+    errors.finish()
+}
+
+/// What the aliases of our links begin with.
+const ALIAS: &str = "cni ";
+
+/// `veth` and eight hex digits, as the reference's random names look.
+pub fn host_name(key: &Key, attempt: u32) -> String {
+    let digest = Sha512::digest(format!("veth {} {} {} {attempt}", key.network, key.container_id, key.ifname).as_bytes());
+    format!("veth{}", hex(&digest[..4]))
+}
+
+/// Says whose the link is, to people as well. Linux takes 255 bytes; the identity comes first.
+pub fn alias(key: &Key) -> String {
+    format!("{ALIAS}{}", key.comment())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::attachment::{ContainerId, IfName, NetworkName};
+
+    #[test]
+    fn names_differ_by_every_part_of_the_key_and_by_attempt() {
+        let key = |network, id, ifname| Key {
+            network: NetworkName::parse(network).unwrap(),
+            container_id: ContainerId::parse(id).unwrap(),
+            ifname: IfName::parse(ifname).unwrap(),
+        };
+        let name = host_name(&key("a", "b", "c"), 0);
+        assert!(name.len() == 12 && name.starts_with("veth"));
+        for other in [
+            host_name(&key("x", "b", "c"), 0),
+            host_name(&key("a", "x", "c"), 0),
+            host_name(&key("a", "b", "x"), 0),
+            host_name(&key("a", "b", "c"), 1),
+        ] {
+            assert_ne!(name, other);
+        }
+        assert!(alias(&key("a", &"b".repeat(300), "c")).len() < 256);
+    }
+}
