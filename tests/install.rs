@@ -24,11 +24,7 @@ impl Drop for Place {
 impl Place {
     fn new() -> Place {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let unique = format!(
-            "cni-multi-install-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
+        let unique = format!("cni-multi-install-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let root = std::env::temp_dir().join(unique);
         let dir = root.join("bin");
         fs::create_dir_all(&dir).unwrap();
@@ -47,24 +43,12 @@ impl Place {
     /// A stand-in for the binary that lists `names` and says `word` when it runs as a plugin.
     fn binary(&self, word: &str, names: &[&str]) -> PathBuf {
         let path = self.root.join(format!("build-{word}"));
-        write_script(
-            &path,
-            &format!(
-                "if [ \"$1\" = list ]; then printf '%s\\n' {}; else echo {word}; fi",
-                names.join(" ")
-            ),
-        );
+        write_script(&path, &format!("if [ \"$1\" = list ]; then printf '%s\\n' {}; else echo {word}; fi", names.join(" ")));
         path
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        Command::new(script())
-            .arg("--dir")
-            .arg(&self.dir)
-            .args(args)
-            .current_dir(&self.root)
-            .output()
-            .unwrap()
+        Command::new(script()).arg("--dir").arg(&self.dir).args(args).current_dir(&self.root).output().unwrap()
     }
 
     #[track_caller]
@@ -77,11 +61,7 @@ impl Place {
     #[track_caller]
     fn err(&self, args: &[&str]) -> String {
         let output = self.run(args);
-        assert_eq!(
-            output.status.code(),
-            Some(1),
-            "install.sh {args:?}: {output:?}"
-        );
+        assert_eq!(output.status.code(), Some(1), "install.sh {args:?}: {output:?}");
         String::from_utf8(output.stderr).unwrap()
     }
 
@@ -98,9 +78,7 @@ impl Place {
     }
 
     fn link(&self, name: &str) -> Option<String> {
-        fs::read_link(self.dir.join(name))
-            .ok()
-            .map(|target| target.to_str().unwrap().to_owned())
+        fs::read_link(self.dir.join(name)).ok().map(|target| target.to_str().unwrap().to_owned())
     }
 
     fn snapshot(&self) -> BTreeMap<String, String> {
@@ -122,11 +100,7 @@ fn collect(dir: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
             collect(&path, &format!("{name}/"), files);
             "directory".to_owned()
         } else {
-            format!(
-                "{:o} {}",
-                metadata.permissions().mode(),
-                fs::read_to_string(&path).unwrap()
-            )
+            format!("{:o} {}", metadata.permissions().mode(), fs::read_to_string(&path).unwrap())
         };
         files.insert(name, content);
     }
@@ -165,12 +139,7 @@ fn a_missing_directory_is_made() {
     let place = Place::new();
     let binary = place.binary("new", &["bridge"]);
     let dir = place.root.join("opt/cni/bin");
-    place.ok(&[
-        "--dir",
-        dir.to_str().unwrap(),
-        "--binary",
-        binary.to_str().unwrap(),
-    ]);
+    place.ok(&["--dir", dir.to_str().unwrap(), "--binary", binary.to_str().unwrap()]);
     assert!(dir.join("bridge").exists());
 }
 
@@ -178,20 +147,9 @@ fn a_missing_directory_is_made() {
 fn the_binary_under_test_installs_and_answers_version() {
     let place = Place::new();
     place.install(&call::binary());
-    let output = Command::new(place.dir.join("bridge"))
-        .env_clear()
-        .env("CNI_COMMAND", "VERSION")
-        .output()
-        .unwrap();
+    let output = Command::new(place.dir.join("bridge")).env_clear().env("CNI_COMMAND", "VERSION").output().unwrap();
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(
-        answer["supportedVersions"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|version| version == "1.0.0"),
-        "{answer}"
-    );
+    assert!(answer["supportedVersions"].as_array().unwrap().iter().any(|version| version == "1.0.0"), "{answer}");
 }
 
 #[test]
@@ -201,10 +159,7 @@ fn foreign_plugins_are_kept_and_other_files_untouched() {
     assert_eq!(place.says("bridge"), "new");
     let files = place.snapshot();
     assert_eq!(files["calico"], "100644 another vendor's");
-    assert!(
-        files[".cni-multi/replaced/bridge"].contains("reference bridge"),
-        "{files:?}"
-    );
+    assert!(files[".cni-multi/replaced/bridge"].contains("reference bridge"), "{files:?}");
     assert_eq!(files[".cni-multi/replaced/portmap"], "-> /bin/true");
 }
 
@@ -226,10 +181,7 @@ fn uninstall_spares_a_plugin_that_came_later() {
     fs::remove_file(place.dir.join("bridge")).unwrap();
     write_script(&place.dir.join("bridge"), "echo a package upgrade");
     let report = place.ok(&["--uninstall"]);
-    assert!(
-        report.contains("bin/bridge is not a link to cni-multi and stays"),
-        "{report}"
-    );
+    assert!(report.contains("bin/bridge is not a link to cni-multi and stays"), "{report}");
     assert_eq!(place.says("bridge"), "a package upgrade");
     assert!(place.snapshot()[".cni-multi/replaced/bridge"].contains("reference bridge"));
 }
@@ -253,15 +205,8 @@ fn rollback_brings_back_the_previous_binary_and_its_names() {
     place.install(&place.binary("old", &["bridge", "portmap", "vlan"]));
     let before = place.snapshot();
     place.install(&place.binary("new", &["bridge", "vrf"]));
-    assert_eq!(
-        (place.says("bridge"), place.says("vrf")),
-        ("new".to_owned(), "new".to_owned())
-    );
-    assert_eq!(
-        place.link("portmap").as_deref(),
-        Some("/bin/true"),
-        "the new binary has no portmap: the replaced one is back"
-    );
+    assert_eq!((place.says("bridge"), place.says("vrf")), ("new".to_owned(), "new".to_owned()));
+    assert_eq!(place.link("portmap").as_deref(), Some("/bin/true"), "the new binary has no portmap: the replaced one is back");
     place.ok(&["--rollback"]);
     let mut after = place.snapshot();
     assert!(after.remove(".cni-multi/rolled-back").is_some());
@@ -275,11 +220,7 @@ fn rollback_twice_is_one_step_back() {
     place.install(&place.binary("new", &["bridge"]));
     place.ok(&["--rollback"]);
     let after = place.snapshot();
-    assert!(
-        place
-            .ok(&["--rollback"])
-            .contains("was rolled back already")
-    );
+    assert!(place.ok(&["--rollback"]).contains("was rolled back already"));
     assert_eq!(place.snapshot(), after);
     assert_eq!(place.says("bridge"), "old");
 }
@@ -290,11 +231,7 @@ fn rollback_goes_on_after_it_was_interrupted() {
     place.install(&place.binary("old", &["bridge", "vlan"]));
     place.install(&place.binary("new", &["bridge"]));
     fs::write(place.dir.join(".cni-multi/rolled-back"), "").unwrap();
-    fs::rename(
-        place.dir.join(".cni-multi/previous"),
-        place.dir.join("cni-multi"),
-    )
-    .unwrap();
+    fs::rename(place.dir.join(".cni-multi/previous"), place.dir.join("cni-multi")).unwrap();
     place.ok(&["--rollback"]);
     assert_eq!(place.says("vlan"), "old");
 }
@@ -326,10 +263,7 @@ fn rollback_with_nothing_to_go_back_to_is_refused() {
     place.install(&place.binary("new", &["bridge"]));
     let before = place.snapshot();
     let error = place.err(&["--rollback"]);
-    assert!(
-        error.contains("no previous binary and no replaced plugins"),
-        "{error}"
-    );
+    assert!(error.contains("no previous binary and no replaced plugins"), "{error}");
     assert_eq!(place.snapshot(), before);
 }
 
@@ -341,10 +275,7 @@ fn rollback_to_a_binary_that_does_not_run_changes_nothing() {
     write_script(&place.dir.join(".cni-multi/previous"), "exit 1");
     let before = place.snapshot();
     let error = place.err(&["--rollback"]);
-    assert!(
-        error.contains(".cni-multi/previous does not run here"),
-        "{error}"
-    );
+    assert!(error.contains(".cni-multi/previous does not run here"), "{error}");
     assert_eq!(place.snapshot(), before);
 }
 
@@ -366,19 +297,13 @@ fn dry_run_changes_nothing_and_says_what_it_would_do() {
     let new = place.binary("new", &["bridge", "vrf"]);
     let mut before = place.snapshot();
     let plan = place.ok(&["--dry-run", "--binary", old.to_str().unwrap()]);
-    assert!(
-        plan.lines().all(|line| line.starts_with("would ")),
-        "{plan}"
-    );
+    assert!(plan.lines().all(|line| line.starts_with("would ")), "{plan}");
     assert!(plan.contains("/bin/bridge to "), "{plan}");
     assert_eq!(place.snapshot(), before);
     place.install(&old);
     place.install(&new);
     before = place.snapshot();
-    for (action, expected) in [
-        ("--rollback", "would link "),
-        ("--uninstall", "would remove "),
-    ] {
+    for (action, expected) in [("--rollback", "would link "), ("--uninstall", "would remove ")] {
         let plan = place.ok(&["--list-only", action]);
         assert!(plan.contains(expected), "{action}: {plan}");
         assert_eq!(place.snapshot(), before, "{action}");
@@ -393,25 +318,15 @@ fn a_binary_that_is_not_cni_multi_changes_nothing() {
     write_script(&fails, "exit 3");
     let cases = [
         (fails, "does not run here"),
-        (
-            place.binary("dots", &["bridge", "../../etc/passwd"]),
-            "printed '../../etc/passwd'",
-        ),
+        (place.binary("dots", &["bridge", "../../etc/passwd"]), "printed '../../etc/passwd'"),
         (place.binary("self", &["cni-multi"]), "printed 'cni-multi'"),
-        (
-            place.binary("hidden", &[".cni-multi"]),
-            "printed '.cni-multi'",
-        ),
+        (place.binary("hidden", &[".cni-multi"]), "printed '.cni-multi'"),
         (place.binary("none", &[]), "printed ''"),
         (place.root.join("absent"), "absent is not a file"),
     ];
     for (binary, expected) in cases {
         let error = place.err(&["--binary", binary.to_str().unwrap()]);
-        assert!(
-            error.contains(expected)
-                || (expected == "printed ''" && error.contains("printed nothing")),
-            "{expected}: {error}"
-        );
+        assert!(error.contains(expected) || (expected == "printed ''" && error.contains("printed nothing")), "{expected}: {error}");
         assert_eq!(place.snapshot(), before, "{expected}");
     }
 }
@@ -421,14 +336,8 @@ fn a_directory_at_a_plugins_name_is_refused_before_any_change() {
     let place = Place::with_foreign_plugins();
     fs::create_dir(place.dir.join("vlan")).unwrap();
     let before = place.snapshot();
-    let error = place.err(&[
-        "--binary",
-        place.binary("new", &["bridge", "vlan"]).to_str().unwrap(),
-    ]);
-    assert!(
-        error.contains("bin/vlan is a directory; nothing was changed"),
-        "{error}"
-    );
+    let error = place.err(&["--binary", place.binary("new", &["bridge", "vlan"]).to_str().unwrap()]);
+    assert!(error.contains("bin/vlan is a directory; nothing was changed"), "{error}");
     assert_eq!(place.snapshot(), before);
 }
 
@@ -439,12 +348,7 @@ fn a_file_in_the_place_of_the_directory_is_named() {
     fs::write(&file, "").unwrap();
     let binary = place.binary("new", &["bridge"]);
     for dir in [file.clone(), file.join("below")] {
-        let error = place.err(&[
-            "--dir",
-            dir.to_str().unwrap(),
-            "--binary",
-            binary.to_str().unwrap(),
-        ]);
+        let error = place.err(&["--dir", dir.to_str().unwrap(), "--binary", binary.to_str().unwrap()]);
         assert!(error.contains(dir.to_str().unwrap()), "{error}");
     }
 }
@@ -456,31 +360,17 @@ fn a_read_only_directory_is_named_and_stays_as_it_is() {
     let before = place.snapshot();
     let dir = place.dir.to_str().unwrap();
     let binary = place.binary("new", &["bridge"]);
-    let prepare = if is_root() {
-        format!("mount --bind -o ro {dir} {dir}")
-    } else {
-        format!("chmod 0555 {dir}")
-    };
-    let line = format!(
-        "{prepare} && exec {} --dir {dir} --binary {}",
-        script().display(),
-        binary.display()
-    );
+    let prepare = if is_root() { format!("mount --bind -o ro {dir} {dir}") } else { format!("chmod 0555 {dir}") };
+    let line = format!("{prepare} && exec {} --dir {dir} --binary {}", script().display(), binary.display());
     let output = if is_root() {
-        Command::new("unshare")
-            .args(["-m", "sh", "-c", &line])
-            .output()
-            .unwrap()
+        Command::new("unshare").args(["-m", "sh", "-c", &line]).output().unwrap()
     } else {
         Command::new("sh").args(["-c", &line]).output().unwrap()
     };
     fs::set_permissions(&place.dir, fs::Permissions::from_mode(0o755)).unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(
-        error.contains(&format!("{dir} cannot be written")),
-        "{error}"
-    );
+    assert!(error.contains(&format!("{dir} cannot be written")), "{error}");
     assert_eq!(place.snapshot(), before);
 }
 
@@ -522,18 +412,11 @@ fn a_binary_that_is_running_is_replaced() {
     fs::copy("/bin/sh", &shell).unwrap();
     fs::write(place.root.join("list"), "echo bridge").unwrap();
     place.install(&shell);
-    let mut running = Command::new(place.dir.join("bridge"))
-        .args(["-c", "read word"])
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut running = Command::new(place.dir.join("bridge")).args(["-c", "read word"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
     place.install(&place.binary("new", &["bridge"]));
     assert_eq!(place.says("bridge"), "new");
     place.ok(&["--uninstall"]);
-    assert!(
-        running.try_wait().unwrap().is_none(),
-        "the running one goes on"
-    );
+    assert!(running.try_wait().unwrap().is_none(), "the running one goes on");
     drop(running.stdin.take());
     running.wait().unwrap();
 }
@@ -542,10 +425,8 @@ fn a_binary_that_is_running_is_replaced() {
 fn installs_at_the_same_time_take_turns() {
     let place = Place::with_foreign_plugins();
     let before = place.snapshot();
-    let builds: Vec<PathBuf> = ["one", "two", "three", "four"]
-        .iter()
-        .map(|word| place.binary(word, &["bridge", "portmap", word]))
-        .collect();
+    let builds: Vec<PathBuf> =
+        ["one", "two", "three", "four"].iter().map(|word| place.binary(word, &["bridge", "portmap", word])).collect();
     std::thread::scope(|scope| {
         for build in &builds {
             scope.spawn(|| place.install(build));
@@ -553,25 +434,9 @@ fn installs_at_the_same_time_take_turns() {
     });
     let files = place.snapshot();
     let winner = place.says("bridge");
-    assert_eq!(
-        place.says(&winner),
-        winner,
-        "the links are those of the binary: {files:?}"
-    );
-    assert_eq!(
-        files
-            .values()
-            .filter(|content| *content == "-> cni-multi")
-            .count(),
-        3,
-        "{files:?}"
-    );
-    assert!(
-        !files
-            .keys()
-            .any(|name| name.contains("new.") || name.contains("link.") || name.contains("keep.")),
-        "{files:?}"
-    );
+    assert_eq!(place.says(&winner), winner, "the links are those of the binary: {files:?}");
+    assert_eq!(files.values().filter(|content| *content == "-> cni-multi").count(), 3, "{files:?}");
+    assert!(!files.keys().any(|name| name.contains("new.") || name.contains("link.") || name.contains("keep.")), "{files:?}");
     place.ok(&["--uninstall"]);
     assert_eq!(place.snapshot(), before);
 }

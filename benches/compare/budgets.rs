@@ -44,20 +44,10 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
     ];
     for operation in ["ADD", "DEL"] {
         let name = format!("host-local {operation}, {many_leases} / {few_leases} leases");
-        budgets.push(budget(
-            &name,
-            1.5,
-            "×",
-            judge.growth(&names::leases(few_leases), &names::leases(many_leases), operation),
-        ));
+        budgets.push(budget(&name, 1.5, "×", judge.growth(&names::leases(few_leases), &names::leases(many_leases), operation)));
     }
     let name = format!("portmap ADD, {many_mappings} / {few_mappings} mappings");
-    budgets.push(budget(
-        &name,
-        1.5,
-        "×",
-        judge.growth(&names::mappings(few_mappings), &names::mappings(many_mappings), "ADD"),
-    ));
+    budgets.push(budget(&name, 1.5, "×", judge.growth(&names::mappings(few_mappings), &names::mappings(many_mappings), "ADD")));
     budgets.push(budget("dual stack ADD, more than IPv4 alone", 1.0, "ms", judge.dual_stack_extra()));
     budgets.push(budget("failures in the crowd", 0.0, "", judge.crowd_failures()));
     budgets

@@ -174,17 +174,10 @@ fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
 }
 
 fn bridge_iptables(bench: &Bench) -> Result<Vec<Lane>> {
-    masquerading(bench, names::IPTABLES, &json!({"ipMasq": true, "ipMasqBackend": "iptables"}), |plugins| {
-        Ok(plugins.clone())
-    })
+    masquerading(bench, names::IPTABLES, &json!({"ipMasq": true, "ipMasqBackend": "iptables"}), |plugins| Ok(plugins.clone()))
 }
 
-fn masquerading(
-    bench: &Bench,
-    case: &str,
-    own: &Value,
-    on_host: impl Fn(&Plugins) -> Result<Plugins>,
-) -> Result<Vec<Lane>> {
+fn masquerading(bench: &Bench, case: &str, own: &Value, on_host: impl Fn(&Plugins) -> Result<Plugins>) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
         let plugins = &on_host(plugins)?;
         let mut conf = bridge(&network(plugins, "masq"));

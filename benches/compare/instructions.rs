@@ -42,16 +42,9 @@ impl Counter {
     fn wrapper(self) -> Option<Vec<String>> {
         let file = self.file().to_string_lossy().into_owned();
         let (program, args) = match self {
-            Counter::Perf => (
-                "perf",
-                vec![
-                    "stat".to_owned(),
-                    "-x,".to_owned(),
-                    "-einstructions:u".to_owned(),
-                    format!("-o{file}"),
-                    "--".to_owned(),
-                ],
-            ),
+            Counter::Perf => {
+                ("perf", vec!["stat".to_owned(), "-x,".to_owned(), "-einstructions:u".to_owned(), format!("-o{file}"), "--".to_owned()])
+            }
             Counter::Valgrind => (
                 "valgrind",
                 vec![
@@ -70,8 +63,7 @@ impl Counter {
         match self {
             Counter::Perf => text.lines().find(|line| line.contains("instructions"))?.split(',').next()?.parse().ok(),
             Counter::Valgrind => {
-                let counts =
-                    text.lines().filter_map(|line| line.split_once("Collected :")?.1.trim().parse::<u64>().ok());
+                let counts = text.lines().filter_map(|line| line.split_once("Collected :")?.1.trim().parse::<u64>().ok());
                 counts.reduce(|a, b| a + b)
             }
         }

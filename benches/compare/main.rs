@@ -148,10 +148,7 @@ fn report<'a>(bench: &Bench, book: &'a Book) -> Report<'a> {
         reference: reference.map(about_line),
         book,
         budgets: budgets::judge(bench, book, whole.as_ref().filter(|size| size.plugins > 0).map(|size| size.bytes)),
-        sizes: [(Side::Ours, whole), (Side::Reference, theirs)]
-            .into_iter()
-            .filter_map(|(side, size)| Some((side, size?)))
-            .collect(),
+        sizes: [(Side::Ours, whole), (Side::Reference, theirs)].into_iter().filter_map(|(side, size)| Some((side, size?))).collect(),
     }
 }
 

@@ -25,13 +25,7 @@ pub fn ensure_private() -> Result<()> {
     let itself = std::env::current_exe().map_err(|e| format!("find the benchmark's own program: {e}"))?;
     // Without root a user namespace gives us one: everything measured here is allowed in it.
     let flags = if nix::unistd::geteuid().is_root() { "-nm" } else { "-Urnm" };
-    let failure = Command::new("unshare")
-        .arg(flags)
-        .arg("--")
-        .arg(itself)
-        .args(std::env::args_os().skip(1))
-        .env(INSIDE, "1")
-        .exec();
+    let failure = Command::new("unshare").arg(flags).arg("--").arg(itself).args(std::env::args_os().skip(1)).env(INSIDE, "1").exec();
     Err(format!("run `unshare {flags}`: {failure}"))
 }
 
@@ -44,8 +38,7 @@ fn hide_machine_state() -> Result<()> {
 }
 
 fn tmpfs(target: &str) -> Result<()> {
-    mount(Some("tmpfs"), target, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))
-        .map_err(|e| format!("mount tmpfs on {target:?}: {e}"))
+    mount(Some("tmpfs"), target, Some("tmpfs"), MsFlags::empty(), Some("mode=0755")).map_err(|e| format!("mount tmpfs on {target:?}: {e}"))
 }
 
 /// A network namespace that lives as long as this value.

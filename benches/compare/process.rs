@@ -133,20 +133,9 @@ impl Prepared {
         let mut pid = 0;
         // SAFETY: every pointer is to a value that lives until the call returns, both arrays end with null.
         let code = unsafe {
-            libc::posix_spawn(
-                &raw mut pid,
-                self.program.as_ptr(),
-                &raw const actions.0,
-                std::ptr::null(),
-                argv.as_ptr(),
-                envp.as_ptr(),
-            )
+            libc::posix_spawn(&raw mut pid, self.program.as_ptr(), &raw const actions.0, std::ptr::null(), argv.as_ptr(), envp.as_ptr())
         };
-        if code == 0 {
-            Ok(pid)
-        } else {
-            Err(format!("start {}: {}", self.what, std::io::Error::from_raw_os_error(code)))
-        }
+        if code == 0 { Ok(pid) } else { Err(format!("start {}: {}", self.what, std::io::Error::from_raw_os_error(code))) }
     }
 }
 

@@ -37,13 +37,7 @@ impl Report<'_> {
         for line in self.preamble() {
             let _ = writeln!(out, "{line}"); // a String does not fail
         }
-        out + "\n"
-            + &aligned(&self.cost_table())
-            + "\n"
-            + &aligned(&self.budget_table())
-            + "\n"
-            + &self.closing()
-            + "\n"
+        out + "\n" + &aligned(&self.cost_table()) + "\n" + &aligned(&self.budget_table()) + "\n" + &self.closing() + "\n"
     }
 
     pub fn markdown(&self) -> String {
@@ -54,13 +48,11 @@ impl Report<'_> {
 
     pub fn json(&self) -> Value {
         let rows = self.book.rows.iter().map(|row| self.json_row(row)).collect::<Vec<_>>();
-        let budgets = self.budgets.iter().map(|b| {
-            json!({"name": b.name, "limit": b.limit, "unit": b.unit, "measured": b.measured, "verdict": b.verdict()})
-        });
-        let sizes = self
-            .sizes
+        let budgets = self
+            .budgets
             .iter()
-            .map(|(side, size)| json!({"side": side.name(), "bytes": size.bytes, "plugins": size.plugins}));
+            .map(|b| json!({"name": b.name, "limit": b.limit, "unit": b.unit, "measured": b.measured, "verdict": b.verdict()}));
+        let sizes = self.sizes.iter().map(|(side, size)| json!({"side": side.name(), "bytes": size.bytes, "plugins": size.plugins}));
         json!({
             "machine": self.machine,
             "ours": self.ours,
@@ -73,20 +65,14 @@ impl Report<'_> {
 
     /// The last line: which budgets are met.
     fn closing(&self) -> String {
-        let named = |verdict: &str| -> Vec<&str> {
-            self.budgets.iter().filter(|b| b.verdict() == verdict).map(|b| b.name.as_str()).collect()
-        };
+        let named =
+            |verdict: &str| -> Vec<&str> { self.budgets.iter().filter(|b| b.verdict() == verdict).map(|b| b.name.as_str()).collect() };
         let (missed, unknown) = (named("MISSED"), named("not measured"));
         let list = |label: &str, names: &[&str]| {
             if names.is_empty() { String::new() } else { format!("; {label}: {}", names.join(", ")) }
         };
         let met = self.budgets.len() - missed.len() - unknown.len();
-        format!(
-            "budgets met: {met} of {}{}{}",
-            self.budgets.len(),
-            list("MISSED", &missed),
-            list("not measured", &unknown)
-        )
+        format!("budgets met: {met} of {}{}{}", self.budgets.len(), list("MISSED", &missed), list("not measured", &unknown))
     }
 
     fn preamble(&self) -> Vec<String> {
@@ -99,8 +85,7 @@ impl Report<'_> {
     }
 
     fn cost_table(&self) -> Vec<Vec<String>> {
-        let instructions =
-            self.book.rows.iter().any(|row| self.cells(row).iter().flatten().any(|m| m.instructions.is_some()));
+        let instructions = self.book.rows.iter().any(|row| self.cells(row).iter().flatten().any(|m| m.instructions.is_some()));
         let mut headings: Vec<String> = COST_HEADINGS.iter().map(ToString::to_string).collect();
         headings.extend(instructions.then(|| "instructions ours / ref / floor".to_owned()));
         let mut rows = vec![headings];
@@ -120,9 +105,7 @@ impl Report<'_> {
             format!("{} / {}", one(ours), one(reference))
         };
         let ratio = |figure: &dyn Fn(&Measured) -> Option<f64>| {
-            ours.and_then(figure)
-                .zip(reference.and_then(figure))
-                .map_or("–".to_owned(), |(a, b)| format!("{:.2}×", a / b))
+            ours.and_then(figure).zip(reference.and_then(figure)).map_or("–".to_owned(), |(a, b)| format!("{:.2}×", a / b))
         };
         let mut cells = vec![
             title(row),
@@ -185,18 +168,13 @@ fn both_times(measured: &Measured) -> String {
 }
 
 fn milliseconds(microseconds: f64) -> String {
-    if microseconds >= 100_000.0 {
-        format!("{:.0} ms", microseconds / 1e3)
-    } else {
-        format!("{:.2} ms", microseconds / 1e3)
-    }
+    if microseconds >= 100_000.0 { format!("{:.0} ms", microseconds / 1e3) } else { format!("{:.2} ms", microseconds / 1e3) }
 }
 
 /// Columns padded to the same width.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> =
-        (0..columns).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
     let line = |row: &Vec<String>| {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         format!("{}\n", cells.join("  ").trim_end())

@@ -143,8 +143,7 @@ impl Round {
     /// Makes all the calls, `width` of them at a time, and books the whole as one sample.
     /// A failure is booked, not an error: how many fail is what the crowd is for. True where the call succeeded.
     pub fn crowd(&mut self, operation: &'static str, calls: &[Invocation], width: usize) -> Result<Vec<bool>> {
-        let prepared =
-            calls.iter().enumerate().map(|(slot, call)| Prepared::new(call, slot)).collect::<Result<Vec<_>>>()?;
+        let prepared = calls.iter().enumerate().map(|(slot, call)| Prepared::new(call, slot)).collect::<Result<Vec<_>>>()?;
         let mut succeeded = vec![false; calls.len()];
         let mut running = BTreeMap::new();
         let mut cpu = std::time::Duration::ZERO;

@@ -37,11 +37,7 @@ pub fn run(invocation: &Invocation) -> Result<(Trace, String)> {
     let mut tracer = Tracer { root, trace: Trace::default(), seen: BTreeSet::from([root]), success: false };
     tracer.follow()?;
     let stdout = std::fs::read_to_string(format!("{SCRATCH}/traced.stdout")).unwrap_or_default();
-    if tracer.success {
-        Ok((tracer.trace, stdout))
-    } else {
-        Err(format!("{} failed under trace: {stdout}", invocation.describe()))
-    }
+    if tracer.success { Ok((tracer.trace, stdout)) } else { Err(format!("{} failed under trace: {stdout}", invocation.describe())) }
 }
 
 /// Starts the program stopped at its first instruction.
@@ -136,11 +132,7 @@ fn next_stop(pid: libc::pid_t) -> Result<Option<(libc::pid_t, i32)>> {
         return Ok(Some((task, status)));
     }
     let error = std::io::Error::last_os_error();
-    if error.raw_os_error() == Some(libc::ECHILD) {
-        Ok(None)
-    } else {
-        Err(format!("wait for a traced process: {error}"))
-    }
+    if error.raw_os_error() == Some(libc::ECHILD) { Ok(None) } else { Err(format!("wait for a traced process: {error}")) }
 }
 
 fn request(what: libc::c_uint, pid: libc::pid_t, data: i64) -> Result<()> {
