@@ -91,7 +91,7 @@ fn with_reference(case: impl Fn(&Lab, &Peer)) {
 fn ours_deletes_what_the_reference_added() {
     with_reference(|_, reference| {
         for network in networks(reference) {
-            let lab = Lab::new(Peer::Ours);
+            let lab = Lab::new(Peer::Ours).without_dad();
             let (left, outcome) = handed_over(&lab, &network, reference, &Peer::Ours, |_| ());
             assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
             assert_eq!(left, "", "left by our DEL of the reference's \"{}\"", network.what);
@@ -103,7 +103,7 @@ fn ours_deletes_what_the_reference_added() {
 fn ours_deletes_what_the_reference_added_when_the_namespace_is_gone() {
     with_reference(|_, reference| {
         for network in networks(reference) {
-            let lab = Lab::new(Peer::Ours);
+            let lab = Lab::new(Peer::Ours).without_dad();
             let (left, outcome) = handed_over(&lab, &network, reference, &Peer::Ours, Container::vanish);
             assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
             assert_eq!(left, "", "left by our DEL of the reference's \"{}\"", network.what);
@@ -116,7 +116,7 @@ fn ours_deletes_what_the_reference_added_when_the_namespace_is_gone() {
 fn the_reference_deletes_links_and_addresses_that_ours_added() {
     with_reference(|_, reference| {
         for network in networks(reference) {
-            let lab = Lab::new(Peer::Ours);
+            let lab = Lab::new(Peer::Ours).without_dad();
             let iptables = conf(&network)["ipMasqBackend"] == "iptables";
             if !iptables {
                 lab.hide_iptables(); // the reference's DEL fails otherwise, whoever added: see there
