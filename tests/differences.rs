@@ -57,6 +57,18 @@ fn check_of_a_route_in_another_table_succeeds() {
     differs("ptp", |lab| check_after_add(lab, &conf), OK, FAILED);
 }
 
+/// The reference compares the counter that a packet capture raises.
+#[test]
+fn check_does_not_mind_a_capture_on_the_bridge() {
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &bridge::conf());
+        let result = attachment.add();
+        lab.host.sh("ip link set br0 promisc on"); // what a capture does
+        attachment.check(&result).status
+    };
+    differs("bridge", observe, OK, FAILED);
+}
+
 // --- ADD ---
 
 /// IPAM's own default route has no gateway and isDefaultGateway adds another: "file exists".
@@ -172,17 +184,15 @@ fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
     differs("bridge", observe, (true, true), (false, false));
 }
 
-/// A null in vlanTrunk ends the reference with a Go panic instead of an error object.
+/// A null in vlanTrunk ends the reference with a Go panic instead of an answer.
 #[test]
-fn a_null_in_a_list_is_a_configuration_error() {
+fn a_null_in_a_list_is_no_crash() {
     let observe = |lab: &Lab| {
         let outcome = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]}))).try_add();
-        (
-            outcome.status,
-            serde_json::from_str::<Value>(&outcome.stdout).map_or(Value::Null, |error| error["code"].clone()),
-        )
+        // On a kernel whose bridge filters VLANs the null may also count as an entry that asks for nothing.
+        serde_json::from_str::<Value>(&outcome.stdout).is_ok()
     };
-    differs("bridge", observe, (1, json!(7)), (2, Value::Null));
+    differs("bridge", observe, true, false);
 }
 
 /// Every error of the reference is 999, so a runtime cannot tell a full subnet from a typing error.

@@ -54,9 +54,10 @@ impl Report<'_> {
 
     pub fn json(&self) -> Value {
         let rows = self.book.rows.iter().map(|row| self.json_row(row)).collect::<Vec<_>>();
-        let budgets = self.budgets.iter().map(|b| {
-            json!({"name": b.name, "limit": b.limit, "unit": b.unit, "measured": b.measured, "verdict": b.verdict()})
-        });
+        let budgets = self
+            .budgets
+            .iter()
+            .map(|b| json!({"name": b.name, "limit": b.limit, "unit": b.unit, "measured": b.measured, "verdict": b.verdict()}));
         let sizes = self
             .sizes
             .iter()

@@ -100,6 +100,13 @@ pub struct ErrorObject {
     pub details: String,
 }
 
+impl ErrorObject {
+    /// Message and details, all that a reader gets to see.
+    pub fn text(&self) -> String {
+        format!("{}: {}", self.msg, self.details)
+    }
+}
+
 /// A call to be made. `new` fills in what every runtime sends; change what the case is about.
 #[derive(Clone, Debug)]
 pub struct Call {

@@ -43,6 +43,10 @@ ip -n outside addr add 2001:db8:ffff::2/64 dev uplink nodad
 ip -n outside link set uplink up
 "#;
 
+/// The reference waits for DAD in the container, a second or two for each ADD with IPv6; the cases would take minutes. Where only ours
+/// adds, a container is as the kernel makes it.
+const NO_DAD: &str = "sh -c 'echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad'";
+
 /// What a holder does when its namespace is ready: say so, and wait for the pipe to close.
 const HOLD: &str = "\necho ready\nexec cat >/dev/null\n";
 
@@ -51,6 +55,8 @@ pub struct Lab {
     pub peer: Peer,
     pub host: Namespace,
     pub outside: Namespace,
+    /// What is run first in a new container.
+    prepare: &'static str,
     holder: Holder,
     made: AtomicU32,
 }
@@ -61,14 +67,15 @@ impl Lab {
         let holder = Holder::start(unshare.iter().map(|s| (*s).to_owned()).collect(), &format!("{HOST}{HOLD}"));
         let host = Namespace { enter: enter(holder.pid(), None) };
         let outside = Namespace { enter: enter(holder.pid(), Some("/run/netns/outside")) };
-        Lab { peer, host, outside, holder, made: AtomicU32::new(0) }
+        let prepare = if peer == Peer::Ours { "true" } else { NO_DAD };
+        Lab { peer, prepare, host, outside, holder, made: AtomicU32::new(0) }
     }
 
     /// A container whose namespace is a bind-mounted file, as containerd and podman make them.
     pub fn container(&self) -> Container {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let netns = format!("/run/netns/c{number}");
-        self.host.sh(&format!("touch {netns} && unshare --net={netns} {}", self.prepare()));
+        self.host.sh(&format!("touch {netns} && unshare --net={netns} {}", self.prepare));
         Container {
             id: format!("container-{number}"),
             namespace: Namespace { enter: enter(self.holder.pid(), Some(&netns)) },
@@ -83,7 +90,7 @@ impl Lab {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let mut line = self.host.enter.clone();
         line.extend(["unshare".to_owned(), "-n".to_owned()]);
-        let holder = Holder::start(line, &format!("{}{HOLD}", self.prepare()));
+        let holder = Holder::start(line, &format!("{}{HOLD}", self.prepare));
         let netns = format!("/proc/{}/ns/net", holder.pid());
         Container {
             id: format!("container-{number}"),
@@ -94,13 +101,9 @@ impl Lab {
         }
     }
 
-    /// What is done first in a new container. The reference waits for DAD there, a second or two for each ADD with IPv6; the cases would take
-    /// minutes. Ours gets a namespace as the kernel makes it.
-    fn prepare(&self) -> &'static str {
-        match self.peer {
-            Peer::Ours => "true",
-            Peer::Reference(_) => "sh -c 'echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad'",
-        }
+    /// A lab where the reference adds too.
+    pub fn without_dad(self) -> Lab {
+        Lab { prepare: NO_DAD, ..self }
     }
 
     /// Makes this a host without iptables. The reference's DEL, as Debian builds it, fails for networks masqueraded by nf_tables where

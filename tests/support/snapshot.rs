@@ -32,10 +32,12 @@ for k in arp_notify route_localnet proxy_arp rp_filter accept_local arp_ignore a
 grep -s '' "$@"; true
 "#;
 
-/// Files that a plugin may write; the namespaces' own mount points and the lock of iptables are not state.
+/// Files that a plugin may write; the namespaces' own mount points and the lock of iptables are not state. Pages of our host-local index
+/// that have become empty stay, as `lock` does; there are 256 of them.
 const FILES: &str = r#"
 echo "@@ file/text"
-find /run /var/lib/cni \( -path /run/netns -o -name .cni-multi \) -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' -printf '%m %p ' -exec sh -c 'tr "\r\n" "~ " < "$1"; echo' _ {} \; | sort
+find /run /var/lib/cni -path /run/netns -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' ! \( -path '*/.cni-multi/*' -empty \) \
+    -printf '%m %p ' -exec sh -c 'sort "$1" | tr "\r\n" "~ "; echo' _ {} \; | sort
 "#;
 
 /// One line a fact, sorted within its section.

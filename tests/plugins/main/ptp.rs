@@ -221,7 +221,7 @@ fn check_finds_what_has_changed() {
             let error = attachment.check(&result).err();
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 103, "{what}: {error:?}");
-                assert!(error.msg.contains(names), "{what}: {error:?}");
+                assert!(error.text().contains(names), "{what}: {error:?}");
             }
             attachment.del();
         }
@@ -284,7 +284,7 @@ pub fn failing() -> Vec<Case> {
     vec![
         Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam")
             .reference_leaves_nothing(),
-        Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "100000").reference_leaves_nothing(),
+        Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "mtu").reference_leaves_nothing(),
         Case::new("interface exists", json!({}), 102, "eth0")
             .container("ip link add eth0 type veth peer name other")
             .reference_leaves_nothing(),
@@ -307,7 +307,7 @@ fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
         let error = lab.attach(&container, &conf()).try_add().err();
         assert!(error.msg.contains(&container.netns) || lab.peer != Peer::Ours, "{error:?}");
         if lab.peer == Peer::Ours {
-            assert_eq!(error.code, 4, "{error:?}");
+            assert_eq!(error.code, 8, "{error:?}");
         }
         before.assert_unchanged("the failed ADD");
     });
