@@ -43,8 +43,13 @@ pub fn allocate(
 }
 
 fn without_repeats(ips: &[IpAddr]) -> Vec<IpAddr> {
-    let mut seen = HashSet::new();
-    ips.iter().copied().filter(|ip| seen.insert(*ip)).collect()
+    let mut once = vec![];
+    for ip in ips {
+        if !once.contains(ip) {
+            once.push(*ip);
+        }
+    }
+    once
 }
 
 fn require_none_left(requested: &[IpAddr]) -> Result<()> {

@@ -14,6 +14,7 @@
 //! no network's name begins with a dot. Leases are spread over 256 files by a hash of the container's id: a lookup
 //! reads a 256th, and making all of them is 256 writes however many leases there are.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -36,6 +37,7 @@ const LIMIT: usize = 1 << 22;
 /// The index of one network.
 pub struct Index {
     dir: PathBuf,
+    seal_of_boot: OnceCell<i64>,
 }
 
 /// The file of the index that has a container's leases.
@@ -52,7 +54,7 @@ impl Bucket {
 impl Index {
     /// The index of `network`.
     pub fn new(data_dir: &Path, network: &str) -> Index {
-        Index { dir: data_dir.join(".cni-multi").join(network) }
+        Index { dir: data_dir.join(".cni-multi").join(network), seal_of_boot: OnceCell::new() }
     }
 
     /// A name for a file that is being written. Lives here because whatever a crash leaves in the network's directory
@@ -67,13 +69,13 @@ impl Index {
             return false;
         };
         let seal = (ours.mtime(), ours.mtime_nsec());
-        ours.is_dir() && seal == (theirs.mtime(), theirs.mtime_nsec()) && seal.0 == seal_of_boot()
+        ours.is_dir() && seal == (theirs.mtime(), theirs.mtime_nsec()) && seal.0 == self.seal_of_boot()
     }
 
     /// Declares that the index has exactly the leases of the network's directory.
     pub fn seal(&self, network_dir: &Path) -> io::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let seal = TimeSpec::new(seal_of_boot(), now.map_or(0, |now| now.subsec_nanos()).into());
+        let seal = TimeSpec::new(self.seal_of_boot(), now.map_or(0, |now| now.subsec_nanos()).into());
         for dir in [network_dir, &self.dir] {
             utimensat(AT_FDCWD, dir, &TimeSpec::UTIME_OMIT, &seal, UtimensatFlags::FollowSymlink)?;
         }
@@ -117,6 +119,10 @@ impl Index {
             self.write(bucket, leases)?;
         }
         Ok(())
+    }
+
+    fn seal_of_boot(&self) -> i64 {
+        *self.seal_of_boot.get_or_init(seal_of_boot)
     }
 
     fn path(&self, bucket: Bucket) -> PathBuf {
@@ -207,7 +213,8 @@ mod tests {
 
     #[test]
     fn every_foreign_change_breaks_the_seal() {
-        let changes: [(&str, fn(&Path)); 7] = [
+        type Change = fn(&Path);
+        let changes: [(&str, Change); 7] = [
             ("lease made", |root| fs::write(root.join("net/10.1.2.9"), "x").unwrap()),
             ("lease gone", |root| fs::remove_file(root.join("net/10.1.2.3")).unwrap()),
             ("network's directory made anew", |root| {
