@@ -123,7 +123,7 @@ fn both_at_once_give_no_address_twice() {
                 let run = |number: usize| {
                     let id = format!("w{worker}-{number}");
                     let ips = data.add(peer, &id);
-                    if number % 3 == 0 {
+                    if number.is_multiple_of(3) {
                         data.del(peer, &id);
                         return vec![];
                     }
