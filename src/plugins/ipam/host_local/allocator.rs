@@ -33,18 +33,22 @@ pub fn allocate(
         let (ip, range) = reserved.map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?;
         let path = store.lease_path(ip);
         rb.undo(format_args!("release {ip}"), move || remove_lease(&path));
+        // Not undone: the round robin goes on after an address even if it was held for a moment only.
+        store.set_last_reserved(number, ip)?;
         ips.push(IpConfig { interface: None, address: range.with_prefix(ip), gateway: Some(range.gateway) });
     }
     require_none_left(&requested)?;
-    for (number, ip) in ips.iter().enumerate() {
-        store.set_last_reserved(number, ip.address.addr())?;
-    }
     Ok(ips)
 }
 
 fn without_repeats(ips: &[IpAddr]) -> Vec<IpAddr> {
-    let mut seen = HashSet::new();
-    ips.iter().copied().filter(|ip| seen.insert(*ip)).collect()
+    let mut once = vec![];
+    for ip in ips {
+        if !once.contains(ip) {
+            once.push(*ip);
+        }
+    }
+    once
 }
 
 fn require_none_left(requested: &[IpAddr]) -> Result<()> {
@@ -111,7 +115,8 @@ fn refuse_second(set: &RangeSet, owner: &Owner, store: &Store) -> Result<()> {
         None => Ok(()),
         Some(ip) => {
             let id = &owner.container_id;
-            Err(unavailable(format!("{ip} has been allocated to {id}, duplicate allocation is not allowed")))
+            let msg = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
+            Err(Error::new(Code::CONFLICT, msg))
         }
     }
 }

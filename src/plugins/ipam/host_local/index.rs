@@ -14,13 +14,14 @@
 //! no network's name begins with a dot. Leases are spread over 256 files by a hash of the container's id: a lookup
 //! reads a 256th, and making all of them is 256 writes however many leases there are.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{UtimensatFlags, utimensat};
@@ -36,6 +37,7 @@ const LIMIT: usize = 1 << 22;
 /// The index of one network.
 pub struct Index {
     dir: PathBuf,
+    seal_of_boot: OnceCell<u64>,
 }
 
 /// The file of the index that has a container's leases.
@@ -52,7 +54,7 @@ impl Bucket {
 impl Index {
     /// The index of `network`.
     pub fn new(data_dir: &Path, network: &str) -> Index {
-        Index { dir: data_dir.join(".cni-multi").join(network) }
+        Index { dir: data_dir.join(".cni-multi").join(network), seal_of_boot: OnceCell::new() }
     }
 
     /// A name for a file that is being written. Lives here because whatever a crash leaves in the network's directory
@@ -67,13 +69,15 @@ impl Index {
             return false;
         };
         let seal = (ours.mtime(), ours.mtime_nsec());
-        ours.is_dir() && seal == (theirs.mtime(), theirs.mtime_nsec()) && seal.0 == seal_of_boot()
+        ours.is_dir()
+            && seal == (theirs.mtime(), theirs.mtime_nsec())
+            && u64::try_from(seal.0) == Ok(self.seal_of_boot())
     }
 
     /// Declares that the index has exactly the leases of the network's directory.
     pub fn seal(&self, network_dir: &Path) -> io::Result<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let seal = TimeSpec::new(seal_of_boot(), now.map_or(0, |now| now.subsec_nanos()).into());
+        let state = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
+        let seal = TimeSpec::from_duration(Duration::new(self.seal_of_boot(), state));
         for dir in [network_dir, &self.dir] {
             utimensat(AT_FDCWD, dir, &TimeSpec::UTIME_OMIT, &seal, UtimensatFlags::FollowSymlink)?;
         }
@@ -119,6 +123,10 @@ impl Index {
         Ok(())
     }
 
+    fn seal_of_boot(&self) -> u64 {
+        *self.seal_of_boot.get_or_init(seal_of_boot)
+    }
+
     fn path(&self, bucket: Bucket) -> PathBuf {
         self.dir.join(format!("{:02x}", bucket.0))
     }
@@ -126,7 +134,7 @@ impl Index {
 
 /// Makes a directory; a link in its place is refused, since what is in the index is removed without asking.
 fn create_dir(path: &Path) -> io::Result<()> {
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(0o700).create(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(path)?.is_dir() => Ok(()),
         other => other,
     }
@@ -134,9 +142,9 @@ fn create_dir(path: &Path) -> io::Result<()> {
 
 /// The seal's seconds: an even number (some file systems count in twos) between 1973 and 2001, where neither a clock
 /// that is right nor one that starts at 1970 can be.
-fn seal_of_boot() -> i64 {
+fn seal_of_boot() -> u64 {
     let hash = u64::from_le_bytes(hash8(&boot_id()));
-    100_000_000 + 2 * (hash % 450_000_000) as i64
+    100_000_000 + 2 * (hash % 450_000_000)
 }
 
 /// The kernel's name for this boot; empty where /proc does not tell.
@@ -207,7 +215,8 @@ mod tests {
 
     #[test]
     fn every_foreign_change_breaks_the_seal() {
-        let changes: [(&str, fn(&Path)); 7] = [
+        type Change = fn(&Path);
+        let changes: [(&str, Change); 7] = [
             ("lease made", |root| fs::write(root.join("net/10.1.2.9"), "x").unwrap()),
             ("lease gone", |root| fs::remove_file(root.join("net/10.1.2.3")).unwrap()),
             ("network's directory made anew", |root| {
@@ -238,7 +247,7 @@ mod tests {
         let scratch = Scratch::new();
         let (dir, index) = sealed(&scratch, &[]);
         let old = fs::metadata(&dir).unwrap().modified().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
         index.seal(&dir).unwrap();
         assert!(index.is_sealed(&dir));
         fs::File::open(&dir).unwrap().set_modified(old).unwrap();
@@ -249,7 +258,7 @@ mod tests {
     fn a_seal_of_another_boot_does_not_count() {
         let scratch = Scratch::new();
         let (dir, index) = sealed(&scratch, &[]);
-        let other = UNIX_EPOCH + std::time::Duration::from_secs(seal_of_boot() as u64 + 2);
+        let other = UNIX_EPOCH + Duration::from_secs(seal_of_boot() + 2);
         for dir in [&dir, &index.dir] {
             fs::File::open(dir).unwrap().set_modified(other).unwrap();
         }

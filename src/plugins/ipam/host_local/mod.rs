@@ -52,13 +52,7 @@ impl Plugin for HostLocal {
         let store = Store::open(&conf::place(cx), &owner.container_id)?;
         let held = store.map(|store| held_by_attachment(&store, &owner)).unwrap_or_default();
         if held.is_empty() {
-            return Err(Error::new(Code::UNKNOWN_CONTAINER, "Failed to find address added by container ID")
-                .with_details(format_args!(
-                    "{} {:?} holds no address of network {}",
-                    owner.container_id,
-                    at.ifname(),
-                    at.key.network
-                )));
+            return Err(nothing_held(&at.key));
         }
         let result = cx.config.prev_result()?.unwrap_or_default();
         result.ips.iter().try_for_each(|ip| verify_held(ip.address.addr(), &conf.sets, &held))
@@ -95,6 +89,12 @@ fn owner(key: &Key) -> Owner {
 fn held_by_attachment(store: &Store, owner: &Owner) -> Vec<IpAddr> {
     let held = store.held_by(owner);
     if held.is_empty() { store.held_by(&owner.without_ifname()) } else { held }
+}
+
+fn nothing_held(key: &Key) -> Error {
+    let msg = format!("Failed to find address added by container ID {}", key.container_id);
+    let details = format!("no address of network {:?} is held for its {:?}", key.network.as_str(), key.ifname.as_str());
+    Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details)
 }
 
 /// An address of another plugin's, or of a range that is no longer configured, is not ours to judge.

@@ -49,11 +49,27 @@ pub fn create_anew(path: &Path, content: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Replaces the content of a file, or creates it. A crash can leave half of it.
+/// Replaces the content of a file, or creates it. A crash can leave half of the old and half of the new.
+///
+/// The file is never emptied, nor is another one renamed over it: ext4 takes either for a program that forgot to sync
+/// and writes to the disk at once, which costs more than all the rest of an ADD.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).custom_flags(GUARD.bits()).open(path)?;
-    file.write_all(content)
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(GUARD.bits())
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    file.write_all(content)?;
+    if metadata.len() > content.len() as u64 {
+        file.set_len(content.len() as u64)?;
+    }
+    Ok(())
 }
 
 /// Opens the file that is locked, creating it with the reference's mode.

@@ -232,15 +232,12 @@ impl Store {
         lease::last_reserved(&self.dir, range_set)
     }
 
-    /// Remembers where the next ADD goes on.
+    /// Remembers where the next ADD goes on. Written in place, as the reference does: what a crash can spoil is the
+    /// round robin's next turn.
     pub fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()> {
         self.changed = true;
         let path = self.dir.join(lease::last_reserved_name(range_set));
-        let (draft, text) = (self.index.draft("cursor"), ip.to_string());
-        plain_file::create_anew(&draft, text.as_bytes())
-            .and_then(|()| fs::rename(&draft, &path))
-            .or_else(|_| plain_file::create_anew(&path, text.as_bytes())) // the directories may be on two file systems
-            .map_err(|e| Error::io(format_args!("write {path:?}"), &e))
+        plain_file::replace(&path, ip.to_string().as_bytes()).map_err(|e| Error::io(format_args!("write {path:?}"), &e))
     }
 
     fn update_index(&self) -> io::Result<()> {

@@ -1,0 +1,186 @@
+//! One data directory, used by our host-local and the reference's in turn and at once: an upgrade and a rollback with
+//! pods running.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::call::{Call, Outcome, Peer};
+
+/// A data directory of the test's own, removed with the value.
+struct DataDir(PathBuf);
+
+impl DataDir {
+    fn new(test: &str) -> DataDir {
+        let path = std::env::temp_dir().join(format!("cni-multi-store-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path); // an earlier process had the same id
+        DataDir(path)
+    }
+
+    fn call(&self, peer: &Peer, command: &str, id: &str) -> Outcome {
+        Call::new(peer, "host-local", command, config_of(self)).env("CNI_CONTAINERID", id).run()
+    }
+
+    #[track_caller]
+    fn add(&self, peer: &Peer, id: &str) -> Vec<String> {
+        let result = self.call(peer, "ADD", id).ok();
+        let ips = result["ips"].as_array().unwrap().iter();
+        ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
+    }
+
+    #[track_caller]
+    fn del(&self, peer: &Peer, id: &str) {
+        self.call(peer, "DEL", id).ok();
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.0.join("net")
+    }
+
+    /// Every file of the network with its content, sorted.
+    fn files(&self) -> Vec<(String, String)> {
+        let entry = |path: &Path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, fs::read_to_string(path).unwrap())
+        };
+        let mut files: Vec<_> = fs::read_dir(self.dir()).unwrap().map(|e| entry(&e.unwrap().path())).collect();
+        files.sort();
+        files
+    }
+
+    fn leases(&self) -> usize {
+        self.files().iter().filter(|(name, _)| name.parse::<std::net::IpAddr>().is_ok()).count()
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The reference, or a word about why nothing was tried.
+fn reference() -> Option<Peer> {
+    let peer = Peer::reference();
+    if peer.is_none() {
+        eprintln!("skipped: CNI_REFERENCE names no directory with the reference plugins");
+    }
+    peer
+}
+
+#[test]
+fn the_same_calls_leave_the_same_files() {
+    let Some(reference) = reference() else { return };
+    let [ours, theirs] = [Peer::Ours, reference].map(|peer| {
+        let data = DataDir::new("same");
+        for id in ["a", "b", "c", "d"] {
+            data.add(&peer, id);
+        }
+        data.del(&peer, "b");
+        data.del(&peer, "unknown");
+        data.add(&peer, "e");
+        data.files()
+    });
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn leases_survive_an_upgrade_and_a_rollback() {
+    let Some(reference) = reference() else { return };
+    let data = DataDir::new("turns");
+    let peers = [Peer::Ours, reference];
+    for round in 0..12 {
+        let (peer, other) = (&peers[round % 2], &peers[(round + 1) % 2]);
+        let [first, second] = [format!("first-{round}"), format!("second-{round}")];
+        let number = 2 + 2 * round;
+        assert_eq!(data.add(peer, &first), [format!("10.1.0.{number}"), format!("fd00:1::{number:x}")]);
+        data.add(other, &second);
+        for id in [&first, &second] {
+            for peer in &peers {
+                data.call(peer, "CHECK", id).ok();
+                let refused = data.call(peer, "ADD", id).err().msg;
+                assert!(refused.contains("duplicate allocation is not allowed"), "{refused}");
+            }
+        }
+        assert_eq!(data.leases(), 4 + round * 2);
+        data.del(other, &first);
+        assert_ne!(data.call(peer, "CHECK", &first).status, 0);
+        assert_eq!(data.leases(), 2 + round * 2);
+    }
+    for round in 0..12 {
+        data.del(&peers[round / 6], &format!("second-{round}"));
+    }
+    assert_eq!(data.leases(), 0);
+}
+
+#[test]
+fn both_at_once_give_no_address_twice() {
+    let data = DataDir::new("once");
+    let peers = Peer::all();
+    let mut ips: Vec<String> = std::thread::scope(|scope| {
+        let add = |worker: usize| {
+            let (data, peer) = (&data, &peers[worker % peers.len()]);
+            move || {
+                let run = |number: usize| {
+                    let id = format!("w{worker}-{number}");
+                    let ips = data.add(peer, &id);
+                    if number.is_multiple_of(3) {
+                        data.del(peer, &id);
+                        return vec![];
+                    }
+                    ips
+                };
+                (0..15).flat_map(run).collect::<Vec<_>>()
+            }
+        };
+        let workers: Vec<_> = (0..8).map(|worker| scope.spawn(add(worker))).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    let given = ips.len();
+    ips.sort();
+    ips.dedup();
+    assert_eq!((ips.len(), data.leases()), (given, given));
+    for worker in 0..8 {
+        for number in 0..15 {
+            data.del(&Peer::Ours, &format!("w{worker}-{number}"));
+        }
+    }
+    assert_eq!(data.leases(), 0);
+}
+
+#[test]
+fn a_plugin_that_is_killed_at_any_moment_leaves_a_store_that_works() {
+    let data = DataDir::new("killed");
+    data.add(&Peer::Ours, "first");
+    for microseconds in (0..3_000).step_by(60) {
+        let id = format!("killed-{microseconds}");
+        let call = Call::new(&Peer::Ours, "host-local", "ADD", config_of(&data)).env("CNI_CONTAINERID", &id);
+        kill_after(&call, std::time::Duration::from_micros(microseconds));
+        data.del(&Peer::Ours, &id);
+    }
+    data.del(&Peer::Ours, "first");
+    assert_eq!(data.leases(), 0, "{:?}", data.files());
+    data.add(&Peer::Ours, "last");
+}
+
+fn config_of(data: &DataDir) -> String {
+    let data_dir = &data.0;
+    format!(
+        r#"{{"cniVersion":"1.0.0","name":"net","ipam":{{"type":"host-local","dataDir":{data_dir:?},"ranges":[[{{"subnet":"10.1.0.0/16"}}],[{{"subnet":"fd00:1::/64"}}]]}}}}"#
+    )
+}
+
+fn kill_after(call: &Call, time: std::time::Duration) {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(&call.program)
+        .env_clear()
+        .envs(&call.env)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _ = child.stdin.take().unwrap().write_all(&call.stdin); // it may be dead already
+    std::thread::sleep(time);
+    let _ = child.kill(); // it may be done already
+    child.wait().unwrap();
+}
