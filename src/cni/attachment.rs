@@ -168,12 +168,17 @@ impl Key {
         text
     }
 
-    /// The name of the iptables chain that the reference makes for this container in this network: `CNI-` and hex, 28
-    /// letters. The interface's name is not a part of it (nerdctl and Nomad compute the same).
+    /// See [`iptables_chain`].
     pub fn iptables_chain(&self) -> String {
-        let digest = hex(&Sha512::digest(format!("{}{}", self.network, self.container_id).as_bytes()));
-        format!("CNI-{}", &digest[..24])
+        iptables_chain(self.network.as_str(), self.container_id.as_str())
     }
+}
+
+/// The name of the iptables chain that the reference makes for a container in a network: `CNI-` and hex, 28 letters. The
+/// interface's name is not a part of it (nerdctl and Nomad compute the same).
+pub fn iptables_chain(network: &str, container_id: &str) -> String {
+    let digest = hex(&Sha512::digest(format!("{network}{container_id}").as_bytes()));
+    format!("CNI-{}", &digest[..24])
 }
 
 #[cfg(test)]

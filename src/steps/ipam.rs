@@ -84,7 +84,8 @@ impl<'a> Ipam<'a> {
             }
         };
         if result.ips.is_empty() {
-            return Err(Error::new(Code::ADDRESS_UNAVAILABLE, "IPAM plugin returned missing IP config"));
+            return Err(Error::new(Code::ADDRESS_UNAVAILABLE, "IPAM plugin returned missing IP config")
+                .with_details(format_args!("the plugin is {}", self.name())));
         }
         Ok(result)
     }
@@ -118,6 +119,13 @@ impl<'a> Ipam<'a> {
         match &self.delegate {
             Delegate::Ourselves(entry) => entry.run(self.cx, Call::Gc(valid)).map(drop),
             Delegate::Program(program) => self.execute(program, "GC").map(drop),
+        }
+    }
+
+    fn name(&self) -> String {
+        match &self.delegate {
+            Delegate::Ourselves(entry) => format!("{:?} of cni-multi", entry.name),
+            Delegate::Program(program) => format!("{program:?}"),
         }
     }
 

@@ -13,11 +13,14 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::cni::attachment::Key;
+use crate::cni::attachment::{Key, NetworkName, iptables_chain as chain_of};
+use crate::cni::conf::ValidAttachments;
 use crate::error::{ErrorList, Result};
 use crate::net::iptables::Iptables;
 use crate::net::nft::Nft;
 
+/// Where what leads to the containers' chains stands.
+const POSTROUTING: &str = "POSTROUTING";
 /// xt_comment takes 255 bytes.
 const COMMENT_MAX: usize = 255;
 /// How often a change is planned anew because the rules changed in between.
@@ -29,7 +32,7 @@ pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
         let iptables = Iptables::for_address(of_family[0].addr());
         again(|| {
             let wanted = Rules::of(key, &of_family);
-            let lines = wanted.missing_from(&Present::read(&iptables, key)?);
+            let lines = wanted.missing_from(&Present::read(&iptables, &key.iptables_chain())?);
             if lines.is_empty() { Ok(()) } else { iptables.restore("nat", &lines) }
         })?;
     }
@@ -48,7 +51,7 @@ pub fn is_complete(key: &Key, addresses: &[IpNet]) -> bool {
     let Ok(programs) = Iptables::with_nat_chain(Nft::open().ok().as_ref(), &chain) else { return false };
     by_family(addresses).iter().all(|of_family| {
         let complete = |iptables: &Iptables| {
-            let present = Present::read(iptables, key);
+            let present = Present::read(iptables, &chain);
             present.is_ok_and(|present| Rules::of(key, of_family).missing_from(&present).is_empty())
         };
         programs.iter().filter(|iptables| iptables.is_for(of_family[0].addr())).any(complete)
@@ -63,11 +66,37 @@ pub fn delete(key: &Key, ips: &[IpAddr]) -> Result<()> {
     for iptables in programs {
         let ips: Vec<IpAddr> = ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
         errors.push(again(|| {
-            let lines = removal(key, &ips, &Present::read(&iptables, key)?);
+            let lines = removal(&key.iptables_chain(), &ips, &Present::read(&iptables, &key.iptables_chain())?);
             if lines.is_empty() { Ok(()) } else { iptables.restore("nat", &lines) }
         }));
     }
     errors.finish()
+}
+
+/// Removes the chains of this network's containers of which no attachment is valid: the comments of the rules that lead
+/// to them say whose they are. No program is asked where there is no iptables.
+pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for iptables in Iptables::with_nat_chain(Nft::open().ok().as_ref(), POSTROUTING)? {
+        let rules = errors.push(iptables.chain("nat", POSTROUTING)).flatten().unwrap_or_default();
+        let mut stale: Vec<String> = rules.iter().filter_map(|rule| container_of(rule, network)).collect();
+        stale.retain(|id| !valid.contains_container(id));
+        stale.dedup();
+        for id in stale {
+            let chain = chain_of(network.as_str(), &id);
+            errors.push(again(|| {
+                let lines = removal(&chain, &[], &Present::read(&iptables, &chain)?);
+                if lines.is_empty() { Ok(()) } else { iptables.restore("nat", &lines) }
+            }));
+        }
+    }
+    errors.finish()
+}
+
+/// The container that a rule's comment names, if it is of this network.
+fn container_of(rule: &str, network: &NetworkName) -> Option<String> {
+    let comment = rule.split_once(&format!("--comment \"name: \\\"{network}\\\" id: \\\""))?.1;
+    Some(comment.split('\\').next()?.to_owned())
 }
 
 /// What the kernel has: the chain, and what leads to it.
@@ -77,14 +106,11 @@ struct Present {
 }
 
 impl Present {
-    fn read(iptables: &Iptables, key: &Key) -> Result<Present> {
-        let name = key.iptables_chain();
-        let chain = iptables.chain("nat", &name)?;
-        let leads_here = |line: &String| has(line, "-j", &name);
+    fn read(iptables: &Iptables, name: &str) -> Result<Present> {
+        let chain = iptables.chain("nat", name)?;
+        let leads_here = |line: &String| has(line, "-j", name);
         let leading = match chain {
-            Some(_) => {
-                iptables.chain("nat", "POSTROUTING")?.unwrap_or_default().into_iter().filter(leads_here).collect()
-            }
+            Some(_) => iptables.chain("nat", POSTROUTING)?.unwrap_or_default().into_iter().filter(leads_here).collect(),
             None => vec![],
         };
         Ok(Present { chain, leading })
@@ -131,11 +157,10 @@ impl Rules {
 }
 
 /// The lines that remove what is ours of `present`.
-fn removal(key: &Key, ips: &[IpAddr], present: &Present) -> Vec<String> {
+fn removal(chain: &str, ips: &[IpAddr], present: &Present) -> Vec<String> {
     if present.chain.is_none() {
         return vec![];
     }
-    let chain = key.iptables_chain();
     let is_ours = |rule: &&String| ips.is_empty() || ips.iter().any(|ip| is_from(rule, *ip));
     let ours: Vec<&String> = present.leading.iter().filter(is_ours).collect();
     let mut lines: Vec<String> = ours.iter().map(|rule| rule.replacen("-A ", "-D ", 1)).collect();
@@ -230,12 +255,21 @@ mod tests {
     }
 
     #[test]
+    fn a_comment_names_its_container() {
+        let rule = format!("-A POSTROUTING -s 10.1.2.3/32 -m comment --comment {C} -j {CHAIN}");
+        let network = |name: &str| NetworkName::parse(name).unwrap();
+        assert_eq!(container_of(&rule, &network("mynet")).as_deref(), Some("cid1"));
+        assert_eq!(container_of(&rule, &network("my")), None);
+        assert_eq!(container_of("-A POSTROUTING -j MASQUERADE", &network("mynet")), None);
+    }
+
+    #[test]
     fn the_chain_goes_with_the_last_rule_that_leads_to_it() {
         let leading = |ip: &str| format!("-A POSTROUTING -s {ip}/32 -m comment --comment {C} -j {CHAIN}");
         let present = Present { chain: Some(vec![]), leading: vec![leading("10.1.2.3"), leading("10.1.2.4")] };
-        let one = removal(&key(), &["10.1.2.3".parse().unwrap()], &present);
+        let one = removal(CHAIN, &["10.1.2.3".parse().unwrap()], &present);
         assert_eq!(one, [leading("10.1.2.3").replace("-A P", "-D P")]);
-        assert_eq!(removal(&key(), &[], &present).len(), 4);
-        assert!(removal(&key(), &[], &Present { chain: None, leading: vec![] }).is_empty());
+        assert_eq!(removal(CHAIN, &[], &present).len(), 4);
+        assert!(removal(CHAIN, &[], &Present { chain: None, leading: vec![] }).is_empty());
     }
 }

@@ -120,8 +120,10 @@ pub fn delete(at: &Detachment, mut ips: Vec<IpAddr>) -> Result<()> {
     errors.finish().map_err(|e| e.context("masquerade"))
 }
 
-/// Removes the elements of this network's attachments that are not valid. iptables rules say of which container they
-/// are only by a hash, so those wait for their DEL.
+/// Removes what masquerades for this network's attachments that are not valid.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    nft::collect_garbage(network, valid).map_err(|e| e.context("masquerade"))
+    let mut errors = ErrorList::default();
+    errors.push(nft::collect_garbage(network, valid));
+    errors.push(iptables::collect_garbage(network, valid));
+    errors.finish().map_err(|e| e.context("masquerade"))
 }

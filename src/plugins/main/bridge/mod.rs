@@ -53,7 +53,7 @@ impl Plugin for Bridge {
             }
             let mut result = match &ipam {
                 Some(ipam) => configure(cx, conf, at, ipam, &bridge, &pair, rb)?,
-                None => set_up(conf, at, &pair)?,
+                None => set_up_container_end(conf, at, &pair)?,
             };
             let host_end = carrying(cx, conf, &pair)?;
             result.interfaces = interfaces(cx, conf, at, &bridge, &host_end, &pair.container)?;
@@ -103,14 +103,26 @@ fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
         return Err(Error::new(Code::CONFLICT, format!("{name:?} already exists but is not a bridge"))
             .with_details(format_args!("it is a {}", if bridge.kind.is_empty() { "device" } else { &bridge.kind })));
     }
-    let promisc = conf.promisc_mode && bridge.promiscuity == 0;
-    if !bridge.up || promisc {
-        host.change_link(
-            &bridge,
-            &LinkChange { up: Some(true), promisc: promisc.then_some(true), ..LinkChange::default() },
-        )?;
-    }
+    set_up_bridge(cx, conf, &bridge, rb)?;
     Ok(bridge)
+}
+
+/// A bridge that others made may be down, or take less than every packet.
+fn set_up_bridge<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+    let host = cx.host()?;
+    let up = (!bridge.up).then_some(true);
+    let promisc = (conf.promisc_mode && bridge.promiscuity == 0).then_some(true);
+    if up.is_none() && promisc.is_none() {
+        return Ok(());
+    }
+    host.change_link(bridge, &LinkChange { up, promisc, ..LinkChange::default() })?;
+    let changed = bridge.clone();
+    rb.undo(format_args!("set bridge {:?} as it was", bridge.name), move || {
+        // Another ADD may rely on the change by now; then it stays.
+        let back = LinkChange { up: up.map(|up| !up), promisc: promisc.map(|on| !on), ..LinkChange::default() };
+        if host.ports(&changed)?.is_empty() { host.change_link(&changed, &back) } else { Ok(()) }
+    });
+    Ok(())
 }
 
 fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
@@ -162,7 +174,7 @@ fn configure<'a>(
 }
 
 /// Layer 2: the interface is up, the rest is the container's own business.
-fn set_up(conf: &Conf, at: &Attachment, pair: &veth::Pair) -> Result<AddResult> {
+fn set_up_container_end(conf: &Conf, at: &Attachment, pair: &veth::Pair) -> Result<AddResult> {
     if !conf.disable_container_interface {
         at.netlink()?.change_link(&pair.container, &LinkChange { up: Some(true), ..LinkChange::default() })?;
     }
