@@ -71,6 +71,7 @@ impl Netns {
 
     /// Runs `work` inside the namespace, on a thread that ends with it: no other code ever runs in the wrong one.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        #[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
         let enter = || {
             setns(&self.file, CloneFlags::CLONE_NEWNET)
                 .map_err(|e| Error::kernel(format_args!("enter netns {:?}", self.path), e))

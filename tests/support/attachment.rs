@@ -52,7 +52,8 @@ fn has(peer: &Peer, plugin: &str) -> bool {
 pub fn skip(needs: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     let line = format!("SKIP {test}: needs {needs}");
-    writeln!(std::io::stderr(), "{line}").unwrap(); // eprintln! would be shown for failed tests only
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "{line}").unwrap(); // eprintln! would be shown for failed tests only
     if let Some(log) = std::env::var_os("CNI_SKIP_LOG") {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         writeln!(file, "{line}").unwrap();

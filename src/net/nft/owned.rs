@@ -70,7 +70,7 @@ impl Nft {
         let mut batch = Batch::default();
         add_elements(&mut batch, layout.table, owner, elements);
         match self.commit(&batch, &what) {
-            Err(error) if error.is_errno(Errno::ENOENT) || error.is_exists() || error.is_errno(Errno::EBUSY) => (),
+            Err(error) if is_outdated(&error) => (),
             done => return done,
         }
         self.again(&what, || {
@@ -180,21 +180,18 @@ impl Nft {
     fn again(&self, what: &str, attempt: impl Fn() -> Result<()>) -> Result<()> {
         for _ in 0..TRIES {
             match attempt() {
-                // The generation changed, or what the plan saw was made or removed after it was read.
-                Err(e)
-                    if e.is_errno(Errno::ERESTART)
-                        || e.is_errno(Errno::ENOENT)
-                        || e.is_exists()
-                        || e.is_errno(Errno::EBUSY) =>
-                {
-                    ()
-                }
+                Err(e) if is_outdated(&e) => (),
                 done => return done,
             }
         }
         Err(Error::new(Code::TRY_AGAIN, what)
             .with_details(format_args!("the rules changed during each of {TRIES} tries")))
     }
+}
+
+/// The generation changed, or what the plan relied on was made or removed after it was read.
+fn is_outdated(error: &Error) -> bool {
+    error.is_exists() || [Errno::ERESTART, Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
 }
 
 /// Every shared chain has two: what stays inside, and the rest.

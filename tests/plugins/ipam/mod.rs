@@ -1,4 +1,5 @@
 //! Plugins that assign addresses.
 
 pub mod host_local;
+mod host_local_store;
 mod static_;

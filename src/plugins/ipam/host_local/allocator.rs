@@ -64,7 +64,7 @@ fn unavailable(msg: String) -> Error {
     Error::new(Code::ADDRESS_UNAVAILABLE, msg)
 }
 
-/// Like the reference this does not look whether the attachment has an address of the set already.
+/// The reference does not look whether the attachment has an address of the set already, and gives it a second one.
 fn reserve_requested<'a>(
     set: &'a RangeSet,
     ip: IpAddr,
@@ -75,6 +75,7 @@ fn reserve_requested<'a>(
     if ip == range.gateway {
         return Err(unavailable(format!("requested ip {ip} is subnet's gateway")));
     }
+    refuse_second(set, owner, store)?;
     if !store.reserve(ip, owner)? {
         return Err(unavailable(format!("requested IP address {ip} is not available in range set {set}")));
     }

@@ -94,7 +94,7 @@ fn held_by_attachment(store: &Store, owner: &Owner) -> Vec<IpAddr> {
 fn nothing_held(key: &Key) -> Error {
     let msg = format!("Failed to find address added by container ID {}", key.container_id);
     let details = format!("no address of network {:?} is held for its {:?}", key.network.as_str(), key.ifname.as_str());
-    Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details)
+    Error::check(msg).with_details(details)
 }
 
 /// An address of another plugin's, or of a range that is no longer configured, is not ours to judge.

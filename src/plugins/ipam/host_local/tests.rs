@@ -371,7 +371,7 @@ fn leases_of_old_plugins_are_found_after_those_of_new_ones() {
 #[test]
 fn check_compares_prev_result_with_the_leases() {
     let mut net = Net::small();
-    assert_eq!(net.check("a").unwrap_err().code, Code::UNKNOWN_CONTAINER);
+    assert_eq!(net.check("a").unwrap_err().code, Code::CHECK_FAILED);
     assert!(!net.data_dir().exists());
     net.add("a").unwrap();
     net.add("b").unwrap();

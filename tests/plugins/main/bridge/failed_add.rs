@@ -47,8 +47,8 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
         Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.10.0.0/31"}}), 7, "10.10.0.0/31"),
-        Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "mtu").reference_leaves_nothing(),
-        Case::new("mtu out of range, bridge exists", json!({"mtu": 100_000}), 100, "mtu")
+        Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000").reference_leaves_nothing(),
+        Case::new("mtu out of range, bridge exists", json!({"mtu": 100_000}), 7, "mtu: 100000")
             .host("ip link add br0 type bridge"),
         Case::new("bad mac", json!({"runtimeConfig": {"mac": "02:00:00:00:00"}}), 7, "02:00:00:00:00"),
         Case::new("vlan out of range", json!({"vlan": 5000}), 7, "5000").reference_leaves_nothing(),
