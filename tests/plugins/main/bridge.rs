@@ -504,7 +504,7 @@ fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
         let container = lab.container();
         let before = Watch::start(lab, &[]);
         let error = lab.attach(&container, &conf()).netns(Some("/proc/self/ns/net")).try_add().err();
-        assert_eq!(error.code, 4, "{error:?}");
+        assert_eq!(error.code, 8, "{error:?}");
         before.assert_unchanged("the refused ADD");
     });
 }

@@ -284,7 +284,7 @@ pub fn failing() -> Vec<Case> {
     vec![
         Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam")
             .reference_leaves_nothing(),
-        Case::new("mtu out of range", json!({"mtu": 100_000}), 100, "mtu").reference_leaves_nothing(),
+        Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000").reference_leaves_nothing(),
         Case::new("interface exists", json!({}), 102, "eth0")
             .container("ip link add eth0 type veth peer name other")
             .reference_leaves_nothing(),

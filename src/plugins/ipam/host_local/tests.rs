@@ -365,7 +365,7 @@ fn leases_of_old_plugins_are_found_after_those_of_new_ones() {
     net.check("a").unwrap();
     net.del("a").unwrap();
     assert_eq!(net.read("10.1.2.2"), None);
-    assert_eq!(msg(net.check("a")), (3, "Failed to find address added by container ID a".to_owned()));
+    assert_eq!(msg(net.check("a")), (103, "Failed to find address added by container ID a".to_owned()));
 }
 
 #[test]

@@ -59,7 +59,8 @@ pub fn cases() -> Vec<Case> {
             .reference_leaves_nothing(),
         Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
         Case::new("another address on the bridge", json!({}), 102, "10.99.0.1")
-            .host("ip link add br0 type bridge && ip addr add 10.99.0.1/24 dev br0"),
+            // Up: a bridge that was down is set down again, but the kernel keeps the queue it got meanwhile.
+            .host("ip link add br0 up type bridge && ip addr add 10.99.0.1/24 dev br0"),
         Case::new("route unreachable", late, 100, "10.88.0.1"),
     ]
 }
