@@ -4,6 +4,7 @@
 
 mod differences;
 mod dispatch;
+mod docs;
 mod install;
 mod parallel;
 mod plugins;
