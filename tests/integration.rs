@@ -4,6 +4,7 @@
 
 mod differences;
 mod dispatch;
+mod hostile_host;
 mod install;
 mod parallel;
 mod plugins;
