@@ -5,6 +5,7 @@
 mod differences;
 mod dispatch;
 mod docs;
+mod hostile_host;
 mod install;
 mod parallel;
 mod plugins;

@@ -230,7 +230,10 @@ impl Netlink {
         if let Some(mac) = &spec.mac {
             message = message.address(mac.octets().to_vec());
         }
-        self.create(message.build(), spec.name, "bridge")
+        self.create(message.build(), spec.name, "bridge").map_err(|e| match spec.vlan_filtering {
+            true if e.is_errno(Errno::EOPNOTSUPP) => e.with_details("or can it not filter by VLAN?"),
+            _ => e,
+        })
     }
 
     /// Makes a veth pair: `ip link add NAME type veth peer name PEER netns NS`.
