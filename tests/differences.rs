@@ -143,8 +143,7 @@ fn ptp_tells_neighbours_of_a_new_container() {
 /// Two addresses of a subnet share their gateway; the reference adds it twice: "file exists".
 #[test]
 fn ptp_takes_two_addresses_of_one_subnet() {
-    let addresses =
-        json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}, {"address": "10.10.0.8/24", "gateway": "10.10.0.1"}]);
+    let addresses = json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}, {"address": "10.10.0.8/24", "gateway": "10.10.0.1"}]);
     let conf = static_ipam(&ptp::conf(), addresses, json!([]));
     differs("ptp", |lab| lab.attach(&lab.container(), &conf).try_add().status, OK, FAILED);
 }
@@ -303,7 +302,8 @@ fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
 /// Masquerading or not, an MTU that no veth takes is refused before anything is done; the reference makes the bridge first.
 #[test]
 fn an_mtu_that_cannot_be_is_a_mistake_of_the_configuration() {
-    let observe = |lab: &Lab| lab.attach(&lab.container(), &with(&bridge::conf(), json!({"mtu": 100_000}))).try_add().err().code;
+    let observe =
+        |lab: &Lab| lab.attach(&lab.container(), &with(&bridge::conf(), json!({"mtu": 100_000}))).try_add().err().code;
     differs("bridge", observe, 7, 999);
 }
 
@@ -396,6 +396,19 @@ fn del_takes_any_cni_args() {
         let attachment = lab.attach(&container, &bridge::conf());
         attachment.add();
         let status = attachment.args("COLOUR=red").try_del().status;
+        (status, container.link("eth0").is_some())
+    };
+    differs("bridge", observe, (OK, false), (FAILED, true));
+}
+
+/// What was attached must go, also when its configuration has become one that cannot be read.
+#[test]
+fn del_takes_a_configuration_that_does_not_decode() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &bridge::conf());
+        attachment.add();
+        let status = attachment.clone().conf(json!({"mtu": "large", "vlan": -1})).try_del().status;
         (status, container.link("eth0").is_some())
     };
     differs("bridge", observe, (OK, false), (FAILED, true));

@@ -15,8 +15,17 @@ use crate::support::call::{Outcome, Peer, binary};
 use crate::support::netns::Lab;
 
 /// What a page of a plugin has to have, in this order.
-const CHAPTERS: [&str; 9] =
-    ["Example", "Configuration", "Result", "CHECK", "DEL and GC", "STATUS", "What stays on the host", "Errors", "See also"];
+const CHAPTERS: [&str; 9] = [
+    "Example",
+    "Configuration",
+    "Result",
+    "CHECK",
+    "DEL and GC",
+    "STATUS",
+    "What stays on the host",
+    "Errors",
+    "See also",
+];
 
 /// A page, by its path in the repository.
 struct Page {
@@ -78,7 +87,8 @@ impl Page {
 
     fn headings(&self) -> Vec<String> {
         let prose = self.prose();
-        let heading = |line: &str| Some(line.trim_start_matches('#').trim().to_owned()).filter(|_| line.starts_with('#'));
+        let heading =
+            |line: &str| Some(line.trim_start_matches('#').trim().to_owned()).filter(|_| line.starts_with('#'));
         prose.lines().filter_map(heading).collect()
     }
 
@@ -246,7 +256,8 @@ fn keys_of(source: &str) -> BTreeSet<String> {
         if line.starts_with("#[serde(") {
             camel |= !in_struct && line.contains("rename_all = \"camelCase\"");
             skipped |= in_struct && line.contains("skip");
-            renamed = renamed.or(line.split_once("rename = \"").map(|(_, rest)| rest.split('"').next().unwrap().to_owned()));
+            renamed =
+                renamed.or(line.split_once("rename = \"").map(|(_, rest)| rest.split('"').next().unwrap().to_owned()));
         }
         if line.contains("struct ") && line.ends_with('{') {
             (in_struct, renamed, skipped) = (decodes, None, false);
@@ -277,17 +288,23 @@ fn sources(plugin: &str, kind: &str) -> String {
         return fs::read_to_string(file).unwrap();
     }
     let files = fs::read_dir(&name).unwrap().map(|entry| entry.unwrap().path());
-    let without_tests = |path: PathBuf| fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned();
+    let without_tests =
+        |path: PathBuf| fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned();
     files.map(without_tests).collect()
 }
 
 #[test]
 fn every_key_is_in_the_page_and_the_page_has_no_other() {
-    let shared = ["src/steps/dns.rs", "src/cni/result/mod.rs"].map(|path| fs::read_to_string(root().join(path)).unwrap());
+    let shared =
+        ["src/steps/dns.rs", "src/cni/result/mod.rs"].map(|path| fs::read_to_string(root().join(path)).unwrap());
     for [name, kind, _] in plugins() {
         let keys = keys_of(&sources(&name, &kind));
-        let known: BTreeSet<String> =
-            keys.iter().cloned().chain(shared.iter().flat_map(|source| keys_of(source))).chain(["ipam", "type"].map(str::to_owned)).collect();
+        let known: BTreeSet<String> = keys
+            .iter()
+            .cloned()
+            .chain(shared.iter().flat_map(|source| keys_of(source)))
+            .chain(["ipam", "type"].map(str::to_owned))
+            .collect();
         let page = Page::of_plugin(&name);
         let documented: BTreeSet<String> = page
             .rows(Some("Configuration"))
@@ -335,7 +352,12 @@ impl Terminal {
             let printed: Vec<String> = self.type_in(&command).lines().map(lasting).collect();
             let expected: Vec<String> = expected.iter().map(|line| lasting(line)).collect();
             let place = format!("{}:{}: $ {command}", page.path, block.line);
-            assert!(is_as_written(&printed, &expected), "{place}\nprints\n{}\nwritten is\n{}", printed.join("\n"), expected.join("\n"));
+            assert!(
+                is_as_written(&printed, &expected),
+                "{place}\nprints\n{}\nwritten is\n{}",
+                printed.join("\n"),
+                expected.join("\n")
+            );
         }
     }
 }
@@ -359,7 +381,8 @@ fn lasting(line: &str) -> String {
 
 fn lasting_word(word: &str) -> String {
     let bare = word.trim_matches(['"', ',', ';']);
-    let is_mac = bare.len() == 17 && bare.split(':').count() == 6 && bare.chars().all(|c| c == ':' || c.is_ascii_hexdigit());
+    let is_mac =
+        bare.len() == 17 && bare.split(':').count() == 6 && bare.chars().all(|c| c == ':' || c.is_ascii_hexdigit());
     if is_mac && bare != "00:00:00:00:00:00" && bare != "ff:ff:ff:ff:ff:ff" && !bare.starts_with("02:00:00:") {
         return word.replace(bare, "MAC");
     }
@@ -376,7 +399,9 @@ fn lasting_word(word: &str) -> String {
 fn is_as_written(printed: &[String], written: &[String]) -> bool {
     match written.split_first() {
         None => printed.is_empty(),
-        Some((any, rest)) if any == "..." => (0..=printed.len()).any(|skipped| is_as_written(&printed[skipped..], rest)),
+        Some((any, rest)) if any == "..." => {
+            (0..=printed.len()).any(|skipped| is_as_written(&printed[skipped..], rest))
+        }
         Some((line, rest)) => printed.first() == Some(line) && is_as_written(&printed[1..], rest),
     }
 }
@@ -426,7 +451,8 @@ fn the_errors_are_those_of_the_pages() {
 /// The configuration that the first plugin of the first example gets.
 fn first_plugin(page: &Page) -> Value {
     let block = page.blocks().into_iter().find(|block| block.info == "json conflist");
-    let list: Value = serde_json::from_str(&block.unwrap_or_else(|| panic!("{} has no example", page.path)).text).unwrap();
+    let list: Value =
+        serde_json::from_str(&block.unwrap_or_else(|| panic!("{} has no example", page.path)).text).unwrap();
     let mut conf = list["plugins"][0].clone();
     for key in ["cniVersion", "name"] {
         conf[key] = list[key].clone();
@@ -490,18 +516,32 @@ fn every_difference_has_its_test_and_every_test_its_difference() {
         }
     }
     let source = fs::read_to_string(root().join("tests/differences.rs")).unwrap();
-    let missing: Vec<String> =
-        tests_in(&source).into_iter().map(|name| format!("differences::{name}")).filter(|path| !named.contains(path)).collect();
+    let missing: Vec<String> = tests_in(&source)
+        .into_iter()
+        .map(|name| format!("differences::{name}"))
+        .filter(|path| !named.contains(path))
+        .collect();
     assert!(missing.is_empty(), "docs/differences.md has no row for {missing:?}");
 }
 
 /// Tests that are named elsewhere exist as well.
 #[test]
 fn tests_that_the_pages_name_exist() {
-    let modules = ["differences::", "upgrade::", "runtime::", "install::", "parallel::", "plugins::", "protocol::", "traces::", "src::"];
+    let modules = [
+        "differences::",
+        "upgrade::",
+        "runtime::",
+        "install::",
+        "parallel::",
+        "plugins::",
+        "protocol::",
+        "traces::",
+        "src::",
+    ];
     for page in Page::all() {
         let spans = code_spans(&page.prose());
-        for span in spans.iter().filter(|span| modules.iter().any(|module| span.starts_with(module) && span != module)) {
+        for span in spans.iter().filter(|span| modules.iter().any(|module| span.starts_with(module) && span != module))
+        {
             assert!(is_test(span), "{}: there is no test {span}", page.path);
         }
     }
