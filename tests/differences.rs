@@ -222,6 +222,20 @@ fn a_bridge_without_ports_can_be_used() {
     differs("bridge", observe, OK, FAILED);
 }
 
+/// The second gateway is not in the way of the first; the reference refuses it, or replaces the first by it.
+#[test]
+fn gateways_of_two_subnets_are_on_the_bridge_together() {
+    let ranges = json!([[{"subnet": "10.10.0.0/24"}], [{"subnet": "10.20.0.0/24"}]]);
+    for (force, of_reference) in [(false, "10.10.0.1/24"), (true, "10.20.0.1/24")] {
+        let conf = with(&bridge::conf(), json!({"forceAddress": force, "ipam": {"subnet": null, "ranges": ranges}}));
+        let observe = |lab: &Lab| {
+            lab.attach(&lab.container(), &conf).try_add();
+            lab.host.addresses("br0").join(" ")
+        };
+        differs("bridge", observe, "10.10.0.1/24 10.20.0.1/24".to_owned(), of_reference.to_owned());
+    }
+}
+
 /// What failed ADDs leave: ours nothing; the reference links, addresses and rules, until DEL.
 #[test]
 fn failed_adds_leave_nothing() {

@@ -510,6 +510,10 @@ fn every_difference_has_its_test_and_every_test_its_difference() {
     for row in page.rows(None) {
         let tests = code_spans(row.last().unwrap());
         assert!(!tests.is_empty(), "no test: {row:?}");
+        assert!(
+            row.len() == 5 && row.iter().all(|cell| !cell.is_empty()),
+            "an empty cell, such as the reason: {row:?}"
+        );
         for test in tests {
             assert!(is_test(&test), "there is no test {test}: {row:?}");
             named.insert(test);
