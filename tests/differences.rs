@@ -499,6 +499,22 @@ fn masquerade_is_done_by_nftables_unless_the_user_says_otherwise() {
     differs("bridge", observe, false, true);
 }
 
+/// One look and one change, where the reference starts a program for each rule.
+#[test]
+fn iptables_rules_of_an_attachment_take_two_programs() {
+    let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
+    let observe = |lab: &Lab| {
+        lab.host.sh(r#"mkdir /run/counted; for name in iptables iptables-restore; do
+            printf '#!/bin/sh\necho >>/run/counted/log\nexec %s "$@"\n' "$(command -v $name)" >/run/counted/$name
+            chmod +x /run/counted/$name; done"#);
+        let mut call = lab.attach(&lab.container(), &conf).call("ADD", None);
+        call.wrapper.extend(["sh", "-c", r#"PATH=/run/counted:$PATH exec "$0" "$@""#].map(str::to_owned));
+        call.run().ok();
+        lab.host.sh("wc -l </run/counted/log").trim().parse::<u32>().unwrap() <= 2
+    };
+    differs("bridge", observe, true, false);
+}
+
 /// macspoofchk of the reference runs the nft program.
 #[test]
 fn macspoofchk_needs_no_nft_program() {

@@ -180,6 +180,18 @@ fn the_readme_lists_the_plugins_that_the_binary_lists() {
 }
 
 #[test]
+fn the_readme_begins_with_two_commands_that_are_there() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let first = &Page::read("README.md").blocks()[0];
+    let commands: Vec<&str> = first.text.lines().collect();
+    assert_eq!((first.line, commands.as_slice()), (3, &["./install.sh --demo", "./tests/run"][..]));
+    for command in commands {
+        let file = root().join(command.split(' ').next().unwrap());
+        assert_ne!(fs::metadata(file).unwrap().permissions().mode() & 0o111, 0, "{command}");
+    }
+}
+
+#[test]
 fn a_page_of_a_plugin_has_all_chapters() {
     for [name, _, about] in plugins() {
         let page = Page::of_plugin(&name);
