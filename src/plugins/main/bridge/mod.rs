@@ -55,7 +55,7 @@ impl Plugin for Bridge {
                 Some(ipam) => configure(cx, conf, at, ipam, &bridge, &pair, rb)?,
                 None => set_up_container_end(conf, at, &pair)?,
             };
-            let host_end = carrying(cx, conf, &pair)?;
+            let host_end = carrying(cx, conf, &bridge, &pair)?;
             result.interfaces = interfaces(cx, conf, at, &bridge, &host_end, &pair.container)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
@@ -111,7 +111,7 @@ fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
 fn set_up_bridge<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, rb: &mut Rollback<'a>) -> Result<()> {
     let host = cx.host()?;
     let up = (!bridge.up).then_some(true);
-    let promisc = (conf.promisc_mode && bridge.promiscuity == 0).then_some(true);
+    let promisc = (conf.promisc_mode && !bridge.promisc).then_some(true);
     if up.is_none() && promisc.is_none() {
         return Ok(());
     }
@@ -164,7 +164,7 @@ fn configure<'a>(
     let wiring = Wiring { detection: conf.detection(), subnet_on_link: true, routes_first: vec![] };
     addresses::configure(at, &pair.container, &result, &wiring)?;
     if conf.is_gateway() {
-        gateway::ensure(cx, conf, bridge, &result, rb)?;
+        gateway::ensure(cx, conf, &at.key, bridge, &result, rb)?;
         forwarding::ensure(&result)?;
     }
     if conf.ip_masq {
@@ -182,9 +182,14 @@ fn set_up_container_end(conf: &Conf, at: &Attachment, pair: &veth::Pair) -> Resu
 }
 
 /// The host's end once it carries: before that the bridge forwards nothing to it.
-fn carrying(cx: &Context<'_>, conf: &Conf, pair: &veth::Pair) -> Result<Link> {
+fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> Result<Link> {
     let host = cx.host()?;
     let link = host.link(&pair.host.name)?;
+    if link.master != Some(bridge.index) {
+        // Its maker saw no ports yet when it undid a failed ADD.
+        return Err(Error::new(Code::TRY_AGAIN, format!("bridge {:?} was deleted meanwhile", bridge.name))
+            .with_details(format_args!("{:?} is not its port any more", link.name)));
+    }
     if conf.disable_container_interface || link.is_operational() {
         return Ok(link);
     }
