@@ -5,6 +5,7 @@
 mod differences;
 mod dispatch;
 mod install;
+mod layers;
 mod parallel;
 mod plugins;
 mod protocol;
