@@ -36,8 +36,9 @@ impl Kind {
     }
 }
 
-/// A plugin's typed configuration: every key the plugin reads, with `#[serde(default)]`.
-pub trait PluginConf: DeserializeOwned {
+/// A plugin's typed configuration: every key the plugin reads, with `#[serde(default)]`. For DEL and GC it is the default
+/// one where the configuration does not decode.
+pub trait PluginConf: DeserializeOwned + Default {
     /// Checks what the types cannot say; no kernel access. Not called for DEL and GC, which must work with whatever
     /// configuration is left.
     fn validate(&mut self, cx: &Context<'_>) -> Result<()>;
@@ -106,7 +107,7 @@ impl Entry {
             about: P::ABOUT,
             versions: P::VERSIONS,
             run: run::<P>,
-            validate: validate::<P>,
+            validate: |cx| validated::<P>(cx).map(drop),
         }
     }
 
@@ -121,15 +122,18 @@ impl Entry {
     }
 }
 
-fn validate<P: Plugin>(cx: &Context<'_>) -> Result<()> {
-    decode::from_value::<P::Conf>(&cx.config.value)?.validate(cx)
+fn validated<P: Plugin>(cx: &Context<'_>) -> Result<P::Conf> {
+    let mut conf: P::Conf = decode::from_value(&cx.config.value)?;
+    conf.validate(cx)?;
+    Ok(conf)
 }
 
 fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
-    let mut conf: P::Conf = decode::from_value(&cx.config.value)?;
-    if !matches!(call, Call::Del(_) | Call::Gc(_)) {
-        conf.validate(cx)?;
-    }
+    let conf = match call {
+        // Whatever was attached must go, also when its configuration has become one that ADD would refuse.
+        Call::Del(_) | Call::Gc(_) => decode::from_value(&cx.config.value).unwrap_or_default(),
+        Call::Add(_) | Call::Check(_) | Call::Status => validated::<P>(cx)?,
+    };
     let nothing = |()| AddResult::default();
     match call {
         Call::Add(at) => P::add(cx, &conf, at),

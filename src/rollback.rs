@@ -1,6 +1,6 @@
 //! The undo stack: after a failed ADD the kernel and the disk are as they were before.
 //!
-//! ```ignore
+//! ```text
 //! transaction(|rb| {
 //!     host.add_link(&spec)?;
 //!     rb.undo("delete link", move || host.del_link(name));

@@ -69,6 +69,85 @@ fn check_does_not_mind_a_capture_on_the_bridge() {
     differs("bridge", observe, OK, FAILED);
 }
 
+// --- links and addresses ---
+
+/// The reference's library asks for a queue of no packets at the host's end, by a field that nobody set.
+#[test]
+fn the_host_s_end_keeps_the_kernel_s_queue_length() {
+    for plugin in ["bridge", "ptp"] {
+        let observe = |lab: &Lab| host_end(lab, plugin)["txqlen"].clone();
+        differs(plugin, observe, json!(1000), Value::Null); // nothing is printed for none
+    }
+}
+
+/// The host's end is found by its alias, so DEL needs no namespace; the reference's has none.
+#[test]
+fn the_host_s_end_says_whose_it_is() {
+    for plugin in ["bridge", "ptp"] {
+        let observe = |lab: &Lab| {
+            let alias = host_end(lab, plugin)["ifalias"].as_str().unwrap_or_default().to_owned();
+            alias.ends_with("net: net1, if: eth0, id: container-1")
+        };
+        differs(plugin, observe, true, false);
+    }
+}
+
+fn host_end(lab: &Lab, plugin: &str) -> Value {
+    let result = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"type": plugin}))).add();
+    let at = result["interfaces"].as_array().unwrap().len() - 2;
+    lab.host.link(&crate::support::attachment::interface(&result, at)).unwrap()
+}
+
+/// Nobody else can have the addresses of a link that was just made, so they are usable when ADD is done. The reference lets the
+/// kernel look for others first where `accept_dad` says so: on its bridge, and in a container of ptp.
+#[test]
+fn ipv6_addresses_can_be_used_at_once() {
+    let nodad = |flags: &Value| flags.as_array().unwrap().iter().any(|address| address["nodad"] == true);
+    for (plugin, in_container) in [("bridge", false), ("ptp", true)] {
+        let conf = with(&bridge::dual_stack(), json!({"type": plugin}));
+        let observe = |lab: &Lab| {
+            let container = lab.container();
+            lab.attach(&container, &conf).add();
+            let links = match in_container {
+                true => container.json("ip -j -6 addr show dev eth0 scope global"),
+                false => lab.host.json("ip -j -6 addr show dev br0 scope global"),
+            };
+            nodad(&links[0]["addr_info"])
+        };
+        differs(plugin, observe, true, false);
+    }
+}
+
+/// The kernel's route to the whole subnet is not made and removed again, so no packet can take it.
+#[test]
+fn ptp_never_has_its_subnet_on_the_link() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        lab.attach(&container, &ptp::conf()).add();
+        container.json("ip -j addr show dev eth0")[0]["addr_info"][0]["noprefixroute"] == true
+    };
+    differs("ptp", observe, true, false);
+}
+
+/// A reused address is announced, as bridge does it.
+#[test]
+fn ptp_tells_neighbours_of_a_new_container() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        lab.attach(&container, &ptp::conf()).add();
+        container.sh("cat /proc/sys/net/ipv4/conf/eth0/arp_notify").trim().to_owned()
+    };
+    differs("ptp", observe, "1".to_owned(), "0".to_owned());
+}
+
+/// Two addresses of a subnet share their gateway; the reference adds it twice: "file exists".
+#[test]
+fn ptp_takes_two_addresses_of_one_subnet() {
+    let addresses = json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}, {"address": "10.10.0.8/24", "gateway": "10.10.0.1"}]);
+    let conf = static_ipam(&ptp::conf(), addresses, json!([]));
+    differs("ptp", |lab| lab.attach(&lab.container(), &conf).try_add().status, OK, FAILED);
+}
+
 // --- ADD ---
 
 /// IPAM's own default route has no gateway and isDefaultGateway adds another: "file exists".
@@ -208,6 +287,61 @@ fn error_codes_tell_what_kind_of_error_it_is() {
     differs("bridge", observe, (101, 7), (999, 999));
 }
 
+/// A namespace that cannot be opened is a mistake in CNI_NETNS, and is noticed before an address is taken.
+#[test]
+fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
+    for plugin in ["bridge", "ptp", "loopback"] {
+        let observe = |lab: &Lab| {
+            let conf = with(&bridge::conf(), json!({"type": plugin}));
+            lab.attach(&lab.container(), &conf).netns(Some("/run/netns/nowhere")).try_add().err().code
+        };
+        differs(plugin, observe, 4, 999);
+    }
+}
+
+/// Masquerading or not, an MTU that no veth takes is refused before anything is done; the reference makes the bridge first.
+#[test]
+fn an_mtu_that_cannot_be_is_a_mistake_of_the_configuration() {
+    let observe =
+        |lab: &Lab| lab.attach(&lab.container(), &with(&bridge::conf(), json!({"mtu": 100_000}))).try_add().err().code;
+    differs("bridge", observe, 7, 999);
+}
+
+/// A negative MTU is a mistake; the reference takes it for none.
+#[test]
+fn a_negative_mtu_is_a_mistake_of_the_configuration() {
+    for plugin in ["bridge", "ptp"] {
+        let conf = with(&bridge::conf(), json!({"type": plugin, "mtu": -1}));
+        differs(plugin, |lab| lab.attach(&lab.container(), &conf).try_add().status, FAILED, OK);
+    }
+}
+
+/// The specification's error object says in which version it is.
+#[test]
+fn an_error_object_has_the_version_of_the_configuration() {
+    let observe = |lab: &Lab| {
+        let outcome = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlan": 5000}))).try_add();
+        outcome.json().get("cniVersion").cloned()
+    };
+    differs("bridge", observe, Some(json!("1.0.0")), None);
+}
+
+/// JSON that has no text or no number of ours: half a character of UTF-16, a number beyond a double. The reference puts a
+/// replacement in its place, or never looks.
+#[test]
+fn half_a_character_and_a_number_beyond_a_double_are_refused() {
+    for unknown in [r#""\ud800""#, "1e999"] {
+        let observe = |lab: &Lab| {
+            let conf = static_ipam(&bridge::conf(), json!([{"address": "10.10.0.7/24"}]), json!([]));
+            let mut call = lab.attach(&lab.container(), &with(&conf, json!({"type": "static"}))).call("ADD", None);
+            let text = String::from_utf8(call.stdin).unwrap();
+            call.stdin = text.replacen('{', &format!(r#"{{"unknown":{unknown},"#), 1).into_bytes();
+            call.run().status
+        };
+        differs("static", observe, FAILED, OK);
+    }
+}
+
 // --- DEL and GC ---
 
 /// With the namespace gone the reference's DEL stops before the rules of masquerade and macspoofchk.
@@ -265,6 +399,34 @@ fn del_takes_any_cni_args() {
         (status, container.link("eth0").is_some())
     };
     differs("bridge", observe, (OK, false), (FAILED, true));
+}
+
+/// What was attached must go, also when its configuration has become one that cannot be read.
+#[test]
+fn del_takes_a_configuration_that_does_not_decode() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &bridge::conf());
+        attachment.add();
+        let status = attachment.clone().conf(json!({"mtu": "large", "vlan": -1})).try_del().status;
+        (status, container.link("eth0").is_some())
+    };
+    differs("bridge", observe, (OK, false), (FAILED, true));
+}
+
+/// A DEL that comes late, when the namespace has another attachment's interface of that name already.
+#[test]
+fn del_spares_the_interface_of_another_attachment() {
+    for plugin in ["bridge", "ptp"] {
+        let conf = with(&bridge::conf(), json!({"type": plugin}));
+        let observe = |lab: &Lab| {
+            let container = lab.container();
+            lab.attach(&container, &conf).add();
+            lab.attach(&container, &conf).id("somebody-else").try_del();
+            container.link("eth0").is_some()
+        };
+        differs(plugin, observe, true, false);
+    }
 }
 
 /// The iptables chain has the name of the container, not of the interface: DEL of one takes the other's rules along, and then fails.
@@ -454,4 +616,85 @@ fn del_does_not_need_the_ranges() {
         (status, host_local::leases(lab).len())
     };
     differs("host-local", observe, (OK, 0), (FAILED, 1));
+}
+
+/// The last address that is given out by default is the one before the broadcast address; the reference compares a start with no end.
+#[test]
+fn a_range_that_starts_after_its_end_is_refused() {
+    let conf = host_local::ranges(json!([[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.255"}]]));
+    differs("host-local", |lab| lab.attach(&lab.container(), &conf).try_add().status, FAILED, OK);
+}
+
+/// The reference reads the address as IPv4 and the length as IPv6, and then they do not fit.
+#[test]
+fn a_mapped_subnet_is_its_ipv4_subnet() {
+    let conf = host_local::subnet("::ffff:10.0.0.0/104");
+    let observe = |lab: &Lab| {
+        let outcome = lab.attach(&lab.container(), &conf).try_add();
+        (outcome.status == OK).then(|| outcome.ok()["ips"][0]["address"].clone())
+    };
+    differs("host-local", observe, Some(json!("10.0.0.2/8")), None);
+}
+
+/// Of several requested addresses of one range set the first counts; the reference takes any.
+#[test]
+fn requested_addresses_count_in_their_order() {
+    for_ours("host-local", |lab| {
+        for number in 0..8 {
+            let wanted = [format!("10.0.0.{}", 100 - number), format!("10.0.1.{}", 100 - number)];
+            let conf = host_local::ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.1.0/24"}]]));
+            let conf = with(&conf, json!({"runtimeConfig": {"ips": wanted}}));
+            let error = lab.attach(&lab.container(), &conf).try_add().err();
+            assert_eq!(error.msg, format!("failed to allocate all requested IPs: {}", wanted[1]));
+        }
+    });
+}
+
+/// The reference's DEL and CHECK make the directory of a network that was never used.
+#[test]
+fn del_makes_no_directory() {
+    let observe = |lab: &Lab| {
+        lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24")).del();
+        lab.path(host_local::STORE).exists()
+    };
+    differs("host-local", observe, false, true);
+}
+
+/// What lies below the network's directory is not of the network; the reference reads all of it, and DEL removes files there.
+#[test]
+fn files_in_deeper_directories_are_left_alone() {
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24"));
+        attachment.add();
+        lab.host.sh(&format!("mkdir {0}/backup && cp {0}/10.0.0.2 {0}/backup/", host_local::STORE));
+        attachment.del();
+        lab.path(&format!("{}/backup/10.0.0.2", host_local::STORE)).exists()
+    };
+    differs("host-local", observe, true, false);
+}
+
+/// CHECK of the reference asks whether the container has any address; ours whether it has those that prevResult tells.
+#[test]
+fn check_compares_the_lease_with_the_result() {
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &host_local::subnet("10.0.0.0/24"));
+        let mut result = attachment.add();
+        result["ips"][0]["address"] = json!("10.0.0.99/24");
+        attachment.check(&result).status
+    };
+    differs("host-local", observe, FAILED, OK);
+}
+
+// --- static ---
+
+/// An address that prevResult does not have at all passes the reference's CHECK.
+#[test]
+fn check_misses_a_configured_address() {
+    let conf = static_ipam(&bridge::conf(), json!([{"address": "10.10.0.7/24"}]), json!([]));
+    let observe = |lab: &Lab| {
+        let attachment = lab.attach(&lab.container(), &with(&conf, json!({"type": "static"})));
+        let result = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.10.0.8/24"}]});
+        attachment.check(&result).status
+    };
+    differs("static", observe, FAILED, OK);
 }

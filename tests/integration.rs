@@ -4,6 +4,8 @@
 
 mod differences;
 mod dispatch;
+mod docs;
+mod hostile_host;
 mod install;
 mod layers;
 mod parallel;

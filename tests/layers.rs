@@ -86,7 +86,7 @@ fn is_of_word(c: char) -> bool {
 fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
     let whole = move |at: usize| {
         let (before, behind) = (&code[..at], &code[at + word.len()..]);
-        !before.ends_with(is_of_word) && !(word.ends_with(is_of_word) && behind.starts_with(is_of_word))
+        !(before.ends_with(is_of_word) || word.ends_with(is_of_word) && behind.starts_with(is_of_word))
     };
     code.match_indices(word).filter(move |(at, _)| whole(*at)).map(move |(at, _)| &code[at + word.len()..])
 }

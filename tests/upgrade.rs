@@ -146,6 +146,24 @@ fn the_reference_deletes_links_and_addresses_that_ours_added() {
     });
 }
 
+/// The reference's DEL may fail over iptables rules that nobody made (see differences.rs). By then link and address are gone, and the
+/// runtime that tries again gets through.
+#[test]
+fn a_second_del_of_the_reference_succeeds_where_iptables_is_installed() {
+    with_reference(|lab, reference| {
+        for plugin in ["bridge", "ptp"] {
+            let conf = with(&bridge::conf(), json!({"type": plugin, "name": plugin, "ipMasq": true}));
+            let container = lab.container();
+            let attachment = lab.attach(&container, &conf);
+            attachment.add();
+            attachment.clone().by(reference).try_del();
+            assert!(container.link("eth0").is_none(), "{plugin}");
+            assert!(!lab.path(&format!("/var/lib/cni/networks/{plugin}/10.10.0.2")).exists(), "{plugin}");
+            attachment.by(reference).del();
+        }
+    });
+}
+
 /// And the upgrade that follows a rollback finds our own rules again.
 #[test]
 fn our_gc_finds_the_rules_a_rollback_left() {

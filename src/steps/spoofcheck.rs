@@ -26,6 +26,7 @@ use crate::steps::nft_owner;
 const LAYOUT: Layout = Layout {
     table: Table { family: Family::Bridge, name: "cni_multi_spoofcheck" },
     comment: "cni-multi: containers send with their own hardware address",
+    base_chain: BASE_CHAIN,
     lay_out,
 };
 

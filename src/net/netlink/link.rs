@@ -218,9 +218,9 @@ impl Netlink {
         self.dump(Message::GetLink(message), what, |reply| Link::read(reply.payload))
     }
 
-    /// Makes a bridge: `ip link add NAME type bridge`.
+    /// Makes a bridge that is up from the first moment on: `ip link add NAME up type bridge`.
     pub fn create_bridge(&self, spec: &BridgeSpec<'_>) -> Result<()> {
-        let mut message = LinkBridge::new(spec.name);
+        let mut message = LinkBridge::new(spec.name).up();
         if spec.vlan_filtering {
             message = message.vlan_filtering(true);
         }
@@ -230,7 +230,10 @@ impl Netlink {
         if let Some(mac) = &spec.mac {
             message = message.address(mac.octets().to_vec());
         }
-        self.create(message.build(), spec.name, "bridge")
+        self.create(message.build(), spec.name, "bridge").map_err(|e| match spec.vlan_filtering {
+            true if e.is_errno(Errno::EOPNOTSUPP) => e.with_details("or can it not filter by VLAN?"),
+            _ => e,
+        })
     }
 
     /// Makes a veth pair: `ip link add NAME type veth peer name PEER netns NS`.

@@ -33,6 +33,7 @@ use crate::steps::nft_owner;
 const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_masquerade" },
     comment: "cni-multi: containers leave with the host's address",
+    base_chain: BASE_CHAIN,
     lay_out,
 };
 

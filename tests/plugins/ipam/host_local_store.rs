@@ -58,6 +58,22 @@ impl Drop for DataDir {
     }
 }
 
+#[test]
+fn after_the_last_del_only_the_reference_s_files_are_left() {
+    let data = DataDir::new("left");
+    for id in ["a", "b", "c"] {
+        data.add(&Peer::Ours, id);
+    }
+    for id in ["a", "b", "c"] {
+        data.del(&Peer::Ours, id);
+    }
+    let found =
+        std::process::Command::new("find").arg(&data.0).args(["-type", "f", "-printf", "%P\n"]).output().unwrap();
+    let mut files: Vec<&str> = std::str::from_utf8(&found.stdout).unwrap().lines().collect();
+    files.sort_unstable();
+    assert_eq!(files, ["net/last_reserved_ip.0", "net/last_reserved_ip.1", "net/lock"]);
+}
+
 /// The reference, or a word about why nothing was tried.
 fn reference() -> Option<Peer> {
     let peer = Peer::reference();

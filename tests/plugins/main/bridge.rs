@@ -484,6 +484,25 @@ fn an_existing_bridge_is_used_as_it_is() {
     });
 }
 
+/// Ours only: the reference's names are random.
+#[test]
+fn a_link_of_the_host_that_has_our_name_is_left_alone() {
+    use cni_multi::cni::attachment::{ContainerId, IfName, Key, NetworkName};
+    for_ours("bridge", |lab| {
+        let key = Key {
+            network: NetworkName::parse("net1").unwrap(),
+            container_id: ContainerId::parse("container-1").unwrap(),
+            ifname: IfName::parse("eth0").unwrap(),
+        };
+        let name = |attempt| cni_multi::steps::veth::host_name(&key, attempt);
+        lab.host.sh(&format!("ip link add {} type veth peer name other", name(0)));
+        let attachment = lab.attach(&lab.container(), &conf());
+        assert_eq!(interface(&attachment.add(), 1), name(1));
+        attachment.del();
+        assert!(lab.host.link(&name(0)).is_some() && lab.host.link(&name(1)).is_none());
+    });
+}
+
 #[test]
 fn routes_of_ipam_are_in_the_container_with_their_attributes() {
     for_each_peer("bridge", |lab| {

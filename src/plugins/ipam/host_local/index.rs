@@ -94,8 +94,13 @@ impl Index {
     }
 
     /// Replaces a bucket. Not atomic: whoever writes has broken the seal before, by changing a lease.
+    ///
+    /// An empty one has no file, so that after the last DEL nothing but the reference's own files is left.
     pub fn write<'a>(&self, bucket: Bucket, leases: impl IntoIterator<Item = &'a Lease>) -> io::Result<()> {
         let text: String = leases.into_iter().map(to_line).collect();
+        if text.is_empty() {
+            return plain_file::remove(&self.path(bucket));
+        }
         plain_file::replace(&self.path(bucket), text.as_bytes())
     }
 
@@ -209,8 +214,17 @@ mod tests {
         assert_eq!(index.read(Bucket::of("nobody")).unwrap(), []);
         index.write(Bucket::of("a"), &all[1..2]).unwrap();
         assert_eq!(index.read(Bucket::of("a")).unwrap(), all[1..2]);
-        index.write(Bucket::of("a"), []).unwrap();
-        assert_eq!(index.read(Bucket::of("a")).unwrap(), []);
+    }
+
+    #[test]
+    fn an_empty_bucket_has_no_file() {
+        let scratch = Scratch::new();
+        let (_, index) = sealed(&scratch, &[lease("10.1.2.3", "a", None)]);
+        for _ in 0..2 {
+            index.write(Bucket::of("a"), []).unwrap();
+            assert_eq!(fs::read_dir(&index.dir).unwrap().count(), 0);
+            assert_eq!(index.read(Bucket::of("a")).unwrap(), []);
+        }
     }
 
     #[test]

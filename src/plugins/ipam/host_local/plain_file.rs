@@ -72,6 +72,14 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Removes a file; one that is gone is gone.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
 /// Opens the file that is locked, creating it with the reference's mode.
 pub fn open_lock(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_CREAT | OFlag::O_CLOEXEC | GUARD;

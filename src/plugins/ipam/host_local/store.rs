@@ -262,10 +262,7 @@ impl Drop for Store {
 
 /// Removes a lease's file; one that is gone is gone.
 pub fn remove_lease(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io(format_args!("remove lease {path:?}"), &e)),
-        _ => Ok(()),
-    }
+    plain_file::remove(path).map_err(|e| Error::io(format_args!("remove lease {path:?}"), &e))
 }
 
 fn create_dir(dir: &Path) -> Result<()> {

@@ -96,38 +96,52 @@ fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
     let host = cx.host()?;
     let name = conf.bridge.as_str();
     let bridge = match host.find_link(name)? {
-        Some(found) => found,
         None => create(cx, conf, rb)?,
+        Some(found) => found,
     };
-    if bridge.kind != "bridge" {
-        return Err(Error::new(Code::CONFLICT, format!("{name:?} already exists but is not a bridge"))
-            .with_details(format_args!("it is a {}", if bridge.kind.is_empty() { "device" } else { &bridge.kind })));
-    }
-    set_up_bridge(cx, conf, &bridge, rb)?;
+    require_bridge(&bridge)?;
+    let (before, promisc_mode) = (bridge.clone(), conf.promisc_mode);
+    rb.undo(format_args!("restore bridge {name:?}"), move || restore(cx, promisc_mode, &before));
+    set_up_bridge(cx, conf, &bridge)?;
     Ok(bridge)
 }
 
-/// A bridge that others made may be down, or take less than every packet.
-fn set_up_bridge<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, rb: &mut Rollback<'a>) -> Result<()> {
-    let host = cx.host()?;
-    let up = (!bridge.up).then_some(true);
-    let promisc = (conf.promisc_mode && !bridge.promisc).then_some(true);
-    if up.is_none() && promisc.is_none() {
+fn require_bridge(link: &Link) -> Result<()> {
+    if link.kind == "bridge" {
         return Ok(());
     }
-    host.change_link(bridge, &LinkChange { up, promisc, ..LinkChange::default() })?;
-    let changed = bridge.clone();
-    rb.undo(format_args!("set bridge {:?} as it was", bridge.name), move || {
-        // Another ADD may rely on the change by now; then it stays.
-        let back = LinkChange { up: up.map(|up| !up), promisc: promisc.map(|on| !on), ..LinkChange::default() };
-        if host.ports(&changed)?.is_empty() { host.change_link(&changed, &back) } else { Ok(()) }
-    });
-    Ok(())
+    let kind = if link.kind.is_empty() { "device" } else { &link.kind };
+    Err(Error::new(Code::CONFLICT, format!("{:?} already exists but is not a bridge", link.name))
+        .with_details(format_args!("it is a {kind}")))
+}
+
+/// A bridge that others made may be down, or take less than every packet.
+fn set_up_bridge(cx: &Context<'_>, conf: &Conf, bridge: &Link) -> Result<()> {
+    let up = (!bridge.up).then_some(true);
+    let promisc = (conf.promisc_mode && !bridge.promisc).then_some(true);
+    match (up, promisc) {
+        (None, None) => Ok(()),
+        _ => cx.host()?.change_link(bridge, &LinkChange { up, promisc, ..LinkChange::default() }),
+    }
+}
+
+/// Gives a bridge that was there before back what it had. One that has no address of its own took that of our port, and
+/// lost it with the port.
+fn restore(cx: &Context<'_>, promisc_mode: bool, before: &Link) -> Result<()> {
+    let host = cx.host()?;
+    if !host.ports(before)?.is_empty() {
+        return Ok(()); // another ADD relies on it by now
+    }
+    let now = host.link(&before.name)?;
+    let mac = (now.mac() != before.mac() && !before.mac().is_zero()).then(|| before.mac());
+    let promisc = (promisc_mode && !before.promisc).then_some(false);
+    host.change_link(before, &LinkChange { up: Some(before.up), promisc, mac, ..LinkChange::default() })
 }
 
 fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
     let host = cx.host()?;
-    // With an address of its own the bridge does not take that of whichever port is there, which neighbours would
+    // It is up at once: another ADD that finds it down would take it for one that others made, and set it down again
+    // when it fails. With an address of its own the bridge does not take that of whichever port is there, which neighbours would
     // have to learn again and again.
     let mac = Some(MacAddr::random());
     let spec = BridgeSpec { name: &conf.bridge, mtu: conf.mtu(), mac, vlan_filtering: conf.filters_vlans() };

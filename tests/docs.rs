@@ -1,0 +1,557 @@
+//! README and docs are true: links lead somewhere, tables have what the code has, examples print what is written there.
+//!
+//! A page's examples are its fenced blocks `json conflist`, a network that is put where `cni-multi net` looks, and `console`,
+//! commands after `$ ` with what they print. Those of a page run in one lab, in their order. In what is printed, hardware addresses,
+//! link-local addresses and the numbers behind `@if` are not compared, and a line `...` stands for any lines.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::attachment::with;
+use crate::support::call::{Outcome, Peer, binary};
+use crate::support::netns::Lab;
+
+/// What a page of a plugin has to have, in this order.
+const CHAPTERS: [&str; 9] = [
+    "Example",
+    "Configuration",
+    "Result",
+    "CHECK",
+    "DEL and GC",
+    "STATUS",
+    "What stays on the host",
+    "Errors",
+    "See also",
+];
+
+/// A page, by its path in the repository.
+struct Page {
+    path: String,
+    text: String,
+}
+
+/// A fenced block.
+struct Block {
+    info: String,
+    text: String,
+    line: usize,
+}
+
+impl Page {
+    fn read(path: &str) -> Page {
+        let text = fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+        Page { path: path.to_owned(), text }
+    }
+
+    fn of_plugin(name: &str) -> Page {
+        Page::read(&format!("docs/{name}.md"))
+    }
+
+    fn all() -> Vec<Page> {
+        let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut paths: Vec<String> = docs.map(|name| format!("docs/{}", name.to_str().unwrap())).collect();
+        paths.retain(|path| path.ends_with(".md"));
+        paths.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(str::to_owned));
+        paths.sort();
+        paths.iter().map(|path| Page::read(path)).collect()
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut blocks = vec![];
+        let mut open: Option<Block> = None;
+        for (number, line) in (1..).zip(self.text.lines()) {
+            match (line.trim_start().strip_prefix("```"), &mut open) {
+                (Some(info), None) => open = Some(Block { info: info.to_owned(), text: String::new(), line: number }),
+                (Some(_), Some(_)) => blocks.extend(open.take()),
+                (None, Some(block)) => block.text.extend([line, "\n"]),
+                (None, None) => (),
+            }
+        }
+        assert!(open.is_none(), "{}: a block is not closed", self.path);
+        blocks
+    }
+
+    /// The text without its fenced blocks.
+    fn prose(&self) -> String {
+        let mut inside = false;
+        let mut outside = |line: &&str| {
+            let fence = line.trim_start().starts_with("```");
+            inside ^= fence;
+            !inside && !fence
+        };
+        self.text.lines().filter(|line| outside(line)).map(|line| format!("{line}\n")).collect()
+    }
+
+    fn headings(&self) -> Vec<String> {
+        let prose = self.prose();
+        let heading =
+            |line: &str| Some(line.trim_start_matches('#').trim().to_owned()).filter(|_| line.starts_with('#'));
+        prose.lines().filter_map(heading).collect()
+    }
+
+    /// The rows of the tables in a chapter, cell by cell, heads left out; in the whole page where no chapter is named.
+    fn rows(&self, chapter: Option<&str>) -> Vec<Vec<String>> {
+        let prose = self.prose();
+        let mut now = String::new();
+        let mut rows: Vec<Vec<String>> = vec![];
+        for line in prose.lines() {
+            if let Some(heading) = line.strip_prefix("## ") {
+                heading.clone_into(&mut now);
+            }
+            if !line.starts_with('|') || chapter.is_some_and(|chapter| chapter != now) {
+                continue;
+            }
+            if line.starts_with("|---") {
+                rows.pop(); // it was the head
+                continue;
+            }
+            let cells = line.trim().trim_matches('|').replace("\\|", "\u{0}");
+            rows.push(cells.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect());
+        }
+        rows
+    }
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The texts between backticks.
+fn code_spans(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn plugins() -> Vec<[String; 3]> {
+    let output = std::process::Command::new(binary()).args(["list", "--long"]).output().unwrap();
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (name, kind) = (words.next().unwrap(), words.next().unwrap());
+        [name.to_owned(), kind.to_owned(), words.collect::<Vec<_>>().join(" ")]
+    };
+    String::from_utf8(output.stdout).unwrap().lines().map(line).collect()
+}
+
+// --- links and tables ---
+
+#[test]
+fn every_link_leads_somewhere() {
+    for page in Page::all() {
+        for link in links(&page.prose()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let own = root().join(&page.path);
+            let target = if file.is_empty() { own } else { own.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: ({link}) is not there", page.path);
+            if !anchor.is_empty() {
+                assert!(anchors(&target).contains(anchor), "{}: ({link}) has no such heading", page.path);
+            }
+        }
+    }
+}
+
+/// `[text](target)`.
+fn links(text: &str) -> Vec<String> {
+    text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
+}
+
+/// The headings of a page as its viewers name them.
+fn anchors(path: &Path) -> BTreeSet<String> {
+    let page = Page { path: path.display().to_string(), text: fs::read_to_string(path).unwrap() };
+    let letter = |c: char| match c {
+        ' ' | '-' => Some('-'),
+        c if c.is_alphanumeric() || c == '_' => Some(c.to_ascii_lowercase()),
+        _ => None,
+    };
+    page.headings().iter().map(|heading| heading.chars().filter_map(letter).collect()).collect()
+}
+
+#[test]
+fn the_readme_lists_the_plugins_that_the_binary_lists() {
+    let expected: Vec<Vec<String>> = plugins()
+        .into_iter()
+        .map(|[name, kind, about]| vec![format!("[{name}](docs/{name}.md)"), kind, about])
+        .collect();
+    assert_eq!(Page::read("README.md").rows(Some("Plugins")), expected);
+}
+
+#[test]
+fn a_page_of_a_plugin_has_all_chapters() {
+    for [name, _, about] in plugins() {
+        let page = Page::of_plugin(&name);
+        let found = page.headings();
+        let expected: Vec<&str> = std::iter::once(name.as_str()).chain(CHAPTERS).collect();
+        assert_eq!(found, expected, "{}", page.path);
+        assert!(!about.is_empty());
+    }
+}
+
+#[test]
+fn every_json_block_parses() {
+    for page in Page::all() {
+        for block in page.blocks().iter().filter(|block| block.info.starts_with("json")) {
+            if let Err(e) = serde_json::from_str::<Value>(&block.text) {
+                panic!("{}:{}: {e}", page.path, block.line);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_versions_are_those_of_the_code() {
+    let readme = Page::read("README.md").text;
+    let spoken = cni_multi::cni::version::ALL.join(", ");
+    assert!(readme.contains(&spoken), "README has other versions of the specification than {spoken}");
+    assert!(readme.contains(&cni_multi::runner::plugin_version()), "README has another version of the plugins");
+    for page in Page::all() {
+        for rest in page.text.split("+cni-multi.").skip(1) {
+            let own = env!("CARGO_PKG_VERSION");
+            assert!(rest.starts_with(own), "{}: a version of cni-multi that is not {own}", page.path);
+        }
+    }
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let rust = manifest.split("rust-version = \"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(Page::read("CONTRIBUTING.md").text.contains(&format!("Rust {rust}")), "CONTRIBUTING wants another Rust");
+}
+
+#[test]
+fn the_error_codes_are_those_of_the_code() {
+    let source = fs::read_to_string(root().join("src/error.rs")).unwrap();
+    let code = |line: &str| line.split_once(": Code = Code(")?.1.split_once(')')?.0.parse::<u32>().ok();
+    let expected: BTreeSet<u32> = source.lines().filter_map(code).collect();
+    let page = Page::read("docs/errors.md");
+    let documented: Vec<u32> = page.rows(Some("Codes")).iter().map(|row| row[0].parse().unwrap()).collect();
+    assert!(documented.is_sorted(), "{documented:?}");
+    assert_eq!(documented.into_iter().collect::<BTreeSet<_>>(), expected);
+}
+
+#[test]
+fn every_option_of_net_is_documented() {
+    let text = Page::read("docs/net.md").text;
+    for command in ["add", "check", "del", "gc", "status", "list"] {
+        assert!(text.contains(&format!("`cni-multi net {command}")), "docs/net.md does not have {command}");
+        let help = std::process::Command::new(binary()).args(["net", command, "--help"]).output().unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        for option in help.split_whitespace().filter(|word| word.starts_with("--") && *word != "--help") {
+            assert!(text.contains(&format!("`{option}")), "docs/net.md does not have {option} of {command}");
+        }
+    }
+}
+
+// --- keys of configurations ---
+
+/// A struct that configurations are decoded into: the names of its keys.
+fn keys_of(source: &str) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let (mut decodes, mut camel, mut in_struct) = (false, false, false);
+    let (mut renamed, mut skipped): (Option<String>, bool) = (None, false);
+    for line in source.split("#[cfg(test)]").next().unwrap().lines().map(str::trim) {
+        if line.starts_with("#[derive(") {
+            (decodes, camel) = (line.contains("Deserialize"), false);
+        }
+        if line.starts_with("#[serde(") {
+            camel |= !in_struct && line.contains("rename_all = \"camelCase\"");
+            skipped |= in_struct && line.contains("skip");
+            renamed =
+                renamed.or(line.split_once("rename = \"").map(|(_, rest)| rest.split('"').next().unwrap().to_owned()));
+        }
+        if line.contains("struct ") && line.ends_with('{') {
+            (in_struct, renamed, skipped) = (decodes, None, false);
+        } else if line == "}" {
+            (in_struct, decodes) = (false, false);
+        } else if in_struct && !line.starts_with('/') && !line.starts_with('#') && line.contains(": ") {
+            let name = line.split(':').next().unwrap().trim_start_matches("pub ").trim_start_matches("r#");
+            if !skipped {
+                keys.insert(renamed.take().unwrap_or_else(|| if camel { camel_case(name) } else { name.to_owned() }));
+            }
+            (renamed, skipped) = (None, false);
+        }
+    }
+    keys
+}
+
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap().to_owned();
+    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+}
+
+/// The sources of a plugin: the file of its name, or all of the folder.
+fn sources(plugin: &str, kind: &str) -> String {
+    let name = root().join("src/plugins").join(kind).join(plugin.replace('-', "_"));
+    let file = name.with_extension("rs");
+    if file.exists() {
+        return fs::read_to_string(file).unwrap();
+    }
+    let files = fs::read_dir(&name).unwrap().map(|entry| entry.unwrap().path());
+    let without_tests =
+        |path: PathBuf| fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned();
+    files.map(without_tests).collect()
+}
+
+#[test]
+fn every_key_is_in_the_page_and_the_page_has_no_other() {
+    let shared =
+        ["src/steps/dns.rs", "src/cni/result/mod.rs"].map(|path| fs::read_to_string(root().join(path)).unwrap());
+    for [name, kind, _] in plugins() {
+        let keys = keys_of(&sources(&name, &kind));
+        let known: BTreeSet<String> = keys
+            .iter()
+            .cloned()
+            .chain(shared.iter().flat_map(|source| keys_of(source)))
+            .chain(["ipam", "type"].map(str::to_owned))
+            .collect();
+        let page = Page::of_plugin(&name);
+        let documented: BTreeSet<String> = page
+            .rows(Some("Configuration"))
+            .iter()
+            .flat_map(|row| code_spans(&row[0]))
+            .filter(|span| !span.starts_with("CNI_ARGS"))
+            .flat_map(|path| path.split('.').map(|key| key.trim_end_matches("[]").to_owned()).collect::<Vec<_>>())
+            .collect();
+        let missing: Vec<_> = keys.difference(&documented).collect();
+        assert!(missing.is_empty(), "{} has no row for {missing:?}", page.path);
+        let unknown: Vec<_> = documented.difference(&known).collect();
+        assert!(unknown.is_empty(), "{} has rows for {unknown:?}, which are no keys", page.path);
+    }
+}
+
+// --- examples ---
+
+/// A pretend host with `cni-multi` installed, and what its operator types there.
+struct Terminal {
+    lab: Lab,
+}
+
+impl Terminal {
+    fn new() -> Terminal {
+        let lab = Lab::new(Peer::Ours);
+        let program = binary();
+        lab.host.sh(&format!("mkdir /run/bin /run/net.d && ln -s '{}' /run/bin/cni-multi", program.display()));
+        Terminal { lab }
+    }
+
+    fn write_network(&self, text: &str) {
+        let network: Value = serde_json::from_str(text).unwrap();
+        let name = network["name"].as_str().unwrap();
+        fs::write(self.lab.path(&format!("/run/net.d/{name}.conflist")), text).unwrap();
+    }
+
+    /// What the command prints, stderr as well.
+    fn type_in(&self, command: &str) -> String {
+        let script = format!("exec 2>&1; export PATH=/run/bin:$PATH LC_ALL=C NETCONFPATH=/run/net.d; {command}");
+        String::from_utf8(self.lab.host.try_sh(&script).stdout).unwrap()
+    }
+
+    fn run(&self, page: &Page, block: &Block) {
+        for (command, expected) in commands(&block.text) {
+            let printed: Vec<String> = self.type_in(&command).lines().map(lasting).collect();
+            let expected: Vec<String> = expected.iter().map(|line| lasting(line)).collect();
+            let place = format!("{}:{}: $ {command}", page.path, block.line);
+            assert!(
+                is_as_written(&printed, &expected),
+                "{place}\nprints\n{}\nwritten is\n{}",
+                printed.join("\n"),
+                expected.join("\n")
+            );
+        }
+    }
+}
+
+/// Commands with the lines they print.
+fn commands(text: &str) -> Vec<(String, Vec<String>)> {
+    let mut commands: Vec<(String, Vec<String>)> = vec![];
+    for line in text.lines() {
+        match line.strip_prefix("$ ") {
+            Some(command) => commands.push((command.to_owned(), vec![])),
+            None => commands.last_mut().expect("a console block begins with a command").1.push(line.to_owned()),
+        }
+    }
+    commands
+}
+
+/// A line without what is another one each time. White space counts as one blank.
+fn lasting(line: &str) -> String {
+    line.split_whitespace().map(lasting_word).collect::<Vec<_>>().join(" ")
+}
+
+fn lasting_word(word: &str) -> String {
+    let bare = word.trim_matches(['"', ',', ';']);
+    let is_mac =
+        bare.len() == 17 && bare.split(':').count() == 6 && bare.chars().all(|c| c == ':' || c.is_ascii_hexdigit());
+    if is_mac && bare != "00:00:00:00:00:00" && bare != "ff:ff:ff:ff:ff:ff" && !bare.starts_with("02:00:00:") {
+        return word.replace(bare, "MAC");
+    }
+    if bare.starts_with("fe80::") {
+        return "LINK-LOCAL".to_owned();
+    }
+    match word.split_once("@if") {
+        Some((name, _)) => format!("{name}@if"),
+        None => word.to_owned(),
+    }
+}
+
+/// `...` in what is written stands for any number of lines.
+fn is_as_written(printed: &[String], written: &[String]) -> bool {
+    match written.split_first() {
+        None => printed.is_empty(),
+        Some((any, rest)) if any == "..." => {
+            (0..=printed.len()).any(|skipped| is_as_written(&printed[skipped..], rest))
+        }
+        Some((line, rest)) => printed.first() == Some(line) && is_as_written(&printed[1..], rest),
+    }
+}
+
+#[test]
+fn the_examples_print_what_is_written() {
+    let mut pages = Page::all();
+    pages.retain(|page| page.blocks().iter().any(|block| block.info == "console"));
+    for [name, ..] in plugins() {
+        assert!(pages.iter().any(|page| page.path == format!("docs/{name}.md")), "docs/{name}.md has no example");
+    }
+    for page in pages {
+        let terminal = Terminal::new();
+        for block in page.blocks() {
+            match block.info.as_str() {
+                "json conflist" => terminal.write_network(&block.text),
+                "console" => terminal.run(&page, &block),
+                _ => (),
+            }
+        }
+    }
+}
+
+/// A row of a page's errors has a change to the first plugin of its first example, or CNI_ARGS; ADD answers with the rest of the row.
+/// The object below the table is the answer to the first row.
+#[test]
+fn the_errors_are_those_of_the_pages() {
+    for [name, ..] in plugins() {
+        let page = Page::of_plugin(&name);
+        let conf = first_plugin(&page);
+        let terminal = Terminal::new();
+        let mut answers = vec![];
+        for row in page.rows(Some("Errors")) {
+            let outcome = add_with(&terminal.lab, &conf, &code_spans(&row[0])[0]);
+            let error = outcome.err();
+            let details = row.get(3).map(|cell| code_spans(cell).concat()).unwrap_or_default();
+            let expected = (row[1].parse().unwrap(), code_spans(&row[2]).concat(), details);
+            assert_eq!((error.code, error.msg, error.details), expected, "{}: {}", page.path, row[0]);
+            answers.push(outcome.json());
+        }
+        let whole = page.blocks().into_iter().find(|block| block.info == "json error").map(|block| block.text);
+        let whole = whole.map(|text| serde_json::from_str::<Value>(&text).unwrap());
+        assert_eq!(whole.as_ref(), answers.first(), "{}", page.path);
+    }
+}
+
+/// The configuration that the first plugin of the first example gets.
+fn first_plugin(page: &Page) -> Value {
+    let block = page.blocks().into_iter().find(|block| block.info == "json conflist");
+    let list: Value =
+        serde_json::from_str(&block.unwrap_or_else(|| panic!("{} has no example", page.path)).text).unwrap();
+    let mut conf = list["plugins"][0].clone();
+    for key in ["cniVersion", "name"] {
+        conf[key] = list[key].clone();
+    }
+    conf
+}
+
+fn add_with(lab: &Lab, conf: &Value, change: &str) -> Outcome {
+    let container = lab.container();
+    match change.strip_prefix("CNI_ARGS=") {
+        Some(args) => lab.attach(&container, conf).args(args).try_add(),
+        None => {
+            let change = serde_json::from_str(change).unwrap_or_else(|e| panic!("{change}: {e}"));
+            lab.attach(&container, &with(conf, change)).try_add()
+        }
+    }
+}
+
+// --- differences ---
+
+/// The tests of a source file: functions below `#[test]` and those that `peers!` makes tests of.
+fn tests_in(source: &str) -> BTreeSet<String> {
+    let mut found: BTreeSet<String> = BTreeSet::new();
+    let mut is_test = false;
+    for line in source.lines().map(str::trim) {
+        match line.strip_prefix("fn ").filter(|_| is_test) {
+            Some(rest) => {
+                found.insert(rest.split('(').next().unwrap().to_owned());
+                is_test = false;
+            }
+            None => is_test = line == "#[test]" || is_test && line.starts_with("#["),
+        }
+    }
+    for list in source.split("peers! {").skip(1) {
+        let names = list.split('}').next().unwrap().split(',').map(|name| name.trim().to_owned());
+        found.extend(names.filter(|name| !name.is_empty()));
+    }
+    found
+}
+
+/// `differences::NAME`, `protocol::args::NAME`: the module's path below `tests`, or below `src` where it begins with that.
+fn is_test(path: &str) -> bool {
+    let (module, name) = path.rsplit_once("::").unwrap_or(("", path));
+    let module = module.trim_end_matches("::tests");
+    let dir = if module.starts_with("src::") { root() } else { root().join("tests") };
+    let base = dir.join(module.replace("::", "/"));
+    let candidates = [base.with_extension("rs"), base.join("mod.rs"), base.join("tests.rs")];
+    candidates.iter().filter_map(|file| fs::read_to_string(file).ok()).any(|source| tests_in(&source).contains(name))
+}
+
+#[test]
+fn every_difference_has_its_test_and_every_test_its_difference() {
+    let page = Page::read("docs/differences.md");
+    let mut named = BTreeSet::new();
+    for row in page.rows(None) {
+        let tests = code_spans(row.last().unwrap());
+        assert!(!tests.is_empty(), "no test: {row:?}");
+        for test in tests {
+            assert!(is_test(&test), "there is no test {test}: {row:?}");
+            named.insert(test);
+        }
+    }
+    let source = fs::read_to_string(root().join("tests/differences.rs")).unwrap();
+    let missing: Vec<String> = tests_in(&source)
+        .into_iter()
+        .map(|name| format!("differences::{name}"))
+        .filter(|path| !named.contains(path))
+        .collect();
+    assert!(missing.is_empty(), "docs/differences.md has no row for {missing:?}");
+}
+
+/// Tests that are named elsewhere exist as well.
+#[test]
+fn tests_that_the_pages_name_exist() {
+    let modules = [
+        "differences::",
+        "upgrade::",
+        "runtime::",
+        "install::",
+        "parallel::",
+        "plugins::",
+        "protocol::",
+        "traces::",
+        "src::",
+    ];
+    for page in Page::all() {
+        let spans = code_spans(&page.prose());
+        for span in spans.iter().filter(|span| modules.iter().any(|module| span.starts_with(module) && span != module))
+        {
+            assert!(is_test(span), "{}: there is no test {span}", page.path);
+        }
+    }
+}
+
+#[test]
+fn keys_are_found_in_sources() {
+    let source = "#[derive(Deserialize)]\n#[serde(default, rename_all = \"camelCase\")]\npub struct A {\n    /// x: y\n    pub one_two: u8,\n\
+                  #[serde(rename = \"minID\")]\n    min_id: Option<u16>,\n    #[serde(skip)]\n    not: u8,\n    #[serde(with = \"x\")]\n    r#type: u8,\n}\n\
+                  struct B {\n    other: u8,\n}\n";
+    let expected: BTreeSet<String> = ["oneTwo", "minID", "type"].map(str::to_owned).into();
+    assert_eq!(keys_of(source), expected);
+}

@@ -1,0 +1,104 @@
+//! ADD on a host that cannot do what is asked: an error that names the obstacle, and everything as it was.
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::bridge;
+use crate::support::attachment::{for_ours, with};
+use crate::support::snapshot::Watch;
+
+/// What stands in the way.
+struct Obstacle {
+    what: &'static str,
+    /// Puts it there.
+    host: &'static str,
+    changes: Value,
+    code: u64,
+    /// What the error has to say.
+    says: &'static [&'static str],
+}
+
+/// A read-only file system over a part of the host.
+const READ_ONLY_SYSCTLS: &str = "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys";
+
+fn obstacles() -> Vec<Obstacle> {
+    let v6 = json!([[{"subnet": "2001:db8:10::/64"}]]);
+    vec![
+        Obstacle {
+            what: "forwarding cannot be turned on",
+            host: READ_ONLY_SYSCTLS,
+            changes: json!({}),
+            code: 5,
+            says: &["net/ipv4/ip_forward", "read-only file system"],
+        },
+        Obstacle {
+            what: "the container's IPv6 settings cannot be written",
+            host: READ_ONLY_SYSCTLS,
+            changes: json!({"isGateway": false, "ipam": {"subnet": null, "ranges": v6}}),
+            code: 5,
+            says: &["net/ipv6/conf/eth0/keep_addr_on_down", "read-only file system"],
+        },
+        Obstacle {
+            what: "no room for the address",
+            host: "mkdir -p /run/full && mount -t tmpfs -o size=16k tmpfs /run/full && { cat /dev/zero > /run/full/filler; true; }",
+            changes: json!({"ipam": {"dataDir": "/run/full"}}),
+            code: 5,
+            says: &["/run/full", "no space left on device"],
+        },
+        Obstacle {
+            what: "no file can be made for the address",
+            host: "mkdir -p /run/full && mount -t tmpfs -o nr_inodes=2 tmpfs /run/full",
+            changes: json!({"ipam": {"dataDir": "/run/full"}}),
+            code: 5,
+            says: &["/run/full", "no space left on device"],
+        },
+        Obstacle {
+            what: "the addresses' directory is read-only",
+            host: "mkdir -p /run/locked && mount -t tmpfs -o ro tmpfs /run/locked",
+            changes: json!({"ipam": {"dataDir": "/run/locked"}}),
+            code: 5,
+            says: &["/run/locked", "read-only file system"],
+        },
+        Obstacle {
+            what: "no program for the backend that is asked for",
+            host: "mount -t tmpfs tmpfs /usr/sbin && mount -t tmpfs tmpfs /sbin; true",
+            changes: json!({"ipMasq": true, "ipMasqBackend": "iptables"}),
+            code: 105,
+            says: &["iptables", "not found", "nftables"],
+        },
+    ]
+}
+
+#[test]
+fn the_obstacle_is_named_and_nothing_is_left() {
+    for obstacle in obstacles() {
+        for_ours("bridge", |lab| {
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            lab.host.sh(obstacle.host);
+            let outcome = lab.attach(&container, &with(&bridge::conf(), obstacle.changes.clone())).try_add();
+            let error = outcome.err();
+            lab.host.try_sh("umount /proc/sys /run/full /run/locked /sbin /usr/sbin; rmdir /run/full /run/locked");
+            assert_eq!(error.code, obstacle.code, "{}: {error:?}", obstacle.what);
+            for part in obstacle.says {
+                assert!(error.text().contains(part), "{}: {error:?} does not say {part:?}", obstacle.what);
+            }
+            before.assert_unchanged(obstacle.what);
+        });
+    }
+}
+
+/// On a kernel that can, `bridge::vlan` has the cases.
+#[test]
+fn a_missing_kernel_feature_is_named_and_nothing_is_left() {
+    for_ours("bridge", |lab| {
+        if lab.host.try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe").status.success() {
+            return;
+        }
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let error = lab.attach(&container, &with(&bridge::conf(), json!({"vlan": 100}))).try_add().err();
+        assert_eq!(error.code, 100, "{error:?}");
+        assert!(error.text().contains("VLAN") && error.text().contains("not supported"), "{error:?}");
+        before.assert_unchanged("an ADD that needs VLAN filtering");
+    });
+}
