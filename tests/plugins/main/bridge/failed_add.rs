@@ -60,7 +60,6 @@ pub fn cases() -> Vec<Case> {
             .reference_leaves_nothing(),
         // The kernel makes br0, and the next time br1.
         Case::new("name of the bridge is a pattern", json!({"bridge": "br%d"}), 7, "br%d"),
-        Case::new("name of the bridge has a NUL", json!({"bridge": "br\u{0}0"}), 7, "bridge"),
         Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
             .host("ip link add br0 type veth peer name br1")
             .reference_leaves_nothing(),
@@ -101,6 +100,17 @@ pub fn assert_all_fail(plugin: &str, conf: &Value, cases: &[Case]) {
 #[test]
 fn add_fails_and_nothing_has_changed() {
     assert_all_fail("bridge", &conf(), &cases());
+}
+
+/// The kernel ends the name at the NUL, so the reference uses the bridge `br`.
+#[test]
+fn add_to_a_bridge_whose_name_has_a_nul_is_refused() {
+    for_ours("bridge", |lab| {
+        let case = Case::new("name of the bridge has a NUL", json!({"bridge": "br\u{0}0"}), 7, "bridge: \"br\\00\"");
+        let (changes, error) = fail(lab, &conf(), &case);
+        assert_eq!((changes.as_str(), error.code), ("", 7), "{error:?}");
+        assert!(error.msg.contains(case.names), "{error:?}");
+    });
 }
 
 /// A rule set that others filled in our name is no reason to try again a thousand times.
