@@ -4,7 +4,9 @@
 //! what was undone. The runtime prepends the plugin's name, so messages do not.
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 
 /// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -178,6 +180,13 @@ pub fn errno_text(errno: i32) -> String {
     let text = text.rsplit_once(" (os error").map_or(text.as_str(), |(text, _)| text);
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// Tells people something that is no error. Nobody need read it, and it may be told on any thread: `eprintln!` panics where
+/// the reader has gone and waits for main's lock on the stream.
+pub fn warn(text: impl fmt::Display) {
+    let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    let _ = stderr.and_then(|mut stderr| stderr.write_all(format!("{text}\n").as_bytes())); // see above
 }
 
 /// What went wrong in a teardown, which does all it can and reports everything at the end.

@@ -1,5 +1,7 @@
 //! The process: its arguments, environment and streams handed to the library, its exit status taken from there.
 
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use cni_multi::cli::{self, Invocation};
@@ -9,8 +11,21 @@ use cni_multi::runner::Streams;
 fn main() -> ExitCode {
     // A panic is reported once, as an error object; the default hook would put it on stderr as well.
     std::panic::set_hook(Box::new(|_| ()));
-    let (mut stdin, mut stdout, mut stderr) =
-        (std::io::stdin().lock(), std::io::stdout().lock(), std::io::stderr().lock());
+    let (mut stdin, mut stdout, mut stderr) = (io::stdin().lock(), Whole(io::stdout()), io::stderr().lock());
     let io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: &mut stderr };
     cli::run(Invocation { args: std::env::args_os().collect(), env: Environment::of_process(), io }).into()
+}
+
+/// A stream that is written as it comes. std's stdout holds back what follows the last newline: a document, which ends
+/// without one, would arrive in two pieces.
+struct Whole<T>(T);
+
+impl<T: AsFd> Write for Whole<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(nix::unistd::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -18,6 +18,9 @@ use crate::steps;
 /// The version of the reference plugins whose behaviour this is.
 pub const REFERENCE_VERSION: &str = "1.9.1";
 
+/// Few configurations are longer.
+const USUAL_CONFIG: usize = 8 * 1024;
+
 /// The three streams of a process.
 pub struct Streams<'a> {
     /// The configuration comes here.
@@ -91,7 +94,8 @@ fn execute(
     if parameters.command == Ok(Command::Version) {
         return write(io.stdout, &versions_line(entry));
     }
-    let mut text = vec![];
+    // An empty Vec would be read into 32 bytes at a time, then 32, 64, 128 …
+    let mut text = Vec::with_capacity(USUAL_CONFIG);
     io.stdin.read_to_end(&mut text).map_err(|e| Error::io("error reading from stdin", &e))?;
     *config_version = Value::parse(&text).and_then(|value| version_of(&value)).ok();
     let config = Config::parse(text)?;

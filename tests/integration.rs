@@ -7,6 +7,7 @@ mod dispatch;
 mod docs;
 mod hostile_host;
 mod install;
+mod layers;
 mod parallel;
 mod plugins;
 mod protocol;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::plugins::main::bridge;
-use crate::support::attachment::{Attachment, for_each_peer, ips, with};
-use crate::support::call::Outcome;
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface, ips, skip, with};
+use crate::support::call::{Call, Outcome};
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_masqueraded, assert_pings};
@@ -81,5 +81,88 @@ fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
         assert_eq!(given.len(), 13, "a /28 has 13 addresses next to its gateway");
         all_at_once(&attachments, "DEL").iter().for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
         assert_eq!(crate::plugins::ipam::host_local::leases(lab), [""; 0]);
+    });
+}
+
+/// An ADD that waits before each message to the kernel, so that a case can come between; None where that cannot be done.
+fn slow_add(attachment: &Attachment<'_>) -> Option<Call> {
+    let strace = "strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_enter=100000";
+    let mut call = attachment.call("ADD", None);
+    call.wrapper.extend(strace.split(' ').map(str::to_owned));
+    let tried = std::process::Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
+    if !tried.status.success() {
+        skip("strace that can delay system calls");
+    }
+    tried.status.success().then_some(call)
+}
+
+/// Runs the slow ADD, and the script on the host as soon as its condition holds.
+fn come_between(lab: &Lab, call: &Call, condition: &str, meanwhile: impl FnOnce()) -> Outcome {
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| call.run());
+        lab.host.sh(&format!("for n in $(seq 500); do {condition} && exit; sleep 0.01; done; exit 1"));
+        meanwhile();
+        adding.join().unwrap()
+    })
+}
+
+/// The rollback of the ADD that made the bridge can take it away under another one's feet.
+#[test]
+fn a_bridge_that_goes_before_it_has_the_port_is_made_anew() {
+    for_ours("bridge", |lab| {
+        let attachment = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipam": null})));
+        let Some(call) = slow_add(&attachment) else { return };
+        let delete = || drop(lab.host.sh("ip link del br0"));
+        let result = come_between(lab, &call, "ip link show type veth | grep -q alias", delete).ok();
+        assert_eq!(lab.host.link(&interface(&result, 1)).unwrap()["master"], "br0");
+    });
+}
+
+/// A port that lost its bridge is no attachment, even if there is a bridge of that name again.
+#[test]
+fn a_bridge_that_is_replaced_fails_the_add() {
+    for_ours("bridge", |lab| {
+        let attachment = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipam": null})));
+        let Some(call) = slow_add(&attachment) else { return };
+        let replace = || drop(lab.host.sh("ip link del br0; ip link add br0 type bridge"));
+        let error = come_between(lab, &call, "ip link show master br0 | grep -q veth", replace).err();
+        assert_eq!(error.code, 11, "{error:?}");
+        assert_eq!(lab.host.json("ip -j link show type veth master br0"), json!([]));
+    });
+}
+
+/// Another ADD found the gateway's address and relies on it.
+#[test]
+fn an_add_that_fails_leaves_the_gateway_to_those_who_joined() {
+    for_ours("bridge", |lab| {
+        lab.hide_iptables();
+        let failing =
+            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"})));
+        let Some(call) = slow_add(&failing) else { return };
+        let container = lab.container();
+        let join = || drop(lab.attach(&container, &bridge::conf()).add());
+        let error = come_between(lab, &call, "ip addr show dev br0 2>&1 | grep -q 10.10.0.1", join).err();
+        assert!(error.text().contains("iptables"), "it failed after it gave the bridge its address: {error:?}");
+        assert_pings(&container, "10.10.0.1");
+    });
+}
+
+/// Every second ADD fails after nearly all is done, on a host that has no bridge yet.
+#[test]
+fn adds_that_fail_do_not_disturb_those_that_succeed() {
+    for_ours("bridge", |lab| {
+        let good = conf(lab);
+        let bad = with(&good, json!({"ipMasqBackend": "iptables"}));
+        let containers: Vec<_> = (0..20).map(|_| lab.container()).collect();
+        let attachments: Vec<_> =
+            containers.iter().zip([&good, &bad].into_iter().cycle()).map(|(c, conf)| lab.attach(c, conf)).collect();
+        let outcomes = all_at_once(&attachments, "ADD");
+        for (container, pair) in
+            containers.iter().zip(&outcomes).collect::<Vec<_>>().chunks(2).map(|pair| (pair[0].0, pair))
+        {
+            pair[0].1.ok();
+            assert!(pair[1].1.err().text().contains("iptables"), "{:?}", pair[1].1);
+            assert_masqueraded(lab, container, &ips(&pair[0].1.json())[0]);
+        }
     });
 }

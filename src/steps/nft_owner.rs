@@ -1,8 +1,10 @@
 //! Attachments as owners of elements in our nftables tables.
 
+use nix::errno::Errno;
+
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{ErrorList, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::Nft;
 use crate::net::nft::owned::{Layout, Owner};
 
@@ -13,8 +15,18 @@ pub fn of(key: &Key) -> Owner {
 
 /// A socket to nf_tables; None where the kernel has none, so that nothing of ours can be there.
 pub fn open() -> Result<Option<Nft>> {
-    let Ok(nft) = Nft::open() else { return Ok(None) };
-    Ok(nft.generation().is_ok().then_some(nft))
+    match Nft::open().and_then(|nft| nft.generation().map(|_| nft)) {
+        Ok(nft) => Ok(Some(nft)),
+        Err(error) if is_without_nf_tables(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the kernel has no netfilter sockets, or has them and nothing that answers for nf_tables. For any other reason,
+/// too many open files for one, there may be something of ours.
+fn is_without_nf_tables(error: &Error) -> bool {
+    let reasons = [Errno::EPROTONOSUPPORT, Errno::EAFNOSUPPORT, Errno::EINVAL, Errno::EOPNOTSUPP, Errno::EBADMSG];
+    reasons.iter().any(|errno| error.is_errno(*errno))
 }
 
 /// Removes the elements of an owner, if the kernel has nf_tables.

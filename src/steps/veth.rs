@@ -97,6 +97,12 @@ pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Link> {
         .ok_or_else(|| Error::check(format!("interface {:?} has no other end on the host", container.name)))
 }
 
+/// Whether the bridge has ports of other attachments, of this network or another.
+pub fn others_joined(host: &Netlink, bridge: &Link, key: &Key) -> Result<bool> {
+    let own = alias(key);
+    Ok(host.ports(bridge)?.iter().any(|port| port.alias.starts_with(ALIAS) && port.alias != own))
+}
+
 /// Removes the pair of an attachment: by the host's end, which we named, or else by the container's, which the
 /// reference made.
 pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {

@@ -18,6 +18,7 @@ use crate::net::mac::MacAddr;
 /// ifinfomsg.
 const HEADER: usize = 16;
 const IFF_UP: u32 = 1;
+const IFF_PROMISC: u32 = 0x100;
 /// IF_OPER_UP of linux/if.h.
 const OPER_UP: u8 = 6;
 
@@ -30,7 +31,6 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
-const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
@@ -62,8 +62,8 @@ pub struct Link {
     pub up: bool,
     /// IF_OPER_*: up only when it carries.
     pub operstate: u8,
-    /// How many want every packet.
-    pub promiscuity: u32,
+    /// Set by the administrator to take every packet. A capture that does so as well is not told here.
+    pub promisc: bool,
     /// Bridge port: packets may leave by the port they came in.
     pub hairpin: bool,
     /// Bridge port: no packets to other isolated ports.
@@ -76,7 +76,7 @@ pub struct Link {
 
 impl Link {
     fn read(payload: &[u8]) -> Option<Link> {
-        let attrs = Attrs::after(payload, HEADER);
+        let (attrs, flags) = (Attrs::after(payload, HEADER), read_u32(payload, 8)?);
         let info = attrs.nested(IFLA_LINKINFO).unwrap_or(Attrs::of(&[]));
         let data = info.nested(IFLA_INFO_DATA).unwrap_or(Attrs::of(&[]));
         let port = info.nested(IFLA_INFO_SLAVE_DATA).unwrap_or(Attrs::of(&[]));
@@ -90,9 +90,9 @@ impl Link {
             master: attrs.u32(IFLA_MASTER),
             lower: attrs.u32(IFLA_LINK),
             alias: attrs.text(IFLA_IFALIAS).unwrap_or_default(),
-            up: read_u32(payload, 8)? & IFF_UP != 0,
+            up: flags & IFF_UP != 0,
             operstate: attrs.u8(IFLA_OPERSTATE).unwrap_or_default(),
-            promiscuity: attrs.u32(IFLA_PROMISCUITY).unwrap_or_default(),
+            promisc: flags & IFF_PROMISC != 0,
             hairpin: port.u8(IFLA_BRPORT_MODE) == Some(1),
             isolated: port.u8(IFLA_BRPORT_ISOLATED) == Some(1),
             vlan_filtering: is_bridge && data.u8(IFLA_BR_VLAN_FILTERING) == Some(1),
@@ -218,9 +218,9 @@ impl Netlink {
         self.dump(Message::GetLink(message), what, |reply| Link::read(reply.payload))
     }
 
-    /// Makes a bridge: `ip link add NAME type bridge`.
+    /// Makes a bridge that is up from the first moment on: `ip link add NAME up type bridge`.
     pub fn create_bridge(&self, spec: &BridgeSpec<'_>) -> Result<()> {
-        let mut message = LinkBridge::new(spec.name);
+        let mut message = LinkBridge::new(spec.name).up();
         if spec.vlan_filtering {
             message = message.vlan_filtering(true);
         }
@@ -257,7 +257,7 @@ impl Netlink {
             format_args!("create link {name:?} ({kind})"),
         );
         created.map_err(|e| match e.is_errno(Errno::EOPNOTSUPP) {
-            true => e.with_details(format_args!("is the kernel's {kind} module available?")),
+            true => e.with_details(format_args!("does the kernel have {kind}, with all that is asked of it?")),
             false => e,
         })
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use netlink_sys::Socket;
 use nix::errno::Errno;
+use nix::sys::socket::MsgFlags;
 
 use super::attr::{self, Attrs};
 
@@ -18,8 +19,9 @@ const DONE: u16 = 3;
 const DUMP_INTERRUPTED: u16 = 0x10;
 /// NLM_F_ACK_TLVS: text of the kernel follows the error.
 const ACK_TLVS: u16 = 0x200;
-/// The kernel fills a dump's messages up to the size of the buffer it sees, at most this.
-const BUFFER: usize = 32 * 1024;
+/// The longest datagram that is read. The kernel fills those of a dump up to 32 KiB, but one link alone can have 64 KiB of
+/// other names, which whoever rules a container's namespace can give it. Memory that is not filled costs nothing.
+const BUFFER: usize = 96 * 1024;
 
 /// A refusal, with what the kernel said about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,8 +200,10 @@ impl Transport {
     fn fill(&self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
         loop {
             buffer.clear();
-            match self.socket.recv(buffer, 0).map_err(errno_of) {
+            match self.socket.recv(buffer, MsgFlags::MSG_TRUNC.bits()).map_err(errno_of) {
                 Err(Errno::EINTR) => (),
+                // The rest is lost; to wait for another message would be to wait for ever.
+                Ok(length) if length > buffer.len() => return Err(Errno::EMSGSIZE),
                 filled => return filled.map(drop),
             }
         }

@@ -73,7 +73,7 @@ impl Nft {
             let mut batch = Batch::default();
             add_elements(&mut batch, layout.table, owner, elements);
             match self.commit(&batch, &what) {
-                Err(error) if is_outdated(&error) => (),
+                Err(error) if needs_plan(&error) => (),
                 done => return done,
             }
         }
@@ -193,11 +193,12 @@ impl Nft {
         Ok(self.element(table, LEDGER.name, &ledger_key(owner, number))?.map(|element| element.comment))
     }
 
-    /// Plans and commits until nobody came between.
+    /// Plans and commits until nobody came between. The kernel looks at the generation before anything else, so whatever
+    /// else it refuses is refused for good.
     fn again(&self, what: &str, attempt: impl Fn() -> Result<()>) -> Result<()> {
         for _ in 0..TRIES {
             match attempt() {
-                Err(e) if is_outdated(&e) => (),
+                Err(e) if e.is_errno(Errno::ERESTART) => (),
                 done => return done,
             }
         }
@@ -206,9 +207,9 @@ impl Nft {
     }
 }
 
-/// The generation changed, or what the plan relied on was made or removed after it was read.
-fn is_outdated(error: &Error) -> bool {
-    error.is_exists() || [Errno::ERESTART, Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
+/// The table is not laid out yet, or somebody has an element already: what is there has to be read first.
+fn needs_plan(error: &Error) -> bool {
+    error.is_exists() || [Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
 }
 
 /// Every shared chain has two: what stays inside, and the rest.

@@ -17,7 +17,7 @@ use crate::cni::attachment::{Key, NetworkName, iptables_chain as chain_of};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{ErrorList, Result};
 use crate::net::iptables::Iptables;
-use crate::net::nft::Nft;
+use crate::steps::nft_owner;
 
 /// Where what leads to the containers' chains stands.
 const POSTROUTING: &str = "POSTROUTING";
@@ -41,14 +41,13 @@ pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
 
 /// Whether there can be rules of this container; no program is asked.
 pub fn may_have_rules(key: &Key) -> bool {
-    let programs = Iptables::with_nat_chain(Nft::open().ok().as_ref(), &key.iptables_chain());
-    programs.is_ok_and(|programs| !programs.is_empty())
+    programs_with(&key.iptables_chain()).is_ok_and(|programs| !programs.is_empty())
 }
 
 /// Whether every rule is there; asks no program where it can see that there is nothing.
 pub fn is_complete(key: &Key, addresses: &[IpNet]) -> bool {
     let chain = key.iptables_chain();
-    let Ok(programs) = Iptables::with_nat_chain(Nft::open().ok().as_ref(), &chain) else { return false };
+    let Ok(programs) = programs_with(&chain) else { return false };
     by_family(addresses).iter().all(|of_family| {
         let complete = |iptables: &Iptables| {
             let present = Present::read(iptables, &chain);
@@ -61,12 +60,15 @@ pub fn is_complete(key: &Key, addresses: &[IpNet]) -> bool {
 /// Removes the rules of these addresses, and the chain when nothing leads to it any more. Without an address everything
 /// goes that has the container's chain.
 pub fn delete(key: &Key, ips: &[IpAddr]) -> Result<()> {
-    let programs = Iptables::with_nat_chain(Nft::open().ok().as_ref(), &key.iptables_chain())?;
+    let programs = programs_with(&key.iptables_chain())?;
     let mut errors = ErrorList::default();
     for iptables in programs {
-        let ips: Vec<IpAddr> = ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
+        let of_family: Vec<IpAddr> = ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
+        if of_family.is_empty() && !ips.is_empty() {
+            continue; // what the container has of this family is another attachment's
+        }
         errors.push(again(|| {
-            let lines = removal(&key.iptables_chain(), &ips, &Present::read(&iptables, &key.iptables_chain())?);
+            let lines = removal(&key.iptables_chain(), &of_family, &Present::read(&iptables, &key.iptables_chain())?);
             if lines.is_empty() { Ok(()) } else { iptables.restore("nat", &lines) }
         }));
     }
@@ -77,7 +79,7 @@ pub fn delete(key: &Key, ips: &[IpAddr]) -> Result<()> {
 /// to them say whose they are. No program is asked where there is no iptables.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
     let mut errors = ErrorList::default();
-    for iptables in Iptables::with_nat_chain(Nft::open().ok().as_ref(), POSTROUTING)? {
+    for iptables in programs_with(POSTROUTING)? {
         let rules = errors.push(iptables.chain("nat", POSTROUTING)).flatten().unwrap_or_default();
         let mut stale: Vec<String> = rules.iter().filter_map(|rule| container_of(rule, network)).collect();
         stale.retain(|id| !valid.contains_container(id));
@@ -97,6 +99,11 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
 fn container_of(rule: &str, network: &NetworkName) -> Option<String> {
     let comment = rule.split_once(&format!("--comment \"name: \\\"{network}\\\" id: \\\""))?.1;
     Some(comment.split('\\').next()?.to_owned())
+}
+
+/// The programs that may have a chain of this name.
+fn programs_with(chain: &str) -> Result<Vec<Iptables>> {
+    Iptables::with_nat_chain(nft_owner::open()?.as_ref(), chain)
 }
 
 /// What the kernel has: the chain, and what leads to it.

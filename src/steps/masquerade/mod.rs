@@ -14,10 +14,10 @@ use serde::{Deserialize, Deserializer, de};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Error, ErrorList, Result};
-use crate::net::nft::Nft;
+use crate::error::{Error, ErrorList, Result, warn};
 use crate::plugin::Detachment;
 use crate::rollback::Rollback;
+use crate::steps::nft_owner;
 
 /// `ipMasqBackend`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,17 +45,15 @@ impl<'de> Deserialize<'de> for Backend {
 
 impl Backend {
     /// The backend of this host. A fallback is told, because the rules are to be looked for elsewhere then.
-    fn resolve(self) -> Backend {
+    fn resolve(self) -> Result<Backend> {
         if self != Backend::Automatic {
-            return self;
+            return Ok(self);
         }
-        match Nft::open().and_then(|nft| nft.generation()) {
-            Ok(_) => Backend::Nftables,
-            Err(error) => {
-                eprintln!("masquerade with iptables, this kernel has no nf_tables: {error}");
-                Backend::Iptables
-            }
+        if nft_owner::open()?.is_some() {
+            return Ok(Backend::Nftables);
         }
+        warn("masquerade with iptables, this kernel has no nf_tables");
+        Ok(Backend::Iptables)
     }
 }
 
@@ -67,7 +65,7 @@ fn addresses(result: &AddResult) -> Vec<IpNet> {
 /// Masquerades the addresses of the result.
 pub fn create<'a>(backend: Backend, key: &'a Key, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
     let addresses = addresses(result);
-    let created = match backend.resolve() {
+    let created = match backend.resolve()? {
         Backend::Iptables => {
             let ips: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
             rb.undo("delete the masquerading rules", move || iptables::delete(key, &ips));
@@ -88,7 +86,7 @@ pub fn verify(backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
     if iptables::is_complete(key, &addresses) || nft::is_made_by_reference(key, addresses.len())? {
         return Ok(()); // attached by the reference, or by iptables when that was asked for
     }
-    match backend.resolve() {
+    match backend.resolve()? {
         Backend::Iptables => {
             Err(Error::check(format!("masquerading rules of chain {} are missing", key.iptables_chain())))
         }

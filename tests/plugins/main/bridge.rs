@@ -276,6 +276,33 @@ fn hairpin_and_promiscuous_mode() {
     });
 }
 
+/// The counter that a capture raises says nothing of what was configured.
+#[test]
+fn promiscuous_mode_outlives_a_capture() {
+    for_each_peer("bridge", |lab| {
+        let conf = with(&conf(), json!({"promiscMode": true}));
+        lab.host.sh("ip link add br0 up type bridge && ip link add capture link br0 up type macvlan mode passthru");
+        assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 1);
+        lab.attach(&lab.container(), &conf).add();
+        lab.host.sh("ip link del capture");
+        assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 1);
+    });
+}
+
+/// A runtime that closes its end of stderr does not make a warning an error.
+#[test]
+fn a_warning_that_nobody_can_read_is_no_error() {
+    for_ours("bridge", |lab| {
+        lab.host.sh("ip link add br0 type bridge");
+        let container = lab.container();
+        let mut call = lab.attach(&container, &with(&conf(), json!({"vlan": 100}))).call("ADD", None);
+        let reader_is_gone = r#"exec 3>&1; { sleep 0.2; exec "$0"; } 2>&1 >&3 | :"#;
+        call.wrapper.extend(["sh", "-c", reader_is_gone].map(str::to_owned));
+        let outcome = call.run();
+        assert_ne!(outcome.json()["code"], 106, "{outcome:?}");
+    });
+}
+
 #[test]
 fn mtu_is_that_of_both_ends_and_the_largest_packet_passes() {
     for_each_peer("bridge", |lab| {

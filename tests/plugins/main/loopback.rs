@@ -126,3 +126,20 @@ fn a_namespace_that_is_gone_fails_add_and_not_del() {
         }
     });
 }
+
+/// Whoever rules the namespace can make what the kernel says of a link longer than any buffer that was thought enough: nobody waits for
+/// the rest of a message.
+#[test]
+fn a_link_with_64_kilobytes_of_other_names_is_set_up_and_down() {
+    for_each_peer("loopback", |lab| {
+        let container = lab.container();
+        let names =
+            "n=0; while [ $n -lt 430 ]; do printf 'link property add dev lo altname a%0124d\\n' $n; n=$((n+1)); done";
+        container.sh(&format!("{names} | ip -batch -"));
+        let attachment = lab.attach(&container, &conf("1.0.0")).ifname("lo");
+        attachment.add();
+        assert!(is_up(&container));
+        attachment.del();
+        assert!(!is_up(&container));
+    });
+}

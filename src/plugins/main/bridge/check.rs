@@ -43,8 +43,8 @@ fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
     if link.kind != "bridge" {
         return Err(Error::check(format!("{name:?} is not a bridge")));
     }
-    // Others may want every packet as well, a capture for one: only too little is a difference.
-    if conf.promisc_mode && link.promiscuity == 0 {
+    // Somebody else may have set it: only too little is a difference.
+    if conf.promisc_mode && !link.promisc {
         return Err(Error::check(format!("bridge {name:?} is not in promiscuous mode")));
     }
     Ok(link)

@@ -1,5 +1,6 @@
 //! The bridge as the containers' gateway.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -7,13 +8,14 @@ use sha2::{Digest as _, Sha512};
 
 use super::conf::Conf;
 use super::{port, vlan};
-use crate::cni::attachment::hex;
+use crate::cni::attachment::{Key, hex};
 use crate::cni::result::{AddResult, Route};
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{AddressOptions, Link, LinkChange, PeerSpec, VethSpec, VlanFlags, VlanRange};
+use crate::net::netlink::{AddressOptions, Link, LinkChange, Netlink, PeerSpec, VethSpec, VlanFlags, VlanRange};
 use crate::plugin::Context;
 use crate::rollback::Rollback;
+use crate::steps::veth;
 
 /// Completes the result: gateways where the IPAM plugin named none, default routes where they are wished.
 pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
@@ -66,56 +68,74 @@ pub fn addresses(result: &AddResult) -> Vec<IpNet> {
 pub fn ensure<'a>(
     cx: &'a Context<'_>,
     conf: &Conf,
+    key: &'a Key,
     bridge: &Link,
     result: &AddResult,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
+    let host = cx.host()?;
     let link = match conf.gateway_interface() {
         None => bridge.clone(),
         Some(name) => ensure_interface(cx, conf, bridge, &name, rb)?,
     };
+    let gateway = Gateway { host, key, bridge: bridge.clone(), link };
     let wanted = addresses(result);
     for net in &wanted {
-        ensure_address(cx, conf, &link, *net, &wanted, rb)?;
+        if !host.addresses(&gateway.link)?.iter().any(|address| address.net == *net) {
+            gateway.clear_the_way(*net, &wanted, conf.force_address, rb)?;
+            gateway.add_address(*net, rb)?;
+        }
     }
     Ok(())
 }
 
-/// The link has the address. Others that are in the way are an error, or go if `forceAddress` says so.
-fn ensure_address<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
-    link: &Link,
-    net: IpNet,
-    wanted: &[IpNet],
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let host = cx.host()?;
-    let present: Vec<IpNet> = host.addresses(link)?.iter().map(|address| address.net).collect();
-    if present.contains(&net) {
-        return Ok(());
-    }
-    for other in present.into_iter().filter(|other| is_in_the_way(*other, net) && !wanted.contains(other)) {
-        if !conf.force_address {
-            return Err(Error::new(
-                Code::CONFLICT,
-                format!("{:?} already has an IP address different from {net}", link.name),
-            )
-            .with_details(format_args!("it has {other}; forceAddress replaces it")));
+/// The link that has the gateways' addresses, and whom it is made ready for.
+struct Gateway<'a> {
+    host: &'a Netlink,
+    key: &'a Key,
+    bridge: Link,
+    link: Link,
+}
+
+impl<'a> Gateway<'a> {
+    /// Other addresses that are in the way of `net` are an error, or go if `forceAddress` says so.
+    fn clear_the_way(&self, net: IpNet, wanted: &[IpNet], force: bool, rb: &mut Rollback<'a>) -> Result<()> {
+        let present = self.host.addresses(&self.link)?.into_iter().map(|address| address.net);
+        for other in present.filter(|other| is_in_the_way(*other, net) && !wanted.contains(other)) {
+            if !force {
+                let msg = format!("{:?} already has an IP address different from {net}", self.link.name);
+                return Err(Error::new(Code::CONFLICT, msg)
+                    .with_details(format_args!("it has {other}; forceAddress replaces it")));
+            }
+            self.host.delete_address(&self.link, other)?;
+            self.undo(rb, format_args!("restore address {other} of {:?}", self.link.name), move |host, link| {
+                host.add_address(link, other, AT_ONCE)
+            });
         }
-        host.delete_address(link, other)?;
-        let changed = link.clone();
-        rb.undo(format_args!("restore address {other} of {:?}", link.name), move || {
-            host.add_address(&changed, other, AT_ONCE)
+        Ok(())
+    }
+
+    fn add_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
+        match self.host.add_address(&self.link, net, AT_ONCE) {
+            Err(e) if e.is_exists() => return Ok(()), // another ADD was first
+            added => added?,
+        }
+        self.undo(rb, format_args!("delete address {net} of {:?}", self.link.name), move |host, link| {
+            host.delete_address(link, net)
         });
+        pin_mac(self.host, &self.link)
     }
-    match host.add_address(link, net, AT_ONCE) {
-        Err(e) if e.is_exists() => return Ok(()), // another ADD was first
-        added => added?,
+
+    /// Registers an undo that is left out when others have joined the bridge: they rely on the addresses that they found.
+    fn undo(
+        &self,
+        rb: &mut Rollback<'a>,
+        what: impl fmt::Display,
+        undo: impl FnOnce(&Netlink, &Link) -> Result<()> + 'a,
+    ) {
+        let (host, key, bridge, link) = (self.host, self.key, self.bridge.clone(), self.link.clone());
+        rb.undo(what, move || if veth::others_joined(host, &bridge, key)? { Ok(()) } else { undo(host, &link) });
     }
-    let gone = link.clone();
-    rb.undo(format_args!("delete address {net} of {:?}", link.name), move || host.delete_address(&gone, net));
-    pin_mac(cx, link)
 }
 
 /// Containers need their gateway now; nobody else can have its address in a network that the bridge is.
@@ -132,8 +152,7 @@ fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
 
 /// A bridge takes the lowest hardware address of its ports unless it is given one, and then neighbours' caches go stale
 /// with every container. One that is not ours may still do that: give it what it has now.
-fn pin_mac(cx: &Context<'_>, link: &Link) -> Result<()> {
-    let host = cx.host()?;
+fn pin_mac(host: &Netlink, link: &Link) -> Result<()> {
     let now = host.link(&link.name)?;
     if now.mac().is_zero() {
         return Ok(()); // without ports it has none yet
@@ -151,9 +170,16 @@ fn ensure_interface<'a>(
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
     let host = cx.host()?;
-    if let Some(found) = host.find_link(name)? {
-        return Ok(found);
-    }
+    let link = match host.find_link(name)? {
+        Some(found) => found,
+        None => create_interface(cx, bridge, name, rb)?,
+    };
+    connect_interface(host, conf, bridge, &link)?;
+    Ok(link)
+}
+
+fn create_interface<'a>(cx: &'a Context<'_>, bridge: &Link, name: &str, rb: &mut Rollback<'a>) -> Result<Link> {
+    let host = cx.host()?;
     let peer_name = peer_name(name);
     let peer = PeerSpec { name: &peer_name, mac: MacAddr::random(), netns: None };
     let spec = VethSpec { name, mac: MacAddr::random(), peer, mtu: Some(bridge.mtu) };
@@ -161,15 +187,25 @@ fn ensure_interface<'a>(
         Err(e) if e.is_exists() => return host.link(name), // another ADD was first
         created => created?,
     }
-    let (link, made_by_us) = (host.link(name)?, bridge.clone());
+    let (link, of) = (host.link(name)?, bridge.clone());
     let index = link.index;
-    rb.undo(format_args!("delete link {name:?}"), move || delete_unused(cx, &made_by_us, index));
-    let peer = host.link(&peer_name)?;
+    rb.undo(format_args!("delete link {name:?}"), move || delete_unused(cx, &of, index));
+    Ok(link)
+}
+
+/// Makes the other end a port in the VLAN and sets the interface up, which is the last step: another ADD may be at it, or
+/// have been killed on the way. An interface that is not of our making is its maker's business.
+fn connect_interface(host: &Netlink, conf: &Conf, bridge: &Link, link: &Link) -> Result<()> {
+    let Some(peer) = host.find_link(&peer_name(&link.name))?.filter(|peer| link.lower == Some(peer.index)) else {
+        return Ok(());
+    };
+    if link.up && peer.master == Some(bridge.index) {
+        return Ok(());
+    }
     port::enslave(host, bridge, &peer)?;
     let vlans = [VlanRange::one(conf.vlan, VlanFlags::NativeUntagged)];
     vlan::set(host, bridge, &peer, &vlans, conf.preserve_default_vlan)?;
-    host.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-    Ok(link)
+    host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
 }
 
 /// Other containers may rely on the interface by now: it goes only if its own end and ours are the bridge's only ports.

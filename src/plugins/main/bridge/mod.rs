@@ -55,7 +55,7 @@ impl Plugin for Bridge {
                 Some(ipam) => configure(cx, conf, at, ipam, &bridge, &pair, rb)?,
                 None => set_up_container_end(conf, at, &pair)?,
             };
-            let host_end = carrying(cx, conf, &pair)?;
+            let host_end = carrying(cx, conf, &bridge, &pair)?;
             result.interfaces = interfaces(cx, conf, at, &bridge, &host_end, &pair.container)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
@@ -118,7 +118,7 @@ fn require_bridge(link: &Link) -> Result<()> {
 /// A bridge that others made may be down, or take less than every packet.
 fn set_up_bridge(cx: &Context<'_>, conf: &Conf, bridge: &Link) -> Result<()> {
     let up = (!bridge.up).then_some(true);
-    let promisc = (conf.promisc_mode && bridge.promiscuity == 0).then_some(true);
+    let promisc = (conf.promisc_mode && !bridge.promisc).then_some(true);
     match (up, promisc) {
         (None, None) => Ok(()),
         _ => cx.host()?.change_link(bridge, &LinkChange { up, promisc, ..LinkChange::default() }),
@@ -134,13 +134,14 @@ fn restore(cx: &Context<'_>, promisc_mode: bool, before: &Link) -> Result<()> {
     }
     let now = host.link(&before.name)?;
     let mac = (now.mac() != before.mac() && !before.mac().is_zero()).then(|| before.mac());
-    let promisc = (promisc_mode && before.promiscuity == 0).then_some(false);
+    let promisc = (promisc_mode && !before.promisc).then_some(false);
     host.change_link(before, &LinkChange { up: Some(before.up), promisc, mac, ..LinkChange::default() })
 }
 
 fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
     let host = cx.host()?;
-    // With an address of its own the bridge does not take that of whichever port is there, which neighbours would
+    // It is up at once: another ADD that finds it down would take it for one that others made, and set it down again
+    // when it fails. With an address of its own the bridge does not take that of whichever port is there, which neighbours would
     // have to learn again and again.
     let mac = Some(MacAddr::random());
     let spec = BridgeSpec { name: &conf.bridge, mtu: conf.mtu(), mac, vlan_filtering: conf.filters_vlans() };
@@ -177,7 +178,7 @@ fn configure<'a>(
     let wiring = Wiring { detection: conf.detection(), subnet_on_link: true, routes_first: vec![] };
     addresses::configure(at, &pair.container, &result, &wiring)?;
     if conf.is_gateway() {
-        gateway::ensure(cx, conf, bridge, &result, rb)?;
+        gateway::ensure(cx, conf, &at.key, bridge, &result, rb)?;
         forwarding::ensure(&result)?;
     }
     if conf.ip_masq {
@@ -195,9 +196,14 @@ fn set_up_container_end(conf: &Conf, at: &Attachment, pair: &veth::Pair) -> Resu
 }
 
 /// The host's end once it carries: before that the bridge forwards nothing to it.
-fn carrying(cx: &Context<'_>, conf: &Conf, pair: &veth::Pair) -> Result<Link> {
+fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> Result<Link> {
     let host = cx.host()?;
     let link = host.link(&pair.host.name)?;
+    if link.master != Some(bridge.index) {
+        // Its maker saw no ports yet when it undid a failed ADD.
+        return Err(Error::new(Code::TRY_AGAIN, format!("bridge {:?} was deleted meanwhile", bridge.name))
+            .with_details(format_args!("{:?} is not its port any more", link.name)));
+    }
     if conf.disable_container_interface || link.is_operational() {
         return Ok(link);
     }

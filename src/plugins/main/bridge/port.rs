@@ -2,7 +2,7 @@
 
 use super::conf::Conf;
 use super::{ensure, vlan};
-use crate::error::Result;
+use crate::error::{Result, warn};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::Context;
@@ -12,37 +12,36 @@ use crate::rollback::Rollback;
 const TRIES: usize = 3;
 
 /// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is a port of.
-pub fn attach<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
-    mut bridge: Link,
-    port: &Link,
-    rb: &mut Rollback<'a>,
-) -> Result<Link> {
+pub fn attach<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: Link, port: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
     let host = cx.host()?;
     // The host never configures itself by what a container announces.
     let _ = Sysctl::ipv6_conf(&port.name, "accept_ra").write("0"); // there may be no IPv6
-    for _ in 1..TRIES {
-        match enslave(host, &bridge, port) {
-            Err(e) if e.is_not_found() => bridge = ensure(cx, conf, rb)?,
-            done => {
-                done?;
-                break;
-            }
-        }
-    }
+    let bridge = join(cx, conf, bridge, port, rb)?;
     if conf.hairpin_mode || conf.port_isolation {
         host.set_port(port, conf.hairpin_mode, conf.port_isolation)?;
     }
     let plan = vlan::plan(conf);
     if !plan.is_empty() && !bridge.vlan_filtering {
-        eprintln!(
+        warn(format_args!(
             "bridge {:?} was made without VLAN filtering: its ports see every VLAN until vlan_filtering is set",
             bridge.name
-        );
+        ));
     }
     vlan::set(host, &bridge, port, &plan, conf.preserve_default_vlan)?;
     Ok(bridge)
+}
+
+/// A bridge that another ADD made goes with that one's rollback unless it has ports; then it is made anew.
+fn join<'a>(cx: &'a Context<'_>, conf: &Conf, mut bridge: Link, port: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
+    let host = cx.host()?;
+    for _ in 1..TRIES {
+        match enslave(host, &bridge, port) {
+            // The kernel only says that the argument is invalid.
+            Err(_) if host.find_link_by_index(bridge.index)?.is_none() => bridge = ensure(cx, conf, rb)?,
+            done => return done.map(|()| bridge),
+        }
+    }
+    enslave(host, &bridge, port).map(|()| bridge)
 }
 
 /// Makes a link a port and sets it up.

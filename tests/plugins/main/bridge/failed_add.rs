@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::conf;
-use crate::support::attachment::{for_each_peer, with};
+use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::{ErrorObject, Peer};
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
@@ -58,6 +58,9 @@ pub fn cases() -> Vec<Case> {
         Case::new("vlan out of range", json!({"vlan": 5000}), 7, "5000").reference_leaves_nothing(),
         Case::new("name of the bridge too long", json!({"bridge": "a-name-of-16-byte"}), 7, "a-name-of-16-byte")
             .reference_leaves_nothing(),
+        // The kernel makes br0, and the next time br1.
+        Case::new("name of the bridge is a pattern", json!({"bridge": "br%d"}), 7, "br%d"),
+        Case::new("name of the bridge has a NUL", json!({"bridge": "br\u{0}0"}), 7, "bridge"),
         Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
             .host("ip link add br0 type veth peer name br1")
             .reference_leaves_nothing(),
@@ -98,6 +101,20 @@ pub fn assert_all_fail(plugin: &str, conf: &Value, cases: &[Case]) {
 #[test]
 fn add_fails_and_nothing_has_changed() {
     assert_all_fail("bridge", &conf(), &cases());
+}
+
+/// A rule set that others filled in our name is no reason to try again a thousand times.
+#[test]
+fn add_that_the_rule_set_refuses_says_why_at_once() {
+    for_ours("bridge", |lab| {
+        lab.host.sh("nft add table inet cni_multi_masquerade; nft add chain inet cni_multi_masquerade postrouting");
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let error = lab.attach(&container, &with(&conf(), json!({"ipMasq": true}))).try_add().err();
+        assert_eq!(error.code, 100, "{error:?}");
+        assert!(error.msg.contains("masquerade") && !error.text().contains("tries"), "{error:?}");
+        before.assert_unchanged("the refused ADD");
+    });
 }
 
 #[test]

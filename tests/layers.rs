@@ -1,0 +1,264 @@
+//! The shape of the source, as DESIGN has it: which layer may know which, what is done where, and that everything of a plugin is there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cni_multi::registry::PLUGINS;
+
+/// From the bottom up. Those of one line do not know each other.
+const LAYERS: [&[&str]; 10] = [
+    &["error"],
+    &["rollback"],
+    &["cni", "net"],
+    &["plugin"],
+    &["steps"],
+    &["plugins"],
+    &["registry"],
+    &["runner"],
+    &["runtime"],
+    &["cli"],
+];
+
+/// Words that a source file may have only if its path begins with one of these.
+const CONFINED: [(&str, &[&str]); 10] = [
+    ("unsafe", &["net/"]),
+    ("rtnetlink", &["net/"]),
+    ("netlink_packet_core", &["net/"]),
+    ("netlink_packet_route", &["net/"]),
+    ("netlink_sys", &["net/"]),
+    ("println!", &[]),
+    ("print!", &[]),
+    ("eprintln!", &[]),
+    ("eprint!", &[]),
+    ("process::exit", &[]),
+];
+
+/// A plugin never sees who runs it, not even in a comment's link.
+const ABOVE_PLUGINS: [&str; 4] = ["registry", "runner", "runtime", "cli"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file below a directory: its path there, and its text.
+fn sources(dir: &Path) -> Vec<(String, String)> {
+    let mut found = vec![];
+    let mut open: Vec<PathBuf> = vec![dir.to_owned()];
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+            found.push((name, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The text without comments and without what stands in quotes, so that only code is judged.
+fn code(text: &str) -> String {
+    let mut code = String::new();
+    for line in text.lines() {
+        let mut quoted = false;
+        let mut chars = line.chars().peekable();
+        while let Some(c) = chars.next() {
+            match (quoted, c) {
+                (true, '\\') => drop(chars.next()),
+                (false, '\'') if chars.clone().nth(1) == Some('\'') => drop((chars.next(), chars.next())),
+                (_, '"') => quoted = !quoted,
+                (false, '/') if chars.peek() == Some(&'/') => break,
+                (false, c) => code.push(c),
+                (true, _) => (),
+            }
+        }
+        code.push('\n');
+    }
+    code
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// What stands behind each whole word `word` of the code.
+fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
+    let whole = move |at: usize| {
+        let (before, behind) = (&code[..at], &code[at + word.len()..]);
+        !(before.ends_with(is_of_word) || word.ends_with(is_of_word) && behind.starts_with(is_of_word))
+    };
+    code.match_indices(word).filter(move |(at, _)| whole(*at)).map(move |(at, _)| &code[at + word.len()..])
+}
+
+/// The modules of the crate's root that a piece of code names: `crate::a::…`, `crate::{a::…, b}`, and `super::a` where `a` is a layer.
+fn imports(code: &str) -> BTreeSet<String> {
+    let word = |text: &str| text.chars().take_while(|c| is_of_word(*c)).collect::<String>();
+    let mut named = BTreeSet::new();
+    for rest in after(code, "crate::") {
+        match rest.strip_prefix('{') {
+            None => drop(named.insert(word(rest))),
+            Some(list) => {
+                let (mut depth, mut fresh) = (0, true);
+                for (at, c) in list.char_indices() {
+                    match c {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => fresh = true,
+                        c if is_of_word(c) && fresh => {
+                            named.insert(word(&list[at..]));
+                            fresh = false;
+                        }
+                        _ => (),
+                    }
+                }
+            }
+        }
+    }
+    named.extend(after(code, "super::").map(word).filter(|name| rank(name).is_some()));
+    named
+}
+
+fn rank(layer: &str) -> Option<usize> {
+    LAYERS.iter().position(|layers| layers.contains(&layer))
+}
+
+/// The layer of a file: its first folder, or its own name.
+fn layer_of(path: &str) -> &str {
+    path.split('/').next().unwrap().trim_end_matches(".rs")
+}
+
+/// Every rule that a file breaks.
+fn violations(path: &str, text: &str) -> Vec<String> {
+    let (code, layer) = (code(text), layer_of(path));
+    let mut broken = vec![];
+    for (word, places) in CONFINED {
+        if after(&code, word).next().is_some() && !places.iter().any(|place| path.starts_with(place)) {
+            broken.push(format!("{path}: {word} has no place here"));
+        }
+    }
+    if matches!(layer, "lib" | "main") {
+        return broken; // they name all layers
+    }
+    let Some(own) = rank(layer) else {
+        broken.push(format!("{path}: {layer} is no layer of LAYERS"));
+        return broken;
+    };
+    for import in imports(&code).into_iter().filter(|import| import != layer) {
+        if rank(&import).is_none_or(|rank| rank >= own) {
+            broken.push(format!("{path}: {layer} must not know {import}"));
+        }
+    }
+    broken
+}
+
+#[test]
+fn every_layer_knows_only_those_below_it() {
+    let broken: Vec<String> =
+        sources(&root().join("src")).iter().flat_map(|(path, text)| violations(path, text)).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// A rule that cannot fail holds nothing.
+#[test]
+fn each_rule_can_be_broken() {
+    let cases = [
+        ("error.rs", "use crate::rollback::Rollback;", "error must not know rollback"),
+        ("cni/env.rs", "use crate::net::netns::Netns;", "cni must not know net"),
+        ("net/netns.rs", "use crate::{error::{Code, Error}, cni::env::Environment};", "net must not know cni"),
+        ("net/mac.rs", "fn f(at: &crate::plugin::Attachment) {}", "net must not know plugin"),
+        ("plugin.rs", "use super::steps::veth;", "plugin must not know steps"),
+        ("steps/veth.rs", "use crate::plugins::main::bridge;", "steps must not know plugins"),
+        ("steps/veth.rs", "use crate::runner;", "steps must not know runner"),
+        ("plugins/main/ptp.rs", "use crate::registry::PLUGINS;", "plugins must not know registry"),
+        ("plugins/main/ptp.rs", "use crate::{cli};", "plugins must not know cli"),
+        ("runner.rs", "use crate::runtime::net;", "runner must not know runtime"),
+        ("steps/x.rs", "use crate::utils::f;", "steps must not know utils"),
+        ("utils.rs", "", "utils is no layer of LAYERS"),
+        ("steps/x.rs", "use rtnetlink::LinkVeth;", "rtnetlink has no place here"),
+        ("cni/x.rs", "let s = netlink_sys::Socket::new(0);", "netlink_sys has no place here"),
+        ("cni/x.rs", "use netlink_packet_route::link;", "netlink_packet_route has no place here"),
+        ("steps/x.rs", "unsafe { f() }", "unsafe has no place here"),
+        ("cli.rs", "println!(\"{x}\");", "println! has no place here"),
+        ("net/x.rs", "print!(\"{x}\");", "print! has no place here"),
+        ("net/x.rs", "eprintln!(\"{x}\");", "eprintln! has no place here"),
+        ("main.rs", "std::process::exit(1);", "process::exit has no place here"),
+    ];
+    for (path, text, expected) in cases {
+        assert_eq!(violations(path, text), [format!("{path}: {expected}")], "{text}");
+    }
+}
+
+#[test]
+fn what_is_allowed_breaks_no_rule() {
+    let cases = [
+        ("rollback.rs", "use crate::error::Error;"),
+        ("steps/veth.rs", "use crate::{cni::attachment::{Key, hex}, net::netlink::Link, steps::dns};"),
+        ("cli.rs", "use crate::{registry::{self, PLUGINS}, runner, runtime::net};"),
+        ("net/x.rs", "use rtnetlink::LinkVeth; // SAFETY\nlet fd = unsafe { f() };"),
+        ("lib.rs", "pub use crate::runner::run; pub use crate::error::Error;"),
+        (
+            "steps/x.rs",
+            "// println! crate::runner unsafe\nlet a = \"unsafe println! crate::cli https://x\"; let q = '\"';",
+        ),
+        ("cli.rs", "fn print(text: &str) {} let unsafe_code = print(x); super::print(y);"),
+    ];
+    for (path, text) in cases {
+        assert_eq!(violations(path, text), [""; 0], "{text}");
+    }
+}
+
+/// Links in comments count as knowing, where the layers are to be exchanged freely.
+#[test]
+fn steps_and_plugins_do_not_even_mention_who_runs_them() {
+    for (path, text) in sources(&root().join("src")) {
+        for above in ABOVE_PLUGINS.iter().filter(|_| matches!(layer_of(&path), "steps" | "plugins")) {
+            assert!(!text.contains(&format!("crate::{above}")), "{path} names {above}");
+        }
+    }
+}
+
+/// `group/type` of every file or folder of a plugin.
+fn plugin_files() -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for group in ["main", "ipam", "meta"] {
+        let Ok(entries) = fs::read_dir(root().join("src/plugins").join(group)) else { continue }; // no plugin yet
+        for entry in entries {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let name = name.trim_end_matches(".rs");
+            if name != "mod" {
+                files.insert(format!("{group}/{}", name.replace('_', "-")));
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn every_plugin_has_a_line_in_the_registry_and_a_file_of_its_name() {
+    let registered = PLUGINS.iter().map(|entry| format!("{}/{}", entry.kind.as_str(), entry.name)).collect();
+    assert_eq!(plugin_files(), registered);
+}
+
+/// `static` is a word of the language, so its module is `static_`.
+#[test]
+fn every_plugin_has_tests_of_its_name() {
+    for plugin in plugin_files() {
+        let (group, name) = plugin.split_once('/').unwrap();
+        let dir = root().join("tests/plugins").join(group);
+        let modules = fs::read_to_string(dir.join("mod.rs")).unwrap();
+        let name = name.replace('-', "_");
+        let is_there =
+            |module: &str| after(&code(&modules), "mod").any(|rest| rest.trim().starts_with(&format!("{module};")));
+        assert!(is_there(&name) || is_there(&format!("{name}_")), "{dir:?} has no module for {plugin}");
+    }
+}
+
+/// All have one, or none has because they are still being written.
+#[test]
+fn every_plugin_has_a_page() {
+    let (with, without): (Vec<String>, Vec<String>) =
+        PLUGINS.iter().map(|entry| format!("docs/{}.md", entry.name)).partition(|page| root().join(page).exists());
+    assert!(without.is_empty() || with.is_empty(), "missing: {without:?}");
+}
