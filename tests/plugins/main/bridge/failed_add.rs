@@ -60,7 +60,6 @@ pub fn cases() -> Vec<Case> {
             .reference_leaves_nothing(),
         // The kernel makes br0, and the next time br1.
         Case::new("name of the bridge is a pattern", json!({"bridge": "br%d"}), 7, "br%d"),
-        Case::new("name of the bridge has a NUL", json!({"bridge": "br\u{0}0"}), 7, "bridge"),
         Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
             .host("ip link add br0 type veth peer name br1")
             .reference_leaves_nothing(),
