@@ -87,10 +87,6 @@ impl IfName {
         if name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
             return invalid("interface name contains / or : or whitespace characters");
         }
-        // The kernel makes the first free name of `eth%d`, and ends a name at NUL: a link that nobody would find again.
-        if name.contains(['%', '\0']) {
-            return invalid("interface name contains % or NUL");
-        }
         Ok(IfName(name.to_owned()))
     }
 

@@ -106,8 +106,7 @@ pub const VLAN_MAX: u16 = 4094;
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        IfName::parse(&self.bridge)
-            .map_err(|e| Error::config("bridge", format_args!("{:?} is no name of a link: {e}", self.bridge)))?;
+        self.validate_bridge()?;
         veth::validate_mtu(self.mtu)?;
         if self.vlan > VLAN_MAX {
             return Err(Error::config("vlan", format_args!("{} is out of range, expected 0 to {VLAN_MAX}", self.vlan)));
@@ -128,6 +127,17 @@ impl PluginConf for Conf {
 }
 
 impl Conf {
+    fn validate_bridge(&self) -> Result<()> {
+        let refused =
+            |problem: &str| Error::config("bridge", format_args!("{:?} is no name of a link: {problem}", self.bridge));
+        // The kernel takes `br%d` for the first free name of that pattern, and a NUL for a name's end: it would make a
+        // bridge that nobody finds again, each time another.
+        if self.bridge.contains(['%', '\0']) {
+            return Err(refused("interface name contains % or NUL"));
+        }
+        IfName::parse(&self.bridge).map(drop).map_err(|e| refused(&e.to_string()))
+    }
+
     /// The gateway's interface in a VLAN is named after the bridge and the VLAN.
     fn validate_gateway_interface(&self) -> Result<()> {
         match self.gateway_interface().filter(|name| self.is_gateway() && IfName::parse(name).is_err()) {

@@ -102,6 +102,17 @@ fn add_fails_and_nothing_has_changed() {
     assert_all_fail("bridge", &conf(), &cases());
 }
 
+/// The kernel ends the name at the NUL, so the reference uses the bridge `br`.
+#[test]
+fn add_to_a_bridge_whose_name_has_a_nul_is_refused() {
+    for_ours("bridge", |lab| {
+        let case = Case::new("name of the bridge has a NUL", json!({"bridge": "br\u{0}0"}), 7, "bridge: \"br\\00\"");
+        let (changes, error) = fail(lab, &conf(), &case);
+        assert_eq!((changes.as_str(), error.code), ("", 7), "{error:?}");
+        assert!(error.msg.contains(case.names), "{error:?}");
+    });
+}
+
 /// A rule set that others filled in our name is no reason to try again a thousand times.
 #[test]
 fn add_that_the_rule_set_refuses_says_why_at_once() {
