@@ -222,6 +222,20 @@ fn a_bridge_without_ports_can_be_used() {
     differs("bridge", observe, OK, FAILED);
 }
 
+/// The second gateway is not in the way of the first; the reference refuses it, or replaces the first by it.
+#[test]
+fn gateways_of_two_subnets_are_on_the_bridge_together() {
+    let ranges = json!([[{"subnet": "10.10.0.0/24"}], [{"subnet": "10.20.0.0/24"}]]);
+    for (force, of_reference) in [(false, "10.10.0.1/24"), (true, "10.20.0.1/24")] {
+        let conf = with(&bridge::conf(), json!({"forceAddress": force, "ipam": {"subnet": null, "ranges": ranges}}));
+        let observe = |lab: &Lab| {
+            lab.attach(&lab.container(), &conf).try_add();
+            lab.host.addresses("br0").join(" ")
+        };
+        differs("bridge", observe, "10.10.0.1/24 10.20.0.1/24".to_owned(), of_reference.to_owned());
+    }
+}
+
 /// What failed ADDs leave: ours nothing; the reference links, addresses and rules, until DEL.
 #[test]
 fn failed_adds_leave_nothing() {
@@ -483,6 +497,22 @@ fn masquerade_is_done_by_nftables_unless_the_user_says_otherwise() {
         chains.contains("MASQUERADE")
     };
     differs("bridge", observe, false, true);
+}
+
+/// One look and one change, where the reference starts a program for each rule.
+#[test]
+fn iptables_rules_of_an_attachment_take_two_programs() {
+    let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
+    let observe = |lab: &Lab| {
+        lab.host.sh(r#"mkdir /run/counted; for name in iptables iptables-restore; do
+            printf '#!/bin/sh\necho >>/run/counted/log\nexec %s "$@"\n' "$(command -v $name)" >/run/counted/$name
+            chmod +x /run/counted/$name; done"#);
+        let mut call = lab.attach(&lab.container(), &conf).call("ADD", None);
+        call.wrapper.extend(["sh", "-c", r#"PATH=/run/counted:$PATH exec "$0" "$@""#].map(str::to_owned));
+        call.run().ok();
+        lab.host.sh("wc -l </run/counted/log").trim().parse::<u32>().unwrap() <= 2
+    };
+    differs("bridge", observe, true, false);
 }
 
 /// macspoofchk of the reference runs the nft program.

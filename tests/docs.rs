@@ -180,6 +180,18 @@ fn the_readme_lists_the_plugins_that_the_binary_lists() {
 }
 
 #[test]
+fn the_readme_begins_with_two_commands_that_are_there() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let first = &Page::read("README.md").blocks()[0];
+    let commands: Vec<&str> = first.text.lines().collect();
+    assert_eq!((first.line, commands.as_slice()), (3, &["./install.sh --demo", "./tests/run"][..]));
+    for command in commands {
+        let file = root().join(command.split(' ').next().unwrap());
+        assert_ne!(fs::metadata(file).unwrap().permissions().mode() & 0o111, 0, "{command}");
+    }
+}
+
+#[test]
 fn a_page_of_a_plugin_has_all_chapters() {
     for [name, _, about] in plugins() {
         let page = Page::of_plugin(&name);
@@ -510,6 +522,10 @@ fn every_difference_has_its_test_and_every_test_its_difference() {
     for row in page.rows(None) {
         let tests = code_spans(row.last().unwrap());
         assert!(!tests.is_empty(), "no test: {row:?}");
+        assert!(
+            row.len() == 5 && row.iter().all(|cell| !cell.is_empty()),
+            "an empty cell, such as the reason: {row:?}"
+        );
         for test in tests {
             assert!(is_test(&test), "there is no test {test}: {row:?}");
             named.insert(test);

@@ -51,9 +51,9 @@ pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: 
     let (host, container) = (cx.host()?, at.netlink()?);
     refuse_taken_name(container, at.ifname())?;
     let name = create_under_free_name(host, at, wishes)?;
+    let undone = name.clone();
+    rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
     let made = host.link(&name)?;
-    let index = made.index;
-    rb.undo(format_args!("delete link {name:?}"), move || host.delete_link(index));
     host.change_link(&made, &LinkChange { alias: Some(&alias(&at.key)), ..LinkChange::default() })?;
     Ok(Pair { host: made, container: container.link(at.ifname())? })
 }

@@ -555,6 +555,20 @@ fn status_says_when_no_address_is_left() {
     });
 }
 
+/// A runtime that lists nothing has not said that anything is stale; an empty list says it of everything.
+#[test]
+fn gc_without_a_list_frees_nothing() {
+    for_ours("host-local", |lab| {
+        let conf = with(&subnet("10.0.0.0/24"), json!({"cniVersion": "1.1.0"}));
+        let attachment = lab.attach(&lab.container(), &conf);
+        attachment.add();
+        assert_eq!(attachment.call("GC", None).run().ok(), Value::Null);
+        assert_eq!(leases(lab), ["10.0.0.2"]);
+        attachment.gc(&[]).ok();
+        assert_eq!(leases(lab), [""; 0]);
+    });
+}
+
 #[test]
 fn gc_releases_what_is_not_listed() {
     for_ours("host-local", |lab| {

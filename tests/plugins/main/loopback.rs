@@ -46,6 +46,17 @@ fn add_brings_lo_up_and_its_addresses_answer() {
 }
 
 #[test]
+fn del_sets_lo_down() {
+    for_each_peer("loopback", |lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &conf("1.0.0")).ifname("lo");
+        attachment.add();
+        attachment.del();
+        assert!(!is_up(&container));
+    });
+}
+
+#[test]
 fn result_has_the_shape_of_its_version() {
     // The reference prints the newest shape under an old version's number: see differences.rs.
     for_ours("loopback", |lab| {

@@ -141,8 +141,8 @@ fn restore(cx: &Context<'_>, promisc_mode: bool, before: &Link) -> Result<()> {
 fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
     let host = cx.host()?;
     // It is up at once: another ADD that finds it down would take it for one that others made, and set it down again
-    // when it fails. With an address of its own the bridge does not take that of whichever port is there, which neighbours would
-    // have to learn again and again.
+    // when it fails. With an address of its own the bridge does not take that of whichever port is there, which
+    // neighbours would have to learn again and again.
     let mac = Some(MacAddr::random());
     let spec = BridgeSpec { name: &conf.bridge, mtu: conf.mtu(), mac, vlan_filtering: conf.filters_vlans() };
     match host.create_bridge(&spec) {
