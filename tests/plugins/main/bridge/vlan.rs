@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::conf;
-use crate::support::attachment::{for_each_peer, interface, ips, skip, with};
+use crate::support::attachment::{for_each_peer, for_ours, interface, ips, skip, with};
 use crate::support::netns::Lab;
 use crate::support::traffic::{assert_no_ping, assert_pings};
 
@@ -131,5 +131,21 @@ fn impossible_vlans_are_refused() {
             assert!(error.msg.contains(names), "{changes}: {error:?}");
             assert!(lab.host.link("br0").is_none(), "refused before anything is made");
         }
+    });
+}
+
+/// An ADD that was killed between making the gateway's interface and connecting it left it half made; so does another that is at it.
+#[test]
+fn a_gateway_interface_that_is_half_made_is_completed() {
+    for_ours("bridge", |lab| {
+        if !filters_vlans(lab) {
+            return;
+        }
+        let conf = with(&conf(), json!({"vlan": 100}));
+        lab.attach(&lab.container(), &conf).add();
+        lab.host.sh("ip link set br0.100 down; ip link set $(ip -o link show br0.100 | sed 's/.*@\\([^:]*\\):.*/\\1/') nomaster");
+        let container = lab.container();
+        lab.attach(&container, &conf).add();
+        assert_pings(&container, "10.10.0.1");
     });
 }
