@@ -88,63 +88,63 @@ fn full_result() -> AddResult {
 
 // The three columns of protocol.md 1.3.
 const EXAMPLE_1_1_0: &str = r#"{
-"cniVersion": "1.1.0",
-"interfaces": [
-    {
-        "mac": "0a:00:00:00:00:01",
-        "name": "eth0",
-        "sandbox": "/run/netns/x"
-    }
-],
-"ips": [
-    {
-        "address": "10.1.2.3/24",
-        "gateway": "10.1.2.1",
-        "interface": 0
-    }
-],
-"routes": [
-    {
-        "dst": "0.0.0.0/0"
-    }
-]
-}"#;
-const EXAMPLE_0_4_0: &str = r#"{
-"cniVersion": "0.4.0",
-"interfaces": [
-    {
-        "name": "eth0",
-        "mac": "0a:00:00:00:00:01",
-        "sandbox": "/run/netns/x"
-    }
-],
-"ips": [
-    {
-        "version": "4",
-        "interface": 0,
-        "address": "10.1.2.3/24",
-        "gateway": "10.1.2.1"
-    }
-],
-"routes": [
-    {
-        "dst": "0.0.0.0/0"
-    }
-],
-"dns": {}
-}"#;
-const EXAMPLE_0_2_0: &str = r#"{
-"cniVersion": "0.2.0",
-"ip4": {
-    "ip": "10.1.2.3/24",
-    "gateway": "10.1.2.1",
+    "cniVersion": "1.1.0",
+    "interfaces": [
+        {
+            "mac": "0a:00:00:00:00:01",
+            "name": "eth0",
+            "sandbox": "/run/netns/x"
+        }
+    ],
+    "ips": [
+        {
+            "address": "10.1.2.3/24",
+            "gateway": "10.1.2.1",
+            "interface": 0
+        }
+    ],
     "routes": [
         {
             "dst": "0.0.0.0/0"
         }
     ]
-},
-"dns": {}
+}"#;
+const EXAMPLE_0_4_0: &str = r#"{
+    "cniVersion": "0.4.0",
+    "interfaces": [
+        {
+            "name": "eth0",
+            "mac": "0a:00:00:00:00:01",
+            "sandbox": "/run/netns/x"
+        }
+    ],
+    "ips": [
+        {
+            "version": "4",
+            "interface": 0,
+            "address": "10.1.2.3/24",
+            "gateway": "10.1.2.1"
+        }
+    ],
+    "routes": [
+        {
+            "dst": "0.0.0.0/0"
+        }
+    ],
+    "dns": {}
+}"#;
+const EXAMPLE_0_2_0: &str = r#"{
+    "cniVersion": "0.2.0",
+    "ip4": {
+        "ip": "10.1.2.3/24",
+        "gateway": "10.1.2.1",
+        "routes": [
+            {
+                "dst": "0.0.0.0/0"
+            }
+        ]
+    },
+    "dns": {}
 }"#;
 
 #[test]
@@ -171,175 +171,175 @@ fn compact_text_is_the_same_document() {
 // What follows up to `reference_*` is the output of the reference `static` plugin, Debian sid, for the
 // results built here (0.3.0 and 0.3.1 differ from 0.4.0 in the version only, 0.1.0 from 0.2.0, 1.0.0 from 1.1.0).
 const REFERENCE_0_2: &str = r#"{
-"cniVersion": "0.2.0",
-"ip4": {
-    "ip": "10.1.2.3/24",
-    "gateway": "10.1.2.1",
+    "cniVersion": "0.2.0",
+    "ip4": {
+        "ip": "10.1.2.3/24",
+        "gateway": "10.1.2.1",
+        "routes": [
+            {
+                "dst": "0.0.0.0/0"
+            },
+            {
+                "dst": "10.9.0.7/16",
+                "gw": "10.1.2.254"
+            }
+        ]
+    },
+    "ip6": {
+        "ip": "fd00::5/64",
+        "gateway": "fd00::1",
+        "routes": [
+            {
+                "dst": "::/0",
+                "gw": "fd00::1"
+            }
+        ]
+    },
+    "dns": {
+        "nameservers": [
+            "10.1.2.1"
+        ],
+        "domain": "a\u003cb\u003e\u0026c"
+    }
+}"#;
+const REFERENCE_0_4: &str = r#"{
+    "cniVersion": "0.4.0",
+    "ips": [
+        {
+            "version": "4",
+            "address": "10.1.2.3/24",
+            "gateway": "10.1.2.1"
+        },
+        {
+            "version": "6",
+            "address": "fd00::5/64",
+            "gateway": "fd00::1"
+        },
+        {
+            "version": "4",
+            "address": "10.0.0.2/24"
+        }
+    ],
     "routes": [
         {
             "dst": "0.0.0.0/0"
         },
         {
             "dst": "10.9.0.7/16",
-            "gw": "10.1.2.254"
-        }
-    ]
-},
-"ip6": {
-    "ip": "fd00::5/64",
-    "gateway": "fd00::1",
-    "routes": [
+            "gw": "10.1.2.254",
+            "mtu": 1500,
+            "advmss": 1340,
+            "priority": 100,
+            "table": 0,
+            "scope": 0
+        },
         {
             "dst": "::/0",
-            "gw": "fd00::1"
+            "gw": "fd00::1",
+            "table": 50,
+            "scope": 253
         }
-    ]
-},
-"dns": {
-    "nameservers": [
-        "10.1.2.1"
     ],
-    "domain": "a\u003cb\u003e\u0026c"
-}
-}"#;
-const REFERENCE_0_4: &str = r#"{
-"cniVersion": "0.4.0",
-"ips": [
-    {
-        "version": "4",
-        "address": "10.1.2.3/24",
-        "gateway": "10.1.2.1"
-    },
-    {
-        "version": "6",
-        "address": "fd00::5/64",
-        "gateway": "fd00::1"
-    },
-    {
-        "version": "4",
-        "address": "10.0.0.2/24"
+    "dns": {
+        "nameservers": [
+            "10.1.2.1"
+        ],
+        "domain": "a\u003cb\u003e\u0026c",
+        "search": [
+            "x\u2028y",
+            "é"
+        ],
+        "options": [
+            "ndots:5"
+        ]
     }
-],
-"routes": [
-    {
-        "dst": "0.0.0.0/0"
-    },
-    {
-        "dst": "10.9.0.7/16",
-        "gw": "10.1.2.254",
-        "mtu": 1500,
-        "advmss": 1340,
-        "priority": 100,
-        "table": 0,
-        "scope": 0
-    },
-    {
-        "dst": "::/0",
-        "gw": "fd00::1",
-        "table": 50,
-        "scope": 253
-    }
-],
-"dns": {
-    "nameservers": [
-        "10.1.2.1"
-    ],
-    "domain": "a\u003cb\u003e\u0026c",
-    "search": [
-        "x\u2028y",
-        "é"
-    ],
-    "options": [
-        "ndots:5"
-    ]
-}
 }"#;
 const REFERENCE_1: &str = r#"{
-"cniVersion": "1.1.0",
-"dns": {
-    "domain": "a\u003cb\u003e\u0026c",
-    "nameservers": [
-        "10.1.2.1"
+    "cniVersion": "1.1.0",
+    "dns": {
+        "domain": "a\u003cb\u003e\u0026c",
+        "nameservers": [
+            "10.1.2.1"
+        ],
+        "options": [
+            "ndots:5"
+        ],
+        "search": [
+            "x\u2028y",
+            "é"
+        ]
+    },
+    "ips": [
+        {
+            "address": "10.1.2.3/24",
+            "gateway": "10.1.2.1"
+        },
+        {
+            "address": "fd00::5/64",
+            "gateway": "fd00::1"
+        },
+        {
+            "address": "10.0.0.2/24"
+        }
     ],
-    "options": [
-        "ndots:5"
-    ],
-    "search": [
-        "x\u2028y",
-        "é"
+    "routes": [
+        {
+            "dst": "0.0.0.0/0"
+        },
+        {
+            "advmss": 1340,
+            "dst": "10.9.0.7/16",
+            "gw": "10.1.2.254",
+            "mtu": 1500,
+            "priority": 100,
+            "scope": 0,
+            "table": 0
+        },
+        {
+            "dst": "::/0",
+            "gw": "fd00::1",
+            "scope": 253,
+            "table": 50
+        }
     ]
-},
-"ips": [
-    {
-        "address": "10.1.2.3/24",
-        "gateway": "10.1.2.1"
-    },
-    {
-        "address": "fd00::5/64",
-        "gateway": "fd00::1"
-    },
-    {
-        "address": "10.0.0.2/24"
-    }
-],
-"routes": [
-    {
-        "dst": "0.0.0.0/0"
-    },
-    {
-        "advmss": 1340,
-        "dst": "10.9.0.7/16",
-        "gw": "10.1.2.254",
-        "mtu": 1500,
-        "priority": 100,
-        "scope": 0,
-        "table": 0
-    },
-    {
-        "dst": "::/0",
-        "gw": "fd00::1",
-        "scope": 253,
-        "table": 50
-    }
-]
 }"#;
 // The reference `portmap` plugin, which prints its prevResult when there are no mappings.
 const REFERENCE_INTERFACES: &str = r#"{
-"cniVersion": "1.0.0",
-"interfaces": [
-    {
-        "mac": "0a:58:0a:01:02:03",
-        "mtu": 1500,
-        "name": "eth0",
-        "pciID": "0000:00:02.0",
-        "sandbox": "/run/netns/x",
-        "socketPath": "/p"
-    },
-    {
-        "name": "br0"
-    }
-],
-"ips": [
-    {
-        "address": "10.1.2.3/24",
-        "gateway": "10.1.2.1",
-        "interface": 0
-    },
-    {
-        "address": "fd00::5/64",
-        "interface": -1
-    }
-],
-"routes": [
-    {
-        "advmss": 1340,
-        "dst": "0.0.0.0/0",
-        "mtu": 1500,
-        "priority": 100,
-        "scope": 253,
-        "table": 0
-    }
-]
+    "cniVersion": "1.0.0",
+    "interfaces": [
+        {
+            "mac": "0a:58:0a:01:02:03",
+            "mtu": 1500,
+            "name": "eth0",
+            "pciID": "0000:00:02.0",
+            "sandbox": "/run/netns/x",
+            "socketPath": "/p"
+        },
+        {
+            "name": "br0"
+        }
+    ],
+    "ips": [
+        {
+            "address": "10.1.2.3/24",
+            "gateway": "10.1.2.1",
+            "interface": 0
+        },
+        {
+            "address": "fd00::5/64",
+            "interface": -1
+        }
+    ],
+    "routes": [
+        {
+            "advmss": 1340,
+            "dst": "0.0.0.0/0",
+            "mtu": 1500,
+            "priority": 100,
+            "scope": 253,
+            "table": 0
+        }
+    ]
 }"#;
 
 /// What the reference was given for [`REFERENCE_0_4`] and [`REFERENCE_1`].
