@@ -201,6 +201,18 @@ impl Attachment {
         get_or_try_init(&self.netns, open)
     }
 
+    /// Runs `work` inside the container's namespace. What takes long is the thread that enters, so it brings the netlink
+    /// socket along unless there is one.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let netns = self.netns()?;
+        if self.netlink.get().is_some() {
+            return netns.run(work);
+        }
+        let (netlink, done) = netns.run(|| Ok((Netlink::open()?, work()?)))?;
+        let _ = self.netlink.set(netlink); // nobody else is here to have set it
+        Ok(done)
+    }
+
     /// A netlink socket in the container's namespace.
     pub fn netlink(&self) -> Result<&Netlink> {
         get_or_try_init(&self.netlink, || self.netns()?.netlink())

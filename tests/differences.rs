@@ -222,6 +222,17 @@ fn a_bridge_without_ports_can_be_used() {
     differs("bridge", observe, OK, FAILED);
 }
 
+/// A name with a NUL is refused; the reference makes a bridge of what stands before it, and never finds it again by its own name.
+#[test]
+fn a_name_with_a_nul_is_refused() {
+    let conf = with(&bridge::conf(), json!({"bridge": "br\u{0}0"}));
+    let observe = |lab: &Lab| {
+        let outcome = lab.attach(&lab.container(), &conf).try_add();
+        (outcome.status, lab.host.link("br").is_some())
+    };
+    differs("bridge", observe, (FAILED, false), (OK, true));
+}
+
 /// The second gateway is not in the way of the first; the reference refuses it, or replaces the first by it.
 #[test]
 fn gateways_of_two_subnets_are_on_the_bridge_together() {

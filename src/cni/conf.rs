@@ -55,7 +55,11 @@ impl Config {
     pub fn prev_result(&self) -> Result<Option<AddResult>> {
         let Some(value) = self.value.get("prevResult") else { return Ok(None) };
         let document = Document::parse_as_family_of(value, &self.version).and_then(Document::into_add_result);
-        document.map(Some).map_err(|problem| Error::new(Code::DECODE, format!("prevResult: {problem}")))
+        document.map(Some).map_err(|problem| {
+            let problem = problem.to_string();
+            let problem = problem.strip_prefix("could not parse prevResult: ").unwrap_or(&problem);
+            Error::new(Code::DECODE, format!("prevResult: {problem}"))
+        })
     }
 
     /// The attachments that GC must spare: `cni.dev/valid-attachments`, or by its older name `cni.dev/attachments`.
@@ -167,7 +171,7 @@ mod tests {
         assert_eq!(parse(r#"{"name":"n","IPAM":{"TYPE":"x"}}"#).unwrap().ipam_type().unwrap(), "x");
         assert_eq!(
             parse(r#"{"name":"n","ipam":{"type":1}}"#).unwrap().ipam_type().unwrap_err().msg,
-            "ipam.type: expected a string, found integer `1`"
+            "ipam.type: expected a string, found integer 1"
         );
     }
 }

@@ -87,7 +87,11 @@ impl de::Error for Mistake {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Mistake {
-        Mistake::new(Code::DECODE, format!("expected {}, found {found}", Expectation(expected)))
+        Mistake::new(Code::DECODE, format!("expected {}, found {}", Expectation(expected), Kind(found)))
+    }
+
+    fn missing_field(field: &'static str) -> Mistake {
+        Mistake::new(Code::INVALID_CONFIG, format!("{field:?} is missing"))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn de::Expected) -> Mistake {
@@ -111,6 +115,24 @@ impl fmt::Display for Found<'_> {
     }
 }
 
+/// What stands there in place of what was expected, in JSON's words.
+struct Kind<'a>(Unexpected<'a>);
+
+impl fmt::Display for Kind<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Unexpected::Bool(value) => write!(f, "boolean {value}"),
+            Unexpected::Signed(number) => write!(f, "integer {number}"),
+            Unexpected::Unsigned(number) => write!(f, "integer {number}"),
+            Unexpected::Float(number) => write!(f, "number {number}"),
+            Unexpected::Seq => f.write_str("a list"),
+            Unexpected::Map => f.write_str("an object"),
+            Unexpected::Unit => f.write_str("null"),
+            other => write!(f, "{other}"),
+        }
+    }
+}
+
 /// Rust's names of integer types as ranges.
 struct Expectation<'a>(&'a dyn de::Expected);
 
@@ -122,6 +144,7 @@ impl fmt::Display for Expectation<'_> {
             "u32" => f.write_str("an integer from 0 to 4294967295"),
             "u64" => f.write_str("an integer from 0 to 18446744073709551615"),
             "i64" => f.write_str("an integer"),
+            "a sequence" => f.write_str("a list"),
             other => f.write_str(other),
         }
     }
@@ -329,16 +352,16 @@ mod tests {
     #[test]
     fn mistakes_name_their_path_the_value_and_what_was_expected() {
         let cases = [
-            (r#"{"name":5}"#, 6, "name: expected a string, found integer `5`"),
+            (r#"{"name":5}"#, 6, "name: expected a string, found integer 5"),
             (r#"{"hostPort":70000}"#, 7, "hostPort: 70000 is out of range, expected an integer from 0 to 65535"),
             (r#"{"hostPort":-1}"#, 7, "hostPort: -1 is out of range, expected an integer from 0 to 65535"),
-            (r#"{"hostPort":1.5}"#, 6, "hostPort: expected an integer from 0 to 65535, found floating point `1.5`"),
+            (r#"{"hostPort":1.5}"#, 6, "hostPort: expected an integer from 0 to 65535, found number 1.5"),
             (
                 r#"{"ranges":[[{},{"Mtu":"x"}]]}"#,
                 6,
                 "ranges[0][1].mtu: expected an integer from 0 to 4294967295, found string \"x\"",
             ),
-            (r#"{"ranges":[3]}"#, 6, "ranges[0]: expected a sequence, found integer `3`"),
+            (r#"{"ranges":[3]}"#, 6, "ranges[0]: expected a list, found integer 3"),
             (r#"{"inner":[]}"#, 6, "inner: expected an object, found array"),
             ("[]", 6, "expected an object, found array"),
         ];

@@ -386,7 +386,7 @@ mod tests {
             ),
             (
                 r#"{"name":"n","plugins":[{"type":1}]}"#,
-                "failed to parse plugin config 0: error parsing configuration: type: expected a string, found integer `1`",
+                "failed to parse plugin config 0: error parsing configuration: type: expected a string, found integer 1",
             ),
             (
                 r#"{"name":"n","plugins":["x"]}"#,

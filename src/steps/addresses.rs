@@ -34,15 +34,15 @@ pub struct Wiring {
 }
 
 /// Gives the interface the addresses and routes of the result, and sets it up.
-pub fn configure(at: &Attachment, link: &Link, result: &AddResult, wiring: &Wiring) -> Result<()> {
-    let container = at.netlink()?;
+pub fn configure(at: &Attachment, result: &AddResult, wiring: &Wiring) -> Result<()> {
     let detection = wiring.detection;
     let routes = planned_routes(result)?;
     let has_v6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
     prepare(at, has_v6, detection)?;
-    let watch = (has_v6 && detection == DuplicateDetection::Enhanced)
-        .then(|| at.netns()?.run(Watch::ipv6_addresses))
-        .transpose()?;
+    let container = at.netlink()?;
+    let link = &container.link(at.ifname())?;
+    let watch =
+        (has_v6 && detection == DuplicateDetection::Enhanced).then(|| at.run(Watch::ipv6_addresses)).transpose()?;
     for ip in &result.ips {
         let options = AddressOptions {
             detect_duplicates: detection == DuplicateDetection::Enhanced,
@@ -60,7 +60,7 @@ pub fn configure(at: &Attachment, link: &Link, result: &AddResult, wiring: &Wiri
 /// Settings that must be there before the first address and before the link is up.
 fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Result<()> {
     let ifname = at.ifname();
-    at.netns()?.run(|| {
+    at.run(|| {
         let v6 = |setting| Sysctl::ipv6_conf(ifname, setting);
         let enhanced = detection == DuplicateDetection::Enhanced;
         // These are wishes: a kernel without IPv6 or without the setting attaches as well.

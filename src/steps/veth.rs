@@ -16,12 +16,12 @@ use crate::rollback::Rollback;
 /// How many names are tried when others have taken them.
 const NAMES: u32 = 10;
 
-/// Both ends as the kernel has them.
+/// A pair that was made. The end in the container has the name that CNI_IFNAME says.
 pub struct Pair {
-    /// The end on the host.
+    /// The end on the host, as the kernel has it.
     pub host: Link,
-    /// The end in the container.
-    pub container: Link,
+    /// The hardware address of the end in the container.
+    pub mac: MacAddr,
 }
 
 /// What may be wished of a pair.
@@ -46,16 +46,17 @@ pub fn validate_mtu(mtu: u32) -> Result<()> {
     }
 }
 
-/// Makes the pair; the container's end is born in its namespace with its name. Both are down.
+/// Makes the pair; the container's end is born in its namespace with its name. Both are down. Nothing here enters the
+/// container, so that an ADD need not do so more than once.
 pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: &mut Rollback<'a>) -> Result<Pair> {
-    let (host, container) = (cx.host()?, at.netlink()?);
-    refuse_taken_name(container, at.ifname())?;
-    let name = create_under_free_name(host, at, wishes)?;
+    let host = cx.host()?;
+    let mac = wishes.mac.clone().unwrap_or_else(MacAddr::random);
+    let name = create_under_free_name(host, at, wishes.mtu, &mac)?;
     let undone = name.clone();
     rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
     let made = host.link(&name)?;
     host.change_link(&made, &LinkChange { alias: Some(&alias(&at.key)), ..LinkChange::default() })?;
-    Ok(Pair { host: made, container: container.link(at.ifname())? })
+    Ok(Pair { host: made, mac })
 }
 
 /// An interface that the container has already is never taken over.
@@ -71,12 +72,12 @@ fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
     }
 }
 
-fn create_under_free_name(host: &Netlink, at: &Attachment, wishes: &Wishes) -> Result<String> {
-    let peer_mac = wishes.mac.clone().unwrap_or_else(MacAddr::random);
+fn create_under_free_name(host: &Netlink, at: &Attachment, mtu: Option<u32>, peer_mac: &MacAddr) -> Result<String> {
     for attempt in 0..NAMES {
         let name = host_name(&at.key, attempt);
         let peer = PeerSpec { name: at.ifname(), mac: peer_mac.clone(), netns: Some(at.netns()?.fd()) };
-        match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random(), peer, mtu: wishes.mtu }) {
+        match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random(), peer, mtu }) {
+            // The kernel does not say which of the two names is taken.
             Err(error) if error.is_exists() => refuse_taken_name(at.netlink()?, at.ifname())?,
             created => return created.map(|()| name),
         }

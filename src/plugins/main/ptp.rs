@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::mac::MacAddr;
 use crate::net::netlink::{AddressOptions, Link, LinkChange, Route, Scope};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
@@ -56,10 +57,10 @@ impl Plugin for Ptp {
             let mut result = ipam.add(at, rb)?;
             require_gateways(&result)?;
             let pair = veth::create(cx, at, &conf.wishes(), rb)?;
-            result.interfaces = vec![on_host(&pair.host), in_container(&pair.container, at)];
+            result.interfaces = vec![on_host(&pair.host), in_container(&pair.mac, at)];
             result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
             set_host_end_up(cx, &pair.host)?;
-            addresses::configure(at, &pair.container, &result, &through_gateways(&result))?;
+            addresses::configure(at, &result, &through_gateways(&result))?;
             route_to_container(cx, &pair.host, &result)?;
             forwarding::ensure(&result)?;
             if conf.ip_masq {
@@ -124,8 +125,9 @@ fn on_host(link: &Link) -> Interface {
     Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() }
 }
 
-fn in_container(link: &Link, at: &Attachment) -> Interface {
-    Interface { sandbox: at.netns_path.clone(), ..on_host(link) }
+fn in_container(mac: &MacAddr, at: &Attachment) -> Interface {
+    let (name, sandbox) = (at.ifname().to_owned(), at.netns_path.clone());
+    Interface { name, mac: mac.to_string(), sandbox, ..Interface::default() }
 }
 
 /// The host's end never configures itself by what a container announces.

@@ -49,14 +49,14 @@ impl Plugin for Bridge {
             let pair = veth::create(cx, at, &conf.wishes(), rb)?;
             let bridge = port::attach(cx, conf, bridge, &pair.host, rb)?;
             if conf.macspoofchk {
-                spoofcheck::create(&at.key, &pair.host.name, &pair.container.mac(), rb)?;
+                spoofcheck::create(&at.key, &pair.host.name, &pair.mac, rb)?;
             }
             let mut result = match &ipam {
-                Some(ipam) => configure(cx, conf, at, ipam, &bridge, &pair, rb)?,
-                None => set_up_container_end(conf, at, &pair)?,
+                Some(ipam) => configure(cx, conf, at, ipam, &bridge, rb)?,
+                None => set_up_container_end(conf, at)?,
             };
             let host_end = carrying(cx, conf, &bridge, &pair)?;
-            result.interfaces = interfaces(cx, conf, at, &bridge, &host_end, &pair.container)?;
+            result.interfaces = interfaces(cx, conf, at, &bridge, &host_end, &pair.mac)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
         })
@@ -169,14 +169,13 @@ fn configure<'a>(
     at: &'a Attachment,
     ipam: &Ipam<'a>,
     bridge: &Link,
-    pair: &veth::Pair,
     rb: &mut Rollback<'a>,
 ) -> Result<AddResult> {
     let mut result = ipam.add(at, rb)?;
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(CONTAINER));
     gateway::plan(conf, &mut result)?;
     let wiring = Wiring { detection: conf.detection(), subnet_on_link: true, routes_first: vec![] };
-    addresses::configure(at, &pair.container, &result, &wiring)?;
+    addresses::configure(at, &result, &wiring)?;
     if conf.is_gateway() {
         gateway::ensure(cx, conf, &at.key, bridge, &result, rb)?;
         forwarding::ensure(&result)?;
@@ -188,9 +187,11 @@ fn configure<'a>(
 }
 
 /// Layer 2: the interface is up, the rest is the container's own business.
-fn set_up_container_end(conf: &Conf, at: &Attachment, pair: &veth::Pair) -> Result<AddResult> {
+fn set_up_container_end(conf: &Conf, at: &Attachment) -> Result<AddResult> {
     if !conf.disable_container_interface {
-        at.netlink()?.change_link(&pair.container, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+        let container = at.netlink()?;
+        container
+            .change_link(&container.link(at.ifname())?, &LinkChange { up: Some(true), ..LinkChange::default() })?;
     }
     Ok(AddResult::default())
 }
@@ -222,13 +223,18 @@ fn interfaces(
     at: &Attachment,
     bridge: &Link,
     host_end: &Link,
-    container: &Link,
+    container_mac: &MacAddr,
 ) -> Result<Vec<Interface>> {
     let interface =
         |link: &Link| Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() };
+    let container = Interface {
+        name: at.ifname().to_owned(),
+        mac: container_mac.to_string(),
+        sandbox: at.netns_path.clone(),
+        ..Interface::default()
+    };
     let bridge = cx.host()?.link(&bridge.name)?; // with the address that it has now
-    let mut all = vec![interface(&bridge), interface(host_end), interface(container)];
-    all[2].sandbox = at.netns_path.clone();
+    let mut all = vec![interface(&bridge), interface(host_end), container];
     if let Some(name) = conf.gateway_interface().filter(|_| conf.is_gateway()) {
         all.extend(cx.host()?.find_link(&name)?.map(|link| interface(&link)));
     }
