@@ -255,10 +255,12 @@ fn every_plugin_has_tests_of_its_name() {
     }
 }
 
-/// All have one, or none has because they are still being written.
 #[test]
 fn every_plugin_has_a_page() {
-    let (with, without): (Vec<String>, Vec<String>) =
-        PLUGINS.iter().map(|entry| format!("docs/{}.md", entry.name)).partition(|page| root().join(page).exists());
-    assert!(without.is_empty() || with.is_empty(), "missing: {without:?}");
+    let missing: Vec<String> = PLUGINS
+        .iter()
+        .map(|entry| format!("docs/{}.md", entry.name))
+        .filter(|page| !root().join(page).exists())
+        .collect();
+    assert_eq!(missing, [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! Results of every version against each other and against what the reference prints.
+//! Results of every version, read and written.
 
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::Netlink;
 use super::attr::{Attrs, read_u32};
-use super::link::{Link, none_if_gone};
+use super::link::Link;
 use crate::error::{Error, Result};
 
 /// rtmsg.
@@ -22,7 +22,6 @@ const LOCAL: u32 = 255;
 
 // linux/rtnetlink.h
 const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
@@ -120,7 +119,7 @@ impl Route {
         let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(4)?));
         let mut gateways: Vec<IpAddr> = attrs.ip(RTA_GATEWAY).into_iter().collect();
         gateways.extend(nexthop_gateways(attrs.bytes(RTA_MULTIPATH).unwrap_or_default()));
-        (table != LOCAL).then_some(FoundRoute { dst, gateways, table, link: attrs.u32(RTA_OIF) })
+        (table != LOCAL).then_some(FoundRoute { dst, gateways, table })
     }
 }
 
@@ -133,15 +132,6 @@ pub struct FoundRoute {
     pub gateways: Vec<IpAddr>,
     /// The table.
     pub table: u32,
-    /// ifindex of the link, where there is one.
-    pub link: Option<u32>,
-}
-
-impl FoundRoute {
-    /// Whether it is in the main table.
-    pub fn is_main(&self) -> bool {
-        self.table == MAIN
-    }
 }
 
 /// The gateways in a list of rtnexthop.
@@ -165,15 +155,6 @@ impl Netlink {
     pub fn add_only_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
         self.request(Message::NewRoute(route.message(link)?), NLM_F_CREATE | NLM_F_EXCL, what)
-    }
-
-    /// Removes a route of any scope and protocol if it is there.
-    pub fn delete_route(&self, link: &Link, route: &Route) -> Result<()> {
-        let mut message = route.message(link)?;
-        message.header.scope = RouteScope::NoWhere;
-        message.header.protocol = RouteProtocol::Unspec;
-        none_if_gone(self.request(Message::DelRoute(message), 0, format_args!("delete route {}", route.text(link))))
-            .map(drop)
     }
 
     /// The routes of all tables, for CHECK; a container has few.

@@ -20,6 +20,8 @@ use crate::net::netlink::transport::{Message, Transport};
 /// nfgenmsg.
 const HEADER: usize = 4;
 const NLM_F_DUMP: u16 = 0x300;
+/// NFT_NAME_MAXLEN, with the NUL.
+const NAME_MAX: usize = 256;
 
 // enum nf_tables_msg_types
 const GETCHAIN: u16 = 4;
@@ -114,8 +116,11 @@ impl Nft {
         self.transport.batch_acknowledged(numbers, serialized.last, |_| ()).map_err(|refusal| refused(&what, refusal))
     }
 
-    /// The chain of this name, if there is one.
+    /// The chain of this name, if there is one. A longer name than the kernel takes is none's.
     pub fn chain(&self, family: Family, table: &str, chain: &str) -> Result<Option<ChainInfo>> {
+        if chain.len() >= NAME_MAX {
+            return Ok(None);
+        }
         let what = format_args!("find chain {chain:?} of table {table:?}");
         let name = |body: &mut Attributes| {
             body.text(1, table).text(3, chain);

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::plain_file;
 
-/// More than a container's id and an interface's name can be.
-const LIMIT: usize = 4096;
+/// More than a container's id and an interface's name can be: a variable of the environment has at most 128 KiB.
+const LIMIT: usize = 129 * 1024;
 
 /// Whose a lease is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +73,8 @@ impl Content {
             Some((container_id, ifname)) => (container_id.trim(), Some(ifname.trim())),
             None => (text, None),
         };
-        let is_name = |text: &str| !text.contains(|c: char| c.is_whitespace() || c.is_control());
+        // The kernel takes control characters in a link's name.
+        let is_name = |text: &str| !text.contains(|c: char| c.is_whitespace() || c == '\0');
         if !is_name(container_id) || !ifname.is_none_or(is_name) {
             return Content::Foreign;
         }

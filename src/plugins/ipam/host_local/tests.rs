@@ -453,7 +453,7 @@ fn things_that_are_no_files_are_taken_and_stay() {
     nix::unistd::mkfifo(&at("10.1.2.2"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", at("10.1.2.3")).unwrap();
     fs::create_dir(at("10.1.2.4")).unwrap();
-    fs::write(at("10.1.2.5"), vec![b'x'; 10_000]).unwrap();
+    fs::write(at("10.1.2.5"), vec![b'x'; 200_000]).unwrap();
     assert_eq!(net.add("a").unwrap(), ["10.1.2.6/29"]);
     assert_eq!(msg(net.add("b")).0, 101);
     net.gc(&[]).unwrap();

@@ -153,3 +153,22 @@ fn gc_removes_what_no_runtime_knows_any_more() {
         }
     });
 }
+
+/// Neither the specification nor the kernel says how long an id may be: longer than a chain's name, longer than a page.
+#[test]
+fn del_finds_a_container_of_any_id_and_interface() {
+    for_ours("bridge", |lab| {
+        let conf = with(&conf(), json!({"ipMasq": true, "macspoofchk": true}));
+        warm_up(lab, &conf);
+        for (id, ifname) in
+            [("i".repeat(120), "eth0"), ("i".repeat(300), "eth0"), ("i".repeat(5000), "e"), ("c".into(), "e\u{1}")]
+        {
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            let attachment = lab.attach(&container, &conf).id(&id).ifname(ifname);
+            attachment.add();
+            attachment.del();
+            before.assert_unchanged(&format!("ADD of an id of {} bytes, interface {ifname:?}", id.len()));
+        }
+    });
+}
