@@ -9,7 +9,7 @@
 
 use nix::errno::Errno;
 
-use super::Nft;
+use super::{ElementInfo, Nft};
 use super::batch::{Batch, KeyType, Set, Table};
 use super::expr::Verdict;
 use crate::error::{Code, Error, Result};
@@ -135,7 +135,7 @@ impl Nft {
         Ok(true)
     }
 
-    /// Which of these elements are missing or another's.
+    /// Which of these elements are missing, or are another's and do something else.
     pub fn missing<'a>(
         &self,
         layout: &Layout,
@@ -145,7 +145,11 @@ impl Nft {
         let mut missing = vec![];
         for element in elements {
             let found = self.element(layout.table, element.set, &element.key)?;
-            if found.is_none_or(|found| found.comment != owner.comment) {
+            let leads_to = element.chain.as_ref().map(|chain| chain.name.as_str());
+            let serves = |found: ElementInfo| {
+                found.comment == owner.comment || (leads_to.is_some() && found.chain.as_deref() == leads_to)
+            };
+            if !found.is_some_and(serves) {
                 missing.push(element);
             }
         }
