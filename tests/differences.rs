@@ -739,3 +739,23 @@ fn check_misses_a_configured_address() {
     };
     differs("static", observe, FAILED, OK);
 }
+
+/// Two networks with one subnet give one address to two containers: there is one element for it, and it is the last one's.
+#[test]
+fn an_address_in_two_networks_is_masqueraded_for_the_last() {
+    let conf = |network: &str, bridge: &str| {
+        let changes = json!({"name": network, "bridge": bridge, "ipMasq": true, "ipMasqBackend": "nftables"});
+        with(&bridge::conf(), changes)
+    };
+    let observe = |lab: &Lab| {
+        lab.hide_iptables();
+        let (first, second) = (lab.container(), lab.container());
+        let (first, second) = (lab.attach(&first, &conf("net1", "br0")), lab.attach(&second, &conf("net2", "br1")));
+        let result = first.add();
+        second.add();
+        let with_both = first.check(&result).status;
+        second.del();
+        (with_both, first.check(&result).status)
+    };
+    differs("bridge", observe, (OK, FAILED), (OK, OK));
+}

@@ -1,5 +1,8 @@
 //! Attachments as owners of elements in our nftables tables.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use nix::errno::Errno;
 
 use crate::cni::attachment::{Key, NetworkName};
@@ -13,10 +16,24 @@ pub fn of(key: &Key) -> Owner {
     Owner { id: id(&Key::network_hash(&key.network), &key.attachment_hash()), comment: key.comment() }
 }
 
-/// A socket to nf_tables; None where the kernel has none, so that nothing of ours can be there.
-pub fn open() -> Result<Option<Nft>> {
-    match Nft::open().and_then(|nft| nft.generation().map(|_| nft)) {
-        Ok(nft) => Ok(Some(nft)),
+thread_local! {
+    /// Threads do not change their namespace, so a socket is good for all that its thread asks.
+    static SOCKET: RefCell<Option<Rc<Nft>>> = const { RefCell::new(None) };
+}
+
+/// The thread's socket to nf_tables; None where the kernel has none, so that nothing of ours can be there.
+///
+/// It stays open to the end, because closing one waits until the kernel has let go of all that was deleted, by whomever:
+/// ten milliseconds and more, which are over when a link is deleted in between.
+pub fn open() -> Result<Option<Rc<Nft>>> {
+    if let Some(nft) = SOCKET.with_borrow(Clone::clone) {
+        return Ok(Some(nft));
+    }
+    match Nft::open().and_then(|nft| nft.generation().map(|_| Rc::new(nft))) {
+        Ok(nft) => {
+            SOCKET.set(Some(nft.clone()));
+            Ok(Some(nft))
+        }
         Err(error) if is_without_nf_tables(&error) => Ok(None),
         Err(error) => Err(error),
     }
@@ -27,6 +44,11 @@ pub fn open() -> Result<Option<Nft>> {
 fn is_without_nf_tables(error: &Error) -> bool {
     let reasons = [Errno::EPROTONOSUPPORT, Errno::EAFNOSUPPORT, Errno::EINVAL, Errno::EOPNOTSUPP, Errno::EBADMSG];
     reasons.iter().any(|errno| error.is_errno(*errno))
+}
+
+/// The same where there is no going on without one.
+pub fn require() -> Result<Rc<Nft>> {
+    open()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
 }
 
 /// Removes the elements of an owner, if the kernel has nf_tables.

@@ -16,10 +16,10 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
+use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement};
-use crate::net::nft::{Family, Nft};
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
 
@@ -44,7 +44,7 @@ const REFERENCE_CHAIN: &str = "PREROUTING";
 
 /// Drops what comes in by the bridge's port with another source than `mac`.
 pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>) -> Result<()> {
-    let nft = Nft::open().map_err(|e| e.context("macspoofchk"))?;
+    let nft = nft_owner::require().map_err(|e| e.context("macspoofchk"))?;
     nft.claim(&LAYOUT, &nft_owner::of(key), &elements(port, mac)).map_err(|e| e.context("macspoofchk"))?;
     rb.undo("delete the spoof check", || delete(key));
     Ok(())
@@ -52,7 +52,7 @@ pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>
 
 /// Whether the check is there.
 pub fn verify(key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
-    match Nft::open()?.missing(&LAYOUT, &nft_owner::of(key), &elements(port, mac))?.first() {
+    match nft_owner::require()?.missing(&LAYOUT, &nft_owner::of(key), &elements(port, mac))?.first() {
         Some(_) if is_made_by_reference(key)? => Ok(()),
         Some(element) => {
             Err(Error::check(format!("macspoofchk of port {port:?}: no element in set {:?}", element.set)))

@@ -9,9 +9,9 @@
 
 use nix::errno::Errno;
 
-use super::{ElementInfo, Nft};
 use super::batch::{Batch, KeyType, Set, Table};
 use super::expr::Verdict;
+use super::{ElementInfo, Nft};
 use crate::error::{Code, Error, Result};
 
 /// Says which elements belong to whom.
@@ -118,16 +118,17 @@ impl Nft {
         self.again(&what, || {
             let generation = self.generation()?;
             let mut batch = Batch::of_generation(generation);
-            let chains = self.plan_release(&mut batch, layout.table, owner)?;
+            let Chains { unused, is_any_shared } = self.plan_release(&mut batch, layout.table, owner)?;
             if batch.is_empty() {
                 return Ok(());
             }
-            if !self.has_element(layout.table, LEDGER.name, |element| owner_of(&element.key) != Some(owner.id))? {
+            let is_another = |element: &ElementInfo| owner_of(&element.key) != Some(owner.id);
+            if !is_any_shared && !self.has_element(layout.table, LEDGER.name, is_another)? {
                 batch = Batch::of_generation(generation);
                 batch.delete_table(layout.table);
                 return self.commit(&batch, &what);
             }
-            for chain in chains {
+            for chain in unused {
                 batch.delete_chain(layout.table, &chain);
             }
             self.commit(&batch, &what)
@@ -165,8 +166,8 @@ impl Nft {
         Ok(ids)
     }
 
-    /// Plans the removal of the owner's elements; returns the chains that nothing else leads to.
-    fn plan_release(&self, batch: &mut Batch, table: Table, owner: &Owner) -> Result<Vec<String>> {
+    /// Plans the removal of the owner's elements; returns what becomes of the chains that they lead to.
+    fn plan_release(&self, batch: &mut Batch, table: Table, owner: &Owner) -> Result<Chains> {
         let mut leading: Vec<(String, u32)> = vec![];
         for number in 0.. {
             let Some(entry) = self.ledger_entry(table, owner, number)? else { break };
@@ -183,14 +184,15 @@ impl Nft {
                 }
             }
         }
-        let mut unused = vec![];
+        let mut chains = Chains::default();
         for (chain, ours) in leading {
-            let info = self.chain(table.family, table.name, &chain)?;
-            if info.is_some_and(|info| info.uses == ours + RULES_OF_SHARED_CHAIN) {
-                unused.push(chain);
+            match self.chain(table.family, table.name, &chain)? {
+                Some(info) if info.uses == ours + RULES_OF_SHARED_CHAIN => chains.unused.push(chain),
+                Some(_) => chains.is_any_shared = true,
+                None => (),
             }
         }
-        Ok(unused)
+        Ok(chains)
     }
 
     fn ledger_entry(&self, table: Table, owner: &Owner, number: u32) -> Result<Option<String>> {
@@ -214,6 +216,15 @@ impl Nft {
 /// The table is not laid out yet, or somebody has an element already: what is there has to be read first.
 fn needs_plan(error: &Error) -> bool {
     error.is_exists() || [Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
+}
+
+/// The chains that an owner's elements lead to.
+#[derive(Default)]
+struct Chains {
+    /// No other element leads to these.
+    unused: Vec<String>,
+    /// To one at least another owner's element leads: so he is not the last, and the ledger need not be asked.
+    is_any_shared: bool,
 }
 
 /// Every shared chain has two: what stays inside, and the rest.

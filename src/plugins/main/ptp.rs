@@ -86,10 +86,10 @@ impl Plugin for Ptp {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
-        let ips = masquerade::seen_addresses(at);
+        // First, so that the kernel cleans up after it while the link is deleted, which waits for the same grace periods.
+        errors.push(masquerade::delete(at, masquerade::seen_addresses(at)));
         errors.push(veth::delete(cx, at));
         errors.push(ipam::del_if_any(cx, at));
-        errors.push(masquerade::delete(at, ips));
         errors.finish()
     }
 

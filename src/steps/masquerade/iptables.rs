@@ -103,7 +103,7 @@ fn container_of(rule: &str, network: &NetworkName) -> Option<String> {
 
 /// The programs that may have a chain of this name.
 fn programs_with(chain: &str) -> Result<Vec<Iptables>> {
-    Iptables::with_nat_chain(nft_owner::open()?.as_ref(), chain)
+    Iptables::with_nat_chain(nft_owner::open()?.as_deref(), chain)
 }
 
 /// What the kernel has: the chain, and what leads to it.

@@ -49,13 +49,13 @@ const REFERENCE_CHAIN: &str = "masq_checks";
 
 /// Masquerades these addresses unless they talk to their own networks.
 pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
-    Nft::open()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses))
+    nft_owner::require()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses))
 }
 
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
     let elements = elements(addresses);
-    match Nft::open()?.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
+    match nft_owner::require()?.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(element) => {
             let address = addresses.iter().find(|net| bytes(net.addr()) == element.key).map(IpNet::addr);
             let address = address.map(|ip| ip.to_string()).unwrap_or_default();
