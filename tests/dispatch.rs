@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::attachment::skip;
 use crate::support::call::{Call, Outcome, Peer, binary};
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
@@ -183,4 +184,21 @@ fn binary_without_arguments_prints_help_at_once() {
     let text = format!("{}{}", outcome.stdout, outcome.stderr);
     assert!(text.to_lowercase().contains("usage"), "{text}");
     assert!(text.split_whitespace().any(|word| semver(word).is_some()), "no semantic version in {text:?}");
+}
+
+/// In a minimal container image there is nothing but the binary. A build for development needs its loader.
+#[test]
+fn the_static_binary_runs_in_an_empty_root() {
+    let linked = Command::new("ldd").arg(binary()).output().unwrap();
+    if String::from_utf8_lossy(&linked.stdout).contains("=>") {
+        return skip("a static binary in CNI_MULTI");
+    }
+    let root = Scratch::new();
+    std::fs::copy(binary(), root.join("host-local")).unwrap();
+    let conf = r#"{"cniVersion":"1.0.0","name":"net-1","ipam":{"subnet":"10.1.2.0/24","dataDir":"/leases"}}"#;
+    let mut add = Call::new(&Peer::Ours, "host-local", "ADD", conf);
+    add.program = "/host-local".into();
+    let add = add.wrapped(&["unshare", "-r", "chroot", root.text()].map(str::to_owned)).run();
+    assert_eq!(add.ok()["ips"][0]["address"], "10.1.2.2/24");
+    assert!(root.join("leases/net-1/10.1.2.2").exists());
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::support::attachment::skip;
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::scratch::Scratch;
 
@@ -229,7 +230,7 @@ fn a_failed_second_add_leaves_the_first_alone() {
 fn a_failed_add_leaves_an_interface_alone_that_nobody_recorded() {
     let wrapper = ["unshare", "-Urn"].map(str::to_owned);
     if !Command::new("unshare").args(["-Urn", "true"]).status().is_ok_and(|status| status.success()) {
-        return eprintln!("SKIP no user namespaces");
+        return skip("user namespaces");
     }
     let host = Host::new("1.0.0");
     host.answer("ADD", "a", r#"{"code":102,"msg":"lo exists"}"#, true);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::plugins::main::bridge;
-use crate::support::attachment::{for_ours, ips, skip, with};
+use crate::support::attachment::{for_ours, ips, not_compared, with};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
@@ -93,7 +93,7 @@ fn handed_over(
 }
 
 fn with_reference(case: impl Fn(&Lab, &Peer)) {
-    let Some(reference) = Peer::reference() else { return skip("CNI_REFERENCE") };
+    let Some(reference) = Peer::reference() else { return not_compared("bridge") };
     for_ours("bridge", |lab| case(lab, &reference));
 }
 
@@ -169,7 +169,7 @@ fn a_second_del_of_the_reference_succeeds_where_iptables_is_installed() {
 fn our_gc_finds_the_rules_a_rollback_left() {
     with_reference(|lab, reference| {
         if !speaks(reference, "1.1.0") {
-            return skip("a reference with specification 1.1.0");
+            return not_compared("specification 1.1.0");
         }
         let conf = with(
             &bridge::dual_stack(),

@@ -110,8 +110,8 @@ struct ErrorObject {
 const BUSY_RETRIES: u32 = if cfg!(test) { 5 } else { 50 };
 const BUSY_WAIT: Duration = Duration::from_millis(100);
 
-/// Starts the plugin, later if its file is open for writing now. The reference takes a file that stays so as a plugin
-/// that succeeded and said nothing; a DEL would be reported done.
+/// Starts the plugin, later if its file is open for writing now. The reference means to try again as well, and fails
+/// with "exec: already started" when it does.
 fn spawn(program: &Path, env: &Environment) -> Result<Child> {
     let mut retries = 0;
     loop {

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{assert_error, assert_silent_success, has_user_namespaces, in_own_namespace};
+use crate::support::attachment::skip;
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
@@ -490,8 +491,7 @@ fn own_plugin_needs_no_process(peer: &Peer) {
         .output()
         .is_ok_and(|o| o.status.success())
     {
-        eprintln!("SKIP no strace that may trace");
-        return;
+        return skip("strace that may trace");
     }
     let data = Scratch::new();
     for ipam in ["host-local", "static"] {

@@ -17,6 +17,7 @@ mod version;
 
 use serde_json::Value;
 
+use crate::support::attachment::skip;
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::scratch::Scratch;
 
@@ -59,7 +60,7 @@ pub fn has_user_namespaces() -> bool {
     let made = std::process::Command::new("unshare").args(["-Urn", "true"]).output();
     let has = made.is_ok_and(|output| output.status.success());
     if !has {
-        eprintln!("SKIP no user namespaces: `unshare -Urn true` fails");
+        skip("user namespaces");
     }
     has
 }

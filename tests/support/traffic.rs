@@ -5,6 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
+use super::attachment::ips;
 use super::netns::{Lab, Namespace};
 
 /// How long a connection may take to work: an address can be tentative, a neighbour unresolved.
@@ -74,6 +77,17 @@ impl Drop for Ear<'_> {
     fn drop(&mut self) {
         let _ = self.0.try_sh("nft delete table inet ear"); // the namespace may be gone
     }
+}
+
+/// Two containers of a network with both families ping each other and talk TCP, each seen by its own address.
+pub fn assert_two_containers_talk(lab: &Lab, dual_stack: &Value) {
+    let (a, b) = (lab.container(), lab.container_of_process());
+    let first = ips(&lab.attach(&a, dual_stack).add());
+    let second = ips(&lab.attach(&b, dual_stack).add());
+    let _server = TcpServer::start(&b, 80);
+    assert_pings(&a, &second[1]);
+    assert_eq!(connect(&a, &format!("{}:80", second[0])), Some(first[0].clone()));
+    assert_eq!(connect(&a, &format!("[{}]:80", second[1])), Some(first[1].clone()));
 }
 
 /// The container reaches the peer outside, which has no route back: so it must have come with the host's own address.

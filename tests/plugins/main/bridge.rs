@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
 use crate::support::netns::{Lab, Namespace};
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{TcpServer, assert_no_ping, assert_pings, assert_pings_with, connect};
+use crate::support::traffic::{assert_no_ping, assert_pings, assert_pings_with, assert_two_containers_talk};
 
 /// The network most cases start from.
 pub fn conf() -> Value {
@@ -192,15 +192,7 @@ fn without_is_gateway_the_bridge_gets_no_address() {
 
 #[test]
 fn containers_of_one_network_reach_each_other_by_tcp() {
-    for_each_peer("bridge", |lab| {
-        let (a, b) = (lab.container(), lab.container_of_process());
-        let first = ips(&lab.attach(&a, &dual_stack()).add());
-        let second = ips(&lab.attach(&b, &dual_stack()).add());
-        let _server = TcpServer::start(&b, 80);
-        assert_pings(&a, &second[1]);
-        assert_eq!(connect(&a, &format!("{}:80", second[0])), Some(first[0].clone()));
-        assert_eq!(connect(&a, &format!("[{}]:80", second[1])), Some(first[1].clone()));
-    });
+    for_each_peer("bridge", |lab| assert_two_containers_talk(lab, &dual_stack()));
 }
 
 #[test]

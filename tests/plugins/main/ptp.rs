@@ -8,7 +8,7 @@ use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface,
 use crate::support::call::Peer;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
-    TcpServer, assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with, connect,
+    assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with, assert_two_containers_talk,
 };
 
 pub fn conf() -> Value {
@@ -125,15 +125,7 @@ fn every_version_gets_a_result_of_its_shape() {
 
 #[test]
 fn two_containers_reach_each_other_through_the_host() {
-    for_each_peer("ptp", |lab| {
-        let (a, b) = (lab.container(), lab.container_of_process());
-        let first = ips(&lab.attach(&a, &dual_stack()).add());
-        let second = ips(&lab.attach(&b, &dual_stack()).add());
-        let _server = TcpServer::start(&b, 80);
-        assert_pings(&a, &second[1]);
-        assert_eq!(connect(&a, &format!("{}:80", second[0])), Some(first[0].clone()));
-        assert_eq!(connect(&a, &format!("[{}]:80", second[1])), Some(first[1].clone()));
-    });
+    for_each_peer("ptp", |lab| assert_two_containers_talk(lab, &dual_stack()));
 }
 
 #[test]
