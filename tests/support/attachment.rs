@@ -27,10 +27,15 @@ pub fn for_ours(plugin: &str, case: impl Fn(&Lab)) {
 
 /// Runs a case that shows how the reference differs, where it is installed.
 pub fn for_reference(plugin: &str, case: impl Fn(&Lab)) {
-    match Peer::reference().filter(|peer| has(peer, plugin)) {
+    match reference_with(plugin) {
         Some(peer) => run(peer, &case),
         None => not_compared("specification 1.1.0"),
     }
+}
+
+/// The reference where it is the one that is described: plugins before 1.6 have another behaviour.
+pub fn reference_with(plugin: &str) -> Option<Peer> {
+    Peer::reference().filter(|peer| has(peer, plugin))
 }
 
 fn run(peer: Peer, case: &impl Fn(&Lab)) {

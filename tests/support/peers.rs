@@ -13,9 +13,9 @@ macro_rules! peers {
 
             #[test]
             fn reference() {
-                match Peer::reference() {
+                match $crate::support::attachment::reference_with("bridge") {
                     Some(reference) => super::$case(&reference),
-                    None => $crate::support::attachment::not_compared("bridge"),
+                    None => $crate::support::attachment::not_compared("specification 1.1.0"),
                 }
             }
         }
