@@ -18,6 +18,7 @@ use super::decode;
 use super::env::Environment;
 use super::json::Value;
 use super::result::Document;
+use super::version;
 use crate::error::{Code, Error, Result, errno_text};
 
 /// Where the plugin of this name is: the first directory of `path` whose entry is a regular file, symlinks followed.
@@ -104,6 +105,47 @@ struct ErrorObject {
     code: u32,
     msg: String,
     details: String,
+}
+
+/// The versions that a plugin speaks, by its own word.
+///
+/// A plugin that does not know the question is of 0.1.0. The dummies are for plugins of that age, which want every
+/// variable whatever they are asked.
+pub fn versions(program: &Path, env: &Environment) -> Result<Vec<String>> {
+    let asked = [
+        ("CNI_COMMAND", "VERSION"),
+        ("CNI_CONTAINERID", ""),
+        ("CNI_NETNS", "dummy"),
+        ("CNI_IFNAME", "dummy"),
+        ("CNI_ARGS", ""),
+        ("CNI_PATH", "dummy"),
+    ];
+    let env = asked.iter().fold(env.clone(), |env, (name, value)| env.with(name, *value));
+    let stdin = format!("{{\"cniVersion\":{:?}}}", version::CURRENT);
+    match exec(program, &env, stdin.as_bytes()) {
+        Ok(stdout) => parse_versions(&stdout),
+        Err(error) if error.msg == "unknown CNI_COMMAND: VERSION" => Ok(vec![version::ABSENT.to_owned()]),
+        Err(error) => Err(error),
+    }
+}
+
+/// The answer to VERSION. One of 0.2.0 needs no list: there was nothing to list but 0.1.0 and itself.
+pub fn parse_versions(stdout: &[u8]) -> Result<Vec<String>> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Answer {
+        cni_version: String,
+        supported_versions: Vec<String>,
+    }
+    let invalid = |problem: &str| Error::new(Code::DECODE, format!("decoding version info: {problem}"));
+    let answer = Value::parse(stdout).and_then(|value| decode::from_value::<Answer>(&value));
+    let answer = answer.map_err(|e| invalid(&e.to_string()))?;
+    match (answer.cni_version.as_str(), answer.supported_versions.is_empty()) {
+        ("", _) => Err(invalid("missing field cniVersion")),
+        (_, false) => Ok(answer.supported_versions),
+        ("0.2.0", true) => Ok(vec!["0.1.0".to_owned(), "0.2.0".to_owned()]),
+        (_, true) => Err(invalid("missing field supportedVersions")),
+    }
 }
 
 /// How often and how long to wait for a file that is being written, as during an upgrade: five seconds in all.
@@ -253,6 +295,39 @@ mod tests {
     fn env(pairs: &[(&str, &str)]) -> Environment {
         let path = [("PATH", "/usr/bin:/bin")];
         path.iter().chain(pairs).map(|(key, value)| (key.into(), value.into())).collect()
+    }
+
+    #[test]
+    fn answers_to_version_are_read_as_in_libcni() {
+        let read = |text: &str| parse_versions(text.as_bytes()).map_err(|e| (e.code.0, e.msg));
+        let list = |versions: &[&str]| Ok(versions.iter().map(|version| (*version).to_owned()).collect::<Vec<_>>());
+        let missing = |field: &str| Err((6, format!("decoding version info: missing field {field}")));
+        assert_eq!(read(r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}"#), list(&["0.4.0", "1.0.0"]));
+        assert_eq!(read(r#"{"cniVersion":"0.2.0"}"#), list(&["0.1.0", "0.2.0"]));
+        assert_eq!(read(r#"{"supportedVersions":["0.4.0"]}"#), missing("cniVersion"));
+        assert_eq!(read(r#"{"cniVersion":"1.0.0"}"#), missing("supportedVersions"));
+        assert_eq!(
+            read("garbage").map_err(|(code, msg)| (code, msg.starts_with("decoding version info: "))),
+            Err((6, true))
+        );
+    }
+
+    #[test]
+    fn a_plugin_is_asked_for_its_versions_as_the_oldest_understand() {
+        let plugins = Plugins::new("versions");
+        let told = plugins.0.join("told");
+        let answer = r#"{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}"#;
+        let variables = "$CNI_COMMAND,$CNI_CONTAINERID,$CNI_NETNS,$CNI_IFNAME,$CNI_ARGS,$CNI_PATH";
+        let body = format!("echo \"{variables} $(cat)\" > {}; echo '{answer}'", told.display());
+        let asked = versions(&plugins.script("new", &body), &env(&[("CNI_COMMAND", "ADD"), ("CNI_ARGS", "A=b")]));
+        assert_eq!(asked.unwrap(), ["1.0.0"]);
+        let expected = "VERSION,,dummy,dummy,,dummy {\"cniVersion\":\"1.1.0\"}\n";
+        assert_eq!(fs::read_to_string(told).unwrap(), expected);
+
+        let old = plugins.script("old", r#"echo '{"code":100,"msg":"unknown CNI_COMMAND: VERSION"}'; exit 1"#);
+        assert_eq!(versions(&old, &env(&[])).unwrap(), ["0.1.0"]);
+        let broken = plugins.script("broken", r#"echo '{"code":42,"msg":"banana"}'; exit 1"#);
+        assert_eq!(versions(&broken, &env(&[])).map_err(|e| (e.code.0, e.msg)), Err((42, "banana".to_owned())));
     }
 
     #[test]
