@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 use super::call::{Call, Outcome, Peer, farm};
 use super::netns::{Container, Lab};
 
+/// What `cniVersion` may be: nothing, or any version there is.
+pub const EVERY_VERSION: [Option<&str>; 8] =
+    [None, Some("0.1.0"), Some("0.2.0"), Some("0.3.0"), Some("0.3.1"), Some("0.4.0"), Some("1.0.0"), Some("1.1.0")];
+
 /// Runs a case in a lab of its own for each peer that has the plugin: ours once it is built, the reference where `CNI_REFERENCE` is set.
 pub fn for_each_peer(plugin: &str, case: impl Fn(&Lab)) {
     let peers: Vec<Peer> = Peer::all().into_iter().filter(|peer| has(peer, plugin)).collect();

@@ -8,7 +8,7 @@ mod vlan;
 
 use serde_json::{Value, json};
 
-use crate::support::attachment::{for_each_peer, for_ours, interface, ips, with};
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, interface, ips, with};
 use crate::support::netns::{Lab, Namespace};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_no_ping, assert_pings, assert_pings_with, assert_two_containers_talk};
@@ -112,16 +112,7 @@ fn result_says_what_the_kernel_has() {
 #[test]
 fn every_version_gets_a_result_of_its_shape() {
     for_each_peer("bridge", |lab| {
-        for version in [
-            None,
-            Some("0.1.0"),
-            Some("0.2.0"),
-            Some("0.3.0"),
-            Some("0.3.1"),
-            Some("0.4.0"),
-            Some("1.0.0"),
-            Some("1.1.0"),
-        ] {
+        for version in EVERY_VERSION {
             let container = lab.container();
             let routed = json!({"cniVersion": version, "ipam": {"routes": [{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]}});
             let attachment = lab.attach(&container, &with(&dual_stack(), routed));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::bridge::failed_add::{Case, assert_all_fail};
 use super::bridge::{static_ipam, warm_up};
-use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface, ips, with};
+use crate::support::attachment::{Attachment, EVERY_VERSION, for_each_peer, for_ours, interface, ips, with};
 use crate::support::call::Peer;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
@@ -93,16 +93,7 @@ fn result_says_what_the_kernel_has() {
 #[test]
 fn every_version_gets_a_result_of_its_shape() {
     for_each_peer("ptp", |lab| {
-        for version in [
-            None,
-            Some("0.1.0"),
-            Some("0.2.0"),
-            Some("0.3.0"),
-            Some("0.3.1"),
-            Some("0.4.0"),
-            Some("1.0.0"),
-            Some("1.1.0"),
-        ] {
+        for version in EVERY_VERSION {
             let attachment = lab.attach(&lab.container(), &with(&dual_stack(), json!({"cniVersion": version})));
             let result = attachment.add();
             let shown = version.unwrap_or("0.1.0");
