@@ -3,7 +3,7 @@
 use crate::plugin::Entry;
 use crate::plugins::ipam::{host_local::HostLocal, r#static::Static};
 use crate::plugins::main::{
-    bridge::Bridge, dummy::Dummy, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan, ptp::Ptp, vlan::Vlan,
+    bridge::Bridge, dummy::Dummy, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan, ptp::Ptp, tap::Tap, vlan::Vlan,
 };
 
 /// One line a plugin.
@@ -14,6 +14,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Ipvlan>(),
     Entry::of::<Vlan>(),
     Entry::of::<Dummy>(),
+    Entry::of::<Tap>(),
     Entry::of::<Loopback>(),
     Entry::of::<HostLocal>(),
     Entry::of::<Static>(),
