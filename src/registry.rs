@@ -3,7 +3,8 @@
 use crate::plugin::Entry;
 use crate::plugins::ipam::{host_local::HostLocal, r#static::Static};
 use crate::plugins::main::{
-    bridge::Bridge, dummy::Dummy, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan, ptp::Ptp, tap::Tap, vlan::Vlan,
+    bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
+    ptp::Ptp, tap::Tap, vlan::Vlan,
 };
 
 /// One line a plugin.
@@ -13,6 +14,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Macvlan>(),
     Entry::of::<Ipvlan>(),
     Entry::of::<Vlan>(),
+    Entry::of::<HostDevice>(),
     Entry::of::<Dummy>(),
     Entry::of::<Tap>(),
     Entry::of::<Loopback>(),

@@ -9,7 +9,7 @@ use cni_multi::registry::PLUGINS;
 /// From the bottom up. Those of one line do not know each other.
 const LAYERS: [&[&str]; 10] = [
     &["error"],
-    &["rollback"],
+    &["rollback", "plain_file", "scratch"],
     &["cni", "net"],
     &["plugin"],
     &["steps"],

@@ -11,5 +11,6 @@ pub mod lower_link;
 pub mod masquerade;
 pub mod nft_owner;
 pub mod prev_result;
+pub mod records;
 pub mod spoofcheck;
 pub mod veth;

@@ -209,6 +209,15 @@ impl Netlink {
         none_if_gone(self.get(Message::GetLink(message), format_args!("find link {index}"), Link::read))
     }
 
+    /// The first link with this hardware address, if there is one. The kernel has no index of them, so all are read.
+    pub fn find_link_by_mac(&self, mac: &MacAddr) -> Result<Option<Link>> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![without_statistics()];
+        let what = format_args!("find the link with address {mac}");
+        let all = self.dump(Message::GetLink(message), what, |reply| Link::read(reply.payload))?;
+        Ok(all.into_iter().find(|link| link.mac == mac.octets()))
+    }
+
     /// The links of one kind.
     pub fn links_of_kind(&self, kind: &str) -> Result<Vec<Link>> {
         let filter = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::from(kind))]);
