@@ -16,6 +16,8 @@ use crate::error::{Code, Error, Result};
 const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 /// Seconds to wait for another's lock.
 const PATIENCE: &str = "5";
+/// How often a change is planned anew because the rules changed in between.
+const TRIES: usize = 5;
 /// The programs' exit status when another held the lock all the time.
 const LOCKED: i32 = 4;
 
@@ -76,6 +78,33 @@ impl Iptables {
             Some(1) => Ok(None),
             _ => Err(self.failed("list chain", chain, &output)),
         }
+    }
+
+    /// The whole table, as lines of `iptables-save`.
+    pub fn save(&self, table: &str) -> Result<Vec<String>> {
+        let output = self.run("-save", &["-t", table], "")?;
+        if !output.status.success() {
+            return Err(self.failed("save table", table, &output));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+    }
+
+    /// Plans a change on what the table has and does it, again where somebody else changed it in between.
+    pub fn rewrite(&self, table: &str, plan: impl Fn(&[String]) -> Result<Vec<String>>) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            let lines = plan(&self.save(table)?)?;
+            let done = if lines.is_empty() { Ok(()) } else { self.restore(table, &lines) };
+            tries += 1;
+            if done.is_ok() || tries == TRIES {
+                return done;
+            }
+        }
+    }
+
+    /// Whether the programs are there.
+    pub fn require(&self) -> Result<()> {
+        ["-save", "-restore"].iter().try_for_each(|suffix| self.program(suffix).map(drop))
     }
 
     /// Does all of `lines` in the table, or nothing.

@@ -9,7 +9,7 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::Nft;
-use crate::net::nft::owned::{Layout, Owner};
+use crate::net::nft::owned::{Layout, Owner, Released};
 
 /// The owner that an attachment is.
 pub fn of(key: &Key) -> Owner {
@@ -51,24 +51,25 @@ pub fn require() -> Result<Rc<Nft>> {
     open()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
 }
 
-/// Removes the elements of an owner, if the kernel has nf_tables.
-pub fn release(layout: &Layout, owner: &Owner) -> Result<()> {
-    let Some(nft) = open()? else { return Ok(()) };
-    nft.release(layout, owner).map(drop)
+/// Removes the elements of an owner, if the kernel has nf_tables, and returns them.
+pub fn release(layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
+    let Some(nft) = open()? else { return Ok(vec![]) };
+    nft.release(layout, owner)
 }
 
 /// Removes the elements of a network's attachments that are not in the list.
-pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    let Some(nft) = open()? else { return Ok(()) };
+pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
+    let Some(nft) = open()? else { return Ok(vec![]) };
     let group = Key::network_hash(network);
     let valid: Vec<[u8; 16]> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| of(&key).id).collect();
-    let mut errors = ErrorList::default();
+    let (mut errors, mut released) = (ErrorList::default(), vec![]);
     for id in nft.owners(layout, group)? {
         if !valid.contains(&id) {
-            errors.push(nft.release(layout, &Owner { id, comment: String::new() }));
+            let owner = Owner { id, comment: String::new() };
+            released.extend(errors.push(nft.release(layout, &owner)).unwrap_or_default());
         }
     }
-    errors.finish()
+    errors.finish().map(|()| released)
 }
 
 fn id(group: &[u8; 8], member: &[u8; 8]) -> [u8; 16] {

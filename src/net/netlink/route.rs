@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::attr::{Attrs, read_u32};
@@ -193,6 +193,16 @@ impl Netlink {
         Ok(None)
     }
 
+    /// ifindex of the link that packets to `ip` leave by: `ip route get`.
+    pub fn link_towards(&self, ip: IpAddr) -> Result<u32> {
+        let message = match ip {
+            IpAddr::V4(ip) => RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(ip, 32).build(),
+            IpAddr::V6(ip) => RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(ip, 128).build(),
+        };
+        let read = |payload: &[u8]| Attrs::after(payload, HEADER).u32(RTA_OIF);
+        self.get(Message::GetRoute(asking(message)), format_args!("find the route to {ip}"), read)
+    }
+
     /// The routes of all tables, for CHECK; a container has few.
     pub fn routes(&self) -> Result<Vec<FoundRoute>> {
         let mut all = vec![];
@@ -206,6 +216,15 @@ impl Netlink {
         }
         Ok(all)
     }
+}
+
+/// With strict checking a question has a destination and nothing that only a route could have.
+fn asking(mut message: RouteMessage) -> RouteMessage {
+    message.header.table = 0;
+    message.header.protocol = RouteProtocol::Unspec;
+    message.header.scope = RouteScope::Universe;
+    message.header.kind = RouteType::Unspec;
+    message
 }
 
 /// The route is a cache entry.

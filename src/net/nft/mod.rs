@@ -70,14 +70,18 @@ pub struct ElementInfo {
     pub key: Vec<u8>,
     /// The chain that its verdict names.
     pub chain: Option<String>,
+    /// Its value, in a map; empty elsewhere.
+    pub value: Vec<u8>,
     /// Its comment, perhaps empty.
     pub comment: String,
 }
 
 impl ElementInfo {
     fn read(attrs: Attrs<'_>) -> Option<ElementInfo> {
-        let verdict = attrs.nested(2).and_then(|data| data.nested(2));
+        let data = attrs.nested(2);
+        let verdict = data.and_then(|data| data.nested(2));
         Some(ElementInfo {
+            value: data.and_then(|data| data.bytes(1)).unwrap_or_default().to_vec(),
             key: attrs.nested(1)?.bytes(1)?.to_vec(),
             chain: verdict.and_then(|verdict| verdict.text(2)),
             comment: attrs.bytes(6).and_then(read_comment).unwrap_or_default(),

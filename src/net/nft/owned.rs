@@ -9,13 +9,13 @@
 
 use nix::errno::Errno;
 
-use super::batch::{Batch, KeyType, Set, Table};
-use super::expr::Verdict;
+use super::batch::{Batch, Holding, Holds, KeyType, Set, Table};
+use super::expr::{Expressions, Verdict};
 use super::{ElementInfo, Nft};
 use crate::error::{Code, Error, Result};
 
 /// Says which elements belong to whom.
-const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], is_verdict_map: false };
+const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
 /// How often a transaction is planned anew because another came between. Each time somebody else has got on.
 const TRIES: usize = 1000;
@@ -30,25 +30,64 @@ pub struct Owner {
 }
 
 /// An element that is to belong to somebody.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OwnedElement {
     /// The name of the set or map.
     pub set: &'static str,
     /// The key.
     pub key: Vec<u8>,
-    /// The chain that packets go to which it matches.
+    /// In a verdict map: the chain that packets go to which it matches.
     pub chain: Option<SharedChain>,
+    /// In a map of values: its value.
+    pub value: Option<Vec<u8>>,
+    /// What nobody else may have beside it.
+    pub rivals: Vec<Rival>,
+}
+
+/// Elements of others that one cannot stand beside.
+#[derive(Clone, Debug)]
+pub enum Rival {
+    /// The one with this key.
+    Key {
+        /// The name of its set.
+        set: &'static str,
+        /// Its key.
+        key: Vec<u8>,
+    },
+    /// Each whose key ends so.
+    Suffix {
+        /// The name of their set.
+        set: &'static str,
+        /// The end of their keys.
+        suffix: Vec<u8>,
+    },
+}
+
+/// An element that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its place in the list.
+    pub element: usize,
+    /// The comment of whoever has it, or what it cannot stand beside.
+    pub by: String,
 }
 
 /// A chain that elements of many owners lead to; it goes with the last of them.
 #[derive(Clone, Debug)]
 pub struct SharedChain {
-    /// Its name.
+    /// Its name, which says all about its rules.
     pub name: String,
-    /// Writes its rules, when it is made.
-    pub rules: fn(&mut Batch, Table, &SharedChain),
-    /// What the rules need to know.
-    pub net: ipnet::IpNet,
+    /// Its rules, written when it is made.
+    pub rules: [Expressions; RULES_OF_SHARED_CHAIN as usize],
+}
+
+impl SharedChain {
+    fn write(&self, batch: &mut Batch, table: Table) {
+        batch.chain(table, &self.name).flush_chain(table, &self.name);
+        for rule in &self.rules {
+            batch.rule_of(table, &self.name, rule);
+        }
+    }
 }
 
 /// One of our tables.
@@ -87,13 +126,67 @@ impl Nft {
                     batch.delete_element(layout.table, element.set, &element.key);
                 }
                 if let Some(chain) = &element.chain {
-                    batch.chain(layout.table, &chain.name).flush_chain(layout.table, &chain.name);
-                    (chain.rules)(&mut batch, layout.table, chain);
+                    chain.write(&mut batch, layout.table);
                 }
             }
             add_elements(&mut batch, layout.table, owner, elements);
             self.commit(&batch, &what)
         })
+    }
+
+    /// Makes the owner's elements, in place of those he had, unless another has one of them or a rival of one.
+    ///
+    /// What is looked at and what is made is of one generation of the rule set, so of two who want the same one gets it.
+    pub fn claim_free(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+        let (what, table) = (format!("add elements to table {:?}", layout.table.name), layout.table);
+        self.again(&what, || {
+            let mut batch = Batch::of_generation(self.generation()?);
+            if let Some(taken) = self.first_taken(table, owner, elements)? {
+                return Ok(Some(taken));
+            }
+            self.plan_release(&mut batch, table, owner)?;
+            if self.chain(table.family, table.name, layout.base_chain)?.is_none() {
+                lay_out(&mut batch, layout);
+            }
+            for (element, chain) in elements.iter().filter_map(|element| Some((element, element.chain.as_ref()?))) {
+                let before = self.element(table, element.set, &element.key)?;
+                if before.is_some_and(|found| found.comment != owner.comment) {
+                    batch.delete_element(table, element.set, &element.key); // what leads to a chain is nobody's alone
+                }
+                if self.chain(table.family, table.name, &chain.name)?.is_none() {
+                    chain.write(&mut batch, table);
+                }
+            }
+            add_elements(&mut batch, table, owner, elements);
+            self.commit(&batch, &what).map(|()| None)
+        })
+    }
+
+    fn first_taken(&self, table: Table, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+        for (number, element) in elements.iter().enumerate() {
+            let itself = Rival::Key { set: element.set, key: element.key.clone() };
+            for rival in std::iter::once(&itself).chain(&element.rivals) {
+                // What elements of this kind lead to is shared, so nobody has it for himself.
+                let is_shared = element.chain.is_some();
+                if let Some(by) = self.holder(table, owner, rival)?.filter(|_| !is_shared) {
+                    return Ok(Some(Taken { element: number, by }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The comment of another who has the rival.
+    fn holder(&self, table: Table, owner: &Owner, rival: &Rival) -> Result<Option<String>> {
+        let of_another = |found: &ElementInfo| found.comment != owner.comment;
+        let found = match rival {
+            Rival::Key { set, key } => self.element(table, set, key)?.filter(of_another),
+            Rival::Suffix { set, suffix } => {
+                let all = self.elements(table, set)?;
+                all.into_iter().find(|found| found.key.ends_with(suffix) && of_another(found))
+            }
+        };
+        Ok(found.map(|found| found.comment))
     }
 
     /// Whether table and chains are there and the owner has nothing yet. A batch that fails makes the kernel wait for all
@@ -109,31 +202,30 @@ impl Nft {
         Ok(self.ledger_entry(table, owner, 0)?.is_none())
     }
 
-    /// Removes all that belongs to the owner; false where there was nothing. The table goes with the last element.
-    pub fn release(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
+    /// Removes all that belongs to the owner, and returns it. The table goes with the last element.
+    pub fn release(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
         let what = format!("delete elements of table {:?}", layout.table.name);
         if self.ledger_entry(layout.table, owner, 0)?.is_none() {
-            return Ok(false);
+            return Ok(vec![]);
         }
         self.again(&what, || {
             let generation = self.generation()?;
             let mut batch = Batch::of_generation(generation);
-            let Chains { unused, is_any_shared } = self.plan_release(&mut batch, layout.table, owner)?;
+            let Plan { released, unused, is_any_shared } = self.plan_release(&mut batch, layout.table, owner)?;
             if batch.is_empty() {
-                return Ok(());
+                return Ok(released);
             }
             let is_another = |element: &ElementInfo| owner_of(&element.key) != Some(owner.id);
             if !is_any_shared && !self.has_element(layout.table, LEDGER.name, is_another)? {
                 batch = Batch::of_generation(generation);
                 batch.delete_table(layout.table);
-                return self.commit(&batch, &what);
+                return self.commit(&batch, &what).map(|()| released);
             }
             for chain in unused {
                 batch.delete_chain(layout.table, &chain);
             }
-            self.commit(&batch, &what)
-        })?;
-        Ok(true)
+            self.commit(&batch, &what).map(|()| released)
+        })
     }
 
     /// Which of these elements are missing, or are another's and do something else.
@@ -148,7 +240,11 @@ impl Nft {
             let found = self.element(layout.table, element.set, &element.key)?;
             let leads_to = element.chain.as_ref().map(|chain| chain.name.as_str());
             let serves = |found: ElementInfo| {
-                found.comment == owner.comment || (leads_to.is_some() && found.chain.as_deref() == leads_to)
+                let does_the_same = match &element.value {
+                    Some(value) => found.value == *value,
+                    None => leads_to.is_some() && found.chain.as_deref() == leads_to,
+                };
+                does_the_same || (element.value.is_none() && found.comment == owner.comment)
             };
             if !found.is_some_and(serves) {
                 missing.push(element);
@@ -166,8 +262,9 @@ impl Nft {
         Ok(ids)
     }
 
-    /// Plans the removal of the owner's elements; returns what becomes of the chains that they lead to.
-    fn plan_release(&self, batch: &mut Batch, table: Table, owner: &Owner) -> Result<Chains> {
+    /// Plans the removal of the owner's elements.
+    fn plan_release(&self, batch: &mut Batch, table: Table, owner: &Owner) -> Result<Plan> {
+        let mut plan = Plan::default();
         let mut leading: Vec<(String, u32)> = vec![];
         for number in 0.. {
             let Some(entry) = self.ledger_entry(table, owner, number)? else { break };
@@ -177,6 +274,7 @@ impl Nft {
                 continue;
             };
             batch.delete_element(table, &set, &key);
+            plan.released.push(Released { set, key, value: element.value });
             if let Some(chain) = element.chain {
                 match leading.iter_mut().find(|(name, _)| *name == chain) {
                     Some((_, count)) => *count += 1,
@@ -184,15 +282,14 @@ impl Nft {
                 }
             }
         }
-        let mut chains = Chains::default();
         for (chain, ours) in leading {
             match self.chain(table.family, table.name, &chain)? {
-                Some(info) if info.uses == ours + RULES_OF_SHARED_CHAIN => chains.unused.push(chain),
-                Some(_) => chains.is_any_shared = true,
+                Some(info) if info.uses == ours + RULES_OF_SHARED_CHAIN => plan.unused.push(chain),
+                Some(_) => plan.is_any_shared = true,
                 None => (),
             }
         }
-        Ok(chains)
+        Ok(plan)
     }
 
     fn ledger_entry(&self, table: Table, owner: &Owner, number: u32) -> Result<Option<String>> {
@@ -201,7 +298,7 @@ impl Nft {
 
     /// Plans and commits until nobody came between. The kernel looks at the generation before anything else, so whatever
     /// else it refuses is refused for good.
-    fn again(&self, what: &str, attempt: impl Fn() -> Result<()>) -> Result<()> {
+    fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             match attempt() {
                 Err(e) if e.is_errno(Errno::ERESTART) => (),
@@ -218,16 +315,29 @@ fn needs_plan(error: &Error) -> bool {
     error.is_exists() || [Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
 }
 
-/// The chains that an owner's elements lead to.
+/// An element that belonged to somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// The name of its set or map.
+    pub set: String,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its value, in a map of values.
+    pub value: Vec<u8>,
+}
+
+/// What goes with an owner's elements.
 #[derive(Default)]
-struct Chains {
-    /// No other element leads to these.
+struct Plan {
+    /// The elements.
+    released: Vec<Released>,
+    /// Chains that no other element leads to.
     unused: Vec<String>,
     /// To one at least another owner's element leads: so he is not the last, and the ledger need not be asked.
     is_any_shared: bool,
 }
 
-/// Every shared chain has two: what stays inside, and the rest.
+/// All have as many, so that the count of a chain's uses says how many elements lead to it.
 const RULES_OF_SHARED_CHAIN: u32 = 2;
 
 fn lay_out(batch: &mut Batch, layout: &Layout) {
@@ -238,8 +348,13 @@ fn lay_out(batch: &mut Batch, layout: &Layout) {
 fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, elements: &[OwnedElement]) {
     for (number, element) in (0..).zip(elements) {
         let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
-        batch.element(table, element.set, &element.key, verdict.as_ref(), &owner.comment);
-        batch.element(table, LEDGER.name, &ledger_key(owner, number), None, &write_entry(element));
+        let holding = match (&verdict, &element.value) {
+            (Some(verdict), _) => Holding::Verdict(verdict),
+            (None, Some(value)) => Holding::Value(value),
+            (None, None) => Holding::Key,
+        };
+        batch.element(table, element.set, &element.key, holding, &owner.comment);
+        batch.element(table, LEDGER.name, &ledger_key(owner, number), Holding::Key, &write_entry(element));
     }
 }
 
@@ -285,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_ledger_entry_names_its_element() {
-        let element = OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], chain: None };
+        let element = OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], ..OwnedElement::default() };
         assert_eq!(write_entry(&element), "masq4 0a0100ff");
         assert_eq!(read_entry("masq4 0a0100ff"), Some(("masq4".into(), vec![10, 1, 0, 255])));
         for bad in ["", "masq4", "masq4 0", "masq4 zz", "masq4 ä0"] {

@@ -24,7 +24,7 @@ use ipnet::IpNet;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, ErrorList, Result};
-use crate::net::nft::batch::{Batch, Hook, KeyType, Set, Table};
+use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, SharedChain};
 use crate::net::nft::{Family, Nft, RuleInfo};
@@ -37,8 +37,8 @@ const LAYOUT: Layout = Layout {
     lay_out,
 };
 
-const MASQ4: Set = Set { name: "masq4", key: &[KeyType::Ipv4], is_verdict_map: true };
-const MASQ6: Set = Set { name: "masq6", key: &[KeyType::Ipv6], is_verdict_map: true };
+const MASQ4: Set = Set { name: "masq4", key: &[KeyType::Ipv4], holds: Holds::Verdicts };
+const MASQ6: Set = Set { name: "masq6", key: &[KeyType::Ipv6], holds: Holds::Verdicts };
 const BASE_CHAIN: &str = "postrouting";
 /// srcnat of nft(8).
 const HOOK: Hook = Hook { kind: "nat", number: 4, priority: 100 };
@@ -67,12 +67,12 @@ pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
 
 /// Removes the elements of an attachment, and the table with the last of all.
 pub fn delete(key: &Key) -> Result<()> {
-    nft_owner::release(&LAYOUT, &nft_owner::of(key))
+    nft_owner::release(&LAYOUT, &nft_owner::of(key)).map(drop)
 }
 
 /// Removes the elements of this network's attachments that are not valid.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    nft_owner::release_invalid(&LAYOUT, network, valid)
+    nft_owner::release_invalid(&LAYOUT, network, valid).map(drop)
 }
 
 /// Whether the reference made a rule for each of the addresses.
@@ -112,7 +112,8 @@ fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
         OwnedElement {
             set,
             key: bytes(address.addr()),
-            chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade, net }),
+            chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade(net) }),
+            ..OwnedElement::default()
         }
     };
     addresses.iter().map(element).collect()
@@ -158,14 +159,12 @@ fn lay_out(batch: &mut Batch, table: Table) {
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-fn inside_or_masquerade(batch: &mut Batch, table: Table, chain: &SharedChain) {
-    batch.rule(table, &chain.name, |rule| {
-        destination_in(rule, chain.net);
-        rule.verdict(&Verdict::Return);
-    });
-    batch.rule(table, &chain.name, |rule| {
-        rule.masquerade();
-    });
+fn inside_or_masquerade(net: IpNet) -> [Expressions; 2] {
+    let (mut inside, mut rest) = (Expressions::default(), Expressions::default());
+    destination_in(&mut inside, net);
+    inside.verdict(&Verdict::Return);
+    rest.masquerade();
+    [inside, rest]
 }
 
 /// `ip daddr NET`.

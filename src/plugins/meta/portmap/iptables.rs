@@ -1,0 +1,318 @@
+//! Published ports by the host's iptables, with the names of the reference: nerdctl and Nomad read them.
+//!
+//! ```text
+//! -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT          and the same in OUTPUT
+//! -A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: … id: …" -m multiport --dports 8080 -j CNI-DN-<hash>
+//! -A CNI-DN-<hash> -s <network> -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK
+//! -A CNI-DN-<hash> -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.1.0.7:80
+//! -A POSTROUTING -j CNI-HOSTPORT-MASQ                                      which masquerades what has the mark
+//! ```
+//! A change is planned on `iptables-save` and done by one `iptables-restore` a family.
+
+use std::net::IpAddr;
+
+use super::conf::Conf;
+use super::mapping::{Forward, Protocol};
+use crate::cni::attachment::{Key, NetworkName, iptables_chain};
+use crate::cni::conf::ValidAttachments;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::iptables::Iptables;
+use crate::steps::nft_owner;
+
+const DNAT: &str = "CNI-HOSTPORT-DNAT";
+const SETMARK: &str = "CNI-HOSTPORT-SETMARK";
+const MASQ: &str = "CNI-HOSTPORT-MASQ";
+/// What plugins before 0.7 made.
+const OLD_SNAT: &str = "CNI-SN-";
+/// xt_multiport takes 15 ports.
+const PORTS: usize = 15;
+/// xt_comment takes 255 bytes; the reference cuts at 253 and adds three dots, which iptables takes.
+const COMMENT_MAX: usize = 255;
+
+/// The container's own chain: 28 letters, all that a chain's name can have.
+pub fn chain(key: &Key) -> String {
+    chain_of(key.network.as_str(), key.container_id.as_str(), "CNI-DN-")
+}
+
+fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
+    let hash = iptables_chain(network, container_id);
+    format!("{prefix}{}", &hash["CNI-".len()..][..28 - prefix.len()])
+}
+
+/// Opens the ports. One that another container has is code 102.
+pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
+    for of_family in by_family(forwards) {
+        Iptables::for_address(of_family[0].to.addr()).rewrite("nat", |saved| {
+            refuse_taken(key, &of_family, saved)?;
+            let mut lines = shared_rules(conf, saved);
+            lines.extend(removal(&chain(key), saved));
+            lines.push(format!(":{} - [0:0]", chain(key)));
+            lines.extend(rules(key, conf, &of_family));
+            Ok(lines)
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether every rule is there; asks no program where it can see that there is nothing.
+pub fn is_complete(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<bool> {
+    let programs = programs_with(&chain(key))?;
+    for of_family in by_family(forwards) {
+        let mut complete = false;
+        for iptables in programs.iter().filter(|iptables| iptables.is_for(of_family[0].to.addr())) {
+            let saved = iptables.save("nat")?;
+            complete |= rules(key, conf, &of_family).iter().all(|rule| has_rule(&saved, rule))
+                && shared_rules(conf, &saved).is_empty();
+        }
+        if !complete {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Closes the ports; the shared chains stay, as the reference leaves them.
+pub fn delete(key: &Key) -> Result<()> {
+    delete_chains(key.network.as_str(), key.container_id.as_str())
+}
+
+fn delete_chains(network: &str, container_id: &str) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for chain in ["CNI-DN-", OLD_SNAT].map(|prefix| chain_of(network, container_id, prefix)) {
+        for iptables in errors.push(programs_with(&chain)).unwrap_or_default() {
+            errors.push(iptables.rewrite("nat", |saved| {
+                let mut lines = removal(&chain, saved);
+                if has_chain(saved, &chain) {
+                    lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
+                }
+                Ok(lines)
+            }));
+        }
+    }
+    errors.finish()
+}
+
+/// Closes the ports of this network's containers of which no attachment is valid: comments say whose they are.
+pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for iptables in programs_with(DNAT)? {
+        let saved = errors.push(iptables.save("nat")).unwrap_or_default();
+        let mut stale: Vec<String> = saved.iter().filter_map(|line| container_of(line, network)).collect();
+        stale.retain(|id| !valid.contains_container(id));
+        stale.dedup();
+        for id in stale {
+            errors.push(delete_chains(network.as_str(), &id));
+        }
+    }
+    errors.finish()
+}
+
+/// Whether there are programs to do it by.
+pub fn require_programs() -> Result<()> {
+    Iptables::for_address(IpAddr::from([127, 0, 0, 1])).require()
+}
+
+fn programs_with(chain: &str) -> Result<Vec<Iptables>> {
+    Iptables::with_nat_chain(nft_owner::open()?.as_deref(), chain)
+}
+
+fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
+    let (v6, v4): (Vec<Forward>, Vec<Forward>) =
+        forwards.iter().cloned().partition(|forward| forward.to.addr().is_ipv6());
+    [v4, v6].into_iter().filter(|of_family| !of_family.is_empty()).collect()
+}
+
+/// The rules that all containers share, as far as they are missing.
+fn shared_rules(conf: &Conf, saved: &[String]) -> Vec<String> {
+    let mark = format!("{:#x}/{:#x}", conf.mark(), conf.mark());
+    let mut wanted = vec![];
+    if conf.snat && conf.external_set_mark_chain.is_empty() {
+        wanted.extend([
+            format!("-A {SETMARK} -m comment --comment \"CNI portfwd masquerade mark\" -j MARK --set-xmark {mark}"),
+            format!("-A {MASQ} -m mark --mark {mark} -j MASQUERADE"),
+            format!("-A POSTROUTING -m comment --comment \"CNI portfwd requiring masquerade\" -j {MASQ}"),
+        ]);
+    }
+    for hook in ["PREROUTING", "OUTPUT"] {
+        wanted.push(format!("-A {hook} -m addrtype --dst-type LOCAL -j {DNAT}"));
+    }
+    let mut lines: Vec<String> = vec![];
+    for chain in [SETMARK, MASQ, DNAT].iter().filter(|chain| !has_chain(saved, chain)) {
+        if wanted.iter().any(|rule| names(rule, chain)) {
+            lines.push(format!(":{chain} - [0:0]"));
+        }
+    }
+    let missing = wanted.into_iter().filter(|rule| !has_rule(saved, rule));
+    // What masquerades comes before what others have there, as in the reference.
+    lines.extend(missing.map(|rule| rule.replacen("-A POSTROUTING ", "-I POSTROUTING 1 ", 1)));
+    lines
+}
+
+/// The rules of one family of a container, as `iptables-save` shows them.
+fn rules(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<String> {
+    let chain = chain(key);
+    let mut rules = vec![];
+    for forward in forwards {
+        let at = forward.at.map(|ip| format!("-d {} ", ipnet::IpNet::from(ip))).unwrap_or_default();
+        let base = format!("{at}-p {0} -m {0} --dport {1}", forward.protocol, forward.host_port);
+        rules.extend(marks(conf, forward, &format!("-A {chain} "), &base));
+        rules.push(format!("-A {chain} {base} -j DNAT --to-destination {}", destination(forward)));
+    }
+    let conditions = match forwards[0].to.addr() {
+        IpAddr::V4(_) => &conf.conditions_v4,
+        IpAddr::V6(_) => &conf.conditions_v6,
+    };
+    let conditions: String = conditions.iter().map(|word| format!("{} ", quoted(word))).collect();
+    for (protocol, ports) in entry_ports(conf) {
+        let list: Vec<String> = ports.iter().map(u16::to_string).collect();
+        rules.push(format!(
+            "-A {DNAT} -p {protocol} -m comment --comment {} -m multiport --dports {} {conditions}-j {chain}",
+            comment(key),
+            list.join(","),
+        ));
+    }
+    rules
+}
+
+/// Whose packets carry the host's address: who would be answered past the host, or everyone.
+fn marks(conf: &Conf, forward: &Forward, before: &str, base: &str) -> Vec<String> {
+    let target = Some(conf.external_set_mark_chain.as_str()).filter(|chain| !chain.is_empty()).unwrap_or(SETMARK);
+    let from = |source: String| format!("{before}{source}{base} -j {target}");
+    match (conf.snat, conf.masq_all) {
+        (false, _) => vec![],
+        (true, true) => vec![from(String::new())],
+        (true, false) => {
+            let mut rules = vec![from(format!("-s {} ", forward.to.trunc()))];
+            rules.extend(forward.to.addr().is_ipv4().then(|| from("-s 127.0.0.1/32 ".to_owned())));
+            rules
+        }
+    }
+}
+
+fn destination(forward: &Forward) -> String {
+    match forward.to.addr() {
+        IpAddr::V4(ip) => format!("{ip}:{}", forward.container_port),
+        IpAddr::V6(ip) => format!("[{ip}]:{}", forward.container_port),
+    }
+}
+
+/// The ports of each protocol in pieces that one rule can have; those of the other family too, as in the reference.
+fn entry_ports(conf: &Conf) -> Vec<(Protocol, Vec<u16>)> {
+    let mut entries = vec![];
+    for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
+        let of_protocol = conf.mappings.iter().filter(|mapping| mapping.protocol() == protocol);
+        let ports: Vec<u16> = of_protocol.map(super::mapping::Mapping::host_port).collect();
+        entries.extend(ports.chunks(PORTS).map(|ports| (protocol, ports.to_vec())));
+    }
+    entries
+}
+
+fn comment(key: &Key) -> String {
+    let mut text = format!("dnat name: \"{}\" id: \"{}\"", key.network, key.container_id);
+    if text.len() > COMMENT_MAX {
+        text.truncate(COMMENT_MAX - 2);
+        text.push_str("...");
+    }
+    quoted(&text)
+}
+
+/// A word as iptables-restore reads it and iptables-save writes it.
+fn quoted(word: &str) -> String {
+    let is_plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_graphic() && !"\"'\\".contains(c));
+    if is_plain { word.to_owned() } else { format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")) }
+}
+
+/// The lines that take away what leads to a chain.
+fn removal(chain: &str, saved: &[String]) -> Vec<String> {
+    let leads_there = |line: &&String| line.starts_with("-A ") && line.ends_with(&format!(" -j {chain}"));
+    saved.iter().filter(leads_there).map(|line| line.replacen("-A ", "-D ", 1)).collect()
+}
+
+fn has_chain(saved: &[String], chain: &str) -> bool {
+    saved.iter().any(|line| line.strip_prefix(':').is_some_and(|rest| rest.split(' ').next() == Some(chain)))
+}
+
+fn names(rule: &str, word: &str) -> bool {
+    rule.split(' ').any(|part| part == word)
+}
+
+/// Whether the table has a rule, in whatever order its words are shown.
+fn has_rule(saved: &[String], rule: &str) -> bool {
+    let words = |line: &str| {
+        let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        words.sort_unstable();
+        words
+    };
+    let wanted = words(rule);
+    saved.iter().any(|line| line == rule || words(line) == wanted)
+}
+
+/// Another container's rule for a port that is wanted.
+fn refuse_taken(key: &Key, forwards: &[Forward], saved: &[String]) -> Result<()> {
+    let (own, of_any) = (format!("-A {} ", chain(key)), "-A CNI-DN-");
+    for line in saved.iter().filter(|line| line.starts_with(of_any) && !line.starts_with(&own)) {
+        let Some((protocol, port, at)) = redirected(line) else { continue };
+        let overlaps = |forward: &&Forward| {
+            (forward.protocol.as_str(), forward.host_port) == (protocol, port)
+                && (forward.at.is_none() || at.is_none() || forward.at == at)
+        };
+        if let Some(forward) = forwards.iter().find(overlaps) {
+            let chain = line.split(' ').nth(1).unwrap_or_default();
+            let holder = saved.iter().find(|line| line.ends_with(&format!(" -j {chain}"))).map(String::as_str);
+            let holder = holder.and_then(|line| line.split_once("--comment \"dnat ")?.1.split_once("\" -m"));
+            let holder = holder.map_or_else(|| format!("chain {chain}"), |(text, _)| text.replace('\\', ""));
+            return Err(Error::new(Code::CONFLICT, format!("hostPort {forward} is taken by another attachment"))
+                .with_details(format_args!("it is published for {holder}")));
+        }
+    }
+    Ok(())
+}
+
+/// Protocol, port and address of a rule that redirects.
+fn redirected(line: &str) -> Option<(&str, u16, Option<IpAddr>)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let value = |option: &str| words.windows(2).find(|pair| pair[0] == option).map(|pair| pair[1]);
+    (value("-j") == Some("DNAT")).then_some(())?;
+    let at = value("-d").and_then(|net| net.split('/').next()?.parse().ok());
+    Some((value("-p")?, value("--dport")?.parse().ok()?, at))
+}
+
+/// The container that an entry's comment names, if it is of this network.
+fn container_of(line: &str, network: &NetworkName) -> Option<String> {
+    let comment = line.split_once(&format!("--comment \"dnat name: \\\"{network}\\\" id: \\\""))?.1;
+    Some(comment.split('\\').next()?.to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_the_reference_s() {
+        assert_eq!(chain_of("net1", "cont-a", "CNI-DN-"), "CNI-DN-a41e7966de45abfd7855c");
+        assert_eq!(chain_of("test", "1234", "CNI-DN-").len(), 28);
+    }
+
+    #[test]
+    fn words_cannot_leave_their_place() {
+        assert_eq!(quoted("10.0.0.0/8"), "10.0.0.0/8");
+        assert_eq!(quoted("a b\" -j ACCEPT"), "\"a b\\\" -j ACCEPT\"");
+        assert_eq!(quoted(""), "\"\"");
+    }
+
+    #[test]
+    fn a_rule_that_redirects_is_read() {
+        let line = "-A CNI-DN-x -d 198.51.100.1/32 -p udp -m udp --dport 8081 -j DNAT --to-destination 10.10.0.2:53";
+        assert_eq!(redirected(line), Some(("udp", 8081, "198.51.100.1".parse().ok())));
+        assert_eq!(redirected("-A CNI-DN-x -p udp -m udp --dport 8081 -j CNI-HOSTPORT-SETMARK"), None);
+    }
+
+    #[test]
+    fn an_entry_names_its_container() {
+        let line = r#"-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"net1\" id: \"c1\"" -m multiport --dports 80 -j CNI-DN-x"#;
+        assert_eq!(container_of(line, &NetworkName::parse("net1").unwrap()).as_deref(), Some("c1"));
+        assert_eq!(container_of(line, &NetworkName::parse("net").unwrap()), None);
+        assert_eq!(removal("CNI-DN-x", &[line.to_owned()]), [line.replacen("-A", "-D", 1)]);
+    }
+}
