@@ -177,7 +177,7 @@ impl SocatServer {
             other => panic!("unknown protocol {other}"),
         };
         let mut command = at.command("socat");
-        command.args([&format!("{address},ipv6only=0,fork,reuseaddr"), "SYSTEM:echo $SOCAT_PEERADDR"]);
+        command.args([&format!("{address},ipv6only=0,fork,reuseaddr"), "SYSTEM:read question; echo $SOCAT_PEERADDR"]);
         let mut server = SocatServer(command.stderr(Stdio::null()).spawn().unwrap());
         let deadline = Instant::now() + PATIENCE;
         while at.sh(&format!("ss -Hln {list} 'sport = :{port}'")).is_empty() {
@@ -199,14 +199,13 @@ impl Drop for SocatServer {
 
 /// The address that a `SocatServer` at `to` sees; None when nobody answers. UDP is sent from one and the same port: a flow is kept.
 pub fn ask_by(protocol: &str, from: &Namespace, to: &str) -> Option<String> {
-    const ONE_PORT: &str = "sourceport=5000,reuseaddr";
     let to = match protocol {
-        "udp" => format!("UDP:{to},{ONE_PORT}"),
-        "sctp" => format!("SCTP:{to},connect-timeout=2"),
+        "udp" => format!("UDP:{to},sourceport=5000,reuseaddr"),
+        "sctp" => format!("SCTP:{to}"),
         other => panic!("unknown protocol {other}"),
     };
-    let answer = from.try_sh(&format!("echo | socat -t1 - {to} 2>/dev/null"));
-    let seen = String::from_utf8(answer.stdout).unwrap();
+    let client = format!("timeout 3 socat -t0 {to} SYSTEM:'echo; read answer; echo $answer >&2' 2>&1");
+    let seen = String::from_utf8(from.try_sh(&client).stdout).unwrap();
     let seen: std::net::IpAddr = seen.trim().trim_matches(['[', ']']).parse().ok()?;
     Some(seen.to_canonical().to_string())
 }
