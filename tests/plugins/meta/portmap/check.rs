@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{for_each_backend, network, portmap, publish, web};
-use crate::support::attachment::{for_each_peer, for_ours};
+use super::{for_each_backend, is_open, network, portmap, publish, web};
+use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
+use crate::support::traffic::{TcpServer, connect};
 
 /// A mapping of each kind, both families.
 fn mappings() -> Value {
@@ -130,43 +131,69 @@ fn take_away(lab: &Lab, object: &Value) {
     lab.host.sh(&format!("nft -j -f - <<'END'\n{input}\nEND"));
 }
 
-/// The way to find and take away objects works, or the next test could not fail: tried on what is there already, masquerading.
+/// Calls the case for the first object that ADD makes, the second and so on, each time in a fresh lab. It returns how many there are.
+fn for_each_object(case: impl Fn(&Lab, usize) -> usize) {
+    let mut at = 0;
+    loop {
+        let number = case(&Lab::new(Peer::Ours), at);
+        assert!(number > 4, "{number} objects cannot be all");
+        at += 1;
+        if at == number {
+            return;
+        }
+    }
+}
+
+/// The way to find and take away objects works, or the next tests could not fail: tried on what is there already, masquerading.
 #[test]
 fn every_object_of_nftables_can_be_found_and_taken_away() {
-    for_ours("bridge", |lab| {
-        let masqueraded = super::with(&network(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
-        let attachment = lab.attach(&lab.container(), &masqueraded);
-        attachment.add();
-        let objects = objects_of_nftables(lab);
-        assert!(objects.iter().any(|object| object.get("rule").is_some()), "{objects:#?}");
-        assert!(objects.iter().any(|object| object.get("element").is_some()), "{objects:#?}");
-        for at in 0..objects.len() {
-            attachment.del();
-            attachment.add();
-            let now = objects_of_nftables(lab);
-            assert_eq!(now.len(), objects.len());
-            take_away(lab, &now[at]);
-            assert_eq!(objects_of_nftables(lab).len(), objects.len() - 1, "{}", now[at]);
-        }
+    for_ours("bridge", |_| {
+        let masqueraded = with(&network(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
+        for_each_object(|lab, at| {
+            lab.attach(&lab.container(), &masqueraded).add();
+            let objects = objects_of_nftables(lab);
+            for kind in ["rule", "element"] {
+                assert!(objects.iter().any(|object| object.get(kind).is_some()), "no {kind} in {objects:#?}");
+            }
+            take_away(lab, &objects[at]);
+            assert_eq!(objects_of_nftables(lab).len(), objects.len() - 1, "{}", objects[at]);
+            objects.len()
+        });
     });
 }
 
 /// The reference counts the rules of the container, and does not look at what they do or how they are reached: see differences.rs.
 #[test]
 fn check_finds_each_rule_and_element_of_nftables_that_is_gone() {
-    for_ours("portmap", |lab| {
-        let chain = publish(lab, None, mappings());
-        let number = objects_of_nftables(lab).len();
-        assert!(number > 8, "{:#?}", objects_of_nftables(lab));
-        for at in 0..number {
+    for_ours("portmap", |_| {
+        for_each_object(|lab, at| {
+            let chain = publish(lab, None, mappings());
             chain.check(&chain.result).ok();
-            let now = objects_of_nftables(lab);
-            assert_eq!(now.len(), number, "ADD after DEL makes the same");
-            take_away(lab, &now[at]);
-            assert_missed(&chain, &lab.peer, &now[at].to_string());
-            chain.del();
+            let objects = objects_of_nftables(lab);
+            take_away(lab, &objects[at]);
+            assert_missed(&chain, &lab.peer, &objects[at].to_string());
+            objects.len()
+        });
+    });
+}
+
+/// Whatever of an attachment is gone, DEL removes the rest, and ADD works as it did at first.
+#[test]
+fn an_attachment_that_is_damaged_is_deleted_and_made_anew() {
+    for_ours("portmap", |_| {
+        for_each_object(|lab, at| {
+            let before = lab.host.sh("nft -s list ruleset");
+            let chain = publish(lab, None, mappings());
+            let objects = objects_of_nftables(lab);
+            take_away(lab, &objects[at]);
+            chain.bare().del();
+            assert_eq!(lab.host.sh("nft -s list ruleset"), before, "without {}", objects[at]);
             chain.add();
-        }
+            chain.check(&chain.result).ok();
+            let _server = TcpServer::start(&chain.container, 80);
+            assert_eq!(is_open(lab, 8080), [true, true], "without {}", objects[at]);
+            objects.len()
+        });
     });
 }
 
@@ -179,8 +206,8 @@ fn after_a_flush_of_the_rule_set_check_fails_and_del_and_add_succeed() {
         assert_missed(&chain, &lab.peer, "everything");
         chain.del();
         chain.add();
-        let _server = crate::support::traffic::TcpServer::start(&chain.container, 80);
-        assert_eq!(super::is_open(lab, 8080), [true, true]);
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
         chain.check(&chain.result).ok();
     });
 }
@@ -190,8 +217,8 @@ fn after_a_flush_of_the_rule_set_check_fails_and_del_and_add_succeed() {
 fn check_finds_that_localhost_is_cut_off() {
     for_ours("portmap", |lab| {
         let chain = publish(lab, None, json!([web()]));
-        let _server = crate::support::traffic::TcpServer::start(&chain.container, 80);
-        let works = || super::connect(&lab.host, "127.0.0.1:8080").is_some();
+        let _server = TcpServer::start(&chain.container, 80);
+        let works = || connect(&lab.host, "127.0.0.1:8080").is_some();
         assert!(works());
         lab.host.sh("for f in /proc/sys/net/ipv4/conf/*/route_localnet; do echo 0 > $f; done");
         if !works() {

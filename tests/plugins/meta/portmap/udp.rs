@@ -14,7 +14,7 @@ fn dns() -> Value {
 fn remember_flows(lab: &Lab) {
     lab.host.sh(
         "nft add table inet others; for hook in prerouting output; do \
-         nft add chain inet others $hook \"{ type nat hook $hook priority 0; }\"; nft add rule inet others $hook counter; done",
+         nft add chain inet others $hook \"{ type nat hook $hook priority 0; }\"; nft add rule inet others $hook ct state new counter; done",
     );
 }
 
