@@ -8,7 +8,7 @@ pub mod failed_add;
 pub mod host;
 pub mod iptables;
 mod result;
-mod udp;
+pub mod udp;
 mod upgrade;
 
 use serde_json::{Value, json};
@@ -98,7 +98,7 @@ pub fn is_open(lab: &Lab, port: u16) -> [bool; 2] {
 
 /// Switches off that a bridge's own packets go through the rules, where the kernel can do that at all: then an answer between two ports of
 /// one bridge is not seen by the host.
-fn without_bridge_netfilter(lab: &Lab) {
+pub fn without_bridge_netfilter(lab: &Lab) {
     lab.host.sh("for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $f ] || echo 0 > $f; done");
 }
 

@@ -129,7 +129,7 @@ pub struct Service {
     pub what: &'static str,
     /// Makes 203.0.113.10:8080, and the host's port 8080 where `node_port` is set, lead to port 80 of 10.10.0.3.
     script: &'static str,
-    node_port: bool,
+    pub node_port: bool,
 }
 
 pub const SERVICES: [Service; 4] = [

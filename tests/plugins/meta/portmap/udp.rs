@@ -65,6 +65,33 @@ fn a_client_reaches_the_new_container_of_the_port_and_not_the_old_one() {
     });
 }
 
+/// How many flows of UDP there are after ADD, the clients' questions and DEL.
+pub fn flows_after_del(lab: &Lab) -> usize {
+    remember_flows(lab);
+    let chain = publish(lab, Some("nftables"), dns());
+    let _server = SocatServer::start(&chain.container, "udp", 53).unwrap();
+    assert_eq!(answers(lab, 5353), served());
+    assert_eq!(flows(lab, 5353), 4);
+    chain.del();
+    flows(lab, 5353)
+}
+
+/// The host asks a server of the same port elsewhere.
+fn ask_elsewhere(lab: &Lab) {
+    remember_flows(lab);
+    for to in OUTSIDE {
+        assert_eq!(ask_by("udp", &lab.host, &at(to, 5353)), None, "nobody serves there");
+    }
+    assert_eq!(flows(lab, 5353), 2);
+}
+
+/// How many flows to the same port elsewhere are there after ADD.
+pub fn flows_to_others_after_add(lab: &Lab) -> usize {
+    ask_elsewhere(lab);
+    publish(lab, Some("nftables"), dns());
+    flows(lab, 5353)
+}
+
 /// A flow that DEL left would keep reaching the container that is not published any more: the reference leaves it until the next ADD.
 #[test]
 fn a_client_reaches_nobody_after_del() {
@@ -104,10 +131,7 @@ fn flows_to_other_ports_are_kept() {
 #[test]
 fn flows_to_other_machines_are_kept() {
     super::for_ours_with_each_backend(|lab, backend| {
-        remember_flows(lab);
-        ask_by("udp", &lab.host, &at(OUTSIDE[0], 5353));
-        ask_by("udp", &lab.host, &at(OUTSIDE[1], 5353));
-        assert_eq!(flows(lab, 5353), 2);
+        ask_elsewhere(lab);
         let chain = publish(lab, backend, dns());
         assert_eq!(flows(lab, 5353), 2, "{backend:?}: ADD");
         chain.del();
