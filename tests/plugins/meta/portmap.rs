@@ -19,7 +19,9 @@ use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{SocatServer, TcpServer, ask_by, assert_masqueraded, connect};
+use crate::support::traffic::{
+    SctpServer, TcpServer, UdpServer, ask_by_udp, assert_masqueraded, connect, connect_by_sctp,
+};
 
 /// Both backends that can be asked for. Without a word ours takes nftables, the reference what it finds.
 pub const BACKENDS: [&str; 2] = ["iptables", "nftables"];
@@ -272,27 +274,56 @@ fn published_ports_and_ip_masq_keep_out_of_each_other_s_way() {
     });
 }
 
+/// Asks by a protocol at port 8080 of each address of the host, from the outside and from the host itself.
+fn assert_each_sees_its_own(lab: &Lab, ask: impl Fn(&Namespace, &str) -> Option<String>) {
+    for (family, address) in UPLINK.iter().enumerate() {
+        let to = at(address, 8080);
+        assert_eq!(ask(&lab.outside, &to).as_deref(), Some(OUTSIDE[family]), "outside to {to}");
+        assert_eq!(ask(&lab.host, &to).as_deref(), Some(*address), "host to {to}");
+    }
+}
+
+/// Publishes port 8080 of a protocol; TCP, which has a server at the port too, stays closed.
+fn publish_only<'a>(lab: &'a Lab, backend: Option<&str>, protocol: &str) -> Chain<'a> {
+    let chain = publish(lab, backend, json!([with(&web(), json!({"protocol": protocol}))]));
+    chain.check(&chain.result).ok();
+    let _tcp = TcpServer::start(&chain.container, 80);
+    assert_eq!(is_open(lab, 8080), [false, false], "{protocol} is not TCP");
+    chain
+}
+
 #[test]
-fn every_protocol_has_ports_of_its_own() {
+fn a_port_of_udp_is_of_udp_only() {
     for_each_backend(|lab, backend| {
-        for protocol in ["udp", "sctp"] {
-            let mappings = json!([{"hostPort": 8080, "containerPort": 80, "protocol": protocol}]);
-            let chain = lab.chain(&network(), &portmap(backend, mappings));
-            let Some(_server) = SocatServer::start(&chain.container, protocol, 80) else {
-                skip(protocol);
-                continue;
-            };
-            let _tcp = TcpServer::start(&chain.container, 80);
-            chain.add();
-            for (family, address) in UPLINK.iter().enumerate() {
-                let seen = ask_by(protocol, &lab.outside, &at(address, 8080));
-                assert_eq!(seen.as_deref(), Some(OUTSIDE[family]), "{protocol} {backend:?}");
-                let seen = ask_by(protocol, &lab.host, &at(address, 8080));
-                assert_eq!(seen.as_deref(), Some(*address), "{protocol} {backend:?} from the host");
-            }
-            assert_eq!(is_open(lab, 8080), [false, false], "{protocol} is not TCP");
-            chain.check(&chain.result).ok();
-            chain.del_all();
+        let chain = publish_only(lab, backend, "udp");
+        let _server = UdpServer::start(&chain.container, 80);
+        assert_each_sees_its_own(lab, ask_by_udp);
+    });
+}
+
+#[test]
+fn a_port_of_sctp_is_of_sctp_only() {
+    for_each_backend(|lab, backend| {
+        let chain = publish_only(lab, backend, "sctp");
+        let Some(_server) = SctpServer::start(&chain.container, 80) else { return skip("sctp") };
+        assert_each_sees_its_own(lab, connect_by_sctp);
+        chain.del_all();
+    });
+}
+
+/// To everybody who asks: localhost, the container itself and its neighbour.
+#[test]
+fn a_port_of_udp_is_reached_by_all_who_reach_one_of_tcp() {
+    for_each_backend(|lab, backend| {
+        let chain = publish_only(lab, backend, "udp");
+        let _server = UdpServer::start(&chain.container, 80);
+        let neighbour = lab.container();
+        lab.attach(&neighbour, &network()).add();
+        assert_eq!(ask_by_udp(&lab.host, "127.0.0.1:8080").as_deref(), Some(GATEWAY[0]));
+        for family in [0, 1] {
+            let to = at(UPLINK[family], 8080);
+            assert_eq!(ask_by_udp(&chain.container, &to).as_deref(), Some(GATEWAY[family]), "itself to {to}");
+            assert!(ask_by_udp(&neighbour, &to).is_some(), "neighbour to {to}");
         }
     });
 }
@@ -348,6 +379,26 @@ fn a_container_with_one_family_is_published_in_that_family() {
             chain.check(&chain.result).ok();
             chain.del_all();
         }
+    });
+}
+
+/// Neither of iptables nor of nft, though both are there to be started. The first line is the plugin itself.
+#[test]
+fn no_program_is_started() {
+    for_ours("portmap", |lab| {
+        if !lab.host.try_sh("strace -f -qq -e trace=execve true").status.success() {
+            return skip("strace");
+        }
+        let chain = lab.chain(&network(), &portmap(None, json!([web()])));
+        for command in ["ADD", "CHECK", "DEL"] {
+            let mut call = chain.call(command, Some(&chain.result));
+            let strace = "strace -f -qq -e trace=execve -o /run/started";
+            call.wrapper.extend(strace.split(' ').map(str::to_owned));
+            call.run().ok();
+            let started = lab.host.sh("cat /run/started");
+            assert_eq!(started.lines().count(), 1, "{command}: {started}");
+        }
+        lab.host.sh("rm /run/started");
     });
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{at, for_each_backend, network, portmap, publish, warm_up};
 use crate::support::netns::{Lab, OUTSIDE, UPLINK};
-use crate::support::traffic::{SocatServer, ask_by};
+use crate::support::traffic::{UdpServer, ask_by_udp};
 
 fn dns() -> Value {
     json!([{"hostPort": 5353, "containerPort": 53, "protocol": "udp"}])
@@ -26,7 +26,7 @@ fn flows(lab: &Lab, port: u16) -> usize {
 
 /// The answers that a client outside and one on the host get, who always send from the same port; v4 and v6.
 fn answers(lab: &Lab, port: u16) -> [Option<String>; 4] {
-    let ask = |from, family: usize| ask_by("udp", from, &at(UPLINK[family], port));
+    let ask = |from, family: usize| ask_by_udp(from, &at(UPLINK[family], port));
     [ask(&lab.outside, 0), ask(&lab.outside, 1), ask(&lab.host, 0), ask(&lab.host, 1)]
 }
 
@@ -41,7 +41,7 @@ fn a_client_that_sent_before_add_is_served_after_it() {
     for_each_backend(|lab, backend| {
         remember_flows(lab);
         let chain = lab.chain(&network(), &portmap(backend, dns()));
-        let _server = SocatServer::start(&chain.container, "udp", 53).unwrap();
+        let _server = UdpServer::start(&chain.container, 53);
         assert_eq!(answers(lab, 5353), NOBODY);
         assert_eq!(flows(lab, 5353), 4, "the flows to nowhere are remembered");
         chain.add();
@@ -55,12 +55,12 @@ fn a_client_reaches_the_new_container_of_the_port_and_not_the_old_one() {
     for_each_backend(|lab, backend| {
         remember_flows(lab);
         let old = publish(lab, backend, dns());
-        let server = SocatServer::start(&old.container, "udp", 53).unwrap();
+        let server = UdpServer::start(&old.container, 53);
         assert_eq!(answers(lab, 5353), served());
         drop(server);
         old.del();
         let new = publish(lab, backend, dns());
-        let _server = SocatServer::start(&new.container, "udp", 53).unwrap();
+        let _server = UdpServer::start(&new.container, 53);
         assert_eq!(answers(lab, 5353), served(), "{backend:?}");
     });
 }
@@ -69,7 +69,7 @@ fn a_client_reaches_the_new_container_of_the_port_and_not_the_old_one() {
 pub fn flows_after_del(lab: &Lab) -> usize {
     remember_flows(lab);
     let chain = publish(lab, Some("nftables"), dns());
-    let _server = SocatServer::start(&chain.container, "udp", 53).unwrap();
+    let _server = UdpServer::start(&chain.container, 53);
     assert_eq!(answers(lab, 5353), served());
     assert_eq!(flows(lab, 5353), 4);
     chain.del();
@@ -80,7 +80,7 @@ pub fn flows_after_del(lab: &Lab) -> usize {
 fn ask_elsewhere(lab: &Lab) {
     remember_flows(lab);
     for to in OUTSIDE {
-        assert_eq!(ask_by("udp", &lab.host, &at(to, 5353)), None, "nobody serves there");
+        assert_eq!(ask_by_udp(&lab.host, &at(to, 5353)), None, "nobody serves there");
     }
     assert_eq!(flows(lab, 5353), 2);
 }
@@ -100,7 +100,7 @@ fn a_client_reaches_nobody_after_del() {
         warm_up(lab, &network(), &portmap(backend, dns()));
         for bare in [false, true] {
             let chain = publish(lab, backend, dns());
-            let _server = SocatServer::start(&chain.container, "udp", 53).unwrap();
+            let _server = UdpServer::start(&chain.container, 53);
             assert_eq!(answers(lab, 5353), served());
             if bare {
                 chain.bare().del();
