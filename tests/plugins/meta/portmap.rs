@@ -111,10 +111,9 @@ fn sources(lab: &Lab, published: &Chain<'_>) -> Vec<String> {
     let (near_ips, far_ips) = (ips(&near.add()), ips(&far.add()));
     let _server = TcpServer::start(&published.container, 80);
     let own = |addresses: &[String]| [addresses[0].clone(), addresses[1].clone()];
-    let host = UPLINK.map(str::to_owned);
     let clients: [(&str, &Namespace, [&str; 2], [String; 2]); 7] = [
         ("outside", &lab.outside, UPLINK, OUTSIDE.map(str::to_owned)),
-        ("host", &lab.host, UPLINK, host.clone()),
+        ("host", &lab.host, UPLINK, UPLINK.map(str::to_owned)),
         ("localhost", &lab.host, ["127.0.0.1", "::1"], ["127.0.0.1", "::1"].map(str::to_owned)),
         ("itself", &published.container, UPLINK, own(&published.ips())),
         ("itself by the gateway", &published.container, GATEWAY, own(&published.ips())),
@@ -149,9 +148,9 @@ const SNAT: [&str; 7] = [
 ];
 
 /// `SNAT` as the reference's nftables backend has it, which forgets the neighbours. differences.rs shows what comes of it.
-fn snat_of(peer: &Peer, backend: Option<&str>) -> Vec<String> {
-    let neighbour = if *peer != Peer::Ours && backend == Some("nftables") { "neighbour: own, own" } else { SNAT[5] };
-    SNAT.iter().map(|line| if line.starts_with("neighbour") { neighbour } else { line }).map(str::to_owned).collect()
+fn snat_of(peer: &Peer, backend: Option<&str>) -> [&'static str; 7] {
+    let forgets = *peer != Peer::Ours && backend == Some("nftables");
+    SNAT.map(|line| if forgets && line.starts_with("neighbour") { "neighbour: own, own" } else { line })
 }
 
 #[test]
@@ -163,7 +162,6 @@ fn a_published_port_is_reached_from_everywhere_and_del_leaves_nothing() {
             warm_up(lab, &other_network(), &chained);
             let before = Watch::start(lab, &[]);
             let chain = lab.chain(&main, &chained);
-            assert_eq!(is_open(lab, 8080), [false, false]);
             chain.add();
             assert_eq!(sources(lab, &chain), snat_of(&lab.peer, backend), "{} {backend:?}", main["type"]);
             chain.check(&chain.result).ok();

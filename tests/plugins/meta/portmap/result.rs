@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{for_each_backend, is_open, network, portmap, web};
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, with};
+use crate::support::attachment::{EVERY_VERSION, with};
 use crate::support::call::Peer;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::TcpServer;
@@ -88,8 +88,8 @@ fn without_a_previous_result_add_and_check_are_refused() {
 /// The address of another interface, or of one on the host, is not the container's.
 #[test]
 fn only_an_address_of_this_interface_is_published() {
-    for_each_peer("portmap", |lab| {
-        let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
+    for_each_backend(|lab, backend| {
+        let chain = lab.chain(&network(), &portmap(backend, json!([web()])));
         let mut result = chain.result.clone();
         let addresses = result["ips"].as_array_mut().unwrap();
         addresses.insert(0, json!({"address": "10.10.0.77/24", "interface": 0}));
@@ -98,6 +98,7 @@ fn only_an_address_of_this_interface_is_published() {
         assert_eq!(chained.add(), result);
         let _server = TcpServer::start(&chain.container, 80);
         assert_eq!(is_open(lab, 8080), [true, true]);
-        assert!(!lab.host.sh("iptables-save -t nat; ip6tables-save -t nat").contains("10.10.0.77"));
+        let rules = lab.host.sh("nft list ruleset; iptables-save -t nat; ip6tables-save -t nat");
+        assert!(!rules.contains("10.10.0.77") && !rules.contains("2001:db8:10::77"), "{rules}");
     });
 }
