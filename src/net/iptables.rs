@@ -47,11 +47,16 @@ impl Iptables {
 
     /// The programs whose `nat` table may have this chain, of both families; empty where no program needs to be asked.
     pub fn with_nat_chain(nft: Option<&Nft>, chain: &str) -> Result<Vec<Iptables>> {
+        Iptables::with_nat_chain_used(nft, chain, 0)
+    }
+
+    /// The same, where rules and jumps to the chain are at least so many together, as far as that can be seen.
+    pub fn with_nat_chain_used(nft: Option<&Nft>, chain: &str, least: u32) -> Result<Vec<Iptables>> {
         let mut found = vec![];
         for (is_v6, family, tables) in [(false, Family::Ip, "ip_tables_names"), (true, Family::Ip6, "ip6_tables_names")]
         {
-            let in_nft = nft.map_or(Ok(None), |nft| nft.chain(family, "nat", chain))?.is_some();
-            if in_nft {
+            let in_nft = nft.map_or(Ok(None), |nft| nft.chain(family, "nat", chain))?;
+            if in_nft.is_some_and(|info| info.uses >= least) {
                 found.push(Iptables { is_v6, variant: Variant::Nft });
             }
             let tables = fs::read_to_string(format!("/proc/thread-self/net/{tables}")).unwrap_or_default(); // no such file, no such tables

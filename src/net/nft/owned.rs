@@ -162,7 +162,8 @@ impl Nft {
         })
     }
 
-    fn first_taken(&self, table: Table, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+    /// The first of these elements that another has, or has a rival of.
+    pub fn first_taken(&self, table: Table, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
         for (number, element) in elements.iter().enumerate() {
             let itself = Rival::Key { set: element.set, key: element.key.clone() };
             for rival in std::iter::once(&itself).chain(&element.rivals) {

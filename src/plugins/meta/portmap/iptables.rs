@@ -20,6 +20,8 @@ use crate::net::iptables::Iptables;
 use crate::steps::nft_owner;
 
 const DNAT: &str = "CNI-HOSTPORT-DNAT";
+/// What leads to that chain: PREROUTING and OUTPUT. It stays when the last port is closed.
+const JUMPS: u32 = 2;
 const SETMARK: &str = "CNI-HOSTPORT-SETMARK";
 const MASQ: &str = "CNI-HOSTPORT-MASQ";
 /// What plugins before 0.7 made.
@@ -43,7 +45,7 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
 pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     for of_family in by_family(forwards) {
         Iptables::for_address(of_family[0].to.addr()).rewrite("nat", |saved| {
-            refuse_taken(key, &of_family, saved)?;
+            refuse_taken_in(saved, key, &of_family)?;
             let mut lines = shared_rules(conf, saved);
             lines.extend(removal(&chain(key), saved));
             lines.push(format!(":{} - [0:0]", chain(key)));
@@ -247,8 +249,20 @@ fn has_rule(saved: &[String], rule: &str) -> bool {
     saved.iter().any(|line| line == rule || words(line) == wanted)
 }
 
-/// Another container's rule for a port that is wanted.
-fn refuse_taken(key: &Key, forwards: &[Forward], saved: &[String]) -> Result<()> {
+/// A port that is wanted and that a rule of another container leads elsewhere is code 102. No program is asked where there
+/// is no such rule.
+pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
+    let programs = Iptables::with_nat_chain_used(nft_owner::open()?.as_deref(), DNAT, JUMPS + 1)?;
+    for of_family in by_family(forwards) {
+        let ip = of_family[0].to.addr();
+        for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
+            refuse_taken_in(&iptables.save("nat")?, key, &of_family)?;
+        }
+    }
+    Ok(())
+}
+
+fn refuse_taken_in(saved: &[String], key: &Key, forwards: &[Forward]) -> Result<()> {
     let (own, of_any) = (format!("-A {} ", chain(key)), "-A CNI-DN-");
     for line in saved.iter().filter(|line| line.starts_with(of_any) && !line.starts_with(&own)) {
         let Some((protocol, port, at)) = redirected(line) else { continue };

@@ -43,10 +43,12 @@ impl Plugin for Portmap {
         transaction(|rb| {
             match conf.backend()? {
                 Backend::Nftables => {
+                    iptables::refuse_taken(&at.key, &forwards)?; // by the reference, or when iptables was asked for
                     nft::create(&at.key, conf, &forwards)?;
                     rb.undo("delete the ports", || nft::delete(&at.key).map(drop));
                 }
                 Backend::Iptables => {
+                    nft::refuse_taken(&at.key, &forwards)?;
                     rb.undo("delete the port rules", || iptables::delete(&at.key));
                     iptables::create(&at.key, conf, &forwards)?;
                 }
@@ -114,7 +116,12 @@ fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forw
     let first = |is_v6: bool| {
         result.ips.iter().filter(is_in_container).find(|ip| ip.address.addr().is_ipv6() == is_v6).map(|ip| ip.address)
     };
-    mapping::plan(&conf.mappings, first(false), first(true))
+    let (v4, v6) = (first(false), first(true));
+    if !conf.mappings.is_empty() && v4.is_none() && v6.is_none() {
+        let problem = format!("interface {:?} has no address, expected one for the ports to lead to", at.ifname());
+        return Err(Error::config("prevResult.ips", problem));
+    }
+    mapping::plan(&conf.mappings, v4, v6)
 }
 
 /// Flows to a UDP port that began before the port led here would never get here: the kernel does not look at them again.

@@ -161,6 +161,15 @@ pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     }
 }
 
+/// A port that is wanted and that an element of another attachment leads elsewhere is code 102.
+pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
+    let (Some(nft), elements) = (nft_owner::open()?, port_elements(forwards)) else { return Ok(()) };
+    match nft.first_taken(LAYOUT.table, &nft_owner::of(key), &elements)? {
+        Some(taken) => Err(explain(&taken, &elements)),
+        None => Ok(()),
+    }
+}
+
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(key, conf, forwards));
@@ -231,36 +240,45 @@ fn port_of(element: &OwnedElement) -> String {
 }
 
 fn elements(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
-    let mut elements: Vec<OwnedElement> = vec![];
-    for forward in forwards {
-        let family = OfFamily::of(forward.to.addr());
-        let port = [u32::from(forward.protocol as u8).to_le_bytes(), padded(forward.host_port)].concat();
-        let element_key = [forward.at.map(bytes).unwrap_or_default(), port.clone()].concat();
-        let (set, conditional, rival) = match forward.at {
-            Some(_) => {
-                let all = Rival::Key { set: family.at_all.name, key: port };
-                (&family.at_address, &family.conditional_at_address, all)
-            }
-            None => {
-                let each = Rival::Suffix { set: family.at_address.name, suffix: port };
-                (&family.at_all, &family.conditional_at_all, each)
-            }
-        };
-        let value = [bytes(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
-        elements.push(OwnedElement {
-            set: set.name,
-            key: element_key.clone(),
-            value: Some(value),
-            rivals: vec![rival],
-            ..OwnedElement::default()
-        });
-        if let Some(chain) = conditional_chain(key, conf, family) {
-            let set = conditional.name;
-            elements.push(OwnedElement { set, key: element_key, chain: Some(chain), ..OwnedElement::default() });
-        }
-    }
+    let mut elements = port_elements(forwards);
+    elements.extend(conditional_elements(key, conf, forwards));
     elements.extend(snat_elements(conf, forwards));
     elements
+}
+
+/// One element a port.
+fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
+    let element = |forward: &Forward| {
+        let family = OfFamily::of(forward.to.addr());
+        let (set, rival) = match forward.at {
+            Some(_) => (&family.at_address, Rival::Key { set: family.at_all.name, key: port_key(forward) }),
+            None => (&family.at_all, Rival::Suffix { set: family.at_address.name, suffix: port_key(forward) }),
+        };
+        let value = [bytes(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
+        let (set, value, rivals) = (set.name, Some(value), vec![rival]);
+        OwnedElement { set, key: key_of(forward), value, rivals, ..OwnedElement::default() }
+    };
+    forwards.iter().map(element).collect()
+}
+
+/// `[daddr .] inet_proto . inet_service`.
+fn key_of(forward: &Forward) -> Vec<u8> {
+    [forward.at.map(bytes).unwrap_or_default(), port_key(forward)].concat()
+}
+
+fn port_key(forward: &Forward) -> Vec<u8> {
+    [[forward.protocol as u8, 0, 0, 0], padded(forward.host_port)].concat()
+}
+
+/// Where there are conditions, one more element a port leads to the chain that has them.
+fn conditional_elements(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
+    let element = |forward: &Forward| {
+        let family = OfFamily::of(forward.to.addr());
+        let set = if forward.at.is_some() { &family.conditional_at_address } else { &family.conditional_at_all };
+        let chain = Some(conditional_chain(key, conf, family)?);
+        Some(OwnedElement { set: set.name, key: key_of(forward), chain, ..OwnedElement::default() })
+    };
+    forwards.iter().filter_map(element).collect()
 }
 
 /// A port as a field: in network byte order, padded to a word.
