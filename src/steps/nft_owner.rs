@@ -66,7 +66,7 @@ pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAtta
     for id in nft.owners(layout, group)? {
         if !valid.contains(&id) {
             let owner = Owner { id, comment: String::new() };
-            released.extend(errors.push(nft.release(layout, &owner)).unwrap_or_default());
+            released.extend(errors.push(nft.release_by_comment(layout, &owner)).unwrap_or_default());
         }
     }
     errors.finish().map(|()| released)

@@ -26,7 +26,8 @@ use crate::steps::nft_owner;
 const LAYOUT: Layout = Layout {
     table: Table { family: Family::Bridge, name: "cni_multi_spoofcheck" },
     comment: "cni-multi: containers send with their own hardware address",
-    base_chain: BASE_CHAIN,
+    sets: &[&PORTS, &ALLOWED],
+    chains: &[(BASE_CHAIN, 1)],
     lay_out,
 };
 
@@ -115,7 +116,6 @@ fn elements(port: &str, mac: &MacAddr) -> Vec<OwnedElement> {
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
-    batch.set(table, &PORTS).set(table, &ALLOWED);
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
     batch.rule(table, BASE_CHAIN, |rule| {
         // The name fills register 1, so that the hardware address in register 2 stands right behind it.

@@ -29,6 +29,8 @@ const RTA_TABLE: u16 = 15;
 
 /// RTN_UNICAST: neither unreachable nor any other refusal.
 const UNICAST: u8 = 1;
+/// RTN_LOCAL.
+const TO_HOST: u8 = 2;
 
 /// How far a route's destination is: `scope` of `ip route`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -195,11 +197,20 @@ impl Netlink {
 
     /// ifindex of the link that packets to `ip` leave by: `ip route get`.
     pub fn link_towards(&self, ip: IpAddr) -> Result<u32> {
+        self.ask(ip, |payload| Attrs::after(payload, HEADER).u32(RTA_OIF))
+    }
+
+    /// Whether packets to `ip` are for this host.
+    pub fn is_local(&self, ip: IpAddr) -> Result<bool> {
+        self.ask(ip, |payload| payload.get(7).map(|kind| *kind == TO_HOST))
+    }
+
+    /// Asks for the route that packets to `ip` take.
+    fn ask<T>(&self, ip: IpAddr, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
         let message = match ip {
             IpAddr::V4(ip) => RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(ip, 32).build(),
             IpAddr::V6(ip) => RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(ip, 128).build(),
         };
-        let read = |payload: &[u8]| Attrs::after(payload, HEADER).u32(RTA_OIF);
         self.get(Message::GetRoute(asking(message)), format_args!("find the route to {ip}"), read)
     }
 

@@ -61,6 +61,8 @@ pub struct RuleInfo {
     pub handle: u64,
     /// Its comment, perhaps empty.
     pub comment: String,
+    /// What it compares something of a packet with, one after the other.
+    pub compared: Vec<Vec<u8>>,
 }
 
 /// An element as the kernel has it.
@@ -179,7 +181,7 @@ impl Nft {
             let handle = u64::from_be_bytes(attrs.bytes(3)?.try_into().ok()?);
             let comment = attrs.bytes(7).and_then(read_comment).unwrap_or_default();
             // Kernels that do not filter send the rules of every chain.
-            (attrs.text(2).as_deref() == Some(chain)).then_some(RuleInfo { handle, comment })
+            (attrs.text(2).as_deref() == Some(chain)).then_some(RuleInfo { handle, comment, compared: compared(attrs) })
         };
         self.dump(GETRULE, family, what, name, |attrs, list| list.extend(rule(attrs)))
     }
@@ -237,6 +239,16 @@ impl Nft {
         self.transport.send(&bytes)?;
         Ok(seq)
     }
+}
+
+/// The values in the `cmp` expressions of a rule.
+fn compared(rule: Attrs<'_>) -> Vec<Vec<u8>> {
+    let value = |expression: Attrs<'_>| {
+        let is_cmp = expression.text(1).as_deref() == Some("cmp");
+        expression.nested(2)?.nested(3)?.bytes(1).filter(|_| is_cmp).map(<[u8]>::to_vec)
+    };
+    let expressions = rule.nested(4).into_iter().flat_map(Attrs::iter);
+    expressions.filter_map(|(_, expression)| value(Attrs::of(expression))).collect()
 }
 
 fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {

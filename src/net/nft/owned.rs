@@ -78,7 +78,7 @@ pub struct SharedChain {
     /// Its name, which says all about its rules.
     pub name: String,
     /// Its rules, written when it is made.
-    pub rules: [Expressions; RULES_OF_SHARED_CHAIN as usize],
+    pub rules: [Expressions; RULES_OF_SHARED_CHAIN],
 }
 
 impl SharedChain {
@@ -97,9 +97,11 @@ pub struct Layout {
     pub table: Table,
     /// Shown by `nft list`.
     pub comment: &'static str,
-    /// The chain that packets enter by.
-    pub base_chain: &'static str,
-    /// Writes its chains, rules and sets; doing so again changes nothing.
+    /// Its sets and maps, beside the one that says which elements are whose.
+    pub sets: &'static [&'static Set],
+    /// Its constant chains, with how often each is used: by its own rules, and by those that lead to it.
+    pub chains: &'static [(&'static str, u32)],
+    /// Writes its constant chains and rules; doing so again changes nothing.
     pub lay_out: fn(&mut Batch, Table),
 }
 
@@ -118,7 +120,7 @@ impl Nft {
         }
         self.again(&what, || {
             let mut batch = Batch::of_generation(self.generation()?);
-            self.plan_release(&mut batch, layout.table, owner)?;
+            self.plan_release(&mut batch, layout, owner)?;
             lay_out(&mut batch, layout);
             for element in elements {
                 let others = self.element(layout.table, element.set, &element.key)?;
@@ -144,8 +146,8 @@ impl Nft {
             if let Some(taken) = self.first_taken(table, owner, elements)? {
                 return Ok(Some(taken));
             }
-            self.plan_release(&mut batch, table, owner)?;
-            if self.chain(table.family, table.name, layout.base_chain)?.is_none() {
+            self.plan_release(&mut batch, layout, owner)?;
+            if self.damaged_chain(layout)?.is_some() {
                 lay_out(&mut batch, layout);
             }
             for (element, chain) in elements.iter().filter_map(|element| Some((element, element.chain.as_ref()?))) {
@@ -153,7 +155,7 @@ impl Nft {
                 if before.is_some_and(|found| found.comment != owner.comment) {
                     batch.delete_element(table, element.set, &element.key); // what leads to a chain is nobody's alone
                 }
-                if self.chain(table.family, table.name, &chain.name)?.is_none() {
+                if self.rules(table.family, table.name, &chain.name)?.len() != RULES_OF_SHARED_CHAIN {
                     chain.write(&mut batch, table);
                 }
             }
@@ -195,7 +197,8 @@ impl Nft {
     fn only_elements_are_missing(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<bool> {
         let table = layout.table;
         let shared = elements.iter().filter_map(|element| element.chain.as_ref()).map(|chain| chain.name.as_str());
-        for chain in std::iter::once(layout.base_chain).chain(shared) {
+        let constant = layout.chains.iter().map(|(name, _)| *name);
+        for chain in constant.chain(shared) {
             if self.chain(table.family, table.name, chain)?.is_none() {
                 return Ok(false);
             }
@@ -206,13 +209,13 @@ impl Nft {
     /// Removes all that belongs to the owner, and returns it. The table goes with the last element.
     pub fn release(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
         let what = format!("delete elements of table {:?}", layout.table.name);
-        if self.ledger_entry(layout.table, owner, 0)?.is_none() {
+        if self.entries(layout.table, owner)?.is_empty() {
             return Ok(vec![]);
         }
         self.again(&what, || {
             let generation = self.generation()?;
             let mut batch = Batch::of_generation(generation);
-            let Plan { released, unused, is_any_shared } = self.plan_release(&mut batch, layout.table, owner)?;
+            let Plan { released, unused, is_any_shared } = self.plan_release(&mut batch, layout, owner)?;
             if batch.is_empty() {
                 return Ok(released);
             }
@@ -229,7 +232,34 @@ impl Nft {
         })
     }
 
-    /// Which of these elements are missing, or are another's and do something else.
+    /// The same for an owner whose entries of the ledger may be gone: all elements of all sets are looked at.
+    pub fn release_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
+        let what = format!("delete elements of table {:?}", layout.table.name);
+        let mut released = self.release(layout, owner)?;
+        released.extend(self.again(&what, || {
+            let mut batch = Batch::of_generation(self.generation()?);
+            let left = self.all_of(layout, owner)?;
+            for element in &left {
+                batch.delete_element(layout.table, &element.set, &element.key);
+            }
+            self.commit(&batch, &what).map(|()| left)
+        })?);
+        Ok(released)
+    }
+
+    /// The first constant chain that is not there or has not got its rules.
+    pub fn damaged_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
+        for (name, uses) in layout.chains {
+            let found = self.chain(layout.table.family, layout.table.name, name)?;
+            if found.is_none_or(|chain| chain.uses != *uses) {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which of these elements are missing, or are another's and do something else; also those that the owner would not
+    /// find again, and those that lead to a chain without its rules.
     pub fn missing<'a>(
         &self,
         layout: &Layout,
@@ -247,50 +277,101 @@ impl Nft {
                 };
                 does_the_same || (element.value.is_none() && found.comment == owner.comment)
             };
-            if !found.is_some_and(serves) {
+            if !found.is_some_and(serves) || !self.is_whole(layout.table, owner, element)? {
                 missing.push(element);
             }
         }
         Ok(missing)
     }
 
-    /// Every owner of a group.
+    /// Whether the ledger has the element, if it is the owner's, and its chain has all rules.
+    fn is_whole(&self, table: Table, owner: &Owner, element: &OwnedElement) -> Result<bool> {
+        if let Some(chain) = &element.chain
+            && self.rules(table.family, table.name, &chain.name)?.len() != RULES_OF_SHARED_CHAIN
+        {
+            return Ok(false);
+        }
+        let is_his =
+            self.element(table, element.set, &element.key)?.is_some_and(|found| found.comment == owner.comment);
+        Ok(!is_his || self.entries(table, owner)?.iter().any(|(_, entry)| *entry == write_entry(element)))
+    }
+
+    /// Every owner of a group: whom the ledger has, and whom elements name that it has not.
     pub fn owners(&self, layout: &Layout, group: [u8; 8]) -> Result<Vec<[u8; 16]>> {
-        let ids = self.elements(layout.table, LEDGER.name)?.into_iter().filter_map(|element| owner_of(&element.key));
-        let mut ids: Vec<[u8; 16]> = ids.filter(|id| id[..8] == group).collect();
+        let mut ids: Vec<[u8; 16]> = self
+            .elements(layout.table, LEDGER.name)?
+            .into_iter()
+            .filter_map(|element| owner_of(&element.key))
+            .collect();
+        for set in layout.sets {
+            ids.extend(self.elements(layout.table, set.name)?.iter().filter_map(|element| named_in(&element.comment)));
+        }
+        ids.retain(|id| id[..8] == group);
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
     }
 
     /// Plans the removal of the owner's elements.
-    fn plan_release(&self, batch: &mut Batch, table: Table, owner: &Owner) -> Result<Plan> {
+    fn plan_release(&self, batch: &mut Batch, layout: &Layout, owner: &Owner) -> Result<Plan> {
+        let (table, entries) = (layout.table, self.entries(layout.table, owner)?);
+        let has_gap = (0..).zip(&entries).any(|(place, (number, _))| place != *number);
         let mut plan = Plan::default();
-        let mut leading: Vec<(String, u32)> = vec![];
-        for number in 0.. {
-            let Some(entry) = self.ledger_entry(table, owner, number)? else { break };
-            batch.delete_element(table, LEDGER.name, &ledger_key(owner, number));
-            let Some((set, key)) = read_entry(&entry) else { continue };
-            let Some(element) = self.element(table, &set, &key)?.filter(|found| is_of(&found.comment, owner)) else {
-                continue;
-            };
-            batch.delete_element(table, &set, &key);
-            plan.released.push(Released { set, key, value: element.value });
-            if let Some(chain) = element.chain {
-                match leading.iter_mut().find(|(name, _)| *name == chain) {
-                    Some((_, count)) => *count += 1,
-                    None => leading.push((chain, 1)),
-                }
+        for (number, entry) in &entries {
+            batch.delete_element(table, LEDGER.name, &ledger_key(owner, *number));
+            let Some((set, key)) = read_entry(entry) else { continue };
+            let found = self.element(table, &set, &key)?.filter(|found| is_of(&found.comment, owner));
+            plan.released.extend(found.map(|found| Released::new(&set, found)));
+        }
+        if has_gap {
+            plan.released = self.all_of(layout, owner)?; // somebody else took an entry away
+        }
+        let mut leading: Vec<(&str, u32)> = vec![];
+        for element in &plan.released {
+            batch.delete_element(table, &element.set, &element.key);
+            let Some(chain) = &element.chain else { continue };
+            match leading.iter_mut().find(|(name, _)| name == chain) {
+                Some((_, count)) => *count += 1,
+                None => leading.push((chain, 1)),
             }
         }
         for (chain, ours) in leading {
-            match self.chain(table.family, table.name, &chain)? {
-                Some(info) if info.uses == ours + RULES_OF_SHARED_CHAIN => plan.unused.push(chain),
-                Some(_) => plan.is_any_shared = true,
-                None => (),
+            let Some(info) = self.chain(table.family, table.name, chain)? else { continue };
+            let rules = self.rules(table.family, table.name, chain)?.len();
+            match usize::try_from(info.uses - ours) == Ok(rules) {
+                true => plan.unused.push(chain.to_owned()),
+                false => plan.is_any_shared = true,
             }
         }
         Ok(plan)
+    }
+
+    /// The elements of all sets that say that they are the owner's.
+    fn all_of(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
+        let mut all = vec![];
+        for set in layout.sets {
+            let elements = self.elements(layout.table, set.name)?;
+            let his = elements.into_iter().filter(|element| is_of(&element.comment, owner));
+            all.extend(his.map(|element| Released::new(set.name, element)));
+        }
+        Ok(all)
+    }
+
+    /// The owner's entries of the ledger, with their numbers. One that is missing does not hide those behind it; where
+    /// there is none, two questions show it.
+    fn entries(&self, table: Table, owner: &Owner) -> Result<Vec<(u32, String)>> {
+        let mut entries = vec![];
+        let mut number = 0;
+        loop {
+            match self.ledger_entry(table, owner, number)? {
+                Some(entry) => entries.push((number, entry)),
+                None => match self.ledger_entry(table, owner, number + 1)? {
+                    Some(_) => (),
+                    None => return Ok(entries),
+                },
+            }
+            number += 1;
+        }
     }
 
     fn ledger_entry(&self, table: Table, owner: &Owner, number: u32) -> Result<Option<String>> {
@@ -325,6 +406,14 @@ pub struct Released {
     pub key: Vec<u8>,
     /// Its value, in a map of values.
     pub value: Vec<u8>,
+    /// The chain it led to.
+    chain: Option<String>,
+}
+
+impl Released {
+    fn new(set: &str, element: ElementInfo) -> Released {
+        Released { set: set.to_owned(), key: element.key, value: element.value, chain: element.chain }
+    }
 }
 
 /// What goes with an owner's elements.
@@ -339,10 +428,13 @@ struct Plan {
 }
 
 /// All have as many, so that the count of a chain's uses says how many elements lead to it.
-const RULES_OF_SHARED_CHAIN: u32 = 2;
+const RULES_OF_SHARED_CHAIN: usize = 2;
 
 fn lay_out(batch: &mut Batch, layout: &Layout) {
     batch.table(layout.table, layout.comment).set(layout.table, &LEDGER);
+    for set in layout.sets {
+        batch.set(layout.table, set);
+    }
     (layout.lay_out)(batch, layout.table);
 }
 
@@ -374,6 +466,13 @@ fn as_marks(mut id: [u8; 16]) -> [u8; 16] {
 /// The owner's id in a key of the ledger.
 fn owner_of(key: &[u8]) -> Option<[u8; 16]> {
     key.get(..16)?.try_into().ok().map(as_marks)
+}
+
+/// The owner's id that a comment begins with.
+fn named_in(comment: &str) -> Option<[u8; 16]> {
+    let digits: String = comment.get(..33)?.replace('-', "");
+    let byte = |at: usize| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok();
+    (0..16).map(byte).collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 /// A removal by id alone does not know the whole comment; every comment begins with the id in hex.

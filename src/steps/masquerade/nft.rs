@@ -33,7 +33,8 @@ use crate::steps::nft_owner;
 const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_masquerade" },
     comment: "cni-multi: containers leave with the host's address",
-    base_chain: BASE_CHAIN,
+    sets: &[&MASQ4, &MASQ6],
+    chains: &[(BASE_CHAIN, 4)],
     lay_out,
 };
 
@@ -54,8 +55,11 @@ pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
 
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
-    let elements = elements(addresses);
-    match nft_owner::require()?.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
+    let (nft, elements) = (nft_owner::require()?, elements(addresses));
+    if let Some(chain) = nft.damaged_chain(&LAYOUT)? {
+        return Err(Error::check(format!("chain {chain:?} of table {:?} is not what it was", LAYOUT.table.name)));
+    }
+    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(element) => {
             let address = addresses.iter().find(|net| bytes(net.addr()) == element.key).map(IpNet::addr);
             let address = address.map(|ip| ip.to_string()).unwrap_or_default();
@@ -137,7 +141,6 @@ fn mask(net: IpNet) -> Vec<u8> {
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
-    batch.set(table, &MASQ4).set(table, &MASQ6);
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
     for multicast in ["224.0.0.0/4", "ff00::/8"].iter().filter_map(|text| text.parse().ok()) {
         batch.rule(table, BASE_CHAIN, |rule| {

@@ -13,6 +13,10 @@ const MARK_BIT: u32 = 13;
 /// XT_EXTENSION_MAXNAMELEN, without the NUL.
 const CHAIN_MAX: usize = 28;
 
+/// Options of iptables that say what to do with a packet or with a rule.
+const ORDERS: [&str; 12] =
+    ["-j", "--jump", "-g", "--goto", "-t", "--table", "-A", "--append", "-I", "--insert", "-D", "--delete"];
+
 /// What redirects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
@@ -136,6 +140,13 @@ impl Conf {
                 let problem = format!("{:?} has control characters, expected words of a rule", words[index]);
                 return Err(Error::config(format_args!("{path}[{index}]"), problem));
             }
+            let is_order = |word: &&String| ORDERS.contains(&word.as_str());
+            if let Some(word) = words.iter().find(is_order).filter(|_| is_of_iptables(words)) {
+                return Err(Error::config(
+                    path,
+                    format_args!("{word:?} is no condition, expected matches of iptables"),
+                ));
+            }
         }
         Ok(())
     }
@@ -159,6 +170,7 @@ impl Conf {
 
     fn keys_of_iptables(&self) -> Vec<&'static str> {
         let mut keys = vec![];
+        keys.extend(self.mark_masq_bit.map(|_| "markMasqBit"));
         keys.extend((!self.external_set_mark_chain.is_empty()).then_some("externalSetMarkChain"));
         keys.extend(is_of_iptables(&self.conditions_v4).then_some("conditionsV4"));
         keys.extend(is_of_iptables(&self.conditions_v6).then_some("conditionsV6"));

@@ -9,13 +9,14 @@
 //! ```
 //! A change is planned on `iptables-save` and done by one `iptables-restore` a family.
 
-use std::net::IpAddr;
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
 
 use super::conf::Conf;
-use super::mapping::{Forward, Protocol};
+use super::mapping::{Forward, Protocol, Released};
 use crate::cni::attachment::{Key, NetworkName, iptables_chain};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::Iptables;
 use crate::steps::nft_owner;
 
@@ -30,6 +31,18 @@ const OLD_SNAT: &str = "CNI-SN-";
 const PORTS: usize = 15;
 /// xt_comment takes 255 bytes; the reference cuts at 253 and adds three dots, which iptables takes.
 const COMMENT_MAX: usize = 255;
+
+/// Others have to have made it.
+fn require_external_chain(conf: &Conf, saved: &[String]) -> Result<()> {
+    let chain = &conf.external_set_mark_chain;
+    match !conf.snat || chain.is_empty() || has_chain(saved, chain) {
+        true => Ok(()),
+        false => Err(Error::config(
+            "externalSetMarkChain",
+            format_args!("{chain:?} is no chain of table nat, expected one that is there"),
+        )),
+    }
+}
 
 /// The container's own chain: 28 letters, all that a chain's name can have.
 pub fn chain(key: &Key) -> String {
@@ -46,10 +59,12 @@ pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     for of_family in by_family(forwards) {
         Iptables::for_address(of_family[0].to.addr()).rewrite("nat", |saved| {
             refuse_taken_in(saved, key, &of_family)?;
+            require_external_chain(conf, saved)?;
             let mut lines = shared_rules(conf, saved);
             lines.extend(removal(&chain(key), saved));
             lines.push(format!(":{} - [0:0]", chain(key)));
-            lines.extend(rules(key, conf, &of_family));
+            lines.extend(own_rules(key, conf, &of_family));
+            lines.extend(entries(key, conf, of_family[0].to.addr().is_ipv6()));
             Ok(lines)
         })?;
     }
@@ -63,7 +78,8 @@ pub fn is_complete(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<bool>
         let mut complete = false;
         for iptables in programs.iter().filter(|iptables| iptables.is_for(of_family[0].to.addr())) {
             let saved = iptables.save("nat")?;
-            complete |= rules(key, conf, &of_family).iter().all(|rule| has_rule(&saved, rule))
+            complete |= own_rules(key, conf, &of_family).iter().all(|rule| has_rule(&saved, rule))
+                && entry_ports(conf).iter().all(|(protocol, ports)| has_entry(&saved, key, *protocol, ports))
                 && shared_rules(conf, &saved).is_empty();
         }
         if !complete {
@@ -73,40 +89,53 @@ pub fn is_complete(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<bool>
     Ok(true)
 }
 
-/// Closes the ports; the shared chains stay, as the reference leaves them.
-pub fn delete(key: &Key) -> Result<()> {
+/// Closes the ports and returns them; the shared chains stay, as the reference leaves them.
+pub fn delete(key: &Key) -> Result<Vec<Released>> {
     delete_chains(key.network.as_str(), key.container_id.as_str())
 }
 
-fn delete_chains(network: &str, container_id: &str) -> Result<()> {
-    let mut errors = ErrorList::default();
+fn delete_chains(network: &str, container_id: &str) -> Result<Vec<Released>> {
+    let (mut errors, released, mut all) = (ErrorList::default(), RefCell::new(vec![]), vec![]);
     for chain in ["CNI-DN-", OLD_SNAT].map(|prefix| chain_of(network, container_id, prefix)) {
         for iptables in errors.push(programs_with(&chain)).unwrap_or_default() {
             errors.push(iptables.rewrite("nat", |saved| {
+                released.replace(released_from(&chain, saved));
                 let mut lines = removal(&chain, saved);
                 if has_chain(saved, &chain) {
                     lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
                 }
                 Ok(lines)
             }));
+            all.append(&mut released.borrow_mut());
         }
     }
-    errors.finish()
+    errors.finish().map(|()| all)
+}
+
+/// Where the rules of a container's chain led to.
+fn released_from(chain: &str, saved: &[String]) -> Vec<Released> {
+    let own = format!("-A {chain} ");
+    let released = |line: &String| {
+        let (protocol, host_port, _) = redirected(line)?;
+        let to = line.rsplit_once("--to-destination ")?.1.parse::<SocketAddr>().ok()?.ip();
+        Some(Released { protocol: protocol.parse().ok()?, host_port, to })
+    };
+    saved.iter().filter(|line| line.starts_with(&own)).filter_map(released).collect()
 }
 
 /// Closes the ports of this network's containers of which no attachment is valid: comments say whose they are.
-pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    let mut errors = ErrorList::default();
+pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
+    let (mut errors, mut released) = (ErrorList::default(), vec![]);
     for iptables in programs_with(DNAT)? {
         let saved = errors.push(iptables.save("nat")).unwrap_or_default();
         let mut stale: Vec<String> = saved.iter().filter_map(|line| container_of(line, network)).collect();
         stale.retain(|id| !valid.contains_container(id));
         stale.dedup();
         for id in stale {
-            errors.push(delete_chains(network.as_str(), &id));
+            released.extend(errors.push(delete_chains(network.as_str(), &id)).unwrap_or_default());
         }
     }
-    errors.finish()
+    errors.finish().map(|()| released)
 }
 
 /// Whether there are programs to do it by.
@@ -150,8 +179,8 @@ fn shared_rules(conf: &Conf, saved: &[String]) -> Vec<String> {
     lines
 }
 
-/// The rules of one family of a container, as `iptables-save` shows them.
-fn rules(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<String> {
+/// The rules of the container's chain for one family, as `iptables-save` shows them.
+fn own_rules(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<String> {
     let chain = chain(key);
     let mut rules = vec![];
     for forward in forwards {
@@ -160,20 +189,37 @@ fn rules(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<String> {
         rules.extend(marks(conf, forward, &format!("-A {chain} "), &base));
         rules.push(format!("-A {chain} {base} -j DNAT --to-destination {}", destination(forward)));
     }
-    let conditions = match forwards[0].to.addr() {
-        IpAddr::V4(_) => &conf.conditions_v4,
-        IpAddr::V6(_) => &conf.conditions_v6,
-    };
-    let conditions: String = conditions.iter().map(|word| format!("{} ", quoted(word))).collect();
-    for (protocol, ports) in entry_ports(conf) {
-        let list: Vec<String> = ports.iter().map(u16::to_string).collect();
-        rules.push(format!(
-            "-A {DNAT} -p {protocol} -m comment --comment {} -m multiport --dports {} {conditions}-j {chain}",
-            comment(key),
-            list.join(","),
-        ));
-    }
     rules
+}
+
+/// The rules that lead to the container's chain.
+fn entries(key: &Key, conf: &Conf, is_v6: bool) -> Vec<String> {
+    let (chain, comment) = (chain(key), comment(key));
+    let conditions = if is_v6 { &conf.conditions_v6 } else { &conf.conditions_v4 };
+    let conditions: String = conditions.iter().map(|word| format!("{} ", quoted(word))).collect();
+    let entry = |(protocol, ports): (Protocol, Vec<u16>)| {
+        let (before, ports) = (entry_before(protocol), listed(&ports));
+        format!("{before} -m comment --comment {comment} -m multiport --dports {ports} {conditions}-j {chain}")
+    };
+    entry_ports(conf).into_iter().map(entry).collect()
+}
+
+fn entry_before(protocol: Protocol) -> String {
+    format!("-A {DNAT} -p {protocol}")
+}
+
+fn listed(ports: &[u16]) -> String {
+    ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Whether such an entry is there. Conditions and comments are shown in another way than they were written.
+fn has_entry(saved: &[String], key: &Key, protocol: Protocol, ports: &[u16]) -> bool {
+    let (ports, target) = (listed(ports), format!(" -j {}", chain(key)));
+    let before = format!("-A {DNAT} ");
+    let of_protocol = format!("-p {protocol} ");
+    saved.iter().any(|line| {
+        line.starts_with(&before) && line.contains(&of_protocol) && line.ends_with(&target) && names(line, &ports)
+    })
 }
 
 /// Whose packets carry the host's address: who would be answered past the host, or everyone.
@@ -274,9 +320,9 @@ fn refuse_taken_in(saved: &[String], key: &Key, forwards: &[Forward]) -> Result<
             let chain = line.split(' ').nth(1).unwrap_or_default();
             let holder = saved.iter().find(|line| line.ends_with(&format!(" -j {chain}"))).map(String::as_str);
             let holder = holder.and_then(|line| line.split_once("--comment \"dnat ")?.1.split_once("\" -m"));
-            let holder = holder.map_or_else(|| format!("chain {chain}"), |(text, _)| text.replace('\\', ""));
-            return Err(Error::new(Code::CONFLICT, format!("hostPort {forward} is taken by another attachment"))
-                .with_details(format_args!("it is published for {holder}")));
+            return Err(
+                forward.taken(&holder.map_or_else(|| format!("chain {chain}"), |(text, _)| text.replace('\\', "")))
+            );
         }
     }
     Ok(())

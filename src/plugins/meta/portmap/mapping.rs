@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 /// A transport protocol that has ports; its number in IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,14 +138,13 @@ impl Mapping {
 
     fn read(path: String, given: &Given) -> Result<Mapping> {
         let at = |field: &str| format!("{path}.{field}");
-        let port = |field: &str, what: &str, port: i64| {
-            u16::try_from(port).ok().filter(|port| *port != 0).ok_or_else(|| {
-                Error::config(at(field), format_args!("Invalid {what} port number: {port}, expected 1 to 65535"))
-            })
+        let port = |field: &str, port: i64| {
+            let valid = u16::try_from(port).ok().filter(|port| *port != 0);
+            valid.ok_or_else(|| Error::config(at(field), format_args!("{port} is no port, expected 1 to 65535")))
         };
         Ok(Mapping {
-            container_port: port("containerPort", "container", given.container_port)?,
-            host_port: port("hostPort", "host", given.host_port)?,
+            container_port: port("containerPort", given.container_port)?,
+            host_port: port("hostPort", given.host_port)?,
             protocol: given.protocol.parse().map_err(|problem: String| Error::config(at("protocol"), problem))?,
             host: Host::parse(&given.host_ip).map_err(|problem| Error::config(at("hostIP"), problem))?,
             path,
@@ -170,6 +169,8 @@ impl Mapping {
 /// A mapping of one family, with where it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
+    /// Where the configuration has the mapping.
+    pub path: String,
     /// The transport protocol.
     pub protocol: Protocol,
     /// The host's address; all of the family where there is none.
@@ -183,6 +184,12 @@ pub struct Forward {
 }
 
 impl Forward {
+    /// The mistake that another has the port; `holder` says who.
+    pub fn taken(&self, holder: &str) -> Error {
+        let msg = format!("{}: hostPort {self} is taken by another attachment", self.path);
+        Error::new(Code::CONFLICT, msg).with_details(format_args!("it is published for {holder}"))
+    }
+
     /// Whether packets to this address of the host are forwarded.
     pub fn answers_at(&self, ip: IpAddr) -> bool {
         ip.is_ipv6() == self.to.addr().is_ipv6() && self.at.is_none_or(|at| at == ip)
@@ -200,6 +207,17 @@ impl fmt::Display for Forward {
     }
 }
 
+/// A port that was somebody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The host's port.
+    pub host_port: u16,
+    /// The container's address.
+    pub to: IpAddr,
+}
+
 /// The mappings to a container that has these addresses. One address of the host whose family the container has not got
 /// leads nowhere, which is a mistake; all addresses of such a family are none.
 pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Result<Vec<Forward>> {
@@ -214,6 +232,7 @@ pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Resul
             }
         };
         forwards.extend(families.into_iter().flatten().map(|to| Forward {
+            path: mapping.path.clone(),
             protocol: mapping.protocol,
             at,
             host_port: mapping.host_port,
@@ -244,8 +263,8 @@ mod tests {
     #[test]
     fn mistakes_have_their_path() {
         for (bad, msg) in [
-            (given("", 0, ""), "p[0].hostPort: Invalid host port number: 0, expected 1 to 65535"),
-            (given("", 65536, ""), "p[0].hostPort: Invalid host port number: 65536, expected 1 to 65535"),
+            (given("", 0, ""), "p[0].hostPort: 0 is no port, expected 1 to 65535"),
+            (given("", 65536, ""), "p[0].hostPort: 65536 is no port, expected 1 to 65535"),
             (given("", 1, "icmp"), "p[0].protocol: \"icmp\" is no protocol with ports, expected tcp, udp or sctp"),
             (given("10.0.0", 1, ""), "p[0].hostIP: \"10.0.0\" is no IP address, expected one of the host's or none"),
         ] {

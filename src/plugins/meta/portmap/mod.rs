@@ -15,7 +15,8 @@ pub use self::conf::Conf;
 use std::net::IpAddr;
 
 use self::conf::Backend;
-use self::mapping::{Forward, Protocol};
+use self::mapping::{Forward, Protocol, Released};
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Error, ErrorList, Result, warn};
@@ -40,20 +41,19 @@ impl Plugin for Portmap {
         if forwards.is_empty() {
             return Ok(result);
         }
+        refuse_taken(&at.key, &forwards)?;
         transaction(|rb| {
             match conf.backend()? {
                 Backend::Nftables => {
-                    iptables::refuse_taken(&at.key, &forwards)?; // by the reference, or when iptables was asked for
                     nft::create(&at.key, conf, &forwards)?;
                     rb.undo("delete the ports", || nft::delete(&at.key).map(drop));
                 }
                 Backend::Iptables => {
-                    nft::refuse_taken(&at.key, &forwards)?;
-                    rb.undo("delete the port rules", || iptables::delete(&at.key));
+                    rb.undo("delete the port rules", || iptables::delete(&at.key).map(drop));
                     iptables::create(&at.key, conf, &forwards)?;
                 }
             }
-            forget_flows_to_others(&forwards);
+            forget_flows_to_others(cx, &forwards);
             if conf.snat {
                 localnets(cx, &forwards)?.iter().try_for_each(|localnet| localnet.ensure("1"))?;
             }
@@ -80,9 +80,9 @@ impl Plugin for Portmap {
 
     fn del(_cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
-        let released = errors.push(nft::delete(&at.key)).unwrap_or_default();
+        let mut released = errors.push(nft::delete(&at.key)).unwrap_or_default();
         errors.push(nft::delete_of_reference(&at.key));
-        errors.push(iptables::delete(&at.key));
+        released.extend(errors.push(iptables::delete(&at.key)).unwrap_or_default());
         forget_flows_of(&released);
         errors.finish()
     }
@@ -97,11 +97,18 @@ impl Plugin for Portmap {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        let released = errors.push(nft::collect_garbage(&cx.config.name, valid)).unwrap_or_default();
-        errors.push(iptables::collect_garbage(&cx.config.name, valid));
+        let mut released = errors.push(nft::collect_garbage(&cx.config.name, valid)).unwrap_or_default();
+        released.extend(errors.push(iptables::collect_garbage(&cx.config.name, valid)).unwrap_or_default());
         forget_flows_of(&released);
         errors.finish()
     }
+}
+
+/// A port that leads elsewhere by another backend, or by the reference, is taken as well.
+fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
+    nft::refuse_taken(key, forwards)?;
+    nft::refuse_taken_by_reference(key, forwards)?;
+    iptables::refuse_taken(key, forwards)
 }
 
 /// What is to be forwarded to the container's first address of each family.
@@ -124,16 +131,20 @@ fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forw
     mapping::plan(&conf.mappings, v4, v6)
 }
 
-/// Flows to a UDP port that began before the port led here would never get here: the kernel does not look at them again.
-fn forget_flows_to_others(forwards: &[Forward]) {
+/// Flows to a UDP port of the host that began before the port led here would never get here: the kernel does not look at
+/// them again.
+fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
+    let is_own = |ip| cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false);
     for forward in forwards.iter().filter(|forward| forward.protocol == Protocol::Udp) {
-        let is_stale = |flow: &Flow| forward.answers_at(flow.destination) && flow.answering != forward.to.addr();
-        forget(forward.to.addr().is_ipv6(), forward.host_port, is_stale);
+        let to = forward.to.addr();
+        let is_stale =
+            |flow: &Flow| flow.answering != to && forward.answers_at(flow.destination) && is_own(flow.destination);
+        forget(to.is_ipv6(), forward.host_port, is_stale);
     }
 }
 
 /// Nor would flows to a container that is gone get to the next one.
-fn forget_flows_of(released: &[nft::Released]) {
+fn forget_flows_of(released: &[Released]) {
     for gone in released.iter().filter(|gone| gone.protocol == Protocol::Udp) {
         forget(gone.to.is_ipv6(), gone.host_port, |flow: &Flow| flow.answering == gone.to);
     }

@@ -34,20 +34,32 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::conf::Conf;
-use super::mapping::{Forward, Protocol};
+use super::mapping::{Forward, Protocol, Released};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
 use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, SharedChain, Taken};
-use crate::net::nft::{Family, Nft};
+use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::steps::nft_owner;
 
 const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_portmap" },
     comment: "cni-multi: published ports of containers",
-    base_chain: PREROUTING,
+    sets: &[
+        &V4.at_address,
+        &V4.at_all,
+        &V4.conditional_at_address,
+        &V4.conditional_at_all,
+        &V4.snat,
+        &V6.at_address,
+        &V6.at_all,
+        &V6.conditional_at_address,
+        &V6.conditional_at_all,
+        &V6.snat,
+    ],
+    chains: &[(PREROUTING, 1), (OUTPUT, 1), (PORTS, 10), (POSTROUTING, 2), (INPUT, 1)],
     lay_out,
 };
 
@@ -94,7 +106,7 @@ struct OfFamily {
 
 use KeyType::{Ipv4, Ipv6, Protocol as L4Proto, Service};
 
-const V4: OfFamily = OfFamily {
+static V4: OfFamily = OfFamily {
     number: 2,
     length: 4,
     source: 12,
@@ -110,7 +122,7 @@ const V4: OfFamily = OfFamily {
     loopback: IpNet::V4(ipnet::Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
 };
 
-const V6: OfFamily = OfFamily {
+static V6: OfFamily = OfFamily {
     number: 10,
     length: 16,
     source: 8,
@@ -131,41 +143,26 @@ impl OfFamily {
         if ip.is_ipv6() { &V6 } else { &V4 }
     }
 
-    fn sets(&self) -> [&Set; 5] {
-        [&self.at_address, &self.at_all, &self.conditional_at_address, &self.conditional_at_all, &self.snat]
-    }
-
     /// The words that an address fills in registers.
     fn words(&self) -> Register {
         self.length / 4
     }
 }
 
-/// A port that was somebody's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Released {
-    /// The transport protocol.
-    pub protocol: Protocol,
-    /// The host's port.
-    pub host_port: u16,
-    /// The container's address.
-    pub to: IpAddr,
-}
-
 /// Opens the ports, all or none. One that another attachment has is code 102.
 pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     let elements = elements(key, conf, forwards);
     match nft_owner::require()?.claim_free(&LAYOUT, &nft_owner::of(key), &elements)? {
-        Some(taken) => Err(explain(&taken, &elements)),
+        Some(taken) => Err(explain(&taken, forwards)),
         None => Ok(()),
     }
 }
 
 /// A port that is wanted and that an element of another attachment leads elsewhere is code 102.
 pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
-    let (Some(nft), elements) = (nft_owner::open()?, port_elements(forwards)) else { return Ok(()) };
-    match nft.first_taken(LAYOUT.table, &nft_owner::of(key), &elements)? {
-        Some(taken) => Err(explain(&taken, &elements)),
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    match nft.first_taken(LAYOUT.table, &nft_owner::of(key), &port_elements(forwards))? {
+        Some(taken) => Err(explain(&taken, forwards)),
         None => Ok(()),
     }
 }
@@ -173,13 +170,16 @@ pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(key, conf, forwards));
+    let damaged = nft.damaged_chain(&LAYOUT)?;
     match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(_) if is_made_by_reference(&nft, key, forwards)? => Ok(()),
         Some(element) => {
             let msg = format!("{} is not published: no element in map {:?}", port_of(element), element.set);
             Err(Error::check(msg))
         }
-        None => Ok(()),
+        None => damaged.map_or(Ok(()), |chain| {
+            Err(Error::check(format!("chain {chain:?} of table {:?} is not what it was", LAYOUT.table.name)))
+        }),
     }
 }
 
@@ -222,12 +222,13 @@ fn bytes(ip: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Whose the port is, in words that an operator can look for.
-fn explain(taken: &Taken, elements: &[OwnedElement]) -> Error {
-    let port = elements.get(taken.element).map(port_of).unwrap_or_default();
-    let owner = taken.by.split_once(", ").map_or(taken.by.as_str(), |(_, words)| words);
-    Error::new(Code::CONFLICT, format!("hostPort {port} is taken by another attachment"))
-        .with_details(format_args!("it is published for {owner}"))
+/// Whose the port is, in words that an operator can look for. The elements of ports come first, one a forward.
+fn explain(taken: &Taken, forwards: &[Forward]) -> Error {
+    let holder = taken.by.split_once(", ").map_or(taken.by.as_str(), |(_, words)| words);
+    match forwards.get(taken.element) {
+        Some(forward) => forward.taken(holder),
+        None => Error::new(Code::CONFLICT, format!("what the ports need is taken by {holder}")),
+    }
 }
 
 /// `8080/tcp`, with the host's address where the element has one.
@@ -336,9 +337,6 @@ fn conditional_chain(key: &Key, conf: &Conf, family: &OfFamily) -> Option<Shared
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
-    for set in [&V4, &V6].into_iter().flat_map(OfFamily::sets) {
-        batch.set(table, set);
-    }
     batch.chain(table, PORTS).flush_chain(table, PORTS);
     for family in [&V4, &V6] {
         lay_out_ports(batch, table, family);
@@ -438,6 +436,34 @@ fn is_made_by_reference(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bo
         }
     }
     Ok(true)
+}
+
+/// A port that is wanted and that a rule of the reference leads elsewhere is code 102.
+pub fn refuse_taken_by_reference(key: &Key, forwards: &[Forward]) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
+        // The jump that leads there counts as well.
+        if nft.chain(table.family, table.name, REFERENCE_CHAINS[0])?.is_none_or(|chain| chain.uses <= 1) {
+            continue;
+        }
+        let rules = nft.rules(table.family, table.name, REFERENCE_CHAINS[0])?;
+        for forward in forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6) {
+            let takes = |rule: &&RuleInfo| rule.comment != key.container_id.as_str() && redirects(rule, forward);
+            if let Some(rule) = rules.iter().find(takes) {
+                return Err(forward.taken(&format!("container {}", rule.comment)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a rule of the reference is about the forward's port: `[ip daddr A] tcp dport P dnat to …`.
+fn redirects(rule: &RuleInfo, forward: &Forward) -> bool {
+    let has = |value: &[u8]| rule.compared.iter().any(|compared| compared == value);
+    let at = rule.compared.iter().find_map(|compared| read_ip(compared));
+    has(&[forward.protocol as u8])
+        && has(&forward.host_port.to_be_bytes())
+        && (at.is_none() || forward.at.is_none() || at == forward.at)
 }
 
 /// Removes the rules that the reference made for the same container.
