@@ -20,7 +20,10 @@ pub fn layer_two() -> Value {
 }
 
 pub fn conf() -> Value {
-    with(&layer_two(), json!({"ipam": {"type": "host-local", "subnet": "10.50.0.0/24", "routes": [{"dst": "10.99.0.0/16"}]}}))
+    with(
+        &layer_two(),
+        json!({"ipam": {"type": "host-local", "subnet": "10.50.0.0/24", "routes": [{"dst": "10.99.0.0/16"}]}}),
+    )
 }
 
 fn dual_stack() -> Value {
@@ -419,8 +422,15 @@ fn check_looks_at_the_interface_itself() {
     let breaks = [
         (conf(), "mac changed", "ip link set eth0 address 02:00:00:00:00:77".to_owned()),
         (conf(), "another kind", format!("ip link del eth0 && {with_addresses}")),
-        (conf(), "a tun", format!("ip link del eth0 && {}", "ip tuntap add eth0 mode tun && ip link set eth0 up && \
-            ip addr add 10.50.0.2/24 dev eth0 && ip route add 10.99.0.0/16 via 10.50.0.1")),
+        (
+            conf(),
+            "a tun",
+            format!(
+                "ip link del eth0 && {}",
+                "ip tuntap add eth0 mode tun && ip link set eth0 up && \
+            ip addr add 10.50.0.2/24 dev eth0 && ip route add 10.99.0.0/16 via 10.50.0.1"
+            ),
+        ),
         (layer_two(), "mac changed", "ip link set eth0 address 02:00:00:00:00:77".to_owned()),
         (layer_two(), "gone", "ip link del eth0".to_owned()),
         (layer_two(), "another kind", format!("ip link del eth0 && {with_addresses}")),
@@ -568,9 +578,16 @@ fn add_fails_and_nothing_has_changed() {
 fn add_that_the_kernel_cannot_serve_is_refused_and_leaves_nothing() {
     let bridge = "ip link add br0 type veth peer name other";
     let cases = [
-        (Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"), &[102][..]),
-        (Case::new("a second name is taken", json!({}), 102, "eth0")
-            .container("ip link add other type veth peer name more && ip link property add dev other altname eth0"), &[102]),
+        (
+            Case::new("interface exists", json!({}), 102, "eth0")
+                .container("ip link add eth0 type veth peer name other"),
+            &[102][..],
+        ),
+        (
+            Case::new("a second name is taken", json!({}), 102, "eth0")
+                .container("ip link add other type veth peer name more && ip link property add dev other altname eth0"),
+            &[102],
+        ),
         (Case::new("a tap exists", json!({}), 102, "eth0").container("ip tuntap add eth0 mode tap"), &[102]),
         (Case::new("the bridge is none", json!({"bridge": "br0"}), 102, "br0").container(bridge), &[7, 102]),
         (Case::new("a user that nobody can be", json!({"owner": 4_294_967_295u32}), 7, "owner: 4294967295"), &[7]),

@@ -12,7 +12,9 @@ use crate::support::traffic::assert_pings;
 
 /// How the device was is written down, one file an attachment, for nobody else to read or write.
 fn records(lab: &Lab) -> Vec<String> {
-    let found = lab.host.sh("mkdir -p /run/cni/host-device && find /run/cni/host-device -type f ! -name lock -printf '%m %U\\n'");
+    let found = lab
+        .host
+        .sh("mkdir -p /run/cni/host-device && find /run/cni/host-device -type f ! -name lock -printf '%m %U\\n'");
     found.lines().map(str::to_owned).collect()
 }
 
@@ -23,7 +25,9 @@ fn del_leaves_the_device_as_it_was_before_add() {
         ip addr add 192.0.2.9/32 dev dev0 && ip addr add 2001:db8:40::9/64 dev dev0 nodad";
     let up = "ip link set dev0 up mtu 1400";
     for_ours("host-device", |lab| {
-        for (state, names) in [(up, addresses), ("ip link set dev0 mtu 9000", "true"), ("true", addresses), (up, "true")] {
+        for (state, names) in
+            [(up, addresses), ("ip link set dev0 mtu 9000", "true"), ("true", addresses), (up, "true")]
+        {
             lab.host.try_sh("ip link del dev0");
             lab.host.sh(&format!("ip link add dev0 address {MAC} type veth peer name peer0 netns outside"));
             lab.host.sh(&format!("ip -n outside link set peer0 up && {state} && {names}"));
@@ -89,7 +93,8 @@ fn the_container_keeps_nothing() {
             attachment.del();
             assert_is_back(lab, &container);
             let left = before.changes();
-            let left: Vec<&str> = left.lines().filter(|line| !line.contains("dev0") && !line.contains("10.40.0.")).collect();
+            let left: Vec<&str> =
+                left.lines().filter(|line| !line.contains("dev0") && !line.contains("10.40.0.")).collect();
             if lab.peer == Peer::Ours {
                 assert_eq!(left, [""; 0]);
             }
@@ -140,7 +145,11 @@ fn del_does_not_need_the_namespace() {
             let container = if how == "of a process" { lab.container_of_process() } else { lab.container() };
             let attachment = lab.attach(&container, &leased());
             attachment.add();
-            if how == "stale" { container.go_stale() } else { container.vanish() }
+            if how == "stale" {
+                container.go_stale()
+            } else {
+                container.vanish()
+            }
             let attachment = match how {
                 "none" => attachment.netns(None),
                 "empty" => attachment.netns(Some("")),
@@ -253,7 +262,11 @@ fn a_device_comes_back_whoever_took_it() {
     };
     for_ours("host-device", |lab| {
         for (from, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
-            for base in [with(&conf(), json!({"ipam": {"addresses": [{"address": "10.40.0.2/24"}], "routes": null}})), leased(), layer_two()] {
+            for base in [
+                with(&conf(), json!({"ipam": {"addresses": [{"address": "10.40.0.2/24"}], "routes": null}})),
+                leased(),
+                layer_two(),
+            ] {
                 device(lab);
                 let container = lab.container();
                 let result = lab.attach(&container, &base).by(from).add();
@@ -285,7 +298,9 @@ fn a_record_that_a_rollback_left_is_not_believed() {
         attachment.add();
         attachment.clone().by(&reference).del();
         // The operator has other plans with it since.
-        lab.host.sh(&format!("ip link set dev0 address {MAC} mtu 1350 && ip addr add 10.49.0.9/24 brd + dev dev0 && ip link set dev0 up"));
+        lab.host.sh(&format!(
+            "ip link set dev0 address {MAC} mtu 1350 && ip addr add 10.49.0.9/24 brd + dev dev0 && ip link set dev0 up"
+        ));
         let before = Watch::start(lab, &[&container]);
         attachment.add();
         attachment.del();

@@ -35,7 +35,10 @@ fn mistakes() -> Vec<(Value, &'static str)> {
         (json!({"device": "an-other-name-that-no-device-has"}), "device: \"an-other-name-that-no-device-has\""),
         (json!({"hwaddr": "02:00:00:00:dd:99"}), "hwaddr: \"02:00:00:00:dd:99\""),
         (json!({"hwaddr": "02:00:00:00:dd"}), "hwaddr: \"02:00:00:00:dd\""),
-        (json!({"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.7"}), "kernelpath: \"/sys/devices/pci0000:00/0000:00:1f.7\""),
+        (
+            json!({"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.7"}),
+            "kernelpath: \"/sys/devices/pci0000:00/0000:00:1f.7\"",
+        ),
         (json!({"kernelpath": "/sys/devices/pci0000:00"}), "kernelpath: \"/sys/devices/pci0000:00\""),
         (json!({"kernelpath": "/sys/devices/../devices/pci0000:00/0000:00:1f.6"}), "kernelpath: \"/sys/devices/.."),
         (json!({"kernelpath": "/sys/bus/pci/devices/0000:00:1f.6"}), "kernelpath: \"/sys/bus/pci/"),
@@ -124,8 +127,10 @@ fn add_fails_and_a_device_that_was_down_is_down() {
     for_ours("host-device", |lab| {
         for case in failing() {
             lab.host.try_sh("ip link del dev0");
-            let down = case.host("ip link add dev0 address 02:00:00:00:dd:00 type veth peer name peer0 netns outside && \
-                ip link set dev0 mtu 1400 && ip addr add 10.40.0.9/24 brd + dev dev0");
+            let down = case.host(
+                "ip link add dev0 address 02:00:00:00:dd:00 type veth peer name peer0 netns outside && \
+                ip link set dev0 mtu 1400 && ip addr add 10.40.0.9/24 brd + dev dev0",
+            );
             let (changes, error) = fail(lab, &conf(), &down);
             assert_eq!(changes, "", "{}: {error:?}", down.what);
         }

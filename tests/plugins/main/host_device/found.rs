@@ -41,14 +41,22 @@ fn ways() -> Vec<Way> {
         way("PCI", json!({"pciBusID": "0000:00:1f.6"}), "mkdir -p net/dev0"),
         way("PCI, virtio", json!({"pciBusID": "0000:00:1f.6"}), "mkdir -p virtio0/net/dev0"),
         way("device plugin, PCI", json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}), "mkdir -p net/dev0"),
-        way("device plugin, virtio", json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}), "mkdir -p virtio3/net/dev0"),
+        way(
+            "device plugin, virtio",
+            json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+            "mkdir -p virtio3/net/dev0",
+        ),
         way("device plugin, auxiliary bus", json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}), aux),
         way(
             "device plugin, in place of what is configured",
             json!({"pciBusID": "0000:00:1f.7", "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
             "mkdir -p net/dev0",
         ),
-        way("nothing for the others", json!({"device": "dev0", "hwaddr": "", "kernelpath": "", "pciBusID": "", "runtimeConfig": {"deviceID": ""}}), "true"),
+        way(
+            "nothing for the others",
+            json!({"device": "dev0", "hwaddr": "", "kernelpath": "", "pciBusID": "", "runtimeConfig": {"deviceID": ""}}),
+            "true",
+        ),
     ]
 }
 
@@ -62,7 +70,8 @@ fn a_device_is_found_by_whatever_names_it() {
             fake_sysfs(lab, "e1000e", way.sysfs);
             for base in [conf(), layer_two()] {
                 let container = lab.container();
-                let attachment = lab.attach(&container, &with(&with(&base, json!({"device": null})), way.names.clone()));
+                let attachment =
+                    lab.attach(&container, &with(&with(&base, json!({"device": null})), way.names.clone()));
                 let result = attachment.add();
                 assert_is_inside(lab, &container, "dev0");
                 attachment.check(&result).ok();
