@@ -55,10 +55,9 @@ fn dummy(namespace: &Namespace) -> Value {
 
 #[test]
 fn the_container_answers_at_its_addresses_and_del_leaves_nothing() {
-    let v6 = with(&conf(), json!({"ipam": {"subnet": "2001:db8:60::/64", "routes": null}}));
     let host_address = static_ipam(&conf(), json!([{"address": "10.60.0.7/32"}]), json!([]));
     for_each_peer_with_dummies(|lab| {
-        for (at, conf) in [conf(), v6.clone(), dual_stack(), host_address.clone()].into_iter().enumerate() {
+        for (at, conf) in [dual_stack(), host_address.clone()].into_iter().enumerate() {
             let conf = with(&conf, json!({"name": format!("net{at}")}));
             warm_up(lab, &conf);
             let container = lab.container();
@@ -70,7 +69,7 @@ fn the_container_answers_at_its_addresses_and_del_leaves_nothing() {
             assert_eq!(link["linkinfo"]["info_kind"], "dummy");
             assert!(link["flags"].as_array().unwrap().contains(&json!("UP")));
             ips(&result).iter().for_each(|ip| assert_pings(&container, ip));
-            if at != 3 {
+            if at == 0 {
                 attachment.check(&result).ok(); // the reference's CHECK does not find /32: see differences.rs
             }
             assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
@@ -215,8 +214,8 @@ fn dns_is_the_network_s_or_that_of_ipam() {
 
 #[test]
 fn check_finds_what_has_changed() {
-    let another = "ip link del eth0 && ip link add eth0 up type veth peer name other up && \
-        ip addr add 10.60.0.2/24 dev eth0 && ip addr add 2001:db8:60::2/64 dev eth0 nodad";
+    let another = "ip link del eth0 && ip link add eth0 type veth peer name other && ip link set other up && \
+        ip link set eth0 up && ip addr add 10.60.0.2/24 dev eth0 && ip addr add 2001:db8:60::2/64 dev eth0 nodad";
     let breaks = [
         ("v4 address removed", "ip addr del 10.60.0.2/24 dev eth0", "10.60.0.2"),
         ("v6 address removed", "ip addr del 2001:db8:60::2/64 dev eth0", "2001:db8:60::2"),
@@ -357,16 +356,16 @@ fn add_fails_and_nothing_has_changed() {
         Case::new("a second name is taken", json!({}), 102, "eth0")
             .container("ip link add other type veth peer name more && ip link property add dev other altname eth0"),
     ];
-    for case in cases {
-        for_each_peer_with_dummies(|lab| {
-            let (changes, error) = fail(lab, &conf(), &case);
+    for_each_peer_with_dummies(|lab| {
+        for case in &cases {
+            let (changes, error) = fail(lab, &conf(), case);
             assert_eq!(changes, "", "left after \"{}\"", case.what);
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
                 assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
             }
-        });
-    }
+        }
+    });
 }
 
 /// What IPAM does when it has no address: nothing may stay, of the reference the interface does (see differences.rs).

@@ -417,8 +417,8 @@ fn check_finds_what_has_changed() {
 /// The reference looks at addresses and routes only: see differences.rs.
 #[test]
 fn check_looks_at_the_interface_itself() {
-    let with_addresses = "ip link add eth0 address 02:00:00:00:00:01 up type veth peer name other up && \
-        ip addr add 10.50.0.2/24 dev eth0 && ip route add 10.99.0.0/16 via 10.50.0.1";
+    let with_addresses = "ip link add eth0 address 02:00:00:00:00:01 type veth peer name other && \
+        ip link set other up && ip link set eth0 up && ip addr add 10.50.0.2/24 dev eth0 && ip route add 10.99.0.0/16 via 10.50.0.1";
     let breaks = [
         (conf(), "mac changed", "ip link set eth0 address 02:00:00:00:00:77".to_owned()),
         (conf(), "another kind", format!("ip link del eth0 && {with_addresses}")),
