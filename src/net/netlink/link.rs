@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::RouteNetlinkMessage as Message;
 use rtnetlink::packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
@@ -20,6 +20,8 @@ use crate::net::mac::MacAddr;
 const HEADER: usize = 16;
 const IFF_UP: u32 = 1;
 const IFF_PROMISC: u32 = 0x100;
+/// IFNAMSIZ without the NUL.
+const LONGEST_NAME: usize = 15;
 /// IF_OPER_UP of linux/if.h.
 const OPER_UP: u8 = 6;
 
@@ -32,6 +34,7 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
@@ -194,7 +197,8 @@ impl Netlink {
         if name.is_empty() {
             return Err(Error::kernel("find link \"\"", Errno::ENODEV));
         }
-        let message = LinkUnspec::new_with_name(name).append_extra_attribute(without_statistics()).build();
+        let mut message = LinkMessage::default();
+        message.attributes = vec![called(name), without_statistics()];
         self.get(Message::GetLink(message), format_args!("find link {name:?}"), Link::read)
     }
 
@@ -361,6 +365,15 @@ impl LinkChange<'_> {
 }
 
 /// Statistics are most of what the kernel would send, and of its work.
+/// The kernel refuses a longer text as a name. Another name of a link may be as long, and is found by either attribute where it is not.
+fn called(name: &str) -> LinkAttribute {
+    if name.len() <= LONGEST_NAME {
+        return LinkAttribute::IfName(name.to_owned());
+    }
+    let text = [name.as_bytes(), b"\0"].concat();
+    LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text))
+}
+
 fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
 }
