@@ -38,8 +38,16 @@ pub fn leased() -> Value {
 pub fn device(lab: &Lab) {
     named_device(lab, 0);
     lab.host.sh("ip link set dev0 mtu 1400 && ip link set dev0 up && \
-        ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 10.41.0.9/24 brd + dev dev0 && \
-        ip addr add 2001:db8:40::9/64 dev dev0 nodad");
+         ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 10.41.0.9/24 brd + dev dev0 && \
+         ip addr add 2001:db8:40::9/64 dev dev0");
+    await_carrier(&lab.host, "dev0");
+}
+
+/// The kernel tells of a carrier up to a second late, and a snapshot must not fall into that.
+pub fn await_carrier(namespace: &Namespace, link: &str) {
+    namespace.sh(&format!(
+        "timeout 5 sh -c 'until ip -j link show dev {link} | grep -q \\\"operstate\\\":\\\"UP; do sleep 0.02; done'"
+    ));
 }
 
 fn named_device(lab: &Lab, number: usize) {
@@ -60,6 +68,7 @@ pub fn assert_is_inside(lab: &Lab, container: &Namespace, original: &str) {
     let link = container.link("eth0").expect("eth0 is in the container");
     assert_eq!((&link["address"], &link["ifalias"]), (&json!(MAC), &json!(original)));
     assert!(is_up(container, "eth0"));
+    await_carrier(container, "eth0");
     assert!(lab.host.link(original).is_none(), "{original} has left the host");
 }
 

@@ -21,8 +21,8 @@ fn mistakes() -> Vec<(Value, &'static str)> {
         json!({first: text(first), second: text(second)})
     };
     vec![
-        (json!({}), "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
-        (json!({"device": ""}), "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
+        (json!({}), "device: specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
+        (json!({"device": ""}), "device: specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
         (two("device", "hwaddr"), "hwaddr"),
         (two("device", "kernelpath"), "kernelpath"),
         (two("device", "pciBusID"), "pciBusID"),
@@ -33,7 +33,7 @@ fn mistakes() -> Vec<(Value, &'static str)> {
         (json!({"hwaddr": super::MAC, "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}), "runtimeConfig.deviceID"),
         (json!({"device": "nonesuch"}), "device: \"nonesuch\""),
         (json!({"device": "an-other-name-that-no-device-has"}), "device: \"an-other-name-that-no-device-has\""),
-        (json!({"hwaddr": "02:00:00:00:dd:99"}), "hwaddr: \"02:00:00:00:dd:99\""),
+        (json!({"hwaddr": "02:00:00:00:dd:99"}), "hwaddr: 02:00:00:00:dd:99 "),
         (json!({"hwaddr": "02:00:00:00:dd"}), "hwaddr: \"02:00:00:00:dd\""),
         (
             json!({"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.7"}),
@@ -101,7 +101,7 @@ pub fn failing() -> Vec<Case> {
     let cases = vec![
         Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
         Case::new("IPAM refuses", full, 7, "10.40.0.0/31"),
-        Case::new("IPAM has no address", no_address, 101, "address"),
+        Case::new("IPAM has no address", no_address, 101, "missing IP config"),
         Case::new("route unreachable", late, 100, "10.88.0.1"),
         Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
         Case::new("interface exists as another's second name", json!({}), 102, "eth0")
@@ -114,7 +114,7 @@ pub fn failing() -> Vec<Case> {
 /// As `device` makes it.
 const DEVICE: &str = "ip link add dev0 address 02:00:00:00:dd:00 type veth peer name peer0 netns outside && \
     ip -n outside link set peer0 up && ip link set dev0 mtu 1400 && ip link set dev0 up && \
-    ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 2001:db8:40::9/64 dev dev0 nodad";
+    ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 2001:db8:40::9/64 dev dev0";
 
 #[test]
 fn add_fails_and_the_device_is_as_it_was() {
