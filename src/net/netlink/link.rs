@@ -20,10 +20,12 @@ use crate::net::mac::MacAddr;
 const HEADER: usize = 16;
 const IFF_UP: u32 = 1;
 const IFF_PROMISC: u32 = 0x100;
-/// IFNAMSIZ without the NUL.
-const LONGEST_NAME: usize = 15;
 /// IF_OPER_UP of linux/if.h.
 const OPER_UP: u8 = 6;
+
+// linux/if.h, without the NUL
+const NAME_MAX: usize = 15;
+const ALTERNATIVE_NAME_MAX: usize = 127;
 
 // linux/if_link.h
 const IFLA_ADDRESS: u16 = 1;
@@ -34,10 +36,10 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
-const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
@@ -194,12 +196,11 @@ pub struct LinkChange<'a> {
 impl Netlink {
     /// The link of this name, or with this as another name.
     pub fn link(&self, name: &str) -> Result<Link> {
-        if name.is_empty() {
-            return Err(Error::kernel("find link \"\"", Errno::ENODEV));
-        }
+        let what = format_args!("find link {name:?}");
+        let Some(name) = name_attribute(name) else { return Err(Error::kernel(what, Errno::ENODEV)) };
         let mut message = LinkMessage::default();
-        message.attributes = vec![called(name), without_statistics()];
-        self.get(Message::GetLink(message), format_args!("find link {name:?}"), Link::read)
+        message.attributes = vec![name, without_statistics()];
+        self.get(Message::GetLink(message), what, Link::read)
     }
 
     /// The link of this name, if there is one.
@@ -365,17 +366,22 @@ impl LinkChange<'_> {
 }
 
 /// Statistics are most of what the kernel would send, and of its work.
-/// The kernel refuses a longer text as a name. Another name of a link may be as long, and is found by either attribute where it is not.
-fn called(name: &str) -> LinkAttribute {
-    if name.len() <= LONGEST_NAME {
-        return LinkAttribute::IfName(name.to_owned());
-    }
-    let text = [name.as_bytes(), b"\0"].concat();
-    LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text))
-}
-
 fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
+}
+
+/// Asks for a link by its name or by another name, which may be longer and then has an attribute of its own. None where no
+/// link can have such a name: the kernel would read it up to the NUL, or call it out of range.
+fn name_attribute(name: &str) -> Option<LinkAttribute> {
+    match name.len() {
+        _ if name.contains('\0') => None,
+        1..=NAME_MAX => Some(LinkAttribute::IfName(name.to_owned())),
+        1..=ALTERNATIVE_NAME_MAX => {
+            let text = [name.as_bytes(), &[0]].concat();
+            Some(LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text)))
+        }
+        _ => None,
+    }
 }
 
 /// "Not there" as None.
