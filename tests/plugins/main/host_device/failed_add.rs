@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::found::fake_sysfs;
-use super::{assert_is_inside, conf, device, is_up, layer_two, leased};
+use super::{assert_is_inside, await_carrier, conf, device, is_up, layer_two, leased};
 use crate::plugins::main::bridge::failed_add::{Case, fail};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
@@ -159,6 +159,7 @@ fn a_second_add_is_refused_and_the_first_one_goes_on() {
             let container = lab.container();
             let attachment = lab.attach(&container, &base);
             let result = attachment.add();
+            await_carrier(&container, "eth0");
             let before = Watch::start(lab, &[&container]);
             let error = attachment.try_add().err();
             if lab.peer == Peer::Ours {
