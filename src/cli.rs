@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crate::cni::env::Environment;
 use crate::cni::version;
 use crate::error::{Code, Error};
+use crate::plugins::main::tap::labelled;
 use crate::registry::{self, PLUGINS};
 use crate::runner::{self, Streams};
 use crate::runtime::net;
@@ -91,12 +92,14 @@ fn commands() -> Command {
                 .arg(Arg::new("long").long("long").action(ArgAction::SetTrue).help("With group and purpose")),
         )
         .subcommand(net::command())
+        .subcommand(labelled::command())
 }
 
 fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
     match matches.subcommand() {
         Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
+        Some((labelled::COMMAND, tap)) => labelled::run(tap, invocation.io.stderr),
         // Nomad runs every file of the directory and takes the first word that is a version.
         _ => {
             print(&format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help()), &mut invocation.io)

@@ -6,7 +6,7 @@
 //!
 //! | layer | what it is |
 //! |---|---|
-//! | [`error`], [`rollback`] | the one error type; the undo stack |
+//! | [`error`], [`rollback`], [`plain_file`] | the one error type; the undo stack; files that others may have written |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
 //! | [`plugin`] | what a plugin is, and what it is given |
@@ -27,10 +27,14 @@ pub mod cli;
 pub mod cni;
 pub mod error;
 pub mod net;
+pub mod plain_file;
 pub mod plugin;
 pub mod plugins;
 pub mod registry;
 pub mod rollback;
 pub mod runner;
 pub mod runtime;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod scratch;
 pub mod steps;

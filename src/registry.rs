@@ -2,12 +2,21 @@
 
 use crate::plugin::Entry;
 use crate::plugins::ipam::{host_local::HostLocal, r#static::Static};
-use crate::plugins::main::{bridge::Bridge, loopback::Loopback, ptp::Ptp};
+use crate::plugins::main::{
+    bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
+    ptp::Ptp, tap::Tap, vlan::Vlan,
+};
 
 /// One line a plugin.
 pub static PLUGINS: &[Entry] = &[
     Entry::of::<Bridge>(),
     Entry::of::<Ptp>(),
+    Entry::of::<Macvlan>(),
+    Entry::of::<Ipvlan>(),
+    Entry::of::<Vlan>(),
+    Entry::of::<HostDevice>(),
+    Entry::of::<Dummy>(),
+    Entry::of::<Tap>(),
     Entry::of::<Loopback>(),
     Entry::of::<HostLocal>(),
     Entry::of::<Static>(),

@@ -8,8 +8,8 @@ use cni_multi::registry::PLUGINS;
 
 /// From the bottom up. Those of one line do not know each other.
 const LAYERS: [&[&str]; 10] = [
-    &["error"],
-    &["rollback"],
+    &["error", "scratch"],
+    &["rollback", "plain_file"],
     &["cni", "net"],
     &["plugin"],
     &["steps"],

@@ -6,10 +6,12 @@
 //! and it carries the path: `ipam.ranges[0][1].rangeStart: …`.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+    self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -25,6 +27,16 @@ pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T> {
 pub fn member<T: DeserializeOwned + Default>(root: &Value, key: &'static str) -> Result<T> {
     let Some(value) = root.get(key) else { return Ok(T::default()) };
     T::deserialize(Node { value, path: Path::Key(&Path::Root, key) }).map_err(|mistake| mistake.into_error(key))
+}
+
+/// For `deserialize_with`: a text that means something; an empty one is the default.
+pub fn text_or_default<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "" => Ok(T::default()),
+        text => text.parse().map_err(de::Error::custom),
+    }
 }
 
 /// Where in the document a value stands.

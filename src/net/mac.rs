@@ -36,6 +36,11 @@ impl MacAddr {
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|octet| *octet == 0)
     }
+
+    /// Whether it stands for a group of interfaces, as no link can.
+    pub fn is_multicast(&self) -> bool {
+        self.0.first().is_some_and(|octet| octet & 1 == 1)
+    }
 }
 
 impl fmt::Display for MacAddr {

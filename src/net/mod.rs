@@ -6,3 +6,4 @@ pub mod netlink;
 pub mod netns;
 pub mod nft;
 pub mod sysctl;
+pub mod tuntap;

@@ -226,7 +226,7 @@ fn pair(value: &Value) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::scratch::Scratch;
+    use crate::scratch::Scratch;
     use std::os::unix::fs::PermissionsExt;
 
     fn key(network: &str, ifname: &str) -> Key {
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_file_is_libcni_s_to_the_byte() {
-        let dir = Scratch::new("cache");
+        let dir = Scratch::new();
         let cache = Cache::new(dir.path().join("new"));
         cache.write(&parameters("mynet", "eth0"), br#"{"cniVersion":"0.4.0"}"#, &document(RESULT)).unwrap();
         let file = dir.path().join("new/results/mynet-cnitool-20c433bb2b1d6ede56d6-eth0");
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_result_comes_back_in_the_version_asked_for() {
-        let dir = Scratch::new("cache");
+        let dir = Scratch::new();
         let cache = Cache::new(dir.path());
         let at = parameters("n", "eth0");
         assert_eq!(cache.result(&at.key, "1.0.0"), Ok(None));
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn files_of_libcni_0_7_are_bare_results() {
-        let dir = Scratch::new("cache");
+        let dir = Scratch::new();
         let (cache, key) = (Cache::new(dir.path()), key("n", "eth0"));
         let file = format!("results/{}", file_name(&key));
         dir.write(&file, RESULT);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_result_is_an_error() {
-        let dir = Scratch::new("cache");
+        let dir = Scratch::new();
         let (cache, key) = (Cache::new(dir.path()), key("n", "eth0"));
         for (text, msg) in [
             ("", "decoding version from network config: EOF"),
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn the_attachments_of_a_network_are_listed_and_foreign_files_are_not() {
-        let dir = Scratch::new("cache");
+        let dir = Scratch::new();
         let cache = Cache::new(dir.path());
         let network = NetworkName::parse("n").unwrap();
         assert_eq!(cache.attachments(&network), Ok(vec![]));
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_cannot_be_is_an_error() {
-        let dir = Scratch::new("cache");
+        let dir = Scratch::new();
         dir.write("results", "");
         let error = Cache::new(dir.path()).write(&parameters("n", "eth0"), b"", &document(RESULT)).unwrap_err();
         assert_eq!(error.code, Code::IO);

@@ -295,7 +295,7 @@ mod tests {
     use crate::cni::attachment::{ContainerId, IfName, Key};
     use crate::cni::json::Value;
     use crate::registry::PLUGINS;
-    use crate::runtime::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     fn parameters() -> Parameters {
         Parameters {
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn another_file_goes_before_what_is_compiled_in_and_this_binary_runs_here() {
-        let dir = Scratch::new("find");
+        let dir = Scratch::new();
         dir.write("other/bridge", "");
         std::fs::create_dir(dir.path().join("own")).unwrap();
         std::os::unix::fs::symlink("/proc/self/exe", dir.path().join("own/bridge")).unwrap();

@@ -328,7 +328,7 @@ fn invalid<T>(problem: String) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::scratch::Scratch;
+    use crate::scratch::Scratch;
 
     fn parse(text: &str) -> Result<NetworkList> {
         NetworkList::parse(text.as_bytes().to_vec())
@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn a_list_goes_before_a_single_configuration_of_its_name() {
         for ending in ["conf", "json"] {
-            let dir = Scratch::new("precedence");
+            let dir = Scratch::new();
             let single = format!("00-a.{ending}");
             dir.write(&single, SINGLE);
             assert_eq!(kinds(&find(dir.path(), "some-net").unwrap()), ["single"]);
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn only_files_of_the_directory_with_the_three_endings_are_looked_at() {
-        let dir = Scratch::new("endings");
+        let dir = Scratch::new();
         for name in ["a.CONFLIST", "a.conflist.bak", "a.txt", "sub/a.conflist", "dir.conflist/x"] {
             dir.write(name, "not even JSON");
         }
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn a_broken_file_before_the_match_ends_the_search() {
-        let dir = Scratch::new("broken");
+        let dir = Scratch::new();
         dir.write("50.conflist", LIST);
         dir.write("99.conflist", "");
         assert!(find(dir.path(), "some-net").is_ok(), "what comes after the match is not read");
@@ -529,14 +529,14 @@ mod tests {
 
     #[test]
     fn a_list_in_a_conf_file_is_no_plugin() {
-        let dir = Scratch::new("misnamed");
+        let dir = Scratch::new();
         dir.write("00.conf", LIST);
         assert_eq!(find(dir.path(), "some-net").unwrap_err().msg, "error parsing configuration: missing 'type'");
     }
 
     #[test]
     fn plugins_of_the_network_s_directory_come_after_the_inlined_ones() {
-        let dir = Scratch::new("merge");
+        let dir = Scratch::new();
         let load = |keys: &str| {
             dir.write("n.conflist", &format!(r#"{{"name":"some-net"{keys}}}"#));
             find(dir.path(), "some-net").map(|list| kinds(&list).join(" ")).map_err(|error| error.msg)
@@ -556,7 +556,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_a_path_leads_nowhere() {
-        let dir = Scratch::new("escape");
+        let dir = Scratch::new();
         dir.write("plugins/00.conf", r#"{"type":"outside"}"#);
         dir.write("net.d/n.conflist", r#"{"name":"../plugins","plugins":[{"type":"first"}]}"#);
         assert_eq!(kinds(&load(&dir.path().join("net.d/n.conflist")).unwrap()), ["first"]);

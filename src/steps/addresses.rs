@@ -12,12 +12,14 @@ use crate::plugin::Attachment;
 /// How long duplicate address detection may take, as in the reference.
 const DAD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether IPv6 addresses are looked for in the network before they are used. On a link that was just made for one
-/// container nobody else can have them, and looking takes a second or two.
+/// Whether IPv6 addresses are looked for in the network before they are used, which takes a second or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateDetection {
-    /// Used at once.
+    /// Used at once: on a link that was just made for one container nobody else can have them.
     Off,
+    /// Looked for as the kernel is set to: on a link to a network of machines that we know nothing of. These hear of the
+    /// address too.
+    Shared,
     /// Looked for, also in ways that a loop in the network does not fool (RFC 7527).
     Enhanced,
 }
@@ -41,13 +43,10 @@ pub fn configure(at: &Attachment, result: &AddResult, wiring: &Wiring) -> Result
     prepare(at, has_v6, detection)?;
     let container = at.netlink()?;
     let link = &container.link(at.ifname())?;
-    let watch =
-        (has_v6 && detection == DuplicateDetection::Enhanced).then(|| at.run(Watch::ipv6_addresses)).transpose()?;
+    let detects = detection != DuplicateDetection::Off;
+    let watch = (has_v6 && detects).then(|| at.run(Watch::ipv6_addresses)).transpose()?;
     for ip in &result.ips {
-        let options = AddressOptions {
-            detect_duplicates: detection == DuplicateDetection::Enhanced,
-            subnet_on_link: wiring.subnet_on_link,
-        };
+        let options = AddressOptions { detect_duplicates: detects, subnet_on_link: wiring.subnet_on_link };
         container.add_address(link, ip.address, options)?;
     }
     container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
@@ -62,12 +61,16 @@ fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Resu
     let ifname = at.ifname();
     at.run(|| {
         let v6 = |setting| Sysctl::ipv6_conf(ifname, setting);
-        let enhanced = detection == DuplicateDetection::Enhanced;
         // These are wishes: a kernel without IPv6 or without the setting attaches as well.
-        if enhanced {
-            let _ = v6("enhanced_dad").write("1");
+        let wish = |setting, value| drop(v6(setting).write(value));
+        match detection {
+            DuplicateDetection::Off => wish("accept_dad", "0"),
+            DuplicateDetection::Shared => wish("ndisc_notify", "1"),
+            DuplicateDetection::Enhanced => {
+                wish("enhanced_dad", "1");
+                wish("accept_dad", "1");
+            }
         }
-        let _ = v6("accept_dad").write(if enhanced { "1" } else { "0" });
         let _ = Sysctl::ipv4_conf(ifname, "arp_notify").write("1"); // neighbours learn a reused address at once
         if has_v6 {
             for link in ["lo", ifname] {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::delegate;
 use crate::cni::result::AddResult;
+use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Kind};
 use crate::rollback::Rollback;
@@ -55,8 +56,27 @@ impl<'a> Ipam<'a> {
             .ok_or_else(|| Error::config("ipam.type", "no plugin name provided, expected the name of an ipam plugin"))
     }
 
-    /// Finds mistakes in the configuration before anything is changed, where the plugin is ours.
-    pub fn validate(&self) -> Result<()> {
+    /// For ADD: the plugin that `ipam.type` names, which must be there and take the configuration, before anything is
+    /// changed.
+    pub fn require_valid(cx: &'a Context<'a>) -> Result<Ipam<'a>> {
+        let ipam = Ipam::require(cx)?;
+        ipam.validate()?;
+        Ok(ipam)
+    }
+
+    /// For ADD: as [`Ipam::require_valid`]; without `ipam.type` the network is one of layer 2, whose result the oldest
+    /// versions cannot tell.
+    pub fn find_unless_layer_two(cx: &'a Context<'a>) -> Result<Option<Ipam<'a>>> {
+        let ipam = Ipam::find(cx)?;
+        match &ipam {
+            Some(ipam) => ipam.validate()?,
+            None => require_result_without_addresses(&cx.config.version)?,
+        }
+        Ok(ipam)
+    }
+
+    /// Where the plugin is ours its mistakes can be told early.
+    fn validate(&self) -> Result<()> {
         match &self.delegate {
             Delegate::Ourselves(entry) => entry.validate(self.cx),
             Delegate::Program(_) => Ok(()),
@@ -132,6 +152,14 @@ impl<'a> Ipam<'a> {
     fn execute(&self, program: &std::path::Path, command: &str) -> Result<Vec<u8>> {
         delegate::exec(program, &self.cx.env.with("CNI_COMMAND", command), &self.cx.config.text)
     }
+}
+
+fn require_result_without_addresses(config_version: &str) -> Result<()> {
+    if version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES {
+        return Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses")
+            .with_details(format_args!("a result without addresses cannot be told in cniVersion {config_version}")));
+    }
+    Ok(())
 }
 
 /// CHECK of whatever IPAM plugin there is.

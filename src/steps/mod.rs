@@ -1,11 +1,16 @@
 //! One thing an attachment needs, each in one file: how it is done, checked and undone.
 
 pub mod addresses;
+pub mod container_link;
 pub mod dns;
 pub mod forwarding;
+pub mod hardware_address;
 pub mod ipam;
+pub mod link_alias;
+pub mod lower_link;
 pub mod masquerade;
 pub mod nft_owner;
 pub mod prev_result;
+pub mod records;
 pub mod spoofcheck;
 pub mod veth;

@@ -26,11 +26,12 @@ pub fn container_interface<'a>(result: &'a AddResult, at: &Attachment) -> Result
     Ok((index, interface))
 }
 
-/// The link that an interface of prevResult stands for, of the kind it must be and with the address that was told.
-pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: &str) -> Result<Link> {
+/// The link that an interface of prevResult stands for, of the kind it must be, if it must be of one, and with the address
+/// that was told.
+pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>) -> Result<Link> {
     let name = &interface.name;
     let link = netlink.find_link(name)?.ok_or_else(|| Error::check(format!("interface {name:?} not found")))?;
-    if link.kind != kind {
+    if let Some(kind) = kind.filter(|kind| link.kind != *kind) {
         let found = if link.kind.is_empty() { "hardware" } else { &link.kind };
         return Err(Error::check(format!("interface {name:?} is of type {found}, expected {kind}")));
     }

@@ -12,6 +12,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, Netlink, PeerSpec, VethSpec};
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
+use crate::steps::{container_link, link_alias};
 
 /// How many names are tried when others have taken them.
 const NAMES: u32 = 10;
@@ -55,21 +56,8 @@ pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: 
     let undone = name.clone();
     rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
     let made = host.link(&name)?;
-    host.change_link(&made, &LinkChange { alias: Some(&alias(&at.key)), ..LinkChange::default() })?;
+    host.change_link(&made, &LinkChange { alias: Some(&link_alias::of(&at.key)), ..LinkChange::default() })?;
     Ok(Pair { host: made, mac })
-}
-
-/// An interface that the container has already is never taken over.
-fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
-    match container.find_link(ifname)? {
-        None => Ok(()),
-        Some(link) => Err(Error::new(Code::CONFLICT, format!("interface {ifname:?} exists in the container already"))
-            .with_details(format_args!(
-                "it is a {} with address {}",
-                if link.kind.is_empty() { "device" } else { &link.kind },
-                link.mac()
-            ))),
-    }
 }
 
 fn create_under_free_name(host: &Netlink, at: &Attachment, mtu: Option<u32>, peer_mac: &MacAddr) -> Result<String> {
@@ -78,7 +66,7 @@ fn create_under_free_name(host: &Netlink, at: &Attachment, mtu: Option<u32>, pee
         let peer = PeerSpec { name: at.ifname(), mac: peer_mac.clone(), netns: Some(at.netns()?.fd()) };
         match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random(), peer, mtu }) {
             // The kernel does not say which of the two names is taken.
-            Err(error) if error.is_exists() => refuse_taken_name(at.netlink()?, at.ifname())?,
+            Err(error) if error.is_exists() => container_link::refuse_taken_name(at.netlink()?, at.ifname())?,
             created => return created.map(|()| name),
         }
     }
@@ -100,8 +88,8 @@ pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Link> {
 
 /// Whether the bridge has ports of other attachments, of this network or another.
 pub fn others_joined(host: &Netlink, bridge: &Link, key: &Key) -> Result<bool> {
-    let own = alias(key);
-    Ok(host.ports(bridge)?.iter().any(|port| port.alias.starts_with(ALIAS) && port.alias != own))
+    let is_of_other = |port: &Link| link_alias::is_of_any(&port.alias) && !link_alias::is_of(&port.alias, key);
+    Ok(host.ports(bridge)?.iter().any(is_of_other))
 }
 
 /// Removes the pair of an attachment: by the host's end, which we named, or else by the container's, which the
@@ -123,7 +111,7 @@ fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     for attempt in 0..NAMES {
         match host.find_link(&host_name(key, attempt))? {
             None => return Ok(None),
-            Some(link) if link.alias == alias(key) => return Ok(Some(link)),
+            Some(link) if link_alias::is_of(&link.alias, key) => return Ok(Some(link)),
             Some(_) => (), // another's, so ours got the next name
         }
     }
@@ -134,38 +122,29 @@ fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
 fn belongs_to_another(host: &Netlink, link: &Link) -> Result<bool> {
     let other = link.lower.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
     Ok(link.kind == "veth"
-        && other.is_some_and(|other| other.lower == Some(link.index) && other.alias.starts_with(ALIAS)))
+        && other.is_some_and(|other| other.lower == Some(link.index) && link_alias::is_of_any(&other.alias)))
 }
 
 /// Removes the pairs of this network's attachments that are not valid, where their namespaces still keep them.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let network = &cx.config.name;
-    let valid: Vec<String> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| key.identity()).collect();
-    let of_network = format!("{ALIAS}{}-", hex(&Key::network_hash(network)));
+    let valid: Vec<Key> = valid.iter().filter_map(|valid| valid.key(network)).collect();
     let mut errors = ErrorList::default();
     let host = cx.host()?;
     for link in host.links_of_kind("veth")? {
-        let is_valid = valid.iter().any(|identity| link.alias.starts_with(&format!("{ALIAS}{identity}")));
-        if link.alias.starts_with(&of_network) && !is_valid {
+        let is_valid = valid.iter().any(|key| link_alias::is_of(&link.alias, key));
+        if link_alias::is_of_network(&link.alias, network) && !is_valid {
             errors.push(host.delete_link_by_name(&link.name));
         }
     }
     errors.finish()
 }
 
-/// What the aliases of our links begin with.
-const ALIAS: &str = "cni ";
-
 /// `veth` and eight hex digits, as the reference's random names look.
 pub fn host_name(key: &Key, attempt: u32) -> String {
     let digest =
         Sha512::digest(format!("veth {} {} {} {attempt}", key.network, key.container_id, key.ifname).as_bytes());
     format!("veth{}", hex(&digest[..4]))
-}
-
-/// Says whose the link is, to people as well. Linux takes 255 bytes; the identity comes first.
-pub fn alias(key: &Key) -> String {
-    format!("{ALIAS}{}", key.comment())
 }
 
 #[cfg(test)]
@@ -190,6 +169,6 @@ mod tests {
         ] {
             assert_ne!(name, other);
         }
-        assert!(alias(&key("a", &"b".repeat(300), "c")).len() < 256);
+        assert!(link_alias::of(&key("a", &"b".repeat(300), "c")).len() < 256);
     }
 }

@@ -22,6 +22,7 @@ const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
 const IFA_F_DADFAILED: u32 = 0x08;
 const IFA_F_TENTATIVE: u32 = 0x40;
+const IFA_F_PERMANENT: u32 = 0x80;
 
 /// An address of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct Address {
     pub tentative: bool,
     /// Duplicate address detection found another owner.
     pub dad_failed: bool,
+    /// It stays until it is removed; none that a router announced.
+    pub permanent: bool,
 }
 
 impl Address {
@@ -41,8 +44,9 @@ impl Address {
         let ip = attrs.ip(IFA_LOCAL).or(attrs.ip(IFA_ADDRESS))?;
         let net = IpNet::new(ip, *payload.get(1)?).ok()?;
         let flags = attrs.u32(IFA_FLAGS).unwrap_or_default();
-        let address =
-            Address { net, tentative: flags & IFA_F_TENTATIVE != 0, dad_failed: flags & IFA_F_DADFAILED != 0 };
+        let is_set = |flag| flags & flag != 0;
+        let (tentative, dad_failed) = (is_set(IFA_F_TENTATIVE), is_set(IFA_F_DADFAILED));
+        let address = Address { net, tentative, dad_failed, permanent: is_set(IFA_F_PERMANENT) };
         (read_u32(payload, 4)? == index).then_some(address)
     }
 }

@@ -12,6 +12,7 @@ use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
 
 use super::Netlink;
 use super::attr::{Attrs, read_u32};
+use super::kind::LinkKind;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 
@@ -52,6 +53,8 @@ pub struct Link {
     pub mtu: u32,
     /// `bridge`, `veth`, …; empty for hardware.
     pub kind: String,
+    /// More of it, where it is of a kind that [`LinkKind`] has.
+    pub detail: Option<LinkKind>,
     /// ifindex of the bridge (or bond, or VRF) it is a port of.
     pub master: Option<u32>,
     /// ifindex of the veth's other end, in its namespace; of the lower link elsewhere.
@@ -87,6 +90,7 @@ impl Link {
             name: attrs.text(IFLA_IFNAME)?,
             mac: attrs.bytes(IFLA_ADDRESS).unwrap_or_default().to_vec(),
             mtu: attrs.u32(IFLA_MTU).unwrap_or_default(),
+            detail: LinkKind::read(&kind, data),
             master: attrs.u32(IFLA_MASTER),
             lower: attrs.u32(IFLA_LINK),
             alias: attrs.text(IFLA_IFALIAS).unwrap_or_default(),
@@ -162,15 +166,22 @@ pub struct PeerSpec<'a> {
     pub netns: Option<RawFd>,
 }
 
-/// What is to be changed of a link, in one message.
+/// What is to be changed of a link, in one message. The kernel moves it first, then renames it, and may refuse the second
+/// after it has done the first.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChange<'a> {
+    /// The namespace it moves to, where it arrives down and without addresses.
+    pub netns: Option<RawFd>,
+    /// Its new name.
+    pub name: Option<&'a str>,
     /// Set up (true) or down.
     pub up: Option<bool>,
     /// ifindex of the bridge it becomes a port of.
     pub master: Option<u32>,
-    /// Text to attach.
+    /// Text to attach; an empty one removes it.
     pub alias: Option<&'a str>,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
     /// Hardware address.
     pub mac: Option<MacAddr>,
     /// Want every packet, or no longer.
@@ -196,6 +207,15 @@ impl Netlink {
     pub fn find_link_by_index(&self, index: u32) -> Result<Option<Link>> {
         let message = LinkUnspec::new_with_index(index).append_extra_attribute(without_statistics()).build();
         none_if_gone(self.get(Message::GetLink(message), format_args!("find link {index}"), Link::read))
+    }
+
+    /// The first link with this hardware address, if there is one. The kernel has no index of them, so all are read.
+    pub fn find_link_by_mac(&self, mac: &MacAddr) -> Result<Option<Link>> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![without_statistics()];
+        let what = format_args!("find the link with address {mac}");
+        let all = self.dump(Message::GetLink(message), what, |reply| Link::read(reply.payload))?;
+        Ok(all.into_iter().find(|link| link.mac == mac.octets()))
     }
 
     /// The links of one kind.
@@ -250,7 +270,7 @@ impl Netlink {
         self.create(message.build(), spec.name, "veth")
     }
 
-    fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
+    pub(super) fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
         let created = self.request(
             Message::NewLink(message),
             NLM_F_CREATE | NLM_F_EXCL,
@@ -289,6 +309,15 @@ impl Netlink {
             Some(false) => message.down(),
             None => message,
         };
+        if let Some(netns) = change.netns {
+            message = message.setns_by_fd(netns);
+        }
+        if let Some(name) = change.name {
+            message = message.name(name);
+        }
+        if let Some(mtu) = change.mtu {
+            message = message.mtu(mtu);
+        }
         if let Some(promisc) = change.promisc {
             message = message.promiscuous(promisc);
         }
@@ -319,6 +348,9 @@ impl LinkChange<'_> {
     /// The change as messages name it.
     fn text(&self) -> String {
         let mut parts = vec![];
+        parts.extend(self.netns.map(|_| "another netns".to_owned()));
+        parts.extend(self.name.map(|name| format!("name {name:?}")));
+        parts.extend(self.mtu.map(|mtu| format!("mtu {mtu}")));
         parts.extend(self.up.map(|up| if up { "up".to_owned() } else { "down".to_owned() }));
         parts.extend(self.promisc.map(|on| format!("promisc {on}")));
         parts.extend(self.master.map(|index| format!("master {index}")));

@@ -4,6 +4,7 @@
 mod addr;
 pub mod attr;
 mod bridge_vlan;
+mod kind;
 mod link;
 mod route;
 pub mod transport;
@@ -18,6 +19,7 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 
 pub use self::addr::{Address, AddressOptions};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
+pub use self::kind::{IpvlanMode, LinkKind, LinkSpec, MacvlanMode};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
 pub use self::route::{FoundRoute, Route, Scope};
 use self::transport::{Message, Refusal, Transport};

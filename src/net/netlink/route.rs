@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use rtnetlink::RouteMessageBuilder;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
-use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::link::Link;
+use super::{Netlink, refused};
 use crate::error::{Error, Result};
 
 /// rtmsg.
@@ -22,9 +22,13 @@ const LOCAL: u32 = 255;
 
 // linux/rtnetlink.h
 const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
+
+/// RTN_UNICAST: neither unreachable nor any other refusal.
+const UNICAST: u8 = 1;
 
 /// How far a route's destination is: `scope` of `ip route`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,6 +138,16 @@ pub struct FoundRoute {
     pub table: u32,
 }
 
+/// The link of a default route in the main table.
+fn default_link(payload: &[u8]) -> Option<u32> {
+    let attrs = Attrs::after(payload, HEADER);
+    let (prefix_len, kind) = (*payload.get(1)?, *payload.get(7)?);
+    let table = attrs.u32(RTA_TABLE).unwrap_or(u32::from(*payload.get(4)?));
+    let first_hop = || read_u32(attrs.bytes(RTA_MULTIPATH)?, 4);
+    let link = attrs.u32(RTA_OIF).or_else(first_hop);
+    link.filter(|_| (prefix_len, kind, table) == (0, UNICAST, MAIN))
+}
+
 /// The gateways in a list of rtnexthop.
 fn nexthop_gateways(mut hops: &[u8]) -> Vec<IpAddr> {
     let mut gateways = vec![];
@@ -155,6 +169,28 @@ impl Netlink {
     pub fn add_only_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
         self.request(Message::NewRoute(route.message(link)?), NLM_F_CREATE | NLM_F_EXCL, what)
+    }
+
+    /// ifindex of the link that the default route goes through: the preferred one, IPv4's before IPv6's, the first hop of
+    /// several. The kernel tells default routes first, so not all routes are read; the socket is of no more use then.
+    pub fn into_default_link(self) -> Result<Option<u32>> {
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RouteMessage::default();
+            message.header.address_family = family;
+            message.header.table = MAIN as u8;
+            let what = "find the default route";
+            let seq = self.send(Message::GetRoute(message), NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
+            let mut found = None;
+            let read = self.transport.dump_until(seq, |reply| {
+                found = default_link(reply.payload);
+                found.is_some()
+            });
+            read.map_err(|refusal| refused(what, refusal))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// The routes of all tables, for CHECK; a container has few.

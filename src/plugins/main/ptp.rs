@@ -50,8 +50,7 @@ impl Plugin for Ptp {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let ipam = Ipam::require(cx)?;
-        ipam.validate()?;
+        let ipam = Ipam::require_valid(cx)?;
         at.netns()?;
         transaction(|rb| {
             let mut result = ipam.add(at, rb)?;
@@ -75,7 +74,7 @@ impl Plugin for Ptp {
         Ipam::require(cx)?.check(at)?;
         let result = prev_result::require(cx)?;
         let (index, interface) = prev_result::container_interface(&result, at)?;
-        let container = prev_result::verify_link(at.netlink()?, interface, "veth")?;
+        let container = prev_result::verify_link(at.netlink()?, interface, Some("veth"))?;
         verify_host_end(cx, &container, &result)?;
         addresses::verify(at, &container, &result, index)?;
         if conf.ip_masq {

@@ -28,8 +28,8 @@ use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 
 use super::lease::{Lease, Owner};
-use super::plain_file;
 use crate::cni::attachment::hash8;
+use crate::plain_file;
 
 /// A file of the index with a million leases is ten times smaller.
 const LIMIT: usize = 1 << 22;
@@ -185,8 +185,8 @@ fn parse_line(line: &str) -> Option<Lease> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::scratch::Scratch;
     use super::*;
+    use crate::scratch::Scratch;
 
     fn lease(ip: &str, id: &str, ifname: Option<&str>) -> Lease {
         let owner = Owner { container_id: id.into(), ifname: ifname.map(Into::into) };

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::plain_file;
+use crate::plain_file;
 
 /// More than a container's id and an interface's name can be: a variable of the environment has at most 128 KiB.
 const LIMIT: usize = 129 * 1024;
@@ -121,8 +121,8 @@ pub fn last_reserved_name(range_set: usize) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::scratch::Scratch;
     use super::*;
+    use crate::scratch::Scratch;
 
     #[test]
     fn content_is_read_as_the_reference_reads_it() {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use super::plain_file;
+use crate::plain_file;
 
 /// The lock; it is released with the value.
 pub struct Lock {
@@ -39,8 +39,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use super::super::scratch::Scratch;
     use super::*;
+    use crate::scratch::Scratch;
 
     #[test]
     fn the_second_taker_waits_for_the_first() {

@@ -7,12 +7,8 @@ mod conf;
 mod index;
 mod lease;
 mod lock;
-mod plain_file;
 mod ranges;
 mod resolv_conf;
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod scratch;
 mod store;
 
 use std::collections::HashSet;

@@ -16,9 +16,9 @@ use nix::unistd::{AccessFlags, access};
 use super::index::{Bucket, Index};
 use super::lease::{self, Content, Lease, Owner};
 use super::lock::Lock;
-use super::plain_file;
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
+use crate::plain_file;
 
 /// Where a network's leases are.
 pub struct Place {

@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use super::index::Index;
-use super::scratch::Scratch;
 use super::*;
 use crate::cni::attachment::{ContainerId, IfName};
 use crate::cni::conf::Config;
 use crate::cni::decode;
 use crate::cni::env::Environment;
 use crate::plugin::PluginConf as _;
+use crate::scratch::Scratch;
 
 /// A network `net` with a data directory of its own.
 struct Net {

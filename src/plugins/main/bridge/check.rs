@@ -16,7 +16,7 @@ pub fn all(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     let result = prev_result::require(cx)?;
     let (index, interface) = prev_result::container_interface(&result, at)?;
     let bridge = bridge(cx, conf, &result)?;
-    let container = prev_result::verify_link(at.netlink()?, interface, "veth")?;
+    let container = prev_result::verify_link(at.netlink()?, interface, Some("veth"))?;
     port(cx, conf, at, &bridge, &container)?;
     if conf.disable_container_interface {
         return Ok(());

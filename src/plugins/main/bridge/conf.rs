@@ -3,14 +3,13 @@
 use serde::Deserialize;
 
 use super::vlan::Trunk;
-use crate::cni::args::Args;
 use crate::cni::attachment::IfName;
-use crate::cni::version;
-use crate::error::{Code, Error, Result};
-use crate::net::mac::{self, MacAddr};
+use crate::error::{Error, Result};
+use crate::net::mac::MacAddr;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::dns::DnsConf;
+use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::masquerade::Backend;
 use crate::steps::veth::{self, Wishes};
 
@@ -64,14 +63,6 @@ pub struct Conf {
 #[serde(default)]
 struct ArgsConf {
     cni: MacConf,
-}
-
-/// What `args.cni` and `runtimeConfig` may hold.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct MacConf {
-    #[serde(deserialize_with = "mac::optional")]
-    mac: Option<MacAddr>,
 }
 
 impl Default for Conf {
@@ -154,29 +145,23 @@ impl Conf {
 
     /// CNI_ARGS gives way to `args.cni.mac`, which gives way to `runtimeConfig.mac`.
     fn strongest_mac(&self, cni_args: &str) -> Result<Option<MacAddr>> {
-        let args = Args::parse(cni_args, &["MAC"])?;
-        let of_args = args.get("MAC").filter(|text| !text.is_empty()).map(str::parse::<MacAddr>).transpose();
-        let of_args = of_args.map_err(|problem| Error::config("CNI_ARGS: MAC", problem))?;
-        let mac = self.runtime_config.mac.clone().or(self.args.cni.mac.clone()).or(of_args);
-        match mac {
-            Some(mac) if mac.octets().len() != 6 => {
-                Err(Error::config("mac", format_args!("{mac} has {} octets, expected 6", mac.octets().len())))
-            }
-            mac => Ok(mac),
-        }
+        let of_args = hardware_address::of_args(cni_args)?;
+        hardware_address::strongest([
+            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
+            ("args.cni.mac", self.args.cni.mac.as_ref()),
+            ("CNI_ARGS: MAC", of_args.as_ref()),
+        ])
     }
 
-    /// An interface that stays down can have no addresses, and one without addresses no result in old versions.
-    pub fn require_use_for(&self, has_ipam: bool, version: &str) -> Result<()> {
-        if self.disable_container_interface && has_ipam {
-            let problem = "cannot use IPAM when DisableContainerInterface flag is set";
-            return Err(Error::config("disableContainerInterface", problem));
+    /// An interface that stays down can have no addresses.
+    pub fn require_use_for_ipam(&self) -> Result<()> {
+        match self.disable_container_interface {
+            true => Err(Error::config(
+                "disableContainerInterface",
+                "cannot use IPAM when DisableContainerInterface flag is set",
+            )),
+            false => Ok(()),
         }
-        if !has_ipam && version::Number::parse(version)? < version::WITH_MANY_ADDRESSES {
-            return Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses")
-                .with_details(format_args!("a result without addresses cannot be told in cniVersion {version}")));
-        }
-        Ok(())
     }
 
     /// Whether the bridge has the gateway's address.

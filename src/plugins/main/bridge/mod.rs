@@ -40,9 +40,8 @@ impl Plugin for Bridge {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let ipam = Ipam::find(cx)?;
-        conf.require_use_for(ipam.is_some(), &cx.config.version)?;
-        ipam.as_ref().map_or(Ok(()), Ipam::validate)?;
+        let ipam = Ipam::find_unless_layer_two(cx)?;
+        ipam.as_ref().map_or(Ok(()), |_| conf.require_use_for_ipam())?;
         at.netns()?;
         transaction(|rb| {
             let bridge = ensure(cx, conf, rb)?;

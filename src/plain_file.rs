@@ -89,8 +89,8 @@ pub fn open_lock(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::scratch::Scratch;
     use super::*;
+    use crate::scratch::Scratch;
 
     #[test]
     fn links_fifos_directories_and_huge_files_are_not_read() {

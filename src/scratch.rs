@@ -18,6 +18,13 @@ impl Scratch {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    /// Writes a file, in a directory below that is made if need be.
+    pub fn write(&self, name: &str, text: &str) {
+        let file = self.0.join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
 }
 
 impl Drop for Scratch {

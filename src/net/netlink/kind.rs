@@ -1,0 +1,201 @@
+//! Links of the kinds that need nothing but themselves, and perhaps a lower link: `ip link add … type KIND`.
+
+use std::fmt;
+use std::os::fd::RawFd;
+use std::str::FromStr;
+
+use rtnetlink::packet_route::link::{
+    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, IpVlanMode, LinkMessage, MacVlanMode,
+};
+use rtnetlink::{LinkMessageBuilder, LinkUnspec};
+
+use super::Netlink;
+use super::attr::Attrs;
+use crate::error::Result;
+use crate::net::mac::MacAddr;
+
+// linux/if_link.h, each within IFLA_INFO_DATA
+const IFLA_MACVLAN_MODE: u16 = 1;
+const IFLA_IPVLAN_MODE: u16 = 1;
+const IFLA_VLAN_ID: u16 = 1;
+
+/// A kind of link, with what is its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// An interface that swallows what is sent.
+    Dummy,
+    /// Shares the lower link's hardware address.
+    Ipvlan(IpvlanMode),
+    /// A hardware address of its own on the lower link.
+    Macvlan {
+        /// Whom it talks to.
+        mode: MacvlanMode,
+        /// How many broadcasts may wait on the lower link; the kernel's default where none is given.
+        broadcast_queue: Option<u32>,
+    },
+    /// The lower link's frames with this tag of IEEE 802.1Q.
+    Vlan(u16),
+}
+
+impl LinkKind {
+    /// The kernel's word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            LinkKind::Dummy => "dummy",
+            LinkKind::Ipvlan(_) => "ipvlan",
+            LinkKind::Macvlan { .. } => "macvlan",
+            LinkKind::Vlan(_) => "vlan",
+        }
+    }
+
+    /// What the kernel says of a link of one of these kinds. Only what a link is known by is read: of a macvlan's queue
+    /// nothing.
+    pub(super) fn read(name: &str, data: Attrs<'_>) -> Option<LinkKind> {
+        match name {
+            "dummy" => Some(LinkKind::Dummy),
+            "ipvlan" => Some(LinkKind::Ipvlan(IpvlanMode(data.u16(IFLA_IPVLAN_MODE)?))),
+            "macvlan" => {
+                let mode = MacvlanMode(data.u32(IFLA_MACVLAN_MODE)?);
+                Some(LinkKind::Macvlan { mode, broadcast_queue: None })
+            }
+            "vlan" => Some(LinkKind::Vlan(data.u16(IFLA_VLAN_ID)?)),
+            _ => None,
+        }
+    }
+
+    fn info(&self) -> (InfoKind, Option<InfoData>) {
+        match self {
+            LinkKind::Dummy => (InfoKind::Dummy, None),
+            LinkKind::Ipvlan(mode) => {
+                (InfoKind::IpVlan, Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(IpVlanMode::from(mode.0))])))
+            }
+            LinkKind::Macvlan { mode, broadcast_queue } => {
+                let mut data = vec![InfoMacVlan::Mode(MacVlanMode::from(mode.0))];
+                data.extend(broadcast_queue.map(InfoMacVlan::BcQueueLen));
+                (InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
+            }
+            LinkKind::Vlan(id) => (InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(*id)]))),
+        }
+    }
+}
+
+/// A link to be made.
+#[derive(Clone, Debug)]
+pub struct LinkSpec {
+    /// What it is.
+    pub kind: LinkKind,
+    /// ifindex of the link it stands on, where it is made.
+    pub lower: Option<u32>,
+    /// MTU in bytes; the kernel's default, for most kinds the lower link's, where none is given.
+    pub mtu: Option<u32>,
+    /// Its hardware address; the kernel's choice where none is given.
+    pub mac: Option<MacAddr>,
+}
+
+impl Netlink {
+    /// Makes a link that is down, here or in the namespace `netns`: `ip link add link LOWER name NAME netns NS type …`.
+    /// Kernels before 6.13 take no name that a link here has, even where the new one is born elsewhere.
+    pub fn create_link(&self, name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> Result<()> {
+        self.create(message(name, netns, spec), name, spec.kind.name())
+    }
+}
+
+fn message(name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> LinkMessage {
+    let (kind, data) = spec.kind.info();
+    let mut message = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(kind).name(name);
+    if let Some(lower) = spec.lower {
+        message = message.link(lower);
+    }
+    if let Some(mtu) = spec.mtu {
+        message = message.mtu(mtu);
+    }
+    if let Some(mac) = &spec.mac {
+        message = message.address(mac.octets().to_vec());
+    }
+    if let Some(netns) = netns {
+        message = message.setns_by_fd(netns);
+    }
+    if let Some(data) = data {
+        message = message.set_info_data(data);
+    }
+    message.build()
+}
+
+/// MACVLAN_MODE_* of linux/if_link.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacvlanMode(u32);
+
+const MACVLAN_MODES: [(&str, u32); 4] = [("bridge", 4), ("private", 1), ("vepa", 2), ("passthru", 8)];
+
+/// Links of one lower link talk to each other.
+impl Default for MacvlanMode {
+    fn default() -> MacvlanMode {
+        MacvlanMode(4)
+    }
+}
+
+impl FromStr for MacvlanMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MacvlanMode, String> {
+        named(&MACVLAN_MODES, text).map(MacvlanMode).ok_or_else(|| unknown("macvlan", &MACVLAN_MODES, text))
+    }
+}
+
+impl fmt::Display for MacvlanMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(&MACVLAN_MODES, self.0, f)
+    }
+}
+
+/// IPVLAN_MODE_* of linux/if_link.h; the default is `l2`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IpvlanMode(u16);
+
+const IPVLAN_MODES: [(&str, u16); 3] = [("l2", 0), ("l3", 1), ("l3s", 2)];
+
+impl FromStr for IpvlanMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<IpvlanMode, String> {
+        named(&IPVLAN_MODES, text).map(IpvlanMode).ok_or_else(|| unknown("ipvlan", &IPVLAN_MODES, text))
+    }
+}
+
+impl fmt::Display for IpvlanMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(&IPVLAN_MODES, self.0, f)
+    }
+}
+
+fn named<T: Copy>(modes: &[(&str, T)], text: &str) -> Option<T> {
+    modes.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode)
+}
+
+fn unknown<T>(kind: &str, modes: &[(&str, T)], text: &str) -> String {
+    let names: Vec<&str> = modes.iter().map(|(name, _)| *name).collect();
+    format!("unknown {kind} mode: {text:?}, expected one of {}", names.join(", "))
+}
+
+fn show<T: PartialEq + fmt::Display>(modes: &[(&str, T)], mode: T, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match modes.iter().find(|(_, known)| *known == mode) {
+        Some((name, _)) => f.write_str(name),
+        None => write!(f, "{mode}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_have_the_names_of_iproute2() {
+        assert_eq!("passthru".parse::<MacvlanMode>().unwrap(), MacvlanMode(8));
+        assert_eq!(MacvlanMode::default().to_string(), "bridge");
+        assert_eq!("l3s".parse::<IpvlanMode>().unwrap().to_string(), "l3s");
+        assert_eq!(IpvlanMode::default().to_string(), "l2");
+        assert_eq!(MacvlanMode(16).to_string(), "16", "a mode that others set");
+        let problem = "brige".parse::<MacvlanMode>().unwrap_err();
+        assert_eq!(problem, "unknown macvlan mode: \"brige\", expected one of bridge, private, vepa, passthru");
+    }
+}

@@ -1,0 +1,123 @@
+//! Tap interfaces (Documentation/networking/tuntap.rst), made by ioctl on /dev/net/tun.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd as _;
+
+use nix::errno::Errno;
+use nix::libc;
+
+use crate::error::{Error, Result};
+
+/// The device that interfaces are made by.
+pub const DEVICE: &str = "/dev/net/tun";
+
+/// The bytes of a name in ifreq, the NUL after it among them.
+const IFNAMSIZ: usize = 16;
+
+// linux/if_tun.h
+const IFF_TAP: libc::c_int = 0x0002;
+const IFF_NO_PI: libc::c_int = 0x1000;
+const IFF_MULTI_QUEUE: libc::c_int = 0x0100;
+/// Fail where there is an interface of that name, in place of opening it.
+const IFF_TUN_EXCL: libc::c_int = 0x8000;
+
+/// ioctl_tun(2): the requests and what they take.
+mod ioctl {
+    use nix::libc::{self, c_int};
+    use nix::{ioctl_write_int_bad, ioctl_write_ptr_bad, request_code_write};
+
+    const LENGTH: usize = size_of::<c_int>();
+
+    ioctl_write_ptr_bad!(
+        /// TUNSETIFF: makes or opens the interface of that name.
+        set_iff, request_code_write!(b'T', 202, LENGTH), libc::ifreq);
+    ioctl_write_int_bad!(
+        /// TUNSETPERSIST: it outlives the descriptor.
+        set_persist, request_code_write!(b'T', 203, LENGTH));
+    ioctl_write_int_bad!(
+        /// TUNSETOWNER.
+        set_owner, request_code_write!(b'T', 204, LENGTH));
+    ioctl_write_int_bad!(
+        /// TUNSETGROUP.
+        set_group, request_code_write!(b'T', 206, LENGTH));
+}
+
+/// A tap interface to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapSpec {
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// The user that may open it without privileges; everyone may where neither is given, if the device's mode lets them.
+    pub owner: Option<u32>,
+    /// The group that may.
+    pub group: Option<u32>,
+    /// It can be opened several times, a queue each.
+    pub multi_queue: bool,
+}
+
+/// Makes a tap interface in the namespace of this thread, without packet information before its frames. It stays when
+/// nobody has it open. An interface of that name is EBUSY.
+pub fn create_tap(spec: &TapSpec) -> Result<()> {
+    let tun = open()?;
+    let created = attach(&tun, spec, IFF_TUN_EXCL);
+    created.map_err(|e| Error::kernel(format_args!("create tap {:?}", spec.name), e))?;
+    if let Some(owner) = spec.owner {
+        set_id(&tun, "owner", owner)?;
+    }
+    if let Some(group) = spec.group {
+        set_id(&tun, "group", group)?;
+    }
+    // Last, so that it goes with the descriptor if anything before has failed.
+    // SAFETY: TUNSETPERSIST takes a number.
+    let persisted = unsafe { ioctl::set_persist(tun.as_raw_fd(), 1) };
+    persisted.map_err(|e| Error::kernel(format_args!("make tap {:?} persistent", spec.name), e)).map(drop)
+}
+
+/// Whether interfaces can be made at all.
+pub fn require_device() -> Result<()> {
+    open().map(drop)
+}
+
+fn open() -> Result<File> {
+    OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|e| {
+        let error = Error::io(format_args!("open {DEVICE}"), &e);
+        if error.is_not_found() { error.with_details("is the kernel's module tun there?") } else { error }
+    })
+}
+
+fn attach(tun: &File, spec: &TapSpec, extra: libc::c_int) -> Result<(), Errno> {
+    let queues = if spec.multi_queue { IFF_MULTI_QUEUE } else { 0 };
+    let request = ifreq(&spec.name, IFF_TAP | IFF_NO_PI | queues | extra)?;
+    // SAFETY: TUNSETIFF reads an ifreq, and writes the name into the kernel's copy only.
+    unsafe { ioctl::set_iff(tun.as_raw_fd(), &request) }.map(drop)
+}
+
+fn ifreq(name: &str, flags: libc::c_int) -> Result<libc::ifreq, Errno> {
+    if name.len() >= IFNAMSIZ {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let mut ifr_name = [0; IFNAMSIZ];
+    for (to, byte) in ifr_name.iter_mut().zip(name.bytes()) {
+        *to = libc::c_char::from_ne_bytes([byte]);
+    }
+    let [low, high, ..] = flags.to_le_bytes();
+    let ifru_flags = libc::c_short::from_le_bytes([low, high]);
+    Ok(libc::ifreq { ifr_name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags } })
+}
+
+/// EINVAL means that the user namespace does not know the number.
+fn set_id(tun: &File, field: &str, id: u32) -> Result<()> {
+    let number = id.cast_signed();
+    let set = match field {
+        // SAFETY: TUNSETOWNER takes a number.
+        "owner" => unsafe { ioctl::set_owner(tun.as_raw_fd(), number) },
+        // SAFETY: TUNSETGROUP takes a number.
+        _ => unsafe { ioctl::set_group(tun.as_raw_fd(), number) },
+    };
+    match set {
+        Err(Errno::EINVAL) => {
+            Err(Error::config(field, format_args!("{id} is unknown here, expected a numeric id that exists")))
+        }
+        set => set.map_err(|e| Error::kernel(format_args!("set the {field} of a tap to {id}"), e)).map(drop),
+    }
+}

@@ -1,0 +1,77 @@
+//! `dummy`: an interface that has addresses and swallows what is sent.
+//! <https://www.cni.dev/plugins/current/main/dummy/>
+
+use serde::Deserialize;
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{Error, ErrorList, Result};
+use crate::net::netlink::{LinkKind, LinkSpec};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::rollback::transaction;
+use crate::steps::addresses::DuplicateDetection;
+use crate::steps::container_link::{self, Birthplace};
+use crate::steps::dns::DnsConf;
+use crate::steps::ipam::{self, Ipam};
+
+/// The kernel's word for such a link.
+const KIND: &str = "dummy";
+
+/// The plugin.
+pub struct Dummy;
+
+/// Its configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Conf {
+    /// Resolver settings of the result, in place of the IPAM plugin's.
+    dns: DnsConf,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        match cx.config.ipam_type()?.is_empty() {
+            true => Err(Error::config("ipam.type", "dummy interface requires an IPAM configuration")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Plugin for Dummy {
+    const NAME: &'static str = "dummy";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "an interface that has addresses and carries nothing";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let ipam = Ipam::require_valid(cx)?;
+        at.netns()?;
+        let wanted = LinkSpec { kind: LinkKind::Dummy, lower: None, mtu: None, mac: None };
+        transaction(|rb| {
+            let link = container_link::create(cx, at, Birthplace::Container, &wanted, rb)?;
+            let mut result = container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Off, rb)?;
+            result.dns = conf.dns.or(result.dns);
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
+        Ipam::require(cx)?.check(at)?;
+        container_link::verify(cx, at, Some(KIND)).map(drop)
+    }
+
+    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(container_link::delete(at, KIND));
+        errors.push(ipam::del_if_any(cx, at));
+        errors.finish()
+    }
+
+    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
+        Ipam::require(cx)?.status()
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        ipam::gc_if_any(cx, valid)
+    }
+}

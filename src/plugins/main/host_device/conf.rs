@@ -1,0 +1,87 @@
+//! The configuration of `host-device`.
+
+use serde::Deserialize;
+
+use super::selector::Selector;
+use crate::error::{Error, Result};
+use crate::net::mac::{self, MacAddr};
+use crate::plugin::{Context, PluginConf};
+use crate::steps::dns::DnsConf;
+
+/// Its keys: one of the four that say which device, or `runtimeConfig.deviceID`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Conf {
+    /// The link's name, or another name of it.
+    device: String,
+    /// The link's hardware address.
+    #[serde(deserialize_with = "mac::optional")]
+    hwaddr: Option<MacAddr>,
+    /// The device's directory below /sys/devices.
+    kernelpath: String,
+    /// The device's address on the PCI bus, such as `0000:00:1f.6`.
+    #[serde(rename = "pciBusID")]
+    pci_bus_id: String,
+    /// Resolver settings of the result, in place of the IPAM plugin's.
+    pub dns: DnsConf,
+    #[serde(rename = "runtimeConfig")]
+    runtime_config: RuntimeConf,
+}
+
+/// What a device plugin of the orchestrator has chosen.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RuntimeConf {
+    /// The device's address on the PCI bus, or its name on the auxiliary bus. It takes the place of `pciBusID`.
+    #[serde(rename = "deviceID")]
+    device_id: String,
+}
+
+/// Where devices are in sysfs.
+const DEVICES: &str = "/sys/devices/";
+
+impl PluginConf for Conf {
+    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
+        for (path, id) in [("pciBusID", &self.pci_bus_id), ("runtimeConfig.deviceID", &self.runtime_config.device_id)] {
+            if id.contains('/') || id == "." || id == ".." || id.contains('\0') {
+                return Err(Error::config(
+                    path,
+                    format_args!("{id:?} is no id of a device, expected one like 0000:00:1f.6"),
+                ));
+            }
+        }
+        let is_below_devices =
+            self.kernelpath.starts_with(DEVICES) && !self.kernelpath.split('/').any(|part| part == "..");
+        if !self.kernelpath.is_empty() && !is_below_devices {
+            let problem = format!("{:?} must be absolute and begin with {DEVICES}", self.kernelpath);
+            return Err(Error::config("kernelpath", problem));
+        }
+        self.selector().map(drop)
+    }
+}
+
+impl Conf {
+    /// The one way in which the device is chosen.
+    pub fn selector(&self) -> Result<Selector<'_>> {
+        let text = |text: &'_ String| !text.is_empty();
+        let id = &self.runtime_config.device_id;
+        let given = [
+            text(&self.device).then_some(Selector::Name(&self.device)),
+            self.hwaddr.as_ref().map(Selector::Mac),
+            text(&self.kernelpath).then_some(Selector::KernelPath(&self.kernelpath)),
+            (text(&self.pci_bus_id) && id.is_empty()).then_some(Selector::Pci(&self.pci_bus_id)),
+            text(id).then_some(Selector::Id(id)),
+        ];
+        match given.into_iter().flatten().collect::<Vec<_>>().as_slice() {
+            [] => Err(Error::config(
+                "device",
+                "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\", none of them is given",
+            )),
+            [one] => Ok(*one),
+            [one, other, ..] => Err(Error::config(
+                other.path(),
+                format_args!("{other} is given and {} as well, expected one of them", one.path()),
+            )),
+        }
+    }
+}

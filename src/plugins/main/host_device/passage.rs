@@ -1,0 +1,161 @@
+//! A device's way into the container and back.
+//!
+//! It leaves its name on the host in the link's alias, where the reference reads it too. What else it had there is kept in
+//! a record, because the kernel takes it away when a link changes its namespace: whether it was up, and its addresses.
+//! The container may change its MTU and hardware address; the host gets back what it had.
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::cni::attachment::{IfName, Key};
+use crate::cni::conf::ValidAttachments;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{AddressOptions, Link, LinkChange, Netlink};
+use crate::net::netns::Netns;
+use crate::plugin::{Attachment, Context};
+use crate::rollback::Rollback;
+use crate::steps::link_alias;
+use crate::steps::records::Records;
+
+/// What a device had on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Belongings {
+    /// Its name.
+    device: String,
+    /// Whether it was up.
+    up: bool,
+    /// Its hardware address.
+    mac: String,
+    /// Its MTU in bytes.
+    mtu: u32,
+    /// Its addresses with their prefixes, without those that the kernel or a router gave it.
+    addresses: Vec<String>,
+}
+
+impl Belongings {
+    fn of(host: &Netlink, link: &Link) -> Result<Belongings> {
+        let lasting = host.addresses(link)?.into_iter().filter(|address| address.permanent).map(|address| address.net);
+        let (device, mac) = (link.name.clone(), link.mac().to_string());
+        let addresses = lasting.filter(|net| !is_link_local(net)).map(|net| net.to_string()).collect();
+        Ok(Belongings { device, up: link.up, mac, mtu: link.mtu, addresses })
+    }
+}
+
+/// The kernel makes it when the link is set up.
+fn is_link_local(net: &IpNet) -> bool {
+    matches!(net, IpNet::V6(net) if net.addr().is_unicast_link_local())
+}
+
+fn records() -> Records {
+    Records::of_plugin("host-device")
+}
+
+/// Moves the device into the container, where it is down and has the name that CNI_IFNAME says.
+pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
+    records().write(&at.key, &at.netns_path, &Belongings::of(cx.host()?, device)?)?;
+    // Before the move, which the kernel may do and then refuse the name.
+    rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
+    let change = LinkChange {
+        netns: Some(at.netns()?.fd()),
+        name: Some(at.ifname()),
+        alias: Some(&device.name),
+        ..LinkChange::default()
+    };
+    cx.host()?.change_link(device, &change)?;
+    at.netlink()?.link(at.ifname())
+}
+
+/// Moves the device of an attachment back to the host, as it was there. One that is there already by itself, because the
+/// container's namespace is gone, gets its name and the rest back.
+pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
+    let kept: Option<Belongings> = records().read(key)?;
+    let device = match netns {
+        Some(netns) => bring(cx, &netns.netlink()?, key, kept.as_ref())?,
+        None => None,
+    };
+    if let Some(kept) = &kept {
+        restore(cx.host()?, device, key, kept)?;
+    }
+    records().remove(key)
+}
+
+/// Moves the device from the container to the host; its name there, if there was one to move.
+fn bring(cx: &Context<'_>, container: &Netlink, key: &Key, kept: Option<&Belongings>) -> Result<Option<Link>> {
+    let Some((link, device)) = find_inside(container, key, kept)? else { return Ok(None) };
+    let host = cx.host()?;
+    if host.find_link(&device)?.is_some() {
+        let msg = format!("move {:?} back to the host: the host has another link named {device:?}", link.name);
+        return Err(Error::new(Code::CONFLICT, msg).with_details("it stays in the container; rename the other link"));
+    }
+    let here = Netns::current()?;
+    let change = LinkChange { netns: Some(here.fd()), name: Some(&device), alias: Some(""), ..LinkChange::default() };
+    container.change_link(&link, &change)?;
+    host.link(&device).map(Some)
+}
+
+/// The link in the container that came from the host, and its name there.
+fn find_inside(container: &Netlink, key: &Key, kept: Option<&Belongings>) -> Result<Option<(Link, String)>> {
+    if let Some(link) = container.find_link(key.ifname.as_str())?
+        && let Some(device) = device_in_alias(&link)
+        && kept.is_none_or(|kept| kept.device == device)
+    {
+        return Ok(Some((link, device)));
+    }
+    // A move that the kernel did before it refused the new name.
+    let Some(kept) = kept else { return Ok(None) };
+    let stray = container.find_link(&kept.device)?.filter(|link| link.mac().to_string() == kept.mac);
+    Ok(stray.map(|link| (link, kept.device.clone())))
+}
+
+/// The name on the host, unless the alias says something else.
+fn device_in_alias(link: &Link) -> Option<String> {
+    let alias = Some(&link.alias).filter(|alias| !link_alias::is_of_any(alias) && IfName::parse(alias).is_ok());
+    alias.cloned()
+}
+
+/// Gives a device on the host what it had there; `device` where it was just moved.
+fn restore(host: &Netlink, device: Option<Link>, key: &Key, kept: &Belongings) -> Result<()> {
+    let Some(link) = device.map_or_else(|| find_returned(host, key, kept), |link| Ok(Some(link)))? else {
+        return Ok(()); // it was taken out of the machine, or went with the namespace
+    };
+    let mac = kept.mac.parse::<MacAddr>().ok().filter(|mac| *mac != link.mac());
+    let mtu = Some(kept.mtu).filter(|mtu| *mtu != link.mtu);
+    let mut errors = ErrorList::default();
+    if mac.is_some() || mtu.is_some() {
+        errors.push(host.change_link(&link, &LinkChange { mac, mtu, ..LinkChange::default() }));
+    }
+    if kept.up {
+        errors.push(host.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() }));
+    }
+    for net in kept.addresses.iter().filter_map(|net| net.parse().ok()) {
+        let options = AddressOptions { detect_duplicates: true, subnet_on_link: true };
+        match host.add_address(&link, net, options) {
+            Err(e) if e.is_exists() => (), // the host's own configuration was faster
+            added => drop(errors.push(added)),
+        }
+    }
+    errors.finish()
+}
+
+/// A device that the kernel gave back to the host when the container's namespace went: it still has the container's name
+/// for it, or one that the kernel made up, and its alias.
+fn find_returned(host: &Netlink, key: &Key, kept: &Belongings) -> Result<Option<Link>> {
+    let Some(link) = host.find_link(key.ifname.as_str())? else { return Ok(None) };
+    if link.alias != kept.device || host.find_link(&kept.device)?.is_some() {
+        return Ok(None);
+    }
+    let change = LinkChange { name: Some(&kept.device), alias: Some(""), ..LinkChange::default() };
+    host.change_link(&link, &change)?;
+    Ok(Some(Link { name: kept.device.clone(), ..link }))
+}
+
+/// Moves the devices of this network's attachments that are not valid back to the host.
+pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for stale in records().stale::<Belongings>(&cx.config.name, valid)? {
+        let returned = Netns::open_if_there(&stale.netns_path);
+        errors.push(returned.and_then(|netns| leave(cx, &stale.key, netns.as_ref())));
+    }
+    errors.finish()
+}

@@ -1,0 +1,144 @@
+//! Which device: by name, by hardware address, or by its place in sysfs (sysfs(5)).
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{Link, Netlink};
+
+/// Drivers that hand a device to a process.
+const OF_USER_SPACE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+const PCI_DEVICES: &str = "/sys/bus/pci/devices";
+const AUXILIARY_DEVICES: &str = "/sys/bus/auxiliary/devices";
+
+/// A way to choose a device.
+#[derive(Clone, Copy, Debug)]
+pub enum Selector<'a> {
+    /// By its name or another name of it.
+    Name(&'a str),
+    /// By its hardware address.
+    Mac(&'a MacAddr),
+    /// By its directory below /sys/devices.
+    KernelPath(&'a str),
+    /// By its address on the PCI bus.
+    Pci(&'a str),
+    /// By its address on the PCI bus or its name on the auxiliary bus, as the runtime says.
+    Id(&'a str),
+}
+
+/// What was chosen.
+#[derive(Debug)]
+pub enum Device {
+    /// A link of the host.
+    Link(Link),
+    /// No link: a process drives it.
+    OfUserSpace,
+}
+
+impl Selector<'_> {
+    /// The field of the configuration.
+    pub fn path(&self) -> &'static str {
+        match self {
+            Selector::Name(_) => "device",
+            Selector::Mac(_) => "hwaddr",
+            Selector::KernelPath(_) => "kernelpath",
+            Selector::Pci(_) => "pciBusID",
+            Selector::Id(_) => "runtimeConfig.deviceID",
+        }
+    }
+
+    /// Whether the device can be one that is no link.
+    pub fn may_be_of_user_space(&self) -> bool {
+        matches!(self, Selector::Pci(_) | Selector::Id(_))
+    }
+
+    fn mistake(&self, problem: impl fmt::Display) -> Error {
+        Error::config(self.path(), format_args!("{self} {problem}"))
+    }
+}
+
+/// The value in the configuration.
+impl fmt::Display for Selector<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Selector::Mac(mac) => mac.fmt(f),
+            Selector::Name(text) | Selector::KernelPath(text) | Selector::Pci(text) | Selector::Id(text) => {
+                write!(f, "{text:?}")
+            }
+        }
+    }
+}
+
+/// The device; none that is on the host is a mistake in the configuration.
+pub fn find(host: &Netlink, selector: Selector<'_>) -> Result<Device> {
+    let link = match selector {
+        Selector::Name(name) => host.find_link(name)?,
+        Selector::Mac(mac) => host.find_link_by_mac(mac)?,
+        Selector::KernelPath(path) => host.find_link(&link_in(&Path::new(path).join("net"), selector)?)?,
+        Selector::Pci(id) => return find_on_pci(host, &Path::new(PCI_DEVICES).join(id), selector),
+        Selector::Id(id) => return find_by_id(host, id, selector),
+    };
+    found(link, selector)
+}
+
+fn found(link: Option<Link>, selector: Selector<'_>) -> Result<Device> {
+    link.map(Device::Link).ok_or_else(|| {
+        selector
+            .mistake("is no link of the host, expected one that is")
+            .with_details("a device that is in a container already is not on the host")
+    })
+}
+
+fn find_by_id(host: &Netlink, id: &str, selector: Selector<'_>) -> Result<Device> {
+    let (pci, auxiliary) = (Path::new(PCI_DEVICES).join(id), Path::new(AUXILIARY_DEVICES).join(id));
+    if pci.exists() {
+        return find_on_pci(host, &pci, selector);
+    }
+    if auxiliary.exists() {
+        return found(host.find_link(&link_in(&auxiliary.join("net"), selector)?)?, selector);
+    }
+    Err(selector.mistake("not found or unsupported, expected a device of the PCI or the auxiliary bus"))
+}
+
+fn find_on_pci(host: &Netlink, device: &Path, selector: Selector<'_>) -> Result<Device> {
+    if !device.exists() {
+        return Err(selector.mistake("is no device of the PCI bus, expected one like 0000:00:1f.6"));
+    }
+    let driver = fs::read_link(device.join("driver"));
+    let driver = driver.map_err(|e| selector.mistake(format_args!("has no driver: {e}")))?;
+    if driver.file_name().is_some_and(|name| OF_USER_SPACE.iter().any(|known| name == *known)) {
+        return Ok(Device::OfUserSpace);
+    }
+    let net = net_directory(device).ok_or_else(|| {
+        selector.mistake(format_args!("has no network interface, expected a directory net in {}", device.display()))
+    })?;
+    found(host.find_link(&link_in(&net, selector)?)?, selector)
+}
+
+/// The directory of a PCI device's links: its own, or that of the virtio device on it.
+fn net_directory(device: &Path) -> Option<PathBuf> {
+    let own = device.join("net");
+    if own.exists() {
+        return Some(own);
+    }
+    let entries = fs::read_dir(device).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_virtio = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtio"));
+    let mut nets: Vec<PathBuf> =
+        entries.filter(is_virtio).map(|path| path.join("net")).filter(|net| net.exists()).collect();
+    nets.sort();
+    nets.into_iter().next()
+}
+
+/// The name of the first link in a directory `net` of sysfs.
+fn link_in(net: &Path, selector: Selector<'_>) -> Result<String> {
+    let entries = fs::read_dir(net)
+        .map_err(|e| selector.mistake(format_args!("has no network interface: {}: {e}", net.display())))?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.min().ok_or_else(|| {
+        selector
+            .mistake(format_args!("has no network interface in {}", net.display()))
+            .with_details("a device that is in a container already is not on the host")
+    })
+}

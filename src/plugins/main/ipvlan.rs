@@ -1,0 +1,156 @@
+//! `ipvlan`: an interface that shares the hardware address of a link of the host.
+//! <https://www.cni.dev/plugins/current/main/ipvlan/>
+//!
+//! It can be chained after a plugin that made a link of the host, which is the master then; without an IPAM plugin it
+//! takes over that plugin's addresses as well.
+
+use serde::Deserialize;
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::decode;
+use crate::cni::result::{AddResult, Interface};
+use crate::error::{Error, ErrorList, Result};
+use crate::net::netlink::{IpvlanMode, Link, LinkKind, LinkSpec};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::rollback::{Rollback, transaction};
+use crate::steps::addresses::DuplicateDetection;
+use crate::steps::container_link;
+use crate::steps::dns::DnsConf;
+use crate::steps::ipam::{self, Ipam};
+use crate::steps::lower_link::{self, LowerLink};
+
+/// The kernel's word for such a link.
+const KIND: &str = "ipvlan";
+
+/// The plugin.
+pub struct Ipvlan;
+
+/// Its configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// The link it stands on. Where none is named: the only interface of `prevResult`, or without `prevResult` the link of
+    /// the default route.
+    master: String,
+    /// `l2` (default), `l3` or `l3s`.
+    #[serde(deserialize_with = "decode::text_or_default")]
+    mode: IpvlanMode,
+    /// MTU in bytes, at most the master's; 0, the default, for the master's.
+    mtu: u32,
+    /// The master is in the container. Default false.
+    link_in_container: bool,
+    /// Resolver settings of the result, in place of those of the IPAM plugin or of `prevResult`.
+    dns: DnsConf,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Plugin for Ipvlan {
+    const NAME: &'static str = "ipvlan";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "an interface that shares the address of a link of the host";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let previous = cx.config.prev_result()?;
+        let source = Source::find(cx, previous.as_ref())?;
+        at.netns()?;
+        let name = conf.master_after(previous.as_ref())?;
+        let lower = LowerLink::new(name, conf.link_in_container);
+        let wanted = conf.wanted(&lower.find(cx, at)?)?;
+        transaction(|rb| {
+            let link = container_link::create(cx, at, lower.place, &wanted, rb)?;
+            let addresses = source.addresses(at, rb)?;
+            let mut result = container_link::configure(at, &link, addresses, DuplicateDetection::Shared)?;
+            result.dns = conf.dns.or(result.dns);
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        ipam::check_if_any(cx, at)?;
+        let link = container_link::verify(cx, at, Some(KIND))?;
+        verify_mode(&link, conf.mode)?;
+        LowerLink::new(&conf.master, conf.link_in_container).verify(cx, at, &link)
+    }
+
+    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(container_link::delete(at, KIND));
+        errors.push(ipam::del_if_any(cx, at));
+        errors.finish()
+    }
+
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let ipam = Ipam::find(cx)?;
+        if ipam.is_some() || !conf.master.is_empty() {
+            LowerLink::new(&conf.master, conf.link_in_container).status(cx)?; // else it is chained, and its master not there yet
+        }
+        ipam.map_or(Ok(()), |ipam| ipam.status())
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        ipam::gc_if_any(cx, valid)
+    }
+}
+
+/// Where the addresses come from.
+enum Source<'a> {
+    Ipam(Ipam<'a>),
+    Previous(AddResult),
+}
+
+impl<'a> Source<'a> {
+    fn find(cx: &'a Context<'a>, previous: Option<&AddResult>) -> Result<Source<'a>> {
+        match previous {
+            Some(previous) if !previous.ips.is_empty() && cx.config.ipam_type()?.is_empty() => {
+                Ok(Source::Previous(previous.clone()))
+            }
+            _ => Ipam::require_valid(cx).map(Source::Ipam),
+        }
+    }
+
+    fn addresses(&self, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<AddResult> {
+        match self {
+            Source::Ipam(ipam) => ipam.add(at, rb),
+            Source::Previous(previous) => Ok(previous.clone()),
+        }
+    }
+}
+
+impl Conf {
+    /// The name of the master, which may be empty.
+    fn master_after<'a>(&'a self, previous: Option<&'a AddResult>) -> Result<&'a str> {
+        match previous.map(|previous| previous.interfaces.as_slice()) {
+            Some(interfaces) if self.master.is_empty() => match interfaces {
+                [Interface { name, .. }] if !name.is_empty() => Ok(name),
+                _ => Err(Error::config(
+                    "master",
+                    format_args!(
+                        "chained master failure. PrevResult lacks a single named interface: it has {}, expected 1",
+                        interfaces.len()
+                    ),
+                )),
+            },
+            _ => Ok(&self.master),
+        }
+    }
+
+    fn wanted(&self, master: &Link) -> Result<LinkSpec> {
+        let mtu = lower_link::mtu_within(self.mtu, master)?;
+        Ok(LinkSpec { kind: LinkKind::Ipvlan(self.mode), lower: Some(master.index), mtu, mac: None })
+    }
+}
+
+fn verify_mode(link: &Link, expected: IpvlanMode) -> Result<()> {
+    match &link.detail {
+        Some(LinkKind::Ipvlan(mode)) if *mode != expected => {
+            Err(Error::check(format!("interface {:?} has mode {mode}, expected {expected}", link.name)))
+        }
+        _ => Ok(()),
+    }
+}

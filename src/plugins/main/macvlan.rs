@@ -1,0 +1,128 @@
+//! `macvlan`: an interface with a hardware address of its own on a link of the host.
+//! <https://www.cni.dev/plugins/current/main/macvlan/>
+
+use serde::Deserialize;
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::decode;
+use crate::cni::result::AddResult;
+use crate::error::{Error, ErrorList, Result};
+use crate::net::mac::{self, MacAddr};
+use crate::net::netlink::{Link, LinkKind, LinkSpec, MacvlanMode};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::rollback::transaction;
+use crate::steps::addresses::DuplicateDetection;
+use crate::steps::container_link;
+use crate::steps::dns::DnsConf;
+use crate::steps::hardware_address::{self, MacConf};
+use crate::steps::ipam::{self, Ipam};
+use crate::steps::lower_link::{self, LowerLink};
+
+/// The kernel's word for such a link.
+const KIND: &str = "macvlan";
+
+/// The plugin.
+pub struct Macvlan;
+
+/// Its configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// The link it stands on; the link of the default route where none is named.
+    master: String,
+    /// `bridge` (default), `private`, `vepa` or `passthru`.
+    #[serde(deserialize_with = "decode::text_or_default")]
+    mode: MacvlanMode,
+    /// MTU in bytes, at most the master's; 0, the default, for the master's.
+    mtu: u32,
+    /// Its hardware address, which gives way to that of CNI_ARGS and of `runtimeConfig`.
+    #[serde(deserialize_with = "mac::optional")]
+    mac: Option<MacAddr>,
+    /// The master is in the container. Default false.
+    link_in_container: bool,
+    /// How many broadcasts may wait on the master; 0, the default, leaves it to the kernel.
+    bcqueuelen: u32,
+    /// Resolver settings of the result, in place of the IPAM plugin's.
+    dns: DnsConf,
+    runtime_config: MacConf,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        let of_args = hardware_address::of_args(cx.args)?;
+        self.mac = hardware_address::strongest([
+            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
+            ("CNI_ARGS: MAC", of_args.as_ref()),
+            ("mac", self.mac.as_ref()),
+        ])?;
+        Ok(())
+    }
+}
+
+impl Plugin for Macvlan {
+    const NAME: &'static str = "macvlan";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "an interface with an address of its own on a link of the host";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let ipam = Ipam::find_unless_layer_two(cx)?;
+        at.netns()?;
+        let master = conf.lower_link().find(cx, at)?;
+        let wanted = conf.wanted(&master)?;
+        transaction(|rb| {
+            let link = container_link::create(cx, at, conf.lower_link().place, &wanted, rb)?;
+            let mut result = container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Shared, rb)?;
+            result.dns = conf.dns.or(result.dns);
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        ipam::check_if_any(cx, at)?;
+        let link = container_link::verify(cx, at, Some(KIND))?;
+        verify_mode(&link, conf.mode)?;
+        conf.lower_link().verify(cx, at, &link)
+    }
+
+    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(container_link::delete(at, KIND));
+        errors.push(ipam::del_if_any(cx, at));
+        errors.finish()
+    }
+
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        conf.lower_link().status(cx)?;
+        ipam::status_if_any(cx)
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        ipam::gc_if_any(cx, valid)
+    }
+}
+
+impl Conf {
+    fn lower_link(&self) -> LowerLink<'_> {
+        LowerLink::new(&self.master, self.link_in_container)
+    }
+
+    fn wanted(&self, master: &Link) -> Result<LinkSpec> {
+        let broadcast_queue = Some(self.bcqueuelen).filter(|length| *length != 0);
+        Ok(LinkSpec {
+            kind: LinkKind::Macvlan { mode: self.mode, broadcast_queue },
+            lower: Some(master.index),
+            mtu: lower_link::mtu_within(self.mtu, master)?,
+            mac: self.mac.clone(),
+        })
+    }
+}
+
+fn verify_mode(link: &Link, expected: MacvlanMode) -> Result<()> {
+    match &link.detail {
+        Some(LinkKind::Macvlan { mode, .. }) if *mode != expected => {
+            Err(Error::check(format!("interface {:?} has mode {mode}, expected {expected}", link.name)))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,75 @@
+//! A tap that is made in another SELinux context. A process gets another one when it executes a program (see
+//! /proc/[pid]/attr/exec in proc(5)), so this very program is executed again to make the interface.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use clap::{Arg, ArgAction, ArgMatches};
+
+use crate::error::{Code, Error, Result};
+use crate::net::tuntap::{self, TapSpec};
+
+/// The command that the program is executed with; not for people.
+pub const COMMAND: &str = "create-tap";
+/// Where SELinux shows itself.
+const SELINUX: &str = "/sys/fs/selinux";
+/// The context that the next program of this thread will have.
+const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
+
+/// Makes the tap in the namespace of this thread, which ends soon: the context stays set for what it executes.
+pub fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
+    let refused = |e: std::io::Error| {
+        Error::config("selinuxContext", format_args!("{context:?} is refused: {e}"))
+            .with_details("expected a context of this host's policy; without SELinux there is none")
+    };
+    if !fs::exists(SELINUX).unwrap_or(false) {
+        return Err(refused(std::io::Error::other("the host runs no SELinux")));
+    }
+    fs::write(NEXT_CONTEXT, context).map_err(refused)?;
+    let again = Command::new("/proc/self/exe").arg0("cni-multi").args(arguments(spec)).stdin(Stdio::null()).output();
+    let output = again.map_err(|e| Error::io("execute this program in another SELinux context", &e))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::new(Code::KERNEL, String::from_utf8_lossy(&output.stderr).trim_end().to_owned())
+            .with_details(format_args!("in SELinux context {context:?}"))),
+    }
+}
+
+fn arguments(spec: &TapSpec) -> Vec<OsString> {
+    let mut arguments = vec![COMMAND.to_owned(), format!("--name={}", spec.name)];
+    arguments.extend(spec.owner.map(|owner| format!("--owner={owner}")));
+    arguments.extend(spec.group.map(|group| format!("--group={group}")));
+    arguments.extend(spec.multi_queue.then(|| "--multi-queue".to_owned()));
+    arguments.into_iter().map(OsString::from).collect()
+}
+
+/// The command line of [`create_tap`]'s second execution.
+pub fn command() -> clap::Command {
+    let id = |name: &'static str| Arg::new(name).long(name).value_parser(clap::value_parser!(u32));
+    clap::Command::new(COMMAND)
+        .hide(true)
+        .arg(Arg::new("name").long("name").required(true))
+        .arg(id("owner"))
+        .arg(id("group"))
+        .arg(Arg::new("multi-queue").long("multi-queue").action(ArgAction::SetTrue))
+}
+
+/// The second execution: makes the tap; the exit status, with the reason on stderr.
+pub fn run(matches: &ArgMatches, stderr: &mut dyn Write) -> u8 {
+    let spec = TapSpec {
+        name: matches.get_one::<String>("name").cloned().unwrap_or_default(),
+        owner: matches.get_one("owner").copied(),
+        group: matches.get_one("group").copied(),
+        multi_queue: matches.get_flag("multi-queue"),
+    };
+    match tuntap::create_tap(&spec) {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(stderr, "{error}"); // the status says it too
+            1
+        }
+    }
+}

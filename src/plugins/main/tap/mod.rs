@@ -1,0 +1,161 @@
+//! `tap`: an interface whose frames a process reads and writes, such as a virtual machine monitor.
+//! <https://www.cni.dev/plugins/current/main/tap/>
+
+pub mod labelled;
+
+use serde::Deserialize;
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::mac::{self, MacAddr};
+use crate::net::netlink::{Link, LinkChange, Netlink};
+use crate::net::tuntap::{self, TapSpec};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::rollback::{Rollback, transaction};
+use crate::steps::addresses::DuplicateDetection;
+use crate::steps::dns::DnsConf;
+use crate::steps::hardware_address::{self, MacConf};
+use crate::steps::ipam::{self, Ipam};
+use crate::steps::{container_link, veth};
+
+/// The kernel's word for such a link.
+const KIND: &str = "tun";
+
+/// The plugin.
+pub struct Tap;
+
+/// Its configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// Several processes, or threads of one, can have it open, a queue each. Default false.
+    multi_queue: bool,
+    /// MTU in bytes; 0, the default, leaves it to the kernel.
+    mtu: u32,
+    /// Its hardware address, which gives way to that of CNI_ARGS and of `runtimeConfig`.
+    #[serde(deserialize_with = "mac::optional")]
+    mac: Option<MacAddr>,
+    /// The user id that may open it.
+    owner: Option<u32>,
+    /// The group id that may open it.
+    group: Option<u32>,
+    /// The SELinux context that it is made in.
+    selinux_context: String,
+    /// A bridge of the container that it becomes a port of.
+    bridge: String,
+    /// Resolver settings of the result, in place of the IPAM plugin's.
+    dns: DnsConf,
+    runtime_config: MacConf,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        veth::validate_mtu(self.mtu)?;
+        let of_args = hardware_address::of_args(cx.args)?;
+        self.mac = hardware_address::strongest([
+            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
+            ("CNI_ARGS: MAC", of_args.as_ref()),
+            ("mac", self.mac.as_ref()),
+        ])?;
+        Ok(())
+    }
+}
+
+impl Plugin for Tap {
+    const NAME: &'static str = "tap";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "an interface whose frames a process reads and writes";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let ipam = Ipam::find_unless_layer_two(cx)?;
+        transaction(|rb| {
+            let bridge = conf.find_bridge(at.netlink()?)?;
+            let link = create(conf, at, rb)?;
+            conf.equip(at, &link, bridge)?;
+            let link = at.netlink()?.link(at.ifname())?; // with its address
+            let mut result = container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Off, rb)?;
+            result.dns = conf.dns.or(result.dns);
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        ipam::check_if_any(cx, at)?;
+        let link = container_link::verify(cx, at, Some(KIND))?;
+        conf.verify_bridge(at, &link)
+    }
+
+    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(container_link::delete(at, KIND));
+        errors.push(ipam::del_if_any(cx, at));
+        errors.finish()
+    }
+
+    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
+        tuntap::require_device().map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        ipam::status_if_any(cx)
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        ipam::gc_if_any(cx, valid)
+    }
+}
+
+/// Makes the interface in the container with the name that CNI_IFNAME says.
+fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
+    let container = at.netlink()?;
+    container_link::refuse_taken_name(container, at.ifname())?;
+    let spec = conf.wanted(at.ifname());
+    at.run(|| match conf.selinux_context.as_str() {
+        "" => tuntap::create_tap(&spec),
+        context => labelled::create_tap(&spec, context),
+    })?;
+    rb.undo(format_args!("delete link {:?}", at.ifname()), || container.delete_link_by_name(at.ifname()));
+    container_link::own(at, container.link(at.ifname())?)
+}
+
+impl Conf {
+    fn wanted(&self, ifname: &str) -> TapSpec {
+        TapSpec { name: ifname.to_owned(), owner: self.owner, group: self.group, multi_queue: self.multi_queue }
+    }
+
+    /// The bridge in the container, if one is asked for.
+    fn find_bridge(&self, container: &Netlink) -> Result<Option<Link>> {
+        if self.bridge.is_empty() {
+            return Ok(None);
+        }
+        match container.find_link(&self.bridge)? {
+            Some(link) if link.kind == "bridge" => Ok(Some(link)),
+            Some(link) => {
+                let kind = if link.kind.is_empty() { "device" } else { &link.kind };
+                Err(Error::config("bridge", format_args!("{:?} is a {kind}, expected a bridge", self.bridge)))
+            }
+            None => Err(Error::config(
+                "bridge",
+                format_args!("{:?} is no link of the container, expected the name of a bridge there", self.bridge),
+            )),
+        }
+    }
+
+    /// Gives the interface what an ioctl cannot.
+    fn equip(&self, at: &Attachment, link: &Link, bridge: Option<Link>) -> Result<()> {
+        let (mtu, master) = (Some(self.mtu).filter(|mtu| *mtu != 0), bridge.map(|bridge| bridge.index));
+        if mtu.is_none() && master.is_none() && self.mac.is_none() {
+            return Ok(());
+        }
+        at.netlink()?.change_link(link, &LinkChange { mtu, master, mac: self.mac.clone(), ..LinkChange::default() })
+    }
+
+    fn verify_bridge(&self, at: &Attachment, link: &Link) -> Result<()> {
+        let bridge = self.find_bridge(at.netlink()?).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
+        match bridge.filter(|bridge| link.master != Some(bridge.index)) {
+            Some(bridge) => {
+                Err(Error::check(format!("interface {:?} is no port of bridge {:?}", link.name, bridge.name)))
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `vlan`: an interface for the frames of one VLAN on a link of the host.
+//! <https://www.cni.dev/plugins/current/main/vlan/>
+
+use serde::Deserialize;
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::netlink::{Link, LinkKind, LinkSpec};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::rollback::transaction;
+use crate::steps::addresses::DuplicateDetection;
+use crate::steps::container_link;
+use crate::steps::dns::DnsConf;
+use crate::steps::ipam::{self, Ipam};
+use crate::steps::lower_link::{self, LowerLink};
+
+/// The kernel's word for such a link.
+const KIND: &str = "vlan";
+/// The greatest VLAN id; 4095 is reserved.
+const VLAN_MAX: u16 = 4094;
+
+/// The plugin.
+pub struct Vlan;
+
+/// Its configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// The link that carries the tagged frames. Required.
+    master: String,
+    /// The VLAN, 0 to 4094. Default 0: frames that carry a priority only.
+    vlan_id: u16,
+    /// MTU in bytes, at most the master's; 0, the default, for the master's.
+    mtu: u32,
+    /// The master is in the container. Default false.
+    link_in_container: bool,
+    /// Resolver settings of the result, in place of the IPAM plugin's.
+    dns: DnsConf,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
+        if self.master.is_empty() {
+            return Err(Error::config("master", "missing, expected the name of the link to make the VLAN on"));
+        }
+        if self.vlan_id > VLAN_MAX {
+            let problem = format!("{} is out of range, expected 0 to {VLAN_MAX}", self.vlan_id);
+            return Err(Error::config("vlanId", problem));
+        }
+        Ok(())
+    }
+}
+
+impl Plugin for Vlan {
+    const NAME: &'static str = "vlan";
+    const KIND: Kind = Kind::Main;
+    const ABOUT: &'static str = "an interface for one VLAN on a link of the host";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let ipam = Ipam::require_valid(cx)?;
+        at.netns()?;
+        let master = conf.lower_link().find(cx, at)?;
+        let wanted = conf.wanted(&master)?;
+        transaction(|rb| {
+            let link = container_link::create(cx, at, conf.lower_link().place, &wanted, rb);
+            let link = link.map_err(|e| if e.is_exists() { conf.taken(e) } else { e })?;
+            let mut result = container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Shared, rb)?;
+            result.dns = conf.dns.or(result.dns);
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        Ipam::require(cx)?.check(at)?;
+        let link = container_link::verify(cx, at, Some(KIND))?;
+        conf.verify_own(&link)?;
+        conf.lower_link().verify(cx, at, &link)
+    }
+
+    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let mut errors = ErrorList::default();
+        errors.push(container_link::delete(at, KIND));
+        errors.push(ipam::del_if_any(cx, at));
+        errors.finish()
+    }
+
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        conf.lower_link().status(cx)?;
+        Ipam::require(cx)?.status()
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        ipam::gc_if_any(cx, valid)
+    }
+}
+
+impl Conf {
+    fn lower_link(&self) -> LowerLink<'_> {
+        LowerLink::new(&self.master, self.link_in_container)
+    }
+
+    fn wanted(&self, master: &Link) -> Result<LinkSpec> {
+        let mtu = lower_link::mtu_within(self.mtu, master)?;
+        Ok(LinkSpec { kind: LinkKind::Vlan(self.vlan_id), lower: Some(master.index), mtu, mac: None })
+    }
+
+    /// A link has each VLAN once, also for other containers.
+    fn taken(&self, error: Error) -> Error {
+        let msg = format!("vlanId: {} of {:?} is taken by another interface", self.vlan_id, self.master);
+        Error::new(Code::CONFLICT, msg).with_details(error)
+    }
+
+    fn verify_own(&self, link: &Link) -> Result<()> {
+        if let Some(LinkKind::Vlan(id)) = link.detail
+            && id != self.vlan_id
+        {
+            let msg = format!("interface {:?} has VLAN {id}, expected {}", link.name, self.vlan_id);
+            return Err(Error::check(msg));
+        }
+        if self.mtu != 0 && link.mtu != self.mtu {
+            return Err(Error::check(format!("interface {:?} has MTU {}, expected {}", link.name, link.mtu, self.mtu)));
+        }
+        Ok(())
+    }
+}

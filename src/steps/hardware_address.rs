@@ -1,0 +1,53 @@
+//! The hardware address that the container's interface is to have, which may be asked for in several places.
+
+use serde::Deserialize;
+
+use crate::cni::args::Args;
+use crate::error::{Error, Result};
+use crate::net::mac::{self, MacAddr};
+
+/// A place of the configuration that has `mac`: `runtimeConfig`, and for some plugins `args.cni`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct MacConf {
+    /// The address; an empty text means none.
+    #[serde(deserialize_with = "mac::optional")]
+    pub mac: Option<MacAddr>,
+}
+
+/// `MAC` of CNI_ARGS.
+pub fn of_args(cni_args: &str) -> Result<Option<MacAddr>> {
+    let args = Args::parse(cni_args, &["MAC"])?;
+    let given = args.get("MAC").filter(|text| !text.is_empty()).map(str::parse).transpose();
+    given.map_err(|problem: String| Error::config("CNI_ARGS: MAC", problem))
+}
+
+/// The first address there is of these, each with its path: one that an Ethernet interface can have.
+pub fn strongest<const N: usize>(places: [(&str, Option<&MacAddr>); N]) -> Result<Option<MacAddr>> {
+    let Some((path, mac)) = places.into_iter().find_map(|(path, mac)| Some((path, mac?))) else { return Ok(None) };
+    if mac.octets().len() != 6 {
+        return Err(Error::config(path, format_args!("{mac} has {} octets, expected 6", mac.octets().len())));
+    }
+    if mac.is_zero() || mac.is_multicast() {
+        return Err(Error::config(
+            path,
+            format_args!("{mac} is no address of one interface, expected a unicast address"),
+        ));
+    }
+    Ok(Some(mac.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_place_that_has_one_counts_and_is_named_when_it_is_wrong() {
+        let mac = |text: &str| text.parse::<MacAddr>().unwrap();
+        let (good, other, group) = (mac("02:00:00:00:00:01"), mac("02:00:00:00:00:02"), mac("01:00:5e:00:00:01"));
+        assert_eq!(strongest([("a", None), ("b", Some(&good)), ("c", Some(&other))]).unwrap(), Some(good));
+        assert_eq!(strongest([("a", None)]).unwrap(), None);
+        assert!(strongest([("a", None), ("b", Some(&group))]).unwrap_err().msg.starts_with("b: 01:00:5e:00:00:01"));
+        assert!(strongest([("a", Some(&mac("00:00:00:00:00:00:00:01")))]).unwrap_err().msg.contains("8 octets"));
+    }
+}

@@ -1,0 +1,100 @@
+//! The link that a macvlan, ipvlan or vlan stands on: `master` of the configuration.
+
+use crate::error::{Code, Error, Result};
+use crate::net::netlink::{Link, Netlink};
+use crate::plugin::{Attachment, Context};
+use crate::steps::container_link::Birthplace;
+
+/// The least MTU that a link can have.
+const MTU_LEAST: u32 = 68;
+
+/// Which link, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct LowerLink<'a> {
+    /// Its name, or another name of it; empty for the link of the default route.
+    pub name: &'a str,
+    /// The namespace it is in.
+    pub place: Birthplace,
+}
+
+impl<'a> LowerLink<'a> {
+    /// As `master` and `linkInContainer` say.
+    pub fn new(master: &'a str, link_in_container: bool) -> LowerLink<'a> {
+        LowerLink { name: master, place: if link_in_container { Birthplace::Container } else { Birthplace::Host } }
+    }
+
+    /// The link. None that could be meant is a mistake in `master`.
+    pub fn find(&self, cx: &Context<'_>, at: &Attachment) -> Result<Link> {
+        match self.place {
+            Birthplace::Host => self.find_in(cx.host()?, Netlink::open),
+            Birthplace::Container => self.find_in(at.netlink()?, || at.run(Netlink::open)),
+        }
+    }
+
+    fn find_in(&self, netlink: &Netlink, another: impl Fn() -> Result<Netlink>) -> Result<Link> {
+        let place = self.place_text();
+        if !self.name.is_empty() {
+            return netlink.find_link(self.name)?.ok_or_else(|| {
+                Error::config(
+                    "master",
+                    format_args!("{:?} is no link of the {place}, expected the name of one", self.name),
+                )
+            });
+        }
+        let index = another()?.into_default_link()?;
+        let link = index.map(|index| netlink.find_link_by_index(index)).transpose()?.flatten();
+        link.ok_or_else(|| {
+            let problem =
+                format!("no default route interface found in the {place}, expected one or the name of a link");
+            Error::config("master", problem)
+        })
+    }
+
+    fn place_text(&self) -> &'static str {
+        match self.place {
+            Birthplace::Host => "host",
+            Birthplace::Container => "container",
+        }
+    }
+
+    /// CHECK: a link that is named is there and bears `upper`. Which one an omitted name meant cannot be told later: the
+    /// default route may have moved on.
+    pub fn verify(&self, cx: &Context<'_>, at: &Attachment, upper: &Link) -> Result<()> {
+        if self.name.is_empty() {
+            return Ok(());
+        }
+        let lower = self.find(cx, at).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
+        // On a link of its own kind the kernel makes the new one stand on what is below.
+        let bears = upper.lower.is_some_and(|index| index == lower.index || Some(index) == lower.lower);
+        match bears {
+            true => Ok(()),
+            false => Err(Error::check(format!("interface {:?} does not stand on {:?}", upper.name, self.name))),
+        }
+    }
+
+    /// STATUS: whether there is a link to stand on, where that can be told without a container.
+    pub fn status(&self, cx: &Context<'_>) -> Result<()> {
+        match self.place {
+            Birthplace::Host => {
+                let found = self.find_in(cx.host()?, Netlink::open);
+                found.map(drop).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
+            }
+            Birthplace::Container => Ok(()),
+        }
+    }
+}
+
+/// `mtu` of a configuration, within what the lower link can carry; 0 leaves it to the kernel, which takes the lower link's.
+pub fn mtu_within(mtu: u32, lower: &Link) -> Result<Option<u32>> {
+    match mtu {
+        0 => Ok(None),
+        mtu if (MTU_LEAST..=lower.mtu).contains(&mtu) => Ok(Some(mtu)),
+        mtu => Err(Error::config(
+            "mtu",
+            format_args!(
+                "{mtu} is out of range, expected {MTU_LEAST} to {}, the MTU of {:?}, or 0",
+                lower.mtu, lower.name
+            ),
+        )),
+    }
+}

@@ -1,0 +1,169 @@
+//! What DEL has to know and nothing else can tell it: a file for each attachment, in a directory below /run/cni, which
+//! is gone after a restart of the host as the attachments are.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName, hex};
+use crate::cni::conf::ValidAttachments;
+use crate::error::{Code, Error, Result};
+use crate::plain_file;
+
+/// No file of ours is longer.
+const LIMIT: usize = 64 * 1024;
+
+/// The files of one plugin.
+#[derive(Clone, Debug)]
+pub struct Records(PathBuf);
+
+/// A file's content: whose it is, in words that can be read back, and what the plugin keeps.
+#[derive(Serialize, Deserialize)]
+struct Document<T> {
+    network: String,
+    container_id: String,
+    ifname: String,
+    /// CNI_NETNS of the ADD.
+    netns: String,
+    kept: T,
+}
+
+/// A record that GC found.
+pub struct Stale<T> {
+    /// Whose it is.
+    pub key: Key,
+    /// CNI_NETNS of its ADD.
+    pub netns_path: String,
+    /// What the plugin keeps.
+    pub kept: T,
+}
+
+impl Records {
+    /// The records of a plugin.
+    pub fn of_plugin(name: &'static str) -> Records {
+        Records(Path::new("/run/cni").join(name))
+    }
+
+    /// Keeps something for the attachment, in place of what was kept for it.
+    pub fn write<T: Serialize>(&self, key: &Key, netns_path: &str, kept: &T) -> Result<()> {
+        let document = Document {
+            network: key.network.to_string(),
+            container_id: key.container_id.to_string(),
+            ifname: key.ifname.to_string(),
+            netns: netns_path.to_owned(),
+            kept,
+        };
+        let text = serde_json::to_vec(&document)
+            .map_err(|e| Error::new(Code::BUG, format!("a record cannot be written as JSON: {e}")))?;
+        let path = self.path(key);
+        self.replace(&path, &text).map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
+    }
+
+    fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o755).create(&self.0)?;
+        let draft = path.with_extension("draft");
+        plain_file::create_anew(&draft, text)?;
+        fs::rename(&draft, path)
+    }
+
+    /// What is kept for the attachment. A file that cannot be understood keeps nothing.
+    pub fn read<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<T>> {
+        let path = self.path(key);
+        match plain_file::read(&path, LIMIT) {
+            Ok(text) => Ok(serde_json::from_slice::<Document<T>>(&text).ok().map(|document| document.kept)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
+        }
+    }
+
+    /// Keeps nothing for the attachment any more.
+    pub fn remove(&self, key: &Key) -> Result<()> {
+        let path = self.path(key);
+        plain_file::remove(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+    }
+
+    /// The records of this network's attachments that are not valid.
+    pub fn stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Stale<T>>> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
+        };
+        let of_network = format!("{}-", hex(&Key::network_hash(network)));
+        let is_of_network = |path: &PathBuf| {
+            path.extension().is_some_and(|extension| extension == "json")
+                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&of_network))
+        };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_of_network);
+        let is_stale = |stale: &Stale<T>| !valid.contains(stale.key.container_id.as_str(), stale.key.ifname.as_str());
+        Ok(paths.filter_map(|path| stale_record(&path, network)).filter(is_stale).collect())
+    }
+
+    fn path(&self, key: &Key) -> PathBuf {
+        self.0.join(format!("{}.json", key.identity()))
+    }
+}
+
+fn stale_record<T: DeserializeOwned>(path: &Path, network: &NetworkName) -> Option<Stale<T>> {
+    let document: Document<T> = serde_json::from_slice(&plain_file::read(path, LIMIT).ok()?).ok()?;
+    let key = Key {
+        network: NetworkName::parse(&document.network).ok().filter(|of| of == network)?,
+        container_id: ContainerId::parse(&document.container_id).ok()?,
+        ifname: IfName::parse(&document.ifname).ok()?,
+    };
+    Some(Stale { key, netns_path: document.netns, kept: document.kept })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn key(network: &str, id: &str) -> Key {
+        Key {
+            network: NetworkName::parse(network).unwrap(),
+            container_id: ContainerId::parse(id).unwrap(),
+            ifname: IfName::parse("eth0").unwrap(),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_read_until_it_is_removed() {
+        let scratch = Scratch::new();
+        let records = Records(scratch.path().join("new/records"));
+        let (one, other) = (key("net", "one"), key("net", "other"));
+        assert_eq!(records.read::<u32>(&one).unwrap(), None);
+        records.write(&one, "/run/netns/x", &7).unwrap();
+        records.write(&one, "/run/netns/x", &8).unwrap();
+        assert_eq!((records.read(&one).unwrap(), records.read::<u32>(&other).unwrap()), (Some(8), None));
+        assert_eq!(fs::metadata(records.path(&one)).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(&records.0).unwrap().count(), 1, "no draft stays");
+        records.remove(&one).unwrap();
+        records.remove(&one).unwrap();
+        assert_eq!(records.read::<u32>(&one).unwrap(), None);
+    }
+
+    #[test]
+    fn gc_sees_those_of_its_network_that_are_not_valid_and_no_torn_file() {
+        let scratch = Scratch::new();
+        let records = Records(scratch.path().to_owned());
+        for of in [key("net", "valid"), key("net", "stale"), key("other", "stale")] {
+            records.write(&of, "/run/netns/x", &1).unwrap();
+        }
+        let torn = records.path(&key("net", "torn"));
+        fs::write(&torn, "{\"network\":").unwrap();
+        let valid = crate::cni::conf::Config::parse(
+            br#"{"name":"net","cni.dev/valid-attachments":[{"containerID":"valid","ifname":"eth0"}]}"#.to_vec(),
+        );
+        let valid = valid.unwrap().valid_attachments().unwrap().unwrap();
+        let found = records.stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
+        assert_eq!(found.iter().map(|stale| stale.key.container_id.as_str()).collect::<Vec<_>>(), ["stale"]);
+        assert_eq!(found[0].netns_path, "/run/netns/x");
+    }
+}
