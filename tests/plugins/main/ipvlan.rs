@@ -176,7 +176,9 @@ fn containers_of_layer_three_are_routed() {
             assert_pings(&a, "10.32.0.7");
             assert_pings(&a, "2001:db8:32::7");
             assert_no_ping(&a, OUTSIDE[0]);
-            lab.outside.sh("ip route replace 10.31.0.0/24 via 198.51.100.1; ip -6 route replace 2001:db8:31::/64 via 2001:db8:ffff::1");
+            lab.outside.sh(
+                "ip route add 10.31.0.0/24 via 198.51.100.1; ip -6 route add 2001:db8:31::/64 via 2001:db8:ffff::1",
+            );
             {
                 let ear = Ear::listen(&lab.outside);
                 OUTSIDE.iter().for_each(|outside| assert_pings(&a, outside));
@@ -186,6 +188,7 @@ fn containers_of_layer_three_are_routed() {
             first.del();
             second.del();
             before.assert_unchanged("ADD");
+            lab.outside.sh("ip route del 10.31.0.0/24; ip -6 route del 2001:db8:31::/64");
         }
     });
 }
@@ -361,7 +364,7 @@ fn check_finds_what_has_changed() {
 }
 
 /// CHECK without `master`, as after an ADD without it. The reference fails: see differences.rs.
-pub fn check_without_master(lab: &Lab) -> i32 {
+fn check_without_master(lab: &Lab) -> i32 {
     lab.host.sh("ip route add default via 198.51.100.2");
     let attachment = lab.attach(&lab.container(), &with(&IPVLAN.conf(), json!({"master": null})));
     let result = attachment.add();
@@ -380,7 +383,7 @@ fn check_compares_the_master() {
 
 // --- ADD that fails ---
 
-pub fn failing() -> Vec<Case> {
+fn failing() -> Vec<Case> {
     vec![
         Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"").reference_leaves_nothing(),
         Case::new("mode of another plugin", json!({"mode": "bridge"}), 7, "mode: \"bridge\"")

@@ -232,7 +232,7 @@ fn check_compares_the_master() {
     VLAN.for_ours(|lab| assert_eq!(stacked::check_with_another_master(lab, &VLAN), 1));
 }
 
-pub fn failing() -> Vec<Case> {
+fn failing() -> Vec<Case> {
     let cases = vec![
         Case::new("no master", json!({"master": null}), 7, "master: ").reference_leaves_nothing(),
         Case::new("no master, but a default route", json!({"master": null}), 7, "master: ")
