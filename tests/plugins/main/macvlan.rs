@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::bridge::failed_add::{Case, assert_fails};
 use super::stacked::{
-    self, Break, MACVLAN, PEER, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
-    neighbours_are_told,
+    self, Break, MACVLAN, PEER, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, hasty_container,
+    mac, neighbours_are_told,
 };
 use crate::support::attachment::{ips, with};
 use crate::support::call::Peer;
@@ -185,7 +185,7 @@ fn bridge_mode_is_the_default() {
 #[test]
 fn passthru_mode_has_the_master_s_hardware_address_and_the_master_alone() {
     MACVLAN.for_each_peer(|lab| {
-        let container = lab.container();
+        let container = hasty_container(lab);
         let before = Watch::start(lab, &[&container]);
         let attachment = lab.attach(&container, &of_mode("passthru"));
         let result = attachment.add();

@@ -572,7 +572,7 @@ pub fn del_spares_an_interface_of_another_kind(lab: &Lab, kind: &Stacked) -> boo
 pub fn gc_frees_what_no_runtime_knows_any_more(kind: &Stacked) {
     kind.for_ours(|lab| {
         let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0"}));
-        let kept = lab.container();
+        let kept = hasty_container(lab); // its link-local address comes in its own time otherwise
         let attachment = lab.attach(&kept, &conf);
         let result = attachment.add();
         let before = Watch::start(lab, &[&kept]);

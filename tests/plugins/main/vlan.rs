@@ -166,7 +166,7 @@ fn the_number_is_0_to_4094() {
 #[test]
 fn a_number_that_is_taken_is_refused_and_the_other_goes_on() {
     VLAN.for_each_peer(|lab| {
-        let first = lab.container();
+        let first = hasty_container(lab);
         let attachment = lab.attach(&first, &VLAN.conf());
         let result = attachment.add();
         let second = lab.container();
