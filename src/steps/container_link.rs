@@ -139,10 +139,12 @@ pub fn delete(at: &Detachment, kind: &str) -> Result<()> {
 
 fn delete_in(container: &Netlink, key: &Key, kind: &str) -> Result<()> {
     container.delete_link_by_name(&passing_name(key))?;
-    match container.find_link(key.ifname.as_str())? {
-        Some(link) if link.kind == kind && may_be_of(&link, key) => container.delete_link_by_name(&link.name),
-        _ => Ok(()),
-    }
+    let link = match container.find_link(key.ifname.as_str())? {
+        Some(link) if link.kind == kind && may_be_of(&link, key) => Some(link),
+        // The container's own tools may have given it another name.
+        _ => container.links_of_kind(kind)?.into_iter().find(|link| link_alias::is_of(&link.alias, key)),
+    };
+    link.map_or(Ok(()), |link| container.delete_link_by_name(&link.name))
 }
 
 /// The reference writes no alias.
