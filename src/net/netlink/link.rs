@@ -373,15 +373,14 @@ fn without_statistics() -> LinkAttribute {
 /// Asks for a link by its name or by another name, which may be longer and then has an attribute of its own. None where no
 /// link can have such a name: the kernel would read it up to the NUL, or call it out of range.
 fn name_attribute(name: &str) -> Option<LinkAttribute> {
-    match name.len() {
-        _ if name.contains('\0') => None,
-        1..=NAME_MAX => Some(LinkAttribute::IfName(name.to_owned())),
-        1..=ALTERNATIVE_NAME_MAX => {
-            let text = [name.as_bytes(), &[0]].concat();
-            Some(LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text)))
-        }
-        _ => None,
+    if name.is_empty() || name.len() > ALTERNATIVE_NAME_MAX || name.contains('\0') {
+        return None;
     }
+    if name.len() <= NAME_MAX {
+        return Some(LinkAttribute::IfName(name.to_owned()));
+    }
+    let text = [name.as_bytes(), &[0]].concat();
+    Some(LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text)))
 }
 
 /// "Not there" as None.
