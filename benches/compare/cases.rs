@@ -31,8 +31,8 @@ pub struct Group {
 pub enum Need {
     /// A program of the system without which the reference cannot run it.
     Program(&'static str),
-    /// A kind of link of the kernel.
-    Link(&'static str),
+    /// A kind of link of the kernel, with what it cannot be made without.
+    Link(&'static str, &'static str),
 }
 
 pub static GROUPS: &[Group] = &[
@@ -43,9 +43,9 @@ pub static GROUPS: &[Group] = &[
     Group { name: "bridge-nftables", lanes: bridge_nftables, needs: &[Need::Program("nft")] },
     Group { name: "bridge-iptables", lanes: bridge_iptables, needs: &[Need::Program("iptables")] },
     Group { name: "ptp", lanes: ptp, needs: &[] },
-    Group { name: "macvlan", lanes: macvlan, needs: &[Need::Link("macvlan")] },
-    Group { name: "ipvlan", lanes: ipvlan, needs: &[Need::Link("ipvlan")] },
-    Group { name: "vlan", lanes: vlan, needs: &[Need::Link("vlan id 1")] },
+    Group { name: "macvlan", lanes: macvlan, needs: &[Need::Link("macvlan", "")] },
+    Group { name: "ipvlan", lanes: ipvlan, needs: &[Need::Link("ipvlan", "")] },
+    Group { name: "vlan", lanes: vlan, needs: &[Need::Link("vlan", "id 1")] },
     Group { name: "check", lanes: check, needs: &[] },
     Group { name: "chain", lanes: chain, needs: &[Need::Program("iptables")] },
     Group { name: "host-local", lanes: host_local, needs: &[] },
@@ -455,7 +455,7 @@ pub fn lacks(group: &Group) -> Result<Option<String>> {
             Need::Program(name) if find_program(name).is_none() => {
                 return Ok(Some(format!("no {name} for the reference")));
             }
-            Need::Link(kind) if !makes_links(kind)? => {
+            Need::Link(kind, options) if !makes_links(kind, options)? => {
                 return Ok(Some(format!("this kernel makes no link of type {kind}")));
             }
             _ => {}
@@ -464,8 +464,8 @@ pub fn lacks(group: &Group) -> Result<Option<String>> {
     Ok(None)
 }
 
-fn makes_links(kind: &str) -> Result<bool> {
+fn makes_links(kind: &str, options: &str) -> Result<bool> {
     let probe = Netns::create()?;
     probe.ip("link add lower0 type veth peer name lower1")?;
-    probe.ip(&format!("link add probe0 link lower0 type {kind}"))
+    probe.ip(format!("link add probe0 link lower0 type {kind} {options}").trim_end())
 }
