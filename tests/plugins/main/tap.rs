@@ -1,6 +1,7 @@
 //! tap: an interface whose frames a program has.
 
 mod cable;
+mod selinux;
 
 use serde_json::{Value, json};
 
