@@ -282,7 +282,7 @@ fn keys_of(source: &str) -> BTreeSet<String> {
     let (mut renamed, mut skipped): (Option<String>, bool) = (None, false);
     for line in source.split("#[cfg(test)]").next().unwrap().lines().map(str::trim) {
         if line.starts_with("#[derive(") {
-            (decodes, camel) = (line.contains("Deserialize"), false);
+            (decodes, camel) = (line.contains("Deserialize") && !line.contains("Serialize, "), false);
         }
         if line.starts_with("#[serde(") {
             camel |= !in_struct && line.contains("rename_all = \"camelCase\"");

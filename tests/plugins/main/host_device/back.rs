@@ -48,6 +48,24 @@ fn del_leaves_the_device_as_it_was_before_add() {
     });
 }
 
+/// What the host's operator said of each address is kept: whether its subnet is on the link, its name, its peer.
+#[test]
+fn addresses_come_back_with_their_attributes() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        lab.host.sh("ip addr add 10.42.0.9/24 brd + noprefixroute dev dev0 && \
+            ip addr add 10.43.0.9/24 dev dev0 label dev0:1 && \
+            ip addr add 10.44.0.9 peer 10.44.0.1 dev dev0 && \
+            ip addr add 2001:db8:42::9/64 dev dev0 nodad noprefixroute");
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let attachment = lab.attach(&container, &conf());
+        attachment.add();
+        attachment.del();
+        before.assert_unchanged("ADD");
+    });
+}
+
 /// It can be used by the host at once.
 #[test]
 fn the_host_talks_through_the_device_again() {
