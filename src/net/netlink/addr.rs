@@ -84,6 +84,10 @@ impl KeptAddress {
         (read_u32(payload, 4)? == index && is_permanent && !is_made_by_kernel).then_some(KeptAddress(text))
     }
 
+    fn is_v6(&self) -> bool {
+        self.0.starts_with("0a") // AF_INET6
+    }
+
     fn message(&self, index: u32) -> Option<AddressMessage> {
         let bytes = |text: &str| {
             let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
@@ -136,7 +140,11 @@ impl Netlink {
 
     /// What [`Netlink::restore_address`] gives a link back.
     pub fn keep_addresses(&self, link: &Link) -> Result<Vec<KeptAddress>> {
-        self.list_addresses(link, |payload| KeptAddress::read(payload, link.index))
+        let mut all = self.list_addresses(link, |payload| KeptAddress::read(payload, link.index))?;
+        // The kernel puts a new address behind the others in IPv4 and in front of them in IPv6, where the first one counts.
+        let v6 = all.iter().position(KeptAddress::is_v6).unwrap_or(all.len());
+        all[v6..].reverse();
+        Ok(all)
     }
 
     /// Adds an address that was kept. Text that is none of ours adds nothing.
