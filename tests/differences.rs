@@ -6,8 +6,10 @@
 use serde_json::{Value, json};
 
 use crate::plugins::ipam::host_local;
+use crate::plugins::main::bridge::failed_add::Case;
 use crate::plugins::main::bridge::{self, static_ipam};
-use crate::plugins::main::ptp;
+use crate::plugins::main::stacked::{self, IPVLAN, MACVLAN, PEER, Stacked, VLAN};
+use crate::plugins::main::{dummy, host_device, ptp, tap};
 use crate::plugins::meta::portmap::{self, is_open, network, publish, web};
 use crate::support::attachment::{for_ours, for_reference, with};
 use crate::support::netns::Lab;
@@ -759,6 +761,406 @@ fn an_address_in_two_networks_is_masqueraded_for_the_last() {
         (with_both, first.check(&result).status)
     };
     differs("bridge", observe, (OK, FAILED), (OK, OK));
+}
+
+// --- macvlan, ipvlan, vlan ---
+
+/// As `differs`, where the kernel has such links.
+fn stacked_differs<T: PartialEq + std::fmt::Debug>(kind: &Stacked, observe: impl Fn(&Lab) -> T, ours: T, reference: T) {
+    assert_ne!(ours, reference, "no difference is claimed");
+    kind.for_ours(|lab| assert_eq!(observe(lab), ours, "ours"));
+    kind.for_reference(|lab| assert_eq!(observe(lab), reference, "the reference"));
+}
+
+/// The reference leaves the link, for its roll back looks at another variable than the one that has the error.
+#[test]
+fn failed_adds_of_stacked_links_leave_nothing() {
+    let late = [(104, "no-such-ipam"), (100, "10.88.0.1")];
+    for kind in [&MACVLAN, &IPVLAN, &VLAN] {
+        for case in stacked::failing().iter().filter(|case| late.contains(&(case.code, case.names))) {
+            let observe = |lab: &Lab| bridge::failed_add::fail(lab, &kind.conf(), case).0.is_empty();
+            stacked_differs(kind, observe, true, false);
+        }
+    }
+}
+
+/// The reference waits for duplicate address detection only where IPAM tells an IPv6 gateway.
+#[test]
+fn an_ipv6_address_that_another_machine_has_is_refused() {
+    for kind in [&MACVLAN, &IPVLAN, &VLAN] {
+        let observe = |lab: &Lab| {
+            let container = lab.container();
+            container.sh("echo 1 > /proc/sys/net/ipv6/conf/default/accept_dad"); // the kernel's default
+            lab.attach(&container, &kind.address(&format!("{}/64", PEER[1]))).try_add().status
+        };
+        stacked_differs(kind, observe, FAILED, OK);
+    }
+}
+
+#[test]
+fn dns_of_ipam_is_in_the_result() {
+    for kind in [&MACVLAN, &IPVLAN, &VLAN] {
+        let conf = with(&kind.address("10.10.0.7/24"), json!({"ipam": {"dns": {"nameservers": ["192.0.2.53"]}}}));
+        let observe = |lab: &Lab| lab.attach(&lab.container(), &conf).add().get("dns").cloned();
+        stacked_differs(kind, observe, Some(json!({"nameservers": ["192.0.2.53"]})), None);
+    }
+}
+
+#[test]
+fn vlan_tells_neighbours_of_a_new_container() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        lab.attach(&container, &VLAN.conf()).add();
+        ["ipv4/conf/eth0/arp_notify", "ipv6/conf/eth0/ndisc_notify"]
+            .map(|key| stacked::sysctl(&container, key))
+            .concat()
+    };
+    stacked_differs(&VLAN, observe, "11".to_owned(), "00".to_owned());
+}
+
+#[test]
+fn a_default_route_of_several_next_hops_tells_the_master() {
+    for kind in [&MACVLAN, &IPVLAN] {
+        let observe = |lab: &Lab| {
+            stacked::second_master(lab);
+            lab.host.sh("ip addr add 192.0.2.1/24 dev second");
+            lab.host.sh("ip route add default nexthop via 198.51.100.2 nexthop via 192.0.2.2");
+            lab.attach(&lab.container(), &with(&kind.conf(), json!({"master": null}))).try_add().status
+        };
+        stacked_differs(kind, observe, OK, FAILED);
+    }
+}
+
+#[test]
+fn ipvlan_takes_no_mtu_that_its_master_has_not() {
+    for mtu in [1501, -100] {
+        let conf = with(&IPVLAN.conf(), json!({"mtu": mtu}));
+        stacked_differs(&IPVLAN, |lab| lab.attach(&lab.container(), &conf).try_add().status, FAILED, OK);
+    }
+}
+
+#[test]
+fn del_of_a_vlan_does_not_need_the_master() {
+    stacked_differs(&VLAN, |lab| stacked::del_after_the_master(lab, &VLAN), OK, FAILED);
+}
+
+#[test]
+fn del_of_an_ipvlan_does_not_need_a_default_route() {
+    let observe = |lab: &Lab| {
+        lab.host.sh("ip route add default via 198.51.100.2");
+        let attachment = lab.attach(&lab.container(), &with(&IPVLAN.conf(), json!({"master": null})));
+        attachment.add();
+        lab.host.sh("ip route del default");
+        attachment.try_del().status
+    };
+    stacked_differs(&IPVLAN, observe, OK, FAILED);
+}
+
+#[test]
+fn del_spares_an_interface_of_another_kind() {
+    for kind in [&MACVLAN, &IPVLAN, &VLAN] {
+        stacked_differs(kind, |lab| stacked::del_spares_an_interface_of_another_kind(lab, kind), true, false);
+    }
+}
+
+#[test]
+fn check_of_stacked_links_needs_no_master() {
+    for kind in [&MACVLAN, &IPVLAN] {
+        let observe = |lab: &Lab| {
+            lab.host.sh("ip route add default via 198.51.100.2");
+            let attachment = lab.attach(&lab.container(), &with(&kind.conf(), json!({"master": null})));
+            let result = attachment.add();
+            let at_once = attachment.check(&result).status;
+            lab.host.sh("ip route del default");
+            (at_once, attachment.check(&result).status)
+        };
+        let of_reference = if kind.plugin == "ipvlan" { FAILED } else { OK };
+        stacked_differs(kind, observe, (OK, OK), (of_reference, FAILED));
+    }
+}
+
+#[test]
+fn check_compares_the_master_of_stacked_links() {
+    for kind in [&MACVLAN, &IPVLAN, &VLAN] {
+        stacked_differs(kind, |lab| stacked::check_with_another_master(lab, kind), FAILED, OK);
+    }
+}
+
+#[test]
+fn status_of_stacked_links_asks_for_the_master() {
+    for kind in [&MACVLAN, &IPVLAN, &VLAN] {
+        let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0", "master": "nonesuch"}));
+        stacked_differs(kind, |lab| lab.attach(&lab.container(), &conf).status().status, FAILED, OK);
+    }
+}
+
+// --- host-device, dummy, tap ---
+
+/// A device that the reference gives back is down and has no address any more.
+#[test]
+fn a_device_comes_back_as_it_was() {
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let before = Watch::start(lab, &[]);
+        let attachment = lab.attach(&lab.container(), &host_device::conf());
+        attachment.add();
+        attachment.del();
+        (before.changes().is_empty(), host_device::is_up(&lab.host, "dev0"), lab.host.addresses("dev0").len())
+    };
+    differs("host-device", observe, (true, true, 3), (false, false, 0));
+}
+
+/// The reference keeps the device in the container when IPAM or an address fails, and a second ADD does not find it.
+#[test]
+fn a_failed_add_gives_the_device_back() {
+    let refused = with(&host_device::conf(), json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}}));
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let attachment = lab.attach(&lab.container(), &refused);
+        assert_eq!(attachment.try_add().status, FAILED);
+        (lab.host.link("dev0").is_some(), attachment.conf(json!({"ipam": {"routes": null}})).try_add().status)
+    };
+    differs("host-device", observe, (true, OK), (false, FAILED));
+}
+
+/// The interface is looked for, and the namespace, and what has not been found is an error. A runtime repeats DEL until it succeeds.
+#[test]
+fn del_of_a_device_that_is_back_already_succeeds() {
+    let repeated = |lab: &Lab| {
+        host_device::device(lab);
+        let attachment = lab.attach(&lab.container(), &host_device::conf());
+        attachment.add();
+        attachment.del();
+        attachment.try_del().status
+    };
+    differs("host-device", repeated, OK, FAILED);
+    let without_namespace = |lab: &Lab| {
+        host_device::device(lab);
+        let container = lab.container();
+        let attachment = lab.attach(&container, &host_device::leased());
+        attachment.add();
+        container.vanish();
+        (attachment.try_del().status, lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists())
+    };
+    differs("host-device", without_namespace, (OK, false), (FAILED, true));
+}
+
+/// Without CNI_NETNS the reference does nothing at all, and the lease stays.
+#[test]
+fn del_of_a_device_without_netns_releases_the_address() {
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let container = lab.container();
+        let attachment = lab.attach(&container, &host_device::leased());
+        attachment.add();
+        container.vanish();
+        attachment.netns(None).del();
+        lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists()
+    };
+    differs("host-device", observe, false, true);
+}
+
+/// The reference asks sysfs for the device before it gives it back.
+#[test]
+fn del_of_a_device_does_not_ask_sysfs() {
+    let conf = with(&host_device::layer_two(), json!({"device": null, "runtimeConfig": {"deviceID": "0000:00:1f.6"}}));
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        host_device::found::fake_sysfs(lab, "e1000e", "mkdir -p net/dev0");
+        let attachment = lab.attach(&lab.container(), &conf);
+        attachment.add();
+        lab.host.sh("rm -r /sys/bus /sys/devices");
+        (attachment.try_del().status, lab.host.link("dev0").is_some())
+    };
+    differs("host-device", observe, (OK, true), (FAILED, false));
+}
+
+/// The reference takes the first of several in an order of its own.
+#[test]
+fn a_device_is_named_in_one_way_only() {
+    let conf = with(&host_device::layer_two(), json!({"hwaddr": "02:00:00:00:00:99"}));
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        lab.attach(&lab.container(), &conf).try_add().status
+    };
+    differs("host-device", observe, FAILED, OK);
+}
+
+/// The id is put into a path as it is.
+#[test]
+fn a_device_s_id_does_not_lead_out_of_its_directory() {
+    let conf = with(&host_device::layer_two(), json!({"device": null, "pciBusID": "../../../../run/elsewhere"}));
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        host_device::found::fake_sysfs(
+            lab,
+            "e1000e",
+            "mkdir -p /run/elsewhere/net/dev0 && ln -s /sys/bus/pci/drivers/e1000e /run/elsewhere/driver",
+        );
+        lab.attach(&lab.container(), &conf).try_add().status
+    };
+    differs("host-device", observe, FAILED, OK);
+}
+
+/// A variable of the reference's own, which its reader fills in.
+#[test]
+fn dpdk_mode_is_found_out_and_not_configured() {
+    let conf = with(&host_device::layer_two(), json!({"dpdkMode": true}));
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let container = lab.container();
+        lab.attach(&container, &conf).add();
+        container.link("eth0").is_some()
+    };
+    differs("host-device", observe, true, false);
+}
+
+/// The reference's host-device and tap drop what IPAM tells, and host-device without IPAM what is configured.
+#[test]
+fn dns_is_told_by_whoever_knows_it() {
+    let told = json!({"nameservers": ["192.0.2.53"]});
+    let of_ipam = with(&host_device::conf(), json!({"ipam": {"dns": told}}));
+    let own = with(&host_device::layer_two(), json!({"dns": told}));
+    for conf in [of_ipam, own] {
+        let observe = |lab: &Lab| {
+            host_device::device(lab);
+            lab.attach(&lab.container(), &conf).add()["dns"].clone()
+        };
+        differs("host-device", observe, told.clone(), Value::Null);
+    }
+    let of_ipam = static_ipam(&tap::conf(), json!([{"address": "10.50.0.7/24"}]), json!([]));
+    let of_ipam = with(&of_ipam, json!({"ipam": {"dns": told}}));
+    let observe = |lab: &Lab| match tap::makes_taps(lab) {
+        true => lab.attach(&lab.container(), &of_ipam).add()["dns"].clone(),
+        false => Value::Null,
+    };
+    if makes(tap::makes_taps) {
+        differs("tap", observe, told, Value::Null);
+    }
+}
+
+/// And its dummy drops what is configured.
+#[test]
+fn dns_of_the_network_counts_for_a_dummy() {
+    let conf = with(&dummy::conf(), json!({"dns": {"nameservers": ["192.0.2.53"]}}));
+    let observe = |lab: &Lab| lab.attach(&lab.container(), &conf).add()["dns"].clone();
+    if makes(dummy::makes_dummies) {
+        differs("dummy", observe, json!({"nameservers": ["192.0.2.53"]}), Value::Null);
+    }
+}
+
+/// Whether this machine can make what a case is about.
+fn makes(what: impl Fn(&Lab) -> bool) -> bool {
+    what(&Lab::new(crate::support::call::Peer::Ours))
+}
+
+/// Routes of a dummy are not compared by the reference.
+#[test]
+fn check_of_a_dummy_looks_at_routes() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &dummy::conf());
+        let result = attachment.add();
+        container.sh("ip route del 10.99.0.0/16");
+        attachment.check(&result).status
+    };
+    if makes(dummy::makes_dummies) {
+        differs("dummy", observe, FAILED, OK);
+    }
+}
+
+/// With owner and group the reference makes a tap in a way of its own, and forgets the rest; its reader gets another header too.
+#[test]
+fn a_tap_with_owner_and_group_is_one_as_any_other() {
+    let conf = with(&tap::layer_two(), json!({"owner": 0, "group": 0, "mtu": 1400, "mac": "02:00:00:00:00:01"}));
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        lab.attach(&container, &conf).add();
+        let link = container.link("eth0").unwrap();
+        (link["mtu"] == 1400, link["address"] == "02:00:00:00:00:01", link["linkinfo"]["info_data"]["pi"].clone())
+    };
+    if makes(tap::makes_taps) {
+        differs("tap", observe, (true, true, json!(false)), (false, false, json!(true)));
+    }
+}
+
+/// The reference does not see that the name was refused: it takes the interface that has it for the new one.
+#[test]
+fn a_tap_takes_no_interface_over() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        container.sh("ip link add eth0 type veth peer name other");
+        let status = lab.attach(&container, &tap::layer_two()).try_add().status;
+        (status, container.sh("ip -d link | grep -c 'tun type tap' || true").trim().to_owned())
+    };
+    if makes(tap::makes_taps) {
+        differs("tap", observe, (FAILED, "0".to_owned()), (OK, "1".to_owned()));
+    }
+}
+
+/// The reference runs `ip`, unless owner and group are given.
+#[test]
+fn a_tap_needs_no_ip_program() {
+    let observe = |lab: &Lab| {
+        let mut call = lab.attach(&lab.container(), &tap::layer_two()).call("ADD", None);
+        call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
+        call.run().status
+    };
+    if makes(tap::makes_taps) {
+        differs("tap", observe, OK, FAILED);
+    }
+}
+
+/// Without addresses the reference's CHECK looks at nothing.
+#[test]
+fn check_of_a_tap_looks_for_it() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &tap::layer_two());
+        let result = attachment.add();
+        container.sh("ip link del eth0");
+        attachment.check(&result).status
+    };
+    if makes(tap::makes_taps) {
+        differs("tap", observe, FAILED, OK);
+    }
+}
+
+/// The reference asks the IPAM plugin only.
+#[test]
+fn status_of_tap_tells_that_the_driver_is_missing() {
+    let observe = |lab: &Lab| {
+        lab.host.sh("mount -t tmpfs empty /dev/net");
+        lab.attach(&lab.container(), &with(&tap::layer_two(), json!({"cniVersion": "1.1.0"}))).status().status
+    };
+    differs("tap", observe, FAILED, OK);
+}
+
+/// Whatever has the name is deleted by the reference.
+#[test]
+fn del_of_a_tap_or_dummy_spares_an_interface_of_another_kind() {
+    for conf in [tap::layer_two(), dummy::conf()] {
+        let observe = |lab: &Lab| {
+            let container = lab.container();
+            container.sh("ip link add eth0 type veth peer name other");
+            lab.attach(&container, &conf).del();
+            container.link("eth0").is_some()
+        };
+        differs(conf["type"].as_str().unwrap(), observe, true, false);
+    }
+}
+
+/// What the reference's failed ADDs of these plugins leave.
+#[test]
+fn failed_adds_of_tap_and_host_device_leave_nothing() {
+    for case in host_device::failed_add::failing().into_iter().filter(|case| case.reference_leaves_something) {
+        let observe = |lab: &Lab| bridge::failed_add::fail(lab, &host_device::conf(), &case).0.is_empty();
+        differs("host-device", observe, true, false);
+    }
+    if makes(tap::makes_taps) {
+        let case = Case::new("no such bridge", json!({"bridge": "br0"}), 7, "br0");
+        differs("tap", |lab| bridge::failed_add::fail(lab, &tap::layer_two(), &case).0.is_empty(), true, false);
+    }
 }
 
 // --- portmap ---

@@ -86,7 +86,7 @@ fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
 
 /// An ADD that waits before each message to the kernel, so that a case can come between; None where that cannot be done.
 fn slow_add(attachment: &Attachment<'_>) -> Option<Call> {
-    let strace = "strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_enter=100000";
+    let strace = "strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_enter=200000";
     let mut call = attachment.call("ADD", None);
     call.wrapper.extend(strace.split(' ').map(str::to_owned));
     let tried = std::process::Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();

@@ -22,8 +22,17 @@ pub struct Bench {
 pub struct Group {
     pub name: &'static str,
     pub lanes: fn(&Bench) -> Result<Vec<Lane>>,
-    /// Programs of the system without which the reference cannot run it.
-    pub needs: &'static [&'static str],
+    /// What the machine must have for it.
+    pub needs: &'static [Need],
+}
+
+/// Something that a machine may lack.
+#[derive(Clone, Copy)]
+pub enum Need {
+    /// A program of the system without which the reference cannot run it.
+    Program(&'static str),
+    /// A kind of link of the kernel, with what it cannot be made without.
+    Link(&'static str, &'static str),
 }
 
 pub static GROUPS: &[Group] = &[
@@ -31,14 +40,17 @@ pub static GROUPS: &[Group] = &[
     Group { name: "about", lanes: about, needs: &[] },
     Group { name: "loopback", lanes: loopback, needs: &[] },
     Group { name: "bridge", lanes: bridges, needs: &[] },
-    Group { name: "bridge-nftables", lanes: bridge_nftables, needs: &["nft"] },
-    Group { name: "bridge-iptables", lanes: bridge_iptables, needs: &["iptables"] },
+    Group { name: "bridge-nftables", lanes: bridge_nftables, needs: &[Need::Program("nft")] },
+    Group { name: "bridge-iptables", lanes: bridge_iptables, needs: &[Need::Program("iptables")] },
     Group { name: "ptp", lanes: ptp, needs: &[] },
+    Group { name: "macvlan", lanes: macvlan, needs: &[Need::Link("macvlan", "")] },
+    Group { name: "ipvlan", lanes: ipvlan, needs: &[Need::Link("ipvlan", "")] },
+    Group { name: "vlan", lanes: vlan, needs: &[Need::Link("vlan", "id 1")] },
     Group { name: "check", lanes: check, needs: &[] },
-    Group { name: "chain", lanes: chain, needs: &["iptables"] },
+    Group { name: "chain", lanes: chain, needs: &[Need::Program("iptables")] },
     Group { name: "host-local", lanes: host_local, needs: &[] },
-    Group { name: "portmap", lanes: portmap, needs: &["iptables"] },
-    Group { name: "crowd", lanes: crowd, needs: &["iptables"] },
+    Group { name: "portmap", lanes: portmap, needs: &[Need::Program("iptables")] },
+    Group { name: "crowd", lanes: crowd, needs: &[Need::Program("iptables")] },
 ];
 
 /// Names that the budgets look up.
@@ -46,6 +58,7 @@ pub mod names {
     pub const VERSION: &str = "VERSION";
     pub const BRIDGE: &str = "bridge+host-local";
     pub const DUAL: &str = "bridge+host-local dual stack";
+    pub const MACVLAN: &str = "macvlan+host-local";
     pub const CHAIN: &str = "bridge ipMasq+portmap+firewall+tuning+bandwidth";
     pub const IPTABLES: &str = "bridge ipMasq iptables";
     pub const CROWD: &str = "bridge ipMasq, 20 at a time";
@@ -143,11 +156,7 @@ fn bridges(bench: &Bench) -> Result<Vec<Lane>> {
 fn bridge_in_c(bench: &Bench, program: &Path) -> Result<Act> {
     let containers = Pool::new(bench.runs)?;
     let leases = format!("{SCRATCH}/floor-leases");
-    let program = program.to_owned();
-    let call = move |args: &[&str]| {
-        let args = args.iter().map(|&arg| arg.to_owned()).collect();
-        Invocation { args, ..Invocation::new(&program) }
-    };
+    let call = calls_of(program);
     Ok(Box::new(move |round| {
         let address = format!("10.88.{}.{}", round.number >> 8, round.number & 255);
         let veth = format!("veth{:08x}", round.number);
@@ -155,6 +164,15 @@ fn bridge_in_c(bench: &Bench, program: &Path) -> Result<Act> {
         round.timed("ADD", &call(&["add", &netns, &veth, &leases, &address, "10.88.255.254"]))?;
         round.untimed(&call(&["del", &veth, &leases, &address])).map(drop)
     }))
+}
+
+/// How a C program is called with some arguments.
+fn calls_of(program: &Path) -> impl Fn(&[&str]) -> Invocation + use<> {
+    let program = program.to_owned();
+    move |args| {
+        let args = args.iter().map(|&arg| arg.to_owned()).collect();
+        Invocation { args, ..Invocation::new(&program) }
+    }
 }
 
 fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
@@ -200,6 +218,53 @@ fn ptp(bench: &Bench) -> Result<Vec<Lane>> {
         attach(bench, plugins, "ptp+host-local", conf(&network(plugins, "ptp"), "ptp", &own))
     };
     bench.sides(&["ptp", "host-local"]).into_iter().map(lane).collect()
+}
+
+fn macvlan(bench: &Bench) -> Result<Vec<Lane>> {
+    let mut lanes = on_master(bench, "macvlan", names::MACVLAN, &json!({}))?;
+    if let Some(program) = floor::build("macvlan_add") {
+        lanes.push(with_master(bench.lane(names::MACVLAN, Side::Floor, macvlan_in_c(bench, &program)?)?)?);
+    }
+    Ok(lanes)
+}
+
+fn macvlan_in_c(bench: &Bench, program: &Path) -> Result<Act> {
+    let containers = Pool::new(bench.runs)?;
+    let leases = format!("{SCRATCH}/floor-leases-macvlan");
+    let call = calls_of(program);
+    Ok(Box::new(move |round| {
+        let address = format!("10.90.{}.{}", round.number >> 8, round.number & 255);
+        let passing = format!("cni{:08x}", round.number);
+        let netns = containers.path(round.number);
+        round.timed("ADD", &call(&["add", &netns, MASTER, &passing, &leases, &address, "10.90.255.254"]))?;
+        round.timed("DEL", &call(&["del", &netns, &leases, &address])).map(drop)
+    }))
+}
+
+fn ipvlan(bench: &Bench) -> Result<Vec<Lane>> {
+    on_master(bench, "ipvlan", "ipvlan+host-local", &json!({}))
+}
+
+fn vlan(bench: &Bench) -> Result<Vec<Lane>> {
+    on_master(bench, "vlan", "vlan+host-local", &json!({"vlanId": 100}))
+}
+
+/// The host's link below those of the containers.
+const MASTER: &str = "master0";
+
+fn on_master(bench: &Bench, plugin: &str, case: &str, own: &Value) -> Result<Vec<Lane>> {
+    let lane = |plugins: &Plugins| {
+        let mut conf = conf(&network(plugins, plugin), plugin, own);
+        merge(&mut conf, &json!({"master": MASTER, "ipam": ipam(&["10.90.0.0/16"])}));
+        with_master(attach(bench, plugins, case, conf)?)
+    };
+    bench.sides(&[plugin, "host-local"]).into_iter().map(lane).collect()
+}
+
+fn with_master(lane: Lane) -> Result<Lane> {
+    let host = &lane.host;
+    let made = host.ip(&format!("link add {MASTER} up type veth peer name wire0"))? && host.ip("link set wire0 up")?;
+    if made { Ok(lane) } else { Err(format!("make the link {MASTER}: the kernel refuses")) }
 }
 
 /// ADD and DEL of one plugin, a fresh container every run.
@@ -383,7 +448,24 @@ fn crowd(bench: &Bench) -> Result<Vec<Lane>> {
     bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
 }
 
-/// Whether the machine has what the group needs.
-pub fn lacks(group: &Group) -> Option<&'static str> {
-    group.needs.iter().copied().find(|program| find_program(program).is_none())
+/// What the machine lacks of that which the group needs.
+pub fn lacks(group: &Group) -> Result<Option<String>> {
+    for need in group.needs {
+        match need {
+            Need::Program(name) if find_program(name).is_none() => {
+                return Ok(Some(format!("no {name} for the reference")));
+            }
+            Need::Link(kind, options) if !makes_links(kind, options)? => {
+                return Ok(Some(format!("this kernel makes no link of type {kind}")));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn makes_links(kind: &str, options: &str) -> Result<bool> {
+    let probe = Netns::create()?;
+    probe.ip("link add lower0 type veth peer name lower1")?;
+    probe.ip(format!("link add probe0 link lower0 type {kind} {options}").trim_end())
 }

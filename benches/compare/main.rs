@@ -23,7 +23,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use call::Plugins;
-use cases::{Bench, GROUPS};
+use cases::{Bench, GROUPS, Group};
 use instructions::Counter;
 use options::Options;
 use report::Report;
@@ -58,12 +58,12 @@ fn run(options: &Options) -> Result<ExitCode> {
     namespaces::ensure_private()?;
     let bench = Bench { plugins: both_sides(options)?, runs: options.runs, quick: options.quick };
     let mut book = Book::default();
-    let failures = measure(options, &bench, &mut book);
-    let report = report(&bench, &book);
+    let measured = measure(options, &bench, &mut book);
+    let report = report(&bench, &book, measured.left_out);
     print!("{}", report.text());
     write_files(options, &report)?;
-    if !failures.is_empty() {
-        return Err(format!("{} of the cases failed:\n{}", failures.len(), failures.join("\n")));
+    if !measured.failures.is_empty() {
+        return Err(format!("{} of the cases failed:\n{}", measured.failures.len(), measured.failures.join("\n")));
     }
     // A budget nobody measured is no promise kept, unless the caller asked for less than everything.
     let unmet = |budget: &budgets::Budget| budget.missed() || (budget.measured.is_none() && options.only.is_empty());
@@ -76,28 +76,42 @@ fn refuse_unknown_groups(options: &Options) -> Result<()> {
     unknown.map_or(Ok(()), |name| Err(format!("--only {name}: no such group, see --list")))
 }
 
-/// Runs the groups and returns what failed. A case that fails does not keep the others from being measured.
-fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Vec<String> {
+/// What there are no figures of.
+#[derive(Default)]
+struct Unmeasured {
+    /// Why a case that was run has none.
+    failures: Vec<String>,
+    /// The groups that this machine cannot run, and what it lacks.
+    left_out: Vec<String>,
+}
+
+/// Runs the groups. A case that fails does not keep the others from being measured.
+fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Unmeasured {
     let counter = options.instructions.then(Counter::find).flatten();
     if options.instructions && counter.is_none() {
         eprintln!("note: neither perf with hardware counters nor valgrind: no instruction counts");
     }
-    let mut failures = vec![];
+    let mut unmeasured = Unmeasured::default();
     for group in GROUPS.iter().filter(|group| options.wants(group.name)) {
-        if let Some(program) = cases::lacks(group) {
-            eprintln!("note: {} is not measured: no {program} for the reference", group.name);
-            continue;
-        }
-        eprintln!("{} …", group.name);
         let counter = counter.filter(|_| ["version", "bridge"].contains(&group.name));
-        match (group.lanes)(bench) {
-            Ok(lanes) => failures.extend(schedule::run(lanes, counter, book)),
-            Err(e) => failures.push(format!("{}: {e}", group.name)),
+        match cases::lacks(group) {
+            Ok(None) => unmeasured.failures.extend(measure_group(group, bench, counter, book)),
+            Ok(Some(lack)) => unmeasured.left_out.push(format!("{} ({lack})", group.name)),
+            Err(e) => unmeasured.failures.push(format!("{}: {e}", group.name)),
         }
         // The kernel takes the group's namespaces down in the background; the next group should not pay for it.
         std::thread::sleep(Duration::from_millis(500));
     }
-    failures
+    unmeasured
+}
+
+/// Returns what failed.
+fn measure_group(group: &Group, bench: &Bench, counter: Option<Counter>, book: &mut Book) -> Vec<String> {
+    eprintln!("{} …", group.name);
+    match (group.lanes)(bench) {
+        Ok(lanes) => schedule::run(lanes, counter, book),
+        Err(e) => vec![format!("{}: {e}", group.name)],
+    }
 }
 
 /// Ours first. No reference is a note, not an error: our own figures are still worth having.
@@ -137,7 +151,7 @@ fn farm() -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn report<'a>(bench: &Bench, book: &'a Book) -> Report<'a> {
+fn report<'a>(bench: &Bench, book: &'a Book, left_out: Vec<String>) -> Report<'a> {
     let find = |side| bench.plugins.iter().find(|plugins| plugins.side == side);
     let (ours, reference) = (find(Side::Ours), find(Side::Reference));
     // The budget is for everything we ship; what the reference takes is compared for the names both have.
@@ -147,6 +161,7 @@ fn report<'a>(bench: &Bench, book: &'a Book) -> Report<'a> {
         machine: machine(bench),
         ours: ours.map_or_else(String::new, about_line),
         reference: reference.map(about_line),
+        left_out,
         book,
         budgets: budgets::judge(bench, book, whole.as_ref().filter(|size| size.plugins > 0).map(|size| size.bytes)),
         sizes: [(Side::Ours, whole), (Side::Reference, theirs)]

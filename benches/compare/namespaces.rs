@@ -71,6 +71,18 @@ impl Netns {
     pub fn enter(&self) -> Result<()> {
         setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET).map_err(|e| format!("enter {}: {e}", self.path()))
     }
+
+    /// Runs ip(8) here; whether it succeeded.
+    pub fn ip(&self, arguments: &str) -> Result<bool> {
+        // A thread of its own, as above.
+        let run = || {
+            self.enter()?;
+            let output = Command::new("ip").args(arguments.split(' ')).output();
+            output.map(|output| output.status.success()).map_err(|e| format!("run `ip {arguments}`: {e}"))
+        };
+        std::thread::scope(|scope| scope.spawn(run).join())
+            .map_err(|_| format!("the thread that runs `ip {arguments}` panicked"))?
+    }
 }
 
 /// Container namespaces made ahead of the timing.

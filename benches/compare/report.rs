@@ -13,6 +13,8 @@ pub struct Report<'a> {
     pub machine: String,
     pub ours: String,
     pub reference: Option<String>,
+    /// The groups that the machine cannot run.
+    pub left_out: Vec<String>,
     pub book: &'a Book,
     pub sizes: Vec<(Side, Size)>,
     pub budgets: Vec<Budget>,
@@ -66,6 +68,7 @@ impl Report<'_> {
             "machine": self.machine,
             "ours": self.ours,
             "reference": self.reference,
+            "left_out": self.left_out,
             "cases": rows,
             "sizes": sizes.collect::<Vec<_>>(),
             "budgets": budgets.collect::<Vec<_>>(),
@@ -93,6 +96,9 @@ impl Report<'_> {
     fn preamble(&self) -> Vec<String> {
         let mut lines = vec![self.machine.clone(), format!("ours: {}", self.ours)];
         lines.extend(self.reference.as_ref().map(|reference| format!("reference: {reference}")));
+        if !self.left_out.is_empty() {
+            lines.push(format!("left out: {}", self.left_out.join(", ")));
+        }
         for (side, size) in &self.sizes {
             lines.push(format!("size, {}: {} bytes for {} plugins", side.name(), size.bytes, size.plugins));
         }

@@ -88,8 +88,13 @@ pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Link> {
 
 /// Whether the bridge has ports of other attachments, of this network or another.
 pub fn others_joined(host: &Netlink, bridge: &Link, key: &Key) -> Result<bool> {
+    Ok(!others(host, bridge, key)?.is_empty())
+}
+
+/// The bridge's ports that are other attachments'.
+pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
     let is_of_other = |port: &Link| link_alias::is_of_any(&port.alias) && !link_alias::is_of(&port.alias, key);
-    Ok(host.ports(bridge)?.iter().any(is_of_other))
+    Ok(host.ports(bridge)?.into_iter().filter(is_of_other).collect())
 }
 
 /// Removes the pair of an attachment: by the host's end, which we named, or else by the container's, which the

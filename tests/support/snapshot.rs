@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::netns::{Lab, Namespace};
+use super::patience;
 
 /// Sections of the script below are separated by lines that start with this.
 const MARK: &str = "@@ ";
@@ -143,7 +144,7 @@ impl<'a> Watch<'a> {
 
     /// The kernel reports carrier changes of a bridge late (linkwatch, up to a second); two equal snapshots in a row are a state.
     fn settled(&self) -> Vec<Snapshot> {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + patience(5);
         let mut last = self.now();
         loop {
             std::thread::sleep(Duration::from_millis(50));
@@ -162,7 +163,7 @@ impl<'a> Watch<'a> {
 
     /// What has changed; waits a little for things to become as they were.
     pub fn changes(&self) -> String {
-        let deadline = Instant::now() + Duration::from_secs(3);
+        let deadline = Instant::now() + patience(3);
         loop {
             let changes = self.changes_now();
             if changes.is_empty() || Instant::now() > deadline {

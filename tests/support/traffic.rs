@@ -9,9 +9,10 @@ use serde_json::Value;
 
 use super::attachment::ips;
 use super::netns::{Lab, Namespace};
+use super::patience;
 
-/// How long a connection may take to work: an address can be tentative, a neighbour unresolved.
-const PATIENCE: Duration = Duration::from_secs(6);
+/// How many seconds a connection may take to work: an address can be tentative, a neighbour unresolved.
+const PATIENCE: u64 = 6;
 
 /// One ping that is answered within a second.
 fn ping_once(from: &Namespace, to: &str, options: &str) -> bool {
@@ -26,12 +27,24 @@ pub fn assert_pings(from: &Namespace, to: &str) {
 /// Ping with options such as `-M do -s 1472`, or `-I ADDRESS`.
 #[track_caller]
 pub fn assert_pings_with(from: &Namespace, to: &str, options: &str) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience(PATIENCE);
     while !ping_once(from, to, options) {
         let state = || from.sh("ip addr; ip route; ip -6 route; ip neigh");
         assert!(Instant::now() < deadline, "no answer to `ping {options} {to}` from a namespace with\n{}", state());
         std::thread::sleep(Duration::from_millis(20)); // "network unreachable" comes back at once
     }
+}
+
+/// One ping that is answered within a second; "no" is only worth something next to a "yes".
+pub fn is_answered(from: &Namespace, to: &str, options: &str) -> bool {
+    ping_once(from, to, options)
+}
+
+/// Whether broadcasts to the network, given by its first three numbers, arrive: for frames that pass in one direction only.
+pub fn hears_broadcasts(at: &Namespace, from: &Namespace, network: &str) -> bool {
+    let ear = Ear::listen(at);
+    from.try_sh(&format!("ping -n -q -b -c3 -i0.2 -W0.2 {network}.255")); // nobody answers a broadcast
+    ear.heard().iter().any(|source| source.starts_with(network))
 }
 
 /// Three pings in a row stay unanswered. Only worth something next to a ping that is answered.
@@ -104,7 +117,7 @@ pub fn assert_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
 pub fn assert_not_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     let family = usize::from(source.contains(':'));
     let ear = Ear::listen(&lab.outside);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience(PATIENCE);
     loop {
         assert!(
             !ping_once(from, super::netns::OUTSIDE[family], &format!("-I {source}")),
@@ -313,7 +326,7 @@ fn serve(port: u16) {
 
 fn ask(to: SocketAddr) -> std::io::Result<String> {
     let mut connection = TcpStream::connect_timeout(&to, Duration::from_secs(2))?;
-    connection.set_read_timeout(Some(Duration::from_secs(2)))?;
+    connection.set_read_timeout(Some(patience(2)))?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer)?;
     Ok(answer.trim().to_owned())

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use rtnetlink::AddressMessageBuilder;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::Netlink;
@@ -19,10 +19,16 @@ const HEADER: usize = 8;
 // linux/if_addr.h
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const IFA_LABEL: u16 = 3;
+const IFA_BROADCAST: u16 = 4;
 const IFA_FLAGS: u16 = 8;
+const IFA_RT_PRIORITY: u16 = 9;
 const IFA_F_DADFAILED: u32 = 0x08;
 const IFA_F_TENTATIVE: u32 = 0x40;
 const IFA_F_PERMANENT: u32 = 0x80;
+
+/// What somebody has said of an address; the rest is what the kernel tells.
+const KEPT: [u16; 6] = [IFA_ADDRESS, IFA_LOCAL, IFA_LABEL, IFA_BROADCAST, IFA_FLAGS, IFA_RT_PRIORITY];
 
 /// An address of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +39,6 @@ pub struct Address {
     pub tentative: bool,
     /// Duplicate address detection found another owner.
     pub dad_failed: bool,
-    /// It stays until it is removed; none that a router announced.
-    pub permanent: bool,
 }
 
 impl Address {
@@ -46,8 +50,62 @@ impl Address {
         let flags = attrs.u32(IFA_FLAGS).unwrap_or_default();
         let is_set = |flag| flags & flag != 0;
         let (tentative, dad_failed) = (is_set(IFA_F_TENTATIVE), is_set(IFA_F_DADFAILED));
-        let address = Address { net, tentative, dad_failed, permanent: is_set(IFA_F_PERMANENT) };
+        let address = Address { net, tentative, dad_failed };
         (read_u32(payload, 4)? == index).then_some(address)
+    }
+}
+
+/// An address with all that belongs to it (label, peer, broadcast, flags), as text that can be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAddress(String);
+
+impl KeptAddress {
+    /// Whatever was kept as text.
+    pub fn from_text(text: &str) -> KeptAddress {
+        KeptAddress(text.to_owned())
+    }
+
+    /// The text: family, prefix length and scope, then each attribute with its type, in hex.
+    pub fn as_text(&self) -> &str {
+        &self.0
+    }
+
+    /// An address that stays until it is removed; none that the kernel or a router gave the link.
+    fn read(payload: &[u8], index: u32) -> Option<KeptAddress> {
+        let attrs = Attrs::after(payload, HEADER);
+        let (family, prefix, scope) = (*payload.first()?, *payload.get(1)?, *payload.get(3)?);
+        let is_permanent = attrs.u32(IFA_FLAGS)? & IFA_F_PERMANENT != 0;
+        let is_made_by_kernel = matches!(attrs.ip(IFA_ADDRESS)?, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let mut text = format!("{family:02x}{prefix:02x}{scope:02x}");
+        for (kind, value) in attrs.iter().filter(|(kind, _)| KEPT.contains(kind)) {
+            text.push_str(&format!(" {kind:02x}"));
+            text.extend(value.iter().map(|byte| format!("{byte:02x}")));
+        }
+        (read_u32(payload, 4)? == index && is_permanent && !is_made_by_kernel).then_some(KeptAddress(text))
+    }
+
+    fn is_v6(&self) -> bool {
+        self.0.starts_with("0a") // AF_INET6
+    }
+
+    fn message(&self, index: u32) -> Option<AddressMessage> {
+        let bytes = |text: &str| {
+            let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+            (0..text.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()
+        };
+        let mut words = self.0.split(' ').map(bytes);
+        let header = words.next()??;
+        let mut message = AddressMessage::default();
+        message.header.family = AddressFamily::from(*header.first()?);
+        message.header.prefix_len = *header.get(1)?;
+        message.header.scope = AddressScope::from(*header.get(2)?);
+        message.header.index = index;
+        for word in words {
+            let word = word?;
+            let (kind, value) = word.split_first()?;
+            message.attributes.push(AddressAttribute::Other(DefaultNla::new(u16::from(*kind), value.to_vec())));
+        }
+        Some(message)
     }
 }
 
@@ -80,17 +138,35 @@ impl Netlink {
         none_if_gone(self.request(Message::DelAddress(message(link, net)), 0, what)).map(drop)
     }
 
+    /// What [`Netlink::restore_address`] gives a link back.
+    pub fn keep_addresses(&self, link: &Link) -> Result<Vec<KeptAddress>> {
+        let mut all = self.list_addresses(link, |payload| KeptAddress::read(payload, link.index))?;
+        // The kernel puts a new address behind the others in IPv4 and in front of them in IPv6, where the first one counts.
+        let v6 = all.iter().position(KeptAddress::is_v6).unwrap_or(all.len());
+        all[v6..].reverse();
+        Ok(all)
+    }
+
+    /// Adds an address that was kept. Text that is none of ours adds nothing.
+    pub fn restore_address(&self, link: &Link, address: &KeptAddress) -> Result<()> {
+        let Some(message) = address.message(link.index) else { return Ok(()) };
+        let what = format_args!("give link {:?} an address back", link.name);
+        self.request(Message::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, what)
+    }
+
     /// The addresses of a link, of both families.
     pub fn addresses(&self, link: &Link) -> Result<Vec<Address>> {
+        self.list_addresses(link, |payload| Address::read(payload, link.index))
+    }
+
+    fn list_addresses<T>(&self, link: &Link, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
         let mut all = vec![];
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = AddressMessage::default();
             message.header.family = family;
             message.header.index = link.index;
             let what = format_args!("list the addresses of link {:?}", link.name);
-            all.extend(
-                self.dump(Message::GetAddress(message), what, |reply| Address::read(reply.payload, link.index))?,
-            );
+            all.extend(self.dump(Message::GetAddress(message), what, |reply| read(reply.payload))?);
         }
         Ok(all)
     }
@@ -103,6 +179,29 @@ fn message(link: &Link, net: IpNet) -> AddressMessage {
         }
         IpAddr::V6(ip) => {
             AddressMessageBuilder::<std::net::Ipv6Addr>::new().index(link.index).address(ip, net.prefix_len()).build()
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_kept_with_its_attributes_and_without_what_the_kernel_tells() {
+        // 10.1.2.3/24 of link 7, permanent, label eth0, and IFA_CACHEINFO, which is not kept
+        let mut payload = vec![2, 24, 0x80, 0, 7, 0, 0, 0];
+        payload
+            .extend([8, 0, 1, 0, 10, 1, 2, 3, 8, 0, 2, 0, 10, 1, 2, 3, 9, 0, 3, 0, b'e', b't', b'h', b'0', 0, 0, 0, 0]);
+        payload.extend([8, 0, 8, 0, 0x80, 0, 0, 0, 8, 0, 6, 0, 1, 1, 1, 1]);
+        let kept = KeptAddress::read(&payload, 7).unwrap();
+        assert_eq!(kept.as_text(), "021800 010a010203 020a010203 036574683000 0880000000");
+        let message = kept.message(9).unwrap();
+        assert_eq!((message.header.index, message.header.prefix_len, message.attributes.len()), (9, 24, 4));
+        assert_eq!(KeptAddress::read(&payload, 8), None, "another link's");
+        for torn in ["", "02", "021800 01zz", "021800 "] {
+            assert!(KeptAddress::from_text(torn).message(9).is_none(), "{torn:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage};
 use rtnetlink::packet_route::RouteNetlinkMessage;
 
-pub use self::addr::{Address, AddressOptions};
+pub use self::addr::{Address, AddressOptions, KeptAddress};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
 pub use self::kind::{IpvlanMode, LinkKind, LinkSpec, MacvlanMode};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};

@@ -9,9 +9,11 @@ mod vlan;
 use serde_json::{Value, json};
 
 use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, interface, ips, with};
-use crate::support::netns::{Lab, Namespace};
+use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{assert_no_ping, assert_pings, assert_pings_with, assert_two_containers_talk};
+use crate::support::traffic::{
+    assert_no_ping, assert_pings, assert_pings_with, assert_two_containers_talk, is_answered,
+};
 
 /// The network most cases start from.
 pub fn conf() -> Value {
@@ -57,6 +59,33 @@ fn mac(namespace: &Namespace, link: &str) -> String {
 
 fn sysctl(namespace: &Namespace, key: &str) -> String {
     namespace.sh(&format!("cat /proc/sys/net/{key}")).trim().to_owned()
+}
+
+/// Whether the bridge sends frames back where they came from: two links on the container's, which leave it to the bridge to
+/// connect them, ping each other.
+fn sends_back(lab: &Lab, container: &Container) -> bool {
+    let ends = [lab.container(), lab.container()];
+    for (at, end) in ends.iter().enumerate() {
+        let netns = end.netns.rsplit('/').next().unwrap();
+        container.sh(&format!("ip link add vepa{at} link eth0 netns {netns} type macvlan mode vepa"));
+        end.sh(&format!("ip link set vepa{at} up && ip addr add 10.31.0.{}/24 dev vepa{at}", at + 1));
+    }
+    let answered = (0..3).any(|_| is_answered(&ends[0], "10.31.0.2", ""));
+    for (at, end) in ends.iter().enumerate() {
+        end.sh(&format!("ip link del vepa{at}")); // the addresses are those of the next case as well
+    }
+    answered
+}
+
+#[test]
+fn hairpin_mode_sends_frames_back_where_they_came_from() {
+    for_each_peer("bridge", |lab| {
+        for hairpin in [true, false] {
+            let container = lab.container();
+            lab.attach(&container, &with(&conf(), json!({"hairpinMode": hairpin}))).add();
+            assert_eq!(sends_back(lab, &container), hairpin);
+        }
+    });
 }
 
 #[test]

@@ -1,5 +1,12 @@
 //! Plugins that make an interface.
 
 pub mod bridge;
+pub mod dummy;
+pub mod host_device;
+pub mod ipvlan;
 pub mod loopback;
+pub mod macvlan;
 pub mod ptp;
+pub mod stacked;
+pub mod tap;
+pub mod vlan;

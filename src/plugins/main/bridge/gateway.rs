@@ -76,7 +76,7 @@ pub fn ensure<'a>(
     let host = cx.host()?;
     let link = match conf.gateway_interface() {
         None => bridge.clone(),
-        Some(name) => ensure_interface(cx, conf, bridge, &name, rb)?,
+        Some(name) => ensure_interface(cx, conf, key, bridge, &name, rb)?,
     };
     let gateway = Gateway { host, key, bridge: bridge.clone(), link };
     let wanted = addresses(result);
@@ -165,6 +165,7 @@ fn pin_mac(host: &Netlink, link: &Link) -> Result<()> {
 fn ensure_interface<'a>(
     cx: &'a Context<'_>,
     conf: &Conf,
+    key: &'a Key,
     bridge: &Link,
     name: &str,
     rb: &mut Rollback<'a>,
@@ -172,13 +173,20 @@ fn ensure_interface<'a>(
     let host = cx.host()?;
     let link = match host.find_link(name)? {
         Some(found) => found,
-        None => create_interface(cx, bridge, name, rb)?,
+        None => create_interface(cx, conf.vlan, key, bridge, name, rb)?,
     };
     connect_interface(host, conf, bridge, &link)?;
     Ok(link)
 }
 
-fn create_interface<'a>(cx: &'a Context<'_>, bridge: &Link, name: &str, rb: &mut Rollback<'a>) -> Result<Link> {
+fn create_interface<'a>(
+    cx: &'a Context<'_>,
+    vlan: u16,
+    key: &'a Key,
+    bridge: &Link,
+    name: &str,
+    rb: &mut Rollback<'a>,
+) -> Result<Link> {
     let host = cx.host()?;
     let peer_name = peer_name(name);
     let peer = PeerSpec { name: &peer_name, mac: MacAddr::random(), netns: None };
@@ -189,7 +197,7 @@ fn create_interface<'a>(cx: &'a Context<'_>, bridge: &Link, name: &str, rb: &mut
     }
     let (link, of) = (host.link(name)?, bridge.clone());
     let index = link.index;
-    rb.undo(format_args!("delete link {name:?}"), move || delete_unused(cx, &of, index));
+    rb.undo(format_args!("delete link {name:?}"), move || delete_unused(cx, vlan, key, &of, index));
     Ok(link)
 }
 
@@ -208,10 +216,15 @@ fn connect_interface(host: &Netlink, conf: &Conf, bridge: &Link, link: &Link) ->
     host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
 }
 
-/// Other containers may rely on the interface by now: it goes only if its own end and ours are the bridge's only ports.
-fn delete_unused(cx: &Context<'_>, bridge: &Link, index: u32) -> Result<()> {
+/// Other containers in the VLAN may rely on the interface by now; then it stays.
+fn delete_unused(cx: &Context<'_>, vlan: u16, key: &Key, bridge: &Link, index: u32) -> Result<()> {
     let host = cx.host()?;
-    if host.ports(bridge)?.len() <= 2 { host.delete_link(index) } else { Ok(()) }
+    for port in veth::others(host, bridge, key)? {
+        if host.port_vlans(&port)?.iter().any(|(id, _)| *id == vlan) {
+            return Ok(());
+        }
+    }
+    host.delete_link(index)
 }
 
 fn peer_name(name: &str) -> String {

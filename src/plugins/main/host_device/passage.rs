@@ -4,14 +4,13 @@
 //! a record, because the kernel takes it away when a link changes its namespace: whether it was up, and its addresses.
 //! The container may change its MTU and hardware address; the host gets back what it had.
 
-use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{IfName, Key};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{AddressOptions, Link, LinkChange, Netlink};
+use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
@@ -29,22 +28,16 @@ struct Belongings {
     mac: String,
     /// Its MTU in bytes.
     mtu: u32,
-    /// Its addresses with their prefixes, without those that the kernel or a router gave it.
+    /// Its addresses, without those that the kernel or a router gave it.
     addresses: Vec<String>,
 }
 
 impl Belongings {
     fn of(host: &Netlink, link: &Link) -> Result<Belongings> {
-        let lasting = host.addresses(link)?.into_iter().filter(|address| address.permanent).map(|address| address.net);
+        let addresses = host.keep_addresses(link)?.iter().map(|address| address.as_text().to_owned()).collect();
         let (device, mac) = (link.name.clone(), link.mac().to_string());
-        let addresses = lasting.filter(|net| !is_link_local(net)).map(|net| net.to_string()).collect();
         Ok(Belongings { device, up: link.up, mac, mtu: link.mtu, addresses })
     }
-}
-
-/// The kernel makes it when the link is set up.
-fn is_link_local(net: &IpNet) -> bool {
-    matches!(net, IpNet::V6(net) if net.addr().is_unicast_link_local())
 }
 
 fn records() -> Records {
@@ -128,9 +121,8 @@ fn restore(host: &Netlink, device: Option<Link>, key: &Key, kept: &Belongings) -
     if kept.up {
         errors.push(host.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() }));
     }
-    for net in kept.addresses.iter().filter_map(|net| net.parse().ok()) {
-        let options = AddressOptions { detect_duplicates: true, subnet_on_link: true };
-        match host.add_address(&link, net, options) {
+    for address in &kept.addresses {
+        match host.restore_address(&link, &KeptAddress::from_text(address)) {
             Err(e) if e.is_exists() => (), // the host's own configuration was faster
             added => drop(errors.push(added)),
         }

@@ -182,10 +182,7 @@ fn conditions_of_nftables_that_are_not_understood_are_refused() {
 #[test]
 fn a_host_ip_of_a_family_that_the_container_has_not_got_is_refused() {
     for_ours_with_each_backend(|lab, backend| {
-        for (subnet, host_ip) in [
-            ("10.10.0.0/24", "2001:db8:ffff::1"),
-            ("2001:db8:10::/64", "198.51.100.1"),
-        ] {
+        for (subnet, host_ip) in [("10.10.0.0/24", "2001:db8:ffff::1"), ("2001:db8:10::/64", "198.51.100.1")] {
             let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": subnet}}));
             let chain = lab.chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
             let before = Watch::start(lab, &[]);

@@ -1,0 +1,318 @@
+//! host-device: a device of the host is the container's for a while. How it is found, and how it comes back, are in modules of their own.
+
+mod back;
+pub mod failed_add;
+pub mod found;
+
+use serde_json::{Value, json};
+
+use super::bridge::static_ipam;
+use crate::parallel::all_at_once;
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, with};
+use crate::support::call::Peer;
+use crate::support::netns::{Lab, Namespace};
+use crate::support::traffic::assert_pings;
+
+/// The hardware address of `dev0`.
+pub const MAC: &str = "02:00:00:00:dd:00";
+
+/// A network without addresses.
+pub fn layer_two() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-device", "device": "dev0"})
+}
+
+pub fn conf() -> Value {
+    static_ipam(
+        &layer_two(),
+        json!([{"address": "10.40.0.2/24", "gateway": "10.40.0.1"}, {"address": "2001:db8:40::2/64"}]),
+        json!([{"dst": "10.99.0.0/16"}]),
+    )
+}
+
+/// The same with addresses that are remembered on the host.
+pub fn leased() -> Value {
+    with(&layer_two(), json!({"ipam": {"type": "host-local", "subnet": "10.40.0.0/24"}}))
+}
+
+/// `dev0` of the host, as its operator has set it up: its other end is outside.
+pub fn device(lab: &Lab) {
+    named_device(lab, 0);
+    lab.host.sh("ip link set dev0 mtu 1400 && ip link set dev0 up && \
+         ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 10.41.0.9/24 brd + dev dev0 && \
+         ip addr add 2001:db8:40::9/64 dev dev0");
+    await_carrier(&lab.host, "dev0");
+}
+
+/// The kernel tells of a carrier up to a second late, and a snapshot must not fall into that.
+pub fn await_carrier(namespace: &Namespace, link: &str) {
+    namespace.sh(&format!(
+        "timeout 5 sh -c 'until ip -j link show dev {link} | grep -q \\\"operstate\\\":\\\"UP; do sleep 0.02; done'"
+    ));
+}
+
+fn named_device(lab: &Lab, number: usize) {
+    lab.host.sh(&format!(
+        "ip link add dev{number} address 02:00:00:00:dd:0{number} type veth peer name peer{number} netns outside && \
+         ip -n outside link set peer{number} up && ip -n outside addr add 10.4{number}.0.1/24 dev peer{number} && \
+         ip -n outside addr add 2001:db8:4{number}::1/64 dev peer{number} nodad"
+    ));
+}
+
+pub fn is_up(namespace: &Namespace, link: &str) -> bool {
+    namespace.link(link).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
+}
+
+/// The container has the device by its new name, and it remembers the old one.
+#[track_caller]
+pub fn assert_is_inside(lab: &Lab, container: &Namespace, original: &str) {
+    let link = container.link("eth0").expect("eth0 is in the container");
+    assert_eq!((&link["address"], &link["ifalias"]), (&json!(MAC), &json!(original)));
+    assert!(is_up(container, "eth0"));
+    await_carrier(container, "eth0");
+    assert!(lab.host.link(original).is_none(), "{original} has left the host");
+}
+
+/// The host has the device by its old name, without any mark of ours.
+#[track_caller]
+pub fn assert_is_back(lab: &Lab, container: &Namespace) {
+    let link = lab.host.link("dev0").expect("dev0 is on the host");
+    assert_eq!((&link["address"], link.get("ifalias")), (&json!(MAC), None));
+    assert!(container.link("eth0").is_none(), "eth0 has left the container");
+}
+
+#[test]
+fn the_device_talks_with_its_peer_from_the_container() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        for container in [lab.container(), lab.container_of_process()] {
+            let attachment = lab.attach(&container, &conf());
+            let result = attachment.add();
+            assert_is_inside(lab, &container, "dev0");
+            assert_eq!(container.addresses("eth0"), ["10.40.0.2/24", "2001:db8:40::2/64"]);
+            assert_pings(&container, "10.40.0.1");
+            assert_pings(&container, "2001:db8:40::1");
+            ips(&result).iter().for_each(|ip| assert_pings(&lab.outside, ip));
+            assert_eq!(attachment.check(&result).ok(), Value::Null);
+            attachment.del();
+            assert_is_back(lab, &container);
+        }
+    });
+}
+
+#[test]
+fn result_says_what_the_kernel_has() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let interfaces = json!([{"name": "eth0", "mac": MAC, "sandbox": container.netns}]);
+        let attachment = lab.attach(&container, &conf());
+        let expected = json!({
+            "cniVersion": "1.0.0",
+            "interfaces": interfaces,
+            "ips": [
+                {"address": "10.40.0.2/24", "gateway": "10.40.0.1", "interface": 0},
+                {"address": "2001:db8:40::2/64", "interface": 0},
+            ],
+            "routes": [{"dst": "10.99.0.0/16"}],
+        });
+        assert_eq!(attachment.add(), expected);
+        assert_eq!(container.json("ip -j route show 10.99.0.0/16")[0]["gateway"], "10.40.0.1");
+        attachment.del();
+        let bare = lab.attach(&container, &layer_two()).add();
+        assert_eq!(bare, json!({"cniVersion": "1.0.0", "interfaces": interfaces}));
+    });
+}
+
+#[test]
+fn every_version_gets_a_result_of_its_shape() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        for version in EVERY_VERSION {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &with(&conf(), json!({"cniVersion": version})));
+            let result = attachment.add();
+            let shown = version.unwrap_or("0.1.0");
+            assert_eq!(result["cniVersion"], shown);
+            if shown < "0.3.0" {
+                let v4 = json!({"ip": "10.40.0.2/24", "gateway": "10.40.0.1", "routes": [{"dst": "10.99.0.0/16"}]});
+                let expected = json!({"cniVersion": shown, "ip4": v4, "ip6": {"ip": "2001:db8:40::2/64"}, "dns": {}});
+                assert_eq!(result, expected);
+            } else {
+                let expected = json!([{"name": "eth0", "mac": MAC, "sandbox": container.netns}]);
+                assert_eq!(result["interfaces"], expected);
+                assert_eq!(result["ips"][1]["address"], "2001:db8:40::2/64");
+                assert_eq!(result["ips"][1].get("version"), (shown < "1.0.0").then_some(&json!("6")), "{shown}");
+                assert_eq!(result["ips"][1]["interface"], 0);
+                assert_eq!(result.get("dns"), (shown < "1.0.0").then_some(&json!({})), "{shown}");
+            }
+            let check = attachment.check(&result);
+            if shown < "0.4.0" {
+                assert_eq!(check.err().code, 1, "{shown} has no CHECK");
+            } else {
+                check.ok();
+            }
+            for outcome in [attachment.status(), attachment.gc(&[(&container.id, "eth0")])] {
+                if shown < "1.1.0" {
+                    assert_eq!(outcome.err().code, 1, "{shown} has neither STATUS nor GC");
+                } else {
+                    assert_eq!(outcome.ok(), Value::Null);
+                }
+            }
+            attachment.del();
+            assert_is_back(lab, &container);
+        }
+    });
+}
+
+#[test]
+fn layer_two_devices_are_up_and_carry_frames() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &with(&layer_two(), json!({"cniVersion": version})));
+            let result = attachment.add();
+            assert_eq!(result.get("ips").filter(|ips| **ips != json!([])), None, "{version}");
+            assert_is_inside(lab, &container, "dev0");
+            container.sh("ip addr add 10.40.0.77/24 dev eth0");
+            assert_pings(&container, "10.40.0.1");
+            if version >= "0.4.0" {
+                assert_eq!(attachment.check(&result).ok(), Value::Null);
+            }
+            attachment.del();
+            assert_is_back(lab, &container);
+        }
+    });
+}
+
+/// Names belong to namespaces: those of the host's other links and of the container's are in nobody's way.
+#[test]
+fn names_that_others_have_are_no_obstacle() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        lab.host.sh("ip link add eth0 type veth peer name eth1");
+        let container = lab.container();
+        container.sh("ip link add dev0 type veth peer name other");
+        let attachment = lab.attach(&container, &conf());
+        attachment.add();
+        assert_is_inside(lab, &container, "dev0");
+        assert_pings(&container, "10.40.0.1");
+        attachment.del();
+        assert_is_back(lab, &container);
+        assert!(container.link("dev0").is_some() && lab.host.link("eth0").is_some(), "theirs stay");
+    });
+}
+
+#[test]
+fn devices_of_two_containers_come_and_go_at_the_same_time() {
+    for_each_peer("host-device", |lab| {
+        let containers = [0, 1].map(|number| {
+            named_device(lab, number);
+            lab.container()
+        });
+        let attachments: Vec<_> = (0..)
+            .zip(&containers)
+            .map(|(number, container)| {
+                let address = json!([{"address": format!("10.4{number}.0.2/24")}]);
+                let conf = static_ipam(&layer_two(), address, json!([]));
+                lab.attach(container, &with(&conf, json!({"device": format!("dev{number}")})))
+            })
+            .collect();
+        for _ in 0..5 {
+            all_at_once(&attachments, "ADD").iter().for_each(|outcome| drop(outcome.ok()));
+            assert_pings(&containers[0], "10.40.0.1");
+            assert_pings(&containers[1], "10.41.0.1");
+            all_at_once(&attachments, "DEL").iter().for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
+            assert!(lab.host.link("dev0").is_some() && lab.host.link("dev1").is_some());
+        }
+    });
+}
+
+#[test]
+fn one_of_two_containers_gets_the_device_that_both_want() {
+    for_each_peer("host-device", |lab| {
+        for round in 0..5 {
+            device(lab);
+            let containers = [lab.container(), lab.container()];
+            let attachments: Vec<_> = containers.iter().map(|c| lab.attach(c, &layer_two())).collect();
+            let outcomes = all_at_once(&attachments, "ADD");
+            let winners: Vec<usize> = (0..2).filter(|at| outcomes[*at].status == 0).collect();
+            assert_eq!(winners.len(), 1, "round {round}: {outcomes:?}");
+            let (winner, loser) = (winners[0], 1 - winners[0]);
+            assert_is_inside(lab, &containers[winner], "dev0");
+            assert!(containers[loser].link("eth0").is_none() && containers[loser].link("dev0").is_none());
+            if lab.peer == Peer::Ours {
+                attachments[loser].del();
+            }
+            assert_is_inside(lab, &containers[winner], "dev0");
+            attachments[winner].del();
+            assert_is_back(lab, &containers[winner]);
+            lab.host.sh("ip link del dev0");
+        }
+    });
+}
+
+#[test]
+fn dns_is_the_network_s_or_that_of_ipam() {
+    // The reference has the network's, and none where IPAM is missing: see differences.rs.
+    let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
+    let cases = [
+        (json!({"ipam": {"dns": told}}), told.clone()),
+        (json!({"ipam": {"dns": told}, "dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
+        (json!({"ipam": {"dns": told}, "dns": {"nameservers": []}}), json!({})),
+        (json!({"ipam": null, "dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
+    ];
+    for_ours("host-device", |lab| {
+        device(lab);
+        for (changes, expected) in &cases {
+            let conf = with(&with(&conf(), json!({"cniVersion": "0.4.0"})), changes.clone());
+            let attachment = lab.attach(&lab.container(), &conf);
+            assert_eq!(attachment.add()["dns"], *expected, "{changes}");
+            attachment.del();
+        }
+    });
+}
+
+#[test]
+fn check_finds_what_has_changed() {
+    let breaks = [
+        ("v4 address removed", "ip addr del 10.40.0.2/24 dev eth0", "10.40.0.2"),
+        ("v6 address removed", "ip addr del 2001:db8:40::2/64 dev eth0", "2001:db8:40::2"),
+        ("route removed", "ip route del 10.99.0.0/16", "10.99.0.0/16"),
+        ("link down", "ip link set eth0 down", "eth0"),
+        ("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
+        ("link renamed", "ip link set eth0 down; ip link set eth0 name eth9", "eth0"),
+        ("link gone", "ip link del eth0", "eth0"),
+    ];
+    for_each_peer("host-device", |lab| {
+        for (what, script, names) in breaks {
+            device(lab);
+            let container = lab.container();
+            let attachment = lab.attach(&container, &conf());
+            let result = attachment.add();
+            attachment.check(&result).ok();
+            container.sh(script);
+            let error = attachment.check(&result).err();
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, 103, "{what}: {error:?}");
+                assert!(error.text().contains(names), "{what}: {error:?}");
+            }
+            attachment.try_del(); // the reference's fails where the link is not found
+            lab.outside.try_sh("ip link del peer0");
+        }
+    });
+}
+
+#[test]
+fn check_needs_the_result_the_namespace_and_the_lease() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        let attachment = lab.attach(&lab.container(), &leased());
+        let result = attachment.add();
+        attachment.check(&result).ok();
+        assert!(attachment.call("CHECK", None).run().err().msg.contains("prevResult"));
+        attachment.clone().netns(Some(&lab.container().netns)).check(&result).err();
+        lab.host.sh("rm /var/lib/cni/networks/net1/10.40.0.2");
+        attachment.check(&result).err();
+    });
+}

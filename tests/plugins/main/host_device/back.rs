@@ -1,0 +1,312 @@
+//! host-device DEL and GC: the device comes back, whatever has become of the rest.
+
+use serde_json::{Value, json};
+
+use super::found::fake_sysfs;
+use super::{MAC, assert_is_back, assert_is_inside, conf, device, is_up, layer_two, leased};
+use crate::support::attachment::{for_each_peer, for_ours, not_compared, reference_with, with};
+use crate::support::call::Peer;
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+use crate::support::traffic::assert_pings;
+
+/// How the device was is written down, one file an attachment, for nobody else to read or write.
+fn records(lab: &Lab) -> Vec<String> {
+    let found = lab
+        .host
+        .sh("mkdir -p /run/cni/host-device && find /run/cni/host-device -type f ! -name lock -printf '%m %U\\n'");
+    found.lines().map(str::to_owned).collect()
+}
+
+/// The reference gives it back down, without addresses: see differences.rs.
+#[test]
+fn del_leaves_the_device_as_it_was_before_add() {
+    let addresses = "ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 10.40.0.10/24 brd + dev dev0 && \
+        ip addr add 192.0.2.9/32 dev dev0 && ip addr add 2001:db8:40::9/64 dev dev0";
+    let up = "ip link set dev0 up mtu 1400";
+    for_ours("host-device", |lab| {
+        for (state, names) in
+            [(up, addresses), ("ip link set dev0 mtu 9000", "true"), ("true", addresses), (up, "true")]
+        {
+            lab.host.try_sh("ip link del dev0");
+            lab.host.sh(&format!("ip link add dev0 address {MAC} type veth peer name peer0 netns outside"));
+            lab.host.sh(&format!("ip -n outside link set peer0 up && {state} && {names}"));
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            for base in [conf(), leased(), layer_two()] {
+                let attachment = lab.attach(&container, &base);
+                attachment.add();
+                assert_eq!(records(lab), ["600 0"]);
+                container.sh("ip link set eth0 down; ip link set eth0 mtu 1300 address 02:00:00:00:dd:77");
+                attachment.del();
+                assert_eq!(records(lab), [""; 0]);
+                before.assert_unchanged(&format!("ADD of a device with `{state}`, `{names}`"));
+                attachment.del();
+                before.assert_unchanged("the first DEL");
+            }
+        }
+    });
+}
+
+/// What the host's operator said of each address is kept: whether its subnet is on the link, its name, its peer.
+#[test]
+fn addresses_come_back_with_their_attributes() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        lab.host.sh("ip addr add 10.42.0.9/24 brd + noprefixroute dev dev0 && \
+            ip addr add 10.43.0.9/24 dev dev0 label dev0:1 && \
+            ip addr add 10.44.0.9 peer 10.44.0.1 dev dev0 && \
+            ip addr add 2001:db8:42::9/64 dev dev0 nodad noprefixroute");
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let attachment = lab.attach(&container, &conf());
+        attachment.add();
+        attachment.del();
+        before.assert_unchanged("ADD");
+    });
+}
+
+/// It can be used by the host at once.
+#[test]
+fn the_host_talks_through_the_device_again() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        assert_pings(&lab.host, "10.40.0.1");
+        let attachment = lab.attach(&lab.container(), &conf());
+        attachment.add();
+        assert!(!lab.host.try_sh("ping -c1 -W1 10.40.0.1").status.success());
+        attachment.del();
+        assert_pings(&lab.host, "10.40.0.1");
+        assert_pings(&lab.host, "2001:db8:40::1");
+    });
+}
+
+#[test]
+fn the_container_keeps_nothing() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        for base in [conf(), layer_two(), leased()] {
+            let before = Watch::start(lab, &[&container]);
+            let attachment = lab.attach(&container, &base);
+            attachment.add();
+            attachment.del();
+            assert_is_back(lab, &container);
+            let left = before.changes();
+            let left: Vec<&str> =
+                left.lines().filter(|line| !line.contains("dev0") && !line.contains("10.40.0.")).collect();
+            if lab.peer == Peer::Ours {
+                assert_eq!(left, [""; 0]);
+            }
+            assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
+        }
+    });
+}
+
+/// The reference's fails for each of them: see differences.rs.
+#[test]
+fn del_of_what_is_not_there_succeeds() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        lab.attach(&container, &leased()).del(); // never added
+        lab.attach(&container, &layer_two()).del();
+        before.assert_unchanged("DEL");
+        // Another's link has the name, and says of no device that it would be.
+        container.sh("ip link add eth0 type veth peer name other");
+        let before = Watch::start(lab, &[&container]);
+        lab.attach(&container, &leased()).del();
+        before.assert_unchanged("DEL");
+    });
+}
+
+/// A link that has an alias for a reason of its own is nobody's device.
+#[test]
+fn del_spares_a_link_whose_alias_is_no_name() {
+    for_ours("host-device", |lab| {
+        let container = lab.container();
+        container.sh("ip link add eth0 type veth peer name other && ip link set eth0 alias 'uplink of rack 7'");
+        let before = Watch::start(lab, &[&container]);
+        lab.attach(&container, &layer_two()).try_del();
+        before.assert_unchanged("DEL");
+    });
+}
+
+/// A veth goes with its namespace; what else there was has to go too.
+#[test]
+fn del_does_not_need_the_namespace() {
+    for_ours("host-device", |lab| {
+        let mut before = None;
+        for how in ["vanished", "of a process", "stale", "none", "empty"] {
+            lab.outside.try_sh("ip link del peer0"); // the kernel takes its time with what went with a namespace
+            before.get_or_insert_with(|| Watch::start(lab, &[]));
+            device(lab);
+            let container = if how == "of a process" { lab.container_of_process() } else { lab.container() };
+            let attachment = lab.attach(&container, &leased());
+            attachment.add();
+            if how == "stale" {
+                container.go_stale()
+            } else {
+                container.vanish()
+            }
+            let attachment = match how {
+                "none" => attachment.netns(None),
+                "empty" => attachment.netns(Some("")),
+                _ => attachment,
+            };
+            attachment.del();
+            assert_eq!(records(lab), [""; 0], "{how}");
+            before.as_ref().unwrap().assert_unchanged(&format!("ADD ({how})"));
+            attachment.del();
+        }
+    });
+}
+
+/// A device plugin takes a device away, or its driver is gone, while a container has it. The reference's DEL fails: see differences.rs.
+#[test]
+fn del_needs_neither_sysfs_nor_the_configuration_of_add() {
+    let changes = [
+        json!({}),
+        json!({"pciBusID": null}),
+        json!({"pciBusID": "0000:ff:00.0"}),
+        json!({"pciBusID": null, "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+        json!({"pciBusID": "../..", "device": "x", "hwaddr": 7}),
+    ];
+    for_ours("host-device", |lab| {
+        for changes in changes.clone() {
+            device(lab);
+            fake_sysfs(lab, "e1000e", "mkdir -p net/dev0");
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            let conf = with(&leased(), json!({"device": null, "pciBusID": "0000:00:1f.6"}));
+            let attachment = lab.attach(&container, &conf);
+            attachment.add();
+            lab.host.sh("rm -r /sys/bus /sys/devices");
+            attachment.conf(changes).del();
+            before.assert_unchanged("ADD");
+            lab.host.sh("umount /sys && ip link del dev0");
+        }
+    });
+}
+
+/// The host has a new link by the old name: nobody's fault, and the container must not pay for it.
+#[test]
+fn del_waits_until_the_device_s_name_is_free_on_the_host() {
+    for_each_peer("host-device", |lab| {
+        for base in [conf(), layer_two()] {
+            device(lab);
+            let container = lab.container();
+            let attachment = lab.attach(&container, &base);
+            let result = attachment.add();
+            lab.host.sh("ip link add dev0 type veth peer name dev0-peer");
+            let error = attachment.try_del().err();
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, 102, "{error:?}");
+                assert!(error.msg.contains("dev0"), "{error:?}");
+                assert_eq!(records(lab), ["600 0"]);
+            }
+            let link = container.link("eth0").unwrap();
+            assert_eq!((&link["address"], &link["ifalias"]), (&json!(MAC), &json!("dev0")));
+            assert!(is_up(&container, "eth0"));
+            if lab.peer == Peer::Ours && base.get("ipam").is_some() {
+                assert_eq!(container.addresses("eth0"), ["10.40.0.2/24", "2001:db8:40::2/64"]);
+                attachment.check(&result).ok();
+                assert_pings(&container, "10.40.0.1");
+            }
+            lab.host.sh("ip link del dev0");
+            attachment.del();
+            assert_is_back(lab, &container);
+            lab.host.sh("ip link del dev0");
+        }
+    });
+}
+
+#[test]
+fn gc_gives_back_what_no_runtime_knows_any_more() {
+    // The reference has no GC: see differences.rs.
+    for_ours("host-device", |lab| {
+        for base in [leased(), layer_two()] {
+            device(lab);
+            let conf = with(&base, json!({"cniVersion": "1.1.0"}));
+            let (container, bystander) = (lab.container(), lab.container());
+            lab.host.sh("ip link add dev1 type veth peer name peer1 netns outside");
+            let other_network = with(&layer_two(), json!({"cniVersion": "1.1.0", "name": "net2", "device": "dev1"}));
+            lab.attach(&bystander, &other_network).add();
+            let before = Watch::start(lab, &[&container, &bystander]);
+            let attachment = lab.attach(&container, &conf);
+            attachment.add();
+            assert_eq!(attachment.gc(&[(&container.id, "eth0")]).ok(), Value::Null);
+            assert_is_inside(lab, &container, "dev0");
+            assert_eq!(attachment.call("GC", None).run().ok(), Value::Null); // without the list
+            assert_is_inside(lab, &container, "dev0");
+            assert_eq!(attachment.gc(&[(&container.id, "eth1"), ("another", "eth0")]).ok(), Value::Null);
+            before.assert_unchanged("the ADD that was forgotten");
+            // And where the namespace is gone, and the veth with it.
+            attachment.add();
+            container.vanish();
+            attachment.gc(&[]).ok();
+            assert_eq!(records(lab), ["600 0"], "the other network's");
+            assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
+            lab.attach(&bystander, &other_network).del();
+            lab.host.sh("ip link del dev1");
+        }
+    });
+}
+
+/// A node is upgraded, or rolled back, while a container has the device: its name is in its alias for both.
+#[test]
+fn a_device_comes_back_whoever_took_it() {
+    let Some(reference) = reference_with("host-device") else {
+        return not_compared("specification 1.1.0");
+    };
+    for_ours("host-device", |lab| {
+        for (from, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
+            for base in [
+                with(&conf(), json!({"ipam": {"addresses": [{"address": "10.40.0.2/24"}], "routes": null}})),
+                leased(),
+                layer_two(),
+            ] {
+                device(lab);
+                let container = lab.container();
+                let result = lab.attach(&container, &base).by(from).add();
+                assert_is_inside(lab, &container, "dev0");
+                let attachment = lab.attach(&container, &base).by(to);
+                attachment.check(&result).ok();
+                attachment.del();
+                assert_is_back(lab, &container);
+                assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
+                // What a rollback leaves is a record. It means nothing to whoever has the device next.
+                lab.attach(&container, &base).del();
+                assert_eq!(records(lab), [""; 0]);
+                lab.host.sh("ip link del dev0");
+            }
+        }
+    });
+}
+
+/// After a rollback and the way back up: the record of an attachment that the reference has ended is not the next one's.
+#[test]
+fn a_record_that_a_rollback_left_is_not_believed() {
+    let Some(reference) = reference_with("host-device") else {
+        return not_compared("specification 1.1.0");
+    };
+    for_ours("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let attachment = lab.attach(&container, &layer_two());
+        attachment.add();
+        attachment.clone().by(&reference).del();
+        // The operator has other plans with it since.
+        lab.host.sh(&format!(
+            "ip link set dev0 address {MAC} mtu 1350 && ip addr add 10.49.0.9/24 brd + dev dev0 && ip link set dev0 up"
+        ));
+        let before = Watch::start(lab, &[&container]);
+        attachment.add();
+        attachment.del();
+        let changes = before.changes();
+        let changes: Vec<&str> = changes.lines().filter(|line| !line.contains("/run/cni/host-device/")).collect();
+        assert_eq!(changes, [""; 0]);
+        assert_eq!(records(lab), [""; 0]);
+    });
+}

@@ -1,0 +1,207 @@
+//! host-device ADD that fails: an error that helps, and the device is where and how it was.
+
+use serde_json::{Value, json};
+
+use super::found::fake_sysfs;
+use super::{assert_is_inside, await_carrier, conf, device, is_up, layer_two, leased};
+use crate::plugins::main::bridge::failed_add::{Case, fail};
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::call::Peer;
+use crate::support::snapshot::Watch;
+
+/// Mistakes of the configuration: what it has in place of `device`, and how our message begins.
+fn mistakes() -> Vec<(Value, &'static str)> {
+    let two = |first: &str, second: &str| {
+        let text = |key: &str| match key {
+            "device" => "dev0",
+            "hwaddr" => super::MAC,
+            "kernelpath" => "/sys/devices/pci0000:00/0000:00:1f.6",
+            _ => "0000:00:1f.6",
+        };
+        json!({first: text(first), second: text(second)})
+    };
+    vec![
+        (json!({}), "device: specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
+        (json!({"device": ""}), "device: specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
+        (two("device", "hwaddr"), "hwaddr"),
+        (two("device", "kernelpath"), "kernelpath"),
+        (two("device", "pciBusID"), "pciBusID"),
+        (two("hwaddr", "kernelpath"), "kernelpath"),
+        (two("hwaddr", "pciBusID"), "pciBusID"),
+        (two("kernelpath", "pciBusID"), "pciBusID"),
+        (json!({"device": "dev0", "runtimeConfig": {"deviceID": "0000:00:1f.6"}}), "runtimeConfig.deviceID"),
+        (json!({"hwaddr": super::MAC, "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}), "runtimeConfig.deviceID"),
+        (json!({"device": "nonesuch"}), "device: \"nonesuch\""),
+        (json!({"device": "an-other-name-that-no-device-has"}), "device: \"an-other-name-that-no-device-has\""),
+        (json!({"hwaddr": "02:00:00:00:dd:99"}), "hwaddr: 02:00:00:00:dd:99 "),
+        (json!({"hwaddr": "02:00:00:00:dd"}), "hwaddr: \"02:00:00:00:dd\""),
+        (
+            json!({"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.7"}),
+            "kernelpath: \"/sys/devices/pci0000:00/0000:00:1f.7\"",
+        ),
+        (json!({"kernelpath": "/sys/devices/pci0000:00"}), "kernelpath: \"/sys/devices/pci0000:00\""),
+        (json!({"kernelpath": "/sys/devices/../devices/pci0000:00/0000:00:1f.6"}), "kernelpath: \"/sys/devices/.."),
+        (json!({"kernelpath": "/sys/bus/pci/devices/0000:00:1f.6"}), "kernelpath: \"/sys/bus/pci/"),
+        (json!({"kernelpath": "sys/devices/pci0000:00/0000:00:1f.6"}), "kernelpath: \"sys/devices/"),
+        (json!({"pciBusID": "0000:00:1f.7"}), "pciBusID: \"0000:00:1f.7\""),
+        (json!({"pciBusID": "0000:00:1f.8"}), "pciBusID: \"0000:00:1f.8\""), // is there, and no network device
+        (json!({"pciBusID": "../devices/0000:00:1f.6"}), "pciBusID: \"../devices/0000:00:1f.6\""),
+        (json!({"pciBusID": ".."}), "pciBusID: \"..\""),
+        (json!({"runtimeConfig": {"deviceID": "0000:00:1f.7"}}), "runtimeConfig.deviceID: \"0000:00:1f.7\""),
+        (json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.5"}}), "runtimeConfig.deviceID: \"mlx5_core.sf.5\""),
+        (json!({"runtimeConfig": {"deviceID": "../devices/0000:00:1f.6"}}), "runtimeConfig.deviceID: \"../devices"),
+    ]
+}
+
+const SYSFS: &str = "mkdir -p net/dev0 mlx5_core.sf.4/net/dev0; \
+    ln -s ../../../devices/pci0000:00/0000:00:1f.6/mlx5_core.sf.4 /sys/bus/auxiliary/devices/; \
+    mkdir ../0000:00:1f.8; ln -s ../../../bus/pci/drivers/e1000e ../0000:00:1f.8/driver; \
+    ln -s ../../../devices/pci0000:00/0000:00:1f.8 /sys/bus/pci/devices/0000:00:1f.8";
+
+#[test]
+fn a_device_that_is_not_named_clearly_is_refused_and_nothing_is_touched() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        fake_sysfs(lab, "e1000e", SYSFS);
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        for (names, begins) in mistakes() {
+            for base in [layer_two(), leased()] {
+                let conf = with(&with(&base, json!({"device": null})), names.clone());
+                let error = lab.attach(&container, &conf).try_add().err();
+                assert_eq!(error.code, 7, "{names}: {error:?}");
+                assert!(error.msg.starts_with(begins), "{names}: {error:?}");
+            }
+        }
+        before.assert_unchanged("the refused ADDs");
+    });
+}
+
+/// What the reference refuses as well. It takes the first of several names, and follows `..`: see differences.rs.
+#[test]
+fn a_device_that_is_not_there_is_refused_by_both() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        fake_sysfs(lab, "e1000e", SYSFS);
+        let container = lab.container();
+        for (names, _) in mistakes() {
+            let selectors = names.as_object().unwrap().len();
+            if selectors < 2 && !names.to_string().contains("..") {
+                lab.attach(&container, &with(&with(&layer_two(), json!({"device": null})), names)).try_add().err();
+            }
+        }
+        assert!(is_up(&lab.host, "dev0"));
+    });
+}
+
+pub fn failing() -> Vec<Case> {
+    let late = json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}});
+    let no_address = json!({"ipam": {"addresses": [], "routes": null}});
+    let full = json!({"ipam": {"type": "host-local", "subnet": "10.40.0.0/31", "addresses": null, "routes": null}});
+    let cases = vec![
+        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
+        Case::new("IPAM refuses", full, 7, "10.40.0.0/31"),
+        Case::new("IPAM has no address", no_address, 101, "missing IP config"),
+        Case::new("route unreachable", late, 100, "10.88.0.1"),
+        Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
+        Case::new("interface exists as another's second name", json!({}), 102, "eth0")
+            .container("ip link add other type veth peer name more && ip link property add dev other altname eth0"),
+        Case::new("wrong type", json!({"device": 7}), 6, "device").reference_leaves_nothing(),
+    ];
+    cases.into_iter().map(|case| case.host(DEVICE)).collect()
+}
+
+/// As `device` makes it.
+const DEVICE: &str = "ip link add dev0 address 02:00:00:00:dd:00 type veth peer name peer0 netns outside && \
+    ip -n outside link set peer0 up && ip link set dev0 mtu 1400 && ip link set dev0 up && \
+    ip addr add 10.40.0.9/24 brd + dev dev0 && ip addr add 2001:db8:40::9/64 dev dev0";
+
+#[test]
+fn add_fails_and_the_device_is_as_it_was() {
+    crate::plugins::main::bridge::failed_add::assert_all_fail("host-device", &conf(), &failing());
+}
+
+/// A device that was down stays down.
+#[test]
+fn add_fails_and_a_device_that_was_down_is_down() {
+    for_ours("host-device", |lab| {
+        for case in failing() {
+            lab.host.try_sh("ip link del dev0");
+            let down = case.host(
+                "ip link add dev0 address 02:00:00:00:dd:00 type veth peer name peer0 netns outside && \
+                ip link set dev0 mtu 1400 && ip addr add 10.40.0.9/24 brd + dev dev0",
+            );
+            let (changes, error) = fail(lab, &conf(), &down);
+            assert_eq!(changes, "", "{}: {error:?}", down.what);
+        }
+    });
+}
+
+#[test]
+fn add_that_leaves_without_its_lease_keeps_none() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let late = with(&leased(), json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}}));
+        let error = lab.attach(&container, &late).try_add().err();
+        assert_eq!(error.code, 100, "{error:?}");
+        before.assert_unchanged("the failed ADD");
+    });
+}
+
+/// It is in the container already, by the name that it would get.
+#[test]
+fn a_second_add_is_refused_and_the_first_one_goes_on() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        for base in [conf(), layer_two()] {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &base);
+            let result = attachment.add();
+            await_carrier(&container, "eth0");
+            let before = Watch::start(lab, &[&container]);
+            let error = attachment.try_add().err();
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, 102, "{error:?}");
+                assert!(error.msg.contains("eth0"), "{error:?}");
+            }
+            before.assert_unchanged("the second ADD");
+            assert_is_inside(lab, &container, "dev0");
+            attachment.check(&result).ok();
+            attachment.del();
+            lab.host.sh("ip link set dev0 up");
+        }
+    });
+}
+
+#[test]
+fn a_network_without_addresses_has_no_result_in_old_versions_and_nothing_is_touched() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        for version in [None, Some("0.1.0"), Some("0.2.0")] {
+            let error = lab.attach(&container, &with(&layer_two(), json!({"cniVersion": version}))).try_add().err();
+            assert_eq!(error.code, 7, "{error:?}");
+            assert_eq!(error.msg, "cannot convert: no valid IP addresses");
+        }
+        before.assert_unchanged("the refused ADDs");
+    });
+}
+
+#[test]
+fn add_into_a_namespace_that_is_gone_fails_and_the_device_is_as_it_was() {
+    for_each_peer("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        container.vanish();
+        let before = Watch::start(lab, &[]);
+        let error = lab.attach(&container, &leased()).try_add().err();
+        assert!(error.msg.contains(&container.netns), "{error:?}");
+        if lab.peer == Peer::Ours {
+            assert_eq!(error.code, 4, "{error:?}");
+        }
+        before.assert_unchanged("the failed ADD");
+    });
+}

@@ -1,0 +1,127 @@
+//! host-device: by what a device is found.
+
+use serde_json::{Value, json};
+
+use super::{MAC, assert_is_back, assert_is_inside, conf, device, layer_two};
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+
+/// A sysfs in place of the lab's that has one device of the PCI bus. `makes` says what is in it, in its directory.
+pub fn fake_sysfs(lab: &Lab, driver: &str, makes: &str) {
+    lab.host.sh(&format!(
+        "set -e; mount -t tmpfs fake /sys
+         mkdir -p /sys/bus/pci/devices /sys/bus/pci/drivers/{driver} /sys/bus/auxiliary/devices
+         mkdir -p /sys/devices/pci0000:00/0000:00:1f.6; cd /sys/devices/pci0000:00/0000:00:1f.6
+         ln -s ../../../devices/pci0000:00/0000:00:1f.6 /sys/bus/pci/devices/0000:00:1f.6
+         ln -s ../../../bus/pci/drivers/{driver} driver
+         {makes}"
+    ));
+}
+
+/// What names the device in a configuration, and what the sysfs has to have for it.
+struct Way {
+    what: &'static str,
+    names: Value,
+    sysfs: &'static str,
+}
+
+fn ways() -> Vec<Way> {
+    let way = |what, names, sysfs| Way { what, names, sysfs };
+    let kernelpath = json!({"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.6"});
+    let aux = "mkdir -p mlx5_core.sf.4/net/dev0; \
+        ln -s ../../../devices/pci0000:00/0000:00:1f.6/mlx5_core.sf.4 /sys/bus/auxiliary/devices/mlx5_core.sf.4";
+    vec![
+        way("name", json!({"device": "dev0"}), "true"),
+        way("alternative name", json!({"device": "an-other-name-of-the-device"}), "true"),
+        way("hardware address", json!({"hwaddr": MAC}), "true"),
+        way("hardware address, in capitals and with dashes", json!({"hwaddr": "02-00-00-00-DD-00"}), "true"),
+        way("path in the kernel", kernelpath.clone(), "mkdir -p net/dev0"),
+        way("path in the kernel, the first of its interfaces", kernelpath, "mkdir -p net/dev0 net/dev1"),
+        way("PCI", json!({"pciBusID": "0000:00:1f.6"}), "mkdir -p net/dev0"),
+        way("PCI, virtio", json!({"pciBusID": "0000:00:1f.6"}), "mkdir -p virtio0/net/dev0"),
+        way("device plugin, PCI", json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}), "mkdir -p net/dev0"),
+        way(
+            "device plugin, virtio",
+            json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+            "mkdir -p virtio3/net/dev0",
+        ),
+        way("device plugin, auxiliary bus", json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}), aux),
+        way(
+            "device plugin, in place of what is configured",
+            json!({"pciBusID": "0000:00:1f.7", "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+            "mkdir -p net/dev0",
+        ),
+        way(
+            "nothing for the others",
+            json!({"device": "dev0", "hwaddr": "", "kernelpath": "", "pciBusID": "", "runtimeConfig": {"deviceID": ""}}),
+            "true",
+        ),
+    ]
+}
+
+#[test]
+fn a_device_is_found_by_whatever_names_it() {
+    for way in ways() {
+        for_each_peer("host-device", |lab| {
+            eprintln!("{}", way.what); // shown when the case fails
+            device(lab);
+            lab.host.sh("ip link property add dev dev0 altname an-other-name-of-the-device");
+            fake_sysfs(lab, "e1000e", way.sysfs);
+            for base in [conf(), layer_two()] {
+                let container = lab.container();
+                let attachment =
+                    lab.attach(&container, &with(&with(&base, json!({"device": null})), way.names.clone()));
+                let result = attachment.add();
+                assert_is_inside(lab, &container, "dev0");
+                attachment.check(&result).ok();
+                attachment.del();
+                assert_is_back(lab, &container);
+            }
+        });
+    }
+}
+
+/// A device that a user-space driver has is none of the kernel's: there is nothing to be moved, and the addresses are told only.
+#[test]
+fn a_device_of_a_user_space_driver_stays_where_it_is() {
+    for_each_peer("host-device", |lab| {
+        for driver in ["vfio-pci", "uio_pci_generic", "igb_uio"] {
+            fake_sysfs(lab, driver, "true");
+            for names in [json!({"pciBusID": "0000:00:1f.6"}), json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}})] {
+                let container = lab.container();
+                let before = Watch::start(lab, &[&container]);
+                for base in [conf(), layer_two()] {
+                    let conf = with(&with(&base, json!({"device": null})), names.clone());
+                    let attachment = lab.attach(&container, &conf);
+                    let result = attachment.add();
+                    let expected = json!([{"name": "eth0", "sandbox": container.netns}]);
+                    assert_eq!(result["interfaces"], expected, "{driver}");
+                    if conf.get("ipam").is_some() {
+                        assert_eq!(result["ips"][0]["address"], "10.40.0.2/24");
+                        assert_eq!(result["ips"][0]["interface"], 0);
+                    }
+                    before.assert_unchanged("ADD");
+                    attachment.check(&result).ok();
+                    attachment.del();
+                    before.assert_unchanged("DEL");
+                }
+            }
+            lab.host.sh("umount /sys");
+        }
+    });
+}
+
+/// The reference reads this name of its own variable from the configuration, and moves nothing: see differences.rs.
+#[test]
+fn dpdk_mode_is_no_key() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let attachment = lab.attach(&container, &with(&conf(), json!({"DPDKMode": true, "dpdkMode": "yes"})));
+        attachment.add();
+        assert_is_inside(lab, &container, "dev0");
+        attachment.del();
+        assert_is_back(lab, &container);
+    });
+}

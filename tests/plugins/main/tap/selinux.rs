@@ -1,0 +1,60 @@
+//! tap with `selinuxContext`. No policy is needed: an initial context will do, and the kernel knows those by itself.
+
+use serde_json::json;
+
+use super::{data, for_each_peer_with_taps, layer_two, tap};
+use crate::support::attachment::{skip, with};
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+
+/// Not the one that everything else has without a policy, which is `kernel`.
+const CONTEXT: &str = "unlabeled";
+
+fn has_selinux(lab: &Lab) -> bool {
+    let has = lab.host.try_sh("test -d /sys/fs/selinux").status.success();
+    if !has {
+        skip("SELinux");
+    }
+    has
+}
+
+/// The command line of a process in that context. Whoever makes the tap is kept waiting long enough to be seen.
+fn seen_in_context(lab: &Lab) -> String {
+    lab.host.sh(&format!(
+        "for try in $(seq 600); do
+            for context in $(grep -lsaw {CONTEXT} /proc/[0-9]*/attr/current); do
+                line=$(tr '\\0' ' ' <${{context%/attr/current}}/cmdline) && echo \"$line\" && exit
+            done
+            sleep 0.05
+        done"
+    ))
+}
+
+#[test]
+fn the_tap_is_made_in_the_context_asked_for() {
+    for_each_peer_with_taps(|lab| {
+        if !has_selinux(lab) {
+            return;
+        }
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let own = json!({"selinuxContext": CONTEXT, "owner": 1000, "group": 1001, "multiQueue": true});
+        let attachment = lab.attach(&container, &with(&layer_two(), own));
+        let mut call = attachment.call("ADD", None);
+        let strace = "strace -f -qq -o /dev/null -e trace=ioctl -e inject=ioctl:delay_enter=2000000";
+        call.wrapper.extend(strace.split(' ').map(str::to_owned));
+        let maker = std::thread::scope(|scope| {
+            let adding = scope.spawn(|| call.run().ok());
+            let maker = seen_in_context(lab);
+            adding.join().unwrap();
+            maker
+        });
+        assert!(maker.contains("tap"), "it makes the tap: {maker:?}");
+        let link = tap(&container);
+        let has = data(&link);
+        assert_eq!((&has["type"], &has["multi_queue"]), (&json!("tap"), &json!(true)), "{has}");
+        assert!(has.get("user").is_some() && has.get("group").is_some(), "what was asked for goes along: {has}");
+        attachment.del();
+        before.assert_unchanged("ADD");
+    });
+}
