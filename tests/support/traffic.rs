@@ -210,7 +210,7 @@ impl SctpServer {
         let mut command = at.command("socat");
         command.args([&listen, "SYSTEM:read question; echo $SOCAT_PEERADDR"]);
         let mut server = SctpServer(command.stderr(Stdio::null()).spawn().unwrap());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience(PATIENCE);
         while at.sh(&format!("ss -HlnS 'sport = :{port}'")).is_empty() {
             if server.0.try_wait().unwrap().is_some() {
                 return None; // it cannot have the socket
