@@ -88,8 +88,9 @@ impl Snapshot {
         Snapshot(lines)
     }
 
-    fn has_bridge(&self) -> bool {
-        self.0.iter().any(|line| line.contains("\"info_kind\":\"bridge\""))
+    fn may_change_by_itself(&self) -> bool {
+        let kinds = ["bridge", "macvlan", "ipvlan", "vlan"].map(|kind| format!("\"info_kind\":\"{kind}\""));
+        self.0.iter().any(|line| kinds.iter().any(|kind| line.contains(kind)))
     }
 
     /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
@@ -181,11 +182,11 @@ impl<'a> Watch<'a> {
         std::iter::once(Snapshot::of_host(self.lab)).chain(self.containers.iter().map(|c| Snapshot::of(c))).collect()
     }
 
-    /// The kernel reports carrier changes of a bridge late (linkwatch, up to a second); two equal snapshots in a row are a state.
+    /// The kernel reports carrier changes of some links late (linkwatch, up to a second); two equal snapshots in a row are a state.
     fn settled(&self) -> Vec<Snapshot> {
         let deadline = Instant::now() + patience(5);
         let mut last = self.now();
-        if !last.iter().any(Snapshot::has_bridge) {
+        if !last.iter().any(Snapshot::may_change_by_itself) {
             return last;
         }
         loop {
