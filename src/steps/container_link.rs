@@ -33,15 +33,13 @@ pub fn create<'a>(
 ) -> Result<Link> {
     let container = at.netlink()?;
     refuse_taken_name(container, at.ifname())?;
-    let born_as = match birthplace {
-        Birthplace::Host => passing_name(&at.key),
-        Birthplace::Container => at.ifname().to_owned(),
+    let (netlink, netns, born_as) = match birthplace {
+        Birthplace::Host => (cx.host()?, Some(at.netns()?.fd()), passing_name(&at.key)),
+        Birthplace::Container => (container, None, at.ifname().to_owned()),
     };
-    container.delete_link_by_name(&born_as)?; // an ADD of this attachment that was killed left it
-    let (netlink, netns) = match birthplace {
-        Birthplace::Host => (cx.host()?, Some(at.netns()?.fd())),
-        Birthplace::Container => (container, None),
-    };
+    if birthplace == Birthplace::Host {
+        container.delete_link_by_name(&born_as)?; // an ADD of this attachment that was killed left it
+    }
     netlink.create_link(&born_as, netns, spec).map_err(|e| with_lower_link(netlink, spec, e))?;
     let kind = spec.kind.name();
     rb.undo(format_args!("delete link {:?}", at.ifname()), move || delete_in(container, &at.key, kind));

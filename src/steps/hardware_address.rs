@@ -22,6 +22,12 @@ pub fn of_args(cni_args: &str) -> Result<Option<MacAddr>> {
     given.map_err(|problem: String| Error::config("CNI_ARGS: MAC", problem))
 }
 
+/// The address of a plugin that has a key `mac`: it gives way to CNI_ARGS, and that to `runtimeConfig.mac`.
+pub fn of_key(own: Option<&MacAddr>, cni_args: &str, runtime_config: &MacConf) -> Result<Option<MacAddr>> {
+    let of_args = of_args(cni_args)?;
+    strongest([("runtimeConfig.mac", runtime_config.mac.as_ref()), ("CNI_ARGS: MAC", of_args.as_ref()), ("mac", own)])
+}
+
 /// The first address there is of these, each with its path: one that an Ethernet interface can have.
 pub fn strongest<const N: usize>(places: [(&str, Option<&MacAddr>); N]) -> Result<Option<MacAddr>> {
     let Some((path, mac)) = places.into_iter().find_map(|(path, mac)| Some((path, mac?))) else { return Ok(None) };

@@ -199,6 +199,24 @@ impl Attachment<'_> {
         self.call("STATUS", None).run()
     }
 
+    /// CHECK is there from version 0.4.0 on, STATUS and GC from 1.1.0, and each succeeds on what ADD made.
+    #[track_caller]
+    pub fn assert_operations_of(&self, version: &str, result: &Value) {
+        let (check, others) = (self.check(result), [self.status(), self.gc(&[(&self.container_id, &self.ifname)])]);
+        if version < "0.4.0" {
+            assert_eq!(check.err().code, 1, "{version} has no CHECK");
+        } else {
+            check.ok();
+        }
+        for outcome in others {
+            if version < "1.1.0" {
+                assert_eq!(outcome.err().code, 1, "{version} has neither STATUS nor GC");
+            } else {
+                assert_eq!(outcome.ok(), Value::Null);
+            }
+        }
+    }
+
     /// GC with the attachments that are still wanted.
     pub fn gc(&self, valid: &[(&str, &str)]) -> Outcome {
         let valid: Vec<Value> = valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();

@@ -31,16 +31,20 @@ if [ -d /var/lib/cni ]; then mount -t tmpfs lab /var/lib/cni; else mount -t tmpf
 # sysfs shows the links of the namespace it was mounted in; a container that runs the tests may forbid the mount.
 mount -t sysfs lab /sys 2>/dev/null || echo "the lab keeps the machine's /sys" >&2
 echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad
-ip link set lo up
 touch /run/netns/outside; unshare --net=/run/netns/outside true
-ip link add uplink type veth peer name uplink netns outside
-ip addr add 198.51.100.1/24 dev uplink
-ip addr add 2001:db8:ffff::1/64 dev uplink nodad
-ip link set uplink up
-ip -n outside link set lo up
-ip -n outside addr add 198.51.100.2/24 dev uplink
-ip -n outside addr add 2001:db8:ffff::2/64 dev uplink nodad
-ip -n outside link set uplink up
+ip -batch - <<END
+link set lo up
+link add uplink type veth peer name uplink netns outside
+addr add 198.51.100.1/24 dev uplink
+addr add 2001:db8:ffff::1/64 dev uplink nodad
+link set uplink up
+END
+ip -n outside -batch - <<END
+link set lo up
+addr add 198.51.100.2/24 dev uplink
+addr add 2001:db8:ffff::2/64 dev uplink nodad
+link set uplink up
+END
 "#;
 
 /// The reference waits for DAD in the container, a second or two for each ADD with IPv6; the cases would take minutes. Where only ours

@@ -49,12 +49,7 @@ pub struct Conf {
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        let of_args = hardware_address::of_args(cx.args)?;
-        self.mac = hardware_address::strongest([
-            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
-            ("CNI_ARGS: MAC", of_args.as_ref()),
-            ("mac", self.mac.as_ref()),
-        ])?;
+        self.mac = hardware_address::of_key(self.mac.as_ref(), cx.args, &self.runtime_config)?;
         Ok(())
     }
 }

@@ -168,19 +168,7 @@ fn every_version_gets_a_result_of_its_shape() {
                 assert_eq!(result["ips"][1]["interface"], 0);
                 assert_eq!(result.get("dns"), (shown < "1.0.0").then_some(&json!({})), "{shown}");
             }
-            let check = attachment.check(&result);
-            if shown < "0.4.0" {
-                assert_eq!(check.err().code, 1, "{shown} has no CHECK");
-            } else {
-                check.ok();
-            }
-            for outcome in [attachment.status(), attachment.gc(&[(&container.id, "eth0")])] {
-                if shown < "1.1.0" {
-                    assert_eq!(outcome.err().code, 1, "{shown} has neither STATUS nor GC");
-                } else {
-                    assert_eq!(outcome.ok(), Value::Null);
-                }
-            }
+            attachment.assert_operations_of(shown, &result);
             attachment.del();
         }
     });
