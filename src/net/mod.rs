@@ -1,5 +1,6 @@
 //! The kernel's network: namespaces, netlink, nftables, iptables, sysctls. Knows nothing of CNI.
 
+pub mod dbus;
 pub mod iptables;
 pub mod mac;
 pub mod netlink;

@@ -59,16 +59,20 @@ pub fn release(layout: &Layout, owner: &Owner) -> Result<()> {
 
 /// Removes the elements of a network's attachments that are not in the list.
 pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    let Some(nft) = open()? else { return Ok(()) };
-    let group = Key::network_hash(network);
-    let valid: Vec<[u8; 16]> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| of(&key).id).collect();
     let mut errors = ErrorList::default();
-    for id in nft.owners(layout, group)? {
-        if !valid.contains(&id) {
-            errors.push(nft.release(layout, &Owner { id, comment: String::new() }));
-        }
+    for owner in invalid(layout, network, valid)? {
+        errors.push(release(layout, &owner));
     }
     errors.finish()
+}
+
+/// The owners that are attachments of this network and not in the list. Their comments are not known.
+pub fn invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Owner>> {
+    let Some(nft) = open()? else { return Ok(vec![]) };
+    let valid: Vec<[u8; 16]> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| of(&key).id).collect();
+    let mut ids = nft.owners(layout, Key::network_hash(network))?;
+    ids.retain(|id| !valid.contains(id));
+    Ok(ids.into_iter().map(|id| Owner { id, comment: String::new() }).collect())
 }
 
 fn id(group: &[u8; 8], member: &[u8; 8]) -> [u8; 16] {

@@ -110,7 +110,7 @@ fn elements(port: &str, mac: &MacAddr) -> Vec<OwnedElement> {
     let mut allowed = name.clone();
     allowed.extend(mac.octets());
     allowed.resize(allowed.len().next_multiple_of(4), 0);
-    let element = |set: &Set, key| OwnedElement { set: set.name, key, chain: None };
+    let element = |set: &Set, key| OwnedElement { set: set.name, key, chain: None, is_shared: false };
     vec![element(&PORTS, name), element(&ALLOWED, allowed)]
 }
 

@@ -194,6 +194,26 @@ impl Batch {
         })
     }
 
+    /// Adds a rule to a chain of iptables, as its first or its last one.
+    pub fn xtables_rule(
+        &mut self,
+        table: Table,
+        chain: &str,
+        is_first: bool,
+        fill: impl FnOnce(&mut Expressions),
+    ) -> &mut Batch {
+        let mut expressions = Expressions::default();
+        fill(&mut expressions);
+        let flags = if is_first { NLM_F_CREATE } else { NLM_F_CREATE | NLM_F_APPEND };
+        self.push(NEWRULE, flags, table.family, |body| {
+            body.text(1, table.name).text(2, chain).raw(4 | 0x8000, expressions.bytes());
+            // What the extensions of x_tables are told of the rule's own protocol: any.
+            body.nest(5, |compat| {
+                compat.be32(1, 0).be32(2, 0);
+            });
+        })
+    }
+
     /// Removes one rule.
     pub fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Batch {
         self.push(DELRULE, 0, table.family, |body| {
@@ -235,6 +255,18 @@ impl Batch {
                 if let Some(verdict) = verdict {
                     element.nest(2, |data| verdict.write(data));
                 }
+                element.comment(6, comment);
+            });
+        })
+    }
+
+    /// Adds an element that may be there already, as somebody else may have added it.
+    pub fn shared_element(&mut self, table: Table, set: &str, key: &[u8], comment: &str) -> &mut Batch {
+        self.push(NEWSETELEM, NLM_F_CREATE, table.family, |body| {
+            one_element(body, table, set, |element| {
+                element.nest(1, |data| {
+                    data.raw(1, key);
+                });
                 element.comment(6, comment);
             });
         })

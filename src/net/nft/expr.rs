@@ -22,25 +22,38 @@ pub enum Header {
 pub enum Meta {
     /// The name of the link a packet came in by, 16 bytes.
     IifName = 6,
+    /// The name of the link a packet goes out by, 16 bytes.
+    OifName = 7,
     /// The family of a packet in an inet table, one byte.
     NfProto = 15,
 }
 
+/// NF_ACCEPT.
+pub(super) const ACCEPT: i32 = 1;
+/// NFT_JUMP.
+pub(super) const JUMP: i32 = -3;
+
 /// What becomes of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// It passes this hook of this table.
+    Accept,
     /// It is dropped.
     Drop,
     /// It goes on behind the chain that this one was reached from.
     Return,
+    /// It goes on in another chain, and behind this rule where that one does not decide.
+    Jump(String),
     /// It goes on in another chain and does not come back.
     Goto(String),
 }
 
 impl Verdict {
     pub(super) fn write(&self, attributes: &mut Attributes) {
-        // NF_DROP, NFT_RETURN and NFT_GOTO of linux/netfilter/nf_tables.h
+        // NF_DROP and NF_ACCEPT, NFT_RETURN, NFT_JUMP and NFT_GOTO of linux/netfilter/nf_tables.h
         let (code, chain) = match self {
+            Verdict::Accept => (ACCEPT, None),
+            Verdict::Jump(chain) => (JUMP, Some(chain)),
             Verdict::Drop => (0, None),
             Verdict::Return => (-5_i32, None),
             Verdict::Goto(chain) => (-4, Some(chain)),
@@ -103,6 +116,36 @@ impl Expressions {
             cmp.be32(1, register).be32(2, 0).nest(3, |data| {
                 data.raw(1, bytes);
             });
+        })
+    }
+
+    /// Goes on only if the register holds other bytes than these.
+    pub fn differs(&mut self, register: Register, bytes: &[u8]) -> &mut Expressions {
+        self.push("cmp", |cmp| {
+            cmp.be32(1, register).be32(2, 1).nest(3, |data| {
+                data.raw(1, bytes);
+            });
+        })
+    }
+
+    /// Loads the status of a packet's connection: bits of IPS_*, in the machine's byte order.
+    pub fn connection_status(&mut self, into: Register) -> &mut Expressions {
+        self.push("ct", |ct| {
+            ct.be32(1, into).be32(2, 2);
+        })
+    }
+
+    /// Counts packets and bytes, as every rule of iptables does.
+    pub fn counter(&mut self) -> &mut Expressions {
+        self.push("counter", |counter| {
+            counter.be64(1, 0).be64(2, 0);
+        })
+    }
+
+    /// Goes on only if an extension of x_tables says so.
+    pub fn xtables_match(&mut self, name: &str, revision: u32, info: &[u8]) -> &mut Expressions {
+        self.push("match", |extension| {
+            extension.text(1, name).be32(2, revision).raw(3, info);
         })
     }
 

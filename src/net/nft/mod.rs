@@ -4,6 +4,7 @@ pub mod batch;
 pub mod expr;
 pub mod owned;
 pub mod wire;
+pub mod xtables;
 
 use std::fmt;
 

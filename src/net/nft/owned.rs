@@ -17,6 +17,9 @@ use crate::error::{Code, Error, Result};
 /// Says which elements belong to whom.
 const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], is_verdict_map: false };
 
+/// The comment of elements that are not one owner's alone.
+const SHARED: &str = "shared";
+
 /// How often a transaction is planned anew because another came between. Each time somebody else has got on.
 const TRIES: usize = 1000;
 
@@ -38,6 +41,8 @@ pub struct OwnedElement {
     pub key: Vec<u8>,
     /// The chain that packets go to which it matches.
     pub chain: Option<SharedChain>,
+    /// Whether others may have it at the same time. It goes with the last of them.
+    pub is_shared: bool,
 }
 
 /// A chain that elements of many owners lead to; it goes with the last of them.
@@ -83,7 +88,7 @@ impl Nft {
             lay_out(&mut batch, layout);
             for element in elements {
                 let others = self.element(layout.table, element.set, &element.key)?;
-                if others.is_some_and(|found| found.comment != owner.comment) {
+                if others.is_some_and(|found| !element.is_shared && found.comment != owner.comment) {
                     batch.delete_element(layout.table, element.set, &element.key);
                 }
                 if let Some(chain) = &element.chain {
@@ -148,7 +153,9 @@ impl Nft {
             let found = self.element(layout.table, element.set, &element.key)?;
             let leads_to = element.chain.as_ref().map(|chain| chain.name.as_str());
             let serves = |found: ElementInfo| {
-                found.comment == owner.comment || (leads_to.is_some() && found.chain.as_deref() == leads_to)
+                element.is_shared
+                    || found.comment == owner.comment
+                    || (leads_to.is_some() && found.chain.as_deref() == leads_to)
             };
             if !found.is_some_and(serves) {
                 missing.push(element);
@@ -166,6 +173,24 @@ impl Nft {
         Ok(ids)
     }
 
+    /// The elements, by set and key, that belong to the owner alone.
+    pub fn belongings(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut elements = vec![];
+        for number in 0.. {
+            let Some(entry) = self.ledger_entry(layout.table, owner, number)? else { break };
+            let Some((set, key)) = read_entry(&entry) else { continue };
+            if self.element(layout.table, &set, &key)?.is_some_and(|found| is_of(&found.comment, owner)) {
+                elements.push((set, key));
+            }
+        }
+        Ok(elements)
+    }
+
+    /// Whether the element is there, whoever's it is.
+    pub fn has(&self, layout: &Layout, element: &OwnedElement) -> Result<bool> {
+        Ok(self.element(layout.table, element.set, &element.key)?.is_some())
+    }
+
     /// Plans the removal of the owner's elements; returns what becomes of the chains that they lead to.
     fn plan_release(&self, batch: &mut Batch, table: Table, owner: &Owner) -> Result<Chains> {
         let mut leading: Vec<(String, u32)> = vec![];
@@ -173,9 +198,14 @@ impl Nft {
             let Some(entry) = self.ledger_entry(table, owner, number)? else { break };
             batch.delete_element(table, LEDGER.name, &ledger_key(owner, number));
             let Some((set, key)) = read_entry(&entry) else { continue };
-            let Some(element) = self.element(table, &set, &key)?.filter(|found| is_of(&found.comment, owner)) else {
-                continue;
+            let Some(element) = self.element(table, &set, &key)? else { continue };
+            let is_his = match element.comment == SHARED {
+                true => !self.is_another_s(table, owner, &entry)?,
+                false => is_of(&element.comment, owner),
             };
+            if !is_his {
+                continue;
+            }
             batch.delete_element(table, &set, &key);
             if let Some(chain) = element.chain {
                 match leading.iter_mut().find(|(name, _)| *name == chain) {
@@ -193,6 +223,13 @@ impl Nft {
             }
         }
         Ok(chains)
+    }
+
+    /// Whether a shared element is another owner's as well. He adds his entry without a look at ours; but that changes the
+    /// generation, which our removal is bound to.
+    fn is_another_s(&self, table: Table, owner: &Owner, entry: &str) -> Result<bool> {
+        let names_it = |found: &ElementInfo| found.comment == entry && owner_of(&found.key) != Some(owner.id);
+        self.has_element(table, LEDGER.name, names_it)
     }
 
     fn ledger_entry(&self, table: Table, owner: &Owner, number: u32) -> Result<Option<String>> {
@@ -238,7 +275,11 @@ fn lay_out(batch: &mut Batch, layout: &Layout) {
 fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, elements: &[OwnedElement]) {
     for (number, element) in (0..).zip(elements) {
         let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
-        batch.element(table, element.set, &element.key, verdict.as_ref(), &owner.comment);
+        if element.is_shared {
+            batch.shared_element(table, element.set, &element.key, SHARED);
+        } else {
+            batch.element(table, element.set, &element.key, verdict.as_ref(), &owner.comment);
+        }
         batch.element(table, LEDGER.name, &ledger_key(owner, number), None, &write_entry(element));
     }
 }
@@ -285,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_ledger_entry_names_its_element() {
-        let element = OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], chain: None };
+        let element = OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], chain: None, is_shared: false };
         assert_eq!(write_entry(&element), "masq4 0a0100ff");
         assert_eq!(read_entry("masq4 0a0100ff"), Some(("masq4".into(), vec![10, 1, 0, 255])));
         for bad in ["", "masq4", "masq4 0", "masq4 zz", "masq4 ä0"] {

@@ -113,6 +113,7 @@ fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
             set,
             key: bytes(address.addr()),
             chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade, net }),
+            is_shared: false,
         }
     };
     addresses.iter().map(element).collect()
