@@ -91,7 +91,8 @@ impl fmt::Display for FilterRule {
 pub struct Saved(BTreeMap<String, Vec<String>>);
 
 impl Saved {
-    fn parse(text: &str) -> Saved {
+    /// Reads what iptables-save prints.
+    pub fn parse(text: &str) -> Saved {
         let mut chains = BTreeMap::<String, Vec<String>>::new();
         for line in text.lines() {
             if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
@@ -106,6 +107,13 @@ impl Saved {
     /// The rules of a chain; None where there is no such chain.
     pub fn chain(&self, name: &str) -> Option<&[String]> {
         self.0.get(name).map(Vec::as_slice)
+    }
+
+    /// The rules, of whatever chain, that lead to a chain.
+    pub fn leading_to(&self, name: &str) -> impl Iterator<Item = &str> {
+        let targets = [format!("-j {name}"), format!("-g {name}")];
+        let leads = move |rule: &&str| targets.iter().any(|target| rule.ends_with(target.as_str()));
+        self.0.values().flatten().map(String::as_str).filter(leads)
     }
 
     /// Whether the chain has the rule.
@@ -146,6 +154,16 @@ impl Iptables {
     /// asked.
     pub fn legacy_with(table: &str, is_v6: bool) -> Option<Iptables> {
         has_legacy_table(table, is_v6).then_some(Iptables { is_v6, variant: Variant::Legacy })
+    }
+
+    /// What people call them.
+    pub fn name(&self) -> &'static str {
+        match (self.is_v6, self.variant) {
+            (false, Variant::Legacy) => "iptables-legacy",
+            (true, Variant::Legacy) => "ip6tables-legacy",
+            (false, _) => "iptables",
+            (true, _) => "ip6tables",
+        }
     }
 
     /// Code 105 where the host has not got the programs.
@@ -253,7 +271,8 @@ mod tests {
 
     #[test]
     fn a_saved_table_has_chains_without_rules_too() {
-        let saved = Saved::parse("# x\n*filter\n:FORWARD DROP [0:0]\n:CNI-ADMIN - [0:0]\n-A FORWARD -j CNI-ADMIN\nCOMMIT\n");
+        let saved =
+            Saved::parse("# x\n*filter\n:FORWARD DROP [0:0]\n:CNI-ADMIN - [0:0]\n-A FORWARD -j CNI-ADMIN\nCOMMIT\n");
         assert!(saved.has("FORWARD", "-j CNI-ADMIN") && !saved.has("FORWARD", "-j"));
         assert_eq!((saved.chain("CNI-ADMIN"), saved.chain("CNI")), (Some(&[][..]), None));
     }

@@ -30,6 +30,9 @@ const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
 const GETGEN: u16 = 16;
 
+/// NF_DROP.
+const DROP: u32 = 0;
+
 /// How often a dump is begun again that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
 
@@ -127,6 +130,16 @@ impl Nft {
             body.text(1, table).text(3, chain);
         };
         self.get(GETCHAIN, family, what, name, |attrs| Some(ChainInfo { uses: attrs.be32(6).unwrap_or_default() }))
+    }
+
+    /// The chains of a family, each with its table, that packets enter by a hook (NF_INET_*) and that drop what no rule of
+    /// theirs decides.
+    pub fn dropping_chains(&self, family: Family, hook: u32) -> Result<Vec<(String, String)>> {
+        let read = |attrs: Attrs<'_>| {
+            let is_dropping = attrs.nested(4)?.be32(1)? == hook && attrs.be32(5)? == DROP;
+            is_dropping.then_some((attrs.text(1)?, attrs.text(3)?))
+        };
+        self.dump(GETCHAIN, family, "list chains", |_| (), |attrs, list| list.extend(read(attrs)))
     }
 
     /// The element with this key, if there is one.

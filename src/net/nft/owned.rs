@@ -186,6 +186,11 @@ impl Nft {
         Ok(elements)
     }
 
+    /// Whether the owner has any element at all.
+    pub fn has_anything(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
+        Ok(self.ledger_entry(layout.table, owner, 0)?.is_some())
+    }
+
     /// Whether the element is there, whoever's it is.
     pub fn has(&self, layout: &Layout, element: &OwnedElement) -> Result<bool> {
         Ok(self.element(layout.table, element.set, &element.key)?.is_some())
@@ -238,7 +243,7 @@ impl Nft {
 
     /// Plans and commits until nobody came between. The kernel looks at the generation before anything else, so whatever
     /// else it refuses is refused for good.
-    fn again(&self, what: &str, attempt: impl Fn() -> Result<()>) -> Result<()> {
+    pub fn again(&self, what: &str, attempt: impl Fn() -> Result<()>) -> Result<()> {
         for _ in 0..TRIES {
             match attempt() {
                 Err(e) if e.is_errno(Errno::ERESTART) => (),

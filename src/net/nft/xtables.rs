@@ -44,7 +44,8 @@ impl Nft {
             body.text(1, table.name).text(2, chain);
         };
         // Kernels that do not filter send the rules of every chain.
-        let is_here = |attrs: Attrs<'_>| attrs.text(1).as_deref() == Some(table.name) && attrs.text(2).as_deref() == Some(chain);
+        let is_here =
+            |attrs: Attrs<'_>| attrs.text(1).as_deref() == Some(table.name) && attrs.text(2).as_deref() == Some(chain);
         let read = |attrs: Attrs<'_>| {
             let handle = u64::from_be_bytes(attrs.bytes(3)?.try_into().ok()?);
             is_here(attrs).then(|| Listed { handle, rule: read_rule(attrs) })
@@ -63,7 +64,9 @@ fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
     for (address, offset) in [(rule.source, SOURCE), (rule.destination, DESTINATION)] {
         let Some(address) = address else { continue };
         let bytes = octets(address);
-        expressions.payload(Header::Network, offset[usize::from(address.is_ipv6())], bytes.len() as u32, 1).equal(1, &bytes);
+        expressions
+            .payload(Header::Network, offset[usize::from(address.is_ipv6())], bytes.len() as u32, 1)
+            .equal(1, &bytes);
     }
     if let Some(comment) = &rule.comment {
         let mut info = comment.as_bytes().to_vec();
