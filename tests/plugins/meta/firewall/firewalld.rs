@@ -1,0 +1,2 @@
+//! firewall with firewalld: a real one of its own, on a bus of its own.
+//! TODO
