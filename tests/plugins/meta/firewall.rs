@@ -217,9 +217,9 @@ fn the_rules_are_listed_by_iptables_as_the_reference_s() {
 /// What an administrator puts into his chain comes before what lets containers through.
 #[test]
 fn the_administrator_s_chain_comes_first() {
-    for_each_peer("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        for chain_name in [None, Some("MY.OWN_CHAIN-of-28-letters..")] {
+    for chain_name in [None, Some("MY.OWN_CHAIN-of-28-letters..")] {
+        for_each_peer("firewall", |lab| {
+            lab.host.sh(DROPPING);
             let chained = with(&firewall(None), json!({"iptablesAdminChainName": chain_name}));
             let chain_name = chain_name.unwrap_or("CNI-ADMIN");
             let chain = admit(lab, &chained);
@@ -233,8 +233,8 @@ fn the_administrator_s_chain_comes_first() {
             let rules = lab.host.sh(&format!("iptables -S {chain_name}"));
             assert!(rules.contains("-j DROP"), "the administrator's rules stay: {rules}");
             chain.main.del();
-        }
-    });
+        });
+    }
 }
 
 /// An accept of ours cannot reach into another's table: that is told, and by whom.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::isolation::policy;
 use super::{DROPPING, admit, firewall, network};
+use crate::plugins::main::bridge::warm_up;
 use crate::support::attachment::{for_each_peer, for_ours, reference_with, with};
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
@@ -147,6 +148,8 @@ fn add_and_del_may_be_repeated() {
 fn del_removes_what_another_backend_has_made() {
     for_ours("firewall", |lab| {
         lab.host.sh(DROPPING);
+        warm_up(lab, &network());
+        lab.host.sh("ip link del br0");
         let before = Watch::start(lab, &[]);
         for (made_by, removed_by) in [("iptables", "nftables"), ("nftables", "iptables"), ("iptables", "firewalld")] {
             let chain = admit(lab, &firewall(Some(made_by)));
