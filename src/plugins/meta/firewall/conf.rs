@@ -16,13 +16,13 @@ use crate::steps::nft_owner;
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
     /// `nftables`, `iptables` or `firewalld`. Without it: firewalld where it runs, nftables elsewhere.
-    pub(super) backend: Backend,
+    pub backend: Backend,
     /// The chain that packets pass before ours, for the administrator's own rules. Default `CNI-ADMIN`.
-    pub(super) iptables_admin_chain_name: ChainName,
+    pub iptables_admin_chain_name: ChainName,
     /// The zone of firewalld that addresses are added to. Default `trusted`.
-    pub(super) firewalld_zone: Zone,
+    pub firewalld_zone: Zone,
     /// `open` (default), `same-bridge` or `isolated`: who may talk to containers on other bridges.
-    pub(super) ingress_policy: Policy,
+    pub ingress_policy: Policy,
 }
 
 /// `backend`.
@@ -64,7 +64,7 @@ impl Policy {
 
 /// The name of a chain that iptables takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChainName(pub(super) String);
+pub struct ChainName(pub String);
 
 impl Default for ChainName {
     fn default() -> ChainName {
@@ -74,7 +74,7 @@ impl Default for ChainName {
 
 /// The name of a zone of firewalld.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Zone(pub(super) String);
+pub struct Zone(pub String);
 
 impl Default for Zone {
     fn default() -> Zone {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{DROPPING, firewall, network, route_from_outside};
 use crate::plugins::main::bridge::warm_up;
-use crate::support::attachment::{for_each_peer, for_ours, ips, with};
+use crate::support::attachment::{for_each_peer, for_ours, ips, skip, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
@@ -114,6 +114,26 @@ fn containers_of_one_bridge_are_kept_apart_when_isolated() {
                 }
                 assert_pings(&chains[0].container, UPLINK[0]);
                 chains.iter().for_each(|chain| drop(chain.check(&chain.result).ok()));
+            });
+        }
+    }
+}
+
+/// Packets inside a bridge come by the rules where br_netfilter lets them.
+#[test]
+fn packets_inside_a_bridge_are_kept_apart_where_br_netfilter_shows_them() {
+    let show = "cd /proc/sys/net/bridge && echo 1 > bridge-nf-call-iptables && echo 1 > bridge-nf-call-ip6tables";
+    for backend in [None, Some("iptables")] {
+        for (word, expected) in [("same-bridge", true), ("isolated", false)] {
+            for_each_peer("firewall", |lab| {
+                if !lab.host.try_sh(show).status.success() {
+                    return skip("br_netfilter");
+                }
+                let chains = [0, 1].map(|_| lab.chain(&network(), &policy(backend, word)));
+                chains.iter().for_each(|chain| drop(chain.add()));
+                let passes = passes(&chains[0].container, &chains[1].ips());
+                assert_eq!(passes, expected, "{word} with {backend:?}");
+                UPLINK.iter().for_each(|host| assert_pings(&chains[0].container, host));
             });
         }
     }
