@@ -8,6 +8,7 @@ use super::wire::Attributes;
 const NFGENMSG: usize = 4;
 const NLM_F_REQUEST: u16 = 1;
 pub(super) const NLM_F_ACK: u16 = 4;
+const NLM_F_ECHO: u16 = 8;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_APPEND: u16 = 0x800;
@@ -194,7 +195,7 @@ impl Batch {
         })
     }
 
-    /// Adds a rule to a chain of iptables, as its first or its last one.
+    /// Adds a rule to a chain of iptables, as its first or its last one. The kernel tells it back, with its handle.
     pub fn xtables_rule(
         &mut self,
         table: Table,
@@ -205,7 +206,7 @@ impl Batch {
         let mut expressions = Expressions::default();
         fill(&mut expressions);
         let flags = if is_first { NLM_F_CREATE } else { NLM_F_CREATE | NLM_F_APPEND };
-        self.push(NEWRULE, flags, table.family, |body| {
+        self.push(NEWRULE, flags | NLM_F_ECHO, table.family, |body| {
             body.text(1, table.name).text(2, chain).raw(4 | 0x8000, expressions.bytes());
             // What the extensions of x_tables are told of the rule's own protocol: any.
             body.nest(5, |compat| {

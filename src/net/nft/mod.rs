@@ -110,6 +110,11 @@ impl Nft {
 
     /// Does all of a batch or nothing; `what` names it in the error.
     pub fn commit(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
+        self.commit_with(batch, what, |_| ())
+    }
+
+    /// The same; what the kernel tells back goes to `each`.
+    fn commit_with(&self, batch: &Batch, what: impl fmt::Display, each: impl FnMut(Message<'_>)) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -117,7 +122,7 @@ impl Nft {
         let serialized = batch.serialize(first);
         self.transport.send(&serialized.bytes).map_err(|e| Error::kernel(&what, e))?;
         let numbers = first..first.wrapping_add(batch.messages());
-        self.transport.batch_acknowledged(numbers, serialized.last, |_| ()).map_err(|refusal| refused(&what, refusal))
+        self.transport.batch_acknowledged(numbers, serialized.last, each).map_err(|refusal| refused(&what, refusal))
     }
 
     /// The chain of this name, if there is one. A longer name than the kernel takes is none's.

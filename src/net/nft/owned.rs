@@ -76,7 +76,7 @@ impl Nft {
         let what = format!("add elements to table {:?}", layout.table.name);
         if self.only_elements_are_missing(layout, owner, elements)? {
             let mut batch = Batch::default();
-            add_elements(&mut batch, layout.table, owner, elements);
+            add_elements(&mut batch, layout.table, owner, 0, elements);
             match self.commit(&batch, &what) {
                 Err(error) if needs_plan(&error) => (),
                 done => return done,
@@ -96,9 +96,26 @@ impl Nft {
                     (chain.rules)(&mut batch, layout.table, chain);
                 }
             }
-            add_elements(&mut batch, layout.table, owner, elements);
+            add_elements(&mut batch, layout.table, owner, 0, elements);
             self.commit(&batch, &what)
         })
+    }
+
+    /// Adds elements to those that the owner has. One that is another's becomes his.
+    pub fn claim_more(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<()> {
+        let what = format!("add elements to table {:?}", layout.table.name);
+        let mut first = 0;
+        while self.ledger_entry(layout.table, owner, first)?.is_some() {
+            first += 1;
+        }
+        let mut batch = Batch::default();
+        for element in elements {
+            if self.element(layout.table, element.set, &element.key)?.is_some() {
+                batch.delete_element(layout.table, element.set, &element.key);
+            }
+        }
+        add_elements(&mut batch, layout.table, owner, first, elements);
+        self.commit(&batch, &what)
     }
 
     /// Whether table and chains are there and the owner has nothing yet. A batch that fails makes the kernel wait for all
@@ -277,8 +294,9 @@ fn lay_out(batch: &mut Batch, layout: &Layout) {
     (layout.lay_out)(batch, layout.table);
 }
 
-fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, elements: &[OwnedElement]) {
-    for (number, element) in (0..).zip(elements) {
+/// Adds elements and their entries in the ledger, which are numbered from `first`.
+fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, first: u32, elements: &[OwnedElement]) {
+    for (number, element) in (first..).zip(elements) {
         let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
         if element.is_shared {
             batch.shared_element(table, element.set, &element.key, SHARED);

@@ -1,15 +1,19 @@
 //! Rules in the tables of iptables-nft, `ip filter` and `ip6 filter`, written and read over netlink in the form that
 //! iptables itself gives them: `iptables -S` lists them, `iptables -D` removes them.
 
+use std::fmt;
 use std::net::IpAddr;
+
+use nix::errno::Errno;
 
 use super::batch::{Batch, Table};
 use super::expr::{ACCEPT, Expressions, Header, JUMP, Verdict};
 use super::wire::read_comment;
-use super::{Attributes, Family, GETRULE, Nft};
-use crate::error::Result;
+use super::{Attributes, Family, GETRULE, HEADER, NLM_F_DUMP, Nft};
+use crate::error::{Error, Result};
 use crate::net::iptables::{FilterRule, Target};
 use crate::net::netlink::attr::{Attrs, read_u16};
+use crate::net::netlink::refused;
 
 /// The size of `struct xt_comment_info`.
 const COMMENT_INFO: usize = 256;
@@ -37,21 +41,65 @@ pub fn filter_table(is_v6: bool) -> Table {
 }
 
 impl Nft {
+    /// Does all of a batch or nothing. Returns the handles of the rules that it adds to chains of iptables, in their order.
+    pub fn commit_rules(&self, batch: &Batch, what: impl fmt::Display) -> Result<Vec<u64>> {
+        let mut handles = vec![];
+        self.commit_with(batch, what, |echo| handles.extend(handle(Attrs::after(echo.payload, HEADER))))?;
+        Ok(handles)
+    }
+
+    /// The rule of a chain of iptables that has this handle, if there is one.
+    pub fn filter_rule(&self, table: Table, chain: &str, handle: u64) -> Result<Option<Listed>> {
+        let what = format_args!("find rule {handle} of chain {chain:?} of table {:?}", table.name);
+        let name = |body: &mut Attributes| {
+            body.text(1, table.name).text(2, chain).be64(3, handle);
+        };
+        self.get(GETRULE, table.family, what, name, |attrs| Some(Listed { handle, rule: read_rule(attrs) }))
+    }
+
+    /// Whether a chain of iptables has the rule, looking no further than it must: what stands at the top of a long chain is
+    /// found in the first page of a dump.
+    pub fn has_filter_rule(&self, table: Table, chain: &str, rule: &FilterRule) -> Result<bool> {
+        // The rest of the dump stays in the socket, so it gets one of its own.
+        let page = Nft::open()?;
+        let what = format_args!("look into chain {chain:?} of table {:?}", table.name);
+        let mut body = Attributes::default();
+        body.text(1, table.name).text(2, chain);
+        let seq = page.send(GETRULE, NLM_F_DUMP, table.family, &body).map_err(|e| Error::kernel(what, e))?;
+        let mut found = false;
+        let looked = page.transport.dump_until(seq, |reply| {
+            let attrs = Attrs::after(reply.payload, HEADER);
+            found |= is_in(attrs, table, chain) && read_rule(attrs).as_ref() == Some(rule);
+            found
+        });
+        match looked {
+            Ok(()) => Ok(found),
+            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(false),
+            Err(refusal) => Err(refused(what, refusal)),
+        }
+    }
+
     /// The rules of a chain of iptables; none where it is not there.
     pub fn filter_rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>> {
         let what = format_args!("list chain {chain:?} of table {:?}", table.name);
         let name = |body: &mut Attributes| {
             body.text(1, table.name).text(2, chain);
         };
-        // Kernels that do not filter send the rules of every chain.
-        let is_here =
-            |attrs: Attrs<'_>| attrs.text(1).as_deref() == Some(table.name) && attrs.text(2).as_deref() == Some(chain);
         let read = |attrs: Attrs<'_>| {
-            let handle = u64::from_be_bytes(attrs.bytes(3)?.try_into().ok()?);
-            is_here(attrs).then(|| Listed { handle, rule: read_rule(attrs) })
+            let handle = handle(attrs)?;
+            is_in(attrs, table, chain).then(|| Listed { handle, rule: read_rule(attrs) })
         };
         self.dump(GETRULE, table.family, what, name, |attrs, list| list.extend(read(attrs)))
     }
+}
+
+fn handle(attrs: Attrs<'_>) -> Option<u64> {
+    Some(u64::from_be_bytes(attrs.bytes(3)?.try_into().ok()?))
+}
+
+/// Kernels that do not filter send the rules of every chain.
+fn is_in(attrs: Attrs<'_>, table: Table, chain: &str) -> bool {
+    attrs.text(1).as_deref() == Some(table.name) && attrs.text(2).as_deref() == Some(chain)
 }
 
 /// Adds a rule to a chain, as its first or its last one.

@@ -14,6 +14,7 @@ mod table;
 use std::net::IpAddr;
 
 use self::conf::{Backend, Conf, Isolation, Wish};
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
@@ -43,7 +44,7 @@ impl Plugin for Firewall {
             let are_new = !table::is_known(&at.key, &wish)?;
             table::claim(&at.key, &wish, in_table(backend, &wish))?;
             rb.undo("remove the rules", || remove(cx, conf, &nft_owner::of(&at.key), &wish.ips));
-            accept(cx, conf, backend, &wish, are_new)
+            accept(cx, conf, backend, &wish, are_new, &at.key)
         })?;
         Ok(result)
     }
@@ -57,7 +58,7 @@ impl Plugin for Firewall {
             Backend::Firewalld => firewalld::require(cx)?.verify(&conf.firewalld_zone.0, &wish.ips),
             Backend::Iptables => programs::verify(&programs::of_host(&wish.ips), &wish, wish.isolation.as_ref()),
             Backend::Automatic | Backend::Nftables => {
-                netlink::verify(&wish)?;
+                netlink::verify(&wish, &table::held(&nft_owner::of(&at.key), &[])?.rules)?;
                 programs::verify(&programs::of_legacy(&wish.ips), &wish, None)
             }
         }
@@ -107,12 +108,13 @@ fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
 }
 
 /// Lets the packets pass. `are_new` is whether there can be no rules for these addresses yet.
-fn accept(cx: &Context<'_>, conf: &Conf, backend: Backend, wish: &Wish, are_new: bool) -> Result<()> {
+fn accept(cx: &Context<'_>, conf: &Conf, backend: Backend, wish: &Wish, are_new: bool, key: &Key) -> Result<()> {
     match backend {
         Backend::Firewalld => firewalld::require(cx)?.accept(&conf.firewalld_zone.0, &wish.ips),
         Backend::Iptables => programs::accept(&programs::of_host(&wish.ips), wish, wish.isolation.as_ref()),
         Backend::Automatic | Backend::Nftables => {
-            netlink::accept(wish, are_new)?;
+            let rules = netlink::accept(wish, are_new)?;
+            table::note_rules(key, &rules)?;
             programs::accept(&programs::of_legacy(&wish.ips), wish, None)
         }
     }
@@ -121,14 +123,15 @@ fn accept(cx: &Context<'_>, conf: &Conf, backend: Backend, wish: &Wish, are_new:
 /// Removes whatever lets the attachment's packets pass, by whichever backend it was made: a configuration may have changed
 /// since. What it owned is known until all of that has succeeded.
 fn remove(cx: &Context<'_>, conf: &Conf, owner: &Owner, told: &[IpAddr]) -> Result<()> {
-    let ips = table::addresses(owner, told)?;
+    let held = table::held(owner, told)?;
+    let ips = &held.ips;
     let mut errors = ErrorList::default();
     if !ips.is_empty() {
-        errors.push(netlink::remove(&ips));
-        errors.push(programs::remove(&programs::of_legacy(&ips), &ips));
+        errors.push(netlink::remove(&held));
+        errors.push(programs::remove(&programs::of_legacy(ips), ips));
         // One that is not running has no addresses of ours any more.
         if let Some(mut firewalld) = firewalld::find(cx).ok().flatten() {
-            errors.push(firewalld.remove(&conf.firewalld_zone.0, &ips));
+            errors.push(firewalld.remove(&conf.firewalld_zone.0, ips));
         }
     }
     errors.finish()?;

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use super::conf::Wish;
 use super::rules::{self, CNI_FORWARD, FORWARD};
+use super::table::{Held, RuleHandle};
 use crate::error::{Error, Result};
 use crate::net::iptables::FilterRule;
 use crate::net::nft::Nft;
@@ -15,18 +16,14 @@ use crate::steps::nft_owner;
 
 const ACCEPTING: &str = "accept in the tables of iptables-nft";
 
-/// Accepts the packets of the addresses, of both families in one transaction. `are_new` is whether they are known to have
-/// no rules yet: then a chain with those of thousands of containers is not read.
-pub fn accept(wish: &Wish, are_new: bool) -> Result<()> {
+/// Accepts the packets of the addresses, of both families in one transaction; returns the rules of addresses that were
+/// made, where it is known which they are. `are_new` is whether the addresses are known to have no rules yet: then a chain
+/// with those of thousands of containers is not read.
+pub fn accept(wish: &Wish, are_new: bool) -> Result<Vec<RuleHandle>> {
     let nft = nft_owner::require()?;
     let tables = tables_with_forward(&nft, wish)?;
     if are_new && are_laid_out(&nft, &tables, wish)? {
-        let mut batch = Batch::default();
-        for (table, ips) in &tables {
-            let rules = ips.iter().flat_map(|ip| rules::of_address(*ip));
-            rules.for_each(|rule| add_rule(&mut batch, *table, CNI_FORWARD, false, &rule));
-        }
-        match nft.commit(&batch, ACCEPTING) {
+        match append(&nft, &tables) {
             Err(error) if error.is_not_found() => (), // the last container of all has just gone, and the chain with it
             done => return done,
         }
@@ -37,43 +34,96 @@ pub fn accept(wish: &Wish, are_new: bool) -> Result<()> {
             plan_accept(&nft, &mut batch, *table, ips, &wish.admin_chain)?;
         }
         nft.commit(&batch, ACCEPTING)
-    })
+    })?;
+    Ok(vec![])
+}
+
+/// Adds the rules of addresses to chains that are there.
+fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Vec<RuleHandle>> {
+    let mut batch = Batch::default();
+    let mut families = vec![];
+    for (table, ips) in tables {
+        for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)) {
+            add_rule(&mut batch, *table, CNI_FORWARD, false, &rule);
+            families.push(*table == filter_table(true));
+        }
+    }
+    let handles = nft.commit_rules(&batch, ACCEPTING)?;
+    Ok(families.into_iter().zip(handles).map(|(is_v6, handle)| RuleHandle { is_v6, handle }).collect())
 }
 
 /// The first thing that is missing of what `accept` makes.
-pub fn verify(wish: &Wish) -> Result<()> {
+pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     let nft = nft_owner::require()?;
     for (table, ips) in tables_with_forward(&nft, wish)? {
-        let read = |chain| Ok::<_, Error>((chain, nft.filter_rules(table, chain)?));
-        let (forward, inside) = (read(FORWARD)?, read(CNI_FORWARD)?);
-        let of_addresses = ips.iter().flat_map(|ip| rules::of_address(*ip)).map(|rule| (&inside, rule));
-        let shared = [(&forward, rules::jump()), (&inside, rules::admin_jump(&wish.admin_chain))];
-        for ((chain, present), rule) in shared.into_iter().chain(of_addresses) {
-            if !has(present, &rule) {
-                let family = if table == filter_table(true) { "ip6" } else { "ip" };
-                return Err(Error::check(format!("table \"{family} filter\" has no rule `-A {chain} {rule}`")));
+        let is_v6 = table == filter_table(true);
+        let require = |chain: &str, rule: &FilterRule, is_there: bool| match is_there {
+            true => Ok(()),
+            false => {
+                let family = if is_v6 { "ip6" } else { "ip" };
+                Err(Error::check(format!("table \"{family} filter\" has no rule `-A {chain} {rule}`")))
             }
+        };
+        for (chain, rule) in [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(&wish.admin_chain))] {
+            require(chain, &rule, nft.has_filter_rule(table, chain, &rule)?)?;
+        }
+        let known = noted_rules(&nft, table, noted)?;
+        for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)) {
+            let is_there = has(&known, &rule) || nft.has_filter_rule(table, CNI_FORWARD, &rule)?;
+            require(CNI_FORWARD, &rule, is_there)?;
         }
     }
     Ok(())
 }
 
+/// Those of the noted rules that are in this table.
+fn noted_rules(nft: &Nft, table: Table, noted: &[RuleHandle]) -> Result<Vec<Listed>> {
+    let of_table = noted.iter().filter(|rule| filter_table(rule.is_v6) == table);
+    let found = of_table.map(|rule| nft.filter_rule(table, CNI_FORWARD, rule.handle));
+    Ok(found.collect::<Result<Vec<Option<Listed>>>>()?.into_iter().flatten().collect())
+}
+
 /// Removes the rules of the addresses, whoever made them; with the last of all what leads to them.
-pub fn remove(ips: &[IpAddr]) -> Result<()> {
+pub fn remove(held: &Held) -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
     let what = "remove from the tables of iptables-nft";
     nft.again(what, || {
         let mut batch = Batch::of_generation(nft.generation()?);
         for is_v6 in [false, true] {
-            let of_family: Vec<FilterRule> =
-                ips.iter().filter(|ip| ip.is_ipv6() == is_v6).flat_map(|ip| rules::of_address(*ip)).collect();
-            if !of_family.is_empty() {
-                plan_remove(&nft, &mut batch, filter_table(is_v6), &of_family)?;
+            let ips = held.ips.iter().filter(|ip| ip.is_ipv6() == is_v6);
+            let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
+            let table = filter_table(is_v6);
+            if !theirs.is_empty() && !plan_remove_noted(&nft, &mut batch, table, &theirs, &held.rules)? {
+                plan_remove(&nft, &mut batch, table, &theirs)?;
             }
         }
         nft.commit(&batch, what)
     })
 }
+
+/// Removes the rules by their handles. False, and nothing is planned, where they are not all known or may be the last.
+fn plan_remove_noted(
+    nft: &Nft,
+    batch: &mut Batch,
+    table: Table,
+    theirs: &[FilterRule],
+    noted: &[RuleHandle],
+) -> Result<bool> {
+    let mut known = noted_rules(nft, table, noted)?;
+    known.retain(|listed| listed.rule.as_ref().is_some_and(|rule| theirs.contains(rule)));
+    let uses = nft.chain(table.family, table.name, CNI_FORWARD)?.map_or(0, |info| info.uses as usize);
+    if !theirs.iter().all(|rule| has(&known, rule)) || uses <= known.len() + FEW {
+        return Ok(false);
+    }
+    for listed in known {
+        batch.delete_rule(table, CNI_FORWARD, listed.handle);
+    }
+    Ok(true)
+}
+
+/// With no more rules than so many it costs nothing to read them, and to see whether others are left: besides those of
+/// addresses there are only jumps, in and out.
+const FEW: usize = 32;
 
 /// The table of each family that has addresses, where packets are forwarded through it.
 fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>)>> {

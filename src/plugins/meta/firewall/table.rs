@@ -4,6 +4,8 @@
 //! table inet cni_multi_firewall {
 //!   set containers4 { type ipv4_addr; elements = { 10.1.0.7 comment "…" } }
 //!   set containers6 { type ipv6_addr; … }
+//!   set accepts4 { type mark . mark; … }        # the handles of rules in "ip filter"
+//!   set accepts6 { type mark . mark; … }        # and in "ip6 filter"
 //!   set bridges { type ifname; elements = { "br0" comment "shared" } }
 //!   set same_bridge { type ifname . ifname; elements = { "br0" . "br0" comment "shared" } }
 //!   set isolated { type ifname . ifname; … }
@@ -42,6 +44,8 @@ pub const LAYOUT: Layout = Layout {
 
 const CONTAINERS4: Set = Set { name: "containers4", key: &[KeyType::Ipv4], is_verdict_map: false };
 const CONTAINERS6: Set = Set { name: "containers6", key: &[KeyType::Ipv6], is_verdict_map: false };
+const ACCEPTS4: Set = Set { name: "accepts4", key: &[KeyType::Mark; 2], is_verdict_map: false };
+const ACCEPTS6: Set = Set { name: "accepts6", key: &[KeyType::Mark; 2], is_verdict_map: false };
 const BRIDGES: Set = Set { name: "bridges", key: &[KeyType::IfName], is_verdict_map: false };
 const SAME_BRIDGE: Set = Set { name: "same_bridge", key: &[KeyType::IfName; 2], is_verdict_map: false };
 const ISOLATED: Set = Set { name: "isolated", key: &[KeyType::IfName; 2], is_verdict_map: false };
@@ -100,18 +104,60 @@ fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
     Error::check(format!("{what} is not in set {:?} of nftables table {table:?}", element.set))
 }
 
-/// The addresses of an attachment that no other has been given since: those in the table, and of `told` those that are
-/// not in it, which the reference has attached.
-pub fn addresses(owner: &Owner, told: &[IpAddr]) -> Result<Vec<IpAddr>> {
-    let Some(nft) = nft_owner::open()? else { return Ok(told.to_vec()) };
-    let belongings = nft.belongings(&LAYOUT, owner)?;
-    let mut ips: Vec<IpAddr> = belongings.iter().filter_map(|(_, key)| address(key)).collect();
-    for ip in told {
-        if !ips.contains(ip) && !nft.has(&LAYOUT, &of_address(*ip))? {
-            ips.push(*ip);
+/// What an attachment has.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Its addresses that no other has been given since.
+    pub ips: Vec<IpAddr>,
+    /// The rules that were made for it over netlink, perhaps not all.
+    pub rules: Vec<RuleHandle>,
+}
+
+/// A rule in `CNI-FORWARD` of iptables-nft. Without it a chain with the rules of thousands of containers would have to be
+/// read; with it the rule still has to be looked at, because handles begin anew with a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleHandle {
+    /// Whether it is in the table of IPv6.
+    pub is_v6: bool,
+    /// The kernel's number.
+    pub handle: u64,
+}
+
+/// What an attachment has: that is in the table, and of the addresses that were `told` those that are not in it, which the
+/// reference has attached.
+pub fn held(owner: &Owner, told: &[IpAddr]) -> Result<Held> {
+    let Some(nft) = nft_owner::open()? else { return Ok(Held { ips: told.to_vec(), rules: vec![] }) };
+    let mut held = Held::default();
+    for (set, key) in nft.belongings(&LAYOUT, owner)? {
+        match set.as_str() {
+            set_name if set_name == ACCEPTS4.name || set_name == ACCEPTS6.name => {
+                held.rules.extend(rule_handle(&set, &key))
+            }
+            _ => held.ips.extend(address(&key)),
         }
     }
-    Ok(ips)
+    for ip in told {
+        if !held.ips.contains(ip) && !nft.has(&LAYOUT, &of_address(*ip))? {
+            held.ips.push(*ip);
+        }
+    }
+    Ok(held)
+}
+
+/// Notes rules that were made for the attachment.
+pub fn note_rules(key: &Key, rules: &[RuleHandle]) -> Result<()> {
+    let element = |rule: &RuleHandle| {
+        let set = if rule.is_v6 { ACCEPTS6 } else { ACCEPTS4 };
+        let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
+        OwnedElement { set: set.name, key: halves.map(u32::to_ne_bytes).concat(), chain: None, is_shared: false }
+    };
+    let elements: Vec<OwnedElement> = rules.iter().map(element).collect();
+    nft_owner::require()?.claim_more(&LAYOUT, &nft_owner::of(key), &elements)
+}
+
+fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
+    let half = |at: usize| Some(u64::from(u32::from_ne_bytes(key.get(at..at + 4)?.try_into().ok()?)));
+    Some(RuleHandle { is_v6: set == ACCEPTS6.name, handle: half(0)? << 32 | half(4)? })
 }
 
 /// Removes the elements of an attachment, and the table with the last of all.
@@ -151,7 +197,7 @@ fn address(key: &[u8]) -> Option<IpAddr> {
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
-    for set in [CONTAINERS4, CONTAINERS6, BRIDGES, SAME_BRIDGE, ISOLATED] {
+    for set in [CONTAINERS4, CONTAINERS6, ACCEPTS4, ACCEPTS6, BRIDGES, SAME_BRIDGE, ISOLATED] {
         batch.set(table, &set);
     }
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);

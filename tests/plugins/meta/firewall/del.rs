@@ -7,6 +7,7 @@ use super::{DROPPING, admit, firewall, network};
 use crate::plugins::main::bridge::warm_up;
 use crate::support::attachment::{for_each_peer, for_ours, reference_with, with};
 use crate::support::call::Peer;
+use crate::support::chain::Chain;
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 
@@ -171,5 +172,24 @@ fn chains_that_others_use_stay() {
         chain.bare().del();
         assert!(lab.host.sh("iptables -S").contains("-A OUTPUT -j CNI-FORWARD"));
         assert!(lab.host.sh("ip6tables -S").contains("2001:db8:77::1"));
+    });
+}
+
+/// iptables-restore writes all rules anew, under other numbers than those that were noted.
+#[test]
+fn rules_that_were_written_anew_are_found_all_the_same() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        // More than a handful, so that a chain is not read without need.
+        let chains: Vec<Chain<'_>> = (0..20).map(|_| admit(lab, &firewall(None))).collect();
+        lab.host.sh("iptables-save | tac | sed -n '/^-A CNI-FORWARD/p' > /run/rules; iptables -F CNI-FORWARD; \
+            (echo '*filter'; cat /run/rules; echo COMMIT) | iptables-restore --noflush");
+        for (at, chain) in chains.iter().enumerate().take(3) {
+            chain.check(&chain.result).ok();
+            chain.bare().del();
+            let rules = rules(lab);
+            assert!(chain.ips().iter().all(|ip| !rules.contains(&format!("{ip}/"))), "{rules}");
+            assert_eq!(rules.matches("-j ACCEPT").count(), 4 * (chains.len() - at - 1), "{rules}");
+        }
     });
 }
