@@ -13,13 +13,14 @@ mod table;
 
 use std::net::IpAddr;
 
-use self::conf::{Backend, Conf, Isolation, Wish};
+use self::conf::{Backend, Conf, Isolation, Policy, Wish};
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::nft::Family;
 use crate::net::nft::owned::Owner;
+use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::transaction;
 use crate::steps::{nft_owner, prev_result};
@@ -72,6 +73,7 @@ impl Plugin for Firewall {
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let backend = conf.backend.resolve(cx)?;
         require(cx, conf, backend).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        tell_what_passes_unseen(conf);
         tell_what_drops()
     }
 
@@ -147,6 +149,17 @@ fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
         }
         Backend::Iptables => programs::require(),
         Backend::Automatic | Backend::Nftables => nft_owner::require().map(drop),
+    }
+}
+
+/// Tells of packets between containers of one bridge that no rule sees, where they are to be dropped.
+fn tell_what_passes_unseen(conf: &Conf) {
+    let passes = |is_v6: &bool| !Sysctl::bridge_netfilter(*is_v6).read().is_ok_and(|value| value == "1");
+    if conf.ingress_policy == Policy::Isolated && [false, true].iter().any(passes) {
+        warn(
+            "firewall: the host does not see what containers of one bridge send each other, unless br_netfilter shows it: \
+             ingressPolicy \"isolated\" needs net/bridge/bridge-nf-call-iptables = 1 and net/bridge/bridge-nf-call-ip6tables = 1",
+        );
     }
 }
 

@@ -131,12 +131,26 @@ fn packets_inside_a_bridge_are_kept_apart_where_br_netfilter_shows_them() {
                 }
                 let chains = [0, 1].map(|_| lab.chain(&network(), &policy(backend, word)));
                 chains.iter().for_each(|chain| drop(chain.add()));
+                assert_eq!(chains[0].status().stderr, "", "STATUS has nothing to tell");
                 let passes = passes(&chains[0].container, &chains[1].ips());
                 assert_eq!(passes, expected, "{word} with {backend:?}");
                 UPLINK.iter().for_each(|host| assert_pings(&chains[0].container, host));
             });
         }
     }
+}
+
+#[test]
+fn status_tells_that_packets_inside_a_bridge_are_not_seen() {
+    for_ours("firewall", |lab| {
+        lab.host.sh("for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done");
+        for (word, is_told) in [("open", false), ("same-bridge", false), ("isolated", true)] {
+            let conf = with(&policy(None, word), json!({"name": "net1", "cniVersion": "1.1.0"}));
+            let status = lab.attach(&lab.container(), &conf).status();
+            assert_eq!(status.ok(), Value::Null);
+            assert_eq!(status.stderr.contains("br_netfilter"), is_told, "{word}: {status:?}");
+        }
+    });
 }
 
 /// A port of the host that leads to port 80 of a container, until the plugin portmap is there to do it.
