@@ -6,6 +6,7 @@ use crate::plugins::main::{
     bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
     ptp::Ptp, tap::Tap, vlan::Vlan,
 };
+use crate::plugins::meta::firewall::Firewall;
 use crate::plugins::meta::portmap::Portmap;
 
 /// One line a plugin.
@@ -22,6 +23,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<HostLocal>(),
     Entry::of::<Static>(),
     Entry::of::<Portmap>(),
+    Entry::of::<Firewall>(),
 ];
 
 /// The plugin of exactly this name.

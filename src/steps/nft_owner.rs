@@ -60,16 +60,20 @@ pub fn release(layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
 /// Removes the elements of a network's attachments that are not in the list.
 pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
     let Some(nft) = open()? else { return Ok(vec![]) };
-    let group = Key::network_hash(network);
-    let valid: Vec<[u8; 16]> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| of(&key).id).collect();
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
-    for id in nft.owners(layout, group)? {
-        if !valid.contains(&id) {
-            let owner = Owner { id, comment: String::new() };
-            released.extend(errors.push(nft.release_by_comment(layout, &owner)).unwrap_or_default());
-        }
+    for owner in invalid(layout, network, valid)? {
+        released.extend(errors.push(nft.release_by_comment(layout, &owner)).unwrap_or_default());
     }
     errors.finish().map(|()| released)
+}
+
+/// The owners that are attachments of this network and not in the list. Their comments are not known.
+pub fn invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Owner>> {
+    let Some(nft) = open()? else { return Ok(vec![]) };
+    let valid: Vec<[u8; 16]> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| of(&key).id).collect();
+    let mut ids = nft.owners(layout, Key::network_hash(network))?;
+    ids.retain(|id| !valid.contains(id));
+    Ok(ids.into_iter().map(|id| Owner { id, comment: String::new() }).collect())
 }
 
 fn id(group: &[u8; 8], member: &[u8; 8]) -> [u8; 16] {

@@ -8,6 +8,7 @@ use super::wire::Attributes;
 const NFGENMSG: usize = 4;
 const NLM_F_REQUEST: u16 = 1;
 pub(super) const NLM_F_ACK: u16 = 4;
+const NLM_F_ECHO: u16 = 8;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_APPEND: u16 = 0x800;
@@ -225,6 +226,26 @@ impl Batch {
         })
     }
 
+    /// Adds a rule to a chain of iptables, as its first or its last one. The kernel tells it back, with its handle.
+    pub fn xtables_rule(
+        &mut self,
+        table: Table,
+        chain: &str,
+        is_first: bool,
+        fill: impl FnOnce(&mut Expressions),
+    ) -> &mut Batch {
+        let mut expressions = Expressions::default();
+        fill(&mut expressions);
+        let flags = if is_first { NLM_F_CREATE } else { NLM_F_CREATE | NLM_F_APPEND };
+        self.push(NEWRULE, flags | NLM_F_ECHO, table.family, |body| {
+            body.text(1, table.name).text(2, chain).raw(4 | 0x8000, expressions.bytes());
+            // What the extensions of x_tables are told of the rule's own protocol: any.
+            body.nest(5, |compat| {
+                compat.be32(1, 0).be32(2, 0);
+            });
+        })
+    }
+
     /// Removes one rule.
     pub fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Batch {
         self.push(DELRULE, 0, table.family, |body| {
@@ -275,6 +296,18 @@ impl Batch {
                         });
                     }
                 }
+                element.comment(6, comment);
+            });
+        })
+    }
+
+    /// Adds an element that may be there already, as somebody else may have added it.
+    pub fn shared_element(&mut self, table: Table, set: &str, key: &[u8], comment: &str) -> &mut Batch {
+        self.push(NEWSETELEM, NLM_F_CREATE, table.family, |body| {
+            one_element(body, table, set, |element| {
+                element.nest(1, |data| {
+                    data.raw(1, key);
+                });
                 element.comment(6, comment);
             });
         })

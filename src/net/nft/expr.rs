@@ -29,20 +29,29 @@ pub enum Meta {
     Mark = 3,
     /// The name of the link a packet came in by, 16 bytes.
     IifName = 6,
+    /// The name of the link a packet goes out by, 16 bytes.
+    OifName = 7,
     /// The family of a packet in an inet table, one byte.
     NfProto = 15,
     /// The transport protocol, one byte.
     L4Proto = 16,
 }
 
+/// NF_ACCEPT.
+pub(super) const ACCEPT: i32 = 1;
+/// NFT_JUMP.
+pub(super) const JUMP: i32 = -3;
+
 /// What becomes of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// It passes this hook of this table.
+    Accept,
     /// It is dropped.
     Drop,
     /// It goes on behind the chain that this one was reached from.
     Return,
-    /// It goes on in another chain, and here when that has no verdict.
+    /// It goes on in another chain, and behind this rule where that one does not decide.
     Jump(String),
     /// It goes on in another chain and does not come back.
     Goto(String),
@@ -50,11 +59,12 @@ pub enum Verdict {
 
 impl Verdict {
     pub(super) fn write(&self, attributes: &mut Attributes) {
-        // NF_DROP, NFT_RETURN, NFT_JUMP and NFT_GOTO of linux/netfilter/nf_tables.h
+        // NF_DROP and NF_ACCEPT, NFT_RETURN, NFT_JUMP and NFT_GOTO of linux/netfilter/nf_tables.h
         let (code, chain) = match self {
+            Verdict::Accept => (ACCEPT, None),
+            Verdict::Jump(chain) => (JUMP, Some(chain)),
             Verdict::Drop => (0, None),
             Verdict::Return => (-5_i32, None),
-            Verdict::Jump(chain) => (-3, Some(chain)),
             Verdict::Goto(chain) => (-4, Some(chain)),
         };
         attributes.nest(2, |verdict| {
@@ -138,6 +148,20 @@ impl Expressions {
     pub fn type_of_destination(&mut self, into: Register) -> &mut Expressions {
         self.push("fib", |fib| {
             fib.be32(1, into).be32(2, 3).be32(3, 2); // NFT_FIB_RESULT_ADDRTYPE, NFTA_FIB_F_DADDR
+        })
+    }
+
+    /// Counts packets and bytes, as every rule of iptables does.
+    pub fn counter(&mut self) -> &mut Expressions {
+        self.push("counter", |counter| {
+            counter.be64(1, 0).be64(2, 0);
+        })
+    }
+
+    /// Goes on only if an extension of x_tables says so.
+    pub fn xtables_match(&mut self, name: &str, revision: u32, info: &[u8]) -> &mut Expressions {
+        self.push("match", |extension| {
+            extension.text(1, name).be32(2, revision).raw(3, info);
         })
     }
 

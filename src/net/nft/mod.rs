@@ -4,6 +4,7 @@ pub mod batch;
 pub mod expr;
 pub mod owned;
 pub mod wire;
+pub mod xtables;
 
 use std::fmt;
 
@@ -28,6 +29,9 @@ const GETCHAIN: u16 = 4;
 const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
 const GETGEN: u16 = 16;
+
+/// NF_DROP.
+const DROP: u32 = 0;
 
 /// How often a dump is begun again that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
@@ -112,6 +116,11 @@ impl Nft {
 
     /// Does all of a batch or nothing; `what` names it in the error.
     pub fn commit(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
+        self.commit_with(batch, what, |_| ())
+    }
+
+    /// The same; what the kernel tells back goes to `each`.
+    fn commit_with(&self, batch: &Batch, what: impl fmt::Display, each: impl FnMut(Message<'_>)) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -119,7 +128,7 @@ impl Nft {
         let serialized = batch.serialize(first);
         self.transport.send(&serialized.bytes).map_err(|e| Error::kernel(&what, e))?;
         let numbers = first..first.wrapping_add(batch.messages());
-        self.transport.batch_acknowledged(numbers, serialized.last, |_| ()).map_err(|refusal| refused(&what, refusal))
+        self.transport.batch_acknowledged(numbers, serialized.last, each).map_err(|refusal| refused(&what, refusal))
     }
 
     /// The chain of this name, if there is one. A longer name than the kernel takes is none's.
@@ -132,6 +141,16 @@ impl Nft {
             body.text(1, table).text(3, chain);
         };
         self.get(GETCHAIN, family, what, name, |attrs| Some(ChainInfo { uses: attrs.be32(6).unwrap_or_default() }))
+    }
+
+    /// The chains of a family, each with its table, that packets enter by a hook (NF_INET_*) and that drop what no rule of
+    /// theirs decides.
+    pub fn dropping_chains(&self, family: Family, hook: u32) -> Result<Vec<(String, String)>> {
+        let read = |attrs: Attrs<'_>| {
+            let is_dropping = attrs.nested(4)?.be32(1)? == hook && attrs.be32(5)? == DROP;
+            is_dropping.then_some((attrs.text(1)?, attrs.text(3)?))
+        };
+        self.dump(GETCHAIN, family, "list chains", |_| (), |attrs, list| list.extend(read(attrs)))
     }
 
     /// The element with this key, if there is one.

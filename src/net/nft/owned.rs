@@ -17,6 +17,9 @@ use crate::error::{Code, Error, Result};
 /// Says which elements belong to whom.
 const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
+/// The comment of elements that are not one owner's alone.
+const SHARED: &str = "shared";
+
 /// How often a transaction is planned anew because another came between. Each time somebody else has got on.
 const TRIES: usize = 1000;
 
@@ -38,6 +41,8 @@ pub struct OwnedElement {
     pub key: Vec<u8>,
     /// In a verdict map: the chain that packets go to which it matches.
     pub chain: Option<SharedChain>,
+    /// Whether others may have it at the same time. It goes with the last of them.
+    pub is_shared: bool,
     /// In a map of values: its value.
     pub value: Option<Vec<u8>>,
     /// What nobody else may have beside it.
@@ -112,7 +117,7 @@ impl Nft {
         let what = format!("add elements to table {:?}", layout.table.name);
         if self.only_elements_are_missing(layout, owner, elements)? {
             let mut batch = Batch::default();
-            add_elements(&mut batch, layout.table, owner, elements);
+            add_elements(&mut batch, layout.table, owner, 0, elements);
             match self.commit(&batch, &what) {
                 Err(error) if needs_plan(&error) => (),
                 done => return done,
@@ -124,14 +129,14 @@ impl Nft {
             lay_out(&mut batch, layout);
             for element in elements {
                 let others = self.element(layout.table, element.set, &element.key)?;
-                if others.is_some_and(|found| found.comment != owner.comment) {
+                if others.is_some_and(|found| !element.is_shared && found.comment != owner.comment) {
                     batch.delete_element(layout.table, element.set, &element.key);
                 }
                 if let Some(chain) = &element.chain {
                     chain.write(&mut batch, layout.table);
                 }
             }
-            add_elements(&mut batch, layout.table, owner, elements);
+            add_elements(&mut batch, layout.table, owner, 0, elements);
             self.commit(&batch, &what)
         })
     }
@@ -159,7 +164,7 @@ impl Nft {
                     chain.write(&mut batch, table);
                 }
             }
-            add_elements(&mut batch, table, owner, elements);
+            add_elements(&mut batch, table, owner, 0, elements);
             self.commit(&batch, &what).map(|()| None)
         })
     }
@@ -190,6 +195,23 @@ impl Nft {
             }
         };
         Ok(found.map(|found| found.comment))
+    }
+
+    /// Adds elements to those that the owner has. One that is another's becomes his.
+    pub fn claim_more(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<()> {
+        let what = format!("add elements to table {:?}", layout.table.name);
+        let mut first = 0;
+        while self.ledger_entry(layout.table, owner, first)?.is_some() {
+            first += 1;
+        }
+        let mut batch = Batch::default();
+        for element in elements {
+            if self.element(layout.table, element.set, &element.key)?.is_some() {
+                batch.delete_element(layout.table, element.set, &element.key);
+            }
+        }
+        add_elements(&mut batch, layout.table, owner, first, elements);
+        self.commit(&batch, &what)
     }
 
     /// Whether table and chains are there and the owner has nothing yet. A batch that fails makes the kernel wait for all
@@ -275,7 +297,7 @@ impl Nft {
                     Some(value) => found.value == *value,
                     None => leads_to.is_some() && found.chain.as_deref() == leads_to,
                 };
-                does_the_same || (element.value.is_none() && found.comment == owner.comment)
+                element.is_shared || does_the_same || (element.value.is_none() && found.comment == owner.comment)
             };
             if !found.is_some_and(serves) || !self.is_whole(layout.table, owner, element)? {
                 missing.push(element);
@@ -312,6 +334,29 @@ impl Nft {
         Ok(ids)
     }
 
+    /// The elements, by set and key, that belong to the owner alone.
+    pub fn belongings(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut elements = vec![];
+        for number in 0.. {
+            let Some(entry) = self.ledger_entry(layout.table, owner, number)? else { break };
+            let Some((set, key)) = read_entry(&entry) else { continue };
+            if self.element(layout.table, &set, &key)?.is_some_and(|found| is_of(&found.comment, owner)) {
+                elements.push((set, key));
+            }
+        }
+        Ok(elements)
+    }
+
+    /// Whether the owner has any element at all.
+    pub fn has_anything(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
+        Ok(self.ledger_entry(layout.table, owner, 0)?.is_some())
+    }
+
+    /// Whether the element is there, whoever's it is.
+    pub fn has(&self, layout: &Layout, element: &OwnedElement) -> Result<bool> {
+        Ok(self.element(layout.table, element.set, &element.key)?.is_some())
+    }
+
     /// Plans the removal of the owner's elements.
     fn plan_release(&self, batch: &mut Batch, layout: &Layout, owner: &Owner) -> Result<Plan> {
         let (table, entries) = (layout.table, self.entries(layout.table, owner)?);
@@ -320,8 +365,12 @@ impl Nft {
         for (number, entry) in &entries {
             batch.delete_element(table, LEDGER.name, &ledger_key(owner, *number));
             let Some((set, key)) = read_entry(entry) else { continue };
-            let found = self.element(table, &set, &key)?.filter(|found| is_of(&found.comment, owner));
-            plan.released.extend(found.map(|found| Released::new(&set, found)));
+            let Some(found) = self.element(table, &set, &key)? else { continue };
+            let is_his = match found.comment == SHARED {
+                true => !self.is_another_s(table, owner, entry)?,
+                false => is_of(&found.comment, owner),
+            };
+            plan.released.extend(is_his.then(|| Released::new(&set, found)));
         }
         if has_gap {
             plan.released = self.all_of(layout, owner)?; // somebody else took an entry away
@@ -374,13 +423,20 @@ impl Nft {
         }
     }
 
+    /// Whether a shared element is another owner's as well. He adds his entry without a look at ours; but that changes the
+    /// generation, which our removal is bound to.
+    fn is_another_s(&self, table: Table, owner: &Owner, entry: &str) -> Result<bool> {
+        let names_it = |found: &ElementInfo| found.comment == entry && owner_of(&found.key) != Some(owner.id);
+        self.has_element(table, LEDGER.name, names_it)
+    }
+
     fn ledger_entry(&self, table: Table, owner: &Owner, number: u32) -> Result<Option<String>> {
         Ok(self.element(table, LEDGER.name, &ledger_key(owner, number))?.map(|element| element.comment))
     }
 
     /// Plans and commits until nobody came between. The kernel looks at the generation before anything else, so whatever
     /// else it refuses is refused for good.
-    fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
+    pub fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             match attempt() {
                 Err(e) if e.is_errno(Errno::ERESTART) => (),
@@ -438,15 +494,20 @@ fn lay_out(batch: &mut Batch, layout: &Layout) {
     (layout.lay_out)(batch, layout.table);
 }
 
-fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, elements: &[OwnedElement]) {
-    for (number, element) in (0..).zip(elements) {
+/// Adds elements and their entries in the ledger, which are numbered from `first`.
+fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, first: u32, elements: &[OwnedElement]) {
+    for (number, element) in (first..).zip(elements) {
         let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
         let holding = match (&verdict, &element.value) {
             (Some(verdict), _) => Holding::Verdict(verdict),
             (None, Some(value)) => Holding::Value(value),
             (None, None) => Holding::Key,
         };
-        batch.element(table, element.set, &element.key, holding, &owner.comment);
+        if element.is_shared {
+            batch.shared_element(table, element.set, &element.key, SHARED);
+        } else {
+            batch.element(table, element.set, &element.key, holding, &owner.comment);
+        }
         batch.element(table, LEDGER.name, &ledger_key(owner, number), Holding::Key, &write_entry(element));
     }
 }

@@ -1,3 +1,4 @@
 //! Plugins that change what another plugin made.
 
+pub mod firewall;
 pub mod portmap;

@@ -77,7 +77,7 @@ pub fn is_complete(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<bool>
     for of_family in by_family(forwards) {
         let mut complete = false;
         for iptables in programs.iter().filter(|iptables| iptables.is_for(of_family[0].to.addr())) {
-            let saved = iptables.save("nat")?;
+            let saved = iptables.dump("nat")?;
             complete |= own_rules(key, conf, &of_family).iter().all(|rule| has_rule(&saved, rule))
                 && entry_ports(conf).iter().all(|(protocol, ports)| has_entry(&saved, key, *protocol, ports))
                 && shared_rules(conf, &saved).is_empty();
@@ -127,7 +127,7 @@ fn released_from(chain: &str, saved: &[String]) -> Vec<Released> {
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
     for iptables in programs_with(DNAT)? {
-        let saved = errors.push(iptables.save("nat")).unwrap_or_default();
+        let saved = errors.push(iptables.dump("nat")).unwrap_or_default();
         let mut stale: Vec<String> = saved.iter().filter_map(|line| container_of(line, network)).collect();
         stale.retain(|id| !valid.contains_container(id));
         stale.dedup();
@@ -302,7 +302,7 @@ pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
     for of_family in by_family(forwards) {
         let ip = of_family[0].to.addr();
         for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
-            refuse_taken_in(&iptables.save("nat")?, key, &of_family)?;
+            refuse_taken_in(&iptables.dump("nat")?, key, &of_family)?;
         }
     }
     Ok(())

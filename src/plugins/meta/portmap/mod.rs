@@ -113,7 +113,7 @@ fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
 
 /// What is to be forwarded to the container's first address of each family.
 fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forward>> {
-    let is_in_container = |ip: &&IpConfig| match ip.interface.map(|index| usize::try_from(index)) {
+    let is_in_container = |ip: &&IpConfig| match ip.interface.map(usize::try_from) {
         Some(Ok(index)) => result
             .interfaces
             .get(index)
@@ -152,7 +152,7 @@ fn forget_flows_of(released: &[Released]) {
 
 fn forget(is_v6: bool, port: u16, is_stale: impl Fn(&Flow) -> bool) {
     if let Err(error) = Conntrack::open().and_then(|conntrack| conntrack.forget_udp(is_v6, port, is_stale)) {
-        warn(&error.to_string()); // the port is open all the same
+        warn(error); // the port is open all the same
     }
 }
 
