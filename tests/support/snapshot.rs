@@ -91,10 +91,15 @@ impl Snapshot {
     /// How long to wait for what the kernel has not reported yet; None where all links have been as they are for long.
     fn may_change_within(&self) -> Option<Duration> {
         let is_of = |line: &String, kind: &str| line.contains(&format!("\"info_kind\":\"{kind}\""));
-        if self.0.iter().any(|line| is_of(line, "veth") && line.contains("\"NO-CARRIER\"")) {
-            return Some(Duration::from_millis(1100)); // its other end may have just been set up
-        }
         let is_late = |line: &String| ["bridge", "macvlan", "ipvlan", "vlan"].iter().any(|kind| is_of(line, kind));
+        let is_new = |line: &String| {
+            // The other end may have just been set up, or the link itself.
+            is_of(line, "veth") && line.contains("\"NO-CARRIER\"")
+                || is_late(line) && line.contains("\"operstate\":\"UNKNOWN\"")
+        };
+        if self.0.iter().any(is_new) {
+            return Some(Duration::from_millis(1100));
+        }
         self.0.iter().any(is_late).then_some(Duration::from_millis(50))
     }
 
