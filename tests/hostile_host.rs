@@ -102,3 +102,32 @@ fn a_missing_kernel_feature_is_named_and_nothing_is_left() {
         before.assert_unchanged("an ADD that needs VLAN filtering");
     });
 }
+
+/// The kernel makes `eth0` of it, and nobody would find that again.
+#[test]
+fn an_interface_name_that_is_a_pattern_is_refused_and_leaves_nothing() {
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.10.0.2/24", "gateway": "10.10.0.1"}]});
+    let plugins = [
+        json!({"type": "bridge", "bridge": "br0"}),
+        json!({"type": "ptp"}),
+        json!({"type": "macvlan", "master": "uplink"}),
+        json!({"type": "macvlan", "master": "port", "linkInContainer": true}),
+        json!({"type": "tap"}),
+        json!({"type": "host-device", "device": "dev0"}),
+    ];
+    for plugin in plugins {
+        for_ours(plugin["type"].as_str().unwrap(), |lab| {
+            lab.host.sh("ip link add dev0 type veth peer name dev1");
+            let container = lab.container();
+            container.sh("ip link add port type veth peer name other");
+            let before = Watch::start(lab, &[&container]);
+            let conf = with(&plugin, json!({"cniVersion": "1.0.0", "name": "net1", "ipam": ipam}));
+            let attachment = lab.attach(&container, &conf).ifname("eth%d");
+            let error = attachment.try_add().err();
+            assert_eq!(error.code, 4, "{conf}: {error:?}");
+            assert!(error.msg.contains("CNI_IFNAME: \"eth%d\""), "{error:?}");
+            before.assert_unchanged("the refused ADD");
+            attachment.del();
+        });
+    }
+}

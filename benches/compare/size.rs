@@ -5,6 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::call::Plugins;
 
+/// The binary under its own name is no plugin.
+const OWN_NAME: &str = "cni-multi";
+
 /// What the plugins take on disk, links to one file counted once.
 pub struct Size {
     pub bytes: u64,
@@ -19,7 +22,7 @@ pub fn of(plugins: &Plugins, other: Option<&Plugins>) -> Size {
     for entry in std::fs::read_dir(&plugins.dir).into_iter().flatten().flatten() {
         let shared = other.is_none_or(|other| other.dir.join(entry.file_name()).exists());
         let Some(file) = std::fs::metadata(entry.path()).ok().filter(|file| file.is_file() && shared) else { continue };
-        size.plugins += 1;
+        size.plugins += usize::from(entry.file_name() != OWN_NAME);
         if files.insert((file.dev(), file.ino())) {
             size.bytes += file.size();
         }

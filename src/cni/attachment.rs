@@ -90,6 +90,12 @@ impl IfName {
         Ok(IfName(name.to_owned()))
     }
 
+    /// Whether the kernel would not give a link exactly this name: of `eth%d` it makes the first that is free, and it ends a
+    /// name at NUL. Nobody would find that link again.
+    pub fn is_pattern(&self) -> bool {
+        self.0.contains(['%', '\0'])
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

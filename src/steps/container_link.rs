@@ -6,12 +6,12 @@
 
 use crate::cni::attachment::{Key, hex};
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{Link, LinkChange, LinkSpec, Netlink};
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::addresses::{self, DuplicateDetection, Wiring};
-use crate::steps::ipam::Ipam;
+use crate::steps::ipam::{self, Ipam};
 use crate::steps::{link_alias, prev_result};
 
 /// The namespace that a link's lower link is in.
@@ -32,7 +32,7 @@ pub fn create<'a>(
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
     let container = at.netlink()?;
-    refuse_taken_name(container, at.ifname())?;
+    require_free_name(at)?;
     let (netlink, netns, born_as) = match birthplace {
         Birthplace::Host => (cx.host()?, Some(at.netns()?.fd()), passing_name(&at.key)),
         Birthplace::Container => (container, None, at.ifname().to_owned()),
@@ -60,6 +60,23 @@ pub fn own(at: &Attachment, born: Link) -> Result<Link> {
     let alias = link_alias::of(&at.key);
     at.netlink()?.change_link(&born, &LinkChange { name, alias: Some(&alias), ..LinkChange::default() })?;
     Ok(Link { name: at.ifname().to_owned(), alias, ..born })
+}
+
+/// Before anything is made: CNI_IFNAME is a name that a new interface of the container can have.
+pub fn require_free_name(at: &Attachment) -> Result<()> {
+    refuse_pattern(at)?;
+    refuse_taken_name(at.netlink()?, at.ifname())
+}
+
+/// The kernel would make up a name.
+pub fn refuse_pattern(at: &Attachment) -> Result<()> {
+    match at.key.ifname.is_pattern() {
+        true => Err(Error::new(
+            Code::INVALID_ENVIRONMENT,
+            format!("CNI_IFNAME: {:?} is a pattern, expected the name of an interface without % and NUL", at.ifname()),
+        )),
+        false => Ok(()),
+    }
 }
 
 /// An interface that the container has already is never taken over.
@@ -127,8 +144,16 @@ pub fn verify(cx: &Context<'_>, at: &Attachment, kind: Option<&str>) -> Result<L
     Ok(link)
 }
 
+/// DEL of a plugin that makes nothing but such a link: the link, then its addresses.
+pub fn detach(cx: &Context<'_>, at: &Detachment, kind: &str) -> Result<()> {
+    let mut errors = ErrorList::default();
+    errors.push(delete(at, kind));
+    errors.push(ipam::del_if_any(cx, at));
+    errors.finish()
+}
+
 /// Removes the link of an attachment. One of another kind or of another attachment has nothing but its name.
-pub fn delete(at: &Detachment, kind: &str) -> Result<()> {
+fn delete(at: &Detachment, kind: &str) -> Result<()> {
     match &at.netns {
         Some(netns) => delete_in(&netns.netlink()?, &at.key, kind),
         None => Ok(()), // it went with the namespace

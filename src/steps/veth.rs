@@ -50,6 +50,7 @@ pub fn validate_mtu(mtu: u32) -> Result<()> {
 /// Makes the pair; the container's end is born in its namespace with its name. Both are down. Nothing here enters the
 /// container, so that an ADD need not do so more than once.
 pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: &mut Rollback<'a>) -> Result<Pair> {
+    container_link::refuse_pattern(at)?;
     let host = cx.host()?;
     let mac = wishes.mac.clone().unwrap_or_else(MacAddr::random);
     let name = create_under_free_name(host, at, wishes.mtu, &mac)?;

@@ -45,6 +45,8 @@ addr add 198.51.100.2/24 dev uplink
 addr add 2001:db8:ffff::2/64 dev uplink nodad
 link set uplink up
 END
+# The kernel may take a second to notice that both ends are up, and until then nothing is sent.
+until ip link show uplink | grep -q 'state UP' && ip -n outside link show uplink | grep -q 'state UP'; do sleep 0.01; done
 "#;
 
 /// The reference waits for DAD in the container, a second or two for each ADD with IPv6; the cases would take minutes. Where only ours

@@ -88,9 +88,19 @@ impl Snapshot {
         Snapshot(lines)
     }
 
-    fn may_change_by_itself(&self) -> bool {
-        let kinds = ["bridge", "macvlan", "ipvlan", "vlan"].map(|kind| format!("\"info_kind\":\"{kind}\""));
-        self.0.iter().any(|line| kinds.iter().any(|kind| line.contains(kind)))
+    /// How long to wait for what the kernel has not reported yet; None where all links have been as they are for long.
+    fn may_change_within(&self) -> Option<Duration> {
+        let is_of = |line: &String, kind: &str| line.contains(&format!("\"info_kind\":\"{kind}\""));
+        let is_late = |line: &String| ["bridge", "macvlan", "ipvlan", "vlan"].iter().any(|kind| is_of(line, kind));
+        let is_new = |line: &String| {
+            // The other end may have just been set up, or the link itself.
+            is_of(line, "veth") && line.contains("\"NO-CARRIER\"")
+                || is_late(line) && line.contains("\"operstate\":\"UNKNOWN\"")
+        };
+        if self.0.iter().any(is_new) {
+            return Some(Duration::from_millis(1100));
+        }
+        self.0.iter().any(is_late).then_some(Duration::from_millis(50))
     }
 
     /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
@@ -186,17 +196,15 @@ impl<'a> Watch<'a> {
     fn settled(&self) -> Vec<Snapshot> {
         let deadline = Instant::now() + patience(5);
         let mut last = self.now();
-        if !last.iter().any(Snapshot::may_change_by_itself) {
-            return last;
-        }
-        loop {
-            std::thread::sleep(Duration::from_millis(50));
+        while let Some(pause) = last.iter().filter_map(Snapshot::may_change_within).max() {
+            std::thread::sleep(pause);
             let now = self.now();
             if now == last || Instant::now() > deadline {
                 return now;
             }
             last = now;
         }
+        last
     }
 
     /// What has changed so far.

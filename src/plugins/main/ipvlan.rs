@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::decode;
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{Error, Result};
 use crate::net::netlink::{IpvlanMode, Link, LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::{Rollback, transaction};
@@ -79,10 +79,7 @@ impl Plugin for Ipvlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(container_link::delete(at, KIND));
-        errors.push(ipam::del_if_any(cx, at));
-        errors.finish()
+        container_link::detach(cx, at, KIND)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {

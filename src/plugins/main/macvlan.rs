@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::decode;
 use crate::cni::result::AddResult;
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkKind, LinkSpec, MacvlanMode};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
@@ -81,10 +81,7 @@ impl Plugin for Macvlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(container_link::delete(at, KIND));
-        errors.push(ipam::del_if_any(cx, at));
-        errors.finish()
+        container_link::detach(cx, at, KIND)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {

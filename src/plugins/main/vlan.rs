@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkKind, LinkSpec};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
@@ -80,10 +80,7 @@ impl Plugin for Vlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(container_link::delete(at, KIND));
-        errors.push(ipam::del_if_any(cx, at));
-        errors.finish()
+        container_link::detach(cx, at, KIND)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {

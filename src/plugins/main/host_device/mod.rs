@@ -31,7 +31,7 @@ impl Plugin for HostDevice {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let ipam = Ipam::find_unless_layer_two(cx)?;
-        container_link::refuse_taken_name(at.netlink()?, at.ifname())?;
+        container_link::require_free_name(at)?;
         let device = selector::find(cx.host()?, conf.selector()?)?;
         transaction(|rb| {
             let mut result = match &device {

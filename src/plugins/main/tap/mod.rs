@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::tuntap::{self, TapSpec};
@@ -83,10 +83,7 @@ impl Plugin for Tap {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(container_link::delete(at, KIND));
-        errors.push(ipam::del_if_any(cx, at));
-        errors.finish()
+        container_link::detach(cx, at, KIND)
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
@@ -102,7 +99,7 @@ impl Plugin for Tap {
 /// Makes the interface in the container with the name that CNI_IFNAME says.
 fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
     let container = at.netlink()?;
-    container_link::refuse_taken_name(container, at.ifname())?;
+    container_link::require_free_name(at)?;
     let spec = conf.wanted(at.ifname());
     at.run(|| match conf.selinux_context.as_str() {
         "" => tuntap::create_tap(&spec),
