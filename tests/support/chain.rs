@@ -21,16 +21,27 @@ impl Lab {
         let container = self.container();
         let main = self.attach(&container, main);
         let result = main.add();
-        let derived = json!({"name": main.conf["name"], "cniVersion": main.conf["cniVersion"], "prevResult": result});
-        let chained = self.attach(&container, &with(chained, derived));
+        let chained = self.attach(&container, &of_network(&main.conf, chained, &result));
         Chain { container, result, main, chained }
     }
+}
+
+/// A chained plugin's configuration as a runtime derives it.
+fn of_network(main: &Value, chained: &Value, result: &Value) -> Value {
+    with(chained, json!({"name": main["name"], "cniVersion": main["cniVersion"], "prevResult": result}))
 }
 
 impl<'a> Chain<'a> {
     /// The addresses of the container.
     pub fn ips(&self) -> Vec<String> {
         ips(&self.result)
+    }
+
+    /// One more plugin that is chained after those, with the same result before it.
+    pub fn also(&self, conf: &Value) -> Attachment<'a> {
+        let mut attachment = self.chained.clone();
+        attachment.conf = of_network(&self.main.conf, conf, &self.result);
+        attachment
     }
 
     /// The chained plugin's attachment as a runtime knows it that has lost all but the network's configuration.
