@@ -144,6 +144,11 @@ impl Error {
         self.errno == Some(libc_errno::EEXIST)
     }
 
+    /// Whether the system knows no way to an address.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self.errno, Some(libc_errno::ENETUNREACH | libc_errno::EHOSTUNREACH))
+    }
+
     /// Whether the system's reason was `errno`.
     pub fn is_errno(&self, errno: nix::errno::Errno) -> bool {
         self.errno == Some(errno as i32)
@@ -158,6 +163,8 @@ mod libc_errno {
     pub const ESRCH: i32 = Errno::ESRCH as i32;
     pub const ENXIO: i32 = Errno::ENXIO as i32;
     pub const EADDRNOTAVAIL: i32 = Errno::EADDRNOTAVAIL as i32;
+    pub const ENETUNREACH: i32 = Errno::ENETUNREACH as i32;
+    pub const EHOSTUNREACH: i32 = Errno::EHOSTUNREACH as i32;
     pub const EEXIST: i32 = Errno::EEXIST as i32;
 }
 

@@ -6,6 +6,8 @@ use crate::plugins::main::{
     bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
     ptp::Ptp, tap::Tap, vlan::Vlan,
 };
+use crate::plugins::meta::firewall::Firewall;
+use crate::plugins::meta::portmap::Portmap;
 
 /// One line a plugin.
 pub static PLUGINS: &[Entry] = &[
@@ -20,6 +22,8 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Loopback>(),
     Entry::of::<HostLocal>(),
     Entry::of::<Static>(),
+    Entry::of::<Portmap>(),
+    Entry::of::<Firewall>(),
 ];
 
 /// The plugin of exactly this name.

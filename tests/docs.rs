@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::attachment::{skip, with};
 use crate::support::call::{Outcome, Peer, binary};
@@ -488,7 +488,8 @@ fn assert_prints_what_is_written(page: &Page) {
     }
 }
 
-/// A row of a page's errors has a change to the first plugin of its first example, or CNI_ARGS; ADD answers with the rest of the row.
+/// A row of a page's errors has a change to the plugin in its first example, or CNI_ARGS; ADD answers with the rest of the row, after
+/// those of the plugins before it.
 /// The object below the table is the answer to the first row.
 #[test]
 fn the_errors_are_those_of_the_pages() {
@@ -507,10 +508,10 @@ fn pages_of_plugins(needing: bool) -> Vec<Page> {
 
 fn assert_errors_are_written(page: &Page) {
     let Some(terminal) = Terminal::for_page(page) else { return };
-    let conf = first_plugin(page);
+    let chain = first_chain(page);
     let mut answers = vec![];
     for row in page.rows(Some("Errors")) {
-        let outcome = add_with(&terminal.lab, &conf, &code_spans(&row[0])[0]);
+        let outcome = add_with(&terminal.lab, &chain, &code_spans(&row[0])[0]);
         let error = outcome.err();
         let details = row.get(3).map(|cell| code_spans(cell).concat()).unwrap_or_default();
         let expected = (row[1].parse().unwrap(), code_spans(&row[2]).concat(), details);
@@ -522,20 +523,24 @@ fn assert_errors_are_written(page: &Page) {
     assert_eq!(whole.as_ref(), answers.first(), "{}", page.path);
 }
 
-/// The configuration that the first plugin of the first example gets.
-fn first_plugin(page: &Page) -> Value {
+/// The configurations of the first example, up to that of the page's plugin; of an IPAM plugin, that of the one that calls it.
+fn first_chain(page: &Page) -> Vec<Value> {
     let block = page.blocks().into_iter().find(Block::is_network);
     let list: Value =
         serde_json::from_str(&block.unwrap_or_else(|| panic!("{} has no example", page.path)).text).unwrap();
-    let mut conf = list["plugins"][0].clone();
-    for key in ["cniVersion", "name"] {
-        conf[key] = list[key].clone();
-    }
-    conf
+    let plugins = list["plugins"].as_array().unwrap();
+    let last = plugins.iter().position(|plugin| page.path == format!("docs/{}.md", plugin["type"].as_str().unwrap()));
+    let of_list = json!({"cniVersion": list["cniVersion"], "name": list["name"]});
+    plugins[..=last.unwrap_or(0)].iter().map(|plugin| with(plugin, of_list.clone())).collect()
 }
 
-fn add_with(lab: &Lab, conf: &Value, change: &str) -> Outcome {
+fn add_with(lab: &Lab, chain: &[Value], change: &str) -> Outcome {
     let container = lab.container();
+    let (conf, before) = chain.split_last().unwrap();
+    let result = before
+        .iter()
+        .fold(Value::Null, |result, conf| lab.attach(&container, &with(conf, json!({"prevResult": result}))).add());
+    let conf = &with(conf, json!({"prevResult": result}));
     match change.strip_prefix("CNI_ARGS=") {
         Some(args) => lab.attach(&container, conf).args(args).try_add(),
         None => {

@@ -3,11 +3,15 @@
 //! Rules of iptables are opaque to everything else: they are read and written by the host's own programs, in one
 //! `iptables-restore` a family. Whether there is anything to read is seen without starting a program.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+
+use ipnet::IpNet;
 
 use super::nft::{Family, Nft};
 use crate::error::{Code, Error, Result};
@@ -16,6 +20,8 @@ use crate::error::{Code, Error, Result};
 const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 /// Seconds to wait for another's lock.
 const PATIENCE: &str = "5";
+/// How often a change is planned anew because the rules changed in between.
+const TRIES: usize = 5;
 /// The programs' exit status when another held the lock all the time.
 const LOCKED: i32 = 4;
 
@@ -28,6 +34,106 @@ pub enum Variant {
     Nft,
     /// iptables-legacy.
     Legacy,
+}
+
+/// Where a packet goes that a rule matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// It is accepted.
+    Accept,
+    /// It goes through another chain and comes back.
+    Chain(String),
+}
+
+/// A rule of the table `filter`, of the few forms that the reference has for a container's packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterRule {
+    /// Packets from this address.
+    pub source: Option<IpAddr>,
+    /// Packets to this address.
+    pub destination: Option<IpAddr>,
+    /// Packets of connections that have been accepted before, or that belong to such.
+    pub is_of_replies: bool,
+    /// Words for people, which tell one rule from another.
+    pub comment: Option<String>,
+    /// What becomes of them.
+    pub target: Target,
+}
+
+impl FilterRule {
+    /// A rule for every packet.
+    pub fn to(target: Target) -> FilterRule {
+        FilterRule { source: None, destination: None, is_of_replies: false, comment: None, target }
+    }
+}
+
+/// As `iptables -S` lists it, without the chain that it is in.
+impl fmt::Display for FilterRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (option, address) in [("-s", self.source), ("-d", self.destination)] {
+            if let Some(address) = address {
+                write!(f, "{option} {} ", IpNet::from(address))?;
+            }
+        }
+        if let Some(comment) = &self.comment {
+            write!(f, "-m comment --comment \"{comment}\" ")?;
+        }
+        if self.is_of_replies {
+            f.write_str("-m conntrack --ctstate RELATED,ESTABLISHED ")?;
+        }
+        match &self.target {
+            Target::Accept => f.write_str("-j ACCEPT"),
+            Target::Chain(chain) => write!(f, "-j {chain}"),
+        }
+    }
+}
+
+/// A table as `iptables-save` lists it: its chains, each with its rules without `-A CHAIN`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved(BTreeMap<String, Vec<String>>);
+
+impl Saved {
+    /// Reads what iptables-save prints.
+    pub fn parse(text: &str) -> Saved {
+        let mut chains = BTreeMap::<String, Vec<String>>::new();
+        for line in text.lines() {
+            if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
+                chains.entry(chain.to_owned()).or_default();
+            } else if let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|line| line.split_once(' ')) {
+                chains.entry(chain.to_owned()).or_default().push(rule.to_owned());
+            }
+        }
+        Saved(chains)
+    }
+
+    /// The rules of a chain; None where there is no such chain.
+    pub fn chain(&self, name: &str) -> Option<&[String]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+
+    /// The chains by their names, each with its rules.
+    pub fn chains(&self) -> impl Iterator<Item = (&str, &[String])> {
+        self.0.iter().map(|(name, rules)| (name.as_str(), rules.as_slice()))
+    }
+
+    /// The rules that lead to a chain, each with the chain that it is in.
+    pub fn leading_to(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
+        let targets = [format!("-j {name}"), format!("-g {name}")];
+        let leads = move |rule: &str| targets.iter().any(|target| rule.ends_with(target.as_str()));
+        let rules = self.chains().flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain, rule.as_str())));
+        rules.filter(move |(_, rule)| leads(rule))
+    }
+
+    /// Whether the chain has the rule, in whatever order its words are shown.
+    pub fn has(&self, chain: &str, rule: &str) -> bool {
+        let words = |rule: &str| {
+            let mut words: Vec<String> = rule.split_whitespace().map(str::to_owned).collect();
+            words.sort_unstable();
+            words
+        };
+        let wanted = words(rule);
+        self.chain(chain).is_some_and(|rules| rules.iter().any(|found| found == rule || words(found) == wanted))
+    }
 }
 
 /// The programs of one address family.
@@ -45,19 +151,52 @@ impl Iptables {
 
     /// The programs whose `nat` table may have this chain, of both families; empty where no program needs to be asked.
     pub fn with_nat_chain(nft: Option<&Nft>, chain: &str) -> Result<Vec<Iptables>> {
+        Iptables::with_nat_chain_used(nft, chain, 0)
+    }
+
+    /// The same, where rules and jumps to the chain are at least so many together, as far as that can be seen.
+    pub fn with_nat_chain_used(nft: Option<&Nft>, chain: &str, least: u32) -> Result<Vec<Iptables>> {
         let mut found = vec![];
-        for (is_v6, family, tables) in [(false, Family::Ip, "ip_tables_names"), (true, Family::Ip6, "ip6_tables_names")]
-        {
-            let in_nft = nft.map_or(Ok(None), |nft| nft.chain(family, "nat", chain))?.is_some();
-            if in_nft {
+        for (is_v6, family) in [(false, Family::Ip), (true, Family::Ip6)] {
+            let in_nft = nft.map_or(Ok(None), |nft| nft.chain(family, "nat", chain))?;
+            if in_nft.is_some_and(|info| info.uses >= least) {
                 found.push(Iptables { is_v6, variant: Variant::Nft });
             }
-            let tables = fs::read_to_string(format!("/proc/thread-self/net/{tables}")).unwrap_or_default(); // no such file, no such tables
-            if tables.lines().any(|table| table == "nat") {
+            if has_legacy_table("nat", is_v6) {
                 found.push(Iptables { is_v6, variant: Variant::Legacy });
             }
         }
         Ok(found)
+    }
+
+    /// The programs of iptables-legacy for addresses of one family, where that has a table of this name. No program is
+    /// asked.
+    pub fn legacy_with(table: &str, is_v6: bool) -> Option<Iptables> {
+        has_legacy_table(table, is_v6).then_some(Iptables { is_v6, variant: Variant::Legacy })
+    }
+
+    /// What people call them.
+    pub fn name(&self) -> &'static str {
+        match (self.is_v6, self.variant) {
+            (false, Variant::Legacy) => "iptables-legacy",
+            (true, Variant::Legacy) => "ip6tables-legacy",
+            (false, _) => "iptables",
+            (true, _) => "ip6tables",
+        }
+    }
+
+    /// Code 105 where the host has not got the programs.
+    pub fn require(&self) -> Result<()> {
+        ["-save", "-restore"].iter().try_for_each(|suffix| self.program(suffix).map(drop))
+    }
+
+    /// All of a table, with its chains.
+    pub fn save(&self, table: &str) -> Result<Saved> {
+        let output = self.run("-save", &["-t", table], "")?;
+        if !output.status.success() {
+            return Err(self.failed("save table", table, &output));
+        }
+        Ok(Saved::parse(&String::from_utf8_lossy(&output.stdout)))
     }
 
     /// Whether these programs are for addresses like this one.
@@ -78,8 +217,24 @@ impl Iptables {
         }
     }
 
-    /// Does all of `lines` in the table, or nothing.
-    pub fn restore(&self, table: &str, lines: &[String]) -> Result<()> {
+    /// Does the lines of `iptables-restore` that `plan` finds necessary, all or none. Two processes at once can both see a
+    /// rule missing, or a chain: then the second fails, and plans anew.
+    pub fn change(&self, table: &str, plan: impl Fn() -> Result<Vec<String>>) -> Result<()> {
+        let attempt = || {
+            let lines = plan()?;
+            if lines.is_empty() { Ok(()) } else { self.restore(table, &lines) }
+        };
+        let mut outcome = attempt();
+        for _ in 1..TRIES {
+            match outcome {
+                Err(error) if error.code == Code::HOST_PROGRAM => outcome = attempt(),
+                _ => break,
+            }
+        }
+        outcome
+    }
+
+    fn restore(&self, table: &str, lines: &[String]) -> Result<()> {
         let text = format!("*{table}\n{}\nCOMMIT\n", lines.join("\n"));
         let output = self.run("-restore", &["--noflush", "-w", PATIENCE], &text)?;
         if output.status.success() { Ok(()) } else { Err(self.failed("change the rules of table", table, &output)) }
@@ -119,9 +274,40 @@ impl Iptables {
     }
 }
 
+/// Whether iptables-legacy, which has its own tables in the kernel, has this one.
+fn has_legacy_table(table: &str, is_v6: bool) -> bool {
+    let names = if is_v6 { "ip6_tables_names" } else { "ip_tables_names" };
+    let tables = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default(); // no such file, no such tables
+    tables.lines().any(|found| found == table)
+}
+
 /// The program in PATH or where distributions put it. The name is one of ours, never from a configuration.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(USUAL_PLACES.iter().map(PathBuf::from));
     places.filter(|place| place.is_absolute()).map(|place| place.join(name)).find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_written_as_iptables_lists_them() {
+        let jump = FilterRule { comment: Some("two words".into()), ..FilterRule::to(Target::Chain("CNI-X".into())) };
+        assert_eq!(jump.to_string(), r#"-m comment --comment "two words" -j CNI-X"#);
+        let accept = FilterRule::to(Target::Accept);
+        let to = FilterRule { destination: "10.1.0.7".parse().ok(), is_of_replies: true, ..accept.clone() };
+        assert_eq!(to.to_string(), "-d 10.1.0.7/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
+        let from = FilterRule { source: "fd00::7".parse().ok(), ..accept };
+        assert_eq!(from.to_string(), "-s fd00::7/128 -j ACCEPT");
+    }
+
+    #[test]
+    fn a_saved_table_has_chains_without_rules_too() {
+        let saved =
+            Saved::parse("# x\n*filter\n:FORWARD DROP [0:0]\n:CNI-ADMIN - [0:0]\n-A FORWARD -j CNI-ADMIN\nCOMMIT\n");
+        assert!(saved.has("FORWARD", "-j CNI-ADMIN") && !saved.has("FORWARD", "-j"));
+        assert_eq!((saved.chain("CNI-ADMIN"), saved.chain("CNI")), (Some(&[][..]), None));
+    }
 }

@@ -1,5 +1,7 @@
 //! The kernel's network: namespaces, netlink, nftables, iptables, sysctls. Knows nothing of CNI.
 
+pub mod conntrack;
+pub mod dbus;
 pub mod iptables;
 pub mod mac;
 pub mod netlink;

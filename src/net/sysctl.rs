@@ -31,6 +31,12 @@ impl Sysctl {
         Sysctl(format!("ipv6/conf/{}/{setting}", ifname.replace('/', "_")))
     }
 
+    /// `net/bridge/bridge-nf-call-iptables`, or that of IPv6: whether packets inside a bridge come by the rules. There only
+    /// where the kernel has br_netfilter.
+    pub fn bridge_netfilter(is_v6: bool) -> Sysctl {
+        Sysctl(format!("bridge/bridge-nf-call-{}", if is_v6 { "ip6tables" } else { "iptables" }))
+    }
+
     fn path(&self) -> String {
         format!("/proc/sys/net/{}", self.0)
     }

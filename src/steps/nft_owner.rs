@@ -9,7 +9,7 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::Nft;
-use crate::net::nft::owned::{Layout, Owner};
+use crate::net::nft::owned::{Layout, Owner, Released};
 
 /// The owner that an attachment is.
 pub fn of(key: &Key) -> Owner {
@@ -51,24 +51,29 @@ pub fn require() -> Result<Rc<Nft>> {
     open()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
 }
 
-/// Removes the elements of an owner, if the kernel has nf_tables.
-pub fn release(layout: &Layout, owner: &Owner) -> Result<()> {
-    let Some(nft) = open()? else { return Ok(()) };
-    nft.release(layout, owner).map(drop)
+/// Removes the elements of an owner, if the kernel has nf_tables, and returns them.
+pub fn release(layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
+    let Some(nft) = open()? else { return Ok(vec![]) };
+    nft.release(layout, owner)
 }
 
 /// Removes the elements of a network's attachments that are not in the list.
-pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    let Some(nft) = open()? else { return Ok(()) };
-    let group = Key::network_hash(network);
-    let valid: Vec<[u8; 16]> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| of(&key).id).collect();
-    let mut errors = ErrorList::default();
-    for id in nft.owners(layout, group)? {
-        if !valid.contains(&id) {
-            errors.push(nft.release(layout, &Owner { id, comment: String::new() }));
-        }
+pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
+    let Some(nft) = open()? else { return Ok(vec![]) };
+    let (mut errors, mut released) = (ErrorList::default(), vec![]);
+    for owner in invalid(layout, network, valid)? {
+        released.extend(errors.push(nft.release_by_comment(layout, &owner)).unwrap_or_default());
     }
-    errors.finish()
+    errors.finish().map(|()| released)
+}
+
+/// The owners that are attachments of this network and not in the list. Their comments are not known.
+pub fn invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Owner>> {
+    let Some(nft) = open()? else { return Ok(vec![]) };
+    let valid: Vec<[u8; 16]> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| of(&key).id).collect();
+    let mut ids = nft.owners(layout, Key::network_hash(network))?;
+    ids.retain(|id| !valid.contains(id));
+    Ok(ids.into_iter().map(|id| Owner { id, comment: String::new() }).collect())
 }
 
 fn id(group: &[u8; 8], member: &[u8; 8]) -> [u8; 16] {

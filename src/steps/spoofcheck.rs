@@ -17,7 +17,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::nft::Family;
-use crate::net::nft::batch::{Batch, Hook, KeyType, Set, Table};
+use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement};
 use crate::rollback::Rollback;
@@ -26,12 +26,13 @@ use crate::steps::nft_owner;
 const LAYOUT: Layout = Layout {
     table: Table { family: Family::Bridge, name: "cni_multi_spoofcheck" },
     comment: "cni-multi: containers send with their own hardware address",
-    base_chain: BASE_CHAIN,
+    sets: &[&PORTS, &ALLOWED],
+    chains: &[(BASE_CHAIN, 1)],
     lay_out,
 };
 
-const PORTS: Set = Set { name: "ports", key: &[KeyType::IfName], is_verdict_map: false };
-const ALLOWED: Set = Set { name: "allowed", key: &[KeyType::IfName, KeyType::Ether], is_verdict_map: false };
+const PORTS: Set = Set { name: "ports", key: &[KeyType::IfName], holds: Holds::Keys };
+const ALLOWED: Set = Set { name: "allowed", key: &[KeyType::IfName, KeyType::Ether], holds: Holds::Keys };
 const BASE_CHAIN: &str = "prerouting";
 /// dstnat of the bridge family, as in the reference.
 const HOOK: Hook = Hook { kind: "filter", number: 0, priority: -300 };
@@ -63,12 +64,12 @@ pub fn verify(key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
 
 /// Removes the check of an attachment.
 pub fn delete(key: &Key) -> Result<()> {
-    nft_owner::release(&LAYOUT, &nft_owner::of(key)).map_err(|e| e.context("macspoofchk"))
+    nft_owner::release(&LAYOUT, &nft_owner::of(key)).map(drop).map_err(|e| e.context("macspoofchk"))
 }
 
 /// Removes the checks of this network's attachments that are not valid.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    nft_owner::release_invalid(&LAYOUT, network, valid).map_err(|e| e.context("macspoofchk"))
+    nft_owner::release_invalid(&LAYOUT, network, valid).map(drop).map_err(|e| e.context("macspoofchk"))
 }
 
 fn is_made_by_reference(key: &Key) -> Result<bool> {
@@ -110,12 +111,11 @@ fn elements(port: &str, mac: &MacAddr) -> Vec<OwnedElement> {
     let mut allowed = name.clone();
     allowed.extend(mac.octets());
     allowed.resize(allowed.len().next_multiple_of(4), 0);
-    let element = |set: &Set, key| OwnedElement { set: set.name, key, chain: None };
+    let element = |set: &Set, key| OwnedElement { set: set.name, key, ..OwnedElement::default() };
     vec![element(&PORTS, name), element(&ALLOWED, allowed)]
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
-    batch.set(table, &PORTS).set(table, &ALLOWED);
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
     batch.rule(table, BASE_CHAIN, |rule| {
         // The name fills register 1, so that the hardware address in register 2 stands right behind it.

@@ -1,7 +1,7 @@
 //! Packets: what proves that a network works.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
@@ -156,7 +156,11 @@ fn again(at: &Namespace, role: &str) -> std::process::Command {
 
 impl TcpServer {
     pub fn start(at: &Namespace, port: u16) -> TcpServer {
-        let mut child = again(at, &format!("serve {port}")).spawn().unwrap();
+        TcpServer::of(at, &format!("serve {port}"))
+    }
+
+    fn of(at: &Namespace, role: &str) -> TcpServer {
+        let mut child = again(at, role).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
         let mut said = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
@@ -174,8 +178,82 @@ impl Drop for TcpServer {
 
 /// The address that the server at `to` (`10.1.2.3:80`) sees when `from` connects; None when nobody answers.
 pub fn connect(from: &Namespace, to: &str) -> Option<String> {
-    let output = again(from, &format!("connect {to}")).output().unwrap();
+    seen(from, &format!("connect {to}"))
+}
+
+/// `connect` by UDP, always from the same port, so that the kernel takes all questions to one server for one flow.
+pub fn ask_by_udp(from: &Namespace, to: &str) -> Option<String> {
+    seen(from, &format!("ask {to}"))
+}
+
+fn seen(from: &Namespace, role: &str) -> Option<String> {
+    let output = again(from, role).output().unwrap();
     String::from_utf8(output.stderr).unwrap().lines().find_map(|l| l.strip_prefix("seen ").map(str::to_owned))
+}
+
+/// `TcpServer` for UDP.
+pub struct UdpServer(#[expect(dead_code, reason = "serves until it is dropped")] TcpServer);
+
+impl UdpServer {
+    pub fn start(at: &Namespace, port: u16) -> UdpServer {
+        UdpServer(TcpServer::of(at, &format!("serve-udp {port}")))
+    }
+}
+
+/// `TcpServer` for SCTP, by socat: the standard library has not got it.
+pub struct SctpServer(Child);
+
+impl SctpServer {
+    /// None where the kernel has not got it either.
+    pub fn start(at: &Namespace, port: u16) -> Option<SctpServer> {
+        let listen = format!("SCTP6-LISTEN:{port},ipv6only=0,fork,reuseaddr");
+        let mut command = at.command("socat");
+        command.args([&listen, "SYSTEM:read question; echo $SOCAT_PEERADDR"]);
+        let mut server = SctpServer(command.stderr(Stdio::null()).spawn().unwrap());
+        let deadline = Instant::now() + patience(PATIENCE);
+        while at.sh(&format!("ss -HlnS 'sport = :{port}'")).is_empty() {
+            if server.0.try_wait().unwrap().is_some() {
+                return None; // it cannot have the socket
+            }
+            assert!(Instant::now() < deadline, "socat does not listen on port {port}");
+        }
+        Some(server)
+    }
+}
+
+impl Drop for SctpServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended by itself
+        let _ = self.0.wait();
+    }
+}
+
+/// `connect` by SCTP.
+pub fn connect_by_sctp(from: &Namespace, to: &str) -> Option<String> {
+    let client = format!("timeout 10 socat -t0 SCTP:{to} SYSTEM:'echo; read answer; echo $answer >&2' 2>&1");
+    let seen = String::from_utf8(from.try_sh(&client).stdout).unwrap();
+    let seen: IpAddr = seen.trim().trim_matches(['[', ']']).parse().ok()?;
+    Some(seen.to_canonical().to_string())
+}
+
+#[test]
+fn sctp_server_answers_with_the_address_it_sees() {
+    let lab = Lab::new(super::call::Peer::Ours);
+    let Some(_server) = SctpServer::start(&lab.outside, 80) else { return super::attachment::skip("sctp") };
+    assert_eq!(connect_by_sctp(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
+    assert_eq!(connect_by_sctp(&lab.host, "[2001:db8:ffff::2]:80").as_deref(), Some("2001:db8:ffff::1"));
+    assert_eq!(connect_by_sctp(&lab.host, "198.51.100.2:81"), None);
+}
+
+#[test]
+fn udp_server_answers_with_the_address_it_sees() {
+    let lab = Lab::new(super::call::Peer::Ours);
+    let _server = UdpServer::start(&lab.outside, 80);
+    for _ in 0..2 {
+        assert_eq!(ask_by_udp(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
+        assert_eq!(ask_by_udp(&lab.host, "[2001:db8:ffff::2]:80").as_deref(), Some("2001:db8:ffff::1"));
+    }
+    assert_eq!(ask_by_udp(&lab.host, "198.51.100.2:81"), None);
 }
 
 #[test]
@@ -183,10 +261,9 @@ fn tcp_server_answers_with_the_address_it_sees() {
     let role = std::env::var(ROLE).unwrap_or_default();
     match role.split_once(' ') {
         Some(("serve", port)) => serve(port.parse().unwrap()),
-        Some(("connect", to)) => {
-            let answer = ask(to.parse().unwrap());
-            eprintln!("{}", answer.map_or_else(|e| format!("no answer: {e}"), |seen| format!("seen {seen}")));
-        }
+        Some(("serve-udp", port)) => serve_udp(port.parse().unwrap()),
+        Some(("connect", to)) => say(ask(to.parse().unwrap())),
+        Some(("ask", to)) => say(ask_udp(to.parse().unwrap())),
         _ => {
             let lab = Lab::new(super::call::Peer::Ours);
             let _server = TcpServer::start(&lab.outside, 80);
@@ -197,14 +274,49 @@ fn tcp_server_answers_with_the_address_it_sees() {
     }
 }
 
-fn serve(port: u16) {
-    let listener = TcpListener::bind(("::", port)).unwrap();
-    // The pipe closes when whoever started us is gone.
+fn say(answer: std::io::Result<String>) {
+    eprintln!("{}", answer.map_or_else(|e| format!("no answer: {e}"), |seen| format!("seen {seen}")));
+}
+
+/// The pipe closes when whoever started us is gone.
+fn serve_until_the_end_of_stdin() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::abort();
     });
     eprintln!("listening");
+}
+
+fn serve_udp(port: u16) {
+    let socket = UdpSocket::bind(("::", port)).unwrap();
+    serve_until_the_end_of_stdin();
+    loop {
+        let Ok((_, from)) = socket.recv_from(&mut [0; 16]) else { continue }; // an error of an earlier answer
+        let _ = socket.send_to(from.ip().to_canonical().to_string().as_bytes(), from); // the client may have gone
+    }
+}
+
+/// One question; a packet may be lost while a neighbour is resolved, so there is a second one.
+fn ask_udp(to: SocketAddr) -> std::io::Result<String> {
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    let socket = UdpSocket::bind((any, 5000))?;
+    socket.connect(to)?;
+    socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let mut answer = [0; 64];
+    let mut ask = || {
+        socket.send(b"?")?;
+        socket.recv(&mut answer)
+    };
+    let length = match ask() {
+        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => ask()?,
+        answered => answered?,
+    };
+    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+}
+
+fn serve(port: u16) {
+    let listener = TcpListener::bind(("::", port)).unwrap();
+    serve_until_the_end_of_stdin();
     for connection in listener.incoming() {
         let mut connection = connection.unwrap();
         let seen = connection.peer_addr().unwrap().ip().to_canonical();

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::attr::{Attrs, read_u32};
@@ -29,6 +29,8 @@ const RTA_TABLE: u16 = 15;
 
 /// RTN_UNICAST: neither unreachable nor any other refusal.
 const UNICAST: u8 = 1;
+/// RTN_LOCAL.
+const TO_HOST: u8 = 2;
 
 /// How far a route's destination is: `scope` of `ip route`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,6 +195,25 @@ impl Netlink {
         Ok(None)
     }
 
+    /// ifindex of the link that packets to `ip` leave by: `ip route get`.
+    pub fn link_towards(&self, ip: IpAddr) -> Result<u32> {
+        self.ask(ip, |payload| Attrs::after(payload, HEADER).u32(RTA_OIF))
+    }
+
+    /// Whether packets to `ip` are for this host.
+    pub fn is_local(&self, ip: IpAddr) -> Result<bool> {
+        self.ask(ip, |payload| payload.get(7).map(|kind| *kind == TO_HOST))
+    }
+
+    /// Asks for the route that packets to `ip` take.
+    fn ask<T>(&self, ip: IpAddr, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
+        let message = match ip {
+            IpAddr::V4(ip) => RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(ip, 32).build(),
+            IpAddr::V6(ip) => RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(ip, 128).build(),
+        };
+        self.get(Message::GetRoute(asking(message)), format_args!("find the route to {ip}"), read)
+    }
+
     /// The routes of all tables, for CHECK; a container has few.
     pub fn routes(&self) -> Result<Vec<FoundRoute>> {
         let mut all = vec![];
@@ -206,6 +227,15 @@ impl Netlink {
         }
         Ok(all)
     }
+}
+
+/// With strict checking a question has a destination and nothing that only a route could have.
+fn asking(mut message: RouteMessage) -> RouteMessage {
+    message.header.table = 0;
+    message.header.protocol = RouteProtocol::Unspec;
+    message.header.scope = RouteScope::Universe;
+    message.header.kind = RouteType::Unspec;
+    message
 }
 
 /// The route is a cache entry.

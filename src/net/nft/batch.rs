@@ -8,6 +8,7 @@ use super::wire::Attributes;
 const NFGENMSG: usize = 4;
 const NLM_F_REQUEST: u16 = 1;
 pub(super) const NLM_F_ACK: u16 = 4;
+const NLM_F_ECHO: u16 = 8;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_APPEND: u16 = 0x800;
@@ -61,7 +62,7 @@ pub struct Hook {
 }
 
 /// The types of nft(8) that a set's keys are listed as; a number each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyType {
     /// `ipv4_addr`, 4 bytes.
     Ipv4 = 7,
@@ -69,6 +70,10 @@ pub enum KeyType {
     Ipv6 = 8,
     /// `ether_addr`, 6 bytes.
     Ether = 9,
+    /// `inet_proto`, one byte.
+    Protocol = 12,
+    /// `inet_service`, 2 bytes.
+    Service = 13,
     /// `mark`, 4 bytes.
     Mark = 19,
     /// `ifname`, 16 bytes.
@@ -79,22 +84,33 @@ impl KeyType {
     /// The bytes that a key takes in a register: fields are padded to whole words.
     fn length(self) -> u32 {
         match self {
-            KeyType::Ipv4 | KeyType::Mark => 4,
+            KeyType::Ipv4 | KeyType::Protocol | KeyType::Service | KeyType::Mark => 4,
             KeyType::Ether => 8,
             KeyType::Ipv6 | KeyType::IfName => 16,
         }
     }
 }
 
-/// A set, or a map from keys to verdicts.
+/// What the elements of a set have besides their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Nothing: it is a set.
+    Keys,
+    /// A verdict each: it is a verdict map.
+    Verdicts,
+    /// A value each, of these fields: it is a map.
+    Values(&'static [KeyType]),
+}
+
+/// A set or a map.
 #[derive(Clone, Copy, Debug)]
 pub struct Set {
     /// Its name.
     pub name: &'static str,
     /// The fields of its keys.
     pub key: &'static [KeyType],
-    /// Whether its elements have verdicts.
-    pub is_verdict_map: bool,
+    /// What else its elements have.
+    pub holds: Holds,
 }
 
 impl Set {
@@ -105,11 +121,22 @@ impl Set {
             fields => fields.iter().map(|field| field.length()).sum(),
         }
     }
+}
 
-    /// How nft(8) writes down a concatenation of types: six bits each.
-    fn key_type(&self) -> u32 {
-        self.key.iter().fold(0, |types, field| types << 6 | *field as u32)
-    }
+/// How nft(8) writes down a concatenation of types: six bits each.
+fn concatenation(fields: &[KeyType]) -> u32 {
+    fields.iter().fold(0, |types, field| types << 6 | *field as u32)
+}
+
+/// What an element has besides its key.
+#[derive(Clone, Copy, Debug)]
+pub enum Holding<'a> {
+    /// Nothing.
+    Key,
+    /// What becomes of a packet.
+    Verdict(&'a Verdict),
+    /// The fields of a map's value, each padded to whole words.
+    Value(&'a [u8]),
 }
 
 #[derive(Debug)]
@@ -189,8 +216,33 @@ impl Batch {
     pub fn rule(&mut self, table: Table, chain: &str, fill: impl FnOnce(&mut Expressions)) -> &mut Batch {
         let mut expressions = Expressions::default();
         fill(&mut expressions);
+        self.rule_of(table, chain, &expressions)
+    }
+
+    /// Adds a rule that is written already at the end of a chain.
+    pub fn rule_of(&mut self, table: Table, chain: &str, expressions: &Expressions) -> &mut Batch {
         self.push(NEWRULE, NLM_F_CREATE | NLM_F_APPEND, table.family, |body| {
             body.text(1, table.name).text(2, chain).raw(4 | 0x8000, expressions.bytes());
+        })
+    }
+
+    /// Adds a rule to a chain of iptables, as its first or its last one. The kernel tells it back, with its handle.
+    pub fn xtables_rule(
+        &mut self,
+        table: Table,
+        chain: &str,
+        is_first: bool,
+        fill: impl FnOnce(&mut Expressions),
+    ) -> &mut Batch {
+        let mut expressions = Expressions::default();
+        fill(&mut expressions);
+        let flags = if is_first { NLM_F_CREATE } else { NLM_F_CREATE | NLM_F_APPEND };
+        self.push(NEWRULE, flags | NLM_F_ECHO, table.family, |body| {
+            body.text(1, table.name).text(2, chain).raw(4 | 0x8000, expressions.bytes());
+            // What the extensions of x_tables are told of the rule's own protocol: any.
+            body.nest(5, |compat| {
+                compat.be32(1, 0).be32(2, 0);
+            });
         })
     }
 
@@ -206,10 +258,18 @@ impl Batch {
         self.sets += 1;
         let id = self.sets;
         self.push(NEWSET, NLM_F_CREATE, table.family, |body| {
-            let flags = if set.is_verdict_map { SET_MAP } else { 0 };
-            body.text(1, table.name).text(2, set.name).be32(3, flags).be32(4, set.key_type()).be32(5, set.key_length());
-            if set.is_verdict_map {
-                body.be32(6, DATA_VERDICT).be32(7, 0);
+            let flags = if set.holds == Holds::Keys { 0 } else { SET_MAP };
+            body.text(1, table.name).text(2, set.name).be32(3, flags);
+            body.be32(4, concatenation(set.key)).be32(5, set.key_length());
+            match set.holds {
+                Holds::Keys => (),
+                Holds::Verdicts => {
+                    body.be32(6, DATA_VERDICT).be32(7, 0);
+                }
+                Holds::Values(fields) => {
+                    let length = fields.iter().map(|field| field.length()).sum();
+                    body.be32(6, concatenation(fields)).be32(7, length);
+                }
             }
             body.be32(10, id);
             if let [KeyType::IfName] = set.key {
@@ -219,22 +279,35 @@ impl Batch {
     }
 
     /// Adds an element; one with its key must not be there.
-    pub fn element(
-        &mut self,
-        table: Table,
-        set: &str,
-        key: &[u8],
-        verdict: Option<&Verdict>,
-        comment: &str,
-    ) -> &mut Batch {
+    pub fn element(&mut self, table: Table, set: &str, key: &[u8], holding: Holding<'_>, comment: &str) -> &mut Batch {
         self.push(NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, table.family, |body| {
             one_element(body, table, set, |element| {
                 element.nest(1, |data| {
                     data.raw(1, key);
                 });
-                if let Some(verdict) = verdict {
-                    element.nest(2, |data| verdict.write(data));
+                match holding {
+                    Holding::Key => (),
+                    Holding::Verdict(verdict) => {
+                        element.nest(2, |data| verdict.write(data));
+                    }
+                    Holding::Value(value) => {
+                        element.nest(2, |data| {
+                            data.raw(1, value);
+                        });
+                    }
                 }
+                element.comment(6, comment);
+            });
+        })
+    }
+
+    /// Adds an element that may be there already, as somebody else may have added it.
+    pub fn shared_element(&mut self, table: Table, set: &str, key: &[u8], comment: &str) -> &mut Batch {
+        self.push(NEWSETELEM, NLM_F_CREATE, table.family, |body| {
+            one_element(body, table, set, |element| {
+                element.nest(1, |data| {
+                    data.raw(1, key);
+                });
                 element.comment(6, comment);
             });
         })
@@ -305,7 +378,7 @@ fn one_element(body: &mut Attributes, table: Table, set: &str, fill: impl FnOnce
 }
 
 /// Appends one netlink message.
-pub(super) fn message(
+pub(in crate::net) fn message(
     bytes: &mut Vec<u8>,
     kind: u16,
     flags: u16,

@@ -4,6 +4,7 @@ pub mod batch;
 pub mod expr;
 pub mod owned;
 pub mod wire;
+pub mod xtables;
 
 use std::fmt;
 
@@ -28,6 +29,9 @@ const GETCHAIN: u16 = 4;
 const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
 const GETGEN: u16 = 16;
+
+/// NF_DROP.
+const DROP: u32 = 0;
 
 /// How often a dump is begun again that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
@@ -61,6 +65,8 @@ pub struct RuleInfo {
     pub handle: u64,
     /// Its comment, perhaps empty.
     pub comment: String,
+    /// What it compares something of a packet with, one after the other.
+    pub compared: Vec<Vec<u8>>,
 }
 
 /// An element as the kernel has it.
@@ -70,14 +76,18 @@ pub struct ElementInfo {
     pub key: Vec<u8>,
     /// The chain that its verdict names.
     pub chain: Option<String>,
+    /// Its value, in a map; empty elsewhere.
+    pub value: Vec<u8>,
     /// Its comment, perhaps empty.
     pub comment: String,
 }
 
 impl ElementInfo {
     fn read(attrs: Attrs<'_>) -> Option<ElementInfo> {
-        let verdict = attrs.nested(2).and_then(|data| data.nested(2));
+        let data = attrs.nested(2);
+        let verdict = data.and_then(|data| data.nested(2));
         Some(ElementInfo {
+            value: data.and_then(|data| data.bytes(1)).unwrap_or_default().to_vec(),
             key: attrs.nested(1)?.bytes(1)?.to_vec(),
             chain: verdict.and_then(|verdict| verdict.text(2)),
             comment: attrs.bytes(6).and_then(read_comment).unwrap_or_default(),
@@ -106,6 +116,11 @@ impl Nft {
 
     /// Does all of a batch or nothing; `what` names it in the error.
     pub fn commit(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
+        self.commit_with(batch, what, |_| ())
+    }
+
+    /// The same; what the kernel tells back goes to `each`.
+    fn commit_with(&self, batch: &Batch, what: impl fmt::Display, each: impl FnMut(Message<'_>)) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -113,7 +128,7 @@ impl Nft {
         let serialized = batch.serialize(first);
         self.transport.send(&serialized.bytes).map_err(|e| Error::kernel(&what, e))?;
         let numbers = first..first.wrapping_add(batch.messages());
-        self.transport.batch_acknowledged(numbers, serialized.last, |_| ()).map_err(|refusal| refused(&what, refusal))
+        self.transport.batch_acknowledged(numbers, serialized.last, each).map_err(|refusal| refused(&what, refusal))
     }
 
     /// The chain of this name, if there is one. A longer name than the kernel takes is none's.
@@ -126,6 +141,16 @@ impl Nft {
             body.text(1, table).text(3, chain);
         };
         self.get(GETCHAIN, family, what, name, |attrs| Some(ChainInfo { uses: attrs.be32(6).unwrap_or_default() }))
+    }
+
+    /// The chains of a family, each with its table, that packets enter by a hook (NF_INET_*) and that drop what no rule of
+    /// theirs decides.
+    pub fn dropping_chains(&self, family: Family, hook: u32) -> Result<Vec<(String, String)>> {
+        let read = |attrs: Attrs<'_>| {
+            let is_dropping = attrs.nested(4)?.be32(1)? == hook && attrs.be32(5)? == DROP;
+            is_dropping.then_some((attrs.text(1)?, attrs.text(3)?))
+        };
+        self.dump(GETCHAIN, family, "list chains", |_| (), |attrs, list| list.extend(read(attrs)))
     }
 
     /// The element with this key, if there is one.
@@ -175,7 +200,7 @@ impl Nft {
             let handle = u64::from_be_bytes(attrs.bytes(3)?.try_into().ok()?);
             let comment = attrs.bytes(7).and_then(read_comment).unwrap_or_default();
             // Kernels that do not filter send the rules of every chain.
-            (attrs.text(2).as_deref() == Some(chain)).then_some(RuleInfo { handle, comment })
+            (attrs.text(2).as_deref() == Some(chain)).then_some(RuleInfo { handle, comment, compared: compared(attrs) })
         };
         self.dump(GETRULE, family, what, name, |attrs, list| list.extend(rule(attrs)))
     }
@@ -233,6 +258,16 @@ impl Nft {
         self.transport.send(&bytes)?;
         Ok(seq)
     }
+}
+
+/// The values in the `cmp` expressions of a rule.
+fn compared(rule: Attrs<'_>) -> Vec<Vec<u8>> {
+    let value = |expression: Attrs<'_>| {
+        let is_cmp = expression.text(1).as_deref() == Some("cmp");
+        expression.nested(2)?.nested(3)?.bytes(1).filter(|_| is_cmp).map(<[u8]>::to_vec)
+    };
+    let expressions = rule.nested(4).into_iter().flat_map(Attrs::iter);
+    expressions.filter_map(|(_, expression)| value(Attrs::of(expression))).collect()
 }
 
 fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {

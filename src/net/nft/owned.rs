@@ -9,13 +9,16 @@
 
 use nix::errno::Errno;
 
-use super::batch::{Batch, KeyType, Set, Table};
-use super::expr::Verdict;
+use super::batch::{Batch, Holding, Holds, KeyType, Set, Table};
+use super::expr::{Expressions, Verdict};
 use super::{ElementInfo, Nft};
 use crate::error::{Code, Error, Result};
 
 /// Says which elements belong to whom.
-const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], is_verdict_map: false };
+const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
+
+/// The comment of elements that are not one owner's alone.
+const SHARED: &str = "shared";
 
 /// How often a transaction is planned anew because another came between. Each time somebody else has got on.
 const TRIES: usize = 1000;
@@ -30,25 +33,66 @@ pub struct Owner {
 }
 
 /// An element that is to belong to somebody.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OwnedElement {
     /// The name of the set or map.
     pub set: &'static str,
     /// The key.
     pub key: Vec<u8>,
-    /// The chain that packets go to which it matches.
+    /// In a verdict map: the chain that packets go to which it matches.
     pub chain: Option<SharedChain>,
+    /// Whether others may have it at the same time. It goes with the last of them.
+    pub is_shared: bool,
+    /// In a map of values: its value.
+    pub value: Option<Vec<u8>>,
+    /// What nobody else may have beside it.
+    pub rivals: Vec<Rival>,
+}
+
+/// Elements of others that one cannot stand beside.
+#[derive(Clone, Debug)]
+pub enum Rival {
+    /// The one with this key.
+    Key {
+        /// The name of its set.
+        set: &'static str,
+        /// Its key.
+        key: Vec<u8>,
+    },
+    /// Each whose key ends so.
+    Suffix {
+        /// The name of their set.
+        set: &'static str,
+        /// The end of their keys.
+        suffix: Vec<u8>,
+    },
+}
+
+/// An element that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its place in the list.
+    pub element: usize,
+    /// The comment of whoever has it, or what it cannot stand beside.
+    pub by: String,
 }
 
 /// A chain that elements of many owners lead to; it goes with the last of them.
 #[derive(Clone, Debug)]
 pub struct SharedChain {
-    /// Its name.
+    /// Its name, which says all about its rules.
     pub name: String,
-    /// Writes its rules, when it is made.
-    pub rules: fn(&mut Batch, Table, &SharedChain),
-    /// What the rules need to know.
-    pub net: ipnet::IpNet,
+    /// Its rules, written when it is made.
+    pub rules: [Expressions; RULES_OF_SHARED_CHAIN],
+}
+
+impl SharedChain {
+    fn write(&self, batch: &mut Batch, table: Table) {
+        batch.chain(table, &self.name).flush_chain(table, &self.name);
+        for rule in &self.rules {
+            batch.rule_of(table, &self.name, rule);
+        }
+    }
 }
 
 /// One of our tables.
@@ -58,9 +102,11 @@ pub struct Layout {
     pub table: Table,
     /// Shown by `nft list`.
     pub comment: &'static str,
-    /// The chain that packets enter by.
-    pub base_chain: &'static str,
-    /// Writes its chains, rules and sets; doing so again changes nothing.
+    /// Its sets and maps, beside the one that says which elements are whose.
+    pub sets: &'static [&'static Set],
+    /// Its constant chains, with how often each is used: by its own rules, and by those that lead to it.
+    pub chains: &'static [(&'static str, u32)],
+    /// Writes its constant chains and rules; doing so again changes nothing.
     pub lay_out: fn(&mut Batch, Table),
 }
 
@@ -71,7 +117,7 @@ impl Nft {
         let what = format!("add elements to table {:?}", layout.table.name);
         if self.only_elements_are_missing(layout, owner, elements)? {
             let mut batch = Batch::default();
-            add_elements(&mut batch, layout.table, owner, elements);
+            add_elements(&mut batch, layout.table, owner, 0, elements);
             match self.commit(&batch, &what) {
                 Err(error) if needs_plan(&error) => (),
                 done => return done,
@@ -79,21 +125,93 @@ impl Nft {
         }
         self.again(&what, || {
             let mut batch = Batch::of_generation(self.generation()?);
-            self.plan_release(&mut batch, layout.table, owner)?;
+            self.plan_release(&mut batch, layout, owner)?;
             lay_out(&mut batch, layout);
             for element in elements {
                 let others = self.element(layout.table, element.set, &element.key)?;
-                if others.is_some_and(|found| found.comment != owner.comment) {
+                if others.is_some_and(|found| !element.is_shared && found.comment != owner.comment) {
                     batch.delete_element(layout.table, element.set, &element.key);
                 }
                 if let Some(chain) = &element.chain {
-                    batch.chain(layout.table, &chain.name).flush_chain(layout.table, &chain.name);
-                    (chain.rules)(&mut batch, layout.table, chain);
+                    chain.write(&mut batch, layout.table);
                 }
             }
-            add_elements(&mut batch, layout.table, owner, elements);
+            add_elements(&mut batch, layout.table, owner, 0, elements);
             self.commit(&batch, &what)
         })
+    }
+
+    /// Makes the owner's elements, in place of those he had, unless another has one of them or a rival of one.
+    ///
+    /// What is looked at and what is made is of one generation of the rule set, so of two who want the same one gets it.
+    pub fn claim_free(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+        let (what, table) = (format!("add elements to table {:?}", layout.table.name), layout.table);
+        self.again(&what, || {
+            let mut batch = Batch::of_generation(self.generation()?);
+            if let Some(taken) = self.first_taken(table, owner, elements)? {
+                return Ok(Some(taken));
+            }
+            self.plan_release(&mut batch, layout, owner)?;
+            if self.damaged_chain(layout)?.is_some() {
+                lay_out(&mut batch, layout);
+            }
+            for (element, chain) in elements.iter().filter_map(|element| Some((element, element.chain.as_ref()?))) {
+                let before = self.element(table, element.set, &element.key)?;
+                if before.is_some_and(|found| found.comment != owner.comment) {
+                    batch.delete_element(table, element.set, &element.key); // what leads to a chain is nobody's alone
+                }
+                if self.rules(table.family, table.name, &chain.name)?.len() != RULES_OF_SHARED_CHAIN {
+                    chain.write(&mut batch, table);
+                }
+            }
+            add_elements(&mut batch, table, owner, 0, elements);
+            self.commit(&batch, &what).map(|()| None)
+        })
+    }
+
+    /// The first of these elements that another has, or has a rival of.
+    pub fn first_taken(&self, table: Table, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+        for (number, element) in elements.iter().enumerate() {
+            let itself = Rival::Key { set: element.set, key: element.key.clone() };
+            for rival in std::iter::once(&itself).chain(&element.rivals) {
+                // What elements of this kind lead to is shared, so nobody has it for himself.
+                let is_shared = element.chain.is_some();
+                if let Some(by) = self.holder(table, owner, rival)?.filter(|_| !is_shared) {
+                    return Ok(Some(Taken { element: number, by }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The comment of another who has the rival.
+    fn holder(&self, table: Table, owner: &Owner, rival: &Rival) -> Result<Option<String>> {
+        let of_another = |found: &ElementInfo| found.comment != owner.comment;
+        let found = match rival {
+            Rival::Key { set, key } => self.element(table, set, key)?.filter(of_another),
+            Rival::Suffix { set, suffix } => {
+                let all = self.elements(table, set)?;
+                all.into_iter().find(|found| found.key.ends_with(suffix) && of_another(found))
+            }
+        };
+        Ok(found.map(|found| found.comment))
+    }
+
+    /// Adds elements to those that the owner has. One that is another's becomes his.
+    pub fn claim_more(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<()> {
+        let what = format!("add elements to table {:?}", layout.table.name);
+        let mut first = 0;
+        while self.ledger_entry(layout.table, owner, first)?.is_some() {
+            first += 1;
+        }
+        let mut batch = Batch::default();
+        for element in elements {
+            if self.element(layout.table, element.set, &element.key)?.is_some() {
+                batch.delete_element(layout.table, element.set, &element.key);
+            }
+        }
+        add_elements(&mut batch, layout.table, owner, first, elements);
+        self.commit(&batch, &what)
     }
 
     /// Whether table and chains are there and the owner has nothing yet. A batch that fails makes the kernel wait for all
@@ -101,7 +219,8 @@ impl Nft {
     fn only_elements_are_missing(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<bool> {
         let table = layout.table;
         let shared = elements.iter().filter_map(|element| element.chain.as_ref()).map(|chain| chain.name.as_str());
-        for chain in std::iter::once(layout.base_chain).chain(shared) {
+        let constant = layout.chains.iter().map(|(name, _)| *name);
+        for chain in constant.chain(shared) {
             if self.chain(table.family, table.name, chain)?.is_none() {
                 return Ok(false);
             }
@@ -109,34 +228,60 @@ impl Nft {
         Ok(self.ledger_entry(table, owner, 0)?.is_none())
     }
 
-    /// Removes all that belongs to the owner; false where there was nothing. The table goes with the last element.
-    pub fn release(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
+    /// Removes all that belongs to the owner, and returns it. The table goes with the last element.
+    pub fn release(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
         let what = format!("delete elements of table {:?}", layout.table.name);
-        if self.ledger_entry(layout.table, owner, 0)?.is_none() {
-            return Ok(false);
+        if self.entries(layout.table, owner)?.is_empty() {
+            return Ok(vec![]);
         }
         self.again(&what, || {
             let generation = self.generation()?;
             let mut batch = Batch::of_generation(generation);
-            let Chains { unused, is_any_shared } = self.plan_release(&mut batch, layout.table, owner)?;
+            let Plan { released, unused, is_any_shared } = self.plan_release(&mut batch, layout, owner)?;
             if batch.is_empty() {
-                return Ok(());
+                return Ok(released);
             }
             let is_another = |element: &ElementInfo| owner_of(&element.key) != Some(owner.id);
             if !is_any_shared && !self.has_element(layout.table, LEDGER.name, is_another)? {
                 batch = Batch::of_generation(generation);
                 batch.delete_table(layout.table);
-                return self.commit(&batch, &what);
+                return self.commit(&batch, &what).map(|()| released);
             }
             for chain in unused {
                 batch.delete_chain(layout.table, &chain);
             }
-            self.commit(&batch, &what)
-        })?;
-        Ok(true)
+            self.commit(&batch, &what).map(|()| released)
+        })
     }
 
-    /// Which of these elements are missing, or are another's and do something else.
+    /// The same for an owner whose entries of the ledger may be gone: all elements of all sets are looked at.
+    pub fn release_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
+        let what = format!("delete elements of table {:?}", layout.table.name);
+        let mut released = self.release(layout, owner)?;
+        released.extend(self.again(&what, || {
+            let mut batch = Batch::of_generation(self.generation()?);
+            let left = self.all_of(layout, owner)?;
+            for element in &left {
+                batch.delete_element(layout.table, &element.set, &element.key);
+            }
+            self.commit(&batch, &what).map(|()| left)
+        })?);
+        Ok(released)
+    }
+
+    /// The first constant chain that is not there or has not got its rules.
+    pub fn damaged_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
+        for (name, uses) in layout.chains {
+            let found = self.chain(layout.table.family, layout.table.name, name)?;
+            if found.is_none_or(|chain| chain.uses != *uses) {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which of these elements are missing, or are another's and do something else; also those that the owner would not
+    /// find again, and those that lead to a chain without its rules.
     pub fn missing<'a>(
         &self,
         layout: &Layout,
@@ -148,51 +293,141 @@ impl Nft {
             let found = self.element(layout.table, element.set, &element.key)?;
             let leads_to = element.chain.as_ref().map(|chain| chain.name.as_str());
             let serves = |found: ElementInfo| {
-                found.comment == owner.comment || (leads_to.is_some() && found.chain.as_deref() == leads_to)
+                let does_the_same = match &element.value {
+                    Some(value) => found.value == *value,
+                    None => leads_to.is_some() && found.chain.as_deref() == leads_to,
+                };
+                element.is_shared || does_the_same || (element.value.is_none() && found.comment == owner.comment)
             };
-            if !found.is_some_and(serves) {
+            if !found.is_some_and(serves) || !self.is_whole(layout.table, owner, element)? {
                 missing.push(element);
             }
         }
         Ok(missing)
     }
 
-    /// Every owner of a group.
+    /// Whether the ledger has the element, if it is the owner's, and its chain has all rules.
+    fn is_whole(&self, table: Table, owner: &Owner, element: &OwnedElement) -> Result<bool> {
+        if let Some(chain) = &element.chain
+            && self.rules(table.family, table.name, &chain.name)?.len() != RULES_OF_SHARED_CHAIN
+        {
+            return Ok(false);
+        }
+        let is_his =
+            self.element(table, element.set, &element.key)?.is_some_and(|found| found.comment == owner.comment);
+        Ok(!is_his || self.entries(table, owner)?.iter().any(|(_, entry)| *entry == write_entry(element)))
+    }
+
+    /// Every owner of a group: whom the ledger has, and whom elements name that it has not.
     pub fn owners(&self, layout: &Layout, group: [u8; 8]) -> Result<Vec<[u8; 16]>> {
-        let ids = self.elements(layout.table, LEDGER.name)?.into_iter().filter_map(|element| owner_of(&element.key));
-        let mut ids: Vec<[u8; 16]> = ids.filter(|id| id[..8] == group).collect();
+        let mut ids: Vec<[u8; 16]> = self
+            .elements(layout.table, LEDGER.name)?
+            .into_iter()
+            .filter_map(|element| owner_of(&element.key))
+            .collect();
+        for set in layout.sets {
+            ids.extend(self.elements(layout.table, set.name)?.iter().filter_map(|element| named_in(&element.comment)));
+        }
+        ids.retain(|id| id[..8] == group);
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
     }
 
-    /// Plans the removal of the owner's elements; returns what becomes of the chains that they lead to.
-    fn plan_release(&self, batch: &mut Batch, table: Table, owner: &Owner) -> Result<Chains> {
-        let mut leading: Vec<(String, u32)> = vec![];
+    /// The elements, by set and key, that belong to the owner alone.
+    pub fn belongings(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut elements = vec![];
         for number in 0.. {
-            let Some(entry) = self.ledger_entry(table, owner, number)? else { break };
-            batch.delete_element(table, LEDGER.name, &ledger_key(owner, number));
+            let Some(entry) = self.ledger_entry(layout.table, owner, number)? else { break };
             let Some((set, key)) = read_entry(&entry) else { continue };
-            let Some(element) = self.element(table, &set, &key)?.filter(|found| is_of(&found.comment, owner)) else {
-                continue;
+            if self.element(layout.table, &set, &key)?.is_some_and(|found| is_of(&found.comment, owner)) {
+                elements.push((set, key));
+            }
+        }
+        Ok(elements)
+    }
+
+    /// Whether the owner has any element at all.
+    pub fn has_anything(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
+        Ok(self.ledger_entry(layout.table, owner, 0)?.is_some())
+    }
+
+    /// Whether the element is there, whoever's it is.
+    pub fn has(&self, layout: &Layout, element: &OwnedElement) -> Result<bool> {
+        Ok(self.element(layout.table, element.set, &element.key)?.is_some())
+    }
+
+    /// Plans the removal of the owner's elements.
+    fn plan_release(&self, batch: &mut Batch, layout: &Layout, owner: &Owner) -> Result<Plan> {
+        let (table, entries) = (layout.table, self.entries(layout.table, owner)?);
+        let has_gap = (0..).zip(&entries).any(|(place, (number, _))| place != *number);
+        let mut plan = Plan::default();
+        for (number, entry) in &entries {
+            batch.delete_element(table, LEDGER.name, &ledger_key(owner, *number));
+            let Some((set, key)) = read_entry(entry) else { continue };
+            let Some(found) = self.element(table, &set, &key)? else { continue };
+            let is_his = match found.comment == SHARED {
+                true => !self.is_another_s(table, owner, entry)?,
+                false => is_of(&found.comment, owner),
             };
-            batch.delete_element(table, &set, &key);
-            if let Some(chain) = element.chain {
-                match leading.iter_mut().find(|(name, _)| *name == chain) {
-                    Some((_, count)) => *count += 1,
-                    None => leading.push((chain, 1)),
-                }
+            plan.released.extend(is_his.then(|| Released::new(&set, found)));
+        }
+        if has_gap {
+            plan.released = self.all_of(layout, owner)?; // somebody else took an entry away
+        }
+        let mut leading: Vec<(&str, u32)> = vec![];
+        for element in &plan.released {
+            batch.delete_element(table, &element.set, &element.key);
+            let Some(chain) = &element.chain else { continue };
+            match leading.iter_mut().find(|(name, _)| name == chain) {
+                Some((_, count)) => *count += 1,
+                None => leading.push((chain, 1)),
             }
         }
-        let mut chains = Chains::default();
         for (chain, ours) in leading {
-            match self.chain(table.family, table.name, &chain)? {
-                Some(info) if info.uses == ours + RULES_OF_SHARED_CHAIN => chains.unused.push(chain),
-                Some(_) => chains.is_any_shared = true,
-                None => (),
+            let Some(info) = self.chain(table.family, table.name, chain)? else { continue };
+            let rules = self.rules(table.family, table.name, chain)?.len();
+            match usize::try_from(info.uses - ours) == Ok(rules) {
+                true => plan.unused.push(chain.to_owned()),
+                false => plan.is_any_shared = true,
             }
         }
-        Ok(chains)
+        Ok(plan)
+    }
+
+    /// The elements of all sets that say that they are the owner's.
+    fn all_of(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
+        let mut all = vec![];
+        for set in layout.sets {
+            let elements = self.elements(layout.table, set.name)?;
+            let his = elements.into_iter().filter(|element| is_of(&element.comment, owner));
+            all.extend(his.map(|element| Released::new(set.name, element)));
+        }
+        Ok(all)
+    }
+
+    /// The owner's entries of the ledger, with their numbers. One that is missing does not hide those behind it; where
+    /// there is none, two questions show it.
+    fn entries(&self, table: Table, owner: &Owner) -> Result<Vec<(u32, String)>> {
+        let mut entries = vec![];
+        let mut number = 0;
+        loop {
+            match self.ledger_entry(table, owner, number)? {
+                Some(entry) => entries.push((number, entry)),
+                None => match self.ledger_entry(table, owner, number + 1)? {
+                    Some(_) => (),
+                    None => return Ok(entries),
+                },
+            }
+            number += 1;
+        }
+    }
+
+    /// Whether a shared element is another owner's as well. He adds his entry without a look at ours; but that changes the
+    /// generation, which our removal is bound to.
+    fn is_another_s(&self, table: Table, owner: &Owner, entry: &str) -> Result<bool> {
+        let names_it = |found: &ElementInfo| found.comment == entry && owner_of(&found.key) != Some(owner.id);
+        self.has_element(table, LEDGER.name, names_it)
     }
 
     fn ledger_entry(&self, table: Table, owner: &Owner, number: u32) -> Result<Option<String>> {
@@ -201,7 +436,7 @@ impl Nft {
 
     /// Plans and commits until nobody came between. The kernel looks at the generation before anything else, so whatever
     /// else it refuses is refused for good.
-    fn again(&self, what: &str, attempt: impl Fn() -> Result<()>) -> Result<()> {
+    pub fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             match attempt() {
                 Err(e) if e.is_errno(Errno::ERESTART) => (),
@@ -218,28 +453,62 @@ fn needs_plan(error: &Error) -> bool {
     error.is_exists() || [Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
 }
 
-/// The chains that an owner's elements lead to.
+/// An element that belonged to somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// The name of its set or map.
+    pub set: String,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its value, in a map of values.
+    pub value: Vec<u8>,
+    /// The chain it led to.
+    chain: Option<String>,
+}
+
+impl Released {
+    fn new(set: &str, element: ElementInfo) -> Released {
+        Released { set: set.to_owned(), key: element.key, value: element.value, chain: element.chain }
+    }
+}
+
+/// What goes with an owner's elements.
 #[derive(Default)]
-struct Chains {
-    /// No other element leads to these.
+struct Plan {
+    /// The elements.
+    released: Vec<Released>,
+    /// Chains that no other element leads to.
     unused: Vec<String>,
     /// To one at least another owner's element leads: so he is not the last, and the ledger need not be asked.
     is_any_shared: bool,
 }
 
-/// Every shared chain has two: what stays inside, and the rest.
-const RULES_OF_SHARED_CHAIN: u32 = 2;
+/// All have as many, so that the count of a chain's uses says how many elements lead to it.
+const RULES_OF_SHARED_CHAIN: usize = 2;
 
 fn lay_out(batch: &mut Batch, layout: &Layout) {
     batch.table(layout.table, layout.comment).set(layout.table, &LEDGER);
+    for set in layout.sets {
+        batch.set(layout.table, set);
+    }
     (layout.lay_out)(batch, layout.table);
 }
 
-fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, elements: &[OwnedElement]) {
-    for (number, element) in (0..).zip(elements) {
+/// Adds elements and their entries in the ledger, which are numbered from `first`.
+fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, first: u32, elements: &[OwnedElement]) {
+    for (number, element) in (first..).zip(elements) {
         let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
-        batch.element(table, element.set, &element.key, verdict.as_ref(), &owner.comment);
-        batch.element(table, LEDGER.name, &ledger_key(owner, number), None, &write_entry(element));
+        let holding = match (&verdict, &element.value) {
+            (Some(verdict), _) => Holding::Verdict(verdict),
+            (None, Some(value)) => Holding::Value(value),
+            (None, None) => Holding::Key,
+        };
+        if element.is_shared {
+            batch.shared_element(table, element.set, &element.key, SHARED);
+        } else {
+            batch.element(table, element.set, &element.key, holding, &owner.comment);
+        }
+        batch.element(table, LEDGER.name, &ledger_key(owner, number), Holding::Key, &write_entry(element));
     }
 }
 
@@ -258,6 +527,13 @@ fn as_marks(mut id: [u8; 16]) -> [u8; 16] {
 /// The owner's id in a key of the ledger.
 fn owner_of(key: &[u8]) -> Option<[u8; 16]> {
     key.get(..16)?.try_into().ok().map(as_marks)
+}
+
+/// The owner's id that a comment begins with.
+fn named_in(comment: &str) -> Option<[u8; 16]> {
+    let digits: String = comment.get(..33)?.replace('-', "");
+    let byte = |at: usize| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok();
+    (0..16).map(byte).collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 /// A removal by id alone does not know the whole comment; every comment begins with the id in hex.
@@ -285,7 +561,7 @@ mod tests {
 
     #[test]
     fn a_ledger_entry_names_its_element() {
-        let element = OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], chain: None };
+        let element = OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], ..OwnedElement::default() };
         assert_eq!(write_entry(&element), "masq4 0a0100ff");
         assert_eq!(read_entry("masq4 0a0100ff"), Some(("masq4".into(), vec![10, 1, 0, 255])));
         for bad in ["", "masq4", "masq4 0", "masq4 zz", "masq4 ä0"] {

@@ -24,7 +24,7 @@ use ipnet::IpNet;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, ErrorList, Result};
-use crate::net::nft::batch::{Batch, Hook, KeyType, Set, Table};
+use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, SharedChain};
 use crate::net::nft::{Family, Nft, RuleInfo};
@@ -33,12 +33,13 @@ use crate::steps::nft_owner;
 const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_masquerade" },
     comment: "cni-multi: containers leave with the host's address",
-    base_chain: BASE_CHAIN,
+    sets: &[&MASQ4, &MASQ6],
+    chains: &[(BASE_CHAIN, 4)],
     lay_out,
 };
 
-const MASQ4: Set = Set { name: "masq4", key: &[KeyType::Ipv4], is_verdict_map: true };
-const MASQ6: Set = Set { name: "masq6", key: &[KeyType::Ipv6], is_verdict_map: true };
+const MASQ4: Set = Set { name: "masq4", key: &[KeyType::Ipv4], holds: Holds::Verdicts };
+const MASQ6: Set = Set { name: "masq6", key: &[KeyType::Ipv6], holds: Holds::Verdicts };
 const BASE_CHAIN: &str = "postrouting";
 /// srcnat of nft(8).
 const HOOK: Hook = Hook { kind: "nat", number: 4, priority: 100 };
@@ -54,8 +55,11 @@ pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
 
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
-    let elements = elements(addresses);
-    match nft_owner::require()?.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
+    let (nft, elements) = (nft_owner::require()?, elements(addresses));
+    if let Some(chain) = nft.damaged_chain(&LAYOUT)? {
+        return Err(Error::check(format!("chain {chain:?} of table {:?} is not what it was", LAYOUT.table.name)));
+    }
+    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(element) => {
             let address = addresses.iter().find(|net| bytes(net.addr()) == element.key).map(IpNet::addr);
             let address = address.map(|ip| ip.to_string()).unwrap_or_default();
@@ -67,12 +71,12 @@ pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
 
 /// Removes the elements of an attachment, and the table with the last of all.
 pub fn delete(key: &Key) -> Result<()> {
-    nft_owner::release(&LAYOUT, &nft_owner::of(key))
+    nft_owner::release(&LAYOUT, &nft_owner::of(key)).map(drop)
 }
 
 /// Removes the elements of this network's attachments that are not valid.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    nft_owner::release_invalid(&LAYOUT, network, valid)
+    nft_owner::release_invalid(&LAYOUT, network, valid).map(drop)
 }
 
 /// Whether the reference made a rule for each of the addresses.
@@ -112,7 +116,8 @@ fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
         OwnedElement {
             set,
             key: bytes(address.addr()),
-            chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade, net }),
+            chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade(net) }),
+            ..OwnedElement::default()
         }
     };
     addresses.iter().map(element).collect()
@@ -136,7 +141,6 @@ fn mask(net: IpNet) -> Vec<u8> {
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
-    batch.set(table, &MASQ4).set(table, &MASQ6);
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
     for multicast in ["224.0.0.0/4", "ff00::/8"].iter().filter_map(|text| text.parse().ok()) {
         batch.rule(table, BASE_CHAIN, |rule| {
@@ -158,14 +162,12 @@ fn lay_out(batch: &mut Batch, table: Table) {
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-fn inside_or_masquerade(batch: &mut Batch, table: Table, chain: &SharedChain) {
-    batch.rule(table, &chain.name, |rule| {
-        destination_in(rule, chain.net);
-        rule.verdict(&Verdict::Return);
-    });
-    batch.rule(table, &chain.name, |rule| {
-        rule.masquerade();
-    });
+fn inside_or_masquerade(net: IpNet) -> [Expressions; 2] {
+    let (mut inside, mut rest) = (Expressions::default(), Expressions::default());
+    destination_in(&mut inside, net);
+    inside.verdict(&Verdict::Return);
+    rest.masquerade();
+    [inside, rest]
 }
 
 /// `ip daddr NET`.

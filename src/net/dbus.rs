@@ -1,0 +1,299 @@
+//! A small client of D-Bus, for firewalld: one call at a time, texts in, a text or a truth value out.
+//! <https://dbus.freedesktop.org/doc/dbus-specification.html>
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+use nix::unistd::geteuid;
+
+use crate::error::{Code, Error, Result};
+
+/// How long an answer may take: what libdbus waits.
+const PATIENCE: Duration = Duration::from_secs(25);
+/// The most that a message may have by the specification.
+const MESSAGE_MAX: usize = 1 << 27;
+/// The part of a header before its fields.
+const FIXED: usize = 16;
+/// Messages and structures begin at a multiple of this.
+const ALIGNMENT: usize = 8;
+
+// Types of messages.
+const METHOD_CALL: u8 = 1;
+const METHOD_RETURN: u8 = 2;
+const ERROR: u8 = 3;
+
+// Header fields.
+const PATH: u8 = 1;
+const INTERFACE: u8 = 2;
+const MEMBER: u8 = 3;
+const REPLY_SERIAL: u8 = 5;
+const DESTINATION: u8 = 6;
+const SIGNATURE: u8 = 8;
+
+/// What methods are called of.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// The name of the program on the bus.
+    pub destination: &'static str,
+    /// The object's path there.
+    pub path: &'static str,
+    /// The interface that has the method.
+    pub interface: &'static str,
+}
+
+/// The bus itself.
+const BUS: Object =
+    Object { destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus", interface: "org.freedesktop.DBus" };
+
+/// What came back of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was done.
+    Done(Body),
+    /// It was refused, for this reason.
+    Refused(String),
+}
+
+/// The values of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    bytes: Vec<u8>,
+    is_little_endian: bool,
+}
+
+impl Body {
+    /// The first value, where that is a truth value.
+    pub fn is_true(&self) -> bool {
+        read_u32(&self.bytes, 0, self.is_little_endian) == Some(1)
+    }
+
+    /// The first value, where that is a text.
+    pub fn text(&self) -> String {
+        let length = read_u32(&self.bytes, 0, self.is_little_endian).unwrap_or_default() as usize;
+        let text = length.checked_add(4).and_then(|end| self.bytes.get(4..end)).unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
+    }
+}
+
+/// A connection to a bus.
+pub struct Bus {
+    stream: BufReader<UnixStream>,
+    serial: u32,
+}
+
+impl Bus {
+    /// Connects to the first of the addresses (`unix:path=…;unix:abstract=…`) that there is; None where there is none.
+    pub fn connect(addresses: &str) -> Result<Option<Bus>> {
+        for address in addresses.split(';').filter_map(socket_address) {
+            match UnixStream::connect_addr(&address) {
+                Ok(stream) => return Bus::greet(stream).map(Some).map_err(failed),
+                Err(e) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&e.kind()) => (),
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn greet(stream: UnixStream) -> io::Result<Bus> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut bus = Bus { stream: BufReader::new(stream), serial: 0 };
+        let user: String = geteuid().to_string().bytes().map(|digit| format!("{digit:02x}")).collect();
+        bus.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
+        let mut line = String::new();
+        bus.stream.read_line(&mut line)?;
+        if !line.starts_with("OK ") {
+            return Err(io::Error::other(format!("authentication is refused: {}", line.trim())));
+        }
+        bus.stream.get_mut().write_all(b"BEGIN\r\n")?;
+        bus.exchange(BUS, "Hello", &[])?;
+        Ok(bus)
+    }
+
+    /// Whether somebody has this name now. Nobody is started who could.
+    pub fn has_owner(&mut self, name: &str) -> Result<bool> {
+        match self.call(BUS, "NameHasOwner", &[name])? {
+            Answer::Done(body) => Ok(body.is_true()),
+            Answer::Refused(why) => Err(failed(io::Error::other(why))),
+        }
+    }
+
+    /// Calls a method with texts.
+    pub fn call(&mut self, object: Object, member: &str, args: &[&str]) -> Result<Answer> {
+        self.exchange(object, member, args).map_err(|e| failed(e).with_details(format_args!("calling {member}")))
+    }
+
+    fn exchange(&mut self, object: Object, member: &str, args: &[&str]) -> io::Result<Answer> {
+        self.serial += 1;
+        let message = method_call(self.serial, object, member, args);
+        self.stream.get_mut().write_all(&message)?;
+        loop {
+            let reply = self.receive()?;
+            if reply.reply_to != Some(self.serial) {
+                continue; // a signal
+            }
+            match reply.kind {
+                METHOD_RETURN => return Ok(Answer::Done(reply.body)),
+                ERROR => return Ok(Answer::Refused(reply.body.text())),
+                _ => (),
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<Message> {
+        let mut fixed = [0; FIXED];
+        self.stream.read_exact(&mut fixed)?;
+        let is_little_endian = fixed[0] == b'l';
+        let length = |at| read_u32(&fixed, at, is_little_endian).unwrap_or_default() as usize;
+        let (body, fields) = (length(4), length(12));
+        if body > MESSAGE_MAX || fields > MESSAGE_MAX {
+            return Err(io::Error::other("a message is too long"));
+        }
+        let mut rest = vec![0; fields.next_multiple_of(ALIGNMENT) + body];
+        self.stream.read_exact(&mut rest)?;
+        let bytes = rest.split_off(fields.next_multiple_of(ALIGNMENT));
+        let reply_to = reply_serial(&rest[..fields], is_little_endian);
+        Ok(Message { kind: fixed[1], reply_to, body: Body { bytes, is_little_endian } })
+    }
+}
+
+struct Message {
+    kind: u8,
+    reply_to: Option<u32>,
+    body: Body,
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::io("D-Bus", &error).with_code(Code::HOST_PROGRAM)
+}
+
+fn socket_address(address: &str) -> Option<SocketAddr> {
+    let pairs = address.strip_prefix("unix:")?.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.into_iter().find_map(|(key, value)| match key {
+        "path" => SocketAddr::from_pathname(value).ok(),
+        "abstract" => SocketAddr::from_abstract_name(value).ok(),
+        _ => None,
+    })
+}
+
+/// In the machine's byte order, which the first byte tells.
+fn method_call(serial: u32, object: Object, member: &str, args: &[&str]) -> Vec<u8> {
+    let mut body = vec![];
+    args.iter().for_each(|arg| write_text(&mut body, arg));
+    let mut fields = vec![];
+    write_field(&mut fields, PATH, b'o', object.path);
+    write_field(&mut fields, INTERFACE, b's', object.interface);
+    write_field(&mut fields, MEMBER, b's', member);
+    write_field(&mut fields, DESTINATION, b's', object.destination);
+    if !args.is_empty() {
+        write_signature(&mut fields, args.len());
+    }
+    let order = if cfg!(target_endian = "little") { b'l' } else { b'B' };
+    let mut message = vec![order, METHOD_CALL, 0, 1];
+    for number in [body.len() as u32, serial, fields.len() as u32] {
+        message.extend(number.to_ne_bytes());
+    }
+    message.extend(fields);
+    pad(&mut message, ALIGNMENT);
+    message.extend(body);
+    message
+}
+
+fn pad(bytes: &mut Vec<u8>, alignment: usize) {
+    bytes.resize(bytes.len().next_multiple_of(alignment), 0);
+}
+
+fn write_text(bytes: &mut Vec<u8>, text: &str) {
+    pad(bytes, 4);
+    bytes.extend((text.len() as u32).to_ne_bytes());
+    bytes.extend(text.bytes());
+    bytes.push(0);
+}
+
+fn write_field(fields: &mut Vec<u8>, code: u8, kind: u8, text: &str) {
+    pad(fields, ALIGNMENT);
+    fields.extend([code, 1, kind, 0]);
+    write_text(fields, text);
+}
+
+/// So many texts.
+fn write_signature(fields: &mut Vec<u8>, count: usize) {
+    pad(fields, ALIGNMENT);
+    fields.extend([SIGNATURE, 1, b'g', 0, count as u8]);
+    fields.resize(fields.len() + count, b's');
+    fields.push(0);
+}
+
+/// Which call a message answers. The fields of a header are numbers, texts and signatures.
+fn reply_serial(fields: &[u8], is_little_endian: bool) -> Option<u32> {
+    let mut at = 0;
+    loop {
+        at = usize::next_multiple_of(at, ALIGNMENT);
+        let [code, 1, kind, 0] = *fields.get(at..at + 4)? else { return None };
+        at += 4;
+        match kind {
+            b'u' if code == REPLY_SERIAL => return read_u32(fields, at, is_little_endian),
+            b'u' => at += 4,
+            b'g' => at += usize::from(*fields.get(at)?) + 2,
+            b's' | b'o' => at += read_u32(fields, at, is_little_endian)? as usize + 5,
+            _ => return None,
+        }
+    }
+}
+
+fn read_u32(bytes: &[u8], at: usize, is_little_endian: bool) -> Option<u32> {
+    let number = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
+    Some(if is_little_endian { u32::from_le_bytes(number) } else { u32::from_be_bytes(number) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_walked_to_the_serial_and_torn_ones_end_the_walk() {
+        let mut fields = vec![];
+        write_field(&mut fields, DESTINATION, b's', ":1.7");
+        write_signature(&mut fields, 2);
+        pad(&mut fields, ALIGNMENT);
+        fields.extend([REPLY_SERIAL, 1, b'u', 0]);
+        fields.extend(77_u32.to_le_bytes());
+        if cfg!(target_endian = "little") {
+            assert_eq!(reply_serial(&fields, true), Some(77));
+        }
+        for end in 0..fields.len() {
+            assert_eq!(reply_serial(&fields[..end], cfg!(target_endian = "little")), None, "{end}");
+        }
+        assert_eq!(reply_serial(&[4, 1, b's', 0, 255, 255, 255, 255, 0], true), None);
+    }
+
+    #[test]
+    fn values_are_read_in_either_byte_order() {
+        let body = |bytes: &[u8], is_little_endian| Body { bytes: bytes.to_vec(), is_little_endian };
+        assert_eq!(body(&[2, 0, 0, 0, b'a', b'b', 0], true).text(), "ab");
+        assert_eq!(body(&[0, 0, 0, 2, b'a', b'b', 0], false).text(), "ab");
+        assert_eq!(body(&[255, 255, 255, 255, b'a'], true).text(), "");
+        assert!(body(&[0, 0, 0, 1], false).is_true() && !body(&[0, 0, 0, 0], true).is_true());
+    }
+
+    #[test]
+    fn a_bus_that_is_not_there_is_none() {
+        for nowhere in ["unix:path=/nonexistent/socket", "tcp:host=localhost", "", "unix:abstract=cni-multi-nobody"] {
+            assert!(Bus::connect(nowhere).unwrap().is_none(), "{nowhere}");
+        }
+    }
+
+    #[test]
+    fn whoever_hangs_up_is_no_bus() {
+        let scratch = crate::scratch::Scratch::new();
+        let path = scratch.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || drop(listener.accept()));
+        let error = Bus::connect(&format!("unix:path={}", path.display())).err().unwrap();
+        assert_eq!(error.code, Code::HOST_PROGRAM);
+        server.join().unwrap();
+    }
+}

@@ -1,0 +1,246 @@
+//! Rules in the tables of iptables-nft, `ip filter` and `ip6 filter`, written and read over netlink in the form that
+//! iptables itself gives them: `iptables -S` lists them, `iptables -D` removes them.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use nix::errno::Errno;
+
+use super::batch::{Batch, Table};
+use super::expr::{ACCEPT, Expressions, Header, JUMP, Verdict};
+use super::wire::read_comment;
+use super::{Attributes, Family, GETRULE, HEADER, NLM_F_DUMP, Nft};
+use crate::error::{Error, Result};
+use crate::net::iptables::{FilterRule, Target};
+use crate::net::netlink::attr::{Attrs, read_u16};
+use crate::net::netlink::refused;
+
+/// The size of `struct xt_comment_info`.
+const COMMENT_INFO: usize = 256;
+/// The size of `struct xt_conntrack_mtinfo3`, and where in it the fields are that we fill.
+const CONNTRACK_INFO: usize = 168;
+const MATCH_FLAGS: usize = 146;
+const STATE_MASK: usize = 150;
+/// XT_CONNTRACK_STATE.
+const BY_STATE: u16 = 1;
+/// ESTABLISHED and RELATED as XT_CONNTRACK_STATE_BIT has them.
+const REPLIES: u16 = 0b110;
+
+/// A rule as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// What it is removed by.
+    pub handle: u64,
+    /// What it says; None where it says more than our rules do.
+    pub rule: Option<FilterRule>,
+}
+
+/// The table `filter` of one address family.
+pub fn filter_table(is_v6: bool) -> Table {
+    Table { family: if is_v6 { Family::Ip6 } else { Family::Ip }, name: "filter" }
+}
+
+impl Nft {
+    /// Does all of a batch or nothing. Returns the handles of the rules that it adds to chains of iptables, in their order.
+    pub fn commit_rules(&self, batch: &Batch, what: impl fmt::Display) -> Result<Vec<u64>> {
+        let mut handles = vec![];
+        self.commit_with(batch, what, |echo| handles.extend(handle(Attrs::after(echo.payload, HEADER))))?;
+        Ok(handles)
+    }
+
+    /// The rule of a chain of iptables that has this handle, if there is one.
+    pub fn filter_rule(&self, table: Table, chain: &str, handle: u64) -> Result<Option<Listed>> {
+        let what = format_args!("find rule {handle} of chain {chain:?} of table {:?}", table.name);
+        let name = |body: &mut Attributes| {
+            body.text(1, table.name).text(2, chain).be64(3, handle);
+        };
+        self.get(GETRULE, table.family, what, name, |attrs| Some(Listed { handle, rule: read_rule(attrs) }))
+    }
+
+    /// Whether a chain of iptables has the rule, looking no further than it must: what stands at the top of a long chain is
+    /// found in the first page of a dump.
+    pub fn has_filter_rule(&self, table: Table, chain: &str, rule: &FilterRule) -> Result<bool> {
+        // The rest of the dump stays in the socket, so it gets one of its own.
+        let page = Nft::open()?;
+        let what = format_args!("look into chain {chain:?} of table {:?}", table.name);
+        let mut body = Attributes::default();
+        body.text(1, table.name).text(2, chain);
+        let seq = page.send(GETRULE, NLM_F_DUMP, table.family, &body).map_err(|e| Error::kernel(what, e))?;
+        let mut found = false;
+        let looked = page.transport.dump_until(seq, |reply| {
+            let attrs = Attrs::after(reply.payload, HEADER);
+            found |= is_in(attrs, table, chain) && read_rule(attrs).as_ref() == Some(rule);
+            found
+        });
+        match looked {
+            Ok(()) => Ok(found),
+            Err(refusal) if refusal.errno == Errno::ENOENT => Ok(false),
+            Err(refusal) => Err(refused(what, refusal)),
+        }
+    }
+
+    /// The rules of a chain of iptables; none where it is not there.
+    pub fn filter_rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>> {
+        let what = format_args!("list chain {chain:?} of table {:?}", table.name);
+        let name = |body: &mut Attributes| {
+            body.text(1, table.name).text(2, chain);
+        };
+        let read = |attrs: Attrs<'_>| {
+            let handle = handle(attrs)?;
+            is_in(attrs, table, chain).then(|| Listed { handle, rule: read_rule(attrs) })
+        };
+        self.dump(GETRULE, table.family, what, name, |attrs, list| list.extend(read(attrs)))
+    }
+}
+
+fn handle(attrs: Attrs<'_>) -> Option<u64> {
+    Some(u64::from_be_bytes(attrs.bytes(3)?.try_into().ok()?))
+}
+
+/// Kernels that do not filter send the rules of every chain.
+fn is_in(attrs: Attrs<'_>, table: Table, chain: &str) -> bool {
+    attrs.text(1).as_deref() == Some(table.name) && attrs.text(2).as_deref() == Some(chain)
+}
+
+/// Adds a rule to a chain, as its first or its last one.
+pub fn add_rule(batch: &mut Batch, table: Table, chain: &str, is_first: bool, rule: &FilterRule) {
+    batch.xtables_rule(table, chain, is_first, |expressions| write_rule(expressions, rule));
+}
+
+/// The order of iptables: addresses, extensions, the counter, what becomes of the packet.
+fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
+    for (address, offset) in [(rule.source, SOURCE), (rule.destination, DESTINATION)] {
+        let Some(address) = address else { continue };
+        let bytes = octets(address);
+        expressions
+            .payload(Header::Network, offset[usize::from(address.is_ipv6())], bytes.len() as u32, 1)
+            .equal(1, &bytes);
+    }
+    if let Some(comment) = &rule.comment {
+        let mut info = comment.as_bytes().to_vec();
+        info.resize(COMMENT_INFO, 0);
+        expressions.xtables_match("comment", 0, &info);
+    }
+    if rule.is_of_replies {
+        let mut info = [0; CONNTRACK_INFO];
+        info[MATCH_FLAGS..MATCH_FLAGS + 2].copy_from_slice(&BY_STATE.to_ne_bytes());
+        info[STATE_MASK..STATE_MASK + 2].copy_from_slice(&REPLIES.to_ne_bytes());
+        expressions.xtables_match("conntrack", 3, &info);
+    }
+    expressions.counter().verdict(&match &rule.target {
+        Target::Accept => Verdict::Accept,
+        Target::Chain(chain) => Verdict::Jump(chain.clone()),
+    });
+}
+
+/// Where the source address is in the header of IPv4 and of IPv6.
+const SOURCE: [u32; 2] = [12, 8];
+/// Where the destination address is.
+const DESTINATION: [u32; 2] = [16, 24];
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+/// The rule in a message of the kernel, if it says no more than ours do.
+fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
+    let mut rule = FilterRule::to(Target::Accept);
+    // Some versions of iptables keep the comment beside the rule.
+    rule.comment = attrs.bytes(7).and_then(read_comment);
+    let (mut loaded, mut target) = (None, None);
+    for (_, element) in attrs.nested(4)?.iter() {
+        let element = Attrs::of(element);
+        let of = element.nested(2).unwrap_or(Attrs::of(&[]));
+        match element.text(1)?.as_str() {
+            "payload" => loaded = Some((of.be32(2)?, of.be32(3)?)),
+            "cmp" => read_address(&mut rule, loaded.take()?, of)?,
+            "match" => read_match(&mut rule, of)?,
+            "counter" => (),
+            "immediate" => target = Some(read_target(of)?),
+            _ => return None,
+        }
+    }
+    rule.target = target?;
+    Some(rule)
+}
+
+fn read_address(rule: &mut FilterRule, (header, offset): (u32, u32), cmp: Attrs<'_>) -> Option<()> {
+    let address = cmp.nested(3)?.ip(1)?;
+    let family = usize::from(address.is_ipv6());
+    if header != Header::Network as u32 || cmp.be32(2)? != 0 {
+        return None;
+    }
+    let field = match offset {
+        offset if offset == SOURCE[family] => &mut rule.source,
+        offset if offset == DESTINATION[family] => &mut rule.destination,
+        _ => return None,
+    };
+    field.replace(address).is_none().then_some(())
+}
+
+fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
+    let info = extension.bytes(3)?;
+    match (extension.text(1)?.as_str(), extension.be32(2)?) {
+        ("comment", _) => rule.comment = extension.text(3),
+        ("conntrack", 3) => {
+            let set = |at: usize| read_u16(info, at);
+            let elsewhere = info.iter().enumerate().any(|(at, byte)| *byte != 0 && !is_of_states(at));
+            if elsewhere || set(MATCH_FLAGS)? != BY_STATE || set(STATE_MASK)? != REPLIES {
+                return None;
+            }
+            rule.is_of_replies = true;
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn is_of_states(at: usize) -> bool {
+    [MATCH_FLAGS, STATE_MASK].iter().any(|field| (*field..field + 2).contains(&at))
+}
+
+fn read_target(immediate: Attrs<'_>) -> Option<Target> {
+    let verdict = immediate.nested(2)?.nested(2)?;
+    match verdict.be32(1)? as i32 {
+        ACCEPT => Some(Target::Accept),
+        JUMP => verdict.text(2).map(Target::Chain),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_back(rule: &FilterRule) -> Option<FilterRule> {
+        let mut expressions = Expressions::default();
+        write_rule(&mut expressions, rule);
+        let mut message = Attributes::default();
+        message.raw(4, expressions.bytes());
+        read_rule(Attrs::of(message.bytes()))
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let to = |target: &str| FilterRule::to(Target::Chain(target.into()));
+        for rule in [
+            FilterRule { comment: Some("a comment".into()), ..to("CNI-ADMIN") },
+            FilterRule { source: "10.1.0.7".parse().ok(), ..FilterRule::to(Target::Accept) },
+            FilterRule { destination: "fd00::7".parse().ok(), is_of_replies: true, ..FilterRule::to(Target::Accept) },
+        ] {
+            assert_eq!(read_back(&rule), Some(rule));
+        }
+    }
+
+    #[test]
+    fn a_rule_that_says_more_is_not_ours() {
+        let mut more = Expressions::default();
+        more.counter().masquerade();
+        let mut message = Attributes::default();
+        message.raw(4, more.bytes());
+        assert_eq!(read_rule(Attrs::of(message.bytes())), None);
+    }
+}

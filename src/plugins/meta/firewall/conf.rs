@@ -1,0 +1,212 @@
+//! The configuration of `firewall`, and what it wishes for the addresses of a result.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Deserializer, de};
+
+use super::{firewalld, rules};
+use crate::cni::attachment::IfName;
+use crate::cni::result::AddResult;
+use crate::error::{Error, Result, warn};
+use crate::plugin::{Context, PluginConf};
+use crate::steps::nft_owner;
+
+/// Its configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// `nftables`, `iptables` or `firewalld`. Without it: firewalld where it runs, nftables elsewhere.
+    pub backend: Backend,
+    /// The chain that packets pass before ours, for the administrator's own rules. Default `CNI-ADMIN`.
+    pub iptables_admin_chain_name: ChainName,
+    /// The zone of firewalld that addresses are added to. Default `trusted`.
+    pub firewalld_zone: Zone,
+    /// `open` (default), `same-bridge` or `isolated`: who may talk to containers on other bridges.
+    pub ingress_policy: Policy,
+}
+
+/// `backend`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// firewalld where it runs; else nftables, or iptables on a kernel without nf_tables.
+    #[default]
+    Automatic,
+    /// Everything over netlink; programs only where tables of iptables-legacy have to be changed.
+    Nftables,
+    /// The host's iptables programs.
+    Iptables,
+    /// firewalld over D-Bus.
+    Firewalld,
+}
+
+/// `ingressPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Everybody may talk to everybody.
+    #[default]
+    Open,
+    /// Containers on different bridges do not talk to each other.
+    SameBridge,
+    /// Those on one bridge do not either.
+    Isolated,
+}
+
+impl Policy {
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Policy::Open => "open",
+            Policy::SameBridge => "same-bridge",
+            Policy::Isolated => "isolated",
+        }
+    }
+}
+
+/// The name of a chain that iptables takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainName(pub String);
+
+impl Default for ChainName {
+    fn default() -> ChainName {
+        ChainName("CNI-ADMIN".to_owned())
+    }
+}
+
+/// The name of a zone of firewalld.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone(pub String);
+
+impl Default for Zone {
+    fn default() -> Zone {
+        Zone("trusted".to_owned())
+    }
+}
+
+impl<'de> Deserialize<'de> for Backend {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "" => Ok(Backend::Automatic),
+            "nftables" => Ok(Backend::Nftables),
+            "iptables" => Ok(Backend::Iptables),
+            "firewalld" => Ok(Backend::Firewalld),
+            other => Err(de::Error::custom(format_args!(
+                "unknown backend {other:?}, expected \"nftables\", \"iptables\" or \"firewalld\""
+            ))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Policy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Policy, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "" | "open" => Ok(Policy::Open),
+            "same-bridge" => Ok(Policy::SameBridge),
+            "isolated" => Ok(Policy::Isolated),
+            other => Err(de::Error::custom(format_args!(
+                "unknown ingress policy {other:?}, expected \"open\", \"same-bridge\" or \"isolated\""
+            ))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ChainName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ChainName, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if name.is_empty() {
+            return Ok(ChainName::default());
+        }
+        match rules::problem_of_chain_name(&name) {
+            Some(problem) => Err(de::Error::custom(format_args!("chain name {name:?} {problem}"))),
+            None => Ok(ChainName(name)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Zone {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Zone, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let is_of_zone = |c: char| c.is_ascii_alphanumeric() || "_-/".contains(c);
+        if name.chars().all(is_of_zone) {
+            return Ok(Zone(name));
+        }
+        Err(de::Error::custom(format_args!("zone {name:?}, expected letters, digits, \"_\", \"-\" and \"/\"")))
+    }
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
+        Ok(()) // the types say it all
+    }
+}
+
+impl Backend {
+    /// The backend of this host. One that is not the usual is told, because the rules are to be looked for elsewhere then.
+    pub(super) fn resolve(self, cx: &Context<'_>) -> Result<Backend> {
+        if self != Backend::Automatic {
+            return Ok(self);
+        }
+        if firewalld::is_running(cx) {
+            return Ok(Backend::Firewalld);
+        }
+        if nft_owner::open()?.is_some() {
+            return Ok(Backend::Nftables);
+        }
+        warn("firewall with iptables, this kernel has no nf_tables");
+        Ok(Backend::Iptables)
+    }
+}
+
+/// What there is to do for a result.
+#[derive(Debug)]
+pub(super) struct Wish {
+    /// The addresses whose packets are to pass.
+    pub ips: Vec<IpAddr>,
+    /// See [`Conf`].
+    pub admin_chain: String,
+    /// The bridge whose containers are to be kept from those of others.
+    pub isolation: Option<Isolation>,
+}
+
+/// The bridge of a container, and what it does not let through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Isolation {
+    pub bridge: IfName,
+    pub policy: Policy,
+}
+
+impl Wish {
+    pub fn of(conf: &Conf, result: &AddResult) -> Result<Wish> {
+        Ok(Wish {
+            ips: addresses(result).collect(),
+            admin_chain: conf.iptables_admin_chain_name.0.clone(),
+            isolation: isolation(conf.ingress_policy, result)?,
+        })
+    }
+
+    /// The addresses of one family.
+    pub fn ips_of_family(&self, is_v6: bool) -> Vec<IpAddr> {
+        self.ips.iter().copied().filter(|ip| ip.is_ipv6() == is_v6).collect()
+    }
+}
+
+/// All addresses of a result, whichever interface they are on, as with the reference.
+pub(super) fn addresses(result: &AddResult) -> impl Iterator<Item = IpAddr> {
+    result.ips.iter().map(|ip| ip.address.addr())
+}
+
+/// The bridge is the first interface of the result, as with the reference.
+fn isolation(policy: Policy, result: &AddResult) -> Result<Option<Isolation>> {
+    if policy == Policy::Open {
+        return Ok(None);
+    }
+    let field = "prevResult.interfaces[0].name";
+    let expected = format!("ingressPolicy {:?} is about the bridge that is named there", policy.as_str());
+    let hint = "make sure to chain \"firewall\" after \"bridge\"";
+    let Some(first) = result.interfaces.first() else {
+        return Err(Error::config("prevResult.interfaces", format_args!("is empty, {expected}")).with_details(hint));
+    };
+    let bridge = IfName::parse(&first.name).map_err(|e| {
+        Error::config(field, format_args!("{:?} is no bridge, {expected}: {}", first.name, e.msg)).with_details(hint)
+    })?;
+    Ok(Some(Isolation { bridge, policy }))
+}

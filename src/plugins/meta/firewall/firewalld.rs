@@ -1,0 +1,109 @@
+//! firewalld over D-Bus: the containers' addresses are sources of a zone, until firewalld is reloaded.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::dbus::{Answer, Bus, Object};
+use crate::plugin::Context;
+
+const NAME: &str = "org.fedoraproject.FirewallD1";
+const ZONE: Object =
+    Object { destination: NAME, path: "/org/fedoraproject/FirewallD1", interface: "org.fedoraproject.FirewallD1.zone" };
+/// The system bus where the environment names none.
+const SYSTEM_BUS: &str = "unix:path=/var/run/dbus/system_bus_socket";
+/// How firewalld calls it that there is nothing to do.
+const DONE_ALREADY: [&str; 2] = ["ZONE_ALREADY_SET", "ALREADY_ENABLED"];
+const NOT_THERE: [&str; 2] = ["UNKNOWN_SOURCE", "NOT_ENABLED"];
+/// Another zone has the address.
+const CONFLICT: &str = "ZONE_CONFLICT";
+
+/// firewalld's zones.
+pub struct Firewalld(Bus);
+
+/// Whether firewalld is on the system bus now. A host without the socket costs no more than looking for it.
+pub fn is_running(cx: &Context<'_>) -> bool {
+    find(cx).is_ok_and(|found| found.is_some())
+}
+
+/// firewalld, where it is running.
+pub fn find(cx: &Context<'_>) -> Result<Option<Firewalld>> {
+    let address = cx.env.get("DBUS_SYSTEM_BUS_ADDRESS");
+    let address = if address.is_empty() { SYSTEM_BUS } else { &address };
+    let Some(mut bus) = Bus::connect(address)? else { return Ok(None) };
+    Ok(bus.has_owner(NAME)?.then_some(Firewalld(bus)))
+}
+
+/// The same where there is no going on without it.
+pub fn require(cx: &Context<'_>) -> Result<Firewalld> {
+    find(cx)?.ok_or_else(|| {
+        Error::new(Code::HOST_PROGRAM, format!("{NAME} is not on the system bus"))
+            .with_details("is firewalld running? backend \"nftables\" needs no program")
+    })
+}
+
+impl Firewalld {
+    /// Adds the addresses to a zone, which accepts what comes from them.
+    pub fn accept(&mut self, zone: &str, ips: &[IpAddr]) -> Result<()> {
+        for ip in ips {
+            match self.ask("addSource", zone, *ip)? {
+                Answer::Refused(why) if !is_one_of(&why, &DONE_ALREADY) => {
+                    let code = if why.contains(CONFLICT) { Code::CONFLICT } else { Code::HOST_PROGRAM };
+                    return Err(Error::new(code, format!("add address {ip} to firewalld zone {zone:?}: {why}")));
+                }
+                _ => (),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the zone has all of the addresses.
+    pub fn verify(&mut self, zone: &str, ips: &[IpAddr]) -> Result<()> {
+        for ip in ips {
+            match self.ask("querySource", zone, *ip)? {
+                Answer::Done(body) if body.is_true() => (),
+                Answer::Done(_) => {
+                    return Err(Error::check(format!("address {ip} is not in firewalld zone {zone:?}")).with_details(
+                        "a reload of firewalld removes what containers added: attach the container anew",
+                    ));
+                }
+                Answer::Refused(why) => return Err(Error::check(format!("firewalld zone {zone:?}: {why}"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the addresses from a zone that has them.
+    pub fn remove(&mut self, zone: &str, ips: &[IpAddr]) -> Result<()> {
+        let mut errors = ErrorList::default();
+        for ip in ips {
+            let Some(answer) = errors.push(self.ask("removeSource", zone, *ip)) else { continue };
+            if let Answer::Refused(why) = answer
+                && !is_one_of(&why, &NOT_THERE)
+                && !why.contains(CONFLICT)
+            {
+                let msg = format!("remove address {ip} from firewalld zone {zone:?}: {why}");
+                errors.push::<()>(Err(Error::new(Code::HOST_PROGRAM, msg)));
+            }
+        }
+        errors.finish()
+    }
+
+    /// Whether there is such a zone.
+    pub fn require_zone(&mut self, zone: &str) -> Result<()> {
+        match self.ask("querySource", zone, IpAddr::from([127, 0, 0, 1]))? {
+            Answer::Done(_) => Ok(()),
+            Answer::Refused(why) => Err(Error::new(Code::HOST_PROGRAM, format!("firewalld zone {zone:?}: {why}"))),
+        }
+    }
+
+    fn ask(&mut self, method: &str, zone: &str, ip: IpAddr) -> Result<Answer> {
+        self.0.call(ZONE, method, &[zone, &IpNet::from(ip).to_string()])
+    }
+}
+
+/// firewalld begins the text of its errors with a word for the reason.
+fn is_one_of(why: &str, reasons: &[&str]) -> bool {
+    reasons.iter().any(|reason| why.starts_with(reason))
+}

@@ -1,0 +1,189 @@
+//! `firewall`: what a container sends and what is sent back to it passes the host's firewall, and containers on other
+//! bridges may be kept from it. <https://www.cni.dev/plugins/current/meta/firewall/>
+//!
+//! An accept in a table of our own overrides no drop elsewhere. So the accepts stand where the drops are: in iptables'
+//! table `filter`, of either kind, or in a zone of firewalld. What is ours is in a table of its own (`table`).
+
+mod conf;
+mod firewalld;
+mod netlink;
+mod programs;
+mod rules;
+mod table;
+
+use std::net::IpAddr;
+
+use self::conf::{Backend, Conf, Isolation, Policy, Wish};
+use crate::cni::attachment::Key;
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{Code, Error, ErrorList, Result, warn};
+use crate::net::nft::Family;
+use crate::net::nft::owned::Owner;
+use crate::net::sysctl::Sysctl;
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::rollback::transaction;
+use crate::steps::{nft_owner, prev_result};
+
+/// The plugin.
+pub struct Firewall;
+
+impl Plugin for Firewall {
+    const NAME: &'static str = "firewall";
+    const KIND: Kind = Kind::Meta;
+    const ABOUT: &'static str =
+        "lets a container's packets pass the host's firewall, and keeps bridges from each other";
+    const VERSIONS: &'static [&'static str] = &["0.4.0", "1.0.0", "1.1.0"];
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let result = prev_result::require(cx)?;
+        let wish = Wish::of(conf, &result)?;
+        let backend = conf.backend.resolve(cx)?;
+        require_plain_bridge(backend, &wish)?;
+        transaction(|rb| {
+            let are_new = !table::is_known(&at.key, &wish)?;
+            table::claim(&at.key, &wish, in_table(backend, &wish))?;
+            rb.undo("remove the rules", || remove(cx, conf, &nft_owner::of(&at.key), &wish.ips));
+            accept(cx, conf, backend, &wish, are_new, &at.key)
+        })?;
+        Ok(result)
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let wish = Wish::of(conf, &prev_result::require(cx)?)?;
+        let backend = conf.backend.resolve(cx)?;
+        require_plain_bridge(backend, &wish)?;
+        table::verify(&at.key, &wish, in_table(backend, &wish))?;
+        match backend {
+            Backend::Firewalld => firewalld::require(cx)?.verify(&conf.firewalld_zone.0, &wish.ips),
+            Backend::Iptables => programs::verify(&programs::of_host(&wish.ips), &wish, wish.isolation.as_ref()),
+            Backend::Automatic | Backend::Nftables => {
+                netlink::verify(&wish, &table::held(&nft_owner::of(&at.key), &[])?.rules)?;
+                programs::verify(&programs::of_legacy(&wish.ips), &wish, None)
+            }
+        }
+    }
+
+    fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
+        let told: Vec<IpAddr> = at.prev_result.iter().flat_map(conf::addresses).collect();
+        remove(cx, conf, &nft_owner::of(&at.key), &told)
+    }
+
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let backend = conf.backend.resolve(cx)?;
+        require(cx, conf, backend).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        tell_what_passes_unseen(conf);
+        tell_what_drops()
+    }
+
+    fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let mut errors = ErrorList::default();
+        for owner in nft_owner::invalid(&table::LAYOUT, &cx.config.name, valid)? {
+            errors.push(remove(cx, conf, &owner, &[]));
+        }
+        errors.finish()
+    }
+}
+
+/// The bridge that our own table keeps from others. iptables has chains of its own for that.
+fn in_table(backend: Backend, wish: &Wish) -> Option<&Isolation> {
+    wish.isolation.as_ref().filter(|_| backend != Backend::Iptables)
+}
+
+/// iptables reads more into a name than the kernel does: `br+` is every link that begins with `br`.
+fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
+    let is_plain = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+    };
+    match &wish.isolation {
+        Some(Isolation { bridge, .. }) if backend == Backend::Iptables && !is_plain(bridge.as_str()) => {
+            Err(Error::config(
+                "prevResult.interfaces[0].name",
+                format_args!("{:?} cannot be told to iptables, expected letters, digits and \"_.-\"", bridge.as_str()),
+            )
+            .with_details("backend \"nftables\" takes any name"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Lets the packets pass. `are_new` is whether there can be no rules for these addresses yet.
+fn accept(cx: &Context<'_>, conf: &Conf, backend: Backend, wish: &Wish, are_new: bool, key: &Key) -> Result<()> {
+    match backend {
+        Backend::Firewalld => firewalld::require(cx)?.accept(&conf.firewalld_zone.0, &wish.ips),
+        Backend::Iptables => programs::accept(&programs::of_host(&wish.ips), wish, wish.isolation.as_ref()),
+        Backend::Automatic | Backend::Nftables => {
+            let rules = netlink::accept(wish, are_new)?;
+            table::note_rules(key, &rules)?;
+            programs::accept(&programs::of_legacy(&wish.ips), wish, None)
+        }
+    }
+}
+
+/// Removes whatever lets the attachment's packets pass, by whichever backend it was made: a configuration may have changed
+/// since. What it owned is known until all of that has succeeded.
+fn remove(cx: &Context<'_>, conf: &Conf, owner: &Owner, told: &[IpAddr]) -> Result<()> {
+    let held = table::held(owner, told)?;
+    let ips = &held.ips;
+    let mut errors = ErrorList::default();
+    if !ips.is_empty() {
+        errors.push(netlink::remove(&held));
+        errors.push(programs::remove(&programs::of_legacy(ips), ips));
+        // One that is not running has no addresses of ours any more.
+        if let Some(mut firewalld) = firewalld::find(cx).ok().flatten() {
+            errors.push(firewalld.remove(&conf.firewalld_zone.0, ips));
+        }
+    }
+    errors.finish()?;
+    table::release(owner)
+}
+
+/// Whether ADD could be served: what the backend needs is there.
+fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
+    match backend {
+        Backend::Firewalld => {
+            nft_owner::require()?;
+            firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
+        }
+        Backend::Iptables => programs::require(),
+        Backend::Automatic | Backend::Nftables => nft_owner::require().map(drop),
+    }
+}
+
+/// Tells of packets between containers of one bridge that no rule sees, where they are to be dropped.
+fn tell_what_passes_unseen(conf: &Conf) {
+    let passes = |is_v6: &bool| !Sysctl::bridge_netfilter(*is_v6).read().is_ok_and(|value| value == "1");
+    if conf.ingress_policy == Policy::Isolated && [false, true].iter().any(passes) {
+        warn(
+            "firewall: the host does not see what containers of one bridge send each other, unless br_netfilter shows it: \
+             ingressPolicy \"isolated\" needs net/bridge/bridge-nf-call-iptables = 1 and net/bridge/bridge-nf-call-ip6tables = 1",
+        );
+    }
+}
+
+/// Tells of chains that drop what no rule of theirs accepts, and in which nothing of ours can stand. They may accept
+/// containers by rules of their own, so that is no error.
+fn tell_what_drops() -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    for (family, name) in [(Family::Inet, "inet"), (Family::Ip, "ip"), (Family::Ip6, "ip6")] {
+        for (table, chain) in nft.dropping_chains(family, FORWARD_HOOK)? {
+            if (table.as_str(), chain.as_str()) != ("filter", rules::FORWARD) {
+                warn(format_args!(
+                    "firewall: chain {chain:?} of nftables table \"{name} {table}\" drops what it does not accept, and no other \
+                     table can change that: it must accept the containers' packets itself"
+                ));
+            }
+        }
+    }
+    programs::legacy_that_cannot_be_written().into_iter().for_each(|name| {
+        warn(format_args!(
+            "firewall: the host has tables of {name}, and not its programs: what they drop stays dropped"
+        ));
+    });
+    Ok(())
+}
+
+/// NF_INET_FORWARD.
+const FORWARD_HOOK: u32 = 2;

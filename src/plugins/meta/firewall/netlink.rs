@@ -1,0 +1,213 @@
+//! The rules in the tables of iptables-nft, written and read over netlink: no program is started.
+//!
+//! Where there is no chain FORWARD, nothing of iptables drops and nothing has to be accepted.
+
+use std::net::IpAddr;
+
+use super::conf::Wish;
+use super::rules::{self, CNI_FORWARD, FORWARD};
+use super::table::{Held, RuleHandle};
+use crate::error::{Error, Result};
+use crate::net::iptables::FilterRule;
+use crate::net::nft::Nft;
+use crate::net::nft::batch::{Batch, Table};
+use crate::net::nft::xtables::{Listed, add_rule, filter_table};
+use crate::steps::nft_owner;
+
+const ACCEPTING: &str = "accept in the tables of iptables-nft";
+
+/// Accepts the packets of the addresses, of both families in one transaction; returns the rules of addresses that were
+/// made, where it is known which they are. `are_new` is whether the addresses are known to have no rules yet: then a chain
+/// with those of thousands of containers is not read.
+pub fn accept(wish: &Wish, are_new: bool) -> Result<Vec<RuleHandle>> {
+    let nft = nft_owner::require()?;
+    let tables = tables_with_forward(&nft, wish)?;
+    if are_new && are_laid_out(&nft, &tables, wish)? {
+        match append(&nft, &tables) {
+            Err(error) if error.is_not_found() => (), // the last container of all has just gone, and the chain with it
+            done => return done,
+        }
+    }
+    nft.again(ACCEPTING, || {
+        let mut batch = Batch::of_generation(nft.generation()?);
+        for (table, ips) in &tables {
+            plan_accept(&nft, &mut batch, *table, ips, &wish.admin_chain)?;
+        }
+        nft.commit(&batch, ACCEPTING)
+    })?;
+    Ok(vec![])
+}
+
+/// Adds the rules of addresses to chains that are there.
+fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Vec<RuleHandle>> {
+    let mut batch = Batch::default();
+    let mut families = vec![];
+    for (table, ips) in tables {
+        for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)) {
+            add_rule(&mut batch, *table, CNI_FORWARD, false, &rule);
+            families.push(*table == filter_table(true));
+        }
+    }
+    let handles = nft.commit_rules(&batch, ACCEPTING)?;
+    Ok(families.into_iter().zip(handles).map(|(is_v6, handle)| RuleHandle { is_v6, handle }).collect())
+}
+
+/// The first thing that is missing of what `accept` makes.
+pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
+    let nft = nft_owner::require()?;
+    for (table, ips) in tables_with_forward(&nft, wish)? {
+        let is_v6 = table == filter_table(true);
+        let require = |chain: &str, rule: &FilterRule, is_there: bool| match is_there {
+            true => Ok(()),
+            false => {
+                let family = if is_v6 { "ip6" } else { "ip" };
+                Err(Error::check(format!("table \"{family} filter\" has no rule `-A {chain} {rule}`")))
+            }
+        };
+        for (chain, rule) in [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(&wish.admin_chain))] {
+            require(chain, &rule, nft.has_filter_rule(table, chain, &rule)?)?;
+        }
+        let known = noted_rules(&nft, table, noted)?;
+        for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)) {
+            let is_there = has(&known, &rule) || nft.has_filter_rule(table, CNI_FORWARD, &rule)?;
+            require(CNI_FORWARD, &rule, is_there)?;
+        }
+    }
+    Ok(())
+}
+
+/// Those of the noted rules that are in this table.
+fn noted_rules(nft: &Nft, table: Table, noted: &[RuleHandle]) -> Result<Vec<Listed>> {
+    let of_table = noted.iter().filter(|rule| filter_table(rule.is_v6) == table);
+    let found = of_table.map(|rule| nft.filter_rule(table, CNI_FORWARD, rule.handle));
+    Ok(found.collect::<Result<Vec<Option<Listed>>>>()?.into_iter().flatten().collect())
+}
+
+/// Removes the rules of the addresses, whoever made them; with the last of all what leads to them.
+pub fn remove(held: &Held) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    let what = "remove from the tables of iptables-nft";
+    nft.again(what, || {
+        let mut batch = Batch::of_generation(nft.generation()?);
+        for is_v6 in [false, true] {
+            let ips = held.ips.iter().filter(|ip| ip.is_ipv6() == is_v6);
+            let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
+            let table = filter_table(is_v6);
+            if !theirs.is_empty() && !plan_remove_noted(&nft, &mut batch, table, &theirs, &held.rules)? {
+                plan_remove(&nft, &mut batch, table, &theirs)?;
+            }
+        }
+        nft.commit(&batch, what)
+    })
+}
+
+/// Removes the rules by their handles. False, and nothing is planned, where they are not all known or may be the last.
+fn plan_remove_noted(
+    nft: &Nft,
+    batch: &mut Batch,
+    table: Table,
+    theirs: &[FilterRule],
+    noted: &[RuleHandle],
+) -> Result<bool> {
+    let mut known = noted_rules(nft, table, noted)?;
+    known.retain(|listed| listed.rule.as_ref().is_some_and(|rule| theirs.contains(rule)));
+    let uses = nft.chain(table.family, table.name, CNI_FORWARD)?.map_or(0, |info| info.uses as usize);
+    if !theirs.iter().all(|rule| has(&known, rule)) || uses <= known.len() + FEW {
+        return Ok(false);
+    }
+    for listed in known {
+        batch.delete_rule(table, CNI_FORWARD, listed.handle);
+    }
+    Ok(true)
+}
+
+/// With no more rules than so many it costs nothing to read them, and to see whether others are left: besides those of
+/// addresses there are only jumps, in and out.
+const FEW: usize = 32;
+
+/// The table of each family that has addresses, where packets are forwarded through it.
+fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>)>> {
+    let mut found = vec![];
+    for is_v6 in [false, true] {
+        let (table, ips) = (filter_table(is_v6), wish.ips_of_family(is_v6));
+        if !ips.is_empty() && nft.chain(table.family, table.name, FORWARD)?.is_some() {
+            found.push((table, ips));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether all is there but the rules of addresses: a jump from FORWARD, and one to the administrator's chain.
+fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<bool> {
+    for (table, _) in tables {
+        let uses = |chain| Ok::<_, Error>(nft.chain(table.family, table.name, chain)?.map_or(0, |info| info.uses));
+        let are_connected = uses(CNI_FORWARD)? >= 2 && uses(&wish.admin_chain)? >= 1;
+        if !are_connected || !has(&nft.filter_rules(*table, FORWARD)?, &rules::jump()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin_chain: &str) -> Result<()> {
+    let inside = nft.filter_rules(table, CNI_FORWARD)?;
+    batch.chain(table, CNI_FORWARD).chain(table, admin_chain);
+    if !has(&nft.filter_rules(table, FORWARD)?, &rules::jump()) {
+        add_rule(batch, table, FORWARD, true, &rules::jump());
+    }
+    if !has(&inside, &rules::admin_jump(admin_chain)) {
+        add_rule(batch, table, CNI_FORWARD, true, &rules::admin_jump(admin_chain));
+    }
+    for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)).filter(|rule| !has(&inside, rule)) {
+        add_rule(batch, table, CNI_FORWARD, false, &rule);
+    }
+    Ok(())
+}
+
+fn plan_remove(nft: &Nft, batch: &mut Batch, table: Table, rules: &[FilterRule]) -> Result<()> {
+    let inside = nft.filter_rules(table, CNI_FORWARD)?;
+    let is_theirs = |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rules.contains(rule));
+    let (theirs, others): (Vec<&Listed>, Vec<&Listed>) = inside.iter().partition(is_theirs);
+    if theirs.is_empty() {
+        return Ok(());
+    }
+    for listed in theirs {
+        batch.delete_rule(table, CNI_FORWARD, listed.handle);
+    }
+    let admin_chain = |listed: &&Listed| rules::admin_chain_of(listed.rule.as_ref()?).map(str::to_owned);
+    let admin_chains: Vec<String> = others.iter().filter_map(admin_chain).collect();
+    if admin_chains.len() == others.len() {
+        plan_dismantling(nft, batch, table, inside.len(), &admin_chains)?;
+    }
+    Ok(())
+}
+
+/// Nothing is left but jumps to administrators' chains. Their chains stay where they have rules, or are used elsewhere.
+fn plan_dismantling(
+    nft: &Nft,
+    batch: &mut Batch,
+    table: Table,
+    rules_inside: usize,
+    admin_chains: &[String],
+) -> Result<()> {
+    let forward = nft.filter_rules(table, FORWARD)?;
+    let jumps: Vec<&Listed> = forward.iter().filter(|listed| listed.rule == Some(rules::jump())).collect();
+    let uses = |chain| Ok::<_, Error>(nft.chain(table.family, table.name, chain)?.map_or(0, |info| info.uses as usize));
+    if uses(CNI_FORWARD)? != rules_inside + jumps.len() {
+        return Ok(()); // somebody else leads packets there
+    }
+    for jump in jumps {
+        batch.delete_rule(table, FORWARD, jump.handle);
+    }
+    batch.delete_chain(table, CNI_FORWARD);
+    for chain in admin_chains {
+        if uses(chain)? == 1 {
+            batch.delete_chain(table, chain);
+        }
+    }
+    Ok(())
+}
+
+fn has(present: &[Listed], rule: &FilterRule) -> bool {
+    present.iter().any(|listed| listed.rule.as_ref() == Some(rule))
+}

@@ -1,0 +1,211 @@
+//! The rules through the host's iptables programs: one that lists and one that writes, a family.
+
+use std::net::IpAddr;
+
+use super::conf::{Isolation, Policy, Wish};
+use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1, STAGE_2};
+use crate::error::{Error, ErrorList, Result};
+use crate::net::iptables::{Iptables, Saved};
+
+const FILTER: &str = "filter";
+
+/// The programs for these addresses: what `iptables` means on the host, once a family.
+pub fn of_host(ips: &[IpAddr]) -> Vec<Iptables> {
+    let first = |is_v6| ips.iter().copied().find(|ip| ip.is_ipv6() == is_v6);
+    [first(false), first(true)].into_iter().flatten().map(Iptables::for_address).collect()
+}
+
+/// The programs of iptables-legacy for these addresses, where it has tables that packets are forwarded through. A host
+/// that has not got the programs can have no rules of ours there.
+pub fn of_legacy(ips: &[IpAddr]) -> Vec<Iptables> {
+    let has_any = |iptables: &Iptables| ips.iter().any(|ip| iptables.is_for(*ip));
+    legacy().filter(|iptables| has_any(iptables) && iptables.require().is_ok()).collect()
+}
+
+/// The names of what has tables that packets are forwarded through, and no program to change them.
+pub fn legacy_that_cannot_be_written() -> Vec<&'static str> {
+    legacy().filter(|iptables| iptables.require().is_err()).map(|iptables| iptables.name()).collect()
+}
+
+fn legacy() -> impl Iterator<Item = Iptables> {
+    [false, true].into_iter().filter_map(|is_v6| Iptables::legacy_with(FILTER, is_v6))
+}
+
+/// Whether the host's programs can list its rules. Who has only one family needs not the other's.
+pub fn require() -> Result<()> {
+    Iptables::for_address(IpAddr::from([0, 0, 0, 0])).save(FILTER).map(drop)
+}
+
+/// Makes the rules, and those that keep bridges from each other where that is wished.
+pub fn accept(programs: &[Iptables], wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
+    programs.iter().try_for_each(|iptables| {
+        let wanted = wanted(iptables, wish, isolation);
+        iptables.change(FILTER, || Ok(missing(&iptables.save(FILTER)?, &wanted, wish, isolation)))
+    })
+}
+
+/// The first thing that is missing of what `accept` makes.
+pub fn verify(programs: &[Iptables], wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
+    for iptables in programs {
+        let saved = iptables.save(FILTER)?;
+        let wanted = wanted(iptables, wish, isolation);
+        if let Some(missing) = wanted.iter().find(|wanted| !saved.has(wanted.chain, &wanted.rule)) {
+            let msg = format!("{} has no rule `-A {} {}`", iptables.name(), missing.chain, missing.rule);
+            return Err(Error::check(msg));
+        }
+    }
+    Ok(())
+}
+
+/// Removes the rules of the addresses; with the last of all what leads to them. What keeps bridges from each other stays,
+/// as with the reference: nothing says whose it is.
+pub fn remove(programs: &[Iptables], ips: &[IpAddr]) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for iptables in programs {
+        let of_family = ips.iter().copied().filter(|ip| iptables.is_for(*ip));
+        let rules: Vec<String> = of_family.flat_map(rules::of_address).map(|rule| rule.to_string()).collect();
+        errors.push(iptables.change(FILTER, || Ok(removal(&iptables.save(FILTER)?, &rules))));
+    }
+    errors.finish()
+}
+
+/// A rule that is to be in a chain, in front of what is there or behind it.
+struct Wanted {
+    chain: &'static str,
+    is_first: bool,
+    rule: String,
+}
+
+fn wanted(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -> Vec<Wanted> {
+    let first = |chain, rule: String| Wanted { chain, is_first: true, rule };
+    let last = |chain, rule: String| Wanted { chain, is_first: false, rule };
+    let mut wanted = vec![
+        first(FORWARD, rules::jump().to_string()),
+        first(CNI_FORWARD, rules::admin_jump(&wish.admin_chain).to_string()),
+    ];
+    let of_family = wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
+    wanted.extend(of_family.flat_map(rules::of_address).map(|rule| last(CNI_FORWARD, rule.to_string())));
+    let Some(Isolation { bridge, policy }) = isolation else { return wanted };
+    let (bridge, policy) = (bridge.as_str(), *policy);
+    let shared = comment("same-bridge|isolated");
+    wanted.push(first(FORWARD, format!("{shared} -j {STAGE_1}")));
+    let own = comment(policy.as_str());
+    wanted.push(first(STAGE_1, format!("-i {bridge} ! -o {bridge} {own} -j {STAGE_2}")));
+    if policy == Policy::Isolated {
+        wanted.push(first(STAGE_1, format!("-i {bridge} -o {bridge} {own} -j DROP")));
+    }
+    wanted.push(last(STAGE_1, format!("{shared} -j RETURN")));
+    wanted.push(first(STAGE_2, format!("-o {bridge} {shared} -j DROP")));
+    wanted.push(last(STAGE_2, format!("{shared} -j RETURN")));
+    wanted
+}
+
+fn comment(policy: &str) -> String {
+    format!("-m comment --comment \"CNI firewall plugin rules (ingressPolicy: {policy})\"")
+}
+
+/// The lines of `iptables-restore --noflush` that add what is not there.
+fn missing(saved: &Saved, wanted: &[Wanted], wish: &Wish, isolation: Option<&Isolation>) -> Vec<String> {
+    let mut chains = vec![CNI_FORWARD, &wish.admin_chain];
+    if isolation.is_some() {
+        chains.extend([STAGE_1, STAGE_2]);
+    }
+    let chains = chains.into_iter().filter(|chain| saved.chain(chain).is_none()).map(|chain| format!("-N {chain}"));
+    let rules = wanted.iter().filter(|wanted| !saved.has(wanted.chain, &wanted.rule));
+    let line = |Wanted { chain, is_first, rule }: &Wanted| match is_first {
+        true => format!("-I {chain} 1 {rule}"),
+        false => format!("-A {chain} {rule}"),
+    };
+    chains.chain(rules.map(line)).collect()
+}
+
+/// The lines that remove these rules, and what leads to them where no others are left.
+fn removal(saved: &Saved, rules: &[String]) -> Vec<String> {
+    let inside = saved.chain(CNI_FORWARD).unwrap_or_default();
+    let (theirs, others): (Vec<&String>, Vec<&String>) = inside.iter().partition(|rule| rules.contains(rule));
+    let mut lines: Vec<String> = theirs.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")).collect();
+    let admin_chains: Vec<&str> = others.iter().filter_map(|rule| admin_chain(rule)).collect();
+    let leading: usize = saved.leading_to(CNI_FORWARD).count();
+    let jump = rules::jump().to_string();
+    let jumps = saved.chain(FORWARD).unwrap_or_default().iter().filter(|rule| **rule == jump).count();
+    if lines.is_empty() || admin_chains.len() != others.len() || leading != jumps {
+        return lines;
+    }
+    lines.extend((0..jumps).map(|_| format!("-D {FORWARD} {jump}")));
+    lines.extend([format!("-F {CNI_FORWARD}"), format!("-X {CNI_FORWARD}")]);
+    let is_unused =
+        |chain: &&str| saved.chain(chain).is_some_and(<[_]>::is_empty) && saved.leading_to(chain).count() == 1;
+    lines.extend(admin_chains.into_iter().filter(is_unused).map(|chain| format!("-X {chain}")));
+    lines
+}
+
+/// The chain that a listed rule leads to, if it is the jump to an administrator's.
+fn admin_chain(rule: &str) -> Option<&str> {
+    let chain = rule.rsplit(' ').next()?;
+    (rules::admin_jump(chain).to_string() == rule).then_some(chain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::attachment::IfName;
+
+    fn wish(ips: &[&str]) -> Wish {
+        let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        Wish { ips, admin_chain: "CNI-ADMIN".into(), isolation: None }
+    }
+
+    fn lines(saved: &Saved, wish: &Wish, isolation: Option<&Isolation>) -> Vec<String> {
+        missing(saved, &wanted(&Iptables::for_address(wish.ips[0]), wish, isolation), wish, isolation)
+    }
+
+    /// What the kernel would have after these lines.
+    fn after(lines: &[String]) -> Saved {
+        let rules = lines.iter().filter_map(|line| {
+            let line = line.replacen("-I ", "-A ", 1).replacen(" 1 ", " ", 1);
+            line.starts_with("-A ").then_some(line)
+        });
+        let chains = lines.iter().filter_map(|line| line.strip_prefix("-N ")).map(|chain| format!(":{chain} - [0:0]"));
+        Saved::parse(&chains.chain(rules).collect::<Vec<_>>().join("\n"))
+    }
+
+    #[test]
+    fn the_rules_are_the_reference_s_and_made_once() {
+        let wish = wish(&["10.1.0.7", "fd00::7"]);
+        let lines_of_first = lines(&Saved::default(), &wish, None);
+        let expected = [
+            "-N CNI-FORWARD",
+            "-N CNI-ADMIN",
+            "-I FORWARD 1 -m comment --comment \"CNI firewall plugin rules\" -j CNI-FORWARD",
+            "-I CNI-FORWARD 1 -m comment --comment \"CNI firewall plugin admin overrides\" -j CNI-ADMIN",
+            "-A CNI-FORWARD -d 10.1.0.7/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+            "-A CNI-FORWARD -s 10.1.0.7/32 -j ACCEPT",
+        ];
+        assert_eq!(lines_of_first, expected);
+        assert!(lines(&after(&lines_of_first), &wish, None).is_empty());
+    }
+
+    #[test]
+    fn what_is_isolated_is_dropped_before_it_is_let_out() {
+        let isolation = Isolation { bridge: IfName::parse("br0").unwrap(), policy: Policy::Isolated };
+        let wish = wish(&["10.1.0.7"]);
+        let lines_of_first = lines(&Saved::default(), &wish, Some(&isolation));
+        let at = |text: &str| lines_of_first.iter().position(|line| line.contains(text)).unwrap();
+        assert!(at("-i br0 ! -o br0") < at("-i br0 -o br0"), "the later one is put in front");
+        assert!(at("-j CNI-FORWARD") < at("-j CNI-ISOLATION-STAGE-1"));
+        assert!(lines(&after(&lines_of_first), &wish, Some(&isolation)).is_empty());
+    }
+
+    #[test]
+    fn what_leads_to_the_rules_goes_with_the_last() {
+        let wish = wish(&["10.1.0.7", "10.1.0.8"]);
+        let saved = after(&lines(&Saved::default(), &wish, None));
+        let rules = |ips: &[&str]| -> Vec<String> {
+            ips.iter().flat_map(|ip| rules::of_address(ip.parse().unwrap())).map(|rule| rule.to_string()).collect()
+        };
+        assert_eq!(removal(&saved, &rules(&["10.1.0.7"])).len(), 2);
+        let all = removal(&saved, &rules(&["10.1.0.7", "10.1.0.8"]));
+        assert_eq!(all[all.len() - 2..], ["-X CNI-FORWARD", "-X CNI-ADMIN"]);
+        assert!(removal(&saved, &rules(&["10.1.0.9"])).is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! The rules of the reference in iptables' table `filter`. Where they stand (over netlink or by a program) is told by who
+//! writes them.
+//!
+//! ```text
+//! -A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
+//! -A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN
+//! -A CNI-FORWARD -d <address> -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+//! -A CNI-FORWARD -s <address> -j ACCEPT
+//! ```
+
+use std::net::IpAddr;
+
+use crate::net::iptables::{FilterRule, Target};
+
+/// Where the kernel's packets come in.
+pub const FORWARD: &str = "FORWARD";
+/// Where the accepts stand.
+pub const CNI_FORWARD: &str = "CNI-FORWARD";
+/// What packets from a bridge to elsewhere pass.
+pub const STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
+/// What keeps those from other bridges.
+pub const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
+
+const JUMP_COMMENT: &str = "CNI firewall plugin rules";
+const ADMIN_COMMENT: &str = "CNI firewall plugin admin overrides";
+/// XT_EXTENSION_MAXNAMELEN, without the NUL.
+const CHAIN_NAME_MAX: usize = 28;
+/// What a jump would not lead to a chain by, or to one that is another's.
+const TAKEN: [&str; 11] =
+    ["ACCEPT", "DROP", "QUEUE", "RETURN", "REJECT", "INPUT", FORWARD, "OUTPUT", CNI_FORWARD, STAGE_1, STAGE_2];
+
+/// What leads from FORWARD to the accepts.
+pub fn jump() -> FilterRule {
+    jump_to(CNI_FORWARD, JUMP_COMMENT)
+}
+
+/// What leads from the accepts to the administrator's rules, first of all.
+pub fn admin_jump(admin_chain: &str) -> FilterRule {
+    jump_to(admin_chain, ADMIN_COMMENT)
+}
+
+fn jump_to(chain: &str, comment: &str) -> FilterRule {
+    FilterRule { comment: Some(comment.to_owned()), ..FilterRule::to(Target::Chain(chain.to_owned())) }
+}
+
+/// The chain that a rule leads to, if it is one of [`admin_jump`].
+pub fn admin_chain_of(rule: &FilterRule) -> Option<&str> {
+    match &rule.target {
+        Target::Chain(chain) if *rule == admin_jump(chain) => Some(chain),
+        _ => None,
+    }
+}
+
+/// What lets a container's packets pass: replies to it, and whatever it sends.
+pub fn of_address(ip: IpAddr) -> [FilterRule; 2] {
+    let accept = FilterRule::to(Target::Accept);
+    [
+        FilterRule { destination: Some(ip), is_of_replies: true, ..accept.clone() },
+        FilterRule { source: Some(ip), ..accept },
+    ]
+}
+
+/// Why a text cannot be the name of the administrator's chain.
+pub fn problem_of_chain_name(name: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    if name.len() > CHAIN_NAME_MAX {
+        return Some(format!("has {} bytes, expected at most {CHAIN_NAME_MAX}", name.len()));
+    }
+    if !name.chars().all(is_plain) || !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Some(
+            "is none, expected letters, digits, \"_\", \".\" and \"-\", the first a letter or a digit".to_owned(),
+        );
+    }
+    TAKEN.contains(&name).then(|| "means something else, expected one of its own".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_iptables_would_take_for_something_else_are_none() {
+        for bad in ["ACCEPT", "FORWARD", "CNI-FORWARD", "-j", "!x", "a b", "a\nb", "a\"", "ä", "a;b"] {
+            assert!(problem_of_chain_name(bad).is_some(), "{bad:?}");
+        }
+        assert!(problem_of_chain_name(&"x".repeat(29)).is_some());
+        assert_eq!(problem_of_chain_name(&"x".repeat(28)), None);
+        assert_eq!(problem_of_chain_name("CNI-ADMIN"), None);
+    }
+
+    #[test]
+    fn an_administrator_s_chain_is_known_by_what_leads_to_it() {
+        assert_eq!(admin_chain_of(&admin_jump("X")), Some("X"));
+        assert_eq!(admin_chain_of(&jump()), None);
+    }
+}

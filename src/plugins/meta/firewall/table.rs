@@ -1,0 +1,228 @@
+//! Our own table: which addresses are whose, and which bridges are kept from each other.
+//!
+//! ```text
+//! table inet cni_multi_firewall {
+//!   set containers4 { type ipv4_addr; elements = { 10.1.0.7 comment "…" } }
+//!   set containers6 { type ipv6_addr; … }
+//!   set accepts4 { type mark . mark; … }        # the handles of rules in "ip filter"
+//!   set accepts6 { type mark . mark; … }        # and in "ip6 filter"
+//!   set bridges { type ifname; elements = { "br0" comment "shared" } }
+//!   set same_bridge { type ifname . ifname; elements = { "br0" . "br0" comment "shared" } }
+//!   set isolated { type ifname . ifname; … }
+//!   set attachments { … }                       # which elements are whose
+//!   chain forward {
+//!     type filter hook forward priority filter; policy accept;
+//!     iifname . oifname @isolated drop
+//!     iifname . oifname @same_bridge accept
+//!     iifname @bridges oifname @bridges drop
+//!   }
+//! }
+//! ```
+//! An accept here overrides no drop elsewhere, so nothing is accepted here: addresses are noted to be found again by DEL
+//! and GC. One that is given to another container becomes his, and the accepts elsewhere stay with it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::conf::{Isolation, Policy, Wish};
+use super::rules;
+use crate::cni::attachment::Key;
+use crate::error::{Error, Result};
+use crate::net::nft::Family;
+use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
+use crate::net::nft::expr::{Meta, Verdict};
+use crate::net::nft::owned::{Layout, OwnedElement, Owner};
+use crate::steps::nft_owner;
+
+/// For GC, which asks for its owners.
+pub const LAYOUT: Layout = Layout {
+    table: Table { family: Family::Inet, name: "cni_multi_firewall" },
+    comment: "cni-multi: addresses of containers, and bridges that are kept from each other",
+    sets: &[&CONTAINERS4, &CONTAINERS6, &ACCEPTS4, &ACCEPTS6, &BRIDGES, &SAME_BRIDGE, &ISOLATED],
+    chains: &[(BASE_CHAIN, 3)],
+    lay_out,
+};
+
+const CONTAINERS4: Set = Set { name: "containers4", key: &[KeyType::Ipv4], holds: Holds::Keys };
+const CONTAINERS6: Set = Set { name: "containers6", key: &[KeyType::Ipv6], holds: Holds::Keys };
+const ACCEPTS4: Set = Set { name: "accepts4", key: &[KeyType::Mark; 2], holds: Holds::Keys };
+const ACCEPTS6: Set = Set { name: "accepts6", key: &[KeyType::Mark; 2], holds: Holds::Keys };
+const BRIDGES: Set = Set { name: "bridges", key: &[KeyType::IfName], holds: Holds::Keys };
+const SAME_BRIDGE: Set = Set { name: "same_bridge", key: &[KeyType::IfName; 2], holds: Holds::Keys };
+const ISOLATED: Set = Set { name: "isolated", key: &[KeyType::IfName; 2], holds: Holds::Keys };
+const BASE_CHAIN: &str = "forward";
+/// NF_INET_FORWARD, and filter of nft(8).
+const HOOK: Hook = Hook { kind: "filter", number: 2, priority: 0 };
+/// IFNAMSIZ.
+const IFNAME: usize = 16;
+
+/// Whether the attachment has elements already, or an address is in the table as another's.
+pub fn is_known(key: &Key, wish: &Wish) -> Result<bool> {
+    let Some(nft) = nft_owner::open()? else { return Ok(true) };
+    let mut is_known = nft.has_anything(&LAYOUT, &nft_owner::of(key))?;
+    for element in elements(&wish.ips, None) {
+        is_known = is_known || nft.has(&LAYOUT, &element)?;
+    }
+    Ok(is_known)
+}
+
+/// Notes the addresses as the attachment's, and keeps its bridge from others where that is wished. `isolation` is None
+/// where it is done elsewhere. Nothing where the kernel has no nf_tables.
+pub fn claim(key: &Key, wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    nft.claim(&LAYOUT, &nft_owner::of(key), &elements(&wish.ips, isolation))
+}
+
+/// Whether everything that `claim` made is there. What the reference attached is not in our table: it isolates by rules
+/// of iptables.
+pub fn verify(key: &Key, wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    if !nft.has_anything(&LAYOUT, &nft_owner::of(key))? {
+        let is_isolated = nft.chain(Family::Ip, "filter", rules::STAGE_2)?.is_some()
+            || nft.chain(Family::Ip6, "filter", rules::STAGE_2)?.is_some();
+        return match isolation.filter(|_| !is_isolated) {
+            Some(isolation) => Err(missing(&elements(&[], Some(isolation))[0], Some(isolation))),
+            None => Ok(()),
+        };
+    }
+    for element in elements(&wish.ips, isolation) {
+        if !nft.has(&LAYOUT, &element)? {
+            return Err(missing(&element, isolation));
+        }
+    }
+    Ok(())
+}
+
+fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
+    let table = LAYOUT.table.name;
+    let what = match (isolation, address(&element.key)) {
+        (Some(isolation), _) if element.is_shared => format!("bridge {:?}", isolation.bridge.as_str()),
+        (_, Some(address)) => format!("address {address}"),
+        (_, None) => "an element".to_owned(),
+    };
+    Error::check(format!("{what} is not in set {:?} of nftables table {table:?}", element.set))
+}
+
+/// What an attachment has.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Its addresses that no other has been given since.
+    pub ips: Vec<IpAddr>,
+    /// The rules that were made for it over netlink, perhaps not all.
+    pub rules: Vec<RuleHandle>,
+}
+
+/// A rule in `CNI-FORWARD` of iptables-nft. Without it a chain with the rules of thousands of containers would have to be
+/// read; with it the rule still has to be looked at, because handles begin anew with a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleHandle {
+    /// Whether it is in the table of IPv6.
+    pub is_v6: bool,
+    /// The kernel's number.
+    pub handle: u64,
+}
+
+/// What an attachment has: that is in the table, and of the addresses that were `told` those that are not in it, which the
+/// reference has attached.
+pub fn held(owner: &Owner, told: &[IpAddr]) -> Result<Held> {
+    let Some(nft) = nft_owner::open()? else { return Ok(Held { ips: told.to_vec(), rules: vec![] }) };
+    let mut held = Held::default();
+    for (set, key) in nft.belongings(&LAYOUT, owner)? {
+        match set.as_str() {
+            set_name if set_name == ACCEPTS4.name || set_name == ACCEPTS6.name => {
+                held.rules.extend(rule_handle(&set, &key))
+            }
+            _ => held.ips.extend(address(&key)),
+        }
+    }
+    for ip in told {
+        if !held.ips.contains(ip) && !nft.has(&LAYOUT, &of_address(*ip))? {
+            held.ips.push(*ip);
+        }
+    }
+    Ok(held)
+}
+
+/// Notes rules that were made for the attachment.
+pub fn note_rules(key: &Key, rules: &[RuleHandle]) -> Result<()> {
+    let element = |rule: &RuleHandle| {
+        let set = if rule.is_v6 { ACCEPTS6 } else { ACCEPTS4 };
+        let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
+        OwnedElement { set: set.name, key: halves.map(u32::to_ne_bytes).concat(), ..OwnedElement::default() }
+    };
+    let elements: Vec<OwnedElement> = rules.iter().map(element).collect();
+    nft_owner::require()?.claim_more(&LAYOUT, &nft_owner::of(key), &elements)
+}
+
+fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
+    let half = |at: usize| Some(u64::from(u32::from_ne_bytes(key.get(at..at + 4)?.try_into().ok()?)));
+    Some(RuleHandle { is_v6: set == ACCEPTS6.name, handle: half(0)? << 32 | half(4)? })
+}
+
+/// Removes the elements of an attachment, and the table with the last of all.
+pub fn release(owner: &Owner) -> Result<()> {
+    nft_owner::release(&LAYOUT, owner).map(drop)
+}
+
+fn elements(ips: &[IpAddr], isolation: Option<&Isolation>) -> Vec<OwnedElement> {
+    let mut ips = ips.to_vec();
+    ips.sort_unstable();
+    ips.dedup();
+    let of_bridge = isolation.into_iter().flat_map(of_bridge);
+    of_bridge.chain(ips.into_iter().map(of_address)).collect()
+}
+
+fn of_address(ip: IpAddr) -> OwnedElement {
+    let (set, key) = match ip {
+        IpAddr::V4(ip) => (CONTAINERS4, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (CONTAINERS6, ip.octets().to_vec()),
+    };
+    OwnedElement { set: set.name, key, ..OwnedElement::default() }
+}
+
+fn of_bridge(isolation: &Isolation) -> [OwnedElement; 2] {
+    let mut name = isolation.bridge.as_str().as_bytes().to_vec();
+    name.resize(IFNAME, 0);
+    let pairs = if isolation.policy == Policy::Isolated { ISOLATED } else { SAME_BRIDGE };
+    let shared = |set: Set, key| OwnedElement { set: set.name, key, is_shared: true, ..OwnedElement::default() };
+    [shared(BRIDGES, name.clone()), shared(pairs, [name.clone(), name].concat())]
+}
+
+/// The address that a key is, by its length. The keys of one bridge are as long as IPv6 addresses.
+fn address(key: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(key).ok().map(|octets| Ipv4Addr::from(octets).into());
+    let v6 = || <[u8; 16]>::try_from(key).ok().map(|octets| Ipv6Addr::from(octets).into());
+    v4().or_else(v6)
+}
+
+fn lay_out(batch: &mut Batch, table: Table) {
+    batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
+    for (pairs, verdict) in [(ISOLATED, Verdict::Drop), (SAME_BRIDGE, Verdict::Accept)] {
+        batch.rule(table, BASE_CHAIN, |rule| {
+            // A name fills a register, so the second stands right behind the first.
+            rule.meta(Meta::IifName, 1).meta(Meta::OifName, 2).in_set(pairs.name, 1, false).verdict(&verdict);
+        });
+    }
+    batch.rule(table, BASE_CHAIN, |rule| {
+        rule.meta(Meta::IifName, 1).in_set(BRIDGES.name, 1, false);
+        rule.meta(Meta::OifName, 1).in_set(BRIDGES.name, 1, false);
+        rule.verdict(&Verdict::Drop);
+    });
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::cni::attachment::IfName;
+
+    #[test]
+    fn addresses_are_one_s_own_and_bridges_shared() {
+        let isolation = Isolation { bridge: IfName::parse("br0").unwrap(), policy: Policy::Isolated };
+        let ips = ["10.1.0.7", "fd00::7", "10.1.0.7"].map(|ip| ip.parse().unwrap());
+        let plain: Vec<_> =
+            elements(&ips, Some(&isolation)).iter().map(|e| (e.set, e.key.len(), e.is_shared)).collect();
+        let expected =
+            [("bridges", 16, true), ("isolated", 32, true), ("containers4", 4, false), ("containers6", 16, false)];
+        assert_eq!(plain, expected);
+    }
+}

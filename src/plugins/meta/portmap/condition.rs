@@ -1,0 +1,147 @@
+//! `conditionsV4` and `conditionsV6` for nftables: what of nft(8)'s language can be said here. The reference hands them
+//! to the program `nft`; here each is written as the kernel reads it.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::error::{Error, Result};
+use crate::net::nft::expr::{Expressions, Header, Meta};
+
+/// IFNAMSIZ.
+const IFNAME: usize = 16;
+/// What can be said.
+const EXPECTED: &str =
+    "expected (ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number";
+
+/// Something that a packet must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    what: What,
+    /// It must be something else.
+    negated: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    Source(IpNet),
+    Destination(IpNet),
+    CameBy(String),
+    Mark(u32),
+}
+
+impl Condition {
+    /// Reads the words of the field at `path`, which stand together as one text.
+    pub fn parse(path: &str, words: &[String]) -> Result<Vec<Condition>> {
+        let text = words.join(" ");
+        let mut rest = text.split_whitespace();
+        let mut conditions = vec![];
+        while let Some(word) = rest.next() {
+            let condition = Condition::parse_one(word, &mut rest);
+            conditions.push(condition.ok_or_else(|| {
+                Error::config(path, format_args!("{text:?} is not understood at {word:?}, {EXPECTED}"))
+            })?);
+        }
+        Ok(conditions)
+    }
+
+    fn parse_one<'a>(first: &str, rest: &mut impl Iterator<Item = &'a str>) -> Option<Condition> {
+        let second = if first == "iifname" { "" } else { rest.next()? };
+        let mut value = rest.next()?;
+        let negated = value == "!=";
+        if negated || value == "==" {
+            value = rest.next()?;
+        }
+        let value = value.trim_matches('"');
+        let what = match (first, second) {
+            ("ip" | "ip6", "saddr") => What::Source(network(value, first == "ip6")?),
+            ("ip" | "ip6", "daddr") => What::Destination(network(value, first == "ip6")?),
+            ("iifname", _) => What::CameBy(Some(value).filter(|name| name.len() < IFNAME)?.to_owned()),
+            ("meta", "mark") => What::Mark(number(value)?),
+            _ => return None,
+        };
+        Some(Condition { what, negated })
+    }
+
+    /// Writes it: the rule goes on only if the packet is so.
+    pub fn write(&self, rule: &mut Expressions) {
+        let value = match &self.what {
+            What::Source(net) => load_address(rule, *net, false),
+            What::Destination(net) => load_address(rule, *net, true),
+            What::CameBy(name) => {
+                rule.meta(Meta::IifName, 1);
+                let mut name = name.clone().into_bytes();
+                name.resize(IFNAME, 0);
+                name
+            }
+            What::Mark(mark) => {
+                rule.meta(Meta::Mark, 1);
+                mark.to_ne_bytes().to_vec()
+            }
+        };
+        if self.negated {
+            rule.not_equal(1, &value)
+        } else {
+            rule.equal(1, &value)
+        };
+    }
+}
+
+fn network(text: &str, is_v6: bool) -> Option<IpNet> {
+    let net = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
+    Some(net).filter(|net| net.addr().is_ipv6() == is_v6)
+}
+
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Loads the network of a packet's address; returns what it is compared with.
+fn load_address(rule: &mut Expressions, net: IpNet, is_destination: bool) -> Vec<u8> {
+    let bytes = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let length = if net.addr().is_ipv6() { 16 } else { 4 };
+    let source = if net.addr().is_ipv6() { 8 } else { 12 };
+    let offset = if is_destination { source + length } else { source };
+    rule.payload(Header::Network, offset, length, 1).mask(1, &bytes(net.netmask()));
+    bytes(net.network())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Vec<Condition>> {
+        Condition::parse("conditionsV4", &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_may_stand_together_or_alone() {
+        let apart = parse(&["ip", "saddr", "!=", "10.0.0.0/8", "iifname", "\"eth0\""]).unwrap();
+        assert_eq!(apart, parse(&["ip saddr != 10.0.0.0/8 iifname eth0"]).unwrap());
+        assert!(apart[0].negated && !apart[1].negated);
+        assert_eq!(parse(&["meta mark 0x10"]).unwrap(), parse(&["meta", "mark", "==", "16"]).unwrap());
+        assert_eq!(parse(&[]).unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_shown() {
+        for bad in [
+            "ip saddr",
+            "ip saddr fd00::1",
+            "tcp dport 80",
+            "iifname a-name-of-16-byte",
+            "ip saddr { 10.0.0.1 }",
+            "; drop",
+        ] {
+            let error = parse(&[bad]).unwrap_err();
+            assert!(error.msg.starts_with(&format!("conditionsV4: {bad:?} is not understood at ")), "{error:?}");
+        }
+    }
+}

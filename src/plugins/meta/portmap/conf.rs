@@ -1,0 +1,214 @@
+//! The configuration of `portmap`.
+
+use serde::{Deserialize, Deserializer, de};
+
+use super::condition::Condition;
+use super::mapping::{Given, Mapping};
+use crate::error::{Error, Result, warn};
+use crate::plugin::{Context, PluginConf};
+use crate::steps::nft_owner;
+
+/// The bit that the reference marks packets with where none is given.
+const MARK_BIT: u32 = 13;
+/// XT_EXTENSION_MAXNAMELEN, without the NUL.
+const CHAIN_MAX: usize = 28;
+
+/// Options of iptables that say what to do with a packet or with a rule.
+const ORDERS: [&str; 12] =
+    ["-j", "--jump", "-g", "--goto", "-t", "--table", "-A", "--append", "-I", "--insert", "-D", "--delete"];
+
+/// What redirects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// nftables over netlink.
+    Nftables,
+    /// The host's iptables programs.
+    Iptables,
+}
+
+impl<'de> Deserialize<'de> for Backend {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "nftables" => Ok(Backend::Nftables),
+            "iptables" => Ok(Backend::Iptables),
+            other => Err(de::Error::custom(format_args!(
+                "unrecognized backend {other:?}, expected \"nftables\" or \"iptables\""
+            ))),
+        }
+    }
+}
+
+/// Its keys.
+#[derive(Debug, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// `nftables` or `iptables`; without it nftables, unless a key asks for what only iptables has.
+    backend: Option<Backend>,
+    /// Packets that would otherwise be answered past the host carry the host's address: from the container itself, from its
+    /// network, and from 127.0.0.1. Default true.
+    pub snat: bool,
+    /// Whoever comes by a port carries the host's address. Default false.
+    pub masq_all: bool,
+    /// iptables: the bit of the mark that says what is masqueraded, 0 to 31. Default 13.
+    mark_masq_bit: Option<u32>,
+    /// iptables: the chain of others that marks for masquerading, such as `KUBE-MARK-MASQ`.
+    pub external_set_mark_chain: String,
+    /// What IPv4 packets must be like besides, in the words of the backend.
+    #[serde(rename = "conditionsV4")]
+    pub conditions_v4: Vec<String>,
+    /// The same for IPv6.
+    #[serde(rename = "conditionsV6")]
+    pub conditions_v6: Vec<String>,
+    runtime_config: RuntimeConf,
+    /// What is to be mapped.
+    #[serde(skip)]
+    pub mappings: Vec<Mapping>,
+    /// The conditions of nftables, IPv4's and IPv6's.
+    #[serde(skip)]
+    pub conditions: [Vec<Condition>; 2],
+}
+
+/// What the runtime says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RuntimeConf {
+    port_mappings: Vec<Given>,
+}
+
+impl Default for Conf {
+    fn default() -> Conf {
+        Conf {
+            backend: None,
+            snat: true,
+            masq_all: false,
+            mark_masq_bit: None,
+            external_set_mark_chain: String::new(),
+            conditions_v4: vec![],
+            conditions_v6: vec![],
+            runtime_config: RuntimeConf::default(),
+            mappings: vec![],
+            conditions: [vec![], vec![]],
+        }
+    }
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
+        if let Some(bit) = self.mark_masq_bit.filter(|bit| *bit > 31) {
+            return Err(Error::config("markMasqBit", format_args!("{bit} is out of range, expected 0 to 31")));
+        }
+        if self.mark_masq_bit.is_some() && !self.external_set_mark_chain.is_empty() {
+            return Err(Error::config(
+                "markMasqBit",
+                "cannot be given with externalSetMarkChain, expected one of them",
+            ));
+        }
+        self.validate_chain()?;
+        self.validate_conditions()?;
+        self.validate_backend()?;
+        if self.is_for_nftables() {
+            self.conditions = [
+                Condition::parse("conditionsV4", &self.conditions_v4)?,
+                Condition::parse("conditionsV6", &self.conditions_v6)?,
+            ];
+        }
+        self.mappings = Mapping::read_all("runtimeConfig.portMappings", &self.runtime_config.port_mappings)?;
+        Ok(())
+    }
+}
+
+impl Conf {
+    /// It becomes a word in the input of a program.
+    fn validate_chain(&self) -> Result<()> {
+        let chain = &self.external_set_mark_chain;
+        let is_word = chain.len() <= CHAIN_MAX
+            && !chain.starts_with('-')
+            && chain.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
+        match is_word {
+            true => Ok(()),
+            false => Err(Error::config(
+                "externalSetMarkChain",
+                format_args!("{chain:?} is no name of a chain, expected at most {CHAIN_MAX} letters, digits, - and _"),
+            )),
+        }
+    }
+
+    /// They become words in a line of a program's input, or are read by us.
+    fn validate_conditions(&self) -> Result<()> {
+        for (path, words) in [("conditionsV4", &self.conditions_v4), ("conditionsV6", &self.conditions_v6)] {
+            if let Some(index) = words.iter().position(|word| word.contains(char::is_control)) {
+                let problem = format!("{:?} has control characters, expected words of a rule", words[index]);
+                return Err(Error::config(format_args!("{path}[{index}]"), problem));
+            }
+            let is_order = |word: &&String| ORDERS.contains(&word.as_str());
+            if let Some(word) = words.iter().find(is_order).filter(|_| is_of_iptables(words)) {
+                return Err(Error::config(
+                    path,
+                    format_args!("{word:?} is no condition, expected matches of iptables"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_backend(&self) -> Result<()> {
+        let (of_iptables, of_nftables) = (self.keys_of_iptables(), self.keys_of_nftables());
+        let (backend, other, keys) = match self.backend {
+            Some(Backend::Nftables) if !of_iptables.is_empty() => ("nftables", "iptables", of_iptables),
+            Some(Backend::Iptables) if !of_nftables.is_empty() => ("iptables", "nftables", of_nftables),
+            None if !of_iptables.is_empty() && !of_nftables.is_empty() => ("iptables", "nftables", of_nftables),
+            _ => return Ok(()),
+        };
+        Err(Error::config(
+            keys[0],
+            format_args!(
+                "{backend} backend was requested but configuration contains {other}-specific options [{}]",
+                keys.join(" ")
+            ),
+        ))
+    }
+
+    fn keys_of_iptables(&self) -> Vec<&'static str> {
+        let mut keys = vec![];
+        keys.extend(self.mark_masq_bit.map(|_| "markMasqBit"));
+        keys.extend((!self.external_set_mark_chain.is_empty()).then_some("externalSetMarkChain"));
+        keys.extend(is_of_iptables(&self.conditions_v4).then_some("conditionsV4"));
+        keys.extend(is_of_iptables(&self.conditions_v6).then_some("conditionsV6"));
+        keys
+    }
+
+    fn keys_of_nftables(&self) -> Vec<&'static str> {
+        let mut keys = vec![];
+        let is_of_nftables = |conditions: &[String]| !conditions.is_empty() && !is_of_iptables(conditions);
+        keys.extend(is_of_nftables(&self.conditions_v4).then_some("conditionsV4"));
+        keys.extend(is_of_nftables(&self.conditions_v6).then_some("conditionsV6"));
+        keys
+    }
+
+    /// Whether the keys leave it to nftables.
+    fn is_for_nftables(&self) -> bool {
+        self.backend != Some(Backend::Iptables) && self.keys_of_iptables().is_empty()
+    }
+
+    /// The backend on this host. A fallback is told, because the rules are to be looked for elsewhere then.
+    pub fn backend(&self) -> Result<Backend> {
+        if !self.is_for_nftables() {
+            return Ok(Backend::Iptables);
+        }
+        if self.backend.is_none() && self.keys_of_nftables().is_empty() && nft_owner::open()?.is_none() {
+            warn("publish ports with iptables, this kernel has no nf_tables");
+            return Ok(Backend::Iptables);
+        }
+        Ok(Backend::Nftables)
+    }
+
+    /// The mark of what is masqueraded.
+    pub fn mark(&self) -> u32 {
+        1 << self.mark_masq_bit.unwrap_or(MARK_BIT)
+    }
+}
+
+/// The reference's rule: options begin with a dash.
+fn is_of_iptables(conditions: &[String]) -> bool {
+    conditions.first().is_some_and(|first| first.starts_with('-') || first.starts_with('!'))
+}

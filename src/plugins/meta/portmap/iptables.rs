@@ -1,0 +1,362 @@
+//! Published ports by the host's iptables, with the names of the reference: nerdctl and Nomad read them.
+//!
+//! ```text
+//! -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT          and the same in OUTPUT
+//! -A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: … id: …" -m multiport --dports 8080 -j CNI-DN-<hash>
+//! -A CNI-DN-<hash> -s <network> -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK
+//! -A CNI-DN-<hash> -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.1.0.7:80
+//! -A POSTROUTING -j CNI-HOSTPORT-MASQ                                      which masquerades what has the mark
+//! ```
+//! A change is planned on `iptables-save` and done by one `iptables-restore` a family.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::conf::Conf;
+use super::mapping::{Forward, Protocol, Released};
+use crate::cni::attachment::{Key, NetworkName, iptables_chain};
+use crate::cni::conf::ValidAttachments;
+use crate::error::{Error, ErrorList, Result};
+use crate::net::iptables::{Iptables, Saved};
+use crate::steps::nft_owner;
+
+const NAT: &str = "nat";
+const DNAT: &str = "CNI-HOSTPORT-DNAT";
+/// What leads to that chain: PREROUTING and OUTPUT. It stays when the last port is closed.
+const JUMPS: u32 = 2;
+const SETMARK: &str = "CNI-HOSTPORT-SETMARK";
+const MASQ: &str = "CNI-HOSTPORT-MASQ";
+const POSTROUTING: &str = "POSTROUTING";
+/// What the name of a container's own chain begins with.
+const DN: &str = "CNI-DN-";
+/// What plugins before 0.7 made.
+const OLD_SNAT: &str = "CNI-SN-";
+/// xt_multiport takes 15 ports.
+const PORTS: usize = 15;
+/// xt_comment takes 255 bytes; the reference cuts at 253 and adds three dots, which iptables takes.
+const COMMENT_MAX: usize = 255;
+
+/// Others have to have made it.
+fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
+    let chain = &conf.external_set_mark_chain;
+    match !conf.snat || chain.is_empty() || saved.chain(chain).is_some() {
+        true => Ok(()),
+        false => Err(Error::config(
+            "externalSetMarkChain",
+            format_args!("{chain:?} is no chain of table nat, expected one that is there"),
+        )),
+    }
+}
+
+/// The container's own chain: 28 letters, all that a chain's name can have.
+pub fn chain(key: &Key) -> String {
+    chain_of(key.network.as_str(), key.container_id.as_str(), DN)
+}
+
+fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
+    let hash = iptables_chain(network, container_id);
+    format!("{prefix}{}", &hash["CNI-".len()..][..28 - prefix.len()])
+}
+
+/// Opens the ports. One that another container has is code 102.
+pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
+    for of_family in by_family(forwards) {
+        let iptables = Iptables::for_address(of_family[0].to.addr());
+        iptables.change(NAT, || {
+            let saved = iptables.save(NAT)?;
+            refuse_taken_in(&saved, key, &of_family)?;
+            require_external_chain(conf, &saved)?;
+            let mut lines = shared_rules(conf, &saved);
+            lines.extend(removal(&chain(key), &saved));
+            lines.push(format!(":{} - [0:0]", chain(key)));
+            lines.extend(own_rules(conf, &of_family).iter().map(|rule| format!("-A {} {rule}", chain(key))));
+            lines.extend(entries(key, conf, of_family[0].to.addr().is_ipv6()));
+            Ok(lines)
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether every rule is there; asks no program where it can see that there is nothing.
+pub fn is_complete(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<bool> {
+    let programs = programs_with(&chain(key))?;
+    for of_family in by_family(forwards) {
+        let mut complete = false;
+        for iptables in programs.iter().filter(|iptables| iptables.is_for(of_family[0].to.addr())) {
+            let saved = iptables.save(NAT)?;
+            complete |= own_rules(conf, &of_family).iter().all(|rule| saved.has(&chain(key), rule))
+                && entry_ports(conf).iter().all(|(protocol, ports)| has_entry(&saved, key, *protocol, ports))
+                && shared_rules(conf, &saved).is_empty();
+        }
+        if !complete {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Closes the ports and returns them; the shared chains stay, as the reference leaves them.
+pub fn delete(key: &Key) -> Result<Vec<Released>> {
+    delete_chains(key.network.as_str(), key.container_id.as_str())
+}
+
+fn delete_chains(network: &str, container_id: &str) -> Result<Vec<Released>> {
+    let (mut errors, released, mut all) = (ErrorList::default(), RefCell::new(vec![]), vec![]);
+    for chain in [DN, OLD_SNAT].map(|prefix| chain_of(network, container_id, prefix)) {
+        for iptables in errors.push(programs_with(&chain)).unwrap_or_default() {
+            errors.push(iptables.change(NAT, || {
+                let saved = iptables.save(NAT)?;
+                released.replace(released_from(&chain, &saved));
+                let mut lines = removal(&chain, &saved);
+                if saved.chain(&chain).is_some() {
+                    lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
+                }
+                Ok(lines)
+            }));
+            all.append(&mut released.borrow_mut());
+        }
+    }
+    errors.finish().map(|()| all)
+}
+
+/// Where the rules of a container's chain led to.
+fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
+    let released = |rule: &String| {
+        let (protocol, host_port, _) = redirected(rule)?;
+        let to = rule.rsplit_once("--to-destination ")?.1.parse::<SocketAddr>().ok()?.ip();
+        Some(Released { protocol: protocol.parse().ok()?, host_port, to })
+    };
+    saved.chain(chain).unwrap_or_default().iter().filter_map(released).collect()
+}
+
+/// Closes the ports of this network's containers of which no attachment is valid: comments say whose they are.
+pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
+    let (mut errors, mut released) = (ErrorList::default(), vec![]);
+    for iptables in programs_with(DNAT)? {
+        let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
+        let entries = saved.chain(DNAT).unwrap_or_default();
+        let mut stale: Vec<String> = entries.iter().filter_map(|rule| container_of(rule, network)).collect();
+        stale.retain(|id| !valid.contains_container(id));
+        stale.dedup();
+        for id in stale {
+            released.extend(errors.push(delete_chains(network.as_str(), &id)).unwrap_or_default());
+        }
+    }
+    errors.finish().map(|()| released)
+}
+
+/// Whether there are programs to do it by.
+pub fn require_programs() -> Result<()> {
+    Iptables::for_address(IpAddr::from([127, 0, 0, 1])).require()
+}
+
+fn programs_with(chain: &str) -> Result<Vec<Iptables>> {
+    Iptables::with_nat_chain(nft_owner::open()?.as_deref(), chain)
+}
+
+fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
+    let (v6, v4): (Vec<Forward>, Vec<Forward>) =
+        forwards.iter().cloned().partition(|forward| forward.to.addr().is_ipv6());
+    [v4, v6].into_iter().filter(|of_family| !of_family.is_empty()).collect()
+}
+
+/// The lines that make what all containers share, as far as it is missing.
+fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
+    let mark = format!("{:#x}/{:#x}", conf.mark(), conf.mark());
+    let jump = format!("-m addrtype --dst-type LOCAL -j {DNAT}");
+    let (mut chains, mut rules) = (vec![DNAT], vec![("PREROUTING", jump.clone()), ("OUTPUT", jump)]);
+    if conf.snat && conf.external_set_mark_chain.is_empty() {
+        chains.extend([SETMARK, MASQ]);
+        rules.extend([
+            (SETMARK, format!("-m comment --comment \"CNI portfwd masquerade mark\" -j MARK --set-xmark {mark}")),
+            (MASQ, format!("-m mark --mark {mark} -j MASQUERADE")),
+            (POSTROUTING, format!("-m comment --comment \"CNI portfwd requiring masquerade\" -j {MASQ}")),
+        ]);
+    }
+    let chains = chains.into_iter().filter(|chain| saved.chain(chain).is_none());
+    let rules = rules.into_iter().filter(|(chain, rule)| !saved.has(chain, rule)).map(|(chain, rule)| match chain {
+        // What masquerades comes before what others have there, as in the reference.
+        POSTROUTING => format!("-I {chain} 1 {rule}"),
+        _ => format!("-A {chain} {rule}"),
+    });
+    chains.map(|chain| format!(":{chain} - [0:0]")).chain(rules).collect()
+}
+
+/// The rules of the container's chain for one family, as `iptables-save` shows them.
+fn own_rules(conf: &Conf, forwards: &[Forward]) -> Vec<String> {
+    let mut rules = vec![];
+    for forward in forwards {
+        let at = forward.at.map(|ip| format!("-d {} ", IpNet::from(ip))).unwrap_or_default();
+        let base = format!("{at}-p {0} -m {0} --dport {1}", forward.protocol, forward.host_port);
+        rules.extend(marks(conf, forward, &base));
+        rules.push(format!("{base} -j DNAT --to-destination {}", destination(forward)));
+    }
+    rules
+}
+
+/// The rules that lead to the container's chain.
+fn entries(key: &Key, conf: &Conf, is_v6: bool) -> Vec<String> {
+    let (chain, comment) = (chain(key), comment(key));
+    let conditions = if is_v6 { &conf.conditions_v6 } else { &conf.conditions_v4 };
+    let conditions: String = conditions.iter().map(|word| format!("{} ", quoted(word))).collect();
+    let entry = |(protocol, ports): (Protocol, Vec<u16>)| {
+        let ports = listed(&ports);
+        format!(
+            "-A {DNAT} -p {protocol} -m comment --comment {comment} -m multiport --dports {ports} {conditions}-j {chain}"
+        )
+    };
+    entry_ports(conf).into_iter().map(entry).collect()
+}
+
+fn listed(ports: &[u16]) -> String {
+    ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Whether such an entry is there. Conditions and comments are shown in another way than they were written.
+fn has_entry(saved: &Saved, key: &Key, protocol: Protocol, ports: &[u16]) -> bool {
+    let (of_protocol, ports) = (format!("-p {protocol} "), listed(ports));
+    let is_it = |rule: &str| rule.contains(&of_protocol) && rule.split(' ').any(|word| word == ports);
+    saved.leading_to(&chain(key)).any(|(chain, rule)| chain == DNAT && is_it(rule))
+}
+
+/// Whose packets carry the host's address: who would be answered past the host, or everyone.
+fn marks(conf: &Conf, forward: &Forward, base: &str) -> Vec<String> {
+    let target = Some(conf.external_set_mark_chain.as_str()).filter(|chain| !chain.is_empty()).unwrap_or(SETMARK);
+    let from = |source: String| format!("{source}{base} -j {target}");
+    match (conf.snat, conf.masq_all) {
+        (false, _) => vec![],
+        (true, true) => vec![from(String::new())],
+        (true, false) => {
+            let mut rules = vec![from(format!("-s {} ", forward.to.trunc()))];
+            rules.extend(forward.to.addr().is_ipv4().then(|| from("-s 127.0.0.1/32 ".to_owned())));
+            rules
+        }
+    }
+}
+
+fn destination(forward: &Forward) -> String {
+    match forward.to.addr() {
+        IpAddr::V4(ip) => format!("{ip}:{}", forward.container_port),
+        IpAddr::V6(ip) => format!("[{ip}]:{}", forward.container_port),
+    }
+}
+
+/// The ports of each protocol in pieces that one rule can have; those of the other family too, as in the reference.
+fn entry_ports(conf: &Conf) -> Vec<(Protocol, Vec<u16>)> {
+    let mut entries = vec![];
+    for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
+        let of_protocol = conf.mappings.iter().filter(|mapping| mapping.protocol() == protocol);
+        let ports: Vec<u16> = of_protocol.map(super::mapping::Mapping::host_port).collect();
+        entries.extend(ports.chunks(PORTS).map(|ports| (protocol, ports.to_vec())));
+    }
+    entries
+}
+
+fn comment(key: &Key) -> String {
+    let mut text = format!("dnat name: \"{}\" id: \"{}\"", key.network, key.container_id);
+    if text.len() > COMMENT_MAX {
+        text.truncate(COMMENT_MAX - 2);
+        text.push_str("...");
+    }
+    quoted(&text)
+}
+
+/// A word as iptables-restore reads it and iptables-save writes it.
+fn quoted(word: &str) -> String {
+    let is_plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_graphic() && !"\"'\\".contains(c));
+    if is_plain { word.to_owned() } else { format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")) }
+}
+
+/// The lines that take away what leads to a chain.
+fn removal(chain: &str, saved: &Saved) -> Vec<String> {
+    saved.leading_to(chain).map(|(from, rule)| format!("-D {from} {rule}")).collect()
+}
+
+/// A port that is wanted and that a rule of another container leads elsewhere is code 102. No program is asked where there
+/// is no such rule.
+pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
+    let programs = Iptables::with_nat_chain_used(nft_owner::open()?.as_deref(), DNAT, JUMPS + 1)?;
+    for of_family in by_family(forwards) {
+        let ip = of_family[0].to.addr();
+        for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
+            refuse_taken_in(&iptables.save(NAT)?, key, &of_family)?;
+        }
+    }
+    Ok(())
+}
+
+fn refuse_taken_in(saved: &Saved, key: &Key, forwards: &[Forward]) -> Result<()> {
+    let own = chain(key);
+    for (chain, rules) in saved.chains().filter(|(chain, _)| chain.starts_with(DN) && *chain != own) {
+        for (protocol, port, at) in rules.iter().filter_map(|rule| redirected(rule)) {
+            let overlaps = |forward: &&Forward| {
+                (forward.protocol.as_str(), forward.host_port) == (protocol, port)
+                    && (forward.at.is_none() || at.is_none() || forward.at == at)
+            };
+            if let Some(forward) = forwards.iter().find(overlaps) {
+                return Err(forward.taken(&holder(saved, chain)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whose a container's chain is, as the comment of what leads to it says.
+fn holder(saved: &Saved, chain: &str) -> String {
+    let comment = saved.leading_to(chain).find_map(|(_, rule)| {
+        let (comment, _) = rule.split_once("--comment \"dnat ")?.1.split_once("\" -m")?;
+        Some(comment.replace('\\', ""))
+    });
+    comment.unwrap_or_else(|| format!("chain {chain}"))
+}
+
+/// Protocol, port and address of a rule that redirects.
+fn redirected(line: &str) -> Option<(&str, u16, Option<IpAddr>)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let value = |option: &str| words.windows(2).find(|pair| pair[0] == option).map(|pair| pair[1]);
+    (value("-j") == Some("DNAT")).then_some(())?;
+    let at = value("-d").and_then(|net| net.split('/').next()?.parse().ok());
+    Some((value("-p")?, value("--dport")?.parse().ok()?, at))
+}
+
+/// The container that an entry's comment names, if it is of this network.
+fn container_of(line: &str, network: &NetworkName) -> Option<String> {
+    let comment = line.split_once(&format!("--comment \"dnat name: \\\"{network}\\\" id: \\\""))?.1;
+    Some(comment.split('\\').next()?.to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_the_reference_s() {
+        assert_eq!(chain_of("net1", "cont-a", "CNI-DN-"), "CNI-DN-a41e7966de45abfd7855c");
+        assert_eq!(chain_of("test", "1234", "CNI-DN-").len(), 28);
+    }
+
+    #[test]
+    fn words_cannot_leave_their_place() {
+        assert_eq!(quoted("10.0.0.0/8"), "10.0.0.0/8");
+        assert_eq!(quoted("a b\" -j ACCEPT"), "\"a b\\\" -j ACCEPT\"");
+        assert_eq!(quoted(""), "\"\"");
+    }
+
+    #[test]
+    fn a_rule_that_redirects_is_read() {
+        let line = "-A CNI-DN-x -d 198.51.100.1/32 -p udp -m udp --dport 8081 -j DNAT --to-destination 10.10.0.2:53";
+        assert_eq!(redirected(line), Some(("udp", 8081, "198.51.100.1".parse().ok())));
+        assert_eq!(redirected("-A CNI-DN-x -p udp -m udp --dport 8081 -j CNI-HOSTPORT-SETMARK"), None);
+    }
+
+    #[test]
+    fn an_entry_names_its_container() {
+        let line = r#"-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"net1\" id: \"c1\"" -m multiport --dports 80 -j CNI-DN-x"#;
+        assert_eq!(container_of(line, &NetworkName::parse("net1").unwrap()).as_deref(), Some("c1"));
+        assert_eq!(container_of(line, &NetworkName::parse("net").unwrap()), None);
+        assert_eq!(removal("CNI-DN-x", &Saved::parse(line)), [line.replacen("-A", "-D", 1)]);
+    }
+}

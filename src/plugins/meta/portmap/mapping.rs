@@ -1,0 +1,300 @@
+//! Which port of the host leads where.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use crate::error::{Code, Error, Result};
+
+/// A transport protocol that has ports; its number in IP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp = 6,
+    /// UDP.
+    Udp = 17,
+    /// SCTP.
+    Sctp = 132,
+}
+
+impl Protocol {
+    /// The protocol with this number.
+    pub fn of_number(number: u8) -> Option<Protocol> {
+        [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|protocol| *protocol as u8 == number)
+    }
+
+    /// Its name in rules.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+            Protocol::Sctp => "sctp",
+        }
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    /// In any case; an empty name is TCP.
+    fn from_str(text: &str) -> Result<Protocol, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "" | "tcp" => Ok(Protocol::Tcp),
+            "udp" => Ok(Protocol::Udp),
+            "sctp" => Ok(Protocol::Sctp),
+            _ => Err(format!("{text:?} is no protocol with ports, expected tcp, udp or sctp")),
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A mapping as the runtime gives it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Given {
+    host_port: i64,
+    container_port: i64,
+    protocol: String,
+    #[serde(rename = "hostIP")]
+    host_ip: String,
+}
+
+/// Which of the host's addresses a port is opened at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// At all, of both families.
+    Any,
+    /// At all of one family: an unspecified address.
+    AnyOf {
+        /// Which.
+        is_v6: bool,
+    },
+    /// At this one.
+    At(IpAddr),
+}
+
+impl Host {
+    fn parse(text: &str) -> Result<Host, String> {
+        if text.is_empty() {
+            return Ok(Host::Any);
+        }
+        let ip: IpAddr =
+            text.parse().map_err(|_| format!("{text:?} is no IP address, expected one of the host's or none"))?;
+        Ok(if ip.is_unspecified() { Host::AnyOf { is_v6: ip.is_ipv6() } } else { Host::At(ip) })
+    }
+
+    fn overlaps(self, other: Host) -> bool {
+        let family = |host| match host {
+            Host::Any => None,
+            Host::AnyOf { is_v6 } => Some(is_v6),
+            Host::At(ip) => Some(ip.is_ipv6()),
+        };
+        match (self, other) {
+            (Host::At(one), Host::At(other)) => one == other,
+            (one, other) => family(one).is_none_or(|one| family(other).is_none_or(|other| one == other)),
+        }
+    }
+}
+
+/// A mapping that can be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where the configuration has it.
+    path: String,
+    host: Host,
+    host_port: u16,
+    container_port: u16,
+    protocol: Protocol,
+}
+
+impl Mapping {
+    /// Reads the list at `path`; what is no port, no protocol, no address or given twice is refused.
+    pub fn read_all(path: &str, given: &[Given]) -> Result<Vec<Mapping>> {
+        let mut mappings: Vec<Mapping> = vec![];
+        for (index, given) in given.iter().enumerate() {
+            let mapping = Mapping::read(format!("{path}[{index}]"), given)?;
+            if let Some(same) = mappings.iter().find(|other| other.overlaps(&mapping)) {
+                return Err(Error::config(
+                    format_args!("{}.hostPort", mapping.path),
+                    format_args!(
+                        "{} of {} is mapped by {} already, expected each port once",
+                        mapping.host_port, mapping.protocol, same.path
+                    ),
+                ));
+            }
+            mappings.push(mapping);
+        }
+        Ok(mappings)
+    }
+
+    fn read(path: String, given: &Given) -> Result<Mapping> {
+        let at = |field: &str| format!("{path}.{field}");
+        let port = |field: &str, port: i64| {
+            let valid = u16::try_from(port).ok().filter(|port| *port != 0);
+            valid.ok_or_else(|| Error::config(at(field), format_args!("{port} is no port, expected 1 to 65535")))
+        };
+        Ok(Mapping {
+            container_port: port("containerPort", given.container_port)?,
+            host_port: port("hostPort", given.host_port)?,
+            protocol: given.protocol.parse().map_err(|problem: String| Error::config(at("protocol"), problem))?,
+            host: Host::parse(&given.host_ip).map_err(|problem| Error::config(at("hostIP"), problem))?,
+            path,
+        })
+    }
+
+    /// The transport protocol.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The host's port.
+    pub fn host_port(&self) -> u16 {
+        self.host_port
+    }
+
+    fn overlaps(&self, other: &Mapping) -> bool {
+        (self.protocol, self.host_port) == (other.protocol, other.host_port) && self.host.overlaps(other.host)
+    }
+}
+
+/// A mapping of one family, with where it leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// Where the configuration has the mapping.
+    pub path: String,
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The host's address; all of the family where there is none.
+    pub at: Option<IpAddr>,
+    /// The host's port.
+    pub host_port: u16,
+    /// The container's address, with its prefix.
+    pub to: IpNet,
+    /// The container's port.
+    pub container_port: u16,
+}
+
+impl Forward {
+    /// The mistake that another has the port; `holder` says who.
+    pub fn taken(&self, holder: &str) -> Error {
+        let msg = format!("{}: hostPort {self} is taken by another attachment", self.path);
+        Error::new(Code::CONFLICT, msg).with_details(format_args!("it is published for {holder}"))
+    }
+
+    /// Whether packets to this address of the host are forwarded.
+    pub fn answers_at(&self, ip: IpAddr) -> bool {
+        ip.is_ipv6() == self.to.addr().is_ipv6() && self.at.is_none_or(|at| at == ip)
+    }
+}
+
+/// `8080/tcp`, or with the host's address before it.
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at {
+            Some(IpAddr::V6(ip)) => write!(f, "[{ip}]:{}/{}", self.host_port, self.protocol),
+            Some(ip) => write!(f, "{ip}:{}/{}", self.host_port, self.protocol),
+            None => write!(f, "{}/{}", self.host_port, self.protocol),
+        }
+    }
+}
+
+/// A port that was somebody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The host's port.
+    pub host_port: u16,
+    /// The container's address.
+    pub to: IpAddr,
+}
+
+/// The mappings to a container that has these addresses. One address of the host whose family the container has not got
+/// leads nowhere, which is a mistake; all addresses of such a family are none.
+pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Result<Vec<Forward>> {
+    let mut forwards = vec![];
+    for mapping in mappings {
+        let (at, families) = match mapping.host {
+            Host::Any => (None, vec![v4, v6]),
+            Host::AnyOf { is_v6 } => (None, vec![if is_v6 { v6 } else { v4 }]),
+            Host::At(ip) => {
+                let to = if ip.is_ipv6() { v6 } else { v4 };
+                (Some(ip), vec![Some(to.ok_or_else(|| lacks_family(mapping, ip))?)])
+            }
+        };
+        forwards.extend(families.into_iter().flatten().map(|to| Forward {
+            path: mapping.path.clone(),
+            protocol: mapping.protocol,
+            at,
+            host_port: mapping.host_port,
+            to,
+            container_port: mapping.container_port,
+        }));
+    }
+    Ok(forwards)
+}
+
+fn lacks_family(mapping: &Mapping, ip: IpAddr) -> Error {
+    let family = if ip.is_ipv6() { "IPv6" } else { "IPv4" };
+    Error::config(
+        format_args!("{}.hostIP", mapping.path),
+        format_args!("\"{ip}\" leads nowhere: the container has no {family} address"),
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn given(host_ip: &str, host_port: i64, protocol: &str) -> Given {
+        Given { host_port, container_port: 80, protocol: protocol.into(), host_ip: host_ip.into() }
+    }
+
+    #[test]
+    fn mistakes_have_their_path() {
+        for (bad, msg) in [
+            (given("", 0, ""), "p[0].hostPort: 0 is no port, expected 1 to 65535"),
+            (given("", 65536, ""), "p[0].hostPort: 65536 is no port, expected 1 to 65535"),
+            (given("", 1, "icmp"), "p[0].protocol: \"icmp\" is no protocol with ports, expected tcp, udp or sctp"),
+            (given("10.0.0", 1, ""), "p[0].hostIP: \"10.0.0\" is no IP address, expected one of the host's or none"),
+        ] {
+            assert_eq!(Mapping::read_all("p", &[bad]).unwrap_err().msg, msg);
+        }
+    }
+
+    #[test]
+    fn a_port_is_mapped_once_at_each_address() {
+        let ok = |list: &[Given]| Mapping::read_all("p", list).is_ok();
+        assert!(ok(&[given("", 80, "tcp"), given("", 80, "UDP")]));
+        assert!(ok(&[given("0.0.0.0", 80, ""), given("::", 80, "")]));
+        assert!(ok(&[given("10.0.0.1", 80, ""), given("10.0.0.2", 80, ""), given("::1", 80, "")]));
+        assert!(!ok(&[given("", 80, ""), given("", 80, "tcp")]));
+        assert!(!ok(&[given("", 80, ""), given("::1", 80, "")]));
+        assert!(!ok(&[given("10.0.0.1", 80, ""), given("0.0.0.0", 80, "tcp")]));
+    }
+
+    #[test]
+    fn a_mapping_leads_to_the_address_of_each_family_that_it_is_for() {
+        let (v4, v6) = ("10.1.0.2/24".parse().ok(), "fd00::2/64".parse().ok());
+        let plan = |host: &str, v4, v6| {
+            let mappings = Mapping::read_all("p", &[given(host, 8080, "")]).unwrap();
+            super::plan(&mappings, v4, v6).map(|all| all.iter().map(|f| format!("{f} {}", f.to)).collect::<Vec<_>>())
+        };
+        assert_eq!(plan("", v4, v6).unwrap(), ["8080/tcp 10.1.0.2/24", "8080/tcp fd00::2/64"]);
+        assert_eq!(plan("::", v4, v6).unwrap(), ["8080/tcp fd00::2/64"]);
+        assert_eq!(plan("::", v4, None).unwrap(), [""; 0]);
+        assert_eq!(plan("::1", v4, v6).unwrap(), ["[::1]:8080/tcp fd00::2/64"]);
+        let error = plan("::1", v4, None).unwrap_err();
+        assert_eq!(error.msg, "p[0].hostIP: \"::1\" leads nowhere: the container has no IPv6 address");
+    }
+}

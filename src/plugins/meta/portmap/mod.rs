@@ -1,0 +1,169 @@
+//! `portmap`: ports of the host lead to ports of the container. <https://www.cni.dev/plugins/current/meta/portmap/>
+//!
+//! It is chained after the plugin that made the container's interface. Only what is addressed to the host itself is
+//! redirected. By default that is done by nftables over netlink; `backend: "iptables"` is honoured with the chains and
+//! comments of the reference.
+
+mod condition;
+mod conf;
+mod iptables;
+mod mapping;
+mod nft;
+
+pub use self::conf::Conf;
+
+use std::net::IpAddr;
+
+use self::conf::Backend;
+use self::mapping::{Forward, Protocol, Released};
+use crate::cni::attachment::Key;
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::{AddResult, IpConfig};
+use crate::error::{Error, ErrorList, Result, warn};
+use crate::net::conntrack::{Conntrack, Flow};
+use crate::net::sysctl::Sysctl;
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::rollback::transaction;
+use crate::steps::{nft_owner, prev_result};
+
+/// The plugin.
+pub struct Portmap;
+
+impl Plugin for Portmap {
+    const NAME: &'static str = "portmap";
+    const KIND: Kind = Kind::Meta;
+    const ABOUT: &'static str = "ports of the host lead to ports of the container";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let result = prev_result::require(cx)?;
+        let forwards = forwards(conf, &result, at)?;
+        if forwards.is_empty() {
+            return Ok(result);
+        }
+        refuse_taken(&at.key, &forwards)?;
+        transaction(|rb| {
+            match conf.backend()? {
+                Backend::Nftables => {
+                    nft::create(&at.key, conf, &forwards)?;
+                    rb.undo("delete the ports", || nft::delete(&at.key).map(drop));
+                }
+                Backend::Iptables => {
+                    rb.undo("delete the port rules", || iptables::delete(&at.key).map(drop));
+                    iptables::create(&at.key, conf, &forwards)?;
+                }
+            }
+            forget_flows_to_others(cx, &forwards);
+            if conf.snat {
+                localnets(cx, &forwards)?.iter().try_for_each(|localnet| localnet.ensure("1"))?;
+            }
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let result = prev_result::require(cx)?;
+        let forwards = forwards(conf, &result, at)?;
+        if forwards.is_empty() || iptables::is_complete(&at.key, conf, &forwards)? {
+            return Ok(()); // or attached by the reference, or by iptables when that was asked for
+        }
+        match conf.backend()? {
+            Backend::Iptables => Err(Error::check(format!("rules of chain {} are missing", iptables::chain(&at.key)))),
+            Backend::Nftables => nft::verify(&at.key, conf, &forwards),
+        }?;
+        let localnets = if conf.snat { localnets(cx, &forwards)? } else { vec![] };
+        match localnets.iter().find(|localnet| localnet.read().is_ok_and(|value| value != "1")) {
+            Some(off) => Err(Error::check(format!("sysctl {off} is off, so the ports do not answer at 127.0.0.1"))),
+            None => Ok(()),
+        }
+    }
+
+    fn del(_cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let mut errors = ErrorList::default();
+        let mut released = errors.push(nft::delete(&at.key)).unwrap_or_default();
+        errors.push(nft::delete_of_reference(&at.key));
+        released.extend(errors.push(iptables::delete(&at.key)).unwrap_or_default());
+        forget_flows_of(&released);
+        errors.finish()
+    }
+
+    fn status(_cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        match conf.backend()? {
+            Backend::Nftables => nft_owner::require().map(drop),
+            Backend::Iptables => iptables::require_programs(),
+        }
+        .map_err(|e| e.with_code(crate::error::Code::NOT_AVAILABLE))
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let mut errors = ErrorList::default();
+        let mut released = errors.push(nft::collect_garbage(&cx.config.name, valid)).unwrap_or_default();
+        released.extend(errors.push(iptables::collect_garbage(&cx.config.name, valid)).unwrap_or_default());
+        forget_flows_of(&released);
+        errors.finish()
+    }
+}
+
+/// A port that leads elsewhere by another backend, or by the reference, is taken as well.
+fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
+    nft::refuse_taken(key, forwards)?;
+    nft::refuse_taken_by_reference(key, forwards)?;
+    iptables::refuse_taken(key, forwards)
+}
+
+/// What is to be forwarded to the container's first address of each family.
+fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forward>> {
+    let is_in_container = |ip: &&IpConfig| match ip.interface.map(usize::try_from) {
+        Some(Ok(index)) => result
+            .interfaces
+            .get(index)
+            .is_none_or(|interface| interface.name == at.ifname() && !interface.sandbox.is_empty()),
+        _ => true,
+    };
+    let first = |is_v6: bool| {
+        result.ips.iter().filter(is_in_container).find(|ip| ip.address.addr().is_ipv6() == is_v6).map(|ip| ip.address)
+    };
+    let (v4, v6) = (first(false), first(true));
+    if !conf.mappings.is_empty() && v4.is_none() && v6.is_none() {
+        let problem = format!("interface {:?} has no address, expected one for the ports to lead to", at.ifname());
+        return Err(Error::config("prevResult.ips", problem));
+    }
+    mapping::plan(&conf.mappings, v4, v6)
+}
+
+/// Flows to a UDP port of the host that began before the port led here would never get here: the kernel does not look at
+/// them again.
+fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
+    let is_own = |ip| cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false);
+    for forward in forwards.iter().filter(|forward| forward.protocol == Protocol::Udp) {
+        let to = forward.to.addr();
+        let is_stale =
+            |flow: &Flow| flow.answering != to && forward.answers_at(flow.destination) && is_own(flow.destination);
+        forget(to.is_ipv6(), forward.host_port, is_stale);
+    }
+}
+
+/// Nor would flows to a container that is gone get to the next one.
+fn forget_flows_of(released: &[Released]) {
+    for gone in released.iter().filter(|gone| gone.protocol == Protocol::Udp) {
+        forget(gone.to.is_ipv6(), gone.host_port, |flow: &Flow| flow.answering == gone.to);
+    }
+}
+
+fn forget(is_v6: bool, port: u16, is_stale: impl Fn(&Flow) -> bool) {
+    if let Err(error) = Conntrack::open().and_then(|conntrack| conntrack.forget_udp(is_v6, port, is_stale)) {
+        warn(error); // the port is open all the same
+    }
+}
+
+/// The settings that let packets with the source 127.0.0.1 out to the containers. The reference leaves them on as well.
+fn localnets(cx: &Context<'_>, forwards: &[Forward]) -> Result<Vec<Sysctl>> {
+    let Some(ip) = forwards.iter().map(|forward| forward.to.addr()).find(IpAddr::is_ipv4) else { return Ok(vec![]) };
+    let host = cx.host()?;
+    let link = match host.link_towards(ip) {
+        Ok(index) => host.find_link_by_index(index)?,
+        Err(error) if error.is_unreachable() => None, // then not even the container's own network reaches it
+        Err(error) => return Err(error),
+    };
+    Ok(link.into_iter().map(|link| Sysctl::ipv4_conf(&link.name, "route_localnet")).collect())
+}

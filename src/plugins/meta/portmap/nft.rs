@@ -1,0 +1,490 @@
+//! Published ports by nftables.
+//!
+//! ```text
+//! table inet cni_multi_portmap {
+//!   map port4 { type inet_proto . inet_service : ipv4_addr . inet_service; elements = { tcp . 8080 comment "…" : 10.1.0.7 . 80 } }
+//!   map hostport4 { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; … }
+//!   map snat4 { type ipv4_addr : verdict; elements = { 10.1.0.7 : goto net-10.1.0.0/24 } }
+//!   … the same for IPv6, and the ports that have conditions
+//!   set attachments { … }                       # which elements are whose
+//!   chain prerouting {
+//!     type nat hook prerouting priority dstnat + 1; policy accept;
+//!     fib daddr type local goto ports
+//!   }
+//!   chain output { … the same for what the host itself sends … }
+//!   chain ports {
+//!     dnat ip to ip daddr . meta l4proto . th dport map @hostport4
+//!     dnat ip to meta l4proto . th dport map @port4
+//!     …
+//!   }
+//!   chain postrouting {
+//!     type nat hook postrouting priority srcnat; policy accept;
+//!     ct status dnat ip daddr vmap @snat4
+//!   }
+//!   chain net-10.1.0.0/24 { ip saddr 10.1.0.0/24 masquerade; ip saddr 127.0.0.0/8 masquerade }
+//!   chain input { … nobody reaches the host's 127.0.0.1 from outside, though route_localnet is on … }
+//! }
+//! ```
+//! A packet costs a few lookups however many ports there are. The hooks come after those of others that stand at the usual
+//! priority, so that a service of theirs at the same port is not taken over (CVE-2019-9946), and only what is addressed to
+//! the host is looked at (CVE-2025-67499).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use super::conf::Conf;
+use super::mapping::{Forward, Protocol, Released};
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::conf::ValidAttachments;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
+use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
+use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, SharedChain, Taken};
+use crate::net::nft::{Family, Nft, RuleInfo};
+use crate::steps::nft_owner;
+
+const LAYOUT: Layout = Layout {
+    table: Table { family: Family::Inet, name: "cni_multi_portmap" },
+    comment: "cni-multi: published ports of containers",
+    sets: &[
+        &V4.at_address,
+        &V4.at_all,
+        &V4.conditional_at_address,
+        &V4.conditional_at_all,
+        &V4.snat,
+        &V6.at_address,
+        &V6.at_all,
+        &V6.conditional_at_address,
+        &V6.conditional_at_all,
+        &V6.snat,
+    ],
+    chains: &[(PREROUTING, 1), (OUTPUT, 1), (PORTS, 10), (POSTROUTING, 2), (INPUT, 1)],
+    lay_out,
+};
+
+const PREROUTING: &str = "prerouting";
+const OUTPUT: &str = "output";
+const POSTROUTING: &str = "postrouting";
+const INPUT: &str = "input";
+const PORTS: &str = "ports";
+
+/// NF_INET_PRE_ROUTING, behind dstnat of nft(8).
+const AT_PREROUTING: Hook = Hook { kind: "nat", number: 0, priority: -99 };
+/// NF_INET_LOCAL_IN, at filter.
+const AT_INPUT: Hook = Hook { kind: "filter", number: 1, priority: 0 };
+/// NF_INET_LOCAL_OUT.
+const AT_OUTPUT: Hook = Hook { kind: "nat", number: 3, priority: -99 };
+/// NF_INET_POST_ROUTING, at srcnat.
+const AT_POSTROUTING: Hook = Hook { kind: "nat", number: 4, priority: 100 };
+
+/// RTN_LOCAL of linux/rtnetlink.h.
+const LOCAL: u32 = 2;
+/// IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
+const DST_NAT: u32 = 1 << 5;
+
+/// The sets and rules of one address family.
+struct OfFamily {
+    /// NFPROTO_*.
+    number: u8,
+    /// Bytes of an address.
+    length: u32,
+    /// Where the source stands in the header; the destination follows.
+    source: u32,
+    /// Ports at one address of the host.
+    at_address: Set,
+    /// Ports at all.
+    at_all: Set,
+    /// The same two, where a port has conditions: the chain that has them.
+    conditional_at_address: Set,
+    conditional_at_all: Set,
+    /// Containers that are reached with another source than the client's.
+    snat: Set,
+    /// What is the host's own.
+    loopback: IpNet,
+}
+
+use KeyType::{Ipv4, Ipv6, Protocol as L4Proto, Service};
+
+static V4: OfFamily = OfFamily {
+    number: 2,
+    length: 4,
+    source: 12,
+    at_address: Set { name: "hostport4", key: &[Ipv4, L4Proto, Service], holds: Holds::Values(&[Ipv4, Service]) },
+    at_all: Set { name: "port4", key: &[L4Proto, Service], holds: Holds::Values(&[Ipv4, Service]) },
+    conditional_at_address: Set {
+        name: "conditional_hostport4",
+        key: &[Ipv4, L4Proto, Service],
+        holds: Holds::Verdicts,
+    },
+    conditional_at_all: Set { name: "conditional_port4", key: &[L4Proto, Service], holds: Holds::Verdicts },
+    snat: Set { name: "snat4", key: &[Ipv4], holds: Holds::Verdicts },
+    loopback: IpNet::V4(ipnet::Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+};
+
+static V6: OfFamily = OfFamily {
+    number: 10,
+    length: 16,
+    source: 8,
+    at_address: Set { name: "hostport6", key: &[Ipv6, L4Proto, Service], holds: Holds::Values(&[Ipv6, Service]) },
+    at_all: Set { name: "port6", key: &[L4Proto, Service], holds: Holds::Values(&[Ipv6, Service]) },
+    conditional_at_address: Set {
+        name: "conditional_hostport6",
+        key: &[Ipv6, L4Proto, Service],
+        holds: Holds::Verdicts,
+    },
+    conditional_at_all: Set { name: "conditional_port6", key: &[L4Proto, Service], holds: Holds::Verdicts },
+    snat: Set { name: "snat6", key: &[Ipv6], holds: Holds::Verdicts },
+    loopback: IpNet::V6(ipnet::Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+};
+
+impl OfFamily {
+    fn of(ip: IpAddr) -> &'static OfFamily {
+        if ip.is_ipv6() { &V6 } else { &V4 }
+    }
+
+    /// The words that an address fills in registers.
+    fn words(&self) -> Register {
+        self.length / 4
+    }
+}
+
+/// Opens the ports, all or none. One that another attachment has is code 102.
+pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
+    let elements = elements(key, conf, forwards);
+    match nft_owner::require()?.claim_free(&LAYOUT, &nft_owner::of(key), &elements)? {
+        Some(taken) => Err(explain(&taken, forwards)),
+        None => Ok(()),
+    }
+}
+
+/// A port that is wanted and that an element of another attachment leads elsewhere is code 102.
+pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    match nft.first_taken(LAYOUT.table, &nft_owner::of(key), &port_elements(forwards))? {
+        Some(taken) => Err(explain(&taken, forwards)),
+        None => Ok(()),
+    }
+}
+
+/// Whether the kernel has every element.
+pub fn verify(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
+    let (nft, elements) = (nft_owner::require()?, elements(key, conf, forwards));
+    let damaged = nft.damaged_chain(&LAYOUT)?;
+    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
+        Some(_) if is_made_by_reference(&nft, key, forwards)? => Ok(()),
+        Some(element) => {
+            let msg = format!("{} is not published: no element in map {:?}", port_of(element), element.set);
+            Err(Error::check(msg))
+        }
+        None => damaged.map_or(Ok(()), |chain| {
+            Err(Error::check(format!("chain {chain:?} of table {:?} is not what it was", LAYOUT.table.name)))
+        }),
+    }
+}
+
+/// Closes the ports of an attachment; the table goes with the last of all.
+pub fn delete(key: &Key) -> Result<Vec<Released>> {
+    Ok(nft_owner::release(&LAYOUT, &nft_owner::of(key))?.iter().filter_map(released).collect())
+}
+
+/// Closes the ports of this network's attachments that are not valid.
+pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
+    Ok(nft_owner::release_invalid(&LAYOUT, network, valid)?.iter().filter_map(released).collect())
+}
+
+fn released(element: &owned::Released) -> Option<Released> {
+    let set = [&V4, &V6].into_iter().flat_map(|family| [&family.at_address, &family.at_all]);
+    set.into_iter().find(|set| set.name == element.set)?;
+    let (protocol, host_port) = protocol_and_port(&element.key)?;
+    let address = element.value.get(..element.value.len().checked_sub(4)?)?;
+    Some(Released { protocol, host_port, to: read_ip(address)? })
+}
+
+/// The end of a key: `inet_proto . inet_service`.
+fn protocol_and_port(key: &[u8]) -> Option<(Protocol, u16)> {
+    let end = key.get(key.len().checked_sub(8)?..)?;
+    Some((Protocol::of_number(*end.first()?)?, u16::from_be_bytes([*end.get(4)?, *end.get(5)?])))
+}
+
+fn read_ip(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into()),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into()),
+        _ => None,
+    }
+}
+
+fn bytes(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+/// Whose the port is, in words that an operator can look for. The elements of ports come first, one a forward.
+fn explain(taken: &Taken, forwards: &[Forward]) -> Error {
+    let holder = taken.by.split_once(", ").map_or(taken.by.as_str(), |(_, words)| words);
+    match forwards.get(taken.element) {
+        Some(forward) => forward.taken(holder),
+        None => Error::new(Code::CONFLICT, format!("what the ports need is taken by {holder}")),
+    }
+}
+
+/// `8080/tcp`, with the host's address where the element has one.
+fn port_of(element: &OwnedElement) -> String {
+    let Some((protocol, port)) = protocol_and_port(&element.key) else { return format!("in {:?}", element.set) };
+    match read_ip(&element.key[..element.key.len() - 8]) {
+        Some(ip) => format!("{port}/{protocol} of {ip}"),
+        None => format!("{port}/{protocol}"),
+    }
+}
+
+fn elements(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
+    let mut elements = port_elements(forwards);
+    elements.extend(conditional_elements(key, conf, forwards));
+    elements.extend(snat_elements(conf, forwards));
+    elements
+}
+
+/// One element a port.
+fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
+    let element = |forward: &Forward| {
+        let family = OfFamily::of(forward.to.addr());
+        let (set, rival) = match forward.at {
+            Some(_) => (&family.at_address, Rival::Key { set: family.at_all.name, key: port_key(forward) }),
+            None => (&family.at_all, Rival::Suffix { set: family.at_address.name, suffix: port_key(forward) }),
+        };
+        let value = [bytes(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
+        let (set, value, rivals) = (set.name, Some(value), vec![rival]);
+        OwnedElement { set, key: key_of(forward), value, rivals, ..OwnedElement::default() }
+    };
+    forwards.iter().map(element).collect()
+}
+
+/// `[daddr .] inet_proto . inet_service`.
+fn key_of(forward: &Forward) -> Vec<u8> {
+    [forward.at.map(bytes).unwrap_or_default(), port_key(forward)].concat()
+}
+
+fn port_key(forward: &Forward) -> Vec<u8> {
+    [[forward.protocol as u8, 0, 0, 0], padded(forward.host_port)].concat()
+}
+
+/// Where there are conditions, one more element a port leads to the chain that has them.
+fn conditional_elements(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
+    let element = |forward: &Forward| {
+        let family = OfFamily::of(forward.to.addr());
+        let set = if forward.at.is_some() { &family.conditional_at_address } else { &family.conditional_at_all };
+        let chain = Some(conditional_chain(key, conf, family)?);
+        Some(OwnedElement { set: set.name, key: key_of(forward), chain, ..OwnedElement::default() })
+    };
+    forwards.iter().filter_map(element).collect()
+}
+
+/// A port as a field: in network byte order, padded to a word.
+fn padded(port: u16) -> [u8; 4] {
+    let [high, low] = port.to_be_bytes();
+    [high, low, 0, 0]
+}
+
+/// One element a container's address.
+fn snat_elements(conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
+    let mut elements: Vec<OwnedElement> = vec![];
+    for forward in forwards.iter().filter(|_| conf.snat) {
+        let family = OfFamily::of(forward.to.addr());
+        let (set, key) = (family.snat.name, bytes(forward.to.addr()));
+        if !elements.iter().any(|element| element.key == key) {
+            let chain = Some(if conf.masq_all { everyone() } else { neighbours(family, forward.to.trunc()) });
+            elements.push(OwnedElement { set, key, chain, ..OwnedElement::default() });
+        }
+    }
+    elements
+}
+
+/// Who would be answered past the host: the container's own network, itself among it, and the host's 127.0.0.1, which the
+/// container cannot answer at all.
+fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
+    let masquerade_from = |net: IpNet| {
+        let mut rule = Expressions::default();
+        rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
+        rule.payload(Header::Network, family.source, family.length, 1).mask(1, &bytes(net.netmask()));
+        rule.equal(1, &bytes(net.network())).masquerade();
+        rule
+    };
+    let name = format!("net-{}", net.to_string().replace(':', "-"));
+    SharedChain { name, rules: [masquerade_from(net), masquerade_from(family.loopback)] }
+}
+
+fn everyone() -> SharedChain {
+    let (mut all, mut rest) = (Expressions::default(), Expressions::default());
+    all.masquerade();
+    rest.verdict(&Verdict::Return);
+    SharedChain { name: "everyone".to_owned(), rules: [all, rest] }
+}
+
+/// Where the attachment's packets must be like something, a chain of its own redirects them.
+fn conditional_chain(key: &Key, conf: &Conf, family: &OfFamily) -> Option<SharedChain> {
+    let conditions = &conf.conditions[usize::from(family.number == V6.number)];
+    let rule = |redirect: fn(&mut Expressions, &OfFamily)| {
+        let mut rule = Expressions::default();
+        conditions.iter().for_each(|condition| condition.write(&mut rule));
+        redirect(&mut rule, family);
+        rule
+    };
+    let name = format!("if{}-{}", if family.number == V6.number { 6 } else { 4 }, key.identity());
+    (!conditions.is_empty()).then(|| SharedChain { name, rules: [rule(to_value_at_address), rule(to_value_at_all)] })
+}
+
+fn lay_out(batch: &mut Batch, table: Table) {
+    batch.chain(table, PORTS).flush_chain(table, PORTS);
+    for family in [&V4, &V6] {
+        lay_out_ports(batch, table, family);
+    }
+    for (chain, hook) in [(PREROUTING, AT_PREROUTING), (OUTPUT, AT_OUTPUT)] {
+        batch.base_chain(table, chain, hook).flush_chain(table, chain).rule(table, chain, |rule| {
+            rule.type_of_destination(1).equal(1, &LOCAL.to_ne_bytes()).verdict(&Verdict::Goto(PORTS.to_owned()));
+        });
+    }
+    batch.base_chain(table, POSTROUTING, AT_POSTROUTING).flush_chain(table, POSTROUTING);
+    for family in [&V4, &V6] {
+        batch.rule(table, POSTROUTING, |rule| {
+            is_redirected(rule).meta(Meta::NfProto, 1).equal(1, &[family.number]);
+            rule.payload(Header::Network, family.source + family.length, family.length, 1);
+            rule.verdict_of(family.snat.name, 1);
+        });
+    }
+    lay_out_guard(batch, table);
+}
+
+fn lay_out_ports(batch: &mut Batch, table: Table, family: &OfFamily) {
+    let redirects: [fn(&mut Expressions, &OfFamily); 4] = [
+        |rule, family| {
+            load_address_and_port(rule, family);
+            rule.verdict_of(family.conditional_at_address.name, 1);
+        },
+        to_value_at_address,
+        |rule, family| {
+            load_port(rule, 1, WORD + 1);
+            rule.verdict_of(family.conditional_at_all.name, 1);
+        },
+        to_value_at_all,
+    ];
+    for redirect in redirects {
+        batch.rule(table, PORTS, |rule| {
+            rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
+            redirect(rule, family);
+        });
+    }
+}
+
+/// `dnat to ip daddr . meta l4proto . th dport map @hostport4`.
+fn to_value_at_address(rule: &mut Expressions, family: &OfFamily) {
+    load_address_and_port(rule, family);
+    rule.value_of(family.at_address.name, 1, 1).destination_nat(family.number, 1, WORD + family.words());
+}
+
+/// `dnat to meta l4proto . th dport map @port4`.
+fn to_value_at_all(rule: &mut Expressions, family: &OfFamily) {
+    load_port(rule, 1, WORD + 1);
+    rule.value_of(family.at_all.name, 1, 1).destination_nat(family.number, 1, WORD + family.words());
+}
+
+fn load_address_and_port(rule: &mut Expressions, family: &OfFamily) {
+    rule.payload(Header::Network, family.source + family.length, family.length, 1);
+    load_port(rule, WORD + family.words(), WORD + family.words() + 1);
+}
+
+/// `meta l4proto . th dport`.
+fn load_port(rule: &mut Expressions, protocol: Register, port: Register) {
+    rule.meta(Meta::L4Proto, protocol).payload(Header::Transport, 2, 2, port);
+}
+
+/// `ct status dnat`.
+fn is_redirected(rule: &mut Expressions) -> &mut Expressions {
+    rule.connection_status(1).mask(1, &DST_NAT.to_ne_bytes()).not_equal(1, &[0; 4])
+}
+
+/// `route_localnet` lets packets to 127.0.0.1 in from the containers' network too, and what listens there trusts the host
+/// alone. Answers to what came by a port are let in.
+fn lay_out_guard(batch: &mut Batch, table: Table) {
+    let mut lo = b"lo".to_vec();
+    lo.resize(16, 0);
+    batch.base_chain(table, INPUT, AT_INPUT).flush_chain(table, INPUT).rule(table, INPUT, |rule| {
+        rule.meta(Meta::NfProto, 1).equal(1, &[V4.number]);
+        rule.payload(Header::Network, V4.source + V4.length, V4.length, 1);
+        rule.mask(1, &bytes(V4.loopback.netmask())).equal(1, &bytes(V4.loopback.network()));
+        rule.meta(Meta::IifName, 1).not_equal(1, &lo);
+        rule.connection_status(1).mask(1, &DST_NAT.to_ne_bytes()).equal(1, &[0; 4]);
+        rule.verdict(&Verdict::Drop);
+    });
+}
+
+// ---- what the reference made ----
+
+/// The tables of the reference, and the chains in them that have rules of containers.
+const REFERENCE: [Table; 2] =
+    [Table { family: Family::Ip, name: "cni_hostport" }, Table { family: Family::Ip6, name: "cni_hostport" }];
+const REFERENCE_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
+
+/// Whether the reference made as many rules as there are ports: it tells them by the container's id only.
+fn is_made_by_reference(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bool> {
+    for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
+        let wanted = forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6).count();
+        if rules_of_reference(nft, table, REFERENCE_CHAINS[0], key)?.len() < wanted {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A port that is wanted and that a rule of the reference leads elsewhere is code 102.
+pub fn refuse_taken_by_reference(key: &Key, forwards: &[Forward]) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
+        // The jump that leads there counts as well.
+        if nft.chain(table.family, table.name, REFERENCE_CHAINS[0])?.is_none_or(|chain| chain.uses <= 1) {
+            continue;
+        }
+        let rules = nft.rules(table.family, table.name, REFERENCE_CHAINS[0])?;
+        for forward in forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6) {
+            let takes = |rule: &&RuleInfo| rule.comment != key.container_id.as_str() && redirects(rule, forward);
+            if let Some(rule) = rules.iter().find(takes) {
+                return Err(forward.taken(&format!("container {}", rule.comment)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a rule of the reference is about the forward's port: `[ip daddr A] tcp dport P dnat to …`.
+fn redirects(rule: &RuleInfo, forward: &Forward) -> bool {
+    let has = |value: &[u8]| rule.compared.iter().any(|compared| compared == value);
+    let at = rule.compared.iter().find_map(|compared| read_ip(compared));
+    has(&[forward.protocol as u8])
+        && has(&forward.host_port.to_be_bytes())
+        && (at.is_none() || forward.at.is_none() || at == forward.at)
+}
+
+/// Removes the rules that the reference made for the same container.
+pub fn delete_of_reference(key: &Key) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    let mut errors = ErrorList::default();
+    for (table, chain) in REFERENCE.into_iter().flat_map(|table| REFERENCE_CHAINS.map(|chain| (table, chain))) {
+        for handle in errors.push(rules_of_reference(&nft, table, chain, key)).unwrap_or_default() {
+            let mut batch = Batch::default();
+            batch.delete_rule(table, chain, handle);
+            let deleted = nft.commit(&batch, "delete a port rule of the reference plugins");
+            errors.push(deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) }));
+        }
+    }
+    errors.finish()
+}
+
+fn rules_of_reference(nft: &Nft, table: Table, chain: &str, key: &Key) -> Result<Vec<u64>> {
+    if nft.chain(table.family, table.name, chain)?.is_none() {
+        return Ok(vec![]);
+    }
+    let rules = nft.rules(table.family, table.name, chain)?;
+    Ok(rules.iter().filter(|rule| rule.comment == key.container_id.as_str()).map(|rule| rule.handle).collect())
+}

@@ -1,0 +1,297 @@
+//! firewall: which packets pass, on which kind of host. Isolation, CHECK, DEL, firewalld and failures are in modules of their own.
+
+mod check;
+mod del;
+pub mod failed_add;
+pub mod firewalld;
+pub mod isolation;
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::bridge;
+use crate::support::attachment::{for_each_peer, for_ours, skip, with};
+use crate::support::call::Peer;
+use crate::support::chain::Chain;
+use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{assert_no_ping, assert_pings};
+
+/// A network with both families whose containers reach everything through the host.
+pub fn network() -> Value {
+    with(&bridge::dual_stack(), json!({"cniVersion": "1.1.0", "isDefaultGateway": true}))
+}
+
+/// Without a backend where none is asked for.
+pub fn firewall(backend: Option<&str>) -> Value {
+    json!({"type": "firewall", "backend": backend})
+}
+
+/// A new container on `network()` that the firewall has been told of.
+#[track_caller]
+pub fn admit<'a>(lab: &'a Lab, chained: &Value) -> Chain<'a> {
+    let chain = lab.chain(&network(), chained);
+    chain.add();
+    chain
+}
+
+/// The peer outside knows the way to the containers of `network()`, so that only the firewall is in between.
+pub fn route_from_outside(lab: &Lab) {
+    lab.outside.sh("ip route add 10.10.0.0/16 via 198.51.100.1; ip route add 2001:db8:10::/60 via 2001:db8:ffff::1");
+}
+
+/// The container reaches the outside, and what it has not begun does not reach it.
+#[track_caller]
+pub fn assert_admitted(lab: &Lab, chain: &Chain<'_>) {
+    OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));
+    chain.ips().iter().for_each(|ip| assert_no_ping(&lab.outside, ip));
+}
+
+#[track_caller]
+pub fn assert_shut_out(chain: &Chain<'_>) {
+    OUTSIDE.iter().for_each(|outside| assert_no_ping(&chain.container, outside));
+}
+
+/// Nothing passes unless a rule of iptables-nft lets it.
+pub const DROPPING: &str = "iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP";
+
+/// As Docker leaves it.
+const DOCKER: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore <<'END'
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+:DOCKER - [0:0]
+:DOCKER-ISOLATION-STAGE-1 - [0:0]
+:DOCKER-ISOLATION-STAGE-2 - [0:0]
+:DOCKER-USER - [0:0]
+-A FORWARD -j DOCKER-USER
+-A FORWARD -j DOCKER-ISOLATION-STAGE-1
+-A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -o docker0 -j DOCKER
+-A FORWARD -i docker0 ! -o docker0 -j ACCEPT
+-A FORWARD -i docker0 -o docker0 -j ACCEPT
+-A DOCKER-ISOLATION-STAGE-1 -i docker0 ! -o docker0 -j DOCKER-ISOLATION-STAGE-2
+-A DOCKER-ISOLATION-STAGE-1 -j RETURN
+-A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP
+-A DOCKER-ISOLATION-STAGE-2 -j RETURN
+-A DOCKER-USER -j RETURN
+COMMIT
+END
+done"#;
+
+/// As kube-proxy and a kubelet leave it, on a host that drops.
+const KUBERNETES: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore <<'END'
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+:KUBE-EXTERNAL-SERVICES - [0:0]
+:KUBE-FIREWALL - [0:0]
+:KUBE-FORWARD - [0:0]
+:KUBE-PROXY-FIREWALL - [0:0]
+:KUBE-SERVICES - [0:0]
+-A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
+-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A FORWARD -m conntrack --ctstate NEW -m comment --comment "kubernetes externally-visible service portals" -j KUBE-EXTERNAL-SERVICES
+-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+-A KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
+COMMIT
+END
+done"#;
+
+/// Nothing passes unless a rule of iptables-legacy lets it. False where the kernel has no such tables.
+fn drop_by_legacy(lab: &Lab) -> bool {
+    let drop = "iptables-legacy -P FORWARD DROP && ip6tables-legacy -P FORWARD DROP && cat /proc/net/ip_tables_names";
+    lab.host.try_sh(drop).status.success()
+}
+
+/// ADD opens the way of one container, and DEL closes it again and leaves the host as it was.
+fn assert_opens_and_closes(lab: &Lab, chained: &Value) {
+    route_from_outside(lab);
+    let warm = lab.chain(&network(), chained);
+    warm.main.del();
+    let chain = lab.chain(&network(), chained);
+    let before = Watch::start(lab, &[&chain.container]);
+    assert_shut_out(&chain);
+    let result = chain.add();
+    assert_eq!(result, chain.result, "the result is passed on");
+    assert_admitted(lab, &chain);
+    chain.check(&result).ok();
+    chain.bare().del();
+    assert_shut_out(&chain);
+    before.assert_unchanged("ADD and DEL");
+    chain.bare().del();
+    chain.main.del();
+}
+
+#[test]
+fn a_container_passes_a_host_that_drops_by_iptables_nft() {
+    for_each_peer("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        route_from_outside(lab);
+        let chain = lab.chain(&network(), &firewall(None));
+        assert_shut_out(&chain);
+        assert_eq!(chain.add(), chain.result, "the result is passed on");
+        assert_admitted(lab, &chain);
+        chain.check(&chain.result).ok();
+        chain.del();
+        assert_shut_out(&chain);
+        chain.main.del();
+    });
+}
+
+#[test]
+fn whoever_drops_by_iptables_nft_is_left_as_he_was() {
+    for host in [DROPPING, DOCKER, KUBERNETES] {
+        for backend in [None, Some("nftables"), Some("iptables")] {
+            for_ours("firewall", |lab| {
+                lab.host.sh(host);
+                assert_opens_and_closes(lab, &firewall(backend));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_container_passes_a_host_that_drops_by_iptables_legacy() {
+    for_ours("firewall", |lab| {
+        if !drop_by_legacy(lab) {
+            return skip("iptables-legacy");
+        }
+        assert_opens_and_closes(lab, &firewall(None));
+    });
+}
+
+/// Docker by the one, a hardening script by the other: both have to be told.
+#[test]
+fn a_container_passes_a_host_that_drops_by_both() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        if !drop_by_legacy(lab) {
+            return skip("iptables-legacy");
+        }
+        assert_opens_and_closes(lab, &firewall(Some("nftables")));
+    });
+}
+
+#[test]
+fn a_host_without_a_firewall_gets_no_rules_of_iptables() {
+    for_ours("firewall", |lab| {
+        route_from_outside(lab);
+        let chain = admit(lab, &firewall(None));
+        OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));
+        let tables = lab.host.sh("nft list tables");
+        assert_eq!(tables, "table inet cni_multi_firewall\n");
+        let table = lab.host.sh("nft list table inet cni_multi_firewall");
+        for ip in chain.ips() {
+            assert!(table.contains(&format!("{ip} comment \"")), "{table}");
+        }
+        chain.del_all();
+        assert_eq!(lab.host.sh("nft list tables"), "");
+    });
+}
+
+/// Both write what iptables lists in the same words, ours without it.
+#[test]
+fn the_rules_are_listed_by_iptables_as_the_reference_s() {
+    let Some(reference) = Peer::reference() else { return };
+    let lists = [Peer::Ours, reference].map(|peer| {
+        let lab = Lab::new(peer);
+        lab.host.sh(DROPPING);
+        let chains: Vec<Chain<'_>> = (0..2).map(|_| admit(&lab, &firewall(None))).collect();
+        let sorted = |command: &str| {
+            let mut lines: Vec<String> = lab.host.sh(command).lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        let all = [sorted("iptables -S"), sorted("ip6tables -S")];
+        assert_eq!(all[0].iter().filter(|line| line.starts_with("-A CNI-FORWARD")).count(), 5, "{all:?}");
+        lab.host.sh("iptables-save | iptables-restore; iptables -D CNI-FORWARD -s 10.10.0.2/32 -j ACCEPT");
+        drop(chains);
+        all
+    });
+    assert_eq!(lists[0], lists[1]);
+}
+
+/// What an administrator puts into his chain comes before what lets containers through.
+#[test]
+fn the_administrator_s_chain_comes_first() {
+    for chain_name in [None, Some("MY.OWN_CHAIN-of-28-letters..")] {
+        for_each_peer("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            let chained = with(&firewall(None), json!({"iptablesAdminChainName": chain_name}));
+            let chain_name = chain_name.unwrap_or("CNI-ADMIN");
+            let chain = admit(lab, &chained);
+            let masquerade =
+                "table ip x { chain y { type nat hook postrouting priority 100; oifname uplink masquerade; }; }";
+            lab.host.sh(&format!("nft 'add {masquerade}'"));
+            assert_pings(&chain.container, OUTSIDE[0]);
+            lab.host.sh(&format!("iptables -A {chain_name} -d {} -j DROP", OUTSIDE[0]));
+            assert_no_ping(&chain.container, OUTSIDE[0]);
+            chain.del();
+            let rules = lab.host.sh(&format!("iptables -S {chain_name}"));
+            assert!(rules.contains("-j DROP"), "the administrator's rules stay: {rules}");
+            chain.main.del();
+        });
+    }
+}
+
+/// An accept of ours cannot reach into another's table: that is told, and by whom.
+#[test]
+fn status_tells_of_a_table_that_drops_and_cannot_be_overridden() {
+    for_ours("firewall", |lab| {
+        let chained =
+            lab.attach(&lab.container(), &with(&firewall(None), json!({"name": "net1", "cniVersion": "1.1.0"})));
+        let quiet = chained.status();
+        assert_eq!((quiet.ok(), quiet.stderr.as_str()), (Value::Null, ""));
+        lab.host.sh(DROPPING);
+        assert_eq!(chained.status().stderr, "", "there we can stand");
+        lab.host.sh("nft 'add table inet strict; add chain inet strict gate { type filter hook forward priority 0; policy drop; }'");
+        let told = chained.status();
+        assert_eq!(told.ok(), Value::Null);
+        assert!(told.stderr.contains("\"gate\"") && told.stderr.contains("\"inet strict\""), "{told:?}");
+        route_from_outside(lab);
+        assert_shut_out(&admit(lab, &firewall(None)));
+    });
+}
+
+#[test]
+fn one_process_does_all_of_it() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        let chain = lab.chain(&network(), &firewall(None));
+        let result = &chain.result;
+        for (command, prev) in [("ADD", Some(result)), ("CHECK", Some(result)), ("DEL", Some(result)), ("DEL", None)] {
+            let mut call = chain.call(command, prev);
+            call.wrapper.extend(["strace", "-f", "-e", "trace=execve", "-o", "/run/trace"].map(str::to_owned));
+            call.run().ok();
+            let trace = lab.host.sh("cat /run/trace");
+            assert_eq!(trace.matches("execve(").count(), 1, "{command}: {trace}");
+        }
+    });
+}
+
+#[test]
+fn forty_containers_at_once_do_not_disturb_each_other() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        let policy = with(&firewall(None), json!({"ingressPolicy": "same-bridge"}));
+        let warm = admit(lab, &policy);
+        warm.del_all();
+        let before = Watch::start(lab, &[]);
+        let chains: Vec<Chain<'_>> = (0..40).map(|_| lab.chain(&network(), &policy)).collect();
+        let at_once = |work: fn(&Chain<'_>)| {
+            std::thread::scope(|scope| chains.iter().for_each(|chain| drop(scope.spawn(move || work(chain)))));
+        };
+        at_once(|chain| drop(chain.add()));
+        let rules = lab.host.sh("iptables -S CNI-FORWARD");
+        assert_eq!(rules.matches(" -j ACCEPT").count(), 80, "{rules}");
+        assert_eq!(rules.matches("-j CNI-ADMIN").count(), 1, "{rules}");
+        assert_eq!(lab.host.sh("iptables -S FORWARD").matches("-j CNI-FORWARD").count(), 1);
+        chains.iter().for_each(|chain| drop(chain.check(&chain.result).ok()));
+        at_once(|chain| chain.bare().del());
+        chains.iter().for_each(|chain| chain.main.del());
+        before.assert_unchanged("forty ADDs and DELs");
+    });
+}

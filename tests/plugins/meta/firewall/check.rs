@@ -1,0 +1,111 @@
+//! firewall CHECK: what is missing is named.
+
+use super::isolation::policy;
+use super::{DROPPING, admit, firewall};
+use crate::support::attachment::{for_each_peer, for_ours, skip};
+use crate::support::call::Peer;
+
+/// What is removed, and what the error has to name.
+const REMOVED: [(&str, &str); 7] = [
+    ("iptables -D CNI-FORWARD -s 10.10.0.2/32 -j ACCEPT", "-s 10.10.0.2/32 -j ACCEPT"),
+    (
+        "iptables -D CNI-FORWARD -d 10.10.0.2/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        "-d 10.10.0.2/32 -m conntrack",
+    ),
+    ("ip6tables -D CNI-FORWARD -s 2001:db8:10::2/128 -j ACCEPT", "-s 2001:db8:10::2/128"),
+    ("iptables -F CNI-FORWARD", "CNI-FORWARD"),
+    ("iptables -F FORWARD", "-A FORWARD"),
+    ("ip6tables -D CNI-FORWARD 1", "CNI-ADMIN"),
+    ("iptables -F", "CNI-FORWARD"),
+];
+
+#[test]
+fn what_is_missing_in_the_tables_of_iptables_is_named() {
+    for backend in [None, Some("iptables")] {
+        for (remove, names) in REMOVED {
+            for_each_peer("firewall", |lab| {
+                lab.host.sh(DROPPING);
+                let chain = admit(lab, &firewall(backend));
+                chain.check(&chain.result).ok();
+                lab.host.sh(remove);
+                let error = chain.check(&chain.result).err();
+                if lab.peer == Peer::Ours {
+                    assert_eq!(error.code, 103, "{error:?}");
+                    assert!(error.text().contains(names), "{remove}: {error:?}");
+                    chain.add();
+                    chain.check(&chain.result).ok();
+                }
+            });
+        }
+    }
+}
+
+/// The reference makes chains that are missing, and goes on.
+#[test]
+fn check_changes_nothing() {
+    for_ours("firewall", |lab| {
+        for backend in [None, Some("iptables")] {
+            lab.host.sh(DROPPING);
+            let chain = admit(lab, &firewall(backend));
+            lab.host.sh("iptables -F; iptables -X");
+            let before = lab.host.sh("iptables-save");
+            assert_eq!(chain.check(&chain.result).err().code, 103);
+            assert_eq!(lab.host.sh("iptables-save"), before);
+            chain.del_all();
+        }
+    });
+}
+
+#[test]
+fn what_is_missing_in_our_table_is_named() {
+    for_ours("firewall", |lab| {
+        for (remove, names) in [
+            ("nft delete element inet cni_multi_firewall containers4 '{ 10.10.0.2 }'", "10.10.0.2"),
+            ("nft delete element inet cni_multi_firewall bridges '{ \"br0\" }'", "\"br0\""),
+            ("nft delete element inet cni_multi_firewall isolated '{ \"br0\" . \"br0\" }'", "\"isolated\""),
+        ] {
+            let chain = admit(lab, &policy(None, "isolated"));
+            let remove = remove.replace("10.10.0.2", &chain.ips()[0]);
+            let names = names.replace("10.10.0.2", &chain.ips()[0]);
+            chain.check(&chain.result).ok();
+            lab.host.sh(&remove);
+            let error = chain.check(&chain.result).err();
+            assert_eq!(error.code, 103, "{error:?}");
+            assert!(error.text().contains(&names), "{remove}: {error:?}");
+            chain.add();
+            chain.check(&chain.result).ok();
+            chain.del_all();
+        }
+    });
+}
+
+/// Docker came after the container: its table drops, and nothing of ours is in it.
+#[test]
+fn a_table_that_appears_later_is_told() {
+    for_ours("firewall", |lab| {
+        let chain = admit(lab, &firewall(None));
+        chain.check(&chain.result).ok();
+        lab.host.sh(DROPPING);
+        let error = chain.check(&chain.result).err();
+        assert_eq!(error.code, 103, "{error:?}");
+        assert!(error.msg.contains("ip filter") && error.msg.contains("CNI-FORWARD"), "{error:?}");
+        chain.add();
+        chain.check(&chain.result).ok();
+        chain.del_all();
+    });
+}
+
+#[test]
+fn what_is_missing_in_the_tables_of_iptables_legacy_is_named() {
+    for_ours("firewall", |lab| {
+        if !super::drop_by_legacy(lab) {
+            return skip("iptables-legacy");
+        }
+        let chain = admit(lab, &firewall(None));
+        chain.check(&chain.result).ok();
+        lab.host.sh("ip6tables-legacy -D CNI-FORWARD -s 2001:db8:10::2/128 -j ACCEPT");
+        let error = chain.check(&chain.result).err();
+        assert_eq!(error.code, 103, "{error:?}");
+        assert!(error.text().contains("2001:db8:10::2/128"), "{error:?}");
+    });
+}

@@ -1,0 +1,195 @@
+//! firewall DEL and GC: with nothing but the key, twice, after another was given the address, and what another peer has made.
+
+use serde_json::{Value, json};
+
+use super::isolation::policy;
+use super::{DROPPING, admit, firewall, network};
+use crate::plugins::main::bridge::warm_up;
+use crate::support::attachment::{for_each_peer, for_ours, reference_with, with};
+use crate::support::call::Peer;
+use crate::support::chain::Chain;
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+
+fn rules(lab: &Lab) -> String {
+    lab.host.sh("iptables -S; ip6tables -S")
+}
+
+#[test]
+fn del_of_a_namespace_that_is_gone_leaves_nothing() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        let chain = lab.chain(&network(), &policy(None, "same-bridge"));
+        let before = rules(lab);
+        chain.add();
+        chain.container.vanish();
+        chain.bare().conf(json!({"ingressPolicy": "no-such-policy", "backend": 7})).del();
+        assert_eq!(rules(lab), before);
+        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+    });
+}
+
+/// The address has been given to another container: what lets his packets pass stays.
+#[test]
+fn a_late_del_leaves_the_rules_of_who_has_the_address_now() {
+    for backend in [None, Some("iptables")] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            let first = admit(lab, &firewall(backend));
+            first.main.del();
+            // host-local hands out addresses in turn; this one is told which.
+            let addresses: Vec<Value> =
+                first.result["ips"].as_array().unwrap().iter().map(|ip| json!({"address": ip["address"]})).collect();
+            let main = with(
+                &network(),
+                json!({"ipam": {"type": "static", "ranges": null, "addresses": addresses, "routes": [{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]}, "isDefaultGateway": null}),
+            );
+            let second = lab.chain(&main, &firewall(backend));
+            assert_eq!(second.ips(), first.ips());
+            second.add();
+            let before = rules(lab);
+            first.bare().del();
+            first.del();
+            assert_eq!(rules(lab), before, "with {backend:?}");
+            second.check(&second.result).ok();
+            second.bare().del();
+            assert!(!rules(lab).contains("10.10.0."), "{}", rules(lab));
+        });
+    }
+}
+
+#[test]
+fn gc_removes_what_no_runtime_knows_any_more() {
+    for backend in [None, Some("iptables")] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            let (kept, stale) = (admit(lab, &firewall(backend)), admit(lab, &firewall(backend)));
+            let other = with(
+                &network(),
+                json!({"name": "other", "bridge": "br1", "ipam": {"ranges": [[{"subnet": "10.30.0.0/24"}]]}}),
+            );
+            let other = lab.chain(&other, &firewall(backend));
+            other.add();
+            kept.gc(&[(&kept.container_id, "eth0")]).ok();
+            let rules = rules(lab);
+            assert!(!rules.contains(&format!("{}/", stale.ips()[0])) && !rules.contains(&stale.ips()[1]), "{rules}");
+            kept.check(&kept.result).ok();
+            other.check(&other.result).ok();
+            kept.gc(&[]).ok();
+            other.gc(&[]).ok();
+            assert!(!lab.host.sh("nft list ruleset; iptables -S; ip6tables -S").contains("CNI-FORWARD"));
+        });
+    }
+}
+
+/// A node is upgraded with containers running: those are detached by ours, from the result that the reference gave.
+#[test]
+fn what_the_reference_attached_is_checked_and_detached_by_ours() {
+    if reference_with("firewall").is_none() {
+        return;
+    }
+    for word in ["open", "same-bridge", "isolated"] {
+        let lab = Lab::new(reference_with("firewall").unwrap());
+        lab.host.sh(DROPPING);
+        let before = rules(&lab);
+        let chain = admit(&lab, &policy(None, word));
+        let ours = (*chain).clone().by(&Peer::Ours);
+        ours.check(&chain.result).ok();
+        ours.del();
+        let mut after = rules(&lab);
+        if word != "open" {
+            // Nothing says whose these are; the reference leaves them too.
+            assert!(after.contains("CNI-ISOLATION"));
+            lab.host.sh(
+                "for f in iptables ip6tables; do $f -F FORWARD; for n in 1 2; do $f -F CNI-ISOLATION-STAGE-$n; done; \
+                for n in 1 2; do $f -X CNI-ISOLATION-STAGE-$n; done; done",
+            );
+            after = rules(&lab);
+        }
+        assert_eq!(after, before, "{word}");
+    }
+}
+
+/// And back: the rules are the reference's, so it removes them.
+#[test]
+fn what_ours_attached_is_checked_and_detached_by_the_reference() {
+    let Some(reference) = reference_with("firewall") else { return };
+    for backend in [None, Some("iptables")] {
+        let lab = Lab::new(Peer::Ours);
+        lab.host.sh(DROPPING);
+        let chain = admit(&lab, &firewall(backend));
+        let back = (*chain).clone().by(&reference);
+        back.check(&chain.result).ok();
+        back.del();
+        let rules = rules(&lab);
+        assert!(!rules.contains("10.10.0.2") && !rules.contains("2001:db8"), "{rules}");
+        chain.bare().del();
+        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+    }
+}
+
+#[test]
+fn add_and_del_may_be_repeated() {
+    for_each_peer("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        for backend in [None, Some("iptables")] {
+            let chain = admit(lab, &firewall(backend));
+            let once = rules(lab);
+            chain.add();
+            assert_eq!(rules(lab), once, "with {backend:?}");
+            chain.del();
+            chain.del();
+            chain.main.del();
+        }
+    });
+}
+
+/// Both backends know the other's: a configuration may change while containers run.
+#[test]
+fn del_removes_what_another_backend_has_made() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        warm_up(lab, &network());
+        lab.host.sh("ip link del br0");
+        let before = Watch::start(lab, &[]);
+        for (made_by, removed_by) in [("iptables", "nftables"), ("nftables", "iptables"), ("iptables", "firewalld")] {
+            let chain = admit(lab, &firewall(Some(made_by)));
+            chain.bare().conf(json!({"backend": removed_by})).del();
+            chain.main.del();
+            lab.host.sh("ip link del br0");
+            before.assert_unchanged(made_by);
+        }
+    });
+}
+
+/// What somebody else has made with the same words is left alone.
+#[test]
+fn chains_that_others_use_stay() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        let chain = admit(lab, &firewall(None));
+        lab.host.sh("iptables -A OUTPUT -j CNI-FORWARD; ip6tables -A CNI-FORWARD -s 2001:db8:77::1 -j ACCEPT");
+        chain.bare().del();
+        assert!(lab.host.sh("iptables -S").contains("-A OUTPUT -j CNI-FORWARD"));
+        assert!(lab.host.sh("ip6tables -S").contains("2001:db8:77::1"));
+    });
+}
+
+/// iptables-restore writes all rules anew, under other numbers than those that were noted.
+#[test]
+fn rules_that_were_written_anew_are_found_all_the_same() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        // More than a handful, so that a chain is not read without need.
+        let chains: Vec<Chain<'_>> = (0..20).map(|_| admit(lab, &firewall(None))).collect();
+        lab.host.sh("iptables-save | tac | sed -n '/^-A CNI-FORWARD/p' > /run/rules; iptables -F CNI-FORWARD; \
+            (echo '*filter'; cat /run/rules; echo COMMIT) | iptables-restore --noflush");
+        for (at, chain) in chains.iter().enumerate().take(3) {
+            chain.check(&chain.result).ok();
+            chain.bare().del();
+            let rules = rules(lab);
+            assert!(chain.ips().iter().all(|ip| !rules.contains(&format!("{ip}/"))), "{rules}");
+            assert_eq!(rules.matches("-j ACCEPT").count(), 4 * (chains.len() - at - 1), "{rules}");
+        }
+    });
+}

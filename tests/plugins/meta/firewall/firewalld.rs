@@ -1,0 +1,188 @@
+//! firewall with firewalld: a real one, on a bus of its own.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{admit, assert_shut_out, firewall, network};
+use crate::support::attachment::{for_each_peer, for_ours, skip, with};
+use crate::support::call::Peer;
+use crate::support::chain::Chain;
+use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::assert_pings;
+
+/// A bus that lets everybody do everything, where the system's is.
+const BUS: &str = r#"mkdir -p /run/dbus && cat > /run/dbus/lab.conf <<'END'
+<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <listen>unix:path=/run/dbus/system_bus_socket</listen>
+  <policy context="default">
+    <allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/>
+  </policy>
+</busconfig>
+END"#;
+
+/// The bus and firewalld; they end when this is dropped.
+pub struct Firewalld(Vec<Child>);
+
+impl Firewalld {
+    /// None where it is not installed.
+    pub fn start(lab: &Lab) -> Option<Firewalld> {
+        if !lab
+            .host
+            .try_sh("command -v firewalld && command -v firewall-cmd && command -v dbus-daemon")
+            .status
+            .success()
+        {
+            skip("firewalld and dbus-daemon");
+            return None;
+        }
+        lab.host.sh(BUS);
+        let mut running = Firewalld(vec![]);
+        running.spawn(lab, &["dbus-daemon", "--nofork", "--config-file=/run/dbus/lab.conf"]);
+        until(lab, "[ -S /run/dbus/system_bus_socket ]");
+        running.spawn(lab, &["firewalld", "--nofork", "--nopid"]);
+        until(lab, "timeout 5 firewall-cmd --state");
+        Some(running)
+    }
+
+    fn spawn(&mut self, lab: &Lab, line: &[&str]) {
+        let mut command = lab.host.command(line[0]);
+        self.0.push(command.args(&line[1..]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    }
+}
+
+impl Drop for Firewalld {
+    fn drop(&mut self) {
+        for child in self.0.iter_mut().rev() {
+            let _ = child.kill(); // it may have ended by itself
+            let _ = child.wait();
+        }
+    }
+}
+
+fn until(lab: &Lab, condition: &str) {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while !lab.host.try_sh(condition).status.success() {
+        assert!(Instant::now() < deadline, "never: {condition}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn sources(lab: &Lab, zone: &str) -> Vec<String> {
+    let listed = lab.host.sh(&format!("firewall-cmd --zone={zone} --list-sources"));
+    let mut sources: Vec<String> = listed.split_whitespace().map(str::to_owned).collect();
+    sources.sort();
+    sources
+}
+
+fn with_prefixes(chain: &Chain<'_>) -> Vec<String> {
+    let ips = chain.ips();
+    vec![format!("{}/32", ips[0]), format!("{}/128", ips[1])]
+}
+
+/// What the reference finds by itself, and what is asked for.
+#[test]
+fn containers_are_sources_of_the_zone() {
+    for backend in [None, Some("firewalld")] {
+        for_each_peer("firewall", |lab| {
+            let Some(_firewalld) = Firewalld::start(lab) else { return };
+            super::route_from_outside(lab);
+            let chain = lab.chain(&network(), &firewall(backend));
+            lab.host.sh("firewall-cmd --zone=drop --change-interface=br0");
+            assert_shut_out(&chain);
+            assert_eq!(chain.add(), chain.result);
+            assert_eq!(sources(lab, "trusted"), with_prefixes(&chain), "with {backend:?}");
+            OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));
+            chain.check(&chain.result).ok();
+            chain.add();
+            chain.del();
+            assert_eq!(sources(lab, "trusted"), [""; 0]);
+            assert_shut_out(&chain);
+            chain.del();
+            chain.main.del();
+        });
+    }
+}
+
+#[test]
+fn a_zone_of_one_s_own_and_del_with_nothing_but_the_configuration() {
+    for_ours("firewall", |lab| {
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        let chained = with(&firewall(None), json!({"firewalldZone": "internal"}));
+        let (chain, kept) = (admit(lab, &chained), admit(lab, &chained));
+        assert_eq!(sources(lab, "internal").len(), 4);
+        chain.bare().del();
+        assert_eq!(sources(lab, "internal"), with_prefixes(&kept));
+        kept.gc(&[]).ok();
+        assert_eq!(sources(lab, "internal"), [""; 0]);
+    });
+}
+
+/// The reference takes "no" for an answer.
+#[test]
+fn a_reload_of_firewalld_is_told_by_check_and_another_add_repairs_it() {
+    for_ours("firewall", |lab| {
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        let chain = admit(lab, &firewall(None));
+        chain.check(&chain.result).ok();
+        lab.host.sh("firewall-cmd --reload");
+        let error = chain.check(&chain.result).err();
+        assert_eq!(error.code, 103, "{error:?}");
+        assert!(error.text().contains(&chain.ips()[0]) && error.text().contains("reload"), "{error:?}");
+        chain.add();
+        chain.check(&chain.result).ok();
+        chain.bare().del();
+        assert_eq!(sources(lab, "trusted"), [""; 0]);
+    });
+}
+
+#[test]
+fn what_firewalld_refuses_is_an_error_and_leaves_nothing() {
+    for_ours("firewall", |lab| {
+        let Some(firewalld) = Firewalld::start(lab) else { return };
+        let chain = lab.chain(&network(), &firewall(None));
+        let before = Watch::start(lab, &[]);
+        let refused = |changes: Value| chain.clone().conf(changes).try_add().err();
+        let error = refused(json!({"firewalldZone": "no-such-zone"}));
+        assert_eq!(error.code, 105, "{error:?}");
+        assert!(error.text().contains("INVALID_ZONE") && error.text().contains("no-such-zone"), "{error:?}");
+        before.assert_unchanged("the refused ADD");
+
+        let [v4, v6] = [0, 1].map(|at| with_prefixes(&chain)[at].clone());
+        lab.host.sh(&format!("firewall-cmd --zone=internal --add-source={v6}"));
+        let error = refused(json!({}));
+        assert_eq!(error.code, 102, "another zone has the address: {error:?}");
+        assert_eq!(sources(lab, "internal"), [v6]);
+        assert!(!sources(lab, "trusted").contains(&v4), "the first address is taken back");
+
+        let status = |conf: Value| {
+            lab.attach(&lab.container(), &with(&conf, json!({"name": "net1", "cniVersion": "1.1.0"}))).status()
+        };
+        status(firewall(None)).ok();
+        let unknown = status(with(&firewall(None), json!({"firewalldZone": "no-such-zone"}))).err();
+        assert_eq!(unknown.code, 50, "{unknown:?}");
+        drop(firewalld);
+        let gone = status(firewall(Some("firewalld"))).err();
+        assert_eq!(gone.code, 50, "{gone:?}");
+        chain.bare().conf(json!({"backend": "firewalld"})).del();
+        chain.main.del();
+    });
+}
+
+/// Isolation is ours, whoever lets packets through.
+#[test]
+fn bridges_are_kept_apart_with_firewalld_too() {
+    for_ours("firewall", |lab| {
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        let chain = admit(lab, &super::isolation::policy(None, "same-bridge"));
+        assert!(lab.host.sh("nft list set inet cni_multi_firewall bridges").contains("\"br0\""));
+        assert_eq!(lab.peer, Peer::Ours);
+        chain.check(&chain.result).ok();
+        chain.bare().del();
+        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+    });
+}

@@ -1,0 +1,231 @@
+//! ingressPolicy: which containers may talk to which, and who reaches a published port.
+
+use serde_json::{Value, json};
+
+use super::{DROPPING, firewall, network, route_from_outside};
+use crate::plugins::main::bridge::warm_up;
+use crate::plugins::meta::portmap::{self, at};
+use crate::support::attachment::{for_each_peer, for_ours, ips, skip, with};
+use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{TcpServer, assert_pings, connect};
+
+pub fn policy(backend: Option<&str>, policy: &str) -> Value {
+    with(&firewall(backend), json!({"ingressPolicy": policy}))
+}
+
+/// A network on another bridge.
+fn other_network() -> Value {
+    let ranges = json!([[{"subnet": "10.10.2.0/24"}], [{"subnet": "2001:db8:10:2::/64"}]]);
+    with(&network(), json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}}))
+}
+
+/// A single ping, in either family; both have to agree.
+fn passes(from: &Namespace, to: &[String]) -> bool {
+    let one = |ip: &String| (0..2).any(|_| from.try_sh(&format!("ping -n -q -c1 -W0.6 {ip}")).status.success());
+    let [v4, v6] = [one(&to[0]), one(&to[1])];
+    assert_eq!(v4, v6, "{to:?}: IPv4 and IPv6 differ");
+    v4
+}
+
+/// Who reaches whom, a word a way: two containers of one bridge, one of another, the host and the outside.
+fn matrix(lab: &Lab, chained: &Value) -> Vec<String> {
+    route_from_outside(lab);
+    // Packets inside a bridge come by the rules only with br_netfilter, where the kernel has it.
+    lab.host.sh("for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done");
+    let (one, neighbour) = (lab.chain(&network(), chained), lab.chain(&network(), chained));
+    let stranger = lab.chain(&other_network(), chained);
+    [&one, &neighbour, &stranger].iter().for_each(|chain| drop(chain.add()));
+    let outside = OUTSIDE.map(str::to_owned).to_vec();
+    let ways: [(&str, &Namespace, Vec<String>); 7] = [
+        ("to a neighbour", &one.container, neighbour.ips()),
+        ("to a stranger", &one.container, stranger.ips()),
+        ("from a stranger", &stranger.container, one.ips()),
+        ("to the outside", &one.container, outside),
+        ("from the outside", &lab.outside, one.ips()),
+        ("from the host", &lab.host, one.ips()),
+        ("to the host", &one.container, UPLINK.map(str::to_owned).to_vec()),
+    ];
+    ways.iter().map(|(way, from, to)| format!("{way}: {}", passes(from, to))).collect()
+}
+
+const OPEN: [&str; 7] = [
+    "to a neighbour: true",
+    "to a stranger: true",
+    "from a stranger: true",
+    "to the outside: true",
+    "from the outside: true",
+    "from the host: true",
+    "to the host: true",
+];
+
+/// Only other bridges with a policy are strangers, as with the reference.
+const APART: [&str; 7] = [
+    "to a neighbour: true",
+    "to a stranger: false",
+    "from a stranger: false",
+    "to the outside: true",
+    "from the outside: true",
+    "from the host: true",
+    "to the host: true",
+];
+
+#[test]
+fn bridges_are_kept_apart_by_policy() {
+    for backend in [None, Some("iptables")] {
+        for_each_peer("firewall", |lab| assert_eq!(matrix(lab, &policy(backend, "open")), OPEN));
+        for_each_peer("firewall", |lab| assert_eq!(matrix(lab, &policy(backend, "same-bridge")), APART));
+    }
+}
+
+/// What stays on the host's own firewall: the accepts stand in iptables' table, the isolation in ours.
+#[test]
+fn bridges_are_kept_apart_on_a_host_that_drops() {
+    for_each_peer("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        let mut apart = APART.map(str::to_owned);
+        apart[4] = "from the outside: false".to_owned(); // the host's own policy
+        assert_eq!(matrix(lab, &policy(None, "same-bridge")), apart);
+    });
+}
+
+/// Two containers of one bridge that take the way through the host, so that the case does not depend on br_netfilter.
+#[test]
+fn containers_of_one_bridge_are_kept_apart_when_isolated() {
+    for backend in [None, Some("iptables")] {
+        for (word, expected) in [("open", true), ("same-bridge", true), ("isolated", false)] {
+            for_each_peer("firewall", |lab| {
+                lab.host.sh("for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done");
+                let chains = [0, 1].map(|_| lab.chain(&network(), &policy(backend, word)));
+                chains.iter().for_each(|chain| drop(chain.add()));
+                for (from, to) in [(0, 1), (1, 0)] {
+                    let (container, ips) = (&chains[from].container, chains[to].ips());
+                    container.sh(&format!(
+                        "echo 0 > /proc/sys/net/ipv4/conf/all/accept_redirects; \
+                         echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_redirects; \
+                         ip route add {} via 10.10.0.1; ip route add {} via 2001:db8:10::1",
+                        ips[0], ips[1]
+                    ));
+                }
+                for (from, to) in [(0, 1), (1, 0)] {
+                    let passes = passes(&chains[from].container, &chains[to].ips());
+                    assert_eq!(passes, expected, "{word} with {backend:?}");
+                }
+                assert_pings(&chains[0].container, UPLINK[0]);
+                chains.iter().for_each(|chain| drop(chain.check(&chain.result).ok()));
+            });
+        }
+    }
+}
+
+/// Packets inside a bridge come by the rules where br_netfilter lets them.
+#[test]
+fn packets_inside_a_bridge_are_kept_apart_where_br_netfilter_shows_them() {
+    let show = "cd /proc/sys/net/bridge && echo 1 > bridge-nf-call-iptables && echo 1 > bridge-nf-call-ip6tables";
+    for backend in [None, Some("iptables")] {
+        for (word, expected) in [("same-bridge", true), ("isolated", false)] {
+            for_each_peer("firewall", |lab| {
+                if !lab.host.try_sh(show).status.success() {
+                    return skip("br_netfilter");
+                }
+                let chains = [0, 1].map(|_| lab.chain(&network(), &policy(backend, word)));
+                chains.iter().for_each(|chain| drop(chain.add()));
+                assert_eq!(chains[0].status().stderr, "", "STATUS has nothing to tell");
+                let passes = passes(&chains[0].container, &chains[1].ips());
+                assert_eq!(passes, expected, "{word} with {backend:?}");
+                UPLINK.iter().for_each(|host| assert_pings(&chains[0].container, host));
+            });
+        }
+    }
+}
+
+#[test]
+fn status_tells_that_packets_inside_a_bridge_are_not_seen() {
+    for_ours("firewall", |lab| {
+        lab.host.sh("for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done");
+        for (word, is_told) in [("open", false), ("same-bridge", false), ("isolated", true)] {
+            let conf = with(&policy(None, word), json!({"name": "net1", "cniVersion": "1.1.0"}));
+            let status = lab.attach(&lab.container(), &conf).status();
+            assert_eq!(status.ok(), Value::Null);
+            assert_eq!(status.stderr.contains("br_netfilter"), is_told, "{word}: {status:?}");
+        }
+    });
+}
+
+/// From the outside and by the host itself, as ever; from an isolated bridge it is not, whoever isolates.
+#[test]
+fn a_published_port_is_reached_in_spite_of_isolation() {
+    for word in ["same-bridge", "isolated"] {
+        for backend in [None, Some("iptables")] {
+            for_each_peer("firewall", |lab| {
+                route_from_outside(lab);
+                let (one, stranger) = (
+                    lab.chain(&network(), &policy(backend, word)),
+                    lab.chain(&other_network(), &policy(backend, word)),
+                );
+                [&one, &stranger].iter().for_each(|chain| drop(chain.add()));
+                one.also(&portmap::portmap(backend, json!([portmap::web()]))).add();
+                let _server = TcpServer::start(&one.container, 80);
+                let by = [format!("{}:8080", UPLINK[0]), format!("[{}]:8080", UPLINK[1])];
+                for (family, to) in by.iter().enumerate() {
+                    assert_eq!(connect(&lab.outside, to).as_deref(), Some(OUTSIDE[family]), "{word} with {backend:?}");
+                    assert_eq!(connect(&lab.host, to).as_deref(), Some(UPLINK[family]), "{word} with {backend:?}");
+                    assert_eq!(connect(&stranger.container, to), None, "{word} with {backend:?}");
+                    let direct = at(&one.ips()[family], 80);
+                    assert_eq!(connect(&stranger.container, &direct), None, "{word} with {backend:?}");
+                }
+            });
+        }
+    }
+}
+
+/// The bridge is kept apart for as long as one of its containers wishes so, and the stricter wish counts.
+#[test]
+fn a_bridge_is_released_with_its_last_container() {
+    for_ours("firewall", |lab| {
+        let elements =
+            |set: &str| lab.host.sh(&format!("nft list set inet cni_multi_firewall {set}")).contains("\"br0\"");
+        warm_up(lab, &network());
+        lab.host.sh("ip link del br0");
+        let before = Watch::start(lab, &[]);
+        let chains = ["same-bridge", "isolated", "same-bridge"].map(|word| {
+            let chain = lab.chain(&network(), &policy(None, word));
+            chain.add();
+            chain
+        });
+        let sets = || [elements("bridges"), elements("same_bridge"), elements("isolated")];
+        assert_eq!(sets(), [true, true, true]);
+        chains[1].bare().del();
+        assert_eq!(sets(), [true, true, false]);
+        chains[0].bare().del();
+        assert_eq!(sets(), [true, true, false]);
+        chains[2].bare().del();
+        assert_eq!(lab.host.sh("nft list tables"), "");
+        chains.iter().for_each(|chain| chain.main.del());
+        lab.host.sh("ip link del br0");
+        before.assert_unchanged("three containers");
+    });
+}
+
+/// A container of a second address on the same bridge has the same bridge in its result.
+#[test]
+fn a_second_interface_of_the_container_is_kept_apart_too() {
+    for_ours("firewall", |lab| {
+        let chained = policy(None, "same-bridge");
+        let first = lab.chain(&network(), &chained);
+        first.add();
+        let second = lab.attach(&first.container, &other_network()).ifname("eth1");
+        let result = second.add();
+        let chained = lab
+            .attach(
+                &first.container,
+                &with(&chained, json!({"name": "net2", "cniVersion": "1.1.0", "prevResult": result})),
+            )
+            .ifname("eth1");
+        chained.add();
+        chained.check(&result).ok();
+        chained.clone().netns(None).conf(json!({"prevResult": null})).del();
+        first.check(&first.result).ok();
+        assert!(!lab.host.sh("nft list table inet cni_multi_firewall").contains(&ips(&result)[0]));
+    });
+}

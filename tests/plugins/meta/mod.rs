@@ -1,0 +1,4 @@
+//! Tests of the plugins that are chained after a main plugin.
+
+pub mod firewall;
+pub mod portmap;

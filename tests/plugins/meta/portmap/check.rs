@@ -1,0 +1,228 @@
+//! portmap CHECK: finds each thing that is gone.
+
+use serde_json::{Value, json};
+
+use super::{for_each_backend, is_open, network, portmap, publish, web};
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::call::Peer;
+use crate::support::chain::Chain;
+use crate::support::netns::Lab;
+use crate::support::traffic::{TcpServer, connect};
+
+/// A mapping of each kind, both families.
+fn mappings() -> Value {
+    json!([
+        web(),
+        {"hostPort": 8080, "containerPort": 53, "protocol": "udp"},
+        {"hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "198.51.100.1"},
+        {"hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "2001:db8:ffff::1"},
+    ])
+}
+
+#[track_caller]
+fn assert_missed(chain: &Chain<'_>, peer: &Peer, what: &str) {
+    let outcome = chain.check(&chain.result);
+    assert_ne!(outcome.status, 0, "CHECK does not miss {what}");
+    if *peer == Peer::Ours {
+        let error = outcome.err();
+        assert_eq!(error.code, 103, "{what}: {error:?}");
+    }
+}
+
+/// What of its own the reference looks for, too.
+#[test]
+fn check_finds_what_the_reference_looks_for() {
+    let iptables = [
+        "iptables -t nat -F CNI-HOSTPORT-DNAT",
+        "ip6tables -t nat -F CNI-HOSTPORT-DNAT",
+        "iptables -t nat -F $(iptables-save -t nat | grep -o 'CNI-DN-[0-9a-f]*' | head -1)",
+        "ip6tables -t nat -F $(ip6tables-save -t nat | grep -o 'CNI-DN-[0-9a-f]*' | head -1)",
+        "nft flush ruleset",
+    ];
+    for_each_peer("portmap", |lab| {
+        for script in iptables {
+            let chain = publish(lab, Some("iptables"), mappings());
+            chain.check(&chain.result).ok();
+            lab.host.sh(script);
+            assert_missed(&chain, &lab.peer, script);
+            chain.del_all();
+        }
+    });
+    for_each_peer("portmap", |lab| {
+        let chain = publish(lab, Some("nftables"), mappings());
+        chain.check(&chain.result).ok();
+        lab.host.sh("nft flush ruleset");
+        assert_missed(&chain, &lab.peer, "everything");
+        chain.del_all();
+    });
+}
+
+/// The mapping was not there at ADD.
+#[test]
+fn check_of_another_mapping_fails() {
+    for_each_backend(|lab, backend| {
+        let chain = publish(lab, backend, json!([web()]));
+        chain.check(&chain.result).ok();
+        let more = json!([web(), {"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]);
+        let changed = (*chain).clone().conf(json!({"runtimeConfig": {"portMappings": more}}));
+        assert_ne!(changed.check(&chain.result).status, 0, "{backend:?}");
+    });
+}
+
+#[test]
+fn check_without_add_fails() {
+    for_each_backend(|lab, backend| {
+        let chain = lab.chain(&network(), &portmap(backend, json!([web()])));
+        assert_missed(&chain, &lab.peer, "everything");
+    });
+}
+
+/// Every rule of the `nat` tables, as the command that takes it away.
+fn rules_of_iptables(lab: &Lab) -> Vec<String> {
+    let rules = |family: &str| {
+        let saved = lab.host.sh(&format!("{family}-save -t nat | grep '^-A'"));
+        saved.lines().map(|rule| format!("{family} -t nat {}", rule.replacen("-A", "-D", 1))).collect::<Vec<_>>()
+    };
+    [rules("iptables"), rules("ip6tables")].concat()
+}
+
+/// The reference does not look at what containers share: see differences.rs.
+#[test]
+fn check_finds_each_rule_of_iptables_that_is_gone() {
+    for_ours("portmap", |lab| {
+        let chain = publish(lab, Some("iptables"), mappings());
+        let rules = rules_of_iptables(lab);
+        assert!(rules.len() > 20, "{rules:#?}");
+        for rule in rules {
+            chain.check(&chain.result).ok();
+            lab.host.sh(&rule);
+            assert_missed(&chain, &lab.peer, &rule);
+            chain.del();
+            chain.add();
+        }
+    });
+}
+
+/// Whatever ADD put into the rule set, rules and elements, as the input for `nft -j` that takes it away.
+fn objects_of_nftables(lab: &Lab) -> Vec<Value> {
+    let listing = lab.host.json("nft -j -a list ruleset");
+    let mut objects = vec![];
+    for object in listing["nftables"].as_array().unwrap() {
+        if let Some(rule) = object.get("rule") {
+            let named = json!({"family": rule["family"], "table": rule["table"], "chain": rule["chain"], "handle": rule["handle"]});
+            objects.push(json!({"rule": named}));
+        }
+        for kind in ["set", "map"] {
+            let Some(set) = object.get(kind) else { continue };
+            for element in set["elem"].as_array().into_iter().flatten() {
+                // A map's element is a pair. A key with attributes is an object, and only the key counts.
+                let key = if kind == "map" { &element[0] } else { element };
+                let key = key.get("elem").map_or(key, |with_attributes| &with_attributes["val"]);
+                let of = json!({"family": set["family"], "table": set["table"], "name": set["name"], "elem": [key]});
+                objects.push(json!({"element": of}));
+            }
+        }
+    }
+    objects
+}
+
+fn take_away(lab: &Lab, object: &Value) {
+    let input = json!({"nftables": [{"delete": object}]});
+    lab.host.sh(&format!("nft -j -f - <<'END'\n{input}\nEND"));
+}
+
+/// Calls the case for the first object that ADD makes, the second and so on, each time in a fresh lab. It returns how many there are.
+fn for_each_object(case: impl Fn(&Lab, usize) -> usize) {
+    let mut at = 0;
+    loop {
+        let number = case(&Lab::new(Peer::Ours), at);
+        assert!(number > 4, "{number} objects cannot be all");
+        at += 1;
+        if at == number {
+            return;
+        }
+    }
+}
+
+/// The way to find and take away objects works, or the next tests could not fail: tried on what is there already, masquerading.
+#[test]
+fn every_object_of_nftables_can_be_found_and_taken_away() {
+    for_ours("bridge", |_| {
+        let masqueraded = with(&network(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
+        for_each_object(|lab, at| {
+            lab.attach(&lab.container(), &masqueraded).add();
+            let objects = objects_of_nftables(lab);
+            for kind in ["rule", "element"] {
+                assert!(objects.iter().any(|object| object.get(kind).is_some()), "no {kind} in {objects:#?}");
+            }
+            take_away(lab, &objects[at]);
+            assert_eq!(objects_of_nftables(lab).len(), objects.len() - 1, "{}", objects[at]);
+            objects.len()
+        });
+    });
+}
+
+/// The reference counts the rules of the container, and does not look at what they do or how they are reached: see differences.rs.
+#[test]
+fn check_finds_each_rule_and_element_of_nftables_that_is_gone() {
+    for_ours("portmap", |_| {
+        for_each_object(|lab, at| {
+            let chain = publish(lab, None, mappings());
+            chain.check(&chain.result).ok();
+            let objects = objects_of_nftables(lab);
+            take_away(lab, &objects[at]);
+            assert_missed(&chain, &lab.peer, &objects[at].to_string());
+            objects.len()
+        });
+    });
+}
+
+/// Whatever of an attachment is gone, DEL removes the rest, and ADD works as it did at first.
+#[test]
+fn an_attachment_that_is_damaged_is_deleted_and_made_anew() {
+    for_ours("portmap", |_| {
+        for_each_object(|lab, at| {
+            let before = lab.host.sh("nft -s list ruleset");
+            let chain = publish(lab, None, mappings());
+            let objects = objects_of_nftables(lab);
+            take_away(lab, &objects[at]);
+            chain.bare().del();
+            assert_eq!(lab.host.sh("nft -s list ruleset"), before, "without {}", objects[at]);
+            chain.add();
+            chain.check(&chain.result).ok();
+            let _server = TcpServer::start(&chain.container, 80);
+            assert_eq!(is_open(lab, 8080), [true, true], "without {}", objects[at]);
+            objects.len()
+        });
+    });
+}
+
+/// A flush of the firewall takes everything. DEL does not mind, and a new ADD works.
+#[test]
+fn after_a_flush_of_the_rule_set_check_fails_and_del_and_add_succeed() {
+    for_each_backend(|lab, backend| {
+        let chain = publish(lab, backend, json!([web()]));
+        lab.host.sh("nft flush ruleset");
+        assert_missed(&chain, &lab.peer, "everything");
+        chain.del();
+        chain.add();
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        chain.check(&chain.result).ok();
+    });
+}
+
+/// Without it the kernel drops what the host sends from 127.0.0.1 to the container. The reference does not look.
+#[test]
+fn check_finds_that_localhost_is_cut_off() {
+    for_ours("portmap", |lab| {
+        let chain = publish(lab, None, json!([web()]));
+        let _server = TcpServer::start(&chain.container, 80);
+        let works = || connect(&lab.host, "127.0.0.1:8080").is_some();
+        assert!(works());
+        lab.host.sh("for f in /proc/sys/net/ipv4/conf/*/route_localnet; do echo 0 > $f; done");
+        if !works() {
+            assert_missed(&chain, &lab.peer, "route_localnet");
+        }
+    });
+}

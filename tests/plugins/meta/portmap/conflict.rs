@@ -1,0 +1,192 @@
+//! A port of the host leads to one container: who comes second is told who has it. The reference lets the first rule win and says nothing,
+//! see differences.rs.
+
+use serde_json::{Value, json};
+
+use super::{at, for_each_backend, for_ours_with_each_backend, is_open, network, portmap, publish, web};
+use crate::support::attachment::{for_ours, with};
+use crate::support::netns::{Lab, UPLINK};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{TcpServer, connect};
+
+fn on(host_ip: &str) -> Value {
+    with(&web(), json!({"hostIP": host_ip}))
+}
+
+fn udp() -> Value {
+    with(&web(), json!({"protocol": "udp"}))
+}
+
+/// What the first has, and what the second wants that cannot be had.
+fn conflicts() -> [(Value, Value); 9] {
+    [
+        (web(), web()),
+        (udp(), udp()),
+        (web(), with(&web(), json!({"protocol": null}))), // which is TCP
+        (on("0.0.0.0"), on(UPLINK[0])),
+        (on(UPLINK[0]), on("0.0.0.0")),
+        (on(UPLINK[0]), on(UPLINK[0])),
+        (web(), on("127.0.0.1")),
+        (on("::"), on(UPLINK[1])),
+        (on(UPLINK[1]), web()),
+    ]
+}
+
+/// The second ADD fails, names the first and changes nothing; with the first gone it succeeds.
+fn assert_second_is_refused(lab: &Lab, backend: Option<&str>, first: &Value, second: &Value) {
+    let what = format!("{first} and {second} with {backend:?}");
+    let owner = publish(lab, backend, json!([first]));
+    let late = lab.chain(&network(), &portmap(backend, json!([second])));
+    let before = Watch::start(lab, &[&late.container]);
+    let error = late.try_add().err();
+    assert_eq!(error.code, 102, "{what}: {error:?}");
+    let text = error.text();
+    for part in ["8080", &owner.container_id, "net1"] {
+        assert!(text.contains(part), "{what}: no {part} in {error:?}");
+    }
+    before.assert_unchanged(&format!("the refused ADD: {what}"));
+    late.del(); // as runtimes do after a failed ADD
+    before.assert_unchanged("DEL of the refused one");
+    owner.check(&owner.result).ok();
+    owner.del_all();
+    late.add();
+    late.check(&late.result).ok();
+    late.del_all();
+}
+
+#[test]
+fn a_port_that_is_taken_is_an_error_that_names_who_has_it() {
+    for_ours("portmap", |lab| {
+        for backend in [None, Some("nftables")] {
+            for (first, second) in conflicts() {
+                assert_second_is_refused(lab, backend, &first, &second);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_port_that_is_taken_in_iptables_is_an_error_that_names_who_has_it() {
+    for_ours("portmap", |lab| {
+        for (first, second) in conflicts() {
+            assert_second_is_refused(lab, Some("iptables"), &first, &second);
+        }
+    });
+}
+
+/// The backends share the host's ports.
+#[test]
+fn a_port_that_is_taken_through_the_other_backend_is_an_error() {
+    for_ours("portmap", |lab| {
+        for (first, second) in [("iptables", "nftables"), ("nftables", "iptables")] {
+            let owner = publish(lab, Some(first), json!([web()]));
+            let late = lab.chain(&network(), &portmap(Some(second), json!([web()])));
+            let error = late.try_add().err();
+            assert_eq!(error.code, 102, "{first}, then {second}: {error:?}");
+            assert!(error.text().contains(&owner.container_id), "{error:?}");
+            owner.del_all();
+            late.main.del();
+        }
+    });
+}
+
+/// One mapping of several is enough, and the others leave nothing.
+#[test]
+fn one_taken_port_of_several_refuses_all() {
+    for_ours_with_each_backend(|lab, backend| {
+        let owner = publish(lab, backend, json!([web()]));
+        let free = json!({"hostPort": 8081, "containerPort": 81, "protocol": "tcp"});
+        let late = lab.chain(&network(), &portmap(backend, json!([free, web()])));
+        let before = Watch::start(lab, &[]);
+        let error = late.try_add().err();
+        assert_eq!(error.code, 102, "{error:?}");
+        assert!(error.text().contains("portMappings[1]"), "{error:?}");
+        before.assert_unchanged("the refused ADD");
+        let _server = TcpServer::start(&owner.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+    });
+}
+
+#[test]
+fn what_differs_in_address_family_or_protocol_is_no_conflict() {
+    let pairs = [
+        (web(), udp()),
+        (on(UPLINK[0]), on("127.0.0.1")),
+        (on("0.0.0.0"), on("::")),
+        (on("0.0.0.0"), on(UPLINK[1])),
+        (on("::"), on(UPLINK[0])),
+        (on("198.51.100.7"), on(UPLINK[0])),
+    ];
+    for_each_backend(|lab, backend| {
+        lab.host.sh("ip addr add 198.51.100.7/24 dev uplink");
+        for (first, second) in &pairs {
+            let chains = [first, second].map(|mapping| publish(lab, backend, json!([mapping])));
+            for (chain, mapping) in chains.iter().zip([first, second]) {
+                chain.check(&chain.result).ok();
+                if mapping["protocol"] == "tcp" {
+                    let _server = TcpServer::start(&chain.container, 80);
+                    let to = match mapping["hostIP"].as_str() {
+                        None | Some("0.0.0.0") => UPLINK[0],
+                        Some("::") => UPLINK[1],
+                        Some(address) => address,
+                    };
+                    assert!(connect(&lab.host, &at(to, 8080)).is_some(), "{mapping} of {first}, {second}, {backend:?}");
+                }
+            }
+            chains.iter().for_each(super::Chain::del_all);
+        }
+    });
+}
+
+/// Two attachments of one container: the second does not get the port by being of the same container.
+#[test]
+fn another_interface_of_the_container_is_another_attachment() {
+    for_ours("portmap", |lab| {
+        let chain = publish(lab, None, json!([web()]));
+        let second = chain.main.clone().ifname("net1");
+        let result = second.add();
+        let error = (*chain).clone().ifname("net1").conf(json!({"prevResult": result})).try_add().err();
+        assert_eq!(error.code, 102, "{error:?}");
+        assert!(error.text().contains("eth0"), "{error:?}");
+        second.del();
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+    });
+}
+
+/// A runtime that lost its state adds again to a new namespace under the same id: the port is the attachment's own.
+#[test]
+fn an_attachment_that_is_added_again_keeps_its_port_and_has_each_rule_once() {
+    for_ours_with_each_backend(|lab, backend| {
+        let chain = publish(lab, backend, json!([web()]));
+        let once = lab.host.sh("nft -s list ruleset");
+        assert_eq!(chain.add(), chain.result);
+        assert_eq!(lab.host.sh("nft -s list ruleset"), once, "{backend:?}");
+        chain.main.del();
+        let new = lab.chain(&network(), &portmap(backend, json!([web()])));
+        assert_ne!(new.ips(), chain.ips());
+        let again = (*new).clone().id(&chain.container_id);
+        again.add();
+        again.check(&new.result).ok();
+        let _server = TcpServer::start(&new.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true], "{backend:?}");
+        let rules = lab.host.sh("nft -s list ruleset; iptables-save; ip6tables-save");
+        for old in chain.ips() {
+            assert!(!rules.contains(&old), "{old} is nobody's any more: {rules}");
+        }
+        again.del();
+        assert_eq!(is_open(lab, 8080), [false, false]);
+    });
+}
+
+/// The reference adds the same rules to iptables once.
+#[test]
+fn an_add_that_is_repeated_adds_no_rule_to_iptables() {
+    super::for_each_peer("portmap", |lab| {
+        let chain = publish(lab, Some("iptables"), json!([web(), udp()]));
+        let save = || lab.host.sh("iptables-save -t nat | grep '^[-:]'; ip6tables-save -t nat | grep '^[-:]'");
+        let once = save();
+        assert_eq!(chain.add(), chain.result);
+        assert_eq!(save(), once);
+    });
+}

@@ -1,0 +1,197 @@
+//! portmap DEL and GC: whatever the runtime still knows, nothing is left, and nothing of anybody else is touched.
+
+use serde_json::{Value, json};
+
+use super::{
+    BACKENDS, for_each_backend, for_ours_with_each_backend, is_open, network, other_network, portmap, publish, warm_up,
+    web,
+};
+use crate::support::attachment::{for_ours, with};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::TcpServer;
+
+/// Of every kind of mapping one.
+fn everything() -> Value {
+    json!([
+        web(),
+        {"hostPort": 8080, "containerPort": 80, "protocol": "udp"},
+        {"hostPort": 8081, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"},
+        {"hostPort": 8082, "containerPort": 80, "protocol": "tcp", "hostIP": "2001:db8:ffff::1"},
+    ])
+}
+
+#[test]
+fn del_can_be_repeated_and_needs_no_add() {
+    for_each_backend(|lab, backend| {
+        warm_up(lab, &network(), &portmap(backend, everything()));
+        let chain = lab.chain(&network(), &portmap(backend, everything()));
+        let before = Watch::start(lab, &[]);
+        chain.del();
+        before.assert_unchanged("DEL of what was never added");
+        chain.add();
+        assert!(!before.changes_now().is_empty(), "the snapshot sees a mapping");
+        chain.del();
+        before.assert_unchanged("ADD");
+        chain.del();
+        before.assert_unchanged("the first DEL");
+    });
+}
+
+#[test]
+fn del_does_not_need_the_namespace() {
+    for_each_backend(|lab, backend| {
+        warm_up(lab, &network(), &portmap(backend, everything()));
+        let chain = lab.chain(&network(), &portmap(backend, everything()));
+        let before = Watch::start(lab, &[]);
+        chain.add();
+        (*chain).clone().netns(None).del();
+        before.assert_unchanged("ADD");
+        chain.add();
+        (*chain).clone().netns(Some("/run/netns/gone")).conf(json!({"prevResult": null})).del();
+        before.assert_unchanged("the second ADD");
+    });
+}
+
+/// The reference does nothing without mappings: see differences.rs. Nor does ours need to be told the backend.
+#[test]
+fn del_needs_nothing_but_the_name() {
+    for_ours_with_each_backend(|lab, backend| {
+        warm_up(lab, &network(), &portmap(backend, everything()));
+        let chain = lab.chain(&network(), &portmap(backend, everything()));
+        let before = Watch::start(lab, &[]);
+        for other in [backend, None, Some(BACKENDS[0]), Some(BACKENDS[1])] {
+            chain.add();
+            chain.bare().conf(json!({"backend": other})).del();
+            before.assert_unchanged(&format!("ADD with {backend:?}, DEL with {other:?}"));
+        }
+    });
+}
+
+/// The ports of today are not those of ADD, and some are wrong: what is there is removed all the same.
+#[test]
+fn del_does_not_depend_on_the_mappings() {
+    for_ours_with_each_backend(|lab, backend| {
+        warm_up(lab, &network(), &portmap(backend, everything()));
+        let chain = lab.chain(&network(), &portmap(backend, everything()));
+        let before = Watch::start(lab, &[]);
+        let others =
+            [json!([]), json!([{"hostPort": 9, "containerPort": 9}]), json!([{"hostPort": 0, "containerPort": 0}])];
+        for mappings in others {
+            chain.add();
+            (*chain).clone().conf(json!({"runtimeConfig": {"portMappings": mappings}})).del();
+            before.assert_unchanged(&format!("ADD, DEL with {mappings}"));
+        }
+    });
+}
+
+/// A host that had no port published is as it was: the shared chains go with the last mapping.
+#[test]
+fn the_last_del_leaves_no_table() {
+    for_ours("portmap", |lab| {
+        let ruleset = || lab.host.sh("nft -s list ruleset");
+        let before = ruleset();
+        let first = publish(lab, None, everything());
+        let second = publish(lab, None, json!([{"hostPort": 9090, "containerPort": 80}]));
+        first.del();
+        let _server = TcpServer::start(&second.container, 80);
+        assert_eq!(is_open(lab, 9090), [true, true]);
+        second.del();
+        assert_eq!(ruleset(), before);
+    });
+}
+
+/// The reference's nftables backend removes the rules of all containers of that id: see differences.rs.
+#[test]
+fn del_leaves_the_same_container_in_another_network_alone() {
+    for_ours_with_each_backend(|lab, backend| {
+        let chain = publish(lab, backend, json!([web()]));
+        let port = json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]);
+        let other = lab.attach(&chain.container, &other_network()).ifname("net1");
+        let result = other.add();
+        let published = other.clone().conf(with(
+            &portmap(backend, port),
+            json!({"type": "portmap", "name": "net2", "prevResult": result, "ipam": null}),
+        ));
+        published.add();
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!(is_open(lab, 9090), [true, true]);
+        chain.del();
+        assert_eq!(is_open(lab, 8080), [false, false]);
+        assert_eq!(is_open(lab, 9090), [true, true], "{backend:?}");
+        published.check(&result).ok();
+        published.del();
+    });
+}
+
+/// What others have in the chains of this name, and in chains of their own, stays.
+#[test]
+fn del_leaves_the_rules_of_others_alone() {
+    for_each_backend(|lab, backend| {
+        let chained = portmap(backend, everything());
+        let owner = publish(lab, backend, json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]));
+        lab.host.sh("iptables -t nat -A PREROUTING -p tcp --dport 8080 -j ACCEPT; nft add table inet others; \
+            nft add chain inet others c; nft add rule inet others c tcp dport 8080 accept comment container-2");
+        warm_up(lab, &network(), &chained);
+        let before = Watch::start(lab, &[]);
+        let chain = lab.chain(&network(), &chained);
+        chain.add();
+        chain.del_all();
+        before.assert_unchanged("ADD");
+        let _server = TcpServer::start(&owner.container, 80);
+        assert_eq!(is_open(lab, 9090), [true, true]);
+    });
+}
+
+/// The reference has no GC. The runtime says which attachments there are, and gives neither mappings nor results.
+#[test]
+fn gc_removes_what_no_runtime_knows_any_more() {
+    for_ours_with_each_backend(|lab, backend| {
+        let v11 = json!({"cniVersion": "1.1.0"});
+        let main = with(&network(), v11.clone());
+        let add = |main: &Value, port: u16| {
+            let mapping = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
+            let chain = lab.chain(main, &portmap(backend, mapping));
+            chain.add();
+            chain
+        };
+        warm_up(lab, &main, &portmap(backend, json!([web()])));
+        let kept = add(&main, 9001);
+        let _bystander = add(&with(&other_network(), v11), 9002);
+        let before = Watch::start(lab, &[]);
+        let lost = add(&main, 9003);
+        lost.main.del();
+        lost.container.vanish();
+        let gc = lost.bare().conf(json!({"backend": null}));
+        assert_eq!(gc.gc(&[(&kept.container_id, "eth0"), (&lost.container_id, "eth0")]).ok(), Value::Null);
+        assert!(!before.changes_now().is_empty(), "what is valid stays");
+        assert_eq!(gc.gc(&[(&kept.container_id, "eth0")]).ok(), Value::Null);
+        before.assert_unchanged(&format!("the ADD that was forgotten, {backend:?}"));
+        let _server = TcpServer::start(&kept.container, 80);
+        assert_eq!(is_open(lab, 9001), [true, true]);
+        gc.call("GC", None).run().ok();
+        before.assert_unchanged("GC without a list");
+    });
+}
+
+/// Neither the specification nor the kernel says how long an id may be: longer than a comment, longer than a page.
+#[test]
+fn del_finds_a_container_of_any_id_and_interface() {
+    for_ours_with_each_backend(|lab, backend| {
+        warm_up(lab, &network(), &portmap(backend, json!([web()])));
+        for (length, ifname) in [(64, "eth0"), (250, "eth0"), (300, "eth0"), (5000, "e")] {
+            let container = lab.container();
+            let main = lab.attach(&container, &network()).ifname(ifname);
+            let result = main.add();
+            let before = Watch::start(lab, &[]);
+            let attachment = main
+                .clone()
+                .id(&"i".repeat(length))
+                .conf(with(&portmap(backend, json!([web()])), json!({"prevResult": result, "ipam": null})));
+            attachment.add();
+            attachment.check(&result).ok();
+            attachment.clone().conf(json!({"prevResult": null, "runtimeConfig": null})).del();
+            before.assert_unchanged(&format!("ADD of an id of {length} bytes with {backend:?}"));
+            main.del();
+        }
+    });
+}

@@ -1,0 +1,273 @@
+//! portmap ADD that fails: an error with the path of what is wrong, and everything as it was.
+
+use serde_json::{Value, json};
+
+use super::{for_each_backend, for_ours_with_each_backend, network, portmap, warm_up, web};
+use crate::plugins::main::bridge::failed_add::Case;
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::call::{ErrorObject, Peer};
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+
+/// A mapping with some keys changed, as the second of two.
+fn mapping(what: &'static str, changes: Value, names: &'static str) -> Case {
+    let first = json!({"hostPort": 9090, "containerPort": 80, "protocol": "tcp"});
+    Case::new(what, json!({"runtimeConfig": {"portMappings": [first, with(&web(), changes)]}}), 7, names)
+}
+
+/// What is wrong with either backend.
+pub fn cases() -> Vec<Case> {
+    vec![
+        mapping("host port too large", json!({"hostPort": 70_000}), "runtimeConfig.portMappings[1].hostPort: 70000"),
+        mapping("host port 65536", json!({"hostPort": 65_536}), "runtimeConfig.portMappings[1].hostPort: 65536"),
+        mapping("host port negative", json!({"hostPort": -1}), "runtimeConfig.portMappings[1].hostPort: -1")
+            .reference_leaves_nothing(),
+        mapping("container port 0", json!({"containerPort": 0}), "runtimeConfig.portMappings[1].containerPort: 0")
+            .reference_leaves_nothing(),
+        mapping("no container port", json!({"containerPort": null}), "runtimeConfig.portMappings[1].containerPort")
+            .reference_leaves_nothing(),
+        mapping(
+            "container port too large",
+            json!({"containerPort": 70_000}),
+            "runtimeConfig.portMappings[1].containerPort: 70000",
+        ),
+        mapping("protocol unknown", json!({"protocol": "xyz"}), "runtimeConfig.portMappings[1].protocol: \"xyz\""),
+        mapping(
+            "protocol without ports",
+            json!({"protocol": "icmp"}),
+            "runtimeConfig.portMappings[1].protocol: \"icmp\"",
+        ),
+        mapping(
+            "rules in the protocol",
+            json!({"protocol": "tcp dport 1 accept; add rule ip x y tcp"}),
+            "runtimeConfig.portMappings[1].protocol",
+        ),
+        mapping("hostIP is no address", json!({"hostIP": "1.2.3"}), "runtimeConfig.portMappings[1].hostIP: \"1.2.3\""),
+        mapping(
+            "hostIP is a network",
+            json!({"hostIP": "10.0.0.0/8"}),
+            "runtimeConfig.portMappings[1].hostIP: \"10.0.0.0/8\"",
+        ),
+        mapping("rules in hostIP", json!({"hostIP": "127.0.0.1 accept;"}), "runtimeConfig.portMappings[1].hostIP"),
+        Case::new("markMasqBit too large", json!({"markMasqBit": 32}), 7, "markMasqBit: 32").reference_leaves_nothing(),
+        Case::new("markMasqBit negative", json!({"markMasqBit": -1}), 7, "markMasqBit: -1").reference_leaves_nothing(),
+        Case::new(
+            "both marks",
+            json!({"markMasqBit": 5, "externalSetMarkChain": "KUBE-MARK-MASQ"}),
+            7,
+            "externalSetMarkChain",
+        )
+        .reference_leaves_nothing(),
+        Case::new("backend unknown", json!({"backend": "ebtables"}), 7, "backend: unrecognized backend \"ebtables\"")
+            .reference_leaves_nothing(),
+        Case::new("snat is no boolean", json!({"snat": "no"}), 6, "snat").reference_leaves_nothing(),
+        Case::new(
+            "port is a text",
+            json!({"runtimeConfig": {"portMappings": [{"hostPort": "80"}]}}),
+            6,
+            "portMappings[0].hostPort",
+        )
+        .reference_leaves_nothing(),
+        Case::new("mappings are an object", json!({"runtimeConfig": {"portMappings": {"a": 1}}}), 6, "portMappings")
+            .reference_leaves_nothing(),
+    ]
+}
+
+/// What is for iptables only. The reference takes the mark's bit and masqAll for nftables, and ignores them.
+fn iptables_only() -> Vec<Case> {
+    vec![
+        Case::new("chain", json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}), 7, "externalSetMarkChain"),
+        Case::new("condition", json!({"conditionsV4": ["!", "-d", "192.0.2.0/24"]}), 7, "conditionsV4"),
+        Case::new("condition for IPv6", json!({"conditionsV6": ["-s", "2001:db8::/64"]}), 7, "conditionsV6"),
+    ]
+}
+
+/// What iptables or its reader would take for something else.
+fn injections() -> Vec<Case> {
+    let evil = "-A INPUT -j DROP";
+    vec![
+        Case::new(
+            "name of a chain too long",
+            json!({"externalSetMarkChain": "a-chain-name-of-29-characters"}),
+            7,
+            "externalSetMarkChain",
+        ),
+        Case::new(
+            "lines in the name of a chain",
+            json!({"externalSetMarkChain": format!("X\n{evil}")}),
+            7,
+            "externalSetMarkChain",
+        ),
+        Case::new(
+            "options in the name of a chain",
+            json!({"externalSetMarkChain": "ACCEPT -m comment"}),
+            7,
+            "externalSetMarkChain",
+        ),
+        Case::new("no chain of that name", json!({"externalSetMarkChain": "NO-SUCH-CHAIN"}), 7, "NO-SUCH-CHAIN"),
+        Case::new(
+            "lines in a condition",
+            json!({"conditionsV4": ["-s", format!("192.0.2.1\n{evil}\n")]}),
+            7,
+            "conditionsV4[1]",
+        ),
+        Case::new(
+            "end of the table in a condition",
+            json!({"conditionsV6": ["-m", "comment", "--comment", "a\nCOMMIT\n"]}),
+            7,
+            "conditionsV6[3]",
+        ),
+        Case::new("target in a condition", json!({"conditionsV4": ["-j", "ACCEPT"]}), 7, "conditionsV4"),
+        Case::new("conditions of nftables", json!({"conditionsV4": ["ip", "saddr", "192.0.2.1"]}), 7, "conditionsV4")
+            .reference_leaves_nothing(),
+    ]
+}
+
+/// Makes the case in a lab; what has changed afterwards, and the error.
+pub fn fail(lab: &Lab, backend: Option<&str>, case: &Case) -> (String, ErrorObject) {
+    let chain = lab.chain(&network(), &with(&portmap(backend, json!([web()])), case.changes.clone()));
+    let before = Watch::start(lab, &[&chain.container]);
+    let error = chain.try_add().err();
+    let changes = before.changes_now();
+    chain.main.del();
+    (changes, error)
+}
+
+fn assert_refused(lab: &Lab, backend: Option<&str>, case: &Case) {
+    let (changes, error) = fail(lab, backend, case);
+    let what = format!("\"{}\" with {backend:?}", case.what);
+    if lab.peer == Peer::Ours || !case.reference_leaves_something {
+        assert_eq!(changes, "", "left after {what}");
+    }
+    if lab.peer == Peer::Ours {
+        assert_eq!(error.code, case.code, "{what}: {error:?}");
+        assert!(error.text().contains(case.names), "{what}: {error:?}");
+    }
+}
+
+#[test]
+fn add_fails_and_nothing_has_changed() {
+    for_each_backend(|lab, backend| cases().iter().for_each(|case| assert_refused(lab, backend, case)));
+}
+
+#[test]
+fn without_a_backend_add_fails_and_nothing_has_changed() {
+    for_ours("portmap", |lab| cases().iter().for_each(|case| assert_refused(lab, None, case)));
+}
+
+#[test]
+fn what_only_iptables_has_is_refused_for_nftables() {
+    for_each_peer("portmap", |lab| iptables_only().iter().for_each(|case| assert_refused(lab, Some("nftables"), case)));
+}
+
+#[test]
+fn nothing_gets_into_the_rules_of_iptables_by_a_name_or_condition() {
+    for_ours("portmap", |lab| injections().iter().for_each(|case| assert_refused(lab, Some("iptables"), case)));
+}
+
+/// Not all of nft's language is spoken here; what is not is shown.
+#[test]
+fn conditions_of_nftables_that_are_not_understood_are_refused() {
+    for_ours("portmap", |lab| {
+        for backend in [None, Some("nftables")] {
+            for words in [json!(["tcp", "sport", "1024"]), json!(["ip saddr { 192.0.2.1 }"]), json!(["ip", "saddr"])] {
+                let case = Case::new("condition", json!({"conditionsV4": words}), 7, "conditionsV4: \"");
+                assert_refused(lab, backend, &case);
+            }
+        }
+    });
+}
+
+/// A container that cannot be reached at the family that is asked for. The reference does not publish it, and says nothing.
+#[test]
+fn a_host_ip_of_a_family_that_the_container_has_not_got_is_refused() {
+    for_ours_with_each_backend(|lab, backend| {
+        for (subnet, host_ip) in [("10.10.0.0/24", "2001:db8:ffff::1"), ("2001:db8:10::/64", "198.51.100.1")] {
+            let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": subnet}}));
+            let chain = lab.chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
+            let before = Watch::start(lab, &[]);
+            let error = chain.try_add().err();
+            assert_eq!(error.code, 7, "{error:?}");
+            let names = format!("runtimeConfig.portMappings[0].hostIP: \"{host_ip}\"");
+            assert!(error.text().contains(&names), "{error:?}");
+            before.assert_unchanged("the refused ADD");
+            chain.main.del();
+        }
+    });
+}
+
+/// All addresses of a family that the container has not got are none: runtimes ask for 0.0.0.0 whatever the network is.
+#[test]
+fn all_addresses_of_a_family_that_the_container_has_not_got_are_none() {
+    for_ours_with_each_backend(|lab, backend| {
+        for (subnet, host_ip) in [("10.10.0.0/24", "::"), ("2001:db8:10::/64", "0.0.0.0")] {
+            let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": subnet}}));
+            warm_up(lab, &main, &portmap(backend, json!([])));
+            let before = Watch::start(lab, &[]);
+            let chain = lab.chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
+            chain.add();
+            chain.del();
+            chain.main.del();
+            before.assert_unchanged("ADD of nothing");
+        }
+    });
+}
+
+/// The reference takes it, and the first of them counts.
+#[test]
+fn a_port_that_is_mapped_twice_is_refused() {
+    let second = |changes: Value| json!([web(), with(&web(), changes)]);
+    let twice = [
+        second(json!({"containerPort": 81})),
+        second(json!({"containerPort": 81, "protocol": "TCP"})),
+        second(json!({"containerPort": 81, "protocol": null})),
+        second(json!({"containerPort": 81, "hostIP": "198.51.100.1"})),
+        second(json!({"containerPort": 81, "hostIP": "::"})),
+    ];
+    for_ours_with_each_backend(|lab, backend| {
+        for mappings in &twice {
+            let chain = lab.chain(&network(), &portmap(backend, mappings.clone()));
+            let before = Watch::start(lab, &[]);
+            let error = chain.try_add().err();
+            assert_eq!(error.code, 7, "{error:?}");
+            assert!(error.text().contains("runtimeConfig.portMappings[1]"), "{error:?}");
+            before.assert_unchanged("the refused ADD");
+            chain.main.del();
+        }
+    });
+}
+
+/// A container without an address has nothing to be published. The reference succeeds, and nothing is published.
+#[test]
+fn a_container_without_an_address_is_refused() {
+    for_ours_with_each_backend(|lab, backend| {
+        let main = with(&network(), json!({"ipam": null, "isGateway": null, "isDefaultGateway": null}));
+        let chain = lab.chain(&main, &portmap(backend, json!([web()])));
+        let before = Watch::start(lab, &[]);
+        let error = chain.try_add().err();
+        assert_eq!(error.code, 7, "{error:?}");
+        assert!(error.text().contains("prevResult"), "{error:?}");
+        before.assert_unchanged("the refused ADD");
+    });
+}
+
+/// Somebody's table of our name, or a rule set that may not be changed: what the kernel says, and nothing is left.
+#[test]
+fn a_backend_that_is_not_there_is_an_error() {
+    for_ours("portmap", |lab| {
+        lab.hide_iptables();
+        let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
+        let before = Watch::start(lab, &[]);
+        let error = chain.try_add().err();
+        assert!(error.text().contains("iptables"), "{error:?}");
+        assert!(error.code >= 100, "{error:?}");
+        before.assert_unchanged("the failed ADD");
+        chain.del();
+        let status = (*chain).clone().conf(json!({"cniVersion": "1.1.0", "prevResult": null})).status().err();
+        assert!(matches!(status.code, 50 | 51), "{status:?}");
+        assert!(status.text().contains("iptables"), "{status:?}");
+        let nftables =
+            lab.attach(&chain.container, &with(&chain.conf, json!({"cniVersion": "1.1.0", "backend": null})));
+        nftables.status().ok();
+    });
+}

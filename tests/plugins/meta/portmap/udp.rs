@@ -1,0 +1,140 @@
+//! UDP has flows without an end: the kernel remembers where the last packet went, and sends the next one there.
+
+use serde_json::{Value, json};
+
+use super::{at, for_each_backend, network, portmap, publish, warm_up};
+use crate::support::netns::{Lab, OUTSIDE, UPLINK};
+use crate::support::traffic::{UdpServer, ask_by_udp};
+
+fn dns() -> Value {
+    json!([{"hostPort": 5353, "containerPort": 53, "protocol": "udp"}])
+}
+
+/// Makes the kernel look for a translation of every flow, as it does on a host where anything is masqueraded.
+fn remember_flows(lab: &Lab) {
+    lab.host.sh(
+        "nft add table inet others; for hook in prerouting output; do \
+         nft add chain inet others $hook \"{ type nat hook $hook priority 0; }\"; nft add rule inet others $hook ct state new counter; done",
+    );
+}
+
+/// How many flows to a port of the host are remembered.
+fn flows(lab: &Lab, port: u16) -> usize {
+    let list = format!("for f in ipv4 ipv6; do conntrack -L -f $f -p udp --orig-port-dst {port} 2>/dev/null; done");
+    lab.host.sh(&list).lines().count()
+}
+
+/// The answers that a client outside and one on the host get, who always send from the same port; v4 and v6.
+fn answers(lab: &Lab, port: u16) -> [Option<String>; 4] {
+    let ask = |from, family: usize| ask_by_udp(from, &at(UPLINK[family], port));
+    [ask(&lab.outside, 0), ask(&lab.outside, 1), ask(&lab.host, 0), ask(&lab.host, 1)]
+}
+
+fn served() -> [Option<String>; 4] {
+    [OUTSIDE[0], OUTSIDE[1], UPLINK[0], UPLINK[1]].map(|seen| Some(seen.to_owned()))
+}
+
+const NOBODY: [Option<String>; 4] = [None, None, None, None];
+
+#[test]
+fn a_client_that_sent_before_add_is_served_after_it() {
+    for_each_backend(|lab, backend| {
+        remember_flows(lab);
+        let chain = lab.chain(&network(), &portmap(backend, dns()));
+        let _server = UdpServer::start(&chain.container, 53);
+        assert_eq!(answers(lab, 5353), NOBODY);
+        assert_eq!(flows(lab, 5353), 4, "the flows to nowhere are remembered");
+        chain.add();
+        assert_eq!(answers(lab, 5353), served(), "{backend:?}");
+    });
+}
+
+/// The old container is still there and still has its address: only the mapping has gone.
+#[test]
+fn a_client_reaches_the_new_container_of_the_port_and_not_the_old_one() {
+    for_each_backend(|lab, backend| {
+        remember_flows(lab);
+        let old = publish(lab, backend, dns());
+        let server = UdpServer::start(&old.container, 53);
+        assert_eq!(answers(lab, 5353), served());
+        drop(server);
+        old.del();
+        let new = publish(lab, backend, dns());
+        let _server = UdpServer::start(&new.container, 53);
+        assert_eq!(answers(lab, 5353), served(), "{backend:?}");
+    });
+}
+
+/// How many flows of UDP there are after ADD, the clients' questions and DEL.
+pub fn flows_after_del(lab: &Lab) -> usize {
+    remember_flows(lab);
+    let chain = publish(lab, Some("nftables"), dns());
+    let _server = UdpServer::start(&chain.container, 53);
+    assert_eq!(answers(lab, 5353), served());
+    assert_eq!(flows(lab, 5353), 4);
+    chain.del();
+    flows(lab, 5353)
+}
+
+/// The host asks a server of the same port elsewhere.
+fn ask_elsewhere(lab: &Lab) {
+    remember_flows(lab);
+    for to in OUTSIDE {
+        assert_eq!(ask_by_udp(&lab.host, &at(to, 5353)), None, "nobody serves there");
+    }
+    assert_eq!(flows(lab, 5353), 2);
+}
+
+/// How many flows to the same port elsewhere are there after ADD.
+pub fn flows_to_others_after_add(lab: &Lab) -> usize {
+    ask_elsewhere(lab);
+    publish(lab, Some("nftables"), dns());
+    flows(lab, 5353)
+}
+
+/// A flow that DEL left would keep reaching the container that is not published any more: the reference leaves it until the next ADD.
+#[test]
+fn a_client_reaches_nobody_after_del() {
+    super::for_ours_with_each_backend(|lab, backend| {
+        remember_flows(lab);
+        warm_up(lab, &network(), &portmap(backend, dns()));
+        for bare in [false, true] {
+            let chain = publish(lab, backend, dns());
+            let _server = UdpServer::start(&chain.container, 53);
+            assert_eq!(answers(lab, 5353), served());
+            if bare {
+                chain.bare().del();
+            } else {
+                chain.del();
+            }
+            assert_eq!(flows(lab, 5353), 0, "{backend:?}, bare: {bare}");
+            assert_eq!(answers(lab, 5353), NOBODY, "{backend:?}, bare: {bare}");
+            chain.main.del();
+        }
+    });
+}
+
+#[test]
+fn flows_to_other_ports_are_kept() {
+    for_each_backend(|lab, backend| {
+        remember_flows(lab);
+        assert_eq!(answers(lab, 5354), NOBODY);
+        let chain = lab.chain(&network(), &portmap(backend, dns()));
+        chain.add();
+        assert_eq!(flows(lab, 5354), 4, "{backend:?}: ADD");
+        chain.del();
+        assert_eq!(flows(lab, 5354), 4, "{backend:?}: DEL");
+    });
+}
+
+/// The flow of a container to a name server elsewhere has the same port, and is not the mapping's. The reference takes it away too.
+#[test]
+fn flows_to_other_machines_are_kept() {
+    super::for_ours_with_each_backend(|lab, backend| {
+        ask_elsewhere(lab);
+        let chain = publish(lab, backend, dns());
+        assert_eq!(flows(lab, 5353), 2, "{backend:?}: ADD");
+        chain.del();
+        assert_eq!(flows(lab, 5353), 2, "{backend:?}: DEL");
+    });
+}
