@@ -13,6 +13,7 @@ use super::batch::{Batch, Holding, Holds, KeyType, Set, Table};
 use super::expr::{Expressions, Verdict};
 use super::{ElementInfo, Nft};
 use crate::error::{Code, Error, Result};
+use crate::net::netlink::attr::Attrs;
 
 /// Says which elements belong to whom.
 const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
@@ -125,8 +126,9 @@ impl Nft {
         }
         self.again(&what, || {
             let mut batch = Batch::of_generation(self.generation()?);
-            self.plan_release(&mut batch, layout, owner)?;
+            let before = self.plan_release(&mut batch, layout, owner)?;
             lay_out(&mut batch, layout);
+            before.delete_unused(&mut batch, layout.table, elements);
             for element in elements {
                 let others = self.element(layout.table, element.set, &element.key)?;
                 if others.is_some_and(|found| !element.is_shared && found.comment != owner.comment) {
@@ -151,16 +153,17 @@ impl Nft {
             if let Some(taken) = self.first_taken(table, owner, elements)? {
                 return Ok(Some(taken));
             }
-            self.plan_release(&mut batch, layout, owner)?;
-            if self.damaged_chain(layout)?.is_some() {
+            let before = self.plan_release(&mut batch, layout, owner)?;
+            if self.incomplete_chain(layout)?.is_some() {
                 lay_out(&mut batch, layout);
             }
+            before.delete_unused(&mut batch, table, elements);
             for (element, chain) in elements.iter().filter_map(|element| Some((element, element.chain.as_ref()?))) {
                 let before = self.element(table, element.set, &element.key)?;
                 if before.is_some_and(|found| found.comment != owner.comment) {
                     batch.delete_element(table, element.set, &element.key); // what leads to a chain is nobody's alone
                 }
-                if self.rules(table.family, table.name, &chain.name)?.len() != RULES_OF_SHARED_CHAIN {
+                if !self.has_rules(table, &chain.name, chain.rules.iter().map(Expressions::attrs))? {
                     chain.write(&mut batch, table);
                 }
             }
@@ -171,30 +174,44 @@ impl Nft {
 
     /// The first of these elements that another has, or has a rival of.
     pub fn first_taken(&self, table: Table, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
-        for (number, element) in elements.iter().enumerate() {
-            let itself = Rival::Key { set: element.set, key: element.key.clone() };
-            for rival in std::iter::once(&itself).chain(&element.rivals) {
-                // What elements of this kind lead to is shared, so nobody has it for himself.
-                let is_shared = element.chain.is_some();
-                if let Some(by) = self.holder(table, owner, rival)?.filter(|_| !is_shared) {
-                    return Ok(Some(Taken { element: number, by }));
-                }
+        let mut listed: Vec<(&str, Vec<ElementInfo>)> = vec![];
+        // What elements with a chain lead to is shared, so nobody has it for himself.
+        for (number, element) in elements.iter().enumerate().filter(|(_, element)| element.chain.is_none()) {
+            let itself = self.element(table, element.set, &element.key)?.filter(|found| found.comment != owner.comment);
+            let mut by = itself.map(|found| found.comment);
+            for rival in &element.rivals {
+                by = match by {
+                    Some(by) => Some(by),
+                    None => self.holder(table, owner, rival, &mut listed)?,
+                };
+            }
+            if let Some(by) = by {
+                return Ok(Some(Taken { element: number, by }));
             }
         }
         Ok(None)
     }
 
-    /// The comment of another who has the rival.
-    fn holder(&self, table: Table, owner: &Owner, rival: &Rival) -> Result<Option<String>> {
+    /// The comment of another who has the rival. Sets that have to be read as a whole are kept in `listed`.
+    fn holder<'r>(
+        &self,
+        table: Table,
+        owner: &Owner,
+        rival: &'r Rival,
+        listed: &mut Vec<(&'r str, Vec<ElementInfo>)>,
+    ) -> Result<Option<String>> {
         let of_another = |found: &ElementInfo| found.comment != owner.comment;
-        let found = match rival {
-            Rival::Key { set, key } => self.element(table, set, key)?.filter(of_another),
+        match rival {
+            Rival::Key { set, key } => Ok(self.element(table, set, key)?.filter(of_another).map(|found| found.comment)),
             Rival::Suffix { set, suffix } => {
-                let all = self.elements(table, set)?;
-                all.into_iter().find(|found| found.key.ends_with(suffix) && of_another(found))
+                if !listed.iter().any(|(name, _)| name == set) {
+                    listed.push((set, self.elements(table, set)?));
+                }
+                let mut all = listed.iter().filter(|(name, _)| name == set).flat_map(|(_, elements)| elements);
+                let found = all.find(|found| found.key.ends_with(suffix) && of_another(found));
+                Ok(found.map(|found| found.comment.clone()))
             }
-        };
-        Ok(found.map(|found| found.comment))
+        }
     }
 
     /// Adds elements to those that the owner has. One that is another's becomes his.
@@ -226,6 +243,22 @@ impl Nft {
             }
         }
         Ok(self.ledger_entry(table, owner, 0)?.is_none())
+    }
+
+    /// Whether elements can be added: the table is there, or the kernel can make it. What it lacks is in the error.
+    pub fn require_layout(&self, layout: &Layout) -> Result<()> {
+        if self.incomplete_chain(layout)?.is_none() {
+            return Ok(());
+        }
+        // A table that comes and goes in one transaction is never seen by a packet.
+        let probe = Table { name: "cni_multi_probe", ..layout.table };
+        let mut batch = Batch::default();
+        lay_out(&mut batch, &Layout { table: probe, ..*layout });
+        batch.delete_table(probe);
+        self.commit(&batch, format_args!("make table {:?}", layout.table.name)).map_err(|error| {
+            let hint = "this kernel may lack nft_chain_nat, nft_nat, nft_masq, nft_fib_inet or nft_ct";
+            if error.is_errno(Errno::ENOENT) { error.with_details(hint) } else { error }
+        })
     }
 
     /// Removes all that belongs to the owner, and returns it. The table goes with the last element.
@@ -269,8 +302,40 @@ impl Nft {
         Ok(released)
     }
 
-    /// The first constant chain that is not there or has not got its rules.
-    pub fn damaged_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
+    /// What keeps the table from doing what it was made for: it is switched off, or a constant chain is not there or has
+    /// other rules.
+    pub fn damage(&self, layout: &Layout) -> Result<Option<String>> {
+        let table = layout.table.name;
+        let not_what_it_was = |chain| format!("chain {chain:?} of table {table:?} is not what it was");
+        match self.changed_chain(layout)? {
+            Some(chain) => Ok(Some(not_what_it_was(chain))),
+            None if !self.is_in_force(layout.table)? => Ok(Some(format!("table {table:?} is dormant"))),
+            None => Ok(None),
+        }
+    }
+
+    fn changed_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
+        if let Some(chain) = self.incomplete_chain(layout)? {
+            return Ok(Some(chain));
+        }
+        let mut wanted = Batch::default();
+        (layout.lay_out)(&mut wanted, layout.table);
+        for (name, _) in layout.chains {
+            if !self.has_rules(layout.table, name, wanted.rules_of(name))? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a chain has these rules and no others.
+    fn has_rules<'a>(&self, table: Table, chain: &str, wanted: impl Iterator<Item = Attrs<'a>>) -> Result<bool> {
+        let (found, wanted) = (self.rules(table.family, table.name, chain)?, wanted.collect::<Vec<_>>());
+        Ok(found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| found.does(wanted)))
+    }
+
+    /// The first constant chain that is not there or has not got so many rules. It costs less than to read them all.
+    fn incomplete_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
         for (name, uses) in layout.chains {
             let found = self.chain(layout.table.family, layout.table.name, name)?;
             if found.is_none_or(|chain| chain.uses != *uses) {
@@ -309,7 +374,7 @@ impl Nft {
     /// Whether the ledger has the element, if it is the owner's, and its chain has all rules.
     fn is_whole(&self, table: Table, owner: &Owner, element: &OwnedElement) -> Result<bool> {
         if let Some(chain) = &element.chain
-            && self.rules(table.family, table.name, &chain.name)?.len() != RULES_OF_SHARED_CHAIN
+            && !self.has_rules(table, &chain.name, chain.rules.iter().map(Expressions::attrs))?
         {
             return Ok(false);
         }
@@ -387,7 +452,8 @@ impl Nft {
         for (chain, ours) in leading {
             let Some(info) = self.chain(table.family, table.name, chain)? else { continue };
             let rules = self.rules(table.family, table.name, chain)?.len();
-            match usize::try_from(info.uses - ours) == Ok(rules) {
+            // Where somebody came between the two questions, the generation has changed, and all is planned anew.
+            match info.uses.checked_sub(ours).is_some_and(|others| usize::try_from(others) == Ok(rules)) {
                 true => plan.unused.push(chain.to_owned()),
                 false => plan.is_any_shared = true,
             }
@@ -439,7 +505,7 @@ impl Nft {
     pub fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             match attempt() {
-                Err(e) if e.is_errno(Errno::ERESTART) => (),
+                Err(e) if e.is_errno(Errno::ERESTART) || e.is_errno(Errno::EINTR) => (),
                 done => return done,
             }
         }
@@ -481,6 +547,16 @@ struct Plan {
     unused: Vec<String>,
     /// To one at least another owner's element leads: so he is not the last, and the ledger need not be asked.
     is_any_shared: bool,
+}
+
+impl Plan {
+    /// Deletes the chains that none of the elements leads to that come in place of these.
+    fn delete_unused(&self, batch: &mut Batch, table: Table, elements: &[OwnedElement]) {
+        let is_wanted = |name: &str| elements.iter().filter_map(|e| e.chain.as_ref()).any(|chain| chain.name == name);
+        for chain in self.unused.iter().filter(|chain| !is_wanted(chain)) {
+            batch.delete_chain(table, chain);
+        }
+    }
 }
 
 /// All have as many, so that the count of a chain's uses says how many elements lead to it.

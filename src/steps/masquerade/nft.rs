@@ -56,8 +56,8 @@ pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(addresses));
-    if let Some(chain) = nft.damaged_chain(&LAYOUT)? {
-        return Err(Error::check(format!("chain {chain:?} of table {:?} is not what it was", LAYOUT.table.name)));
+    if let Some(damage) = nft.damage(&LAYOUT)? {
+        return Err(Error::check(damage));
     }
     match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(element) => {
