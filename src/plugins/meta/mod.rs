@@ -1,0 +1,3 @@
+//! Plugins that change what another plugin made.
+
+pub mod tuning;
