@@ -61,7 +61,7 @@ impl Attributes {
         }
     }
 
-    /// Finds what the link could not be given.
+    /// Finds what the link could not be given, before it is tried.
     pub fn validate(&self, link: &Link) -> Result<()> {
         let most = if link.max_mtu == 0 { u32::MAX } else { link.max_mtu };
         match self.mtu.filter(|mtu| !(link.min_mtu..=most).contains(mtu)) {

@@ -56,7 +56,7 @@ struct Overrides {
     sysctl: Pairs,
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
-    mtu: u32,
+    mtu: Option<u32>,
     promisc: Option<bool>,
     allmulti: Option<bool>,
     tx_q_len: Option<u32>,
@@ -96,7 +96,7 @@ impl Conf {
         Ok(Attributes {
             mac,
             promisc: given.promisc.or(self.promisc),
-            mtu: [given.mtu, self.mtu].into_iter().find(|mtu| *mtu != 0),
+            mtu: Some(given.mtu.unwrap_or(self.mtu)).filter(|mtu| *mtu != 0),
             allmulti: given.allmulti.or(self.allmulti),
             txqlen: given.tx_q_len.or(self.tx_q_len),
         })

@@ -42,7 +42,9 @@ impl Plugin for Tuning {
             set_all_but_mtu(at, conf, &link, rb)?;
             sysctls::write(at, &changes, rb)?;
             // The last one: below 1280 the kernel takes IPv6 from the link, and no undo would bring it back.
-            conf.attributes.set_mtu(at.netlink()?, &link)?;
+            if conf.attributes.mtu.is_some() {
+                conf.attributes.set_mtu(at.netlink()?, &link)?;
+            }
             tell(&conf.attributes, at, &mut result);
             Ok(result)
         })
@@ -50,9 +52,12 @@ impl Plugin for Tuning {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         prev_result::require(cx)?;
+        at.netns()?;
         allowlist::require(&conf.settings)?;
-        sysctls::verify(&sysctls::survey(at, &conf.settings)?)?;
-        conf.attributes.verify(&link_if_tuned(at, &conf.attributes).map_err(|e| e.with_code(Code::CHECK_FAILED))?)
+        let gone = |e: Error| e.with_code(Code::CHECK_FAILED);
+        let link = link_if_tuned(at, &conf.attributes).map_err(gone)?;
+        conf.attributes.verify(&link)?;
+        sysctls::verify(&sysctls::survey(at, &conf.settings).map_err(gone)?)
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -134,6 +139,9 @@ fn back_up<'a>(
 /// Hardware address, flags and queue length. The kernel sets one after the other, and may refuse the second.
 fn set_all_but_mtu<'a>(at: &'a Attachment, conf: &Conf, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
     let before = Attributes { mtu: None, ..conf.attributes.on(link) };
+    if before.is_empty() {
+        return Ok(());
+    }
     let undone = link.clone();
     rb.undo("restore the interface", move || before.restore(at.netlink()?, &undone));
     conf.attributes.set_all_but_mtu(at.netlink()?, link)

@@ -1,5 +1,7 @@
 //! Sysctls of the container: what they were, set, compared, and given back.
 
+use nix::errno::Errno;
+
 use super::conf::Setting;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netns::Netns;
@@ -79,7 +81,8 @@ fn write_one(change: &Change) -> Result<()> {
     match change.sysctl.write(&change.after) {
         // A /proc/sys that is read-only and has the value already is good enough.
         Err(_) if change.before.is_some() && change.to_undo().is_none() => Ok(()),
-        Err(e) if e.is_errno(nix::errno::Errno::EINVAL) => {
+        // There is such a setting, so what is not there is what the value names: an algorithm, say.
+        Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => {
             Err(e.context(&change.path).with_code(Code::INVALID_CONFIG).with_details("the kernel refuses the value"))
         }
         written => written.map_err(|e| e.context(&change.path)),
