@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::attachment::with;
 use crate::support::call::{Outcome, Peer, binary};
@@ -437,17 +437,18 @@ fn the_examples_print_what_is_written() {
     }
 }
 
-/// A row of a page's errors has a change to the first plugin of its first example, or CNI_ARGS; ADD answers with the rest of the row.
+/// A row of a page's errors has a change to the plugin in its first example, or CNI_ARGS; ADD answers with the rest of the row, after
+/// those of the plugins before it.
 /// The object below the table is the answer to the first row.
 #[test]
 fn the_errors_are_those_of_the_pages() {
     for [name, ..] in plugins() {
         let page = Page::of_plugin(&name);
-        let conf = first_plugin(&page);
+        let chain = first_chain(&page, &name);
         let terminal = Terminal::new();
         let mut answers = vec![];
         for row in page.rows(Some("Errors")) {
-            let outcome = add_with(&terminal.lab, &conf, &code_spans(&row[0])[0]);
+            let outcome = add_with(&terminal.lab, &chain, &code_spans(&row[0])[0]);
             let error = outcome.err();
             let details = row.get(3).map(|cell| code_spans(cell).concat()).unwrap_or_default();
             let expected = (row[1].parse().unwrap(), code_spans(&row[2]).concat(), details);
@@ -460,20 +461,24 @@ fn the_errors_are_those_of_the_pages() {
     }
 }
 
-/// The configuration that the first plugin of the first example gets.
-fn first_plugin(page: &Page) -> Value {
+/// The configurations of the first example, up to that of the plugin; of an IPAM plugin, that of the one that calls it.
+fn first_chain(page: &Page, name: &str) -> Vec<Value> {
     let block = page.blocks().into_iter().find(|block| block.info == "json conflist");
     let list: Value =
         serde_json::from_str(&block.unwrap_or_else(|| panic!("{} has no example", page.path)).text).unwrap();
-    let mut conf = list["plugins"][0].clone();
-    for key in ["cniVersion", "name"] {
-        conf[key] = list[key].clone();
-    }
-    conf
+    let plugins = list["plugins"].as_array().unwrap();
+    let last = plugins.iter().position(|plugin| plugin["type"] == name).unwrap_or(0);
+    let of_list = json!({"cniVersion": list["cniVersion"], "name": list["name"]});
+    plugins[..=last].iter().map(|plugin| with(plugin, of_list.clone())).collect()
 }
 
-fn add_with(lab: &Lab, conf: &Value, change: &str) -> Outcome {
+fn add_with(lab: &Lab, chain: &[Value], change: &str) -> Outcome {
     let container = lab.container();
+    let (conf, before) = chain.split_last().unwrap();
+    let result = before
+        .iter()
+        .fold(Value::Null, |result, conf| lab.attach(&container, &with(conf, json!({"prevResult": result}))).add());
+    let conf = &with(conf, json!({"prevResult": result}));
     match change.strip_prefix("CNI_ARGS=") {
         Some(args) => lab.attach(&container, conf).args(args).try_add(),
         None => {

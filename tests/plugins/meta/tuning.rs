@@ -1,7 +1,7 @@
 //! tuning: what the kernel has after ADD, what packets say to it, and that DEL gives everything back. Sysctls and how they are named, the
 //! backup file, CHECK and the allowlist are in modules of their own.
 
-mod allowlist;
+pub mod allowlist;
 mod backup;
 mod check;
 mod failed_add;
