@@ -86,6 +86,11 @@ impl Backup {
         Backup { key: self.key, before, after: self.after.or(set), sysctls }
     }
 
+    /// What a file says. One that cannot be understood says nothing: it restores nothing, and keeps nobody from anything.
+    pub fn understood(text: &[u8]) -> Option<Backup> {
+        Backup::parse(text).ok()
+    }
+
     fn parse(text: &[u8]) -> Result<Backup> {
         let value = Value::parse(text)?;
         let (mut key, mut after, mut sysctls) = (None, Attributes::default(), vec![]);
@@ -183,7 +188,7 @@ struct Ours<'a> {
 pub struct Backups(PathBuf);
 
 impl Backups {
-    /// The configuration's directory, whatever else is in it: DEL and GC must find it.
+    /// The configuration's directory, whatever else the configuration has: DEL and GC must find it.
     pub fn of(config: &Config) -> Result<Backups> {
         Backups::parse(&decode::member::<String>(&config.value, "dataDir")?)
     }
@@ -208,12 +213,12 @@ impl Backups {
         Ok(Backups(dir))
     }
 
-    /// The attachment's backup. A file that cannot be understood has none.
-    pub fn read(&self, key: &Key) -> Result<Option<Backup>> {
-        Ok(self.text(key)?.and_then(|text| Backup::parse(&text).ok()))
+    /// The same for DEL and GC: none where ADD would have refused it, so that nothing of ours can be there.
+    pub fn if_usable(config: &Config) -> Option<Backups> {
+        Backups::of(config).ok().filter(|backups| backups.require_no_symlink().is_ok())
     }
 
-    /// The file as it is.
+    /// The attachment's file as it is, if there is one.
     pub fn text(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         self.require_no_symlink()?;
         let path = self.path(key);
@@ -248,14 +253,15 @@ impl Backups {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
             let draft = path.with_extension("draft");
             plain_file::create_anew(&draft, text)?;
-            fs::rename(&draft, &path)
+            fs::rename(&draft, &path).inspect_err(|_| {
+                let _ = fs::remove_file(&draft); // the rename's error is the one to tell
+            })
         };
         put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
     /// Removes the attachment's file; one that is gone is gone.
     pub fn remove(&self, key: &Key) -> Result<()> {
-        self.require_no_symlink()?;
         let path = self.path(key);
         plain_file::remove(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
@@ -263,7 +269,6 @@ impl Backups {
     /// Removes the files that say that they are of this network's attachments that are not valid. The reference's do not
     /// say: a file of the same container and interface may be another network's, so they stay until DEL.
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-        self.require_no_symlink()?;
         let entries = match fs::read_dir(&self.0) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
@@ -271,7 +276,7 @@ impl Backups {
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let mut errors = ErrorList::default();
         for path in paths.filter(|path| path.extension() == Some(OsStr::new("json"))) {
-            let backup = plain_file::read(&path, LIMIT).ok().and_then(|text| Backup::parse(&text).ok());
+            let backup = plain_file::read(&path, LIMIT).ok().and_then(|text| Backup::understood(&text));
             let Some(key) = backup.and_then(|backup| backup.key) else { continue };
             let is_its_file = self.path(&key) == path;
             if key.network == *network && is_its_file && !valid.contains(key.container_id.as_str(), key.ifname.as_str())
@@ -284,7 +289,7 @@ impl Backups {
 
     /// Whether files can be written, as far as it can be told without writing one.
     pub fn status(&self) -> Result<()> {
-        self.require_no_symlink()?;
+        self.require_no_symlink().map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
         let there = self.0.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
         let what = || format!("dataDir: {} cannot be written", self.0.display());
         if !there.is_dir() {
@@ -402,7 +407,7 @@ mod tests {
         std::os::unix::fs::symlink(&victims, scratch.path().join("link")).unwrap();
         let linked = Backups(scratch.path().join("link"));
         assert!(
-            linked.write(&of, &Backup::default()).is_err() && linked.read(&of).is_err() && linked.status().is_err()
+            linked.write(&of, &Backup::default()).is_err() && linked.text(&of).is_err() && linked.status().is_err()
         );
         assert_eq!(fs::read_dir(&victims).unwrap().count(), 0);
 
@@ -411,7 +416,7 @@ mod tests {
         fs::write(victims.join("file"), "precious").unwrap();
         backups.remove(&of).unwrap();
         std::os::unix::fs::symlink(victims.join("file"), backups.path(&of)).unwrap();
-        assert!(backups.read(&of).is_err());
+        assert!(backups.text(&of).is_err());
         backups.write(&of, &Backup::default()).unwrap();
         assert_eq!(fs::read_to_string(victims.join("file")).unwrap(), "precious");
         assert_eq!(fs::read_dir(&backups.0).unwrap().count(), 1, "no draft stays");

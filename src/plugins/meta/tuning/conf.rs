@@ -54,8 +54,9 @@ struct Args {
 #[serde(default, rename_all = "camelCase")]
 struct Overrides {
     sysctl: Pairs,
-    #[serde(deserialize_with = "mac::optional")]
-    mac: Option<MacAddr>,
+    /// An empty text takes away what the others say.
+    #[serde(deserialize_with = "given_mac")]
+    mac: Option<Option<MacAddr>>,
     mtu: Option<u32>,
     promisc: Option<bool>,
     allmulti: Option<bool>,
@@ -88,19 +89,23 @@ impl Conf {
     fn attributes(&self, cx: &Context<'_>) -> Result<Attributes> {
         let (given, of_args) = (&self.args.cni, hardware_address::of_args(cx.args)?);
         let mac = hardware_address::strongest([
-            ("args.cni.mac", given.mac.as_ref()),
+            ("args.cni.mac", given.mac.as_ref().and_then(Option::as_ref)),
             ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
             ("CNI_ARGS: MAC", of_args.as_ref()),
             ("mac", self.mac.as_ref()),
         ])?;
         Ok(Attributes {
-            mac,
+            mac: mac.filter(|_| given.mac != Some(None)),
             promisc: given.promisc.or(self.promisc),
             mtu: Some(given.mtu.unwrap_or(self.mtu)).filter(|mtu| *mtu != 0),
             allmulti: given.allmulti.or(self.allmulti),
             txqlen: given.tx_q_len.or(self.tx_q_len),
         })
     }
+}
+
+fn given_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<MacAddr>>, D::Error> {
+    mac::optional(deserializer).map(Some)
 }
 
 fn settings(path: &str, pairs: &Pairs) -> Result<Vec<Setting>> {

@@ -61,9 +61,10 @@ impl Plugin for Tuning {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        let Ok(backups) = Backups::of(cx.config) else { return Ok(()) }; // ADD would have refused it
+        let Some(backups) = Backups::if_usable(cx.config) else { return Ok(()) };
         let mut errors = ErrorList::default();
-        let backup = errors.push(backups.read(&at.key)).flatten();
+        let text = errors.push(backups.text(&at.key)).flatten();
+        let backup = text.as_deref().and_then(Backup::understood);
         if backup.as_ref().is_some_and(|backup| !backup.may_be_of(&at.key)) {
             return errors.finish(); // another network's, with a container and an interface of the same names
         }
@@ -84,10 +85,7 @@ impl Plugin for Tuning {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        match Backups::of(cx.config) {
-            Ok(backups) => backups.collect_garbage(&cx.config.name, valid),
-            Err(_) => Ok(()), // ADD would have refused it
-        }
+        Backups::if_usable(cx.config).map_or(Ok(()), |backups| backups.collect_garbage(&cx.config.name, valid))
     }
 }
 
@@ -123,7 +121,8 @@ fn back_up<'a>(
     };
     let backups = Backups::of(cx.config)?;
     let text = backups.text(&at.key)?;
-    if let Some(earlier) = backups.read(&at.key)?.filter(|earlier| earlier.may_be_of(&at.key)) {
+    let earlier = text.as_deref().and_then(Backup::understood);
+    if let Some(earlier) = earlier.filter(|earlier| earlier.may_be_of(&at.key)) {
         let names: Vec<Sysctl> = earlier.sysctls.iter().map(|saved| saved.sysctl.clone()).collect();
         let (now, values) = (earlier.before.on(link), sysctls::read(at, &names)?);
         backup = backup.after_earlier(earlier, &now, &values);

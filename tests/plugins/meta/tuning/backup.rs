@@ -290,6 +290,10 @@ fn links_in_the_way_are_not_followed() {
             assert!(matches!(error.code, 5 | 7), "{data_dir}: {error:?}");
             before.assert_unchanged(data_dir);
         }
+        // Nothing of ours can be there, and DEL must not fail for ever.
+        lab.host.sh(&format!("echo {{}} > /run/victims/{}_eth0.json", chain.container_id));
+        chain.clone().conf(json!({"dataDir": "/run/linked"})).del();
+        lab.host.sh(&format!("rm /run/victims/{}_eth0.json", chain.container_id));
         // A draft that is a link is replaced, not written to.
         lab.host.sh(&format!("rm /run/data/{}_eth0.json", chain.container_id));
         let linked = chain.clone().conf(json!({"dataDir": "/run/data"}));
