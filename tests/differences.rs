@@ -865,7 +865,7 @@ fn the_backup_goes_with_the_namespace() {
         linkless.add();
         linkless.container.sh("ip link del eth0");
         linkless.del();
-        [gone, linkless].map(|chain| lab.path(&tuning::backup_of(&chain)).exists())
+        [gone, linkless].map(|chain| tuning::has_backup(lab, &chain))
     };
     differs("tuning", observe, [false, false], [true, true]);
 }
@@ -887,9 +887,8 @@ fn what_del_cannot_restore_is_told() {
     let observe = |lab: &Lab| {
         let chain = tuning_chain(lab, json!({"mtu": 1400}));
         chain.add();
-        let backup = lab.path(&tuning::backup_of(&chain));
-        std::fs::write(&backup, r#"{"mtu": 70000}"#).unwrap();
-        (chain.try_del().status, backup.exists())
+        lab.host.sh(&format!("echo '{{\"mtu\": 70000}}' > {}", tuning::backup_of(&chain)));
+        (chain.try_del().status, tuning::has_backup(lab, &chain))
     };
     differs("tuning", observe, (FAILED, false), (OK, true));
 }

@@ -1,7 +1,5 @@
 //! The backup file: the reference's form, restored by either from the other's, and never left.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use serde_json::{Value, json};
 
 use super::{MAC, attributes, backup_of, chain, every_attribute, sysctl, tuning};
@@ -12,7 +10,9 @@ use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 
 fn read(lab: &Lab, path: &str) -> Option<Value> {
-    Some(serde_json::from_slice(&std::fs::read(lab.path(path)).ok()?).unwrap())
+    // In the lab: an ordinary user cannot enter the reference's directory from outside.
+    let output = lab.host.try_sh(&format!("cat {path}"));
+    output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
 }
 
 fn set_filter() -> Value {
@@ -30,10 +30,10 @@ fn the_file_has_what_the_interface_had() {
             let mut found = read(lab, &path).unwrap();
             found.as_object_mut().unwrap().remove("cni-multi");
             assert_eq!(found, had);
-            let mode = |path: &str| std::fs::metadata(lab.path(path)).unwrap().permissions().mode() & 0o777;
-            assert_eq!(mode(&path), 0o600);
+            let mode = |path: &str| lab.host.sh(&format!("stat -c %a {path}")).trim().to_owned();
+            assert_eq!(mode(&path), "600");
             if lab.peer == Peer::Ours {
-                assert_eq!((mode(dir), mode("/run/cni")), (0o700, 0o755));
+                assert_eq!((mode(dir).as_str(), mode("/run/cni").as_str()), ("700", "755"));
             }
             chain.del();
             assert_eq!(read(lab, &path), None);
