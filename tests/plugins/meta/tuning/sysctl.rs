@@ -142,7 +142,6 @@ fn del_gives_sysctls_back() {
         ("net.ipv4.ip_local_port_range", "ipv4/ip_local_port_range", "20000 30000"),
         ("net.ipv4.ip_local_reserved_ports", "ipv4/ip_local_reserved_ports", "8080,9000-9010"),
         ("net.ipv4.tcp_congestion_control", "ipv4/tcp_congestion_control", "reno"),
-        ("net.ipv4.ping_group_range", "ipv4/ping_group_range", "0 0"),
         ("net.ipv6.conf.all.forwarding", "ipv6/conf/all/forwarding", "1"),
     ];
     for_ours("tuning", |lab| {
