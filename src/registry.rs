@@ -8,6 +8,7 @@ use crate::plugins::main::{
 };
 use crate::plugins::meta::firewall::Firewall;
 use crate::plugins::meta::portmap::Portmap;
+use crate::plugins::meta::tuning::Tuning;
 
 /// One line a plugin.
 pub static PLUGINS: &[Entry] = &[
@@ -24,6 +25,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Static>(),
     Entry::of::<Portmap>(),
     Entry::of::<Firewall>(),
+    Entry::of::<Tuning>(),
 ];
 
 /// The plugin of exactly this name.

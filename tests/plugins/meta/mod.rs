@@ -2,3 +2,4 @@
 
 pub mod firewall;
 pub mod portmap;
+pub mod tuning;
