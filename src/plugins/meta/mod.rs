@@ -1,0 +1,3 @@
+//! Plugins that are chained after one that makes an interface, and change what it made.
+
+pub mod bandwidth;
