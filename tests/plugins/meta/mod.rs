@@ -1,3 +1,4 @@
 //! Tests of the plugins that are chained after a main plugin.
 
+pub mod bandwidth;
 pub mod portmap;
