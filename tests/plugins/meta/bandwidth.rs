@@ -18,9 +18,9 @@ use crate::support::netns::{Lab, Namespace, UPLINK};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
-/// Bits a second that any machine can send, and of them 25 milliseconds.
+/// Bits a second that any machine can send, and of them a tenth of a second: so long it may be busy with other things.
 pub const RATE: u64 = 20_000_000;
-pub const BURST: u64 = 500_000;
+pub const BURST: u64 = 2_000_000;
 
 /// A network with both families.
 pub fn network() -> Value {
@@ -81,8 +81,7 @@ pub fn host_end(chain: &Chain<'_>) -> String {
 
 /// What tc(8) says of the queue of a link.
 pub fn queue(host: &Namespace, link: &str) -> String {
-    let text = host.sh(&format!("tc qdisc show dev {link} root"));
-    text.split("refcnt 2 ").collect::<String>().trim().to_owned()
+    host.sh(&format!("tc qdisc show dev {link} root | sed 's/root refcnt [0-9]* //'")).trim().to_owned()
 }
 
 /// Streams to and from the container, over IPv4 and IPv6, and their ends.
@@ -102,10 +101,10 @@ fn a_stream_keeps_to_its_limit_from_the_first_second_on() {
         let chain = lab.chain(&network(), &both());
         chain.add();
         for (what, from, to, address) in directions(lab, &chain) {
-            let seconds = measure(from, to, &address, 3);
+            let seconds = measure(from, to, &address, 4);
             eprintln!("{what}: {seconds:?}");
             assert_rate(&seconds, RATE);
-            // What the bucket held comes on top, and what waits in the queue has been sent and not counted.
+            // What the bucket held comes on top.
             assert!(seconds[0] <= RATE + RATE / 20 + BURST, "{what}: {seconds:?}");
         }
     });
@@ -143,7 +142,7 @@ fn the_kernel_has_what_was_asked_for_and_the_result_names_the_ifb() {
         let chain = lab.chain(&network(), &both());
         let result = chain.add();
         let (veth, ifb) = (host_end(&chain), interface(&result, 2));
-        let expected = "qdisc tbf 1: rate 20Mbit burst 62500b lat 25ms";
+        let expected = "qdisc tbf 1: rate 20Mbit burst 250000b lat 25ms";
         for link in [&veth, &ifb] {
             assert_eq!(queue(&lab.host, link), expected, "{link}");
         }
@@ -232,7 +231,7 @@ fn limits_of_the_runtime_may_have_keys_of_any_case() {
         let chain = lab.chain(&network(), &bandwidth(json!({"RuntimeConfig": {"Bandwidth": limits}})));
         let result = chain.add();
         for link in [host_end(&chain), interface(&result, 2)] {
-            assert_eq!(queue(&lab.host, &link), "qdisc tbf 1: rate 20Mbit burst 62500b lat 25ms");
+            assert_eq!(queue(&lab.host, &link), "qdisc tbf 1: rate 20Mbit burst 250000b lat 25ms");
         }
         chain.check(&result).ok();
     });
@@ -280,7 +279,7 @@ fn a_small_burst_slows_no_stream_below_its_limit() {
         let chain = lab.chain(&network(), &bandwidth(keys));
         chain.add();
         for (what, from, to, address) in directions(lab, &chain).into_iter().take(2) {
-            let seconds = measure(from, to, &address, 3);
+            let seconds = measure(from, to, &address, 4);
             eprintln!("{what}: {seconds:?}");
             assert_rate(&seconds, RATE);
         }
@@ -296,9 +295,9 @@ fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
             let chain = lab.chain(&network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
             let result = chain.add();
             for (what, from, to, address) in directions(lab, &chain).into_iter().take(2) {
-                let seconds = measure(from, to, &address, 2);
+                let seconds = measure(from, to, &address, 4);
                 assert_rate(&seconds, RATE);
-                assert!(seconds[0] < RATE + RATE / 10, "{what}, {burst}: {seconds:?}");
+                assert!(seconds[0] < RATE + RATE / 5, "{what}, {burst}: {seconds:?}");
             }
             chain.check(&result).ok();
             chain.del_all();

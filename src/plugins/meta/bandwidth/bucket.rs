@@ -6,8 +6,10 @@ use crate::net::netlink::Bucket;
 /// What runtimes send where nobody has said a burst: cri-dockerd and older kubelets, containerd, CRI-O. As bursts they
 /// would mean that the first hundreds of megabytes are not limited at all.
 const UNSAID: [u64; 3] = [i32::MAX as u64, u32::MAX as u64, u32::MAX as u64 * 8 - 1];
-/// How long packets may wait, beyond the time that the burst would take; also the burst where none is said.
-const MILLISECONDS: u64 = 25;
+/// How long packets may wait, beyond the time that the burst would take.
+const LATENCY_MILLISECONDS: u64 = 25;
+/// The burst where none is said: so long the machine may be busy with other things before the rate suffers.
+const BURST_MILLISECONDS: u64 = 50;
 /// The least burst where none is said: what TCP hands over at once.
 const GSO_PACKET: u64 = 64 * 1024;
 /// A packet is longer than the MTU by an Ethernet header with a VLAN tag.
@@ -26,7 +28,7 @@ impl Limit {
         let packet = u64::from(mtu) + HEADER;
         // The kernel drops what does not fit in the bucket; longer packets of TCP it cuts.
         let burst = self.burst_or_default(rate).max(packet);
-        let limit = u32::try_from(rate * MILLISECONDS / 1000 + burst).unwrap_or(u32::MAX);
+        let limit = u32::try_from(rate * LATENCY_MILLISECONDS / 1000 + burst).unwrap_or(u32::MAX);
         let ticks = reference_ticks(burst, rate).max(ticks_to_hold(packet, rate));
         Bucket { rate, buffer: u32::try_from(ticks).unwrap_or(u32::MAX), limit }
     }
@@ -36,13 +38,13 @@ impl Limit {
         let (rate, burst) = (self.rate / 8, self.burst / 8);
         let microseconds = (burst as f64 * 1e6 / rate as f64) as u64 as u32;
         let ticks = (f64::from(microseconds) * TICKS_A_MICROSECOND) as u64 as u32;
-        let waiting = (rate as f64 * MILLISECONDS as f64 * 1000.0 / 1e6) as u64 as u32;
+        let waiting = (rate as f64 * LATENCY_MILLISECONDS as f64 * 1000.0 / 1e6) as u64 as u32;
         Bucket { rate, buffer: ticks, limit: waiting.wrapping_add(burst as u32) }
     }
 
     fn burst_or_default(self, rate: u64) -> u64 {
         match UNSAID.contains(&self.burst) {
-            true => (rate * MILLISECONDS / 1000).clamp(GSO_PACKET, self.burst / 8),
+            true => (rate * BURST_MILLISECONDS / 1000).clamp(GSO_PACKET, self.burst / 8),
             false => self.burst / 8,
         }
     }
@@ -96,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_nobody_has_said_is_25_milliseconds_or_a_packet_of_tcp() {
+    fn a_burst_that_nobody_has_said_is_50_milliseconds_or_a_packet_of_tcp() {
         for burst in UNSAID {
             assert_eq!(holds(Limit { rate: 8_000_000, burst }.bucket(1500)), GSO_PACKET, "{burst}");
-            assert_eq!(holds(Limit { rate: 800_000_000, burst }.bucket(1500)), 2_500_000, "{burst}");
+            assert_eq!(holds(Limit { rate: 800_000_000, burst }.bucket(1500)), 5_000_000, "{burst}");
         }
     }
 

@@ -186,7 +186,8 @@ pub fn unlimit(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result<()> {
     }
     let is_ours = |filter: &Filter| match filter.verdict {
         Verdict::Redirect(index) => index == 0 || ifb.is_some_and(|ifb| ifb.index == index),
-        Verdict::Class(_) | Verdict::Other => false,
+        Verdict::Class(_) => filter.verdict == UNLIMITED,
+        Verdict::Other => false,
     };
     if host.filters(link, RECEIVED)?.iter().any(is_ours) {
         host.delete_qdisc(link, Handle::INGRESS, RECEIVED, QdiscKind::Ingress.name())?;

@@ -8,18 +8,18 @@ use crate::support::call::Peer;
 
 /// What is done to the limits, where `$v` is the host's end and `$i` the ifb; what the error names; whether the reference sees it.
 const BREAKS: [(&str, &str, &str, bool); 12] = [
-    ("no queue towards the container", "tc qdisc del dev $v root", "expected tbf", true),
-    ("another rate", "tc qdisc change dev $v root tbf rate 30mbit burst 62500 limit 125000", "rate 3750000", true),
-    ("another burst", "tc qdisc change dev $v root tbf rate 20mbit burst 90000 limit 125000", "burst", true),
-    ("another limit", "tc qdisc change dev $v root tbf rate 20mbit burst 62500 limit 99000", "limit 99000", true),
+    ("no queue towards the container", "tc qdisc del dev $v root", "expected tbf", false),
+    ("another rate", "tc qdisc change dev $v root tbf rate 30mbit burst 250000 limit 312500", "rate 3750000", true),
+    ("another burst", "tc qdisc change dev $v root tbf rate 20mbit burst 290000 limit 312500", "burst", true),
+    ("another limit", "tc qdisc change dev $v root tbf rate 20mbit burst 250000 limit 99000", "limit 99000", true),
     ("another queue", "tc qdisc replace dev $v root handle 2: htb", "htb", false),
     (
         "another rate from the container",
-        "tc qdisc change dev $i root tbf rate 30mbit burst 62500 limit 125000",
+        "tc qdisc change dev $i root tbf rate 30mbit burst 250000 limit 312500",
         "3750000",
         true,
     ),
-    ("no queue from the container", "tc qdisc del dev $i root", "expected tbf", true),
+    ("no queue from the container", "tc qdisc del dev $i root", "expected tbf", false),
     ("the ifb is gone", "ip link del $i", "not found", true),
     ("the ifb is down", "ip link set $i down", "is down", false),
     ("nothing is redirected", "tc qdisc del dev $v ingress", "1 of 1 are missing", false),

@@ -24,7 +24,7 @@ fn del_needs_nothing_but_the_key() {
                 chain.bare().del();
             }
             chain.bare().del();
-            chain.main.del();
+            chain.main.clone().netns(None).del();
             before.assert_unchanged(&format!("ADD (stale: {stale})"));
         }
     });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{both, can_limit, for_able_ours, for_each_able_peer, host_end, is_able, network};
+use super::{both, can_limit, for_able_ours, for_each_able_peer, host_end, network};
 use crate::plugins::main::bridge::failed_add::Case;
 use crate::support::attachment::{for_each_peer, with};
 use crate::support::call::Peer;
@@ -18,7 +18,7 @@ fn cases() -> Vec<Case> {
     let too_large = json!({"egressBurst": 34_359_738_360_u64});
     vec![
         Case::new("rate without burst", json!({"ingressBurst": null}), 7, "ingressBurst: 0 with a rate of 20000000"),
-        Case::new("burst without rate", json!({"egressRate": 0}), 7, "egressRate: 0 with a burst of 500000"),
+        Case::new("burst without rate", json!({"egressRate": 0}), 7, "egressRate: 0 with a burst of 2000000"),
         Case::new(
             "burst too large",
             too_large,
@@ -135,22 +135,6 @@ fn a_second_add_is_refused_and_leaves_the_first() {
             chain.check(&result).ok();
             chain.del_all();
         }
-    });
-}
-
-/// More filters than a table of the kernel takes, so ADD fails when everything else is there.
-#[test]
-fn an_add_that_the_kernel_refuses_late_leaves_nothing() {
-    for_able_ours(|lab| {
-        if !is_able(lab, "htb") {
-            return crate::support::attachment::skip("htb");
-        }
-        let subnets: Vec<String> = (0..5000).map(|n| format!("10.{}.{}.0/24", n / 256, n % 256)).collect();
-        let chain = lab.chain(&network(), &with(&both(), json!({"unshapedSubnets": subnets})));
-        let before = Watch::start(lab, &[&chain.container]);
-        let error = chain.try_add().err();
-        assert_eq!((error.code, error.msg.starts_with("add filter 1 of 1:")), (100, true), "{error:?}");
-        before.assert_unchanged("the failed ADD");
     });
 }
 
