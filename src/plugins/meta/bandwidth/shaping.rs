@@ -120,12 +120,20 @@ pub fn verify_ingress(host: &Netlink, link: &Link, limit: Limit, traffic: &Traff
     {
         let expected = Qdisc { parent, handle, kind };
         if !qdiscs.contains(&expected) {
-            return Err(Error::check(format!("{:?} has qdiscs {qdiscs:?}, expected {expected:?}", link.name)));
+            let (kind, limit) = (expected.kind.name(), bucket.limit);
+            let expected = format!("{kind} {handle} for at most {limit} bytes");
+            return Err(Error::check(format!(
+                "the qdisc of {:?} at {parent} is another, expected {expected}",
+                link.name
+            )));
         }
     }
-    let classes = host.htb_classes(link)?;
-    if classes != [class(bucket)] {
-        return Err(Error::check(format!("{:?} has classes {classes:?}, expected {:?}", link.name, class(bucket))));
+    let (classes, expected) = (host.htb_classes(link)?, class(bucket));
+    if classes != [expected] {
+        return Err(Error::check(format!(
+            "the classes of {:?} are others, expected {LIMITED} with {} bytes a second and a burst of {} ticks",
+            link.name, expected.rate, expected.buffer
+        )));
     }
     verify_filters(host, link, ROOT, &ingress_filters(traffic))
 }

@@ -154,3 +154,57 @@ fn add_into_a_namespace_that_is_gone_changes_nothing() {
         }
     });
 }
+
+/// A call whose Nth message to the kernel fails before it is sent; None where that cannot be done.
+fn with_failing_message(
+    mut call: crate::support::call::Call,
+    errno: &str,
+    nth: usize,
+) -> Option<crate::support::call::Call> {
+    let strace = format!("strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:error={errno}:when={nth}");
+    let tried = std::process::Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
+    if !tried.status.success() {
+        crate::support::attachment::skip("strace that can make system calls fail");
+        return None;
+    }
+    call.wrapper.extend(strace.split(' ').map(str::to_owned));
+    Some(call)
+}
+
+/// Whatever the kernel refuses, in whichever of the messages.
+#[test]
+fn an_add_that_fails_at_any_message_leaves_nothing() {
+    for_able_ours(|lab| {
+        let subnets = json!({"unshapedSubnets": ["10.0.0.0/8", "fd00::/8"]});
+        for limits in [both(), with(&both(), subnets)] {
+            let chain = lab.chain(&network(), &limits);
+            let before = Watch::start(lab, &[&chain.container]);
+            let mut failed = 0;
+            loop {
+                let Some(call) = with_failing_message(chain.call("ADD", None), "ENOBUFS", failed + 1) else { return };
+                let outcome = call.run();
+                if outcome.status == 0 {
+                    break;
+                }
+                failed += 1;
+                assert_eq!(outcome.err().code, 100, "message {failed}: {outcome:?}");
+                before.assert_unchanged(&format!("the ADD that failed at message {failed}"));
+            }
+            assert!(failed >= 10, "only {failed} messages");
+            chain.del_all();
+        }
+    });
+}
+
+/// The first message of STATUS asks for tbf, the second for ifb.
+#[test]
+fn status_says_what_the_kernel_lacks() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&with(&network(), json!({"cniVersion": "1.1.0"})), &both());
+        for (nth, errno, names) in [(1, "ENOENT", "qdisc tbf"), (2, "EOPNOTSUPP", "links of type ifb")] {
+            let Some(call) = with_failing_message(chain.call("STATUS", None), errno, nth) else { return };
+            let error = call.run().err();
+            assert_eq!((error.code, error.msg.as_str()), (50, format!("the kernel has no {names}").as_str()));
+        }
+    });
+}

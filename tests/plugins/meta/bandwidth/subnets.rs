@@ -119,7 +119,7 @@ fn del_and_check_know_limits_with_subnets() {
             ("tc class change dev $v classid 1:30 htb rate 30mbit burst 250000", "classes"),
             ("tc class add dev $v parent 1: classid 1:40 htb rate 30mbit", "classes"),
             ("tc qdisc replace dev $v parent 1:30 handle 30: bfifo limit 9999", "bfifo"),
-            ("tc qdisc del dev $v root", "qdiscs"),
+            ("tc qdisc del dev $v root", "expected htb"),
         ];
         for (script, names) in breaks {
             let chain = lab.chain(&network(), &limited(json!({"unshapedSubnets": ["10.0.0.0/8", "fd00::/8"]})));
