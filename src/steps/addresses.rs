@@ -3,6 +3,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
+use nix::errno::Errno;
+
 use crate::cni::result::{self, AddResult};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{AddressOptions, FoundRoute, Link, LinkChange, Netlink, Route, Scope, Watch};
@@ -47,13 +50,21 @@ pub fn configure(at: &Attachment, result: &AddResult, wiring: &Wiring) -> Result
     let watch = (has_v6 && detects).then(|| at.run(Watch::ipv6_addresses)).transpose()?;
     for ip in &result.ips {
         let options = AddressOptions { detect_duplicates: detects, subnet_on_link: wiring.subnet_on_link };
-        container.add_address(link, ip.address, options)?;
+        container.add_address(link, ip.address, options).map_err(|e| if_taken(e, ip.address))?;
     }
     container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
     if let Some(watch) = watch {
         settle(container, link, &watch)?;
     }
     wiring.routes_first.iter().chain(&routes).try_for_each(|route| container.add_route(link, route))
+}
+
+/// All ipvlans of one lower link share its address table, so the kernel knows of another's address.
+fn if_taken(error: Error, address: IpNet) -> Error {
+    match error.is_errno(Errno::EADDRINUSE) {
+        true => error.with_code(Code::CONFLICT).with_details(format_args!("another interface has {}", address.addr())),
+        false => error,
+    }
 }
 
 /// Settings that must be there before the first address and before the link is up.

@@ -38,13 +38,22 @@ pub fn create<'a>(
         Birthplace::Container => at.ifname().to_owned(),
     };
     container.delete_link_by_name(&born_as)?; // an ADD of this attachment that was killed left it
-    match birthplace {
-        Birthplace::Host => cx.host()?.create_link(&born_as, Some(at.netns()?.fd()), spec)?,
-        Birthplace::Container => container.create_link(&born_as, None, spec)?,
-    }
+    let (netlink, netns) = match birthplace {
+        Birthplace::Host => (cx.host()?, Some(at.netns()?.fd())),
+        Birthplace::Container => (container, None),
+    };
+    netlink.create_link(&born_as, netns, spec).map_err(|e| with_lower_link(netlink, spec, e))?;
     let kind = spec.kind.name();
     rb.undo(format_args!("delete link {:?}", at.ifname()), move || delete_in(container, &at.key, kind));
     own(at, container.link(&born_as)?)
+}
+
+/// The kernel refuses many a link for what is on its lower link already, so the error says which one that is.
+fn with_lower_link(netlink: &Netlink, spec: &LinkSpec, error: Error) -> Error {
+    match spec.lower.map(|index| netlink.find_link_by_index(index)) {
+        Some(Ok(Some(lower))) => error.with_details(format_args!("on link {:?}", lower.name)),
+        _ => error,
+    }
 }
 
 /// Gives a link that was just made its name and our alias.
@@ -130,10 +139,12 @@ pub fn delete(at: &Detachment, kind: &str) -> Result<()> {
 
 fn delete_in(container: &Netlink, key: &Key, kind: &str) -> Result<()> {
     container.delete_link_by_name(&passing_name(key))?;
-    match container.find_link(key.ifname.as_str())? {
-        Some(link) if link.kind == kind && may_be_of(&link, key) => container.delete_link_by_name(&link.name),
-        _ => Ok(()),
-    }
+    let link = match container.find_link(key.ifname.as_str())? {
+        Some(link) if link.kind == kind && may_be_of(&link, key) => Some(link),
+        // The container's own tools may have given it another name.
+        _ => container.links_of_kind(kind)?.into_iter().find(|link| link_alias::is_of(&link.alias, key)),
+    };
+    link.map_or(Ok(()), |link| container.delete_link_by_name(&link.name))
 }
 
 /// The reference writes no alias.

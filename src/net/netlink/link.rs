@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::RouteNetlinkMessage as Message;
 use rtnetlink::packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
@@ -23,6 +23,10 @@ const IFF_PROMISC: u32 = 0x100;
 /// IF_OPER_UP of linux/if.h.
 const OPER_UP: u8 = 6;
 
+// linux/if.h, without the NUL
+const NAME_MAX: usize = 15;
+const ALTERNATIVE_NAME_MAX: usize = 127;
+
 // linux/if_link.h
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -35,6 +39,7 @@ const IFLA_IFALIAS: u16 = 20;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
@@ -191,11 +196,11 @@ pub struct LinkChange<'a> {
 impl Netlink {
     /// The link of this name, or with this as another name.
     pub fn link(&self, name: &str) -> Result<Link> {
-        if name.is_empty() {
-            return Err(Error::kernel("find link \"\"", Errno::ENODEV));
-        }
-        let message = LinkUnspec::new_with_name(name).append_extra_attribute(without_statistics()).build();
-        self.get(Message::GetLink(message), format_args!("find link {name:?}"), Link::read)
+        let what = format_args!("find link {name:?}");
+        let Some(name) = name_attribute(name) else { return Err(Error::kernel(what, Errno::ENODEV)) };
+        let mut message = LinkMessage::default();
+        message.attributes = vec![name, without_statistics()];
+        self.get(Message::GetLink(message), what, Link::read)
     }
 
     /// The link of this name, if there is one.
@@ -363,6 +368,19 @@ impl LinkChange<'_> {
 /// Statistics are most of what the kernel would send, and of its work.
 fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
+}
+
+/// Asks for a link by its name or by another name, which may be longer and then has an attribute of its own. None where no
+/// link can have such a name: the kernel would read it up to the NUL, or call it out of range.
+fn name_attribute(name: &str) -> Option<LinkAttribute> {
+    if name.is_empty() || name.len() > ALTERNATIVE_NAME_MAX || name.contains('\0') {
+        return None;
+    }
+    if name.len() <= NAME_MAX {
+        return Some(LinkAttribute::IfName(name.to_owned()));
+    }
+    let text = [name.as_bytes(), &[0]].concat();
+    Some(LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text)))
 }
 
 /// "Not there" as None.

@@ -80,21 +80,23 @@ pub fn fail(lab: &Lab, conf: &Value, case: &Case) -> (String, ErrorObject) {
     (if lab.peer == Peer::Ours { before.changes() } else { before.changes_now() }, error)
 }
 
-/// Runs the cases against each peer: both fail, ours with an error that helps. What the reference leaves is in differences.rs.
-pub fn assert_all_fail(plugin: &str, conf: &Value, cases: &[Case]) {
-    for case in cases {
-        for_each_peer(plugin, |lab| {
-            let (changes, error) = fail(lab, conf, case);
-            let ours = lab.peer == Peer::Ours;
-            if ours || !case.reference_leaves_something {
-                assert_eq!(changes, "", "left after \"{}\"", case.what);
-            }
-            if ours {
-                assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
-                assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
-            }
-        });
+/// Both peers fail, ours with an error that helps. What the reference leaves is in differences.rs.
+#[track_caller]
+pub fn assert_fails(lab: &Lab, conf: &Value, case: &Case) {
+    let (changes, error) = fail(lab, conf, case);
+    let ours = lab.peer == Peer::Ours;
+    if ours || !case.reference_leaves_something {
+        assert_eq!(changes, "", "left after \"{}\"", case.what);
     }
+    if ours {
+        assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
+        assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
+    }
+}
+
+/// Runs the cases against each peer, each in a lab of its own.
+pub fn assert_all_fail(plugin: &str, conf: &Value, cases: &[Case]) {
+    cases.iter().for_each(|case| for_each_peer(plugin, |lab| assert_fails(lab, conf, case)));
 }
 
 #[test]

@@ -1,0 +1,413 @@
+//! macvlan: links of the container's own hardware address on a master. What it shares with ipvlan and vlan is in `stacked`.
+
+use serde_json::{Value, json};
+
+use super::bridge::failed_add::{Case, assert_fails};
+use super::stacked::{
+    self, Break, MACVLAN, PEER, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, hasty_container,
+    mac, neighbours_are_told,
+};
+use crate::support::attachment::{ips, with};
+use crate::support::call::Peer;
+use crate::support::netns::{Container, Lab};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{assert_no_ping, assert_pings, assert_two_containers_talk};
+
+fn of_mode(mode: &str) -> Value {
+    with(&MACVLAN.conf(), json!({"mode": mode}))
+}
+
+/// Two containers of a network, and the address of the second.
+fn pair(lab: &Lab, conf: &Value) -> (Container, Container, String) {
+    let (a, b) = (lab.container(), lab.container());
+    lab.attach(&a, conf).add();
+    let address = ips(&lab.attach(&b, conf).add())[0].clone();
+    assert_pings(&a, PEER[0]);
+    assert_pings(&b, PEER[0]);
+    (a, b, address)
+}
+
+/// Makes the peer outside a switch that sends frames back to where they came from.
+fn reflect(lab: &Lab) {
+    lab.outside.sh(&format!(
+        "ip link add reflector up type bridge; ip link set uplink master reflector; bridge link set dev uplink hairpin on; \
+         ip addr del {0}/24 dev uplink; ip addr add {0}/24 dev reflector",
+        PEER[0]
+    ));
+}
+
+#[test]
+fn the_peer_is_reached_and_del_leaves_nothing() {
+    stacked::the_peer_is_reached_and_del_leaves_nothing(&MACVLAN);
+}
+
+#[test]
+fn the_result_says_what_the_kernel_has() {
+    stacked::the_result_says_what_the_kernel_has(&MACVLAN);
+}
+
+#[test]
+fn every_version_gets_a_result_of_its_shape() {
+    stacked::every_version_gets_a_result_of_its_shape(&MACVLAN);
+}
+
+#[test]
+fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
+    stacked::dns_of_the_network_replaces_that_of_ipam_as_a_whole(&MACVLAN);
+}
+
+#[test]
+fn dns_of_the_network_is_in_the_result() {
+    stacked::dns_of_the_network_is_in_the_result(&MACVLAN);
+}
+
+#[test]
+fn the_mtu_is_given_or_the_master_s() {
+    stacked::the_mtu_is_given_or_the_master_s(&MACVLAN);
+}
+
+#[test]
+fn the_host_may_have_an_interface_of_the_same_name() {
+    stacked::the_host_may_have_an_interface_of_the_same_name(&MACVLAN);
+}
+
+#[test]
+fn the_master_may_be_named_by_an_alternative_name() {
+    stacked::the_master_may_be_named_by_an_alternative_name(&MACVLAN);
+}
+
+#[test]
+fn the_master_is_looked_for_where_link_in_container_says() {
+    stacked::the_master_is_looked_for_where_link_in_container_says(&MACVLAN);
+}
+
+#[test]
+fn ipv6_addresses_can_be_used_when_add_returns() {
+    stacked::ipv6_addresses_can_be_used_when_add_returns(&MACVLAN);
+}
+
+#[test]
+fn an_ipv6_address_that_somebody_has_is_refused() {
+    stacked::an_ipv6_address_that_somebody_has_is_refused(&MACVLAN);
+}
+
+#[test]
+fn del_does_not_need_the_namespace() {
+    stacked::del_does_not_need_the_namespace(&MACVLAN);
+}
+
+#[test]
+fn del_with_a_stale_netns_file_leaves_nothing() {
+    stacked::del_with_a_stale_netns_file_leaves_nothing(&MACVLAN);
+}
+
+#[test]
+fn del_takes_any_configuration() {
+    stacked::del_takes_any_configuration(&MACVLAN);
+}
+
+#[test]
+fn gc_frees_what_no_runtime_knows_any_more() {
+    stacked::gc_frees_what_no_runtime_knows_any_more(&MACVLAN);
+}
+
+#[test]
+fn check_asks_for_the_result_the_lease_and_the_namespace() {
+    stacked::check_asks_for_the_result_the_lease_and_the_namespace(&MACVLAN);
+}
+
+#[test]
+fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
+    stacked::add_on_a_full_subnet_fails_and_nothing_has_changed(&MACVLAN);
+}
+
+#[test]
+fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
+    stacked::add_into_a_namespace_that_is_gone_fails_and_keeps_no_address(&MACVLAN);
+}
+
+#[test]
+fn the_master_is_the_link_of_the_default_route() {
+    stacked::the_master_is_the_link_of_the_default_route(&MACVLAN);
+}
+
+#[test]
+fn the_master_is_that_of_the_first_of_several_next_hops() {
+    stacked::the_master_is_that_of_the_first_of_several_next_hops(&MACVLAN);
+}
+
+#[test]
+fn the_default_route_is_the_container_s_where_the_master_is() {
+    stacked::the_default_route_is_the_container_s_where_the_master_is(&MACVLAN);
+}
+
+#[test]
+fn two_containers_of_one_master_talk() {
+    MACVLAN.for_each_peer(|lab| assert_two_containers_talk(lab, &MACVLAN.dual_stack()));
+}
+
+#[test]
+fn containers_of_private_mode_do_not_hear_each_other() {
+    MACVLAN.for_each_peer(|lab| {
+        let (a, _b, b_s_address) = pair(lab, &of_mode("private"));
+        assert_eq!(eth0(&a)["linkinfo"]["info_data"]["mode"], "private");
+        assert_no_ping(&a, &b_s_address);
+        reflect(lab);
+        assert_pings(&a, PEER[0]);
+        assert_no_ping(&a, &b_s_address);
+    });
+}
+
+#[test]
+fn containers_of_vepa_mode_hear_each_other_by_a_switch_that_reflects() {
+    MACVLAN.for_each_peer(|lab| {
+        let (a, _b, b_s_address) = pair(lab, &of_mode("vepa"));
+        assert_eq!(eth0(&a)["linkinfo"]["info_data"]["mode"], "vepa");
+        assert_no_ping(&a, &b_s_address);
+        reflect(lab);
+        assert_pings(&a, &b_s_address);
+    });
+}
+
+#[test]
+fn bridge_mode_is_the_default() {
+    MACVLAN.for_each_peer(|lab| {
+        for conf in [MACVLAN.conf(), of_mode("bridge"), with(&MACVLAN.conf(), json!({"mode": ""}))] {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &conf);
+            attachment.add();
+            assert_eq!(eth0(&container)["linkinfo"]["info_data"]["mode"], "bridge");
+            attachment.del();
+        }
+    });
+}
+
+#[test]
+fn passthru_mode_has_the_master_s_hardware_address_and_the_master_alone() {
+    MACVLAN.for_each_peer(|lab| {
+        let container = hasty_container(lab);
+        let before = Watch::start(lab, &[&container]);
+        let attachment = lab.attach(&container, &of_mode("passthru"));
+        let result = attachment.add();
+        let link = eth0(&container);
+        assert_eq!(link["linkinfo"]["info_data"]["mode"], "passthru");
+        assert_eq!(link["address"], mac(&lab.host, "uplink").as_str());
+        assert_eq!(result["interfaces"][0]["mac"], link["address"]);
+        assert_pings(&container, PEER[0]);
+        attachment.check(&result).ok();
+        let second = lab.container();
+        let with_first = Watch::start(lab, &[&container, &second]);
+        lab.attach(&second, &of_mode("passthru")).try_add().err();
+        if lab.peer == Peer::Ours {
+            with_first.assert_unchanged("the second ADD, which failed");
+        }
+        attachment.del();
+        lab.attach(&second, &of_mode("passthru")).del();
+        before.assert_unchanged("ADD");
+    });
+}
+
+#[test]
+fn the_hardware_address_comes_from_the_most_specific_source() {
+    let runtime = json!({"mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
+    // libcni's JSON reader takes keys in any case, and configurations rely on it.
+    let misspelled = json!({"mac": "02:00:00:00:00:01", "RuntimeConfig": {"mac": "02:00:00:00:00:04"}});
+    let of_args = Some("IgnoreUnknown=1;K8S_POD_NAME=x;MAC=02:00:00:00:00:02");
+    let cases = [
+        (json!({"mac": "02:00:00:00:00:01"}), None, "02:00:00:00:00:01"),
+        (json!({"mac": "02:00:00:00:00:01"}), of_args, "02:00:00:00:00:02"),
+        (json!({}), of_args, "02:00:00:00:00:02"),
+        (runtime, of_args, "02:00:00:00:00:03"),
+        (misspelled, None, "02:00:00:00:00:04"),
+    ];
+    MACVLAN.for_each_peer(|lab| {
+        for (changes, args, expected) in &cases {
+            let container = lab.container();
+            let mut attachment = lab.attach(&container, &with(&MACVLAN.conf(), changes.clone()));
+            attachment.args = args.map(str::to_owned);
+            let result = attachment.add();
+            assert_eq!(mac(&container, "eth0"), *expected);
+            assert_eq!(result["interfaces"][0]["mac"], *expected);
+            assert_pings(&container, PEER[0]);
+            attachment.check(&result).ok();
+            attachment.del();
+        }
+    });
+}
+
+#[test]
+fn the_queue_of_broadcasts_is_as_long_as_asked_for() {
+    MACVLAN.for_each_peer(|lab| {
+        let length = |changes: Value| {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &with(&MACVLAN.conf(), changes));
+            attachment.add();
+            let length = eth0(&container)["linkinfo"]["info_data"]["bcqueuelen"].clone();
+            attachment.del();
+            length
+        };
+        assert_eq!(length(json!({"bcqueuelen": 5000})), 5000);
+        let of_kernel = length(json!({}));
+        assert_eq!(length(json!({"bcqueuelen": 0})), of_kernel);
+        assert_ne!(of_kernel, 5000);
+    });
+}
+
+#[test]
+fn layer_two_networks_carry_frames_without_ipam() {
+    for ipam in [Value::Null, json!({"type": "", "subnet": null, "routes": null})] {
+        let conf = with(&MACVLAN.conf(), json!({"ipam": ipam}));
+        MACVLAN.for_each_peer(|lab| {
+            for version in ["0.3.0", "0.4.0", "1.0.0", "1.1.0"] {
+                let conf = with(&conf, json!({"cniVersion": version}));
+                let (a, b) = (lab.container(), lab.container());
+                let before = Watch::start(lab, &[&a, &b]);
+                let (first, second) = (lab.attach(&a, &conf), lab.attach(&b, &conf));
+                let result = first.add();
+                let interface = json!({"name": "eth0", "mac": mac(&a, "eth0"), "sandbox": a.netns});
+                let mut expected = json!({"cniVersion": version, "interfaces": [interface], "dns": {}});
+                if version >= "1.0.0" {
+                    expected.as_object_mut().unwrap().remove("dns");
+                }
+                assert_eq!(result, expected);
+                assert_eq!(a.addresses("eth0"), [""; 0]);
+                second.add();
+                a.sh("ip addr add 10.30.0.1/24 dev eth0");
+                b.sh("ip addr add 10.30.0.2/24 dev eth0");
+                assert_pings(&a, "10.30.0.2");
+                if version >= "0.4.0" {
+                    first.check(&result).ok();
+                    a.sh("ip link set eth0 address 02:00:00:00:00:01");
+                    first.check(&result).err();
+                }
+                first.del();
+                second.del();
+                before.assert_unchanged("ADD");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_layer_two_network_has_no_result_in_old_versions() {
+    let cases = [json!(null), json!("0.1.0"), json!("0.2.0")];
+    MACVLAN.for_each_peer(|lab| {
+        for version in &cases {
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            let attachment =
+                lab.attach(&container, &with(&MACVLAN.conf(), json!({"cniVersion": version, "ipam": null})));
+            let error = attachment.try_add().err();
+            assert!(error.msg.contains("no valid IP addresses"), "{error:?}");
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, 7, "{error:?}");
+                before.assert_unchanged("the refused ADD");
+            }
+            attachment.del();
+        }
+    });
+}
+
+#[test]
+fn neighbours_are_told_of_a_new_container() {
+    MACVLAN.for_each_peer(|lab| neighbours_are_told(lab, &MACVLAN));
+}
+
+#[test]
+fn del_after_the_master_is_gone_leaves_nothing() {
+    MACVLAN.for_each_peer(|lab| assert_eq!(del_after_the_master(lab, &MACVLAN), 0));
+}
+
+#[test]
+fn del_spares_what_is_no_macvlan() {
+    MACVLAN.for_ours(|lab| assert!(del_spares_an_interface_of_another_kind(lab, &MACVLAN)));
+}
+
+#[test]
+fn status_tells_that_no_container_could_be_attached() {
+    stacked::status_tells_that_no_container_could_be_attached(&MACVLAN, true);
+}
+
+#[test]
+fn check_finds_what_has_changed() {
+    let own = vec![
+        Break::new("mac changed", "ip link set eth0 address 02:00:00:00:00:01", "eth0"),
+        Break::new("mode changed", "ip link set eth0 type macvlan mode private", "mode"),
+    ];
+    stacked::check_finds_what_has_changed(&MACVLAN, own);
+}
+
+/// Without `master` the reference asks for the default route again, which may have moved to another link.
+#[test]
+fn check_needs_no_master() {
+    MACVLAN.for_ours(|lab| {
+        lab.host.sh("ip route add default via 198.51.100.2");
+        let attachment = lab.attach(&lab.container(), &with(&MACVLAN.conf(), json!({"master": null})));
+        let result = attachment.add();
+        attachment.check(&result).ok();
+        lab.host.sh("ip route del default");
+        attachment.check(&result).ok();
+    });
+}
+
+#[test]
+fn check_compares_the_master() {
+    MACVLAN.for_ours(|lab| assert_eq!(stacked::check_with_another_master(lab, &MACVLAN), 1));
+}
+
+fn failing() -> Vec<Case> {
+    let cases = vec![
+        Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"").reference_leaves_nothing(),
+        Case::new("mode of another plugin", json!({"mode": "l2"}), 7, "mode: \"l2\"").reference_leaves_nothing(),
+        Case::new("mode of a wrong type", json!({"mode": 4}), 6, "mode").reference_leaves_nothing(),
+        Case::new("mac is none", json!({"mac": "02:00:00:00:00"}), 7, "mac: \"02:00:00:00:00\"")
+            .reference_leaves_nothing(),
+        Case::new("mac of the runtime is none", json!({"runtimeConfig": {"mac": "x"}}), 7, "runtimeConfig.mac: \"x\"")
+            .reference_leaves_nothing(),
+        Case::new("bcqueuelen of a wrong type", json!({"bcqueuelen": "long"}), 6, "bcqueuelen")
+            .reference_leaves_nothing(),
+        Case::new("passthru on a master in use", json!({"mode": "passthru"}), 100, "uplink")
+            .host("ip link add link uplink name other type macvlan mode bridge")
+            .reference_leaves_nothing(),
+        Case::new("another way into a master in passthru mode", json!({}), 100, "uplink")
+            .host("ip link add link uplink name other type macvlan mode passthru")
+            .reference_leaves_nothing(),
+        Case::new("the master is a port of a bridge", json!({"mode": "bridge"}), 100, "uplink")
+            .host("ip link add br0 type bridge; ip link set uplink master br0")
+            .reference_leaves_nothing(),
+    ];
+    cases.into_iter().chain(stacked::failing_mtu()).collect()
+}
+
+#[test]
+fn add_fails_and_nothing_has_changed() {
+    stacked::add_fails_and_nothing_has_changed(&MACVLAN, failing());
+}
+
+#[test]
+fn add_without_ipam_fails_and_nothing_has_changed() {
+    let cases = [
+        Case::new("interface exists", json!({"ipam": null}), 102, "eth0")
+            .container("ip link add eth0 type veth peer name other")
+            .reference_leaves_nothing(),
+        Case::new("master unknown", json!({"ipam": null, "master": "nonesuch"}), 7, "master: \"nonesuch\"")
+            .reference_leaves_nothing(),
+    ];
+    cases.iter().for_each(|case| MACVLAN.for_each_peer(|lab| assert_fails(lab, &MACVLAN.conf(), case)));
+}
+
+#[test]
+fn cni_args_that_are_unknown_or_wrong_are_refused() {
+    MACVLAN.for_each_peer(|lab| {
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        for args in ["COLOUR=red", "MAC=nonsense", "MAC"] {
+            let error = lab.attach(&container, &MACVLAN.conf()).args(args).try_add().err();
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, if args == "MAC=nonsense" { 7 } else { 4 }, "{error:?}");
+                assert!(error.msg.starts_with("CNI_ARGS"), "{args}: {error:?}");
+            }
+            before.assert_unchanged("the refused ADD");
+        }
+    });
+}

@@ -1,0 +1,788 @@
+//! What macvlan, ipvlan and vlan have in common: the container's link stands on another one, its master, and shares that one's network.
+//!
+//! The master is the lab's uplink. Behind it the peer outside has an address in the containers' subnet, so what the tests ping is a
+//! neighbour that is not the host. Each function here is a case of all three; their modules run it and add what is their own.
+
+use serde_json::{Value, json};
+
+use super::bridge::failed_add::{Case, assert_fails};
+use super::bridge::static_ipam;
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, for_reference, skip, with};
+use crate::support::call::Peer;
+use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{assert_pings, assert_pings_with};
+
+/// The peer outside, in the subnets of the containers.
+pub const PEER: [&str; 2] = ["10.10.0.1", "2001:db8:10::1"];
+
+/// A plugin of this kind; the kernel's name of the link is the plugin's.
+pub struct Stacked {
+    pub plugin: &'static str,
+    /// Makes the plugin's kind of link on the uplink, as far as the kernel has it.
+    probe: &'static str,
+    /// The link of the peer outside that is on the containers' network.
+    peer_link: &'static str,
+    /// Makes it.
+    segment: &'static str,
+    /// Keys besides `master` that the network needs.
+    keys: fn() -> Value,
+}
+
+pub const MACVLAN: Stacked = Stacked {
+    plugin: "macvlan",
+    probe: "ip link add link uplink name probe type macvlan",
+    peer_link: "uplink",
+    segment: "true",
+    keys: || json!({}),
+};
+
+pub const IPVLAN: Stacked = Stacked {
+    plugin: "ipvlan",
+    probe: "ip link add link uplink name probe type ipvlan",
+    peer_link: "uplink",
+    segment: "true",
+    keys: || json!({}),
+};
+
+pub const VLAN: Stacked = Stacked {
+    plugin: "vlan",
+    probe: "ip link add link uplink name probe type vlan id 4000",
+    peer_link: "uplink.100",
+    segment: "ip -n outside link add link uplink name uplink.100 up type vlan id 100",
+    keys: || json!({"vlanId": 100}),
+};
+
+impl Stacked {
+    /// The network most cases start from.
+    pub fn conf(&self) -> Value {
+        let base = json!({
+            "cniVersion": "1.0.0", "name": "net1", "type": self.plugin, "master": "uplink",
+            "ipam": {"type": "host-local", "subnet": "10.10.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
+        });
+        with(&base, (self.keys)())
+    }
+
+    pub fn dual_stack(&self) -> Value {
+        let ranges = json!([[{"subnet": "10.10.0.0/24"}], [{"subnet": "2001:db8:10::/64"}]]);
+        let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+        with(&self.conf(), json!({"ipam": {"subnet": null, "ranges": ranges, "routes": routes}}))
+    }
+
+    /// A network of one address without routes.
+    pub fn address(&self, address: &str) -> Value {
+        static_ipam(&self.conf(), json!([{"address": address}]), json!([]))
+    }
+
+    /// As `support::attachment::for_each_peer`, in labs where the peer outside is a neighbour; skips a kernel without such links.
+    pub fn for_each_peer(&self, case: impl Fn(&Lab)) {
+        for_each_peer(self.plugin, |lab| self.run(lab, &case));
+    }
+
+    pub fn for_ours(&self, case: impl Fn(&Lab)) {
+        for_ours(self.plugin, |lab| self.run(lab, &case));
+    }
+
+    pub fn for_reference(&self, case: impl Fn(&Lab)) {
+        for_reference(self.plugin, |lab| self.run(lab, &case));
+    }
+
+    fn run(&self, lab: &Lab, case: &impl Fn(&Lab)) {
+        if !lab.host.try_sh(&format!("{} && ip link del probe", self.probe)).status.success() {
+            return skip(self.plugin);
+        }
+        lab.host.sh(self.segment);
+        let (dev, [v4, v6]) = (self.peer_link, PEER);
+        lab.outside.sh(&format!("ip addr add {v4}/24 dev {dev} && ip addr add {v6}/64 dev {dev} nodad"));
+        case(lab);
+    }
+}
+
+/// A container whose links do not look for others that have their IPv6 addresses: ADD takes a second or two otherwise.
+pub fn hasty_container(lab: &Lab) -> Container {
+    let container = lab.container();
+    container.sh("echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad");
+    container
+}
+
+/// A second link of the host with another peer behind it, which nobody has an address on.
+pub fn second_master(lab: &Lab) {
+    lab.host.sh("ip link add second up type veth peer name second netns outside; ip -n outside link set second up");
+}
+
+/// A link in the container whose other end is outside with the address 10.20.0.1.
+pub fn master_in_container(lab: &Lab, container: &Container, vlan: Option<u16>) {
+    let name = container.netns.rsplit('/').next().unwrap();
+    let outside = format!("outside-{name}");
+    lab.host.sh(&format!("ip link add lower up netns {name} type veth peer name {outside} netns outside"));
+    lab.outside.sh(&format!("ip link set {outside} up"));
+    let end = match vlan {
+        None => outside,
+        Some(id) => {
+            lab.outside.sh(&format!("ip link add link {outside} name {name}.{id} up type vlan id {id}"));
+            format!("{name}.{id}")
+        }
+    };
+    lab.outside.sh(&format!("ip addr add 10.20.0.1/24 dev {end}"));
+}
+
+pub fn eth0(namespace: &Namespace) -> Value {
+    namespace.link("eth0").expect("eth0 is there")
+}
+
+pub fn mac(namespace: &Namespace, link: &str) -> String {
+    namespace.link(link).unwrap()["address"].as_str().unwrap().to_owned()
+}
+
+pub fn sysctl(namespace: &Namespace, key: &str) -> String {
+    namespace.sh(&format!("cat /proc/sys/net/{key}")).trim().to_owned()
+}
+
+/// Whether the container's link stands on the host's link of this name.
+pub fn stands_on(lab: &Lab, container: &Namespace, master: &str) -> bool {
+    eth0(container)["link_index"] == lab.host.link(master).unwrap()["ifindex"]
+}
+
+// --- ADD ---
+
+pub fn the_peer_is_reached_and_del_leaves_nothing(kind: &Stacked) {
+    let v6 = json!({"ipam": {"subnet": "2001:db8:10::/64", "routes": [{"dst": "::/0"}]}});
+    let cases = [
+        (kind.conf(), vec![PEER[0]], vec!["10.10.0.2/24"]),
+        (with(&kind.conf(), v6), vec![PEER[1]], vec!["2001:db8:10::2/64"]),
+        (kind.dual_stack(), PEER.to_vec(), vec!["10.10.0.2/24", "2001:db8:10::2/64"]),
+    ];
+    kind.for_each_peer(|lab| {
+        for (at, (conf, peers, addresses)) in cases.iter().enumerate() {
+            // The second one as the kernel makes it: IPv6 addresses are tried before they are used.
+            let container = if at == 2 { hasty_container(lab) } else { lab.container() };
+            let before = Watch::start(lab, &[&container]);
+            let attachment = lab.attach(&container, &with(conf, json!({"name": format!("net{at}")})));
+            let result = attachment.add();
+            assert_eq!(container.addresses("eth0"), *addresses);
+            peers.iter().for_each(|peer| assert_pings(&container, peer));
+            assert_eq!(attachment.check(&result).ok(), Value::Null);
+            assert!(!before.changes_now().is_empty(), "the snapshot sees an attachment");
+            attachment.del();
+            before.assert_unchanged("ADD");
+            attachment.del();
+            before.assert_unchanged("the first DEL");
+        }
+    });
+}
+
+pub fn the_result_says_what_the_kernel_has(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        let container = lab.container();
+        let result = lab.attach(&container, &kind.conf()).add();
+        let link = eth0(&container);
+        let expected = json!({
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "eth0", "mac": link["address"], "sandbox": container.netns}],
+            "ips": [{"address": "10.10.0.2/24", "gateway": "10.10.0.1", "interface": 0}],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        });
+        assert_eq!(result, expected);
+        assert_eq!(link["linkinfo"]["info_kind"], kind.plugin);
+        assert!(link["flags"].as_array().unwrap().contains(&json!("LOWER_UP")), "{link}"); // ipvlan has no operstate
+        assert!(stands_on(lab, &container, "uplink"), "{link}");
+        assert_eq!(container.addresses("eth0"), ["10.10.0.2/24"]);
+        assert_eq!(container.json("ip -j route show default")[0]["gateway"], "10.10.0.1");
+        assert_eq!(container.json("ip -j link").as_array().unwrap().len(), 2, "lo and eth0");
+    });
+}
+
+pub fn every_version_gets_a_result_of_its_shape(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        for version in EVERY_VERSION {
+            let container = hasty_container(lab);
+            let attachment = lab.attach(&container, &with(&kind.dual_stack(), json!({"cniVersion": version})));
+            let result = attachment.add();
+            let shown = version.unwrap_or("0.1.0");
+            let addresses = container.addresses("eth0");
+            let default = ["0.0.0.0/0", "::/0"];
+            let ip = |at: usize| match shown {
+                "0.1.0" | "0.2.0" => {
+                    json!({"ip": addresses[at], "gateway": PEER[at], "routes": [{"dst": default[at]}]})
+                }
+                "0.3.0" | "0.3.1" | "0.4.0" => {
+                    json!({"version": (["4", "6"][at]), "interface": 0, "address": addresses[at], "gateway": PEER[at]})
+                }
+                _ => json!({"interface": 0, "address": addresses[at], "gateway": PEER[at]}),
+            };
+            let interface = json!({"name": "eth0", "mac": mac(&container, "eth0"), "sandbox": container.netns});
+            let routes: Value = default.iter().map(|dst| json!({"dst": dst})).collect();
+            let mut expected = json!({"cniVersion": shown, "dns": {}});
+            if shown < "0.3.0" {
+                (expected["ip4"], expected["ip6"]) = (ip(0), ip(1));
+            } else {
+                expected["interfaces"] = json!([interface]);
+                (expected["ips"], expected["routes"]) = (json!([ip(0), ip(1)]), routes);
+            }
+            if shown >= "1.0.0" {
+                expected.as_object_mut().unwrap().remove("dns"); // it was always there before
+            }
+            assert_eq!(result, expected);
+            let check = attachment.check(&result);
+            if shown < "0.4.0" {
+                assert_eq!(check.err().code, 1, "{shown} has no CHECK");
+            } else {
+                check.ok();
+            }
+            for outcome in [attachment.status(), attachment.gc(&[(&container.id, "eth0")])] {
+                if shown < "1.1.0" {
+                    assert_eq!(outcome.err().code, 1, "{shown} has neither STATUS nor GC");
+                } else {
+                    assert_eq!(outcome.ok(), Value::Null);
+                }
+            }
+            attachment.del();
+            assert!(container.link("eth0").is_none());
+        }
+    });
+}
+
+/// Ours only: the reference drops what IPAM tells.
+pub fn dns_of_the_network_replaces_that_of_ipam_as_a_whole(kind: &Stacked) {
+    let cases = [
+        (json!({}), json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"})),
+        (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
+        (json!({"dns": {"options": ["ndots:5"]}}), json!({"options": ["ndots:5"]})),
+        (json!({"dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
+        (json!({"dns": {"nameservers": []}}), json!({})),
+    ];
+    let of_ipam =
+        json!({"cniVersion": "0.4.0", "ipam": {"dns": {"nameservers": ["192.0.2.53"], "domain": "ipam.example"}}});
+    let base = with(&kind.address("10.10.0.7/24"), of_ipam);
+    kind.for_ours(|lab| {
+        for (changes, expected) in &cases {
+            let attachment = lab.attach(&lab.container(), &with(&base, changes.clone()));
+            assert_eq!(attachment.add()["dns"], *expected, "{changes}");
+            attachment.del();
+        }
+    });
+}
+
+pub fn dns_of_the_network_is_in_the_result(kind: &Stacked) {
+    let dns =
+        json!({"nameservers": ["192.0.2.53"], "domain": "net.example", "search": ["a", "b"], "options": ["ndots:2"]});
+    kind.for_each_peer(|lab| {
+        let result = lab.attach(&lab.container(), &with(&kind.conf(), json!({"dns": dns}))).add();
+        assert_eq!(result["dns"], dns);
+    });
+}
+
+pub fn the_mtu_is_given_or_the_master_s(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        lab.host.sh("ip link set uplink mtu 1400");
+        lab.outside.sh("ip link set uplink mtu 1400");
+        for (changes, expected) in
+            [(json!({}), 1400), (json!({"mtu": 0}), 1400), (json!({"mtu": 1300}), 1300), (json!({"mtu": 1400}), 1400)]
+        {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &with(&kind.conf(), changes));
+            attachment.add();
+            assert_eq!(eth0(&container)["mtu"], expected);
+            assert_pings_with(&container, PEER[0], &format!("-M do -s {}", expected - 28));
+            let too_large = container.try_sh(&format!("ping -c1 -W1 -M do -s {} {}", expected - 27, PEER[0]));
+            assert!(!too_large.status.success());
+            attachment.del();
+        }
+    });
+}
+
+/// The host's names are not the container's: a host may well have an eth0 of its own, and be connected by it.
+pub fn the_host_may_have_an_interface_of_the_same_name(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        lab.host.sh("ip link set uplink down; ip link set uplink name eth0; ip link set eth0 up");
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let attachment = lab.attach(&container, &with(&kind.conf(), json!({"master": "eth0"})));
+        let result = attachment.add();
+        assert!(stands_on(lab, &container, "eth0"));
+        assert_pings(&container, PEER[0]);
+        attachment.check(&result).ok();
+        attachment.del();
+        before.assert_unchanged("ADD");
+    });
+}
+
+pub fn the_master_may_be_named_by_an_alternative_name(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        for name in ["short", "a-name-that-is-longer-than-the-kernel-has-room-for"] {
+            lab.host.sh(&format!("ip link property add dev uplink altname {name}"));
+            let container = lab.container();
+            let attachment = lab.attach(&container, &with(&kind.conf(), json!({"master": name})));
+            let result = attachment.add();
+            assert!(stands_on(lab, &container, "uplink"));
+            assert_pings(&container, PEER[0]);
+            attachment.check(&result).ok();
+            attachment.del();
+        }
+    });
+}
+
+pub fn the_master_is_looked_for_where_link_in_container_says(kind: &Stacked) {
+    let inside = |link: Value| {
+        with(&kind.conf(), json!({"linkInContainer": link, "master": "lower", "ipam": {"subnet": "10.20.0.0/24"}}))
+    };
+    kind.for_each_peer(|lab| {
+        for outside in [json!(false), Value::Null] {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &with(&kind.conf(), json!({"linkInContainer": outside})));
+            attachment.add();
+            assert!(stands_on(lab, &container, "uplink"));
+            attachment.del();
+        }
+        let container = hasty_container(lab);
+        master_in_container(lab, &container, kind.conf()["vlanId"].as_u64().map(|id| id as u16));
+        let before = Watch::start(lab, &[&container]);
+        let attachment = lab.attach(&container, &inside(json!(true)));
+        let result = attachment.add();
+        assert_eq!(eth0(&container)["link"], "lower");
+        assert_pings(&container, "10.20.0.1");
+        attachment.check(&result).ok();
+        attachment.del();
+        before.assert_unchanged("ADD");
+        // Neither is the container's link the host's, nor the host's the container's.
+        for conf in [inside(json!(false)), inside(Value::Null), with(&kind.conf(), json!({"linkInContainer": true}))] {
+            let error = lab.attach(&container, &conf).try_add().err();
+            before.assert_unchanged("the refused ADD");
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, 7, "{error:?}");
+                assert!(error.msg.starts_with(&format!("master: {}", conf["master"])), "{error:?}");
+            }
+        }
+    });
+}
+
+/// Where no master is named it is the link of the default route (macvlan, ipvlan).
+pub fn the_master_is_the_link_of_the_default_route(kind: &Stacked) {
+    let routes = [
+        ("IPv4", "ip route add default via 198.51.100.2", "ip route del default"),
+        ("IPv6 only", "ip -6 route add default via 2001:db8:ffff::2", "ip -6 route del default"),
+        ("without a gateway", "ip route add default dev uplink", "ip route del default"),
+        (
+            "in the main table",
+            "ip route add default dev second table 77; ip route add default dev uplink",
+            "ip route del default",
+        ),
+    ];
+    let conf = with(&kind.conf(), json!({"master": null}));
+    kind.for_each_peer(|lab| {
+        second_master(lab);
+        for (what, add, del) in routes {
+            lab.host.sh(add);
+            let container = lab.container();
+            let attachment = lab.attach(&container, &conf);
+            attachment.add();
+            assert!(stands_on(lab, &container, "uplink"), "{what}");
+            assert_pings(&container, PEER[0]);
+            attachment.del();
+            lab.host.sh(del);
+        }
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let error = lab.attach(&container, &conf).try_add().err();
+        before.assert_unchanged("the refused ADD");
+        if lab.peer == Peer::Ours {
+            assert_eq!(error.code, 7, "{error:?}");
+            assert!(error.msg.starts_with("master: "), "{error:?}");
+        }
+    });
+}
+
+/// Ours only: the reference finds no link in a default route of several next hops, and its CHECK of ipvlan needs `master`.
+pub fn the_master_is_that_of_the_first_of_several_next_hops(kind: &Stacked) {
+    kind.for_ours(|lab| {
+        second_master(lab);
+        lab.host.sh("ip addr add 192.0.2.1/24 dev second");
+        lab.host.sh("ip route add default nexthop via 198.51.100.2 dev uplink nexthop via 192.0.2.2 dev second");
+        let container = lab.container();
+        let attachment = lab.attach(&container, &with(&kind.conf(), json!({"master": null})));
+        let result = attachment.add();
+        assert!(stands_on(lab, &container, "uplink"));
+        assert_pings(&container, PEER[0]);
+        attachment.check(&result).ok();
+        attachment.del();
+    });
+}
+
+pub fn the_default_route_is_the_container_s_where_the_master_is(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        lab.host.sh("ip route add default via 198.51.100.2");
+        let container = lab.container();
+        master_in_container(lab, &container, None);
+        container.sh("ip route add default dev lower metric 7");
+        let conf =
+            with(&kind.conf(), json!({"master": null, "linkInContainer": true, "ipam": {"subnet": "10.20.0.0/24"}}));
+        let attachment = lab.attach(&container, &conf);
+        attachment.add();
+        assert_eq!(eth0(&container)["link"], "lower");
+        assert_pings(&container, "10.20.0.1");
+        attachment.del();
+    });
+}
+
+// --- addresses ---
+
+/// A reused address: the peer outside knows another hardware address for it, and hears of the new one by itself. The kernel
+/// says so when the link comes up, where these are set.
+pub fn neighbours_are_told(lab: &Lab, kind: &Stacked) {
+    let device = kind.peer_link;
+    lab.outside.sh(&format!("ip neigh replace 10.10.0.7 lladdr 02:00:00:00:00:99 dev {device} nud stale"));
+    lab.outside.sh(&format!("ip neigh replace 2001:db8:10::7 lladdr 02:00:00:00:00:99 dev {device} nud stale"));
+    let container = lab.container();
+    let addresses = json!([{"address": "10.10.0.7/24"}, {"address": "2001:db8:10::7/64"}]);
+    lab.attach(&container, &static_ipam(&kind.conf(), addresses, json!([]))).add();
+    assert_eq!(sysctl(&container, "ipv4/conf/eth0/arp_notify"), "1");
+    assert_eq!(sysctl(&container, "ipv6/conf/eth0/ndisc_notify"), "1");
+    let own = mac(&container, "eth0");
+    for address in ["10.10.0.7", "2001:db8:10::7"] {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(4);
+        let known = || lab.outside.json(&format!("ip -j neigh show {address} dev {device}"))[0]["lladdr"].clone();
+        while known() != own.as_str() {
+            assert!(std::time::Instant::now() < deadline, "the peer outside still has {} for {address}", known());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// ADD is done when the addresses can be used, and has looked whether somebody else has them.
+pub fn ipv6_addresses_can_be_used_when_add_returns(kind: &Stacked) {
+    kind.for_ours(|lab| {
+        for gateway in [json!(PEER[1]), Value::Null] {
+            let container = lab.container();
+            let mut conf = kind.address("2001:db8:10::7/64");
+            conf["ipam"]["addresses"][0] = with(&conf["ipam"]["addresses"][0], json!({"gateway": gateway}));
+            let attachment = lab.attach(&container, &conf);
+            attachment.add();
+            let shown = container.json("ip -j -6 addr show dev eth0 scope global")[0]["addr_info"][0].clone();
+            assert_eq!(shown["local"], "2001:db8:10::7");
+            assert!(shown.get("tentative").is_none() && shown.get("nodad").is_none(), "{shown}");
+            let once = container.try_sh(&format!("ping -n -q -c1 -W3 {}", PEER[1]));
+            assert!(once.status.success(), "the first ping is answered");
+            attachment.del();
+        }
+    });
+}
+
+pub fn an_ipv6_address_that_somebody_has_is_refused(kind: &Stacked) {
+    kind.for_ours(|lab| {
+        for gateway in [json!("2001:db8:10::99"), Value::Null] {
+            let mut conf = kind.address(&format!("{}/64", PEER[1]));
+            conf["ipam"]["addresses"][0] = with(&conf["ipam"]["addresses"][0], json!({"gateway": gateway}));
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            let error = lab.attach(&container, &conf).try_add().err();
+            assert_eq!(error.code, 102, "{error:?}");
+            assert!(error.text().contains(PEER[1]), "{error:?}");
+            before.assert_unchanged("the failed ADD");
+        }
+    });
+}
+
+// --- DEL, GC, STATUS ---
+
+pub fn del_does_not_need_the_namespace(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        let before = Watch::start(lab, &[]);
+        for container in [lab.container(), lab.container_of_process()] {
+            let attachment = lab.attach(&container, &kind.conf());
+            attachment.add();
+            container.vanish();
+            attachment.del();
+            before.assert_unchanged("ADD");
+            attachment.del();
+        }
+        for netns in [None, Some("")] {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &kind.conf());
+            attachment.add();
+            container.vanish();
+            attachment.netns(netns).del();
+            before.assert_unchanged("ADD");
+        }
+        let container = lab.container();
+        lab.attach(&container, &kind.conf()).del(); // never added
+        before.assert_unchanged("DEL");
+        assert_eq!(container.json("ip -j link").as_array().unwrap().len(), 1, "lo");
+    });
+}
+
+/// The reference fails: see differences.rs.
+pub fn del_with_a_stale_netns_file_leaves_nothing(kind: &Stacked) {
+    kind.for_ours(|lab| {
+        for changes in [json!({}), json!({"linkInContainer": true})] {
+            let before = Watch::start(lab, &[]);
+            let container = lab.container();
+            lab.attach(&container, &kind.conf()).add();
+            container.go_stale();
+            lab.attach(&container, &with(&kind.conf(), changes)).del();
+            before.assert_unchanged("ADD");
+        }
+    });
+}
+
+/// ADD, then the master goes (and with it the container's link), then DEL, twice; its status. The lease is gone as well.
+pub fn del_after_the_master(lab: &Lab, kind: &Stacked) -> i32 {
+    let container = lab.container();
+    let before = Watch::start(lab, &[&container]);
+    second_master(lab);
+    let attachment = lab.attach(&container, &with(&kind.conf(), json!({"master": "second"})));
+    attachment.add();
+    lab.host.sh("ip link del second");
+    let status = attachment.try_del().status;
+    if status == 0 {
+        before.assert_unchanged("ADD");
+        attachment.del();
+    }
+    status
+}
+
+/// A configuration may have changed since ADD, to one that ADD would refuse. The reference reads all of it, or some.
+pub fn del_takes_any_configuration(kind: &Stacked) {
+    let changes = [
+        json!({"mode": "nonsense", "mtu": -1, "vlanId": 5000}),
+        json!({"mode": 5, "mtu": "large", "vlanId": "x", "mac": 7, "bcqueuelen": -1, "linkInContainer": "yes"}),
+        json!({"master": "nonesuch"}),
+        json!({"master": null}),
+        json!({"master": 7}),
+        json!({"linkInContainer": true}),
+    ];
+    kind.for_ours(|lab| {
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        for changes in &changes {
+            lab.attach(&container, &kind.conf()).add();
+            lab.attach(&container, &with(&kind.conf(), changes.clone())).args("COLOUR=red").del();
+            before.assert_unchanged(&format!("ADD, then DEL with {changes}"));
+        }
+    });
+}
+
+/// Whether DEL spares an interface of another kind that has the attachment's name.
+pub fn del_spares_an_interface_of_another_kind(lab: &Lab, kind: &Stacked) -> bool {
+    let container = lab.container();
+    container.sh("ip link add eth0 type veth peer name other");
+    lab.attach(&container, &kind.conf()).del();
+    container.link("eth0").is_some()
+}
+
+pub fn gc_frees_what_no_runtime_knows_any_more(kind: &Stacked) {
+    kind.for_ours(|lab| {
+        let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0"}));
+        let kept = hasty_container(lab); // its link-local address comes in its own time otherwise
+        let attachment = lab.attach(&kept, &conf);
+        let result = attachment.add();
+        let before = Watch::start(lab, &[&kept]);
+        // Its lease is all that an attachment has on the host; vlan has one container for each number.
+        let lost = lab.container();
+        let conf_of_lost = with(&conf, if kind.plugin == "vlan" { json!({"vlanId": 101}) } else { json!({}) });
+        lab.attach(&lost, &conf_of_lost).add();
+        lost.vanish();
+        assert_eq!(attachment.gc(&[(&kept.id, "eth0")]).ok(), Value::Null);
+        before.assert_unchanged("the ADD that was forgotten");
+        attachment.check(&result).ok();
+        assert_pings(&kept, PEER[0]);
+        // Without its key GC frees nothing.
+        attachment.call("GC", None).run().ok();
+        attachment.check(&result).ok();
+        attachment.gc(&[]).ok();
+        assert!(!lab.host.sh("ls /var/lib/cni/networks/net1").contains("10.10.0.2"));
+    });
+}
+
+/// The reference asks IPAM only.
+pub fn status_tells_that_no_container_could_be_attached(kind: &Stacked, master_can_be_omitted: bool) {
+    let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0"}));
+    kind.for_ours(|lab| {
+        let container = lab.container();
+        let status = |changes: Value| lab.attach(&container, &with(&conf, changes)).netns(None).status();
+        assert_eq!(status(json!({})).ok(), Value::Null);
+        assert_eq!(status(json!({"master": "nonesuch", "linkInContainer": true})).ok(), Value::Null, "nobody can know");
+        let missing = status(json!({"master": "nonesuch"})).err();
+        assert_eq!(missing.code, 50, "{missing:?}");
+        assert!(missing.text().contains("nonesuch"), "{missing:?}");
+        if master_can_be_omitted {
+            assert_eq!(status(json!({"master": null})).err().code, 50);
+            lab.host.sh("ip route add default via 198.51.100.2");
+            status(json!({"master": null})).ok();
+        }
+        let full = json!({"ipam": {"subnet": "10.10.0.0/30"}});
+        lab.attach(&container, &with(&conf, full.clone())).add();
+        assert_eq!(status(full).err().code, 50);
+    });
+}
+
+// --- CHECK ---
+
+/// What breaks an attachment, in the container or on the host, and what our error has to name.
+pub struct Break {
+    pub what: &'static str,
+    pub container: &'static str,
+    pub host: &'static str,
+    pub names: &'static str,
+}
+
+impl Break {
+    pub fn new(what: &'static str, container: &'static str, names: &'static str) -> Break {
+        Break { what, container, host: "true", names }
+    }
+}
+
+pub fn breaks() -> Vec<Break> {
+    vec![
+        Break::new("v4 address removed", "ip addr del 10.10.0.2/24 dev eth0", "10.10.0.2"),
+        Break::new("v6 address removed", "ip addr del 2001:db8:10::2/64 dev eth0", "2001:db8:10::2"),
+        Break::new("v4 route removed", "ip route del default", "0.0.0.0/0"),
+        Break::new("v6 route removed", "ip -6 route del default", "::/0"),
+        Break::new("link down", "ip link set eth0 down", "eth0"),
+        Break::new("link gone", "ip link del eth0", "eth0"),
+        Break::new("link renamed", "ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up", "eth0"),
+        Break::new(
+            "replaced by another kind",
+            "mac=$(ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/'); ip link del eth0; \
+             ip link add eth0 address $mac up type veth peer name other; ip link set other up; \
+             ip addr add 10.10.0.2/24 dev eth0; ip addr add 2001:db8:10::2/64 dev eth0 nodad; \
+             ip route add default via 10.10.0.1; ip route add default via 2001:db8:10::1",
+            "eth0",
+        ),
+    ]
+}
+
+pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
+    let container = hasty_container(lab);
+    let attachment = lab.attach(&container, conf);
+    let result = attachment.add();
+    attachment.check(&result).ok();
+    container.sh(case.container);
+    lab.host.sh(&format!("container={}; {}", container.netns.rsplit('/').next().unwrap(), case.host));
+    let outcome = attachment.check(&result);
+    assert_ne!(outcome.status, 0, "CHECK does not see: {}", case.what);
+    let error = outcome.err();
+    if lab.peer == Peer::Ours {
+        assert_eq!(error.code, 103, "{}: {error:?}", case.what);
+        assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
+    }
+    attachment.del();
+    assert!(!lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(), "{}: the lease is left", case.what);
+    // The next case gets the same addresses, which a link that was renamed still has.
+    container.try_sh("ip link del eth9");
+    lab.host.sh("rm -r /var/lib/cni/networks/net1");
+}
+
+pub fn check_finds_what_has_changed(kind: &Stacked, own: Vec<Break>) {
+    let cases: Vec<Break> = breaks().into_iter().chain(own).collect();
+    kind.for_each_peer(|lab| cases.iter().for_each(|case| check_finds(lab, &kind.dual_stack(), case)));
+}
+
+pub fn check_asks_for_the_result_the_lease_and_the_namespace(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &kind.conf());
+        let result = attachment.add();
+        let missing = attachment.call("CHECK", None).run().err();
+        assert!(missing.msg.contains("prevResult"), "{missing:?}");
+        let elsewhere = lab.container();
+        attachment.clone().netns(Some(&elsewhere.netns)).check(&result).err();
+        attachment.clone().ifname("net1").check(&result).err();
+        lab.host.sh("rm /var/lib/cni/networks/net1/10.10.0.2");
+        attachment.check(&result).err();
+    });
+}
+
+/// CHECK of an attachment whose link was put on another master meanwhile, alike in all else.
+pub fn check_with_another_master(lab: &Lab, kind: &Stacked) -> i32 {
+    second_master(lab);
+    let container = lab.container();
+    let conf = kind.address("10.10.0.7/24");
+    let attachment = lab.attach(&container, &with(&conf, json!({"master": "second"})));
+    let result = attachment.add();
+    attachment.check(&result).ok();
+    attachment.conf(json!({"master": "uplink"})).check(&result).status
+}
+
+// --- ADD that fails ---
+
+/// Failures of all three. ipvlan's reference takes any `mtu`: see `failing_mtu`.
+pub fn failing() -> Vec<Case> {
+    let far = json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+    let none = json!({"ipam": {"type": "static", "subnet": null, "addresses": [], "routes": null}});
+    vec![
+        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
+        Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.10.0.0/31"}}), 7, "10.10.0.0/31"),
+        Case::new("IPAM tells no address", none, 101, "missing IP config"),
+        Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
+        Case::new("interface of that kind exists", json!({}), 102, "eth0")
+            .container("ip link add lower type veth peer name other; ip link add link lower name eth0 type macvlan"),
+        Case::new("route unreachable", far, 100, "10.88.0.1"),
+        Case::new("master unknown", json!({"master": "nonesuch"}), 7, "master: \"nonesuch\"")
+            .reference_leaves_nothing(),
+        Case::new("master is no name", json!({"master": "a name"}), 7, "master: \"a name\"").reference_leaves_nothing(),
+        Case::new("master of a wrong type", json!({"master": 7}), 6, "master").reference_leaves_nothing(),
+        Case::new("mtu of a wrong type", json!({"mtu": "large"}), 6, "mtu").reference_leaves_nothing(),
+        Case::new("linkInContainer of a wrong type", json!({"linkInContainer": "yes"}), 6, "linkInContainer")
+            .reference_leaves_nothing(),
+        Case::new("dns of a wrong type", json!({"dns": {"search": "example.org"}}), 6, "dns.search")
+            .reference_leaves_nothing(),
+    ]
+}
+
+pub fn failing_mtu() -> Vec<Case> {
+    vec![
+        Case::new("mtu above the master's", json!({"mtu": 1501}), 7, "mtu: 1501").reference_leaves_nothing(),
+        Case::new(
+            "mtu above the master's in the container",
+            json!({"mtu": 1401, "linkInContainer": true, "master": "lower"}),
+            7,
+            "mtu: 1401",
+        )
+        .container("ip link add lower mtu 1400 type veth peer name other")
+        .reference_leaves_nothing(),
+        Case::new("mtu negative", json!({"mtu": -100}), 7, "mtu").reference_leaves_nothing(),
+    ]
+}
+
+pub fn add_fails_and_nothing_has_changed(kind: &Stacked, own: Vec<Case>) {
+    let cases: Vec<Case> = failing().into_iter().chain(own).collect();
+    let (alone, together): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| case.host != "true");
+    kind.for_each_peer(|lab| together.iter().for_each(|case| assert_fails(lab, &kind.conf(), case)));
+    alone.iter().for_each(|case| kind.for_each_peer(|lab| assert_fails(lab, &kind.conf(), case)));
+}
+
+pub fn add_on_a_full_subnet_fails_and_nothing_has_changed(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        let small = with(&kind.conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
+        // The last address is given to somebody who has no link on the master.
+        lab.attach(&lab.container(), &with(&small, json!({"type": "host-local"}))).add();
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let error = lab.attach(&container, &small).try_add().err();
+        assert!(error.msg.contains("10.10.0.1-10.10.0.2"), "the error shows the range: {error:?}");
+        if lab.peer == Peer::Ours {
+            assert_eq!(error.code, 101);
+            before.assert_unchanged("the failed ADD");
+        }
+    });
+}
+
+pub fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address(kind: &Stacked) {
+    kind.for_each_peer(|lab| {
+        for stale in [false, true] {
+            let container = lab.container();
+            if stale {
+                container.go_stale()
+            } else {
+                container.vanish()
+            }
+            let before = Watch::start(lab, &[]);
+            let error = lab.attach(&container, &kind.conf()).try_add().err();
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, 4, "{error:?}");
+                assert!(error.msg.contains(&container.netns), "{error:?}");
+            }
+            before.assert_unchanged("the failed ADD");
+        }
+    });
+}
