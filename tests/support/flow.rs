@@ -61,13 +61,21 @@ pub fn measure(from: &Namespace, to: &Namespace, address: &str, seconds: usize) 
     Flow::start(from, to, address, seconds).finish()
 }
 
-/// After the first second it has so many bits a second, within a twentieth. A machine that has other things to do may be late within a second.
+/// The bits of each second of a stream that has so many a second after the first one, within a twentieth. A machine that has too much else to
+/// do makes a stream slower, never faster, so a slow one gets more chances.
 #[track_caller]
-pub fn assert_rate(seconds: &[u64], rate: u64) {
-    let after = &seconds[1..];
-    let mean = after.iter().sum::<u64>() / after.len() as u64;
-    let least = if is_emulated() { 1 } else { rate - rate / 20 };
-    assert!((least..=rate + rate / 20).contains(&mean), "{seconds:?} bits a second, expected {rate}");
+pub fn assert_rate(from: &Namespace, to: &Namespace, address: &str, rate: u64) -> Vec<u64> {
+    let mut tried = vec![];
+    for _ in 0..5 {
+        let seconds = measure(from, to, address, 4);
+        let mean = seconds[1..].iter().sum::<u64>() / 3;
+        assert!(mean <= rate + rate / 20, "{seconds:?} bits a second, expected {rate}");
+        if mean >= rate - rate / 20 || is_emulated() {
+            return seconds;
+        }
+        tried.push(seconds);
+    }
+    panic!("{tried:?} bits a second, expected {rate}");
 }
 
 /// The virtual machine may be too slow for any limit; that nothing is faster than it holds there too.
@@ -91,7 +99,7 @@ fn a_stream_is_measured_second_by_second() {
         _ => {
             let lab = Lab::new(super::call::Peer::Ours);
             lab.host.sh("tc qdisc add dev uplink root tbf rate 8mbit burst 32kb latency 25ms");
-            assert_rate(&measure(&lab.host, &lab.outside, "198.51.100.2", 3), 8_000_000);
+            assert_rate(&lab.host, &lab.outside, "198.51.100.2", 8_000_000);
             lab.host.sh("tc qdisc del dev uplink root");
             let unlimited = measure(&lab.host, &lab.outside, "2001:db8:ffff::2", 2);
             assert!(unlimited.iter().all(|bits| *bits > 100_000_000), "{unlimited:?}");

@@ -6,7 +6,7 @@ use super::{BURST, RATE, bandwidth, can_limit, directions, network};
 use crate::support::attachment::{interface, not_compared, reference_with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
-use crate::support::flow::{assert_rate, measure};
+use crate::support::flow::assert_rate;
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 
@@ -93,7 +93,7 @@ fn limits_of_the_reference_hold_after_the_upgrade() {
         let chain = lab.chain(&network(), &limits()[0]);
         chain.clone().add();
         for (_, from, to, address) in directions(&lab, &chain).into_iter().take(2) {
-            assert_rate(&measure(from, to, &address, 4), RATE);
+            assert_rate(from, to, &address, RATE);
         }
         // The second ADD of a runtime that has lost the first one's result.
         let error = chain.clone().by(&Peer::Ours).try_add().err();
