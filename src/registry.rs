@@ -6,6 +6,7 @@ use crate::plugins::main::{
     bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
     ptp::Ptp, tap::Tap, vlan::Vlan,
 };
+use crate::plugins::meta::bandwidth::Bandwidth;
 use crate::plugins::meta::firewall::Firewall;
 use crate::plugins::meta::portmap::Portmap;
 use crate::plugins::meta::tuning::Tuning;
@@ -26,6 +27,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Portmap>(),
     Entry::of::<Firewall>(),
     Entry::of::<Tuning>(),
+    Entry::of::<Bandwidth>(),
 ];
 
 /// The plugin of exactly this name.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::str::FromStr;
 
+use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
     InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, IpVlanMode, LinkMessage, MacVlanMode,
 };
@@ -24,6 +25,8 @@ const IFLA_VLAN_ID: u16 = 1;
 pub enum LinkKind {
     /// An interface that swallows what is sent.
     Dummy,
+    /// Takes packets that are redirected to it and gives them back, through a qdisc of its own.
+    Ifb,
     /// Shares the lower link's hardware address.
     Ipvlan(IpvlanMode),
     /// A hardware address of its own on the lower link.
@@ -42,6 +45,7 @@ impl LinkKind {
     pub fn name(&self) -> &'static str {
         match self {
             LinkKind::Dummy => "dummy",
+            LinkKind::Ifb => "ifb",
             LinkKind::Ipvlan(_) => "ipvlan",
             LinkKind::Macvlan { .. } => "macvlan",
             LinkKind::Vlan(_) => "vlan",
@@ -53,6 +57,7 @@ impl LinkKind {
     pub(super) fn read(name: &str, data: Attrs<'_>) -> Option<LinkKind> {
         match name {
             "dummy" => Some(LinkKind::Dummy),
+            "ifb" => Some(LinkKind::Ifb),
             "ipvlan" => Some(LinkKind::Ipvlan(IpvlanMode(data.u16(IFLA_IPVLAN_MODE)?))),
             "macvlan" => {
                 let mode = MacvlanMode(data.u32(IFLA_MACVLAN_MODE)?);
@@ -66,6 +71,7 @@ impl LinkKind {
     fn info(&self) -> (InfoKind, Option<InfoData>) {
         match self {
             LinkKind::Dummy => (InfoKind::Dummy, None),
+            LinkKind::Ifb => (InfoKind::Ifb, None),
             LinkKind::Ipvlan(mode) => {
                 (InfoKind::IpVlan, Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(IpVlanMode::from(mode.0))])))
             }
@@ -97,6 +103,19 @@ impl Netlink {
     /// Kernels before 6.13 take no name that a link here has, even where the new one is born elsewhere.
     pub fn create_link(&self, name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> Result<()> {
         self.create(message(name, netns, spec), name, spec.kind.name())
+    }
+
+    /// Whether the kernel has links of this kind. One with an address that cannot be is refused for its address where
+    /// there is the kind, so nothing is made.
+    pub fn has_kind(&self, kind: LinkKind) -> Result<bool> {
+        const NAME: &str = "cni-probe";
+        let spec = LinkSpec { kind, lower: None, mtu: None, mac: Some(MacAddr::new(&[0; 6])) };
+        match self.create_link(NAME, None, &spec) {
+            Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Ok(false),
+            Err(e) if e.is_errno(Errno::EPERM) => Err(e),
+            Err(_) => Ok(true),
+            Ok(()) => self.delete_link_by_name(NAME).map(|()| true),
+        }
     }
 }
 

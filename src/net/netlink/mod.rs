@@ -3,9 +3,12 @@
 
 mod addr;
 pub mod attr;
+pub mod attributes;
 mod bridge_vlan;
+mod filter;
 mod kind;
 mod link;
+mod qdisc;
 mod route;
 pub mod transport;
 mod watch;
@@ -19,8 +22,10 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 
 pub use self::addr::{Address, AddressOptions, KeptAddress};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
+pub use self::filter::{Filter, Side, Verdict};
 pub use self::kind::{IpvlanMode, LinkKind, LinkSpec, MacvlanMode};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
+pub use self::qdisc::{Bucket, Handle, HtbClass, Qdisc, QdiscKind};
 pub use self::route::{FoundRoute, Route, Scope};
 use self::transport::{Message, Refusal, Transport};
 pub use self::watch::Watch;

@@ -1,5 +1,6 @@
 //! Tests of the plugins that are chained after a main plugin.
 
+pub mod bandwidth;
 pub mod firewall;
 pub mod portmap;
 pub mod tuning;
