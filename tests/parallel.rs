@@ -19,7 +19,7 @@ fn conf(lab: &Lab) -> Value {
 }
 
 /// Runs a command for every attachment, all at the same time; their outcomes in order.
-fn all_at_once(attachments: &[Attachment<'_>], command: &str) -> Vec<Outcome> {
+pub fn all_at_once(attachments: &[Attachment<'_>], command: &str) -> Vec<Outcome> {
     std::thread::scope(|scope| {
         let running: Vec<_> =
             attachments.iter().map(|attachment| scope.spawn(move || attachment.call(command, None).run())).collect();

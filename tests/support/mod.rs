@@ -2,6 +2,7 @@
 
 pub mod attachment;
 pub mod call;
+pub mod chain;
 pub mod netns;
 pub mod peers;
 pub mod scratch;

@@ -165,6 +165,66 @@ pub fn connect(from: &Namespace, to: &str) -> Option<String> {
     String::from_utf8(output.stderr).unwrap().lines().find_map(|l| l.strip_prefix("seen ").map(str::to_owned))
 }
 
+/// A server of UDP or SCTP that answers with the address it sees: `TcpServer` for what the standard library has not got, by socat.
+pub struct SocatServer(Child);
+
+impl SocatServer {
+    /// Where the kernel has the protocol; None elsewhere.
+    pub fn start(at: &Namespace, protocol: &str, port: u16) -> Option<SocatServer> {
+        let (address, list) = match protocol {
+            "udp" => (format!("UDP6-RECVFROM:{port}"), "-u"),
+            "sctp" => (format!("SCTP6-LISTEN:{port}"), "-S"),
+            other => panic!("unknown protocol {other}"),
+        };
+        let mut command = at.command("socat");
+        command.args([&format!("{address},ipv6only=0,fork,reuseaddr"), "SYSTEM:echo $SOCAT_PEERADDR"]);
+        let mut server = SocatServer(command.stderr(Stdio::null()).spawn().unwrap());
+        let deadline = Instant::now() + PATIENCE;
+        while at.sh(&format!("ss -Hln {list} 'sport = :{port}'")).is_empty() {
+            if server.0.try_wait().unwrap().is_some() {
+                return None; // it cannot have the socket
+            }
+            assert!(Instant::now() < deadline, "socat does not listen on port {port}");
+        }
+        Some(server)
+    }
+}
+
+impl Drop for SocatServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended by itself
+        let _ = self.0.wait();
+    }
+}
+
+/// The address that a `SocatServer` at `to` sees; None when nobody answers. UDP is sent from one and the same port: a flow is kept.
+pub fn ask_by(protocol: &str, from: &Namespace, to: &str) -> Option<String> {
+    const ONE_PORT: &str = "sourceport=5000,reuseaddr";
+    let to = match protocol {
+        "udp" => format!("UDP:{to},{ONE_PORT}"),
+        "sctp" => format!("SCTP:{to},connect-timeout=2"),
+        other => panic!("unknown protocol {other}"),
+    };
+    let answer = from.try_sh(&format!("echo | socat -t1 - {to} 2>/dev/null"));
+    let seen = String::from_utf8(answer.stdout).unwrap();
+    let seen: std::net::IpAddr = seen.trim().trim_matches(['[', ']']).parse().ok()?;
+    Some(seen.to_canonical().to_string())
+}
+
+#[test]
+fn socat_server_answers_with_the_address_it_sees() {
+    let lab = Lab::new(super::call::Peer::Ours);
+    for protocol in ["udp", "sctp"] {
+        let Some(_server) = SocatServer::start(&lab.outside, protocol, 80) else {
+            super::attachment::skip(protocol);
+            continue;
+        };
+        assert_eq!(ask_by(protocol, &lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
+        assert_eq!(ask_by(protocol, &lab.host, "[2001:db8:ffff::2]:80").as_deref(), Some("2001:db8:ffff::1"));
+        assert_eq!(ask_by(protocol, &lab.host, "198.51.100.2:81"), None);
+    }
+}
+
 #[test]
 fn tcp_server_answers_with_the_address_it_sees() {
     let role = std::env::var(ROLE).unwrap_or_default();

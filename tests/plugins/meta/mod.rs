@@ -1,0 +1,3 @@
+//! Tests of the plugins that are chained after a main plugin.
+
+pub mod portmap;

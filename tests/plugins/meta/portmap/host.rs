@@ -1,0 +1,211 @@
+//! Whose packets are for a published port: those to an address of the host, and of these only to `hostIP`.
+
+use serde_json::{Value, json};
+
+use super::{at, for_each_backend, for_ours_with_each_backend, network, portmap, publish, web};
+use crate::support::attachment::{for_each_peer, for_ours, ips, with};
+use crate::support::call::Peer;
+use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
+use crate::support::traffic::{TcpServer, connect};
+
+/// The ways in: the outside to the uplink, the host to the uplink, to the bridge and to itself; v4, then v6.
+const WAYS: [(&str, &str); 8] = [
+    ("outside", UPLINK[0]),
+    ("host", UPLINK[0]),
+    ("host", "10.10.0.1"),
+    ("host", "127.0.0.1"),
+    ("outside", UPLINK[1]),
+    ("host", UPLINK[1]),
+    ("host", "2001:db8:10::1"),
+    ("host", "::1"),
+];
+
+/// `x` for a way that is open, `.` for one that is not.
+fn open_ways(lab: &Lab) -> String {
+    let from = |who: &str| if who == "host" { &lab.host } else { &lab.outside };
+    WAYS.iter().map(|(who, to)| if connect(from(who), &at(to, 8080)).is_some() { 'x' } else { '.' }).collect()
+}
+
+#[test]
+fn host_ip_is_the_address_that_leads_to_the_port() {
+    let cases = [
+        (Value::Null, "xxxxxxx."),
+        (json!(""), "xxxxxxx."),
+        (json!("0.0.0.0"), "xxxx...."),
+        (json!("::"), "....xxx."),
+        (json!(UPLINK[0]), "xx......"),
+        (json!(UPLINK[1]), "....xx.."),
+        (json!("10.10.0.1"), "..x....."),
+        (json!("127.0.0.1"), "...x...."),
+        (json!("127.0.0.2"), "........"),
+        (json!("192.0.2.99"), "........"),
+    ];
+    for_each_backend(|lab, backend| {
+        for (host_ip, expected) in &cases {
+            let chain = publish(lab, backend, json!([with(&web(), json!({"hostIP": host_ip}))]));
+            let _server = TcpServer::start(&chain.container, 80);
+            assert_eq!(open_ways(lab), *expected, "{host_ip} with {backend:?}");
+            chain.check(&chain.result).ok();
+            chain.del_all();
+        }
+    });
+}
+
+#[test]
+fn an_address_that_the_host_gets_later_leads_to_the_port() {
+    for_each_backend(|lab, backend| {
+        let chain = publish(lab, backend, json!([web()]));
+        let _server = TcpServer::start(&chain.container, 80);
+        lab.host.sh("ip addr add 198.51.100.7/24 dev uplink; ip addr add 2001:db8:ffff::7/64 dev uplink nodad");
+        assert!(connect(&lab.outside, "198.51.100.7:8080").is_some());
+        assert!(connect(&lab.outside, "[2001:db8:ffff::7]:8080").is_some());
+    });
+}
+
+/// Two addresses of the host, two containers, one port.
+#[test]
+fn one_port_on_two_addresses_leads_to_two_containers() {
+    for_each_backend(|lab, backend| {
+        lab.host.sh("ip addr add 198.51.100.7/24 dev uplink; ip addr add 2001:db8:ffff::7/64 dev uplink nodad");
+        let on = |v4: &str, v6: &str| {
+            publish(lab, backend, json!([with(&web(), json!({"hostIP": v4})), with(&web(), json!({"hostIP": v6}))]))
+        };
+        let first = on(UPLINK[0], UPLINK[1]);
+        let second = on("198.51.100.7", "2001:db8:ffff::7");
+        let open = || {
+            [UPLINK[0], UPLINK[1], "198.51.100.7", "2001:db8:ffff::7"]
+                .map(|address| connect(&lab.outside, &at(address, 8080)).is_some())
+        };
+        let server = TcpServer::start(&first.container, 80);
+        assert_eq!(open(), [true, true, false, false]);
+        drop(server);
+        let _server = TcpServer::start(&second.container, 80);
+        assert_eq!(open(), [false, false, true, true]);
+        first.check(&first.result).ok();
+        second.check(&second.result).ok();
+        first.del();
+        assert_eq!(open(), [false, false, true, true]);
+    });
+}
+
+/// The ways on which a packet is for another machine: nothing may come of the mapping. Everybody but the published container serves.
+fn assert_other_destinations_are_left_alone(lab: &Lab, backend: Option<&str>, host_ip: &Value) {
+    let chain = publish(lab, backend, json!([with(&web(), json!({"hostIP": host_ip}))]));
+    let neighbour = lab.container();
+    let near = ips(&lab.attach(&neighbour, &network()).add());
+    lab.outside.sh("ip route add 10.10.0.0/24 via 198.51.100.1; ip route add 2001:db8:10::/64 via 2001:db8:ffff::1");
+    let server = TcpServer::start(&chain.container, 80);
+    let shown = if host_ip.as_str().is_some_and(|ip| ip.contains(':')) { UPLINK[1] } else { UPLINK[0] };
+    assert!(connect(&lab.outside, &at(shown, 8080)).is_some(), "the mapping works: {host_ip}");
+    drop(server);
+    let _servers = [TcpServer::start(&lab.outside, 8080), TcpServer::start(&neighbour, 8080)];
+    let ways: [(&str, &Namespace, &str); 8] = [
+        ("host to the outside", &lab.host, OUTSIDE[0]),
+        ("host to the outside", &lab.host, OUTSIDE[1]),
+        ("container to the outside", &chain.container, OUTSIDE[0]),
+        ("container to the outside", &chain.container, OUTSIDE[1]),
+        ("outside to another container", &lab.outside, &near[0]),
+        ("outside to another container", &lab.outside, &near[1]),
+        ("host to another container", &lab.host, &near[0]),
+        ("host to another container", &lab.host, &near[1]),
+    ];
+    for (way, from, to) in ways {
+        assert!(connect(from, &at(to, 8080)).is_some(), "{way} ({to}), hostIP {host_ip}, {backend:?}");
+    }
+    chain.del_all();
+    lab.outside.sh("ip route del 10.10.0.0/24; ip route del 2001:db8:10::/64");
+}
+
+#[test]
+fn cve_2025_67499_traffic_to_other_machines_is_left_alone() {
+    for_each_backend(|lab, backend| {
+        for host_ip in [Value::Null, json!("0.0.0.0"), json!("::"), json!(UPLINK[0]), json!(UPLINK[1])] {
+            assert_other_destinations_are_left_alone(lab, backend, &host_ip);
+        }
+    });
+}
+
+/// A service's address is no address of the host, and the rule of the service is in another's table. Whichever of the two comes first in time.
+struct Service {
+    what: &'static str,
+    /// Makes 203.0.113.10:8080, and the host's port 8080 where `node_port` is set, lead to port 80 of 10.10.0.3.
+    script: &'static str,
+    node_port: bool,
+}
+
+const SERVICES: [Service; 4] = [
+    Service {
+        what: "cluster address, iptables",
+        script: "iptables -t nat -N KUBE-SERVICES; for c in PREROUTING OUTPUT; do iptables -t nat -A $c -j KUBE-SERVICES; done; \
+            iptables -t nat -A KUBE-SERVICES -d 203.0.113.10 -p tcp --dport 8080 -j DNAT --to-destination 10.10.0.3:80",
+        node_port: false,
+    },
+    Service {
+        what: "node port, iptables",
+        script: "iptables -t nat -N KUBE-SERVICES; for c in PREROUTING OUTPUT; do iptables -t nat -A $c -j KUBE-SERVICES; done; \
+            iptables -t nat -A KUBE-SERVICES -p tcp --dport 8080 -m addrtype --dst-type LOCAL -j DNAT --to-destination 10.10.0.3:80",
+        node_port: true,
+    },
+    Service {
+        what: "cluster address, nftables",
+        script: "nft 'table ip kube-proxy { chain services { ip daddr 203.0.113.10 tcp dport 8080 dnat to 10.10.0.3:80; }
+            chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
+            chain nat-output { type nat hook output priority -100; jump services; } }'",
+        node_port: false,
+    },
+    Service {
+        what: "node port, nftables",
+        script: "nft 'table ip kube-proxy { chain services { fib daddr type local tcp dport 8080 dnat to 10.10.0.3:80; }
+            chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
+            chain nat-output { type nat hook output priority -100; jump services; } }'",
+        node_port: true,
+    },
+];
+
+/// Who answers at the service's address and at the host's port: the service's container, or the published one.
+fn answering(lab: &Lab, service: &Service, backend: Option<&str>, service_first: bool) -> [&'static str; 2] {
+    lab.host.sh("ip route add 203.0.113.10 via 198.51.100.2"); // where such an address goes does not matter
+    lab.outside.sh("ip route add 203.0.113.10 via 198.51.100.1");
+    let published = lab.chain(&network(), &portmap(backend, json!([web()])));
+    let serving = lab.container();
+    assert_eq!(ips(&lab.attach(&serving, &network()).add())[0], "10.10.0.3");
+    if service_first {
+        lab.host.sh(service.script);
+        published.add();
+    } else {
+        published.add();
+        lab.host.sh(service.script);
+    }
+    let who_serves = |to: &str| {
+        let answers = |container: &Namespace| {
+            let _server = TcpServer::start(container, 80);
+            connect(&lab.outside, &at(to, 8080)).is_some()
+        };
+        match (answers(&serving), answers(&published.container)) {
+            (true, false) => "service",
+            (false, true) => "published",
+            (false, false) => "nobody",
+            (true, true) => "both",
+        }
+    };
+    [who_serves("203.0.113.10"), who_serves(UPLINK[0])]
+}
+
+#[test]
+fn cve_2019_9946_a_service_that_is_there_first_is_not_shadowed() {
+    for_each_backend(|_, backend| {
+        for service in &SERVICES {
+            for_each_peer("portmap", |lab| {
+                let node = if service.node_port { "service" } else { "published" };
+                let expected = [if service.node_port { "nobody" } else { "service" }, node];
+                let seen = answering(lab, service, backend, true);
+                eprintln!("XXX {} {backend:?} first: {seen:?} expected {expected:?}", service.what);
+            });
+            for_each_peer("portmap", |lab| {
+                let seen = answering(lab, service, backend, false);
+                eprintln!("XXX {} {backend:?} later: {seen:?}", service.what);
+            });
+        }
+    });
+    panic!();
+}

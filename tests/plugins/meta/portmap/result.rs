@@ -1,0 +1,105 @@
+//! What comes out of portmap: the result that it was given.
+
+use serde_json::{Value, json};
+
+use super::{for_each_backend, is_open, network, portmap, web};
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, with};
+use crate::support::call::Peer;
+use crate::support::snapshot::Watch;
+use crate::support::traffic::TcpServer;
+
+#[test]
+fn the_previous_result_is_the_result_in_every_version() {
+    for_each_backend(|lab, backend| {
+        for version in EVERY_VERSION {
+            let routes = json!({"routes": [{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]});
+            let main = with(&network(), json!({"cniVersion": version, "ipam": routes}));
+            let chain = lab.chain(&main, &portmap(backend, json!([web()])));
+            assert_eq!(chain.add(), chain.result, "{version:?}");
+            let _server = TcpServer::start(&chain.container, 80);
+            assert_eq!(is_open(lab, 8080), [true, true], "{version:?}: the addresses were found");
+            chain.del_all();
+        }
+    });
+}
+
+/// What another plugin of the chain wrote there is nothing that portmap may lose.
+#[test]
+fn a_rich_result_is_passed_through() {
+    let prev = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [
+            {"name": "br0", "mac": "02:00:00:00:00:01", "mtu": 1400},
+            {"name": "eth0", "mac": "02:00:00:00:00:02", "mtu": 1400, "sandbox": "/run/netns/c1", "pciID": "0000:00:1f.6"},
+        ],
+        "ips": [{"address": "10.10.0.2/24", "gateway": "10.10.0.1", "interface": 1}, {"address": "10.10.0.3/24", "interface": 0}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.10.0.1", "mtu": 1300, "advmss": 1200, "priority": 5, "table": 100, "scope": 253}],
+        "dns": {"nameservers": ["192.0.2.53"], "domain": "example.org", "search": ["example.org"], "options": ["ndots:5"]},
+    });
+    for_each_backend(|lab, backend| {
+        for mappings in [json!([web()]), json!([]), Value::Null] {
+            let conf = with(
+                &portmap(backend, mappings),
+                json!({"cniVersion": "1.1.0", "name": "net1", "prevResult": prev}),
+            );
+            let attachment = lab.attach(&lab.container(), &conf);
+            assert_eq!(attachment.add(), prev);
+            attachment.del();
+        }
+    });
+}
+
+/// Neither rules nor a table come of a container without ports; a runtime calls the plugin for each.
+#[test]
+fn without_mappings_nothing_is_done() {
+    for_each_backend(|lab, backend| {
+        for mappings in [json!([]), Value::Null] {
+            let chain = lab.chain(&network(), &portmap(backend, mappings));
+            let before = Watch::start(lab, &[]);
+            assert_eq!(chain.add(), chain.result);
+            chain.check(&chain.result).ok();
+            before.assert_unchanged("ADD");
+            chain.del();
+            before.assert_unchanged("DEL");
+            chain.main.del();
+        }
+    });
+}
+
+#[test]
+fn without_a_previous_result_add_and_check_are_refused() {
+    for_each_backend(|lab, backend| {
+        for mappings in [json!([web()]), json!([])] {
+            let conf = with(&portmap(backend, mappings), json!({"cniVersion": "1.0.0", "name": "net1"}));
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            let attachment = lab.attach(&container, &conf);
+            let added = attachment.try_add().err();
+            let checked = attachment.call("CHECK", None).run().err();
+            before.assert_unchanged("the refused ADD");
+            if lab.peer == Peer::Ours {
+                for error in [added, checked] {
+                    assert_eq!(error.code, 7, "{error:?}");
+                    assert!(error.text().contains("prevResult"), "{error:?}");
+                }
+            }
+        }
+    });
+}
+
+/// The address of another interface, or of one on the host, is not the container's.
+#[test]
+fn only_an_address_of_this_interface_is_published() {
+    for_each_peer("portmap", |lab| {
+        let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
+        let mut result = chain.result.clone();
+        let addresses = result["ips"].as_array_mut().unwrap();
+        addresses.insert(0, json!({"address": "10.10.0.77/24", "interface": 0}));
+        addresses.insert(0, json!({"address": "2001:db8:10::77/64", "interface": 1}));
+        let chained = (*chain).clone().conf(json!({"prevResult": {"ips": result["ips"]}}));
+        assert_eq!(chained.add(), result);
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        assert!(!lab.host.sh("iptables-save -t nat; ip6tables-save -t nat").contains("10.10.0.77"));
+    });
+}
