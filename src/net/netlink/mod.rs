@@ -1,12 +1,14 @@
-//! rtnetlink(7): links, addresses, routes. Messages are built by the rtnetlink crate, sent and read by us; none of its
+//! rtnetlink(7): links, addresses, routes, rules. Messages are built by the rtnetlink crate, sent and read by us; none of its
 //! types leave this folder.
 
 mod addr;
 pub mod attr;
 mod bridge_vlan;
+mod entry;
 mod kind;
 mod link;
 mod route;
+mod rule;
 pub mod transport;
 mod watch;
 
@@ -19,9 +21,11 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 
 pub use self::addr::{Address, AddressOptions};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
+pub use self::entry::{AddressEntry, RouteEntry};
 pub use self::kind::{IpvlanMode, LinkKind, LinkSpec, MacvlanMode};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
 pub use self::route::{FoundRoute, Route, Scope};
+pub use self::rule::Rule;
 use self::transport::{Message, Refusal, Transport};
 pub use self::watch::Watch;
 use crate::error::{Error, Result};
