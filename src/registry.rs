@@ -6,6 +6,7 @@ use crate::plugins::main::{
     bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
     ptp::Ptp, tap::Tap, vlan::Vlan,
 };
+use crate::plugins::meta::{sbr::Sbr, vrf::Vrf};
 
 /// One line a plugin.
 pub static PLUGINS: &[Entry] = &[
@@ -20,6 +21,8 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Loopback>(),
     Entry::of::<HostLocal>(),
     Entry::of::<Static>(),
+    Entry::of::<Sbr>(),
+    Entry::of::<Vrf>(),
 ];
 
 /// The plugin of exactly this name.

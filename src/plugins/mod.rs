@@ -2,3 +2,4 @@
 
 pub mod ipam;
 pub mod main;
+pub mod meta;

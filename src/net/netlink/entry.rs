@@ -144,8 +144,7 @@ impl RouteEntry {
         message.header.flags &= RouteFlags::from_bits_retain(RTNH_F_ONLINK.into());
         message.header.table = u8::try_from(self.table).unwrap_or_default(); // RT_TABLE_UNSPEC: the attribute says which
         let lasting = self.attributes.iter().filter_map(|(kind, value)| lasting(*kind, value));
-        message.attributes =
-            lasting.map(|(kind, value)| RouteAttribute::Other(DefaultNla::new(kind, value))).collect();
+        message.attributes = lasting.map(|(kind, value)| RouteAttribute::Other(DefaultNla::new(kind, value))).collect();
         message.attributes.push(RouteAttribute::Table(self.table));
         message
     }
@@ -218,9 +217,8 @@ impl AddressEntry {
         let mut message = AddressMessage::default();
         message.header = self.header.clone();
         let attributes = self.attributes.iter();
-        message.attributes = attributes
-            .map(|(kind, value)| AddressAttribute::Other(DefaultNla::new(*kind, value.clone())))
-            .collect();
+        message.attributes =
+            attributes.map(|(kind, value)| AddressAttribute::Other(DefaultNla::new(*kind, value.clone()))).collect();
         message
     }
 }
@@ -234,9 +232,9 @@ impl Netlink {
             message.header.address_family = family;
             message.attributes = vec![RouteAttribute::Oif(link.index)];
             let what = format_args!("list the routes through link {:?}", link.name);
-            all.extend(self.dump(Message::GetRoute(message), what, |reply| {
-                RouteEntry::read(reply.payload, family, link)
-            })?);
+            all.extend(
+                self.dump(Message::GetRoute(message), what, |reply| RouteEntry::read(reply.payload, family, link))?,
+            );
         }
         Ok(all)
     }

@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 
 use nix::errno::Errno;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
-use super::Netlink;
 use super::attr::Attrs;
 use super::link::none_if_gone;
-use crate::error::Result;
+use super::{Netlink, refused};
+use crate::error::{Error, Result};
 
 /// fib_rule_hdr.
 const HEADER: usize = 12;
@@ -84,7 +84,8 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RuleMessage::default();
             message.header.family = family;
-            let listed = self.dump(Message::GetRule(message), "list the rules", |reply| Rule::read(reply.payload, family));
+            let listed =
+                self.dump(Message::GetRule(message), "list the rules", |reply| Rule::read(reply.payload, family));
             match listed {
                 // A kernel without IPv6 has no rules for it.
                 Err(e) if family == AddressFamily::Inet6 && e.is_errno(Errno::EAFNOSUPPORT) => (),
@@ -92,6 +93,24 @@ impl Netlink {
             }
         }
         Ok(all)
+    }
+
+    /// Whether the namespace has rules at all, which a kernel without policy routing has not. One is read of them; the
+    /// socket is of no more use then.
+    pub fn into_has_rules(self) -> Result<bool> {
+        let mut message = RuleMessage::default();
+        message.header.family = AddressFamily::Inet;
+        let what = "list the rules";
+        let seq = self.send(Message::GetRule(message), NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
+        let mut found = false;
+        let read = self.transport.dump_until(seq, |_| {
+            found = true;
+            true
+        });
+        match read {
+            Err(refusal) if matches!(refusal.errno, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => Ok(false),
+            read => read.map(|()| found).map_err(|refusal| refused(what, refusal)),
+        }
     }
 
     /// Looks for the routes of what `source` sends in the table: `ip rule add from SOURCE lookup TABLE`. The kernel gives

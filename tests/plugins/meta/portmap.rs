@@ -39,10 +39,7 @@ fn other_network() -> Value {
 
 /// The same addresses, each container behind a link of its own.
 fn point_to_point() -> Value {
-    with(
-        &bridge::dual_stack(),
-        json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
-    )
+    with(&bridge::dual_stack(), json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}))
 }
 
 /// Without a backend where none is asked for.
@@ -129,8 +126,7 @@ fn sources(lab: &Lab, published: &Chain<'_>) -> Vec<String> {
         Some(seen) => seen,
     };
     let line = |(who, from, to, own): &(&str, &Namespace, [&str; 2], [String; 2])| {
-        let [v4, v6] =
-            [0, 1].map(|family| word(connect(from, &at(to[family], 8080)), &own[family], GATEWAY[family]));
+        let [v4, v6] = [0, 1].map(|family| word(connect(from, &at(to[family], 8080)), &own[family], GATEWAY[family]));
         format!("{who}: {v4}, {v6}")
     };
     let lines = clients.iter().map(line).collect();
@@ -152,8 +148,7 @@ const SNAT: [&str; 7] = [
 
 /// `SNAT` as the reference's nftables backend has it, which forgets the neighbours. differences.rs shows what comes of it.
 fn snat_of(peer: &Peer, backend: Option<&str>) -> Vec<String> {
-    let neighbour =
-        if *peer != Peer::Ours && backend == Some("nftables") { "neighbour: own, own" } else { SNAT[5] };
+    let neighbour = if *peer != Peer::Ours && backend == Some("nftables") { "neighbour: own, own" } else { SNAT[5] };
     SNAT.iter().map(|line| if line.starts_with("neighbour") { neighbour } else { line }).map(str::to_owned).collect()
 }
 
@@ -338,9 +333,7 @@ fn keys_may_have_any_case() {
 #[test]
 fn a_container_with_one_family_is_published_in_that_family() {
     for_each_backend(|lab, backend| {
-        for (ipam, expected) in
-            [("10.10.0.0/24", [true, false]), ("2001:db8:10::/64", [false, true])]
-        {
+        for (ipam, expected) in [("10.10.0.0/24", [true, false]), ("2001:db8:10::/64", [false, true])] {
             let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": ipam}}));
             let chain = lab.chain(&main, &portmap(backend, json!([web()])));
             let _server = TcpServer::start(&chain.container, 80);

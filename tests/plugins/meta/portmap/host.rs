@@ -148,14 +148,16 @@ const SERVICES: [Service; 4] = [
     },
     Service {
         what: "cluster address, nftables",
-        script: "nft 'table ip kube-proxy { chain services { ip daddr 203.0.113.10 tcp dport 8080 dnat to 10.10.0.3:80; }
+        script:
+            "nft 'table ip kube-proxy { chain services { ip daddr 203.0.113.10 tcp dport 8080 dnat to 10.10.0.3:80; }
             chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
             chain nat-output { type nat hook output priority -100; jump services; } }'",
         node_port: false,
     },
     Service {
         what: "node port, nftables",
-        script: "nft 'table ip kube-proxy { chain services { fib daddr type local tcp dport 8080 dnat to 10.10.0.3:80; }
+        script:
+            "nft 'table ip kube-proxy { chain services { fib daddr type local tcp dport 8080 dnat to 10.10.0.3:80; }
             chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
             chain nat-output { type nat hook output priority -100; jump services; } }'",
         node_port: true,

@@ -38,10 +38,8 @@ fn a_rich_result_is_passed_through() {
     });
     for_each_backend(|lab, backend| {
         for mappings in [json!([web()]), json!([]), Value::Null] {
-            let conf = with(
-                &portmap(backend, mappings),
-                json!({"cniVersion": "1.1.0", "name": "net1", "prevResult": prev}),
-            );
+            let conf =
+                with(&portmap(backend, mappings), json!({"cniVersion": "1.1.0", "name": "net1", "prevResult": prev}));
             let attachment = lab.attach(&lab.container(), &conf);
             assert_eq!(attachment.add(), prev);
             attachment.del();

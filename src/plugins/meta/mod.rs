@@ -1,0 +1,4 @@
+//! Plugins that change what another plugin made.
+
+pub mod sbr;
+pub mod vrf;
