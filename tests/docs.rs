@@ -3,6 +3,9 @@
 //! A page's examples are its fenced blocks `json conflist`, a network that is put where `cni-multi net` looks, and `console`,
 //! commands after `$ ` with what they print. Those of a page run in one lab, in their order. In what is printed, hardware addresses,
 //! link-local addresses and the numbers behind `@if` are not compared, and a line `...` stands for any lines.
+//!
+//! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as `ip link add` makes it. Such pages
+//! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::support::attachment::with;
+use crate::support::attachment::{skip, with};
 use crate::support::call::{Outcome, Peer, binary};
 use crate::support::netns::Lab;
 
@@ -38,6 +41,17 @@ struct Block {
     info: String,
     text: String,
     line: usize,
+}
+
+impl Block {
+    fn is_network(&self) -> bool {
+        self.info.starts_with("json conflist")
+    }
+
+    /// The kind of link that the kernel has to have for it, with its arguments.
+    fn needs(&self) -> Option<&str> {
+        self.info.strip_prefix("json conflist needs ")
+    }
 }
 
 impl Page {
@@ -83,6 +97,11 @@ impl Page {
             !inside && !fence
         };
         self.text.lines().filter(|line| outside(line)).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The kinds of links that its networks need.
+    fn needs(&self) -> BTreeSet<String> {
+        self.blocks().iter().filter_map(|block| block.needs().map(str::to_owned)).collect()
     }
 
     fn headings(&self) -> Vec<String> {
@@ -307,8 +326,8 @@ fn sources(plugin: &str, kind: &str) -> String {
 
 #[test]
 fn every_key_is_in_the_page_and_the_page_has_no_other() {
-    let shared =
-        ["src/steps/dns.rs", "src/cni/result/mod.rs"].map(|path| fs::read_to_string(root().join(path)).unwrap());
+    let shared = ["src/steps/dns.rs", "src/steps/hardware_address.rs", "src/cni/result/mod.rs"]
+        .map(|path| fs::read_to_string(root().join(path)).unwrap());
     for [name, kind, _] in plugins() {
         let keys = keys_of(&sources(&name, &kind));
         let known: BTreeSet<String> = keys
@@ -345,6 +364,22 @@ impl Terminal {
         let program = binary();
         lab.host.sh(&format!("mkdir /run/bin /run/net.d && ln -s '{}' /run/bin/cni-multi", program.display()));
         Terminal { lab }
+    }
+
+    /// A terminal where the page's examples can run; None, and a skip, where the kernel has not the links for them.
+    fn for_page(page: &Page) -> Option<Terminal> {
+        let terminal = Terminal::new();
+        let missing = |kind: &String| {
+            let probe = format!("ip link add link uplink name probe type {kind} && ip link del probe");
+            !terminal.lab.host.try_sh(&probe).status.success()
+        };
+        match page.needs().iter().find(|kind| missing(kind)) {
+            Some(kind) => {
+                skip(kind.split(' ').next().unwrap());
+                None
+            }
+            None => Some(terminal),
+        }
     }
 
     fn write_network(&self, text: &str) {
@@ -418,21 +453,37 @@ fn is_as_written(printed: &[String], written: &[String]) -> bool {
     }
 }
 
+/// The pages with examples, by whether they need a kernel that has more links than most.
+fn pages_with_examples(needing: bool) -> Vec<Page> {
+    let has_example = |page: &Page| page.blocks().iter().any(|block| block.info == "console");
+    Page::all().into_iter().filter(|page| has_example(page) && page.needs().is_empty() != needing).collect()
+}
+
 #[test]
-fn the_examples_print_what_is_written() {
-    let mut pages = Page::all();
-    pages.retain(|page| page.blocks().iter().any(|block| block.info == "console"));
+fn every_plugin_has_an_example() {
+    let pages: Vec<Page> = [false, true].into_iter().flat_map(pages_with_examples).collect();
     for [name, ..] in plugins() {
         assert!(pages.iter().any(|page| page.path == format!("docs/{name}.md")), "docs/{name}.md has no example");
     }
-    for page in pages {
-        let terminal = Terminal::new();
-        for block in page.blocks() {
-            match block.info.as_str() {
-                "json conflist" => terminal.write_network(&block.text),
-                "console" => terminal.run(&page, &block),
-                _ => (),
-            }
+}
+
+#[test]
+fn the_examples_print_what_is_written() {
+    pages_with_examples(false).iter().for_each(assert_prints_what_is_written);
+}
+
+#[test]
+fn the_examples_of_rarer_links_print_what_is_written() {
+    pages_with_examples(true).iter().for_each(assert_prints_what_is_written);
+}
+
+fn assert_prints_what_is_written(page: &Page) {
+    let Some(terminal) = Terminal::for_page(page) else { return };
+    for block in page.blocks() {
+        match block.info.as_str() {
+            _ if block.is_network() => terminal.write_network(&block.text),
+            "console" => terminal.run(page, &block),
+            _ => (),
         }
     }
 }
@@ -441,28 +492,39 @@ fn the_examples_print_what_is_written() {
 /// The object below the table is the answer to the first row.
 #[test]
 fn the_errors_are_those_of_the_pages() {
-    for [name, ..] in plugins() {
-        let page = Page::of_plugin(&name);
-        let conf = first_plugin(&page);
-        let terminal = Terminal::new();
-        let mut answers = vec![];
-        for row in page.rows(Some("Errors")) {
-            let outcome = add_with(&terminal.lab, &conf, &code_spans(&row[0])[0]);
-            let error = outcome.err();
-            let details = row.get(3).map(|cell| code_spans(cell).concat()).unwrap_or_default();
-            let expected = (row[1].parse().unwrap(), code_spans(&row[2]).concat(), details);
-            assert_eq!((error.code, error.msg, error.details), expected, "{}: {}", page.path, row[0]);
-            answers.push(outcome.json());
-        }
-        let whole = page.blocks().into_iter().find(|block| block.info == "json error").map(|block| block.text);
-        let whole = whole.map(|text| serde_json::from_str::<Value>(&text).unwrap());
-        assert_eq!(whole.as_ref(), answers.first(), "{}", page.path);
+    pages_of_plugins(false).iter().for_each(assert_errors_are_written);
+}
+
+#[test]
+fn the_errors_of_rarer_links_are_those_of_the_pages() {
+    pages_of_plugins(true).iter().for_each(assert_errors_are_written);
+}
+
+fn pages_of_plugins(needing: bool) -> Vec<Page> {
+    let pages = plugins().into_iter().map(|[name, ..]| Page::of_plugin(&name));
+    pages.filter(|page| page.needs().is_empty() != needing).collect()
+}
+
+fn assert_errors_are_written(page: &Page) {
+    let Some(terminal) = Terminal::for_page(page) else { return };
+    let conf = first_plugin(page);
+    let mut answers = vec![];
+    for row in page.rows(Some("Errors")) {
+        let outcome = add_with(&terminal.lab, &conf, &code_spans(&row[0])[0]);
+        let error = outcome.err();
+        let details = row.get(3).map(|cell| code_spans(cell).concat()).unwrap_or_default();
+        let expected = (row[1].parse().unwrap(), code_spans(&row[2]).concat(), details);
+        assert_eq!((error.code, error.msg, error.details), expected, "{}: {}", page.path, row[0]);
+        answers.push(outcome.json());
     }
+    let whole = page.blocks().into_iter().find(|block| block.info == "json error").map(|block| block.text);
+    let whole = whole.map(|text| serde_json::from_str::<Value>(&text).unwrap());
+    assert_eq!(whole.as_ref(), answers.first(), "{}", page.path);
 }
 
 /// The configuration that the first plugin of the first example gets.
 fn first_plugin(page: &Page) -> Value {
-    let block = page.blocks().into_iter().find(|block| block.info == "json conflist");
+    let block = page.blocks().into_iter().find(Block::is_network);
     let list: Value =
         serde_json::from_str(&block.unwrap_or_else(|| panic!("{} has no example", page.path)).text).unwrap();
     let mut conf = list["plugins"][0].clone();

@@ -62,11 +62,22 @@ impl Belongings {
         addresses::settle_if_tentative(at, link)?;
         for route in &self.routes {
             match table {
-                Some(table) if route.is_in_main() => container.put_route(link, &route.in_table(table))?,
-                _ => container.put_route(link, route)?,
+                Some(table) if route.is_in_main() => put_route(container, link, &route.in_table(table))?,
+                _ => put_route(container, link, route)?,
             }
         }
         Ok(())
+    }
+}
+
+/// The way to a gateway may have been removed since, or be by another link: the kernel asks for it only when a route is
+/// new.
+fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()> {
+    match container.put_route(link, route) {
+        Err(e) if e.is_errno(Errno::ENETUNREACH) || e.is_errno(Errno::EHOSTUNREACH) => {
+            container.put_route(link, &route.on_link())
+        }
+        done => done,
     }
 }
 

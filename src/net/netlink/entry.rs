@@ -124,6 +124,14 @@ impl RouteEntry {
         RouteEntry { table, ..self.clone() }
     }
 
+    /// The same route to a gateway that nothing leads to: the kernel takes it for one on the link.
+    #[must_use]
+    pub fn on_link(&self) -> RouteEntry {
+        let mut route = self.clone();
+        route.header.flags |= RouteFlags::from_bits_retain(RTNH_F_ONLINK.into());
+        route
+    }
+
     /// Sorts so that each route comes after those that its gateway is reached by.
     pub fn sort_by_dependence(routes: &mut [RouteEntry]) {
         routes.sort_by_key(|route| (route.has_gateway(), Reverse(u8::from(route.header.scope))));
