@@ -488,7 +488,7 @@ fn assert_prints_what_is_written(page: &Page) {
     }
 }
 
-/// A row of a page's errors has a change to the first plugin of its first example, or CNI_ARGS; ADD answers with the rest of the row.
+/// A row of a page's errors has a change to the plugin of its first example that has one of its name, or CNI_ARGS; ADD answers with the rest of the row.
 /// The object below the table is the answer to the first row.
 #[test]
 fn the_errors_are_those_of_the_pages() {
@@ -507,7 +507,7 @@ fn pages_of_plugins(needing: bool) -> Vec<Page> {
 
 fn assert_errors_are_written(page: &Page) {
     let Some(terminal) = Terminal::for_page(page) else { return };
-    let conf = first_plugin(page);
+    let conf = own_plugin(page);
     let mut answers = vec![];
     for row in page.rows(Some("Errors")) {
         let outcome = add_with(&terminal.lab, &conf, &code_spans(&row[0])[0]);
@@ -522,12 +522,16 @@ fn assert_errors_are_written(page: &Page) {
     assert_eq!(whole.as_ref(), answers.first(), "{}", page.path);
 }
 
-/// The configuration that the first plugin of the first example gets.
-fn first_plugin(page: &Page) -> Value {
-    let block = page.blocks().into_iter().find(Block::is_network);
-    let list: Value =
-        serde_json::from_str(&block.unwrap_or_else(|| panic!("{} has no example", page.path)).text).unwrap();
-    let mut conf = list["plugins"][0].clone();
+/// The configuration that the page's plugin gets in the first example that has it: a chained plugin is not the first one. An IPAM plugin
+/// has none of its own; then it is the first plugin's.
+fn own_plugin(page: &Page) -> Value {
+    let lists = page.blocks().into_iter().filter(Block::is_network);
+    let lists: Vec<Value> = lists.map(|block| serde_json::from_str(&block.text).unwrap()).collect();
+    let name = Path::new(&page.path).file_stem().unwrap().to_str().unwrap();
+    let has_it = |list: &&Value| list["plugins"].as_array().unwrap().iter().any(|plugin| plugin["type"] == name);
+    let list = lists.iter().find(has_it).or(lists.first()).unwrap_or_else(|| panic!("{} has no example", page.path));
+    let plugins = list["plugins"].as_array().unwrap();
+    let mut conf = plugins.iter().find(|plugin| plugin["type"] == name).unwrap_or(&plugins[0]).clone();
     for key in ["cniVersion", "name"] {
         conf[key] = list[key].clone();
     }
