@@ -63,7 +63,8 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     v4().or_else(v6)
 }
 
-/// A route all of whose hops go through one link.
+/// A route all of whose hops go through one link. Of an IPv6 route with several, those that do: the kernel has each of them
+/// as a route of its own, and joins what several links have the same way to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteEntry {
     /// The destination.
@@ -79,7 +80,13 @@ impl RouteEntry {
     /// checking send all.
     fn read(payload: &[u8], family: AddressFamily, link: &Link) -> Option<RouteEntry> {
         let header = RouteHeader::parse(payload).ok().filter(|header| header.address_family == family)?;
-        let attributes = owned(Attrs::after(payload, ROUTE_HEADER));
+        let mut attributes = owned(Attrs::after(payload, ROUTE_HEADER));
+        if family == AddressFamily::Inet6 {
+            attributes
+                .iter_mut()
+                .filter(|(kind, _)| *kind == RTA_MULTIPATH)
+                .for_each(|(_, hops)| keep_hops(hops, link));
+        }
         let any: IpAddr = match family {
             AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
             _ => Ipv6Addr::UNSPECIFIED.into(),
@@ -96,7 +103,7 @@ impl RouteEntry {
     fn is_through(&self, link: &Link) -> bool {
         match (find(&self.attributes, RTA_OIF), find(&self.attributes, RTA_MULTIPATH)) {
             (Some(oif), _) => read_u32(oif, 0) == Some(link.index),
-            (None, Some(hops)) => self::hops(hops).all(|hop| read_u32(hop, 4) == Some(link.index)),
+            (None, Some(list)) => !list.is_empty() && hops(list).all(|hop| is_hop_through(hop, link)),
             (None, None) => false,
         }
     }
@@ -175,6 +182,15 @@ fn expiry(cacheinfo: &[u8]) -> Option<(u16, Vec<u8>)> {
     let left = read_u32(cacheinfo, 8)?.cast_signed();
     let seconds = u32::try_from(left / USER_HZ).ok()?.max(1);
     (left != 0).then(|| (RTA_EXPIRES, seconds.to_ne_bytes().to_vec()))
+}
+
+fn is_hop_through(hop: &[u8], link: &Link) -> bool {
+    read_u32(hop, 4) == Some(link.index)
+}
+
+/// Leaves the hops through one link in a list.
+fn keep_hops(list: &mut Vec<u8>, link: &Link) {
+    *list = hops(list).filter(|hop| is_hop_through(hop, link)).flatten().copied().collect();
 }
 
 fn with_wishes_only(hops: &[u8]) -> Vec<u8> {
@@ -327,6 +343,19 @@ mod tests {
         assert_eq!(both.gateways(), ["10.1.0.1", "10.1.0.2"].map(|ip| ip.parse::<IpAddr>().unwrap()));
         assert!(read(&[attribute(RTA_MULTIPATH, &hops(8))]).is_none());
         assert!(read(&[]).is_none());
+    }
+
+    #[test]
+    fn of_an_ipv6_route_through_several_links_the_own_hops_are_kept() {
+        let list = [hop(0, 8, [1; 4]), hop(0, 7, [2; 4])].concat();
+        let mut payload = payload(&[]);
+        payload.truncate(ROUTE_HEADER);
+        payload[0] = 10;
+        payload[1] = 0;
+        payload.extend(attribute(RTA_MULTIPATH, &list));
+        let read = |link: &Link| RouteEntry::read(&payload, AddressFamily::Inet6, link);
+        assert_eq!(find(&read(&link()).unwrap().attributes, RTA_MULTIPATH), Some(hop(0, 7, [2; 4]).as_slice()));
+        assert!(read(&Link { index: 9, ..Link::default() }).is_none());
     }
 
     #[test]

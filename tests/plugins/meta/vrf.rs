@@ -156,6 +156,24 @@ fn nothing_is_lost_on_the_way() {
     });
 }
 
+/// The kernel makes one IPv6 route with two hops of what two interfaces have the same way to.
+#[test]
+fn a_hop_of_a_route_of_two_interfaces_goes_with_its_interface() {
+    // The reference leaves it behind, and then the kernel removes it.
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let of_vrf = |vrf: &str| container.sh(&format!("ip -6 route show vrf {vrf} 2001:db8:77::/48"));
+        let one = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let other = attach(lab, &container, &network(2, 2), "net2", json!({"vrfname": "red"}));
+        assert_eq!(container.sh("ip -6 route show 2001:db8:77::/48").matches("via 2001:db8:20::1 dev net").count(), 2);
+        one.add();
+        other.add();
+        assert!(of_vrf("blue").contains("via 2001:db8:20::1 dev net1"), "{}", of_vrf("blue"));
+        assert!(of_vrf("red").contains("via 2001:db8:20::1 dev net2"), "{}", of_vrf("red"));
+        assert_eq!(container.sh("ip -6 route show 2001:db8:77::/48"), "");
+    });
+}
+
 #[test]
 fn two_vrfs_have_the_same_addresses_and_other_neighbours() {
     for_each_peer("vrf", |lab| {

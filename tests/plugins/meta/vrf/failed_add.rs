@@ -33,7 +33,7 @@ fn mistakes() -> Vec<Case> {
         case("table main", json!({"table": 254}), 7, "table: 254 is a table of the kernel"),
         case("table local", json!({"table": 255}), 7, "table: 255 is a table of the kernel"),
         case("not chained", json!({"prevResult": null}), 7, "prevResult"),
-        Case { container: "ip link set net1 name other", ..case("no such interface", json!({}), 100, "net1") },
+        Case { container: "ip link set net1 down; ip link set net1 name other", ..case("no such interface", json!({}), 100, "net1") },
         Case {
             container: "ip link add br0 type bridge; ip link set net1 master br0",
             ..case("has a master", json!({}), 102, "interface \"net1\" has a master already: \"br0\"")
