@@ -42,7 +42,10 @@ fn cases() -> Vec<Case> {
         case("table main", json!({"table": 254}), 7, kernel_s),
         case("table local", json!({"table": 255}), 7, kernel_s),
         case("table is no number", json!({"table": "main"}), 6, "table"),
-        Case { container: "ip link set net1 down; ip link set net1 name other", ..case("no such interface", json!({}), 100, "net1") },
+        Case {
+            container: "ip link set net1 down; ip link set net1 name other",
+            ..case("no such interface", json!({}), 100, "net1")
+        },
         Case { container: "ip link set net1 down", ..case("interface is down", json!({}), 100, "10.20.0.1") },
         Case {
             container: "ip rule add from 10.20.0.2 lookup 77",

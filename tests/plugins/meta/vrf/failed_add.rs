@@ -33,7 +33,10 @@ fn mistakes() -> Vec<Case> {
         case("table main", json!({"table": 254}), 7, "table: 254 is a table of the kernel"),
         case("table local", json!({"table": 255}), 7, "table: 255 is a table of the kernel"),
         case("not chained", json!({"prevResult": null}), 7, "prevResult"),
-        Case { container: "ip link set net1 down; ip link set net1 name other", ..case("no such interface", json!({}), 100, "net1") },
+        Case {
+            container: "ip link set net1 down; ip link set net1 name other",
+            ..case("no such interface", json!({}), 100, "net1")
+        },
         Case {
             container: "ip link add br0 type bridge; ip link set net1 master br0",
             ..case("has a master", json!({}), 102, "interface \"net1\" has a master already: \"br0\"")
@@ -64,16 +67,19 @@ fn refusals() -> Vec<Case> {
         },
         // The source address is one of another interface: it is not in the VRF, and the kernel refuses the last route.
         Case {
-            container: "ip link add eth0 up type veth peer name other up; ip addr add 2001:db8:10::2/64 dev eth0 nodad; \
-                ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2; \
+            container: "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up
+                ip addr add 2001:db8:10::2/64 dev eth0 nodad
+                ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2
                 ip -6 route add 2001:db8:79::/48 via fe80::9 dev net1 pref high",
             ..case("a route that no VRF can have", json!({"table": 10}), 100, "2001:db8:78::/48")
         },
+        // The gateway is this host's in the VRF.
         Case {
-            container: "ip link add blue up type vrf table 20; ip link add eth0 up type veth peer name other up; \
-                ip addr add 2001:db8:10::2/64 dev eth0 nodad; ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2; \
+            container: "set -e; ip link add blue type vrf table 20; ip link set blue up
+                ip link add eth0 type veth peer name other; ip link set other up
+                ip link set eth0 master blue; ip link set eth0 up; ip addr add 2001:db8:20::1/128 dev eth0 nodad
                 echo 0 > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down",
-            ..case("a route that a VRF of others cannot have", json!({}), 100, "2001:db8:78::/48")
+            ..case("a route that a VRF of others cannot have", json!({}), 100, "2001:db8:77::/48")
         },
     ]
 }
