@@ -167,7 +167,8 @@ pub fn verify(at: &Attachment, name: &str, table: Option<u32>, result: &AddResul
     if let Some(other) = table.filter(|table| *table != found) {
         return Err(other_table(name, other, found).with_code(Code::CHECK_FAILED));
     }
-    if !vrf.up {
+    // Whoever made another VRF may have it down.
+    if !vrf.up && vrf.alias == ALIAS {
         return Err(Error::check(format!("VRF {name:?} is down")));
     }
     if link.master != Some(vrf.index) {

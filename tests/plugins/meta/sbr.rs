@@ -197,6 +197,36 @@ fn a_default_route_that_is_there_is_the_table_s() {
     });
 }
 
+/// Each network has a default route for its interface. Of IPv6 the kernel makes one route with two hops of them.
+#[test]
+fn of_two_default_routes_each_goes_with_its_interface() {
+    let defaults = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    let conf = |base: Value| with(&base, json!({"isDefaultGateway": null, "ipam": {"routes": defaults}}));
+    // The reference leaves a route of several hops where it is.
+    for_ours("sbr", |lab| {
+        let container = lab.container();
+        lab.attach(&container, &conf(first())).add();
+        let sbr = attach(lab, &container, &conf(second()), "net1", json!({}));
+        let via = |table: &str| {
+            ["ip", "ip -6"]
+                .map(|ip| container.sh(&format!("{ip} route show default table {table} 2>/dev/null || true")))
+        };
+        assert!(via("main").iter().all(|routes| routes.matches(" dev ").count() == 2), "{:?}", via("main"));
+        sbr.add();
+        assert!(
+            via("main").iter().all(|routes| routes.contains("eth0") && !routes.contains("net1")),
+            "{:?}",
+            via("main")
+        );
+        assert!(via("100")[0].contains("10.20.0.1 dev net1") && via("101")[1].contains("2001:db8:20::1 dev net1"));
+        with_uplinks_that_check_sources(lab);
+        ["10.10.0.2", "2001:db8:10::2", "10.20.0.2", "2001:db8:20::2"]
+            .iter()
+            .for_each(|ip| assert_pings(&lab.outside, ip));
+        sbr.check(&sbr.result).ok();
+    });
+}
+
 #[test]
 fn a_configured_table_gets_rules_only() {
     for_each_peer("sbr", |lab| {

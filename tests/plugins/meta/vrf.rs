@@ -111,7 +111,7 @@ fn addresses_and_routes_go_with_the_interface() {
         assert_eq!(member.add(), member.result, "the result is that of the plugin before");
         assert_eq!((table(&container, "blue"), master(&container, "net1")), (1, json!("blue")));
         assert_eq!((addresses(&container, "net1"), routes(&container, "1", "net1")), before);
-        assert_eq!(routes(&container, "main", "net1"), [json!({}); 0]);
+        assert!(routes(&container, "main", "net1").is_empty());
         member.check(&member.result).ok();
         member.del();
         assert!(container.link("blue").is_none());
