@@ -990,9 +990,3 @@ fn check_of_vrf_looks_at_routes() {
     };
     differs_in_vrf(json!({}), observe, FAILED, OK);
 }
-
-/// With the main table the VRF would have every interface's routes.
-#[test]
-fn vrf_refuses_the_kernel_s_tables() {
-    differs_in_vrf(json!({"table": 254}), |_, member| member.try_add().status, FAILED, OK);
-}

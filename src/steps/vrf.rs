@@ -94,10 +94,18 @@ pub fn join<'a>(at: &'a Attachment, name: &str, table: Option<u32>, rb: &mut Rol
     // Before the change, which can half-succeed: the link may be down and not yet up again.
     rb.undo(format_args!("take {:?} out of VRF {name:?}", link.name), move || {
         release(container, &port.name, vrf_index)?;
+        sweep(container, &port, table)?;
         kept.put_back(at, &port, None)
     });
     container.change_link(&link, &LinkChange { master: Some(vrf.index), ..LinkChange::default() })?;
-    belongings.put_back(at, &link, Some(table))
+    belongings.put_back(at, &link, Some(table))?;
+    sweep(container, &link, routing_table::MAIN)
+}
+
+/// Removes what the kernel leaves in the table that the link was in: its hops of IPv6 routes that another link has too.
+fn sweep(container: &Netlink, link: &Link, table: u32) -> Result<()> {
+    let left = container.routes_through(link)?.into_iter().filter(|route| route.table == table);
+    left.map(|route| container.delete_route(link, &route)).collect()
 }
 
 fn refuse_master(container: &Netlink, link: &Link) -> Result<()> {
@@ -147,14 +155,13 @@ fn other_table(name: &str, table: u32, found: u32) -> Error {
         .with_code(Code::CONFLICT)
 }
 
-/// Takes the interface out of the VRF if it is there; whether it was.
-fn release(container: &Netlink, ifname: &str, vrf: u32) -> Result<bool> {
-    match container.find_link(ifname)?.filter(|link| link.master == Some(vrf)) {
-        Some(link) => {
-            container.change_link(&link, &LinkChange { master: Some(0), ..LinkChange::default() }).map(|()| true)
-        }
-        None => Ok(false),
+/// Takes the interface out of the VRF if it is there; None if it was not.
+fn release(container: &Netlink, ifname: &str, vrf: u32) -> Result<Option<Link>> {
+    let member = container.find_link(ifname)?.filter(|link| link.master == Some(vrf));
+    if let Some(link) = &member {
+        container.change_link(link, &LinkChange { master: Some(0), ..LinkChange::default() })?;
     }
+    Ok(member)
 }
 
 /// Compares VRF, interface, addresses and routes with what ADD makes of the result.
@@ -201,9 +208,12 @@ fn leave_in(netns: &Netns, ifname: &str, name: &str, recorded: bool) -> Result<(
     let _lock = netns.lock()?; // an ADD may be about to join it
     let container = netns.netlink()?;
     let Some(vrf) = container.find_link(name)?.filter(|link| link.kind == KIND) else { return Ok(()) };
-    let was_member = release(&container, ifname, vrf.index)?;
+    let released = release(&container, ifname, vrf.index)?;
+    if let Some(link) = &released {
+        sweep(&container, link, table_of(&vrf)?)?;
+    }
     // The reference marks nothing and remembers nothing: its VRF goes with the last interface as well.
-    let goes = vrf.alias == ALIAS || (was_member && !recorded);
+    let goes = vrf.alias == ALIAS || (released.is_some() && !recorded);
     match goes && container.ports(&vrf)?.is_empty() {
         true => container.delete_link(vrf.index),
         false => Ok(()),

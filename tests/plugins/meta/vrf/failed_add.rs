@@ -73,6 +73,14 @@ fn refusals() -> Vec<Case> {
                 ip -6 route add 2001:db8:79::/48 via fe80::9 dev net1 pref high",
             ..case("a route that no VRF can have", json!({"table": 10}), 100, "2001:db8:78::/48")
         },
+        // The same with a hop of a route that another interface has too.
+        Case {
+            container: "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up
+                ip addr add 2001:db8:10::2/64 dev eth0 nodad
+                ip -6 route append 2001:db8:77::/48 via 2001:db8:10::1 dev eth0
+                ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2",
+            ..case("a route that no VRF can have, and a shared one", json!({}), 100, "2001:db8:78::/48")
+        },
         // The gateway is this host's in the VRF.
         Case {
             container: "set -e; ip link add blue type vrf table 20; ip link set blue up
