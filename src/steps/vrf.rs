@@ -104,8 +104,8 @@ pub fn join<'a>(at: &'a Attachment, name: &str, table: Option<u32>, rb: &mut Rol
 
 /// Removes what the kernel leaves in the table that the link was in: its hops of IPv6 routes that another link has too.
 fn sweep(container: &Netlink, link: &Link, table: u32) -> Result<()> {
-    let left = container.routes_through(link)?.into_iter().filter(|route| route.table == table);
-    left.map(|route| container.delete_route(link, &route)).collect()
+    let left = container.routes_through(link)?;
+    left.iter().filter(|route| route.table == table).try_for_each(|route| container.delete_route(link, route))
 }
 
 fn refuse_master(container: &Netlink, link: &Link) -> Result<()> {
