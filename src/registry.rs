@@ -6,10 +6,9 @@ use crate::plugins::main::{
     bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
     ptp::Ptp, tap::Tap, vlan::Vlan,
 };
-use crate::plugins::meta::bandwidth::Bandwidth;
-use crate::plugins::meta::firewall::Firewall;
-use crate::plugins::meta::portmap::Portmap;
-use crate::plugins::meta::tuning::Tuning;
+use crate::plugins::meta::{
+    bandwidth::Bandwidth, firewall::Firewall, portmap::Portmap, sbr::Sbr, tuning::Tuning, vrf::Vrf,
+};
 
 /// One line a plugin.
 pub static PLUGINS: &[Entry] = &[
@@ -28,6 +27,8 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Firewall>(),
     Entry::of::<Tuning>(),
     Entry::of::<Bandwidth>(),
+    Entry::of::<Sbr>(),
+    Entry::of::<Vrf>(),
 ];
 
 /// The plugin of exactly this name.

@@ -10,12 +10,12 @@ use crate::plugins::main::bridge::failed_add::Case;
 use crate::plugins::main::bridge::{self, static_ipam};
 use crate::plugins::main::stacked::{self, IPVLAN, MACVLAN, PEER, Stacked, VLAN};
 use crate::plugins::main::{dummy, host_device, ptp, tap};
-use crate::plugins::meta::firewall;
+use crate::plugins::meta::bandwidth::{self, bandwidth, can_limit};
 use crate::plugins::meta::portmap::{self, is_open, network, publish, web};
-use crate::plugins::meta::tuning;
+use crate::plugins::meta::{firewall, sbr, tuning, vrf};
 use crate::support::attachment::{for_ours, for_reference, with};
 use crate::support::chain::Chain;
-use crate::support::netns::Lab;
+use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, TcpServer, assert_pings, assert_pings_with, connect};
 
@@ -1641,8 +1641,6 @@ fn a_relative_data_dir_is_refused() {
     differs("tuning", observe, FAILED, OK);
 }
 
-// --- routing ---
-
 // --- bandwidth ---
 
 /// An observation of limits; the same on both, and so no difference, where the kernel has none.
@@ -1760,4 +1758,234 @@ fn some_subnets_alone_can_be_limited() {
         seconds[1] < 3 * bandwidth::RATE
     };
     limits_differ(observe, false, true);
+}
+
+// --- sbr ---
+
+/// The reference opens the namespace's path as a file that it may make.
+#[test]
+fn del_of_sbr_does_not_need_the_namespace() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.vanish();
+        (sbr.try_del().status, lab.path(&container.netns).exists())
+    };
+    differs("sbr", observe, (OK, false), (FAILED, true));
+}
+
+/// The reference looks at rules only.
+#[test]
+fn a_table_that_has_routes_is_in_use() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        container.sh("ip route add 192.0.2.0/24 dev eth0 table 100");
+        sbr.add();
+        sbr::rules(&container)[0].1.clone()
+    };
+    differs("sbr", observe, "101".to_owned(), "100".to_owned());
+}
+
+/// With a configured table the reference's second ADD makes the same rules again.
+#[test]
+fn a_second_add_of_sbr_is_refused() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({"table": 5000}));
+        sbr.add();
+        (sbr.try_add().status, sbr::rules(&container).len())
+    };
+    differs("sbr", observe, (FAILED, 2), (OK, 4));
+}
+
+#[test]
+fn sbr_leaves_link_local_routes_in_main() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        sbr::routes(&container, 6, "main", "net1")
+    };
+    differs("sbr", observe, vec!["fe80::/64".to_owned()], vec![]);
+}
+
+/// The table of an IPv4 address gets IPv6 routes as well from the reference.
+#[test]
+fn a_table_of_sbr_has_routes_of_its_address_s_family() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        sbr::routes(&container, 6, "100", "net1").is_empty()
+    };
+    differs("sbr", observe, true, false);
+}
+
+/// A gateway that is in no address's subnet: the reference removes the route from main and puts it nowhere.
+#[test]
+fn sbr_loses_no_route() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        container.sh("ip route add 192.0.2.1 dev net1 scope link src 10.10.0.2; ip route add 192.0.2.128/25 via 192.0.2.1 dev net1");
+        sbr.add();
+        let found = sbr::routes(&container, 4, "all", "net1");
+        ["192.0.2.1", "192.0.2.128/25"].map(|dst| found.iter().any(|found| found == dst))
+    };
+    differs("sbr", observe, [true, true], [false, false]);
+}
+
+#[test]
+fn check_of_sbr_looks_at_rules_and_routes() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh("ip route flush table 100; ip rule del from 10.20.0.2");
+        sbr.check(&sbr.result).status
+    };
+    differs("sbr", observe, FAILED, OK);
+}
+
+/// A rule to the main table does nothing.
+#[test]
+fn sbr_refuses_the_kernel_s_tables() {
+    let observe = |lab: &Lab| sbr::two_uplinks(lab, json!({"table": 254})).1.try_add().status;
+    differs("sbr", observe, FAILED, OK);
+}
+
+/// The reference leaves the tables' routes, which go with the interface.
+#[test]
+fn del_of_sbr_removes_the_tables_routes() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        sbr.del();
+        sbr::routes(&container, 4, "100", "net1").len()
+    };
+    differs("sbr", observe, 0, 3);
+}
+
+/// The reference removes every rule about an address of the interface, whatever else it is about.
+#[test]
+fn del_of_sbr_leaves_rules_of_others() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh("ip rule add from 10.20.0.2 fwmark 1 lookup 77");
+        sbr.del();
+        sbr::rules(&container).len()
+    };
+    differs("sbr", observe, 1, 0);
+}
+
+/// The reference asks the interface for its addresses.
+#[test]
+fn del_of_sbr_finds_the_rules_of_an_interface_that_is_gone() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh("ip link del net1");
+        sbr.del();
+        sbr::rules(&container).len()
+    };
+    differs("sbr", observe, 0, 2);
+}
+
+/// Other plugins of the reference take such a prevResult for one of the configuration's version.
+#[test]
+fn sbr_takes_a_previous_result_without_a_version() {
+    let observe = |lab: &Lab| {
+        let (_container, sbr) = sbr::two_uplinks(lab, json!({"prevResult": {"cniVersion": null}}));
+        sbr.try_add().status
+    };
+    differs("sbr", observe, OK, FAILED);
+}
+
+// --- vrf ---
+
+/// Makes one observation on both, where the kernel has VRFs. The interface is to join the VRF `blue`.
+fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
+    changes: Value,
+    observe: impl Fn(&Container, &vrf::Member<'_>) -> T,
+    ours: T,
+    reference: T,
+) {
+    assert_ne!(ours, reference, "no difference is claimed");
+    let observe = |lab: &Lab| {
+        let container = vrf::container(lab)?;
+        let changes = with(&json!({"vrfname": "blue"}), changes.clone());
+        let member = vrf::attach(lab, &container, &vrf::network(1, 2), "net1", changes);
+        Some(observe(&container, &member))
+    };
+    let is = |seen: Option<T>, expected: &T, whose: &str| {
+        if let Some(seen) = seen {
+            assert_eq!(&seen, expected, "{whose}");
+        }
+    };
+    for_ours("vrf", |lab| is(observe(lab), &ours, "ours"));
+    for_reference("vrf", |lab| is(observe(lab), &reference, "the reference"));
+}
+
+#[test]
+fn a_vrf_of_others_stays_after_del() {
+    let observe = |container: &Container, member: &vrf::Member<'_>| {
+        container.sh("ip link add blue up type vrf table 20");
+        member.add();
+        member.del();
+        container.link("blue").is_some()
+    };
+    differs_in_vrf(json!({}), observe, true, false);
+}
+
+#[test]
+fn del_of_vrf_takes_an_interface_that_is_gone_as_done() {
+    let observe = |container: &Container, member: &vrf::Member<'_>| {
+        member.add();
+        container.sh("ip link del net1");
+        (member.try_del().status, container.link("blue").is_some())
+    };
+    differs_in_vrf(json!({}), observe, (OK, false), (FAILED, true));
+}
+
+/// The reference takes it out of whatever master it has.
+#[test]
+fn del_of_vrf_leaves_an_interface_of_another_vrf() {
+    let observe = |container: &Container, member: &vrf::Member<'_>| {
+        member.add();
+        container.sh("ip link add red type vrf table 20; ip link set net1 master red");
+        member.del();
+        vrf::master(container, "net1")
+    };
+    differs_in_vrf(json!({}), observe, json!("red"), Value::Null);
+}
+
+/// The reference looks at VRFs only.
+#[test]
+fn a_table_that_a_rule_leads_to_is_no_vrf_s() {
+    let observe = |container: &Container, member: &vrf::Member<'_>| {
+        container.sh("ip rule add from 192.0.2.1 lookup 1");
+        member.add();
+        vrf::table(container, "blue")
+    };
+    differs_in_vrf(json!({}), observe, 2, 1);
+}
+
+/// The reference puts back global addresses, and routes of main.
+#[test]
+fn vrf_loses_no_address_and_no_route() {
+    let observe = |container: &Container, member: &vrf::Member<'_>| {
+        container.sh("ip addr add fe80::7/64 dev net1 nodad; ip route add 10.82.0.0/16 dev net1 table 77; \
+            ip route add 10.80.0.0/16 dev net1 scope link metric 9");
+        member.add();
+        let address = container.sh("ip -o addr show dev net1").contains("fe80::7/64");
+        let routes = ["77", "all"].map(|table| container.sh(&format!("ip route show table {table} dev net1 || true")));
+        [address, routes[0].contains("10.82.0.0/16"), routes[1].contains("10.80.0.0/16")]
+    };
+    differs_in_vrf(json!({}), observe, [true; 3], [false; 3]);
+}
+
+#[test]
+fn check_of_vrf_looks_at_routes() {
+    let observe = |container: &Container, member: &vrf::Member<'_>| {
+        member.add();
+        container.sh("ip route del 10.77.0.0/16 vrf blue");
+        member.check(&member.result).status
+    };
+    differs_in_vrf(json!({}), observe, FAILED, OK);
 }

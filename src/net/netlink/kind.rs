@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
-    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, IpVlanMode, LinkMessage, MacVlanMode,
+    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode, LinkMessage, MacVlanMode,
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
@@ -19,6 +19,7 @@ use crate::net::mac::MacAddr;
 const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VRF_TABLE: u16 = 1;
 
 /// A kind of link, with what is its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub enum LinkKind {
     },
     /// The lower link's frames with this tag of IEEE 802.1Q.
     Vlan(u16),
+    /// Links with it as their master look for routes in this table only.
+    Vrf(u32),
 }
 
 impl LinkKind {
@@ -49,6 +52,7 @@ impl LinkKind {
             LinkKind::Ipvlan(_) => "ipvlan",
             LinkKind::Macvlan { .. } => "macvlan",
             LinkKind::Vlan(_) => "vlan",
+            LinkKind::Vrf(_) => "vrf",
         }
     }
 
@@ -64,6 +68,7 @@ impl LinkKind {
                 Some(LinkKind::Macvlan { mode, broadcast_queue: None })
             }
             "vlan" => Some(LinkKind::Vlan(data.u16(IFLA_VLAN_ID)?)),
+            "vrf" => Some(LinkKind::Vrf(data.u32(IFLA_VRF_TABLE)?)),
             _ => None,
         }
     }
@@ -81,6 +86,7 @@ impl LinkKind {
                 (InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
             }
             LinkKind::Vlan(id) => (InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(*id)]))),
+            LinkKind::Vrf(table) => (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)]))),
         }
     }
 }

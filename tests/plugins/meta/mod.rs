@@ -3,4 +3,6 @@
 pub mod bandwidth;
 pub mod firewall;
 pub mod portmap;
+pub mod sbr;
 pub mod tuning;
+pub mod vrf;
