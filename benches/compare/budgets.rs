@@ -30,7 +30,7 @@ impl Budget {
 pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
     let judge = Judge { book };
     let [few_leases, _, many_leases] = bench.lease_counts();
-    let [few_mappings, many_mappings] = bench.mapping_counts();
+    let [few_mappings, _, many_mappings] = bench.mapping_counts();
     let mut budgets = vec![
         budget("one binary, all plugins", 3.0, "MB", bytes.map(megabytes)),
         budget("VERSION / static C", 1.3, "×", judge.ratio(names::VERSION, "", Side::Floor)),
@@ -51,13 +51,11 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
             judge.growth(&names::leases(few_leases), &names::leases(many_leases), operation),
         ));
     }
-    let name = format!("portmap ADD, {many_mappings} / {few_mappings} mappings");
-    budgets.push(budget(
-        &name,
-        1.5,
-        "×",
-        judge.growth(&names::mappings(few_mappings), &names::mappings(many_mappings), "ADD"),
-    ));
+    for operation in ["ADD", "50 connections", "DEL"] {
+        let name = format!("portmap {operation}, {many_mappings} / {few_mappings} mappings");
+        let growth = judge.growth(&names::mappings(few_mappings), &names::mappings(many_mappings), operation);
+        budgets.push(budget(&name, 1.5, "×", growth));
+    }
     budgets.push(budget("dual stack ADD, more than IPv4 alone", 1.0, "ms", judge.dual_stack_extra()));
     budgets.push(budget("failures in the crowd", 0.0, "", judge.crowd_failures()));
     budgets
@@ -97,8 +95,9 @@ impl Judge<'_> {
 
     #[allow(clippy::cast_precision_loss)] // hundreds at most
     fn crowd_failures(&self) -> Option<f64> {
-        let failures = |operation| self.book.get(names::CROWD, operation, Side::Ours).map(|measured| measured.failures);
-        Some((failures("ADD")? + failures("DEL")?) as f64)
+        let of = |(case, operation)| self.book.get(case, operation, Side::Ours).map(|measured| measured.failures);
+        let crowds = [names::CROWD, names::PORT_CROWD].into_iter().flat_map(|case| [(case, "ADD"), (case, "DEL")]);
+        crowds.map(of).sum::<Option<usize>>().map(|failures| failures as f64)
     }
 }
 

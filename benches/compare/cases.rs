@@ -1,5 +1,6 @@
 //! What is measured. A group's lanes run in alternation, so its rows may be compared with each other.
 
+use std::net::TcpStream;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -51,6 +52,7 @@ pub static GROUPS: &[Group] = &[
     Group { name: "host-local", lanes: host_local, needs: &[] },
     Group { name: "portmap", lanes: portmap, needs: &[Need::Program("iptables")] },
     Group { name: "crowd", lanes: crowd, needs: &[Need::Program("iptables")] },
+    Group { name: "crowd-of-ports", lanes: crowd_of_ports, needs: &[Need::Program("iptables")] },
 ];
 
 /// Names that the budgets look up.
@@ -62,6 +64,7 @@ pub mod names {
     pub const CHAIN: &str = "bridge ipMasq+portmap+firewall+tuning+bandwidth";
     pub const IPTABLES: &str = "bridge ipMasq iptables";
     pub const CROWD: &str = "bridge ipMasq, 20 at a time";
+    pub const PORT_CROWD: &str = "portmap, a port each, 20 at a time";
 
     pub fn leases(count: usize) -> String {
         format!("host-local, {count} leases")
@@ -90,8 +93,9 @@ impl Bench {
         if self.quick { [10, 100, 1_000] } else { [10, 1_000, 30_000] }
     }
 
-    pub fn mapping_counts(&self) -> [usize; 2] {
-        if self.quick { [10, 100] } else { [10, 10_000] }
+    /// Mappings that are there when one more is measured.
+    pub fn mapping_counts(&self) -> [usize; 3] {
+        if self.quick { [10, 50, 100] } else { [10, 1_000, 10_000] }
     }
 
     fn crowd_size(&self) -> usize {
@@ -366,86 +370,136 @@ fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-/// One more mapping where there are many. The reference is only asked at the small number: filling up takes it hours.
+/// One more mapping where there are many, and how long a connection by it takes. The reference is only asked at the
+/// smallest number: filling up takes it hours.
 fn portmap(bench: &Bench) -> Result<Vec<Lane>> {
-    let [few, many] = bench.mapping_counts();
+    let counts = bench.mapping_counts();
     let mut lanes = vec![];
-    for plugins in bench.sides(&["portmap"]) {
-        lanes.push(portmap_lane(bench, plugins, few)?);
-        if plugins.side == Side::Ours {
-            lanes.push(portmap_lane(bench, plugins, many)?);
+    for plugins in bench.sides(&["bridge", "host-local", "portmap"]) {
+        let counts = if plugins.side == Side::Ours { &counts[..] } else { &counts[..1] };
+        for count in counts {
+            lanes.push(portmap_lane(bench, plugins, *count)?);
         }
     }
     Ok(lanes)
 }
 
 fn portmap_lane(bench: &Bench, plugins: &Plugins, count: usize) -> Result<Lane> {
-    /// Of one of the attachments that were there before.
-    const MAPPINGS_EACH: usize = 250;
-    const FIRST_PORT: usize = 20_000;
-    let containers = Pool::new(bench.runs)?;
+    let container = Pool::new(1)?;
     let network = network(plugins, &format!("portmap-{count}"));
     let side = plugins.side;
     let plugins = plugins.clone();
-    let mut filled = false;
+    let mut result = None;
     let act = move |round: &mut Round| {
-        let at = attachment(&plugins, &containers, round.number);
-        if !filled {
-            for first in (0..count).step_by(MAPPINGS_EACH) {
-                let before = Attachment { container_id: format!("before-{first}"), netns: at.netns.clone(), ..at };
-                let ports = FIRST_PORT + first..FIRST_PORT + count.min(first + MAPPINGS_EACH);
-                round.untimed(&before.call("portmap", "ADD", &portmap_conf(&network, &at.netns, ports)))?;
+        let mut at = attachment(&plugins, &container, 0);
+        let result = match &mut result {
+            Some(result) => result,
+            none => {
+                let attached = call::result(&round.untimed(&at.call("bridge", "ADD", &bridge(&network)))?)?;
+                container.first().serve(SERVED)?;
+                fill_mappings(round, &at, &network, &attached, count)?;
+                none.insert(attached)
             }
-            filled = true;
-        }
-        let conf = portmap_conf(&network, &at.netns, 8080..8081);
+        };
+        at.container_id = format!("run-{}", round.number);
+        let conf = with_previous(&portmap_conf(&network, SERVED..SERVED + 1), result);
         call::result(&round.timed("ADD", &at.call("portmap", "ADD", &conf))?)?;
+        round.timed_here("50 connections", connect_often)?;
         round.timed("DEL", &at.call("portmap", "DEL", &conf)).map(drop)
     };
     bench.lane(names::mappings(count), side, Box::new(act))
 }
 
-fn portmap_conf(network: &str, netns: &str, ports: std::ops::Range<usize>) -> Value {
-    let mapping = |port: usize| json!({"hostPort": port, "containerPort": port, "protocol": "tcp"});
-    let own = json!({
-        "runtimeConfig": {"portMappings": ports.map(mapping).collect::<Vec<_>>()},
-        "prevResult": {
-            "cniVersion": "1.0.0",
-            "interfaces": [{"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": netns}],
-            "ips": [{"address": "10.88.0.5/16", "gateway": "10.88.0.1", "interface": 0}],
-        },
-    });
-    conf(network, "portmap", &own)
+/// The port that is mapped in each run, to the same of the container.
+const SERVED: u16 = 8080;
+
+/// Publishes ports of attachments that were there before.
+fn fill_mappings(round: &mut Round, at: &Attachment, network: &str, result: &Value, count: usize) -> Result<()> {
+    const FIRST_PORT: usize = 20_000;
+    const EACH: usize = 250;
+    for first in (0..count).step_by(EACH) {
+        let before = Attachment { container_id: format!("before-{first}"), netns: at.netns.clone(), ..*at };
+        let port = |index| u16::try_from(FIRST_PORT + index).map_err(|_| "no such port".to_owned());
+        let conf = portmap_conf(network, port(first)?..port(count.min(first + EACH))?);
+        round.untimed(&before.call("portmap", "ADD", &with_previous(&conf, result)))?;
+    }
+    Ok(())
+}
+
+/// Each begins a flow, whose first packet goes through all the rules.
+fn connect_often() -> Result<()> {
+    let gateway = ("10.88.0.1", SERVED);
+    (0..50).try_for_each(|_| TcpStream::connect(gateway).map(drop)).map_err(|e| format!("connect to {gateway:?}: {e}"))
+}
+
+fn portmap_conf(network: &str, ports: std::ops::Range<u16>) -> Value {
+    let mapping = |port: u16| json!({"hostPort": port, "containerPort": port, "protocol": "tcp"});
+    let mappings: Vec<Value> = ports.map(mapping).collect();
+    conf(network, "portmap", &json!({"runtimeConfig": {"portMappings": mappings}}))
 }
 
 /// A node that starts: many containers on one bridge at once, then all of them gone.
 fn crowd(bench: &Bench) -> Result<Vec<Lane>> {
-    const WIDTH: usize = 20;
     /// Each takes many seconds with the reference.
     const RUNS: usize = 3;
     let lane = |plugins: &Plugins| {
-        // No slot of the pool may be used twice at a time.
-        let pools = (0..bench.crowd_size()).map(|_| Netns::create()).collect::<Result<Vec<_>>>()?;
         let mut conf = bridge(&network(plugins, "crowd"));
         conf["ipMasq"] = json!(true);
-        let side = plugins.side;
-        let plugins = plugins.clone();
-        let act = move |round: &mut Round| {
-            let calls = |command: &str| -> Vec<Invocation> {
-                let call = |(member, netns): (usize, &Netns)| {
-                    let container_id = format!("member-{}-{member}", round.number);
-                    Attachment { plugins: &plugins, netns: netns.path(), container_id }.call("bridge", command, &conf)
-                };
-                pools.iter().enumerate().map(call).collect()
-            };
-            let (adds, dels) = (calls("ADD"), calls("DEL"));
-            round.crowd("ADD", &adds, WIDTH)?;
-            // Also for the failed ones, as runtimes do.
-            round.crowd("DEL", &dels, WIDTH).map(drop)
-        };
-        Ok(bench.lane(names::CROWD, side, Box::new(act))?.slow(RUNS).only_timed())
+        crowd_lane(bench, plugins, names::CROWD, RUNS, move |_| conf.clone())
     };
     bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
+}
+
+/// The same of containers with a published port each.
+fn crowd_of_ports(bench: &Bench) -> Result<Vec<Lane>> {
+    const FIRST_PORT: u16 = 20_000;
+    let lane = |plugins: &Plugins| {
+        let network = network(plugins, "crowd-of-ports");
+        let conf = move |member: usize| {
+            let [third, fourth] = u16::try_from(member).unwrap_or_default().to_be_bytes();
+            let port = FIRST_PORT + u16::from_be_bytes([third, fourth]);
+            let previous = json!({
+                "cniVersion": "1.0.0",
+                "interfaces": [{"name": "eth0", "mac": "02:00:00:00:00:01", "sandbox": "/run/netns/member"}],
+                "ips": [{"address": format!("10.88.{third}.{fourth}/16"), "interface": 0}],
+            });
+            with_previous(&portmap_conf(&network, port..port + 1), &previous)
+        };
+        // The reference takes a minute and more for each.
+        crowd_lane(bench, plugins, names::PORT_CROWD, if plugins.side == Side::Ours { 3 } else { 1 }, conf)
+    };
+    bench.sides(&["portmap"]).into_iter().map(lane).collect()
+}
+
+/// All members of the crowd by the plugin that their configuration names.
+fn crowd_lane(
+    bench: &Bench,
+    plugins: &Plugins,
+    case: &str,
+    runs: usize,
+    conf: impl Fn(usize) -> Value + 'static,
+) -> Result<Lane> {
+    const WIDTH: usize = 20;
+    // No slot of the pool may be used twice at a time.
+    let pools = (0..bench.crowd_size()).map(|_| Netns::create()).collect::<Result<Vec<_>>>()?;
+    let side = plugins.side;
+    let plugins = plugins.clone();
+    let act = move |round: &mut Round| {
+        let calls = |command: &str| -> Vec<Invocation> {
+            let call = |(member, netns): (usize, &Netns)| {
+                let container_id = format!("member-{}-{member}", round.number);
+                let conf = conf(member);
+                let plugin = conf["type"].as_str().unwrap_or_default();
+                Attachment { plugins: &plugins, netns: netns.path(), container_id }.call(plugin, command, &conf)
+            };
+            pools.iter().enumerate().map(call).collect()
+        };
+        let (adds, dels) = (calls("ADD"), calls("DEL"));
+        round.crowd("ADD", &adds, WIDTH)?;
+        // Also for the failed ones, as runtimes do.
+        round.crowd("DEL", &dels, WIDTH).map(drop)
+    };
+    Ok(bench.lane(case, side, Box::new(act))?.slow(runs).only_timed())
 }
 
 /// What the machine lacks of that which the group needs.

@@ -1,6 +1,7 @@
 //! Private namespaces: the machine's network and its CNI state are neither touched nor measured.
 
 use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -72,6 +73,19 @@ impl Netns {
         setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET).map_err(|e| format!("enter {}: {e}", self.path()))
     }
 
+    /// Accepts connections at a TCP port of this namespace until the process ends.
+    pub fn serve(&self, port: u16) -> Result<()> {
+        // A thread of its own, as above. The socket stays where it was made.
+        let listen = || {
+            self.enter()?;
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map_err(|e| format!("listen at port {port}: {e}"))
+        };
+        let listener = std::thread::scope(|scope| scope.spawn(listen).join())
+            .map_err(|_| format!("the thread that listens at port {port} panicked"))??;
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        Ok(())
+    }
+
     /// Runs ip(8) here; whether it succeeded.
     pub fn ip(&self, arguments: &str) -> Result<bool> {
         // A thread of its own, as above.
@@ -94,6 +108,11 @@ impl Pool {
 
     pub fn new(wanted: usize) -> Result<Pool> {
         (0..wanted.clamp(1, Self::LARGEST)).map(|_| Netns::create()).collect::<Result<Vec<_>>>().map(Pool)
+    }
+
+    /// The first of them, for what is made once.
+    pub fn first(&self) -> &Netns {
+        &self.0[0]
     }
 
     /// The namespace of one run.

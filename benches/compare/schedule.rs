@@ -135,6 +135,17 @@ impl Round {
         }
     }
 
+    /// Does something in this process and books its time under the operation's name.
+    pub fn timed_here(&mut self, operation: &'static str, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let started = std::time::Instant::now();
+        act()?;
+        if let Mode::Timed = self.mode {
+            let sample = Sample { wall: started.elapsed(), cpu: std::time::Duration::ZERO };
+            self.sums.entry(operation).or_default().sample = Some(sample);
+        }
+        Ok(())
+    }
+
     /// Makes the call without booking it.
     pub fn untimed(&mut self, invocation: &Invocation) -> Result<String> {
         once(invocation)

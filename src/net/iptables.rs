@@ -111,16 +111,28 @@ impl Saved {
         self.0.get(name).map(Vec::as_slice)
     }
 
-    /// The rules, of whatever chain, that lead to a chain.
-    pub fn leading_to(&self, name: &str) -> impl Iterator<Item = &str> {
-        let targets = [format!("-j {name}"), format!("-g {name}")];
-        let leads = move |rule: &&str| targets.iter().any(|target| rule.ends_with(target.as_str()));
-        self.0.values().flatten().map(String::as_str).filter(leads)
+    /// The chains by their names, each with its rules.
+    pub fn chains(&self) -> impl Iterator<Item = (&str, &[String])> {
+        self.0.iter().map(|(name, rules)| (name.as_str(), rules.as_slice()))
     }
 
-    /// Whether the chain has the rule.
+    /// The rules that lead to a chain, each with the chain that it is in.
+    pub fn leading_to(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
+        let targets = [format!("-j {name}"), format!("-g {name}")];
+        let leads = move |rule: &str| targets.iter().any(|target| rule.ends_with(target.as_str()));
+        let rules = self.chains().flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain, rule.as_str())));
+        rules.filter(move |(_, rule)| leads(rule))
+    }
+
+    /// Whether the chain has the rule, in whatever order its words are shown.
     pub fn has(&self, chain: &str, rule: &str) -> bool {
-        self.chain(chain).is_some_and(|rules| rules.iter().any(|found| found == rule))
+        let words = |rule: &str| {
+            let mut words: Vec<String> = rule.split_whitespace().map(str::to_owned).collect();
+            words.sort_unstable();
+            words
+        };
+        let wanted = words(rule);
+        self.chain(chain).is_some_and(|rules| rules.iter().any(|found| found == rule || words(found) == wanted))
     }
 }
 
@@ -180,7 +192,11 @@ impl Iptables {
 
     /// All of a table, with its chains.
     pub fn save(&self, table: &str) -> Result<Saved> {
-        Ok(Saved::parse(&self.dump(table)?.join("\n")))
+        let output = self.run("-save", &["-t", table], "")?;
+        if !output.status.success() {
+            return Err(self.failed("save table", table, &output));
+        }
+        Ok(Saved::parse(&String::from_utf8_lossy(&output.stdout)))
     }
 
     /// Whether these programs are for addresses like this one.
@@ -201,30 +217,24 @@ impl Iptables {
         }
     }
 
-    /// The whole table, as lines of `iptables-save`.
-    pub fn dump(&self, table: &str) -> Result<Vec<String>> {
-        let output = self.run("-save", &["-t", table], "")?;
-        if !output.status.success() {
-            return Err(self.failed("save table", table, &output));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
-    }
-
-    /// Plans a change on what the table has and does it, again where somebody else changed it in between.
-    pub fn rewrite(&self, table: &str, plan: impl Fn(&[String]) -> Result<Vec<String>>) -> Result<()> {
-        let mut tries = 0;
-        loop {
-            let lines = plan(&self.dump(table)?)?;
-            let done = if lines.is_empty() { Ok(()) } else { self.restore(table, &lines) };
-            tries += 1;
-            if done.is_ok() || tries == TRIES {
-                return done;
+    /// Does the lines of `iptables-restore` that `plan` finds necessary, all or none. Two processes at once can both see a
+    /// rule missing, or a chain: then the second fails, and plans anew.
+    pub fn change(&self, table: &str, plan: impl Fn() -> Result<Vec<String>>) -> Result<()> {
+        let attempt = || {
+            let lines = plan()?;
+            if lines.is_empty() { Ok(()) } else { self.restore(table, &lines) }
+        };
+        let mut outcome = attempt();
+        for _ in 1..TRIES {
+            match outcome {
+                Err(error) if error.code == Code::HOST_PROGRAM => outcome = attempt(),
+                _ => break,
             }
         }
+        outcome
     }
 
-    /// Does all of `lines` in the table, or nothing.
-    pub fn restore(&self, table: &str, lines: &[String]) -> Result<()> {
+    fn restore(&self, table: &str, lines: &[String]) -> Result<()> {
         let text = format!("*{table}\n{}\nCOMMIT\n", lines.join("\n"));
         let output = self.run("-restore", &["--noflush", "-w", PATIENCE], &text)?;
         if output.status.success() { Ok(()) } else { Err(self.failed("change the rules of table", table, &output)) }

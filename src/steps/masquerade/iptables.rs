@@ -23,18 +23,13 @@ use crate::steps::nft_owner;
 const POSTROUTING: &str = "POSTROUTING";
 /// xt_comment takes 255 bytes.
 const COMMENT_MAX: usize = 255;
-/// How often a change is planned anew because the rules changed in between.
-const TRIES: usize = 5;
 
 /// Masquerades these addresses.
 pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
     for of_family in by_family(addresses) {
         let iptables = Iptables::for_address(of_family[0].addr());
-        again(|| {
-            let wanted = Rules::of(key, &of_family);
-            let lines = wanted.missing_from(&Present::read(&iptables, &key.iptables_chain())?);
-            if lines.is_empty() { Ok(()) } else { iptables.restore("nat", &lines) }
-        })?;
+        let wanted = Rules::of(key, &of_family);
+        iptables.change("nat", || Ok(wanted.missing_from(&Present::read(&iptables, &wanted.chain)?)))?;
     }
     Ok(())
 }
@@ -67,10 +62,8 @@ pub fn delete(key: &Key, ips: &[IpAddr]) -> Result<()> {
         if of_family.is_empty() && !ips.is_empty() {
             continue; // what the container has of this family is another attachment's
         }
-        errors.push(again(|| {
-            let lines = removal(&key.iptables_chain(), &of_family, &Present::read(&iptables, &key.iptables_chain())?);
-            if lines.is_empty() { Ok(()) } else { iptables.restore("nat", &lines) }
-        }));
+        let chain = key.iptables_chain();
+        errors.push(iptables.change("nat", || Ok(removal(&chain, &of_family, &Present::read(&iptables, &chain)?))));
     }
     errors.finish()
 }
@@ -86,10 +79,7 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
         stale.dedup();
         for id in stale {
             let chain = chain_of(network.as_str(), &id);
-            errors.push(again(|| {
-                let lines = removal(&chain, &[], &Present::read(&iptables, &chain)?);
-                if lines.is_empty() { Ok(()) } else { iptables.restore("nat", &lines) }
-            }));
+            errors.push(iptables.change("nat", || Ok(removal(&chain, &[], &Present::read(&iptables, &chain)?))));
         }
     }
     errors.finish()
@@ -175,18 +165,6 @@ fn removal(chain: &str, ips: &[IpAddr], present: &Present) -> Vec<String> {
         lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
     }
     lines
-}
-
-/// `-C` and `-A` by two processes at once can both see a rule missing, or a chain: then the second fails and looks again.
-fn again(attempt: impl Fn() -> Result<()>) -> Result<()> {
-    let mut outcome = attempt();
-    for _ in 1..TRIES {
-        if outcome.is_ok() {
-            break;
-        }
-        outcome = attempt();
-    }
-    outcome
 }
 
 fn by_family(addresses: &[IpNet]) -> Vec<Vec<IpNet>> {

@@ -8,8 +8,6 @@ use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
 
 const FILTER: &str = "filter";
-/// How often a change is planned anew because the rules changed in between.
-const TRIES: usize = 5;
 
 /// The programs for these addresses: what `iptables` means on the host, once a family.
 pub fn of_host(ips: &[IpAddr]) -> Vec<Iptables> {
@@ -42,7 +40,7 @@ pub fn require() -> Result<()> {
 pub fn accept(programs: &[Iptables], wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
     programs.iter().try_for_each(|iptables| {
         let wanted = wanted(iptables, wish, isolation);
-        change(iptables, |saved| missing(saved, &wanted, wish, isolation))
+        iptables.change(FILTER, || Ok(missing(&iptables.save(FILTER)?, &wanted, wish, isolation)))
     })
 }
 
@@ -66,25 +64,9 @@ pub fn remove(programs: &[Iptables], ips: &[IpAddr]) -> Result<()> {
     for iptables in programs {
         let of_family = ips.iter().copied().filter(|ip| iptables.is_for(*ip));
         let rules: Vec<String> = of_family.flat_map(rules::of_address).map(|rule| rule.to_string()).collect();
-        errors.push(change(iptables, |saved| removal(saved, &rules)));
+        errors.push(iptables.change(FILTER, || Ok(removal(&iptables.save(FILTER)?, &rules))));
     }
     errors.finish()
-}
-
-/// Two at once can both see a rule missing, or a chain: then the second fails and looks again.
-fn change(iptables: &Iptables, plan: impl Fn(&Saved) -> Vec<String>) -> Result<()> {
-    let attempt = || {
-        let lines = plan(&iptables.save(FILTER)?);
-        if lines.is_empty() { Ok(()) } else { iptables.restore(FILTER, &lines) }
-    };
-    let mut outcome = attempt();
-    for _ in 1..TRIES {
-        if outcome.is_ok() {
-            break;
-        }
-        outcome = attempt();
-    }
-    outcome
 }
 
 /// A rule that is to be in a chain, in front of what is there or behind it.

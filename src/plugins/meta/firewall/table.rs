@@ -12,7 +12,6 @@
 //!   set attachments { … }                       # which elements are whose
 //!   chain forward {
 //!     type filter hook forward priority filter; policy accept;
-//!     ct status dnat accept                     # a published port is there for everybody
 //!     iifname . oifname @isolated drop
 //!     iifname . oifname @same_bridge accept
 //!     iifname @bridges oifname @bridges drop
@@ -39,7 +38,7 @@ pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_firewall" },
     comment: "cni-multi: addresses of containers, and bridges that are kept from each other",
     sets: &[&CONTAINERS4, &CONTAINERS6, &ACCEPTS4, &ACCEPTS6, &BRIDGES, &SAME_BRIDGE, &ISOLATED],
-    chains: &[(BASE_CHAIN, 4)],
+    chains: &[(BASE_CHAIN, 3)],
     lay_out,
 };
 
@@ -55,8 +54,6 @@ const BASE_CHAIN: &str = "forward";
 const HOOK: Hook = Hook { kind: "filter", number: 2, priority: 0 };
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
-/// IPS_DST_NAT.
-const DESTINATION_CHANGED: u32 = 1 << 5;
 
 /// Whether the attachment has elements already, or an address is in the table as another's.
 pub fn is_known(key: &Key, wish: &Wish) -> Result<bool> {
@@ -199,10 +196,6 @@ fn address(key: &[u8]) -> Option<IpAddr> {
 
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
-    batch.rule(table, BASE_CHAIN, |rule| {
-        rule.connection_status(1).mask(1, &DESTINATION_CHANGED.to_ne_bytes()).not_equal(1, &[0; 4]);
-        rule.verdict(&Verdict::Accept);
-    });
     for (pairs, verdict) in [(ISOLATED, Verdict::Drop), (SAME_BRIDGE, Verdict::Accept)] {
         batch.rule(table, BASE_CHAIN, |rule| {
             // A name fills a register, so the second stands right behind the first.

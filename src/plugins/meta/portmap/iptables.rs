@@ -12,19 +12,25 @@
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
+
 use super::conf::Conf;
 use super::mapping::{Forward, Protocol, Released};
 use crate::cni::attachment::{Key, NetworkName, iptables_chain};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, ErrorList, Result};
-use crate::net::iptables::Iptables;
+use crate::net::iptables::{Iptables, Saved};
 use crate::steps::nft_owner;
 
+const NAT: &str = "nat";
 const DNAT: &str = "CNI-HOSTPORT-DNAT";
 /// What leads to that chain: PREROUTING and OUTPUT. It stays when the last port is closed.
 const JUMPS: u32 = 2;
 const SETMARK: &str = "CNI-HOSTPORT-SETMARK";
 const MASQ: &str = "CNI-HOSTPORT-MASQ";
+const POSTROUTING: &str = "POSTROUTING";
+/// What the name of a container's own chain begins with.
+const DN: &str = "CNI-DN-";
 /// What plugins before 0.7 made.
 const OLD_SNAT: &str = "CNI-SN-";
 /// xt_multiport takes 15 ports.
@@ -33,9 +39,9 @@ const PORTS: usize = 15;
 const COMMENT_MAX: usize = 255;
 
 /// Others have to have made it.
-fn require_external_chain(conf: &Conf, saved: &[String]) -> Result<()> {
+fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
     let chain = &conf.external_set_mark_chain;
-    match !conf.snat || chain.is_empty() || has_chain(saved, chain) {
+    match !conf.snat || chain.is_empty() || saved.chain(chain).is_some() {
         true => Ok(()),
         false => Err(Error::config(
             "externalSetMarkChain",
@@ -46,7 +52,7 @@ fn require_external_chain(conf: &Conf, saved: &[String]) -> Result<()> {
 
 /// The container's own chain: 28 letters, all that a chain's name can have.
 pub fn chain(key: &Key) -> String {
-    chain_of(key.network.as_str(), key.container_id.as_str(), "CNI-DN-")
+    chain_of(key.network.as_str(), key.container_id.as_str(), DN)
 }
 
 fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
@@ -57,13 +63,15 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
 /// Opens the ports. One that another container has is code 102.
 pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     for of_family in by_family(forwards) {
-        Iptables::for_address(of_family[0].to.addr()).rewrite("nat", |saved| {
-            refuse_taken_in(saved, key, &of_family)?;
-            require_external_chain(conf, saved)?;
-            let mut lines = shared_rules(conf, saved);
-            lines.extend(removal(&chain(key), saved));
+        let iptables = Iptables::for_address(of_family[0].to.addr());
+        iptables.change(NAT, || {
+            let saved = iptables.save(NAT)?;
+            refuse_taken_in(&saved, key, &of_family)?;
+            require_external_chain(conf, &saved)?;
+            let mut lines = shared_rules(conf, &saved);
+            lines.extend(removal(&chain(key), &saved));
             lines.push(format!(":{} - [0:0]", chain(key)));
-            lines.extend(own_rules(key, conf, &of_family));
+            lines.extend(own_rules(conf, &of_family).iter().map(|rule| format!("-A {} {rule}", chain(key))));
             lines.extend(entries(key, conf, of_family[0].to.addr().is_ipv6()));
             Ok(lines)
         })?;
@@ -77,8 +85,8 @@ pub fn is_complete(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<bool>
     for of_family in by_family(forwards) {
         let mut complete = false;
         for iptables in programs.iter().filter(|iptables| iptables.is_for(of_family[0].to.addr())) {
-            let saved = iptables.dump("nat")?;
-            complete |= own_rules(key, conf, &of_family).iter().all(|rule| has_rule(&saved, rule))
+            let saved = iptables.save(NAT)?;
+            complete |= own_rules(conf, &of_family).iter().all(|rule| saved.has(&chain(key), rule))
                 && entry_ports(conf).iter().all(|(protocol, ports)| has_entry(&saved, key, *protocol, ports))
                 && shared_rules(conf, &saved).is_empty();
         }
@@ -96,12 +104,13 @@ pub fn delete(key: &Key) -> Result<Vec<Released>> {
 
 fn delete_chains(network: &str, container_id: &str) -> Result<Vec<Released>> {
     let (mut errors, released, mut all) = (ErrorList::default(), RefCell::new(vec![]), vec![]);
-    for chain in ["CNI-DN-", OLD_SNAT].map(|prefix| chain_of(network, container_id, prefix)) {
+    for chain in [DN, OLD_SNAT].map(|prefix| chain_of(network, container_id, prefix)) {
         for iptables in errors.push(programs_with(&chain)).unwrap_or_default() {
-            errors.push(iptables.rewrite("nat", |saved| {
-                released.replace(released_from(&chain, saved));
-                let mut lines = removal(&chain, saved);
-                if has_chain(saved, &chain) {
+            errors.push(iptables.change(NAT, || {
+                let saved = iptables.save(NAT)?;
+                released.replace(released_from(&chain, &saved));
+                let mut lines = removal(&chain, &saved);
+                if saved.chain(&chain).is_some() {
                     lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
                 }
                 Ok(lines)
@@ -113,22 +122,22 @@ fn delete_chains(network: &str, container_id: &str) -> Result<Vec<Released>> {
 }
 
 /// Where the rules of a container's chain led to.
-fn released_from(chain: &str, saved: &[String]) -> Vec<Released> {
-    let own = format!("-A {chain} ");
-    let released = |line: &String| {
-        let (protocol, host_port, _) = redirected(line)?;
-        let to = line.rsplit_once("--to-destination ")?.1.parse::<SocketAddr>().ok()?.ip();
+fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
+    let released = |rule: &String| {
+        let (protocol, host_port, _) = redirected(rule)?;
+        let to = rule.rsplit_once("--to-destination ")?.1.parse::<SocketAddr>().ok()?.ip();
         Some(Released { protocol: protocol.parse().ok()?, host_port, to })
     };
-    saved.iter().filter(|line| line.starts_with(&own)).filter_map(released).collect()
+    saved.chain(chain).unwrap_or_default().iter().filter_map(released).collect()
 }
 
 /// Closes the ports of this network's containers of which no attachment is valid: comments say whose they are.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
     for iptables in programs_with(DNAT)? {
-        let saved = errors.push(iptables.dump("nat")).unwrap_or_default();
-        let mut stale: Vec<String> = saved.iter().filter_map(|line| container_of(line, network)).collect();
+        let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
+        let entries = saved.chain(DNAT).unwrap_or_default();
+        let mut stale: Vec<String> = entries.iter().filter_map(|rule| container_of(rule, network)).collect();
         stale.retain(|id| !valid.contains_container(id));
         stale.dedup();
         for id in stale {
@@ -153,41 +162,36 @@ fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
     [v4, v6].into_iter().filter(|of_family| !of_family.is_empty()).collect()
 }
 
-/// The rules that all containers share, as far as they are missing.
-fn shared_rules(conf: &Conf, saved: &[String]) -> Vec<String> {
+/// The lines that make what all containers share, as far as it is missing.
+fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
     let mark = format!("{:#x}/{:#x}", conf.mark(), conf.mark());
-    let mut wanted = vec![];
+    let jump = format!("-m addrtype --dst-type LOCAL -j {DNAT}");
+    let (mut chains, mut rules) = (vec![DNAT], vec![("PREROUTING", jump.clone()), ("OUTPUT", jump)]);
     if conf.snat && conf.external_set_mark_chain.is_empty() {
-        wanted.extend([
-            format!("-A {SETMARK} -m comment --comment \"CNI portfwd masquerade mark\" -j MARK --set-xmark {mark}"),
-            format!("-A {MASQ} -m mark --mark {mark} -j MASQUERADE"),
-            format!("-A POSTROUTING -m comment --comment \"CNI portfwd requiring masquerade\" -j {MASQ}"),
+        chains.extend([SETMARK, MASQ]);
+        rules.extend([
+            (SETMARK, format!("-m comment --comment \"CNI portfwd masquerade mark\" -j MARK --set-xmark {mark}")),
+            (MASQ, format!("-m mark --mark {mark} -j MASQUERADE")),
+            (POSTROUTING, format!("-m comment --comment \"CNI portfwd requiring masquerade\" -j {MASQ}")),
         ]);
     }
-    for hook in ["PREROUTING", "OUTPUT"] {
-        wanted.push(format!("-A {hook} -m addrtype --dst-type LOCAL -j {DNAT}"));
-    }
-    let mut lines: Vec<String> = vec![];
-    for chain in [SETMARK, MASQ, DNAT].iter().filter(|chain| !has_chain(saved, chain)) {
-        if wanted.iter().any(|rule| names(rule, chain)) {
-            lines.push(format!(":{chain} - [0:0]"));
-        }
-    }
-    let missing = wanted.into_iter().filter(|rule| !has_rule(saved, rule));
-    // What masquerades comes before what others have there, as in the reference.
-    lines.extend(missing.map(|rule| rule.replacen("-A POSTROUTING ", "-I POSTROUTING 1 ", 1)));
-    lines
+    let chains = chains.into_iter().filter(|chain| saved.chain(chain).is_none());
+    let rules = rules.into_iter().filter(|(chain, rule)| !saved.has(chain, rule)).map(|(chain, rule)| match chain {
+        // What masquerades comes before what others have there, as in the reference.
+        POSTROUTING => format!("-I {chain} 1 {rule}"),
+        _ => format!("-A {chain} {rule}"),
+    });
+    chains.map(|chain| format!(":{chain} - [0:0]")).chain(rules).collect()
 }
 
 /// The rules of the container's chain for one family, as `iptables-save` shows them.
-fn own_rules(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<String> {
-    let chain = chain(key);
+fn own_rules(conf: &Conf, forwards: &[Forward]) -> Vec<String> {
     let mut rules = vec![];
     for forward in forwards {
-        let at = forward.at.map(|ip| format!("-d {} ", ipnet::IpNet::from(ip))).unwrap_or_default();
+        let at = forward.at.map(|ip| format!("-d {} ", IpNet::from(ip))).unwrap_or_default();
         let base = format!("{at}-p {0} -m {0} --dport {1}", forward.protocol, forward.host_port);
-        rules.extend(marks(conf, forward, &format!("-A {chain} "), &base));
-        rules.push(format!("-A {chain} {base} -j DNAT --to-destination {}", destination(forward)));
+        rules.extend(marks(conf, forward, &base));
+        rules.push(format!("{base} -j DNAT --to-destination {}", destination(forward)));
     }
     rules
 }
@@ -198,14 +202,12 @@ fn entries(key: &Key, conf: &Conf, is_v6: bool) -> Vec<String> {
     let conditions = if is_v6 { &conf.conditions_v6 } else { &conf.conditions_v4 };
     let conditions: String = conditions.iter().map(|word| format!("{} ", quoted(word))).collect();
     let entry = |(protocol, ports): (Protocol, Vec<u16>)| {
-        let (before, ports) = (entry_before(protocol), listed(&ports));
-        format!("{before} -m comment --comment {comment} -m multiport --dports {ports} {conditions}-j {chain}")
+        let ports = listed(&ports);
+        format!(
+            "-A {DNAT} -p {protocol} -m comment --comment {comment} -m multiport --dports {ports} {conditions}-j {chain}"
+        )
     };
     entry_ports(conf).into_iter().map(entry).collect()
-}
-
-fn entry_before(protocol: Protocol) -> String {
-    format!("-A {DNAT} -p {protocol}")
 }
 
 fn listed(ports: &[u16]) -> String {
@@ -213,19 +215,16 @@ fn listed(ports: &[u16]) -> String {
 }
 
 /// Whether such an entry is there. Conditions and comments are shown in another way than they were written.
-fn has_entry(saved: &[String], key: &Key, protocol: Protocol, ports: &[u16]) -> bool {
-    let (ports, target) = (listed(ports), format!(" -j {}", chain(key)));
-    let before = format!("-A {DNAT} ");
-    let of_protocol = format!("-p {protocol} ");
-    saved.iter().any(|line| {
-        line.starts_with(&before) && line.contains(&of_protocol) && line.ends_with(&target) && names(line, &ports)
-    })
+fn has_entry(saved: &Saved, key: &Key, protocol: Protocol, ports: &[u16]) -> bool {
+    let (of_protocol, ports) = (format!("-p {protocol} "), listed(ports));
+    let is_it = |rule: &str| rule.contains(&of_protocol) && rule.split(' ').any(|word| word == ports);
+    saved.leading_to(&chain(key)).any(|(chain, rule)| chain == DNAT && is_it(rule))
 }
 
 /// Whose packets carry the host's address: who would be answered past the host, or everyone.
-fn marks(conf: &Conf, forward: &Forward, before: &str, base: &str) -> Vec<String> {
+fn marks(conf: &Conf, forward: &Forward, base: &str) -> Vec<String> {
     let target = Some(conf.external_set_mark_chain.as_str()).filter(|chain| !chain.is_empty()).unwrap_or(SETMARK);
-    let from = |source: String| format!("{before}{source}{base} -j {target}");
+    let from = |source: String| format!("{source}{base} -j {target}");
     match (conf.snat, conf.masq_all) {
         (false, _) => vec![],
         (true, true) => vec![from(String::new())],
@@ -271,28 +270,8 @@ fn quoted(word: &str) -> String {
 }
 
 /// The lines that take away what leads to a chain.
-fn removal(chain: &str, saved: &[String]) -> Vec<String> {
-    let leads_there = |line: &&String| line.starts_with("-A ") && line.ends_with(&format!(" -j {chain}"));
-    saved.iter().filter(leads_there).map(|line| line.replacen("-A ", "-D ", 1)).collect()
-}
-
-fn has_chain(saved: &[String], chain: &str) -> bool {
-    saved.iter().any(|line| line.strip_prefix(':').is_some_and(|rest| rest.split(' ').next() == Some(chain)))
-}
-
-fn names(rule: &str, word: &str) -> bool {
-    rule.split(' ').any(|part| part == word)
-}
-
-/// Whether the table has a rule, in whatever order its words are shown.
-fn has_rule(saved: &[String], rule: &str) -> bool {
-    let words = |line: &str| {
-        let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        words.sort_unstable();
-        words
-    };
-    let wanted = words(rule);
-    saved.iter().any(|line| line == rule || words(line) == wanted)
+fn removal(chain: &str, saved: &Saved) -> Vec<String> {
+    saved.leading_to(chain).map(|(from, rule)| format!("-D {from} {rule}")).collect()
 }
 
 /// A port that is wanted and that a rule of another container leads elsewhere is code 102. No program is asked where there
@@ -302,30 +281,35 @@ pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
     for of_family in by_family(forwards) {
         let ip = of_family[0].to.addr();
         for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
-            refuse_taken_in(&iptables.dump("nat")?, key, &of_family)?;
+            refuse_taken_in(&iptables.save(NAT)?, key, &of_family)?;
         }
     }
     Ok(())
 }
 
-fn refuse_taken_in(saved: &[String], key: &Key, forwards: &[Forward]) -> Result<()> {
-    let (own, of_any) = (format!("-A {} ", chain(key)), "-A CNI-DN-");
-    for line in saved.iter().filter(|line| line.starts_with(of_any) && !line.starts_with(&own)) {
-        let Some((protocol, port, at)) = redirected(line) else { continue };
-        let overlaps = |forward: &&Forward| {
-            (forward.protocol.as_str(), forward.host_port) == (protocol, port)
-                && (forward.at.is_none() || at.is_none() || forward.at == at)
-        };
-        if let Some(forward) = forwards.iter().find(overlaps) {
-            let chain = line.split(' ').nth(1).unwrap_or_default();
-            let holder = saved.iter().find(|line| line.ends_with(&format!(" -j {chain}"))).map(String::as_str);
-            let holder = holder.and_then(|line| line.split_once("--comment \"dnat ")?.1.split_once("\" -m"));
-            return Err(
-                forward.taken(&holder.map_or_else(|| format!("chain {chain}"), |(text, _)| text.replace('\\', "")))
-            );
+fn refuse_taken_in(saved: &Saved, key: &Key, forwards: &[Forward]) -> Result<()> {
+    let own = chain(key);
+    for (chain, rules) in saved.chains().filter(|(chain, _)| chain.starts_with(DN) && *chain != own) {
+        for (protocol, port, at) in rules.iter().filter_map(|rule| redirected(rule)) {
+            let overlaps = |forward: &&Forward| {
+                (forward.protocol.as_str(), forward.host_port) == (protocol, port)
+                    && (forward.at.is_none() || at.is_none() || forward.at == at)
+            };
+            if let Some(forward) = forwards.iter().find(overlaps) {
+                return Err(forward.taken(&holder(saved, chain)));
+            }
         }
     }
     Ok(())
+}
+
+/// Whose a container's chain is, as the comment of what leads to it says.
+fn holder(saved: &Saved, chain: &str) -> String {
+    let comment = saved.leading_to(chain).find_map(|(_, rule)| {
+        let (comment, _) = rule.split_once("--comment \"dnat ")?.1.split_once("\" -m")?;
+        Some(comment.replace('\\', ""))
+    });
+    comment.unwrap_or_else(|| format!("chain {chain}"))
 }
 
 /// Protocol, port and address of a rule that redirects.
@@ -373,6 +357,6 @@ mod tests {
         let line = r#"-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"net1\" id: \"c1\"" -m multiport --dports 80 -j CNI-DN-x"#;
         assert_eq!(container_of(line, &NetworkName::parse("net1").unwrap()).as_deref(), Some("c1"));
         assert_eq!(container_of(line, &NetworkName::parse("net").unwrap()), None);
-        assert_eq!(removal("CNI-DN-x", &[line.to_owned()]), [line.replacen("-A", "-D", 1)]);
+        assert_eq!(removal("CNI-DN-x", &Saved::parse(line)), [line.replacen("-A", "-D", 1)]);
     }
 }

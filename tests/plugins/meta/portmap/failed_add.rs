@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{for_each_backend, for_ours_with_each_backend, network, portmap, web};
+use super::{for_each_backend, for_ours_with_each_backend, network, portmap, warm_up, web};
 use crate::plugins::main::bridge::failed_add::Case;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::{ErrorObject, Peer};
@@ -58,7 +58,7 @@ pub fn cases() -> Vec<Case> {
             "externalSetMarkChain",
         )
         .reference_leaves_nothing(),
-        Case::new("backend unknown", json!({"backend": "ebtables"}), 7, "backend: \"ebtables\"")
+        Case::new("backend unknown", json!({"backend": "ebtables"}), 7, "backend: unrecognized backend \"ebtables\"")
             .reference_leaves_nothing(),
         Case::new("snat is no boolean", json!({"snat": "no"}), 6, "snat").reference_leaves_nothing(),
         Case::new(
@@ -202,6 +202,7 @@ fn all_addresses_of_a_family_that_the_container_has_not_got_are_none() {
     for_ours_with_each_backend(|lab, backend| {
         for (subnet, host_ip) in [("10.10.0.0/24", "::"), ("2001:db8:10::/64", "0.0.0.0")] {
             let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": subnet}}));
+            warm_up(lab, &main, &portmap(backend, json!([])));
             let before = Watch::start(lab, &[]);
             let chain = lab.chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
             chain.add();
