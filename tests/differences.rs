@@ -14,7 +14,7 @@ use crate::plugins::meta::bandwidth::{self, bandwidth, can_limit};
 use crate::plugins::meta::portmap::{self, is_open, network, publish, web};
 use crate::plugins::meta::{firewall, sbr, tuning, vrf};
 use crate::support::attachment::{for_ours, for_reference, with};
-use crate::support::chain::Chain;
+use crate::support::chain::{Chain, Chained};
 use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, TcpServer, assert_pings, assert_pings_with, connect};
@@ -1902,7 +1902,7 @@ fn sbr_takes_a_previous_result_without_a_version() {
 /// Makes one observation on both, where the kernel has VRFs. The interface is to join the VRF `blue`.
 fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
     changes: Value,
-    observe: impl Fn(&Container, &vrf::Member<'_>) -> T,
+    observe: impl Fn(&Container, &Chained<'_>) -> T,
     ours: T,
     reference: T,
 ) {
@@ -1924,7 +1924,7 @@ fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
 
 #[test]
 fn a_vrf_of_others_stays_after_del() {
-    let observe = |container: &Container, member: &vrf::Member<'_>| {
+    let observe = |container: &Container, member: &Chained<'_>| {
         container.sh("ip link add blue up type vrf table 20");
         member.add();
         member.del();
@@ -1935,7 +1935,7 @@ fn a_vrf_of_others_stays_after_del() {
 
 #[test]
 fn del_of_vrf_takes_an_interface_that_is_gone_as_done() {
-    let observe = |container: &Container, member: &vrf::Member<'_>| {
+    let observe = |container: &Container, member: &Chained<'_>| {
         member.add();
         container.sh("ip link del net1");
         (member.try_del().status, container.link("blue").is_some())
@@ -1946,7 +1946,7 @@ fn del_of_vrf_takes_an_interface_that_is_gone_as_done() {
 /// The reference takes it out of whatever master it has.
 #[test]
 fn del_of_vrf_leaves_an_interface_of_another_vrf() {
-    let observe = |container: &Container, member: &vrf::Member<'_>| {
+    let observe = |container: &Container, member: &Chained<'_>| {
         member.add();
         container.sh("ip link add red type vrf table 20; ip link set net1 master red");
         member.del();
@@ -1958,7 +1958,7 @@ fn del_of_vrf_leaves_an_interface_of_another_vrf() {
 /// The reference looks at VRFs only.
 #[test]
 fn a_table_that_a_rule_leads_to_is_no_vrf_s() {
-    let observe = |container: &Container, member: &vrf::Member<'_>| {
+    let observe = |container: &Container, member: &Chained<'_>| {
         container.sh("ip rule add from 192.0.2.1 lookup 1");
         member.add();
         vrf::table(container, "blue")
@@ -1969,7 +1969,7 @@ fn a_table_that_a_rule_leads_to_is_no_vrf_s() {
 /// The reference puts back global addresses, and routes of main.
 #[test]
 fn vrf_loses_no_address_and_no_route() {
-    let observe = |container: &Container, member: &vrf::Member<'_>| {
+    let observe = |container: &Container, member: &Chained<'_>| {
         container.sh("ip addr add fe80::7/64 dev net1 nodad; ip route add 10.82.0.0/16 dev net1 table 77; \
             ip route add 10.80.0.0/16 dev net1 scope link metric 9");
         member.add();
@@ -1982,7 +1982,7 @@ fn vrf_loses_no_address_and_no_route() {
 
 #[test]
 fn check_of_vrf_looks_at_routes() {
-    let observe = |container: &Container, member: &vrf::Member<'_>| {
+    let observe = |container: &Container, member: &Chained<'_>| {
         member.add();
         container.sh("ip route del 10.77.0.0/16 vrf blue");
         member.check(&member.result).status

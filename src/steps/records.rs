@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::plain_file;
 
 /// No file of ours is longer.
@@ -102,6 +102,15 @@ impl Records {
         Ok(paths.filter_map(|path| stale_record(&path, network)).filter(is_stale).collect())
     }
 
+    /// Keeps nothing for this network's attachments that are not valid: for GC where what is recorded went with the container.
+    pub fn forget_stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+        let mut errors = ErrorList::default();
+        for stale in self.stale::<T>(network, valid)? {
+            errors.push(self.remove(&stale.key));
+        }
+        errors.finish()
+    }
+
     fn path(&self, key: &Key) -> PathBuf {
         self.0.join(format!("{}.json", key.identity()))
     }
@@ -165,5 +174,8 @@ mod tests {
         let found = records.stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
         assert_eq!(found.iter().map(|stale| stale.key.container_id.as_str()).collect::<Vec<_>>(), ["stale"]);
         assert_eq!(found[0].netns_path, "/run/netns/x");
+        let left = |of: Key| records.read::<u32>(&of).unwrap().is_some();
+        records.forget_stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
+        assert_eq!([key("net", "valid"), key("net", "stale"), key("other", "stale")].map(left), [true, false, true]);
     }
 }

@@ -307,11 +307,7 @@ fn verify_main(routes: &[RouteEntry], result: &AddResult, ips: &[&IpConfig]) -> 
 
 /// Forgets this network's attachments that are not valid. Their rules are in a container, and go with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-    let mut errors = ErrorList::default();
-    for stale in records().stale::<Made>(&cx.config.name, valid)? {
-        errors.push(records().remove(&stale.key));
-    }
-    errors.finish()
+    records().forget_stale::<Made>(&cx.config.name, valid)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::netlink::{AddressEntry, Link, LinkChange, LinkKind, LinkSpec, Netlink, RouteEntry};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
@@ -222,11 +222,7 @@ fn leave_in(netns: &Netns, ifname: &str, name: &str, recorded: bool) -> Result<(
 
 /// Forgets this network's attachments that are not valid. Their VRFs are in a container, and go with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-    let mut errors = ErrorList::default();
-    for stale in records().stale::<Joined>(&cx.config.name, valid)? {
-        errors.push(records().remove(&stale.key));
-    }
-    errors.finish()
+    records().forget_stale::<Joined>(&cx.config.name, valid)
 }
 
 /// Whether the kernel has VRFs: it is asked for one of a table that none can have. A VRF that it made would leave its

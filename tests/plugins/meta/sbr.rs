@@ -6,8 +6,9 @@ mod failed_add;
 use serde_json::{Value, json};
 
 use crate::plugins::main::bridge::{self, static_ipam};
-use crate::support::attachment::{Attachment, EVERY_VERSION, for_each_peer, for_ours, ips, with};
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, with};
 use crate::support::call::Peer;
+use crate::support::chain::Chained;
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_no_ping, assert_pings};
@@ -26,33 +27,14 @@ pub fn second() -> Value {
     with(&bridge::dual_stack(), changes)
 }
 
-/// A container's second interface, and sbr that is to be chained to it. It derefs to sbr's attachment.
-pub struct Second<'a> {
-    pub main: Attachment<'a>,
-    pub result: Value,
-    sbr: Attachment<'a>,
-}
-
-impl<'a> std::ops::Deref for Second<'a> {
-    type Target = Attachment<'a>;
-    fn deref(&self) -> &Attachment<'a> {
-        &self.sbr
-    }
-}
-
 /// ADD of the main plugin as `ifname`; sbr's is up to the case.
 #[track_caller]
-pub fn attach<'a>(lab: &'a Lab, container: &Container, main: &Value, ifname: &str, changes: Value) -> Second<'a> {
-    let main = lab.attach(container, main).ifname(ifname);
-    let result = main.add();
-    let conf =
-        json!({"type": "sbr", "name": main.conf["name"], "cniVersion": main.conf["cniVersion"], "prevResult": result});
-    let sbr = lab.attach(container, &with(&conf, changes)).ifname(ifname);
-    Second { main, result, sbr }
+pub fn attach<'a>(lab: &'a Lab, container: &Container, main: &Value, ifname: &str, changes: Value) -> Chained<'a> {
+    lab.chain_in(container, ifname, main, &json!({"type": "sbr"})).changed(changes)
 }
 
 /// A container with both interfaces.
-pub fn two_uplinks<'a>(lab: &'a Lab, changes: Value) -> (Container, Second<'a>) {
+pub fn two_uplinks<'a>(lab: &'a Lab, changes: Value) -> (Container, Chained<'a>) {
     let container = lab.container();
     lab.attach(&container, &first()).add();
     let second = attach(lab, &container, &second(), "net1", changes);
@@ -336,7 +318,7 @@ fn interfaces_that_are_attached_at_once_get_tables_of_their_own() {
             let changes = json!({"name": format!("net{number}"), "bridge": format!("br{number}"), "ipam": {"ranges": ranges, "routes": null}});
             attach(lab, &container, &with(&second(), changes), &format!("net{number}"), json!({}))
         };
-        let all: Vec<Second<'_>> = (0..COUNT).map(attach_one).collect();
+        let all: Vec<Chained<'_>> = (0..COUNT).map(attach_one).collect();
         std::thread::scope(|scope| {
             for sbr in &all {
                 scope.spawn(|| sbr.add());

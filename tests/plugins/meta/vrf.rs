@@ -6,8 +6,9 @@ mod gone;
 use serde_json::{Value, json};
 
 use crate::plugins::main::bridge::static_ipam;
-use crate::support::attachment::{Attachment, EVERY_VERSION, for_each_peer, for_ours, for_reference, skip, with};
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, for_reference, skip, with};
 use crate::support::call::Peer;
+use crate::support::chain::Chained;
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, assert_pings_with};
@@ -42,29 +43,10 @@ pub fn network(number: u8, address: u8) -> Value {
     )
 }
 
-/// An interface, and vrf that is to be chained to it. It derefs to vrf's attachment.
-pub struct Member<'a> {
-    pub main: Attachment<'a>,
-    pub result: Value,
-    vrf: Attachment<'a>,
-}
-
-impl<'a> std::ops::Deref for Member<'a> {
-    type Target = Attachment<'a>;
-    fn deref(&self) -> &Attachment<'a> {
-        &self.vrf
-    }
-}
-
 /// ADD of the main plugin as `ifname`; vrf's is up to the case.
 #[track_caller]
-pub fn attach<'a>(lab: &'a Lab, container: &Container, main: &Value, ifname: &str, changes: Value) -> Member<'a> {
-    let main = lab.attach(container, main).ifname(ifname);
-    let result = main.add();
-    let conf =
-        json!({"type": "vrf", "name": main.conf["name"], "cniVersion": main.conf["cniVersion"], "prevResult": result});
-    let vrf = lab.attach(container, &with(&conf, changes)).ifname(ifname);
-    Member { main, result, vrf }
+pub fn attach<'a>(lab: &'a Lab, container: &Container, main: &Value, ifname: &str, changes: Value) -> Chained<'a> {
+    lab.chain_in(container, ifname, main, &json!({"type": "vrf"})).changed(changes)
 }
 
 /// The table of a VRF.
@@ -246,7 +228,7 @@ fn interfaces_that_are_attached_at_once_share_a_vrf_or_have_tables_of_their_own(
             let Some(container) = container(lab) else { return };
             let vrf = |number: u8| if shared { "blue".to_owned() } else { format!("vrf{number}") };
             let ifname = |number: u8| format!("net{number}");
-            let members: Vec<Member<'_>> = (1..=COUNT)
+            let members: Vec<Chained<'_>> = (1..=COUNT)
                 .map(|number| {
                     attach(lab, &container, &network(number, 2), &ifname(number), json!({"vrfname": vrf(number)}))
                 })

@@ -1,11 +1,14 @@
 //! bandwidth ADD that fails: an error that helps, and everything as it was.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::{both, can_limit, for_able_ours, for_each_able_peer, host_end, network};
 use crate::plugins::main::bridge::failed_add::Case;
 use crate::support::attachment::{for_each_peer, with};
 use crate::support::call::Peer;
+use crate::support::patience;
 use crate::support::snapshot::Watch;
 
 fn cases() -> Vec<Case> {
@@ -145,7 +148,14 @@ fn add_into_a_namespace_that_is_gone_changes_nothing() {
             return;
         }
         let chain = lab.chain(&network(), &both());
+        let link = host_end(&chain);
         chain.container.vanish();
+        // The kernel takes the namespace's links down some time later.
+        let deadline = Instant::now() + patience(3);
+        while lab.host.link(&link).is_some() {
+            assert!(Instant::now() < deadline, "{link} stays");
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let before = Watch::start(lab, &[]);
         let error = chain.try_add().err();
         before.assert_unchanged("the failed ADD");
