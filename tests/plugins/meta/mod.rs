@@ -6,3 +6,4 @@ pub mod portmap;
 pub mod sbr;
 pub mod tuning;
 pub mod vrf;
+mod whole_chain;
