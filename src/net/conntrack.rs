@@ -19,7 +19,6 @@ const SUBSYSTEM: u16 = 1 << 8;
 // enum cntl_msg_types
 const GET: u16 = 1;
 const DELETE: u16 = 2;
-const GET_STATS: u16 = 5;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 /// nfgenmsg.
@@ -33,8 +32,6 @@ const TUPLE_REPLY: u16 = 2;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
 const FILTER: u16 = 25;
-// enum ctattr_stats_global
-const STATS_ENTRIES: u16 = 1;
 // enum ctattr_tuple, ctattr_ip, ctattr_l4proto
 const TUPLE_IP: u16 = 1;
 const TUPLE_PROTO: u16 = 2;
@@ -90,14 +87,10 @@ impl Conntrack {
     /// Makes the kernel forget the UDP flows of one family that were addressed to one of the ports and that `is_stale`
     /// accepts: the next packet of each is looked at anew. A kernel that cannot be asked has nothing to forget.
     ///
-    /// The kernel looks at its whole table of all namespaces for it, which takes milliseconds: so once for all ports, and
-    /// not at all where this namespace has no connection.
+    /// The kernel looks at its whole table of all namespaces for it, which takes milliseconds: so once for all ports.
     pub fn forget_udp(&self, is_v6: bool, ports: &BTreeSet<u16>, is_stale: impl Fn(&Flow) -> bool) -> Result<()> {
         let family = if is_v6 { Family::Ip6 } else { Family::Ip };
         let what = format!("list the UDP flows to {ports:?}");
-        if ports.is_empty() || self.is_empty() {
-            return Ok(());
-        }
         for _ in 0..TRIES {
             let mut flows = vec![];
             let seq = self.send(GET, NLM_F_DUMP, family, &to_ports(ports)).map_err(|e| Error::kernel(&what, e))?;
@@ -115,16 +108,6 @@ impl Conntrack {
             }
         }
         Ok(())
-    }
-
-    /// Whether the namespace is known to have no connection at all.
-    fn is_empty(&self) -> bool {
-        let Ok(seq) = self.send(GET_STATS, NLM_F_ACK, Family::Unspec, &Attributes::default()) else { return false };
-        let mut count = None;
-        let asked = self.transport.acknowledged(seq, |reply| {
-            count = Attrs::after(reply.payload, HEADER).u32(STATS_ENTRIES);
-        });
-        asked.is_ok() && count == Some(0)
     }
 
     fn forget(&self, family: Family, flow: &Flow) -> Result<()> {

@@ -164,10 +164,9 @@ fn of_family(forwards: impl Iterator<Item = (IpAddr, u16)>, is_v6: bool) -> BTre
 fn forget(ports: impl Fn(bool) -> BTreeSet<u16>, is_stale: impl Fn(&Flow) -> bool) {
     for is_v6 in [false, true] {
         let ports = ports(is_v6);
-        if ports.is_empty() {
-            continue;
-        }
-        if let Err(error) = Conntrack::open().and_then(|conntrack| conntrack.forget_udp(is_v6, &ports, &is_stale)) {
+        if !ports.is_empty()
+            && let Err(error) = Conntrack::open().and_then(|conntrack| conntrack.forget_udp(is_v6, &ports, &is_stale))
+        {
             warn(error); // the ports are open all the same
         }
     }
