@@ -81,7 +81,9 @@ fn fail_at(lab: &Lab, container: &Container, at: &Attachment<'_>, case: &Case) -
     let before = Watch::start(lab, &[container]);
     let error = at.clone().conf(case.changes.clone()).try_add().err();
     // Ours gets the time that the kernel needs to take things down.
-    (if lab.peer == Peer::Ours { before.changes() } else { before.changes_now() }, error)
+    let changes = if lab.peer == Peer::Ours { before.changes() } else { before.changes_now() };
+    eprintln!("after {:?}: {changes}", case.what); // shown when the test fails
+    (changes, error)
 }
 
 /// Both peers fail, ours with an error that helps. What the reference leaves is in differences.rs.
