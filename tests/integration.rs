@@ -15,3 +15,4 @@ mod runtime;
 mod support;
 mod traces;
 mod upgrade;
+mod whole_chain;

@@ -128,7 +128,7 @@ impl Report<'_> {
         };
         let ratio = |figure: &dyn Fn(&Measured) -> Option<f64>| {
             ours.and_then(figure)
-                .zip(reference.and_then(figure))
+                .zip(reference.and_then(figure).filter(|figure| *figure > 0.0)) // nothing is started for some
                 .map_or("–".to_owned(), |(a, b)| format!("{:.2}×", a / b))
         };
         let mut cells = vec![

@@ -33,10 +33,14 @@ impl Lab {
     pub fn chain_in(&self, container: &Container, ifname: &str, main: &Value, chained: &Value) -> Chained<'_> {
         let main = self.attach(container, main).ifname(ifname);
         let result = main.add();
-        let derived = json!({"name": main.conf["name"], "cniVersion": main.conf["cniVersion"], "prevResult": result});
-        let chained = self.attach(container, &with(chained, derived)).ifname(ifname);
+        let chained = self.attach(container, &of_network(&main.conf, chained, &result)).ifname(ifname);
         Chained { main, result, chained }
     }
+}
+
+/// A chained plugin's configuration as a runtime derives it.
+fn of_network(main: &Value, chained: &Value, result: &Value) -> Value {
+    with(chained, json!({"name": main["name"], "cniVersion": main["cniVersion"], "prevResult": result}))
 }
 
 impl<'a> Chained<'a> {
@@ -48,6 +52,13 @@ impl<'a> Chained<'a> {
     /// With changes to what the chained plugin gets, be it from the runtime.
     pub fn changed(self, changes: Value) -> Chained<'a> {
         Chained { chained: self.chained.conf(changes), ..self }
+    }
+
+    /// One more plugin that is chained after those, with the same result before it.
+    pub fn also(&self, conf: &Value) -> Attachment<'a> {
+        let mut attachment = self.chained.clone();
+        attachment.conf = of_network(&self.main.conf, conf, &self.result);
+        attachment
     }
 
     /// The chained plugin's attachment as a runtime knows it that has lost all but the network's configuration.

@@ -6,4 +6,3 @@ pub mod portmap;
 pub mod sbr;
 pub mod tuning;
 pub mod vrf;
-mod whole_chain;

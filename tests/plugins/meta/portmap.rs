@@ -2,6 +2,7 @@
 //! backend, upgrades and failures are in modules of their own.
 
 mod check;
+mod coexistence;
 mod conflict;
 mod del;
 pub mod failed_add;
@@ -34,7 +35,8 @@ pub fn network() -> Value {
     with(&bridge::dual_stack(), json!({"isDefaultGateway": true, "hairpinMode": true}))
 }
 
-fn other_network() -> Value {
+/// Another one, on a bridge of its own.
+pub fn other_network() -> Value {
     let ranges = json!([[{"subnet": "10.20.0.0/24"}], [{"subnet": "2001:db8:20::/64"}]]);
     with(&network(), json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}}))
 }

@@ -6,7 +6,6 @@ use super::{DROPPING, firewall, network, route_from_outside};
 use crate::plugins::main::bridge::warm_up;
 use crate::plugins::meta::portmap::{self, at};
 use crate::support::attachment::{for_each_peer, for_ours, ips, skip, with};
-use crate::support::chain::Chain;
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_pings, connect};
@@ -153,13 +152,6 @@ fn status_tells_that_packets_inside_a_bridge_are_not_seen() {
     });
 }
 
-/// The port of a container's chain, published by portmap of the same peer.
-fn publish(lab: &Lab, chain: &Chain<'_>, backend: Option<&str>) {
-    let portmap = portmap::portmap(backend, json!([portmap::web()]));
-    let conf = with(&portmap, json!({"name": "net1", "cniVersion": "1.0.0", "prevResult": chain.result}));
-    lab.attach(&chain.container, &conf).add();
-}
-
 /// From the outside and by the host itself, as ever; from an isolated bridge it is not, whoever isolates.
 #[test]
 fn a_published_port_is_reached_in_spite_of_isolation() {
@@ -172,7 +164,7 @@ fn a_published_port_is_reached_in_spite_of_isolation() {
                     lab.chain(&other_network(), &policy(backend, word)),
                 );
                 [&one, &stranger].iter().for_each(|chain| drop(chain.add()));
-                publish(lab, &one, backend);
+                one.also(&portmap::portmap(backend, json!([portmap::web()]))).add();
                 let _server = TcpServer::start(&one.container, 80);
                 let by = [format!("{}:8080", UPLINK[0]), format!("[{}]:8080", UPLINK[1])];
                 for (family, to) in by.iter().enumerate() {

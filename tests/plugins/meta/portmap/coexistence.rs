@@ -1,0 +1,127 @@
+//! portmap beside rules of others: who filters, who redirects, and firewall in the same chain.
+
+use serde_json::json;
+
+use super::{SNAT, at, for_each_backend, is_open, network, other_network, portmap, publish, sources, warm_up, web};
+use crate::plugins::meta::firewall;
+use crate::plugins::meta::firewall::firewalld::Firewalld;
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::call::Peer;
+use crate::support::netns::{OUTSIDE, UPLINK};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{TcpServer, connect};
+
+/// A host that forwards what it knows and nothing else, by nftables.
+const STRICT: &str = r#"nft -f - <<'END'
+table inet strict {
+    chain redirected { }
+    chain gate {
+        type filter hook forward priority filter; policy drop;
+        ct state established,related accept
+        jump redirected
+    }
+}
+END"#;
+
+/// As kube-proxy leaves the table nat of iptables: what its services have marked is masqueraded.
+const KUBE_PROXY: &str = r#"for f in iptables-nft ip6tables-nft; do $f-restore --noflush <<'END'
+*nat
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-SERVICES - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000
+-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+-A KUBE-POSTROUTING -j MARK --xor-mark 0x4000
+-A KUBE-POSTROUTING -m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully
+-A KUBE-SERVICES -m comment --comment "kubernetes service nodeports" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+COMMIT
+END
+done"#;
+
+/// Whether the port is open from the outside is up to who drops; that it leads somewhere is up to us.
+#[test]
+fn a_table_that_drops_has_the_last_word() {
+    for_each_backend(|lab, backend| {
+        lab.host.sh(STRICT);
+        let chain = publish(lab, backend, json!([web()]));
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!(is_open(lab, 8080), [false, false], "{backend:?}");
+        UPLINK.iter().for_each(|own| assert!(connect(&lab.host, &at(own, 8080)).is_some(), "nothing is forwarded"));
+        lab.host.sh("nft add rule inet strict redirected ct status dnat accept");
+        assert_eq!(is_open(lab, 8080), [true, true], "{backend:?}");
+        chain.check(&chain.result).ok();
+        chain.del();
+        assert_eq!(is_open(lab, 8080), [false, false], "{backend:?}");
+        assert!(lab.host.sh("nft list table inet strict").contains("ct status dnat accept"));
+    });
+}
+
+#[test]
+fn beside_kube_proxy_everybody_is_seen_as_ever() {
+    for_each_backend(|lab, backend| {
+        lab.host.sh(KUBE_PROXY);
+        let masquerading = with(&network(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
+        let chained = portmap(backend, json!([web()]));
+        [&masquerading, &other_network()].iter().for_each(|main| warm_up(lab, main, &chained));
+        let before = Watch::start(lab, &[]);
+        let chain = lab.chain(&masquerading, &chained);
+        chain.add();
+        let seen = sources(lab, &chain);
+        if lab.peer == Peer::Ours || backend == Some("iptables") {
+            assert_eq!(seen, SNAT, "{backend:?}");
+        }
+        chain.check(&chain.result).ok();
+        chain.del_all();
+        before.assert_unchanged("ADD beside kube-proxy");
+    });
+}
+
+/// The administrator's chain is where a host that drops says that published ports are for everybody, as with the reference.
+#[test]
+fn with_firewall_on_a_host_that_drops_the_administrator_lets_published_ports_in() {
+    for_each_peer("firewall", |lab| {
+        for backends in [[None, None], [Some("iptables"), Some("iptables")]] {
+            lab.host.sh(firewall::DROPPING);
+            let published = publish(lab, backends[0], json!([web()]));
+            let admitted = published.also(&firewall::firewall(backends[1]));
+            admitted.add();
+            let _server = TcpServer::start(&published.container, 80);
+            UPLINK.iter().for_each(|own| assert!(connect(&lab.host, &at(own, 8080)).is_some(), "{backends:?}"));
+            assert_eq!(is_open(lab, 8080), [false, false], "{backends:?}");
+            let each = |what: &str| {
+                format!(
+                    "for f in iptables ip6tables; do $f {what} CNI-ADMIN -m conntrack --ctstate DNAT -j ACCEPT; done"
+                )
+            };
+            lab.host.sh(&each("-A"));
+            for (family, own) in UPLINK.iter().enumerate() {
+                assert_eq!(connect(&lab.outside, &at(own, 8080)).as_deref(), Some(OUTSIDE[family]), "{backends:?}");
+            }
+            lab.host.sh(&each("-D"));
+            [&*published, &admitted].iter().for_each(|plugin| drop(plugin.check(&published.result).ok()));
+            admitted.del();
+            published.del_all();
+        }
+    });
+}
+
+/// firewalld takes its own table away and makes it anew; it lets redirected packets pass.
+#[test]
+fn a_reload_of_firewalld_leaves_published_ports_alone() {
+    for_ours("portmap", |lab| {
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        let published = publish(lab, None, json!([web()]));
+        published.also(&firewall::firewall(None)).add();
+        let _server = TcpServer::start(&published.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        lab.host.sh("firewall-cmd --reload");
+        published.check(&published.result).ok();
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        published.del();
+        assert_eq!(is_open(lab, 8080), [false, false]);
+    });
+}
