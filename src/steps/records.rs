@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName, hex};
+use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plain_file;
@@ -118,11 +118,8 @@ impl Records {
 
 fn stale_record<T: DeserializeOwned>(path: &Path, network: &NetworkName) -> Option<Stale<T>> {
     let document: Document<T> = serde_json::from_slice(&plain_file::read(path, LIMIT).ok()?).ok()?;
-    let key = Key {
-        network: NetworkName::parse(&document.network).ok().filter(|of| of == network)?,
-        container_id: ContainerId::parse(&document.container_id).ok()?,
-        ifname: IfName::parse(&document.ifname).ok()?,
-    };
+    let key = Key::parse(&document.network, &document.container_id, &document.ifname).ok();
+    let key = key.filter(|key| key.network == *network)?;
     Some(Stale { key, netns_path: document.netns, kept: document.kept })
 }
 
@@ -135,11 +132,7 @@ mod tests {
     use crate::scratch::Scratch;
 
     fn key(network: &str, id: &str) -> Key {
-        Key {
-            network: NetworkName::parse(network).unwrap(),
-            container_id: ContainerId::parse(id).unwrap(),
-            ifname: IfName::parse("eth0").unwrap(),
-        }
+        Key::parse(network, id, "eth0").unwrap()
     }
 
     #[test]

@@ -147,15 +147,10 @@ pub fn host_name(key: &Key, attempt: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::attachment::{ContainerId, IfName, NetworkName};
 
     #[test]
     fn names_differ_by_every_part_of_the_key_and_by_attempt() {
-        let key = |network, id, ifname| Key {
-            network: NetworkName::parse(network).unwrap(),
-            container_id: ContainerId::parse(id).unwrap(),
-            ifname: IfName::parse(ifname).unwrap(),
-        };
+        let key = |network, id, ifname| Key::parse(network, id, ifname).unwrap();
         let name = host_name(&key("a", "b", "c"), 0);
         assert!(name.len() == 12 && name.starts_with("veth"));
         for other in [

@@ -93,17 +93,10 @@ fn names(key: &Key) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::attachment::{ContainerId, IfName, NetworkName};
 
     #[test]
     fn the_first_name_is_the_reference_s_and_the_second_differs_by_every_part_of_the_key() {
-        let names_of = |network, id, ifname| {
-            names(&Key {
-                network: NetworkName::parse(network).unwrap(),
-                container_id: ContainerId::parse(id).unwrap(),
-                ifname: IfName::parse(ifname).unwrap(),
-            })
-        };
+        let names_of = |network, id, ifname| names(&Key::parse(network, id, ifname).unwrap());
         let [of_reference, own] = names_of("net1", "cont-a", "eth0");
         assert_eq!(of_reference, "bwpa41e7966de45");
         for (network, id, ifname) in [("net1c", "ont-a", "eth0"), ("net1", "cont-a", "eth1")] {

@@ -11,7 +11,7 @@ use nix::unistd::{AccessFlags, access};
 use serde::Serialize;
 
 use super::attributes::Attributes;
-use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
+use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::decode;
 use crate::cni::json::Value;
@@ -95,11 +95,8 @@ impl Backup {
         let value = Value::parse(text)?;
         let (mut key, mut after, mut sysctls) = (None, Attributes::default(), vec![]);
         if let Some(ours) = value.get(OURS) {
-            key = Some(Key {
-                network: NetworkName::parse(&decode::member::<String>(ours, "network")?)?,
-                container_id: ContainerId::parse(&decode::member::<String>(ours, "containerID")?)?,
-                ifname: IfName::parse(&decode::member::<String>(ours, "ifname")?)?,
-            });
+            let text = |name| decode::member::<String>(ours, name);
+            key = Some(Key::parse(&text("network")?, &text("containerID")?, &text("ifname")?)?);
             after = ours.get("set").map(attributes).transpose()?.unwrap_or_default();
             let saved: Vec<(String, String, String)> = decode::member(ours, "sysctl")?;
             let known = |(name, before, after): (String, String, String)| {
@@ -322,11 +319,7 @@ mod tests {
     use crate::scratch::Scratch;
 
     fn key(network: &str, id: &str) -> Key {
-        Key {
-            network: NetworkName::parse(network).unwrap(),
-            container_id: ContainerId::parse(id).unwrap(),
-            ifname: IfName::parse("eth0").unwrap(),
-        }
+        Key::parse(network, id, "eth0").unwrap()
     }
 
     fn mtu(mtu: u32) -> Attributes {
