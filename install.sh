@@ -77,11 +77,18 @@ target_triple() {
   if [ -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; then say "$musl"; else say "$host"; fi
 }
 
+# What makes the binary smaller besides Cargo.toml; docs/performance.md says what each is worth.
+#   relocation-model=static    at a fixed address, as the reference: nothing to relocate at each start
+#   force-frame-pointers=yes   such functions need shorter tables to be unwound by
+small='-C relocation-model=static -C force-frame-pointers=yes'
+
 # crt-static goes to the target alone: with it in RUSTFLAGS for all, procedural macros do not build.
-# RUSTFLAGS of the caller would hide the variable of the target, so they are handed on in it.
+# RUSTFLAGS of the caller would hide the variable of the target, so they are handed on in it, after
+# ours: who wants a position-independent binary says so there.
 cargo_build() {
   variable=CARGO_TARGET_$(say "$1" | tr 'a-z-' 'A-Z_')_RUSTFLAGS
-  env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS "$variable=${RUSTFLAGS:-} -C target-feature=+crt-static" \
+  env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS \
+    "$variable=$small ${RUSTFLAGS:-} -C target-feature=+crt-static" \
     cargo build --release --locked --bin cni-multi --target "$1" --manifest-path "$here/Cargo.toml" >&2
 }
 

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd as _;
 
 /// The result of nearly everything here.
@@ -52,9 +53,13 @@ impl Code {
     pub const BUG: Code = Code(106);
 }
 
-/// An error as the runtime sees it.
+/// An error as the runtime sees it. Boxed: every result has room for one, and every `?` moves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Report>);
+
+/// What an [`Error`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
     /// The code of the error object.
     pub code: Code,
     /// What was attempted, with the object.
@@ -68,7 +73,7 @@ pub struct Error {
 impl Error {
     /// An error without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Error {
-        Error { code, msg: msg.into(), details: String::new(), errno: None }
+        Error(Box::new(Report { code, msg: msg.into(), details: String::new(), errno: None }))
     }
 
     /// The field at `path` (`ipam.ranges[0][1].subnet`) has a value that cannot be: `problem` says which and what was
@@ -84,7 +89,9 @@ impl Error {
 
     /// An error of the system while doing `what`; the errno text follows it.
     pub fn system(code: Code, what: impl fmt::Display, errno: i32) -> Error {
-        Error { errno: Some(errno), ..Error::new(code, format!("{what}: {}", errno_text(errno))) }
+        let mut error = Error::new(code, format!("{what}: {}", errno_text(errno)));
+        error.errno = Some(errno);
+        error
     }
 
     /// A kernel operation that failed.
@@ -114,8 +121,9 @@ impl Error {
 
     /// The same error with another code.
     #[must_use]
-    pub fn with_code(self, code: Code) -> Error {
-        Error { code, ..self }
+    pub fn with_code(mut self, code: Code) -> Error {
+        self.code = code;
+        self
     }
 
     /// The same error, its message led by what was being done.
@@ -152,6 +160,20 @@ impl Error {
     /// Whether the system's reason was `errno`.
     pub fn is_errno(&self, errno: nix::errno::Errno) -> bool {
         self.errno == Some(errno as i32)
+    }
+}
+
+impl Deref for Error {
+    type Target = Report;
+
+    fn deref(&self) -> &Report {
+        &self.0
+    }
+}
+
+impl DerefMut for Error {
+    fn deref_mut(&mut self) -> &mut Report {
+        &mut self.0
     }
 }
 

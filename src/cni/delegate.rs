@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn answers_to_version_are_read_as_in_libcni() {
-        let read = |text: &str| parse_versions(text.as_bytes()).map_err(|e| (e.code.0, e.msg));
+        let read = |text: &str| parse_versions(text.as_bytes()).map_err(|e| (e.code.0, e.msg.clone()));
         let list = |versions: &[&str]| Ok(versions.iter().map(|version| (*version).to_owned()).collect::<Vec<_>>());
         let missing = |field: &str| Err((6, format!("decoding version info: missing field {field}")));
         assert_eq!(read(r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}"#), list(&["0.4.0", "1.0.0"]));
@@ -327,7 +327,7 @@ mod tests {
         let old = plugins.script("old", r#"echo '{"code":100,"msg":"unknown CNI_COMMAND: VERSION"}'; exit 1"#);
         assert_eq!(versions(&old, &env(&[])).unwrap(), ["0.1.0"]);
         let broken = plugins.script("broken", r#"echo '{"code":42,"msg":"banana"}'; exit 1"#);
-        assert_eq!(versions(&broken, &env(&[])).map_err(|e| (e.code.0, e.msg)), Err((42, "banana".to_owned())));
+        assert_eq!(versions(&broken, &env(&[])).map_err(|e| (e.code.0, e.msg.clone())), Err((42, "banana".to_owned())));
     }
 
     #[test]

@@ -145,7 +145,7 @@ mod tests {
 
     fn read(pairs: &[(&str, &str)]) -> Result<Parameters, (u32, String)> {
         let env = pairs.iter().map(|(key, value)| (key.into(), value.into())).collect();
-        Parameters::read(&env).map_err(|e| (e.code.0, e.msg))
+        Parameters::read(&env).map_err(|e| (e.code.0, e.msg.clone()))
     }
 
     #[test]

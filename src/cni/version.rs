@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn later_commands_are_gated() {
         let gate = |version, supported: &[&str]| {
-            require_at_least(WITH_CHECK, "CHECK", version, supported).map_err(|e| (e.code.0, e.msg))
+            require_at_least(WITH_CHECK, "CHECK", version, supported).map_err(|e| (e.code.0, e.msg.clone()))
         };
         assert_eq!(gate("0.4.0", ALL), Ok(()));
         assert_eq!(gate("0.3.1", ALL), Err((1, "config version does not allow CHECK".into())));

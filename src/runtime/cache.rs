@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(cache.result(&at.key, "0.4.0").unwrap().unwrap().to_compact_text(), RESULT);
         let newer = cache.result(&at.key, "1.0.0").unwrap().unwrap().to_compact_text();
         assert_eq!(newer, r#"{"cniVersion":"1.0.0","ips":[{"address":"10.1.2.3/24","interface":0}]}"#);
-        let error = cache.result(&at.key, "1.0.1").unwrap_err().msg;
+        let error = cache.result(&at.key, "1.0.1").unwrap_err().msg.clone();
         assert_eq!(
             error,
             "failed to convert cached result to config version \"1.0.1\": no converter for CNI result version 0.4.0 to 1.0.1"

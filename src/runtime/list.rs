@@ -539,7 +539,7 @@ mod tests {
         let dir = Scratch::new();
         let load = |keys: &str| {
             dir.write("n.conflist", &format!(r#"{{"name":"some-net"{keys}}}"#));
-            find(dir.path(), "some-net").map(|list| kinds(&list).join(" ")).map_err(|error| error.msg)
+            find(dir.path(), "some-net").map(|list| kinds(&list).join(" ")).map_err(|error| error.msg.clone())
         };
         let inlined = r#","plugins":[{"type":"first"}]"#;
         assert_eq!(load(""), Err("no plugin configs found".into()));

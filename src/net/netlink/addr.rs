@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use rtnetlink::AddressMessageBuilder;
 use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::link::{Link, none_if_gone};
+use super::request::Request;
 use crate::error::Result;
 
 /// ifaddrmsg.
@@ -129,13 +130,13 @@ impl Netlink {
             message.attributes.push(AddressAttribute::Flags(flags));
         }
         let what = format_args!("add address {net} to link {:?}", link.name);
-        self.request(Message::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// Removes an address if it is there.
     pub fn delete_address(&self, link: &Link, net: IpNet) -> Result<()> {
         let what = format_args!("delete address {net} of link {:?}", link.name);
-        none_if_gone(self.request(Message::DelAddress(message(link, net)), 0, what)).map(drop)
+        none_if_gone(self.request(&Request::DelAddress(message(link, net)), 0, what)).map(drop)
     }
 
     /// What [`Netlink::restore_address`] gives a link back.
@@ -151,7 +152,7 @@ impl Netlink {
     pub fn restore_address(&self, link: &Link, address: &KeptAddress) -> Result<()> {
         let Some(message) = address.message(link.index) else { return Ok(()) };
         let what = format_args!("give link {:?} an address back", link.name);
-        self.request(Message::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// The addresses of a link, of both families.
@@ -166,7 +167,7 @@ impl Netlink {
             message.header.family = family;
             message.header.index = link.index;
             let what = format_args!("list the addresses of link {:?}", link.name);
-            all.extend(self.dump(Message::GetAddress(message), what, |reply| read(reply.payload))?);
+            all.extend(self.dump(&Request::GetAddress(message), what, |reply| read(reply.payload))?);
         }
         Ok(all)
     }

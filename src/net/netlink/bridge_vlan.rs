@@ -2,7 +2,6 @@
 
 use rtnetlink::LinkBridgeVlan;
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::RouteNetlinkMessage as Message;
 use rtnetlink::packet_route::link::{
     AfSpecBridge, BridgeFlag, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask, LinkMessage,
 };
@@ -10,6 +9,7 @@ use rtnetlink::packet_route::link::{
 use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};
 use super::link::Link;
+use super::request::Request;
 use crate::error::Result;
 
 /// ifinfomsg.
@@ -65,13 +65,13 @@ impl Netlink {
     /// Makes the port a member: `bridge vlan add dev PORT vid FIRST-LAST`.
     pub fn add_vlans(&self, port: &Link, vlans: VlanRange) -> Result<()> {
         let what = format_args!("add VLAN {}-{} to bridge port {:?}", vlans.first, vlans.last, port.name);
-        self.request(Message::SetLink(vlans.message(port)), 0, what)
+        self.request(&Request::SetLink(vlans.message(port)), 0, what)
     }
 
     /// Takes the port out of a VLAN: `bridge vlan del dev PORT vid ID`.
     pub fn delete_vlan(&self, port: &Link, id: u16) -> Result<()> {
         let what = format_args!("delete VLAN {id} of bridge port {:?}", port.name);
-        self.request(Message::DelLink(VlanRange::one(id, VlanFlags::Tagged).message(port)), 0, what)
+        self.request(&Request::DelLink(VlanRange::one(id, VlanFlags::Tagged).message(port)), 0, what)
     }
 
     /// The VLANs of a port, for CHECK. The kernel has no filter for this list, so it is read whole.
@@ -84,7 +84,7 @@ impl Netlink {
             let attrs = Attrs::after(payload, HEADER).nested(IFLA_AF_SPEC)?;
             (read_u32(payload, 4)? == port.index).then(|| read_vlans(attrs))
         };
-        let lists = self.dump(Message::GetLink(message), what, |reply| of_port(reply.payload))?;
+        let lists = self.dump(&Request::GetLink(message), what, |reply| of_port(reply.payload))?;
         Ok(lists.into_iter().flatten().collect())
     }
 }

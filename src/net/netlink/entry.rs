@@ -6,13 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use rtnetlink::packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};
 use super::link::{Link, none_if_gone};
+use super::request::Request;
 use super::route::{LOCAL, MAIN, RTM_F_CLONED};
 use crate::error::Result;
 
@@ -257,7 +258,7 @@ impl Netlink {
             message.attributes = vec![RouteAttribute::Oif(link.index)];
             let what = format_args!("list the routes through link {:?}", link.name);
             all.extend(
-                self.dump(Message::GetRoute(message), what, |reply| RouteEntry::read(reply.payload, family, link))?,
+                self.dump(&Request::GetRoute(message), what, |reply| RouteEntry::read(reply.payload, family, link))?,
             );
         }
         Ok(all)
@@ -266,13 +267,13 @@ impl Netlink {
     /// Puts a route behind any other to its destination; the very same route may be there already.
     pub fn put_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        done_if_there(self.request(Message::NewRoute(route.message()), NLM_F_CREATE | NLM_F_APPEND, what))
+        done_if_there(self.request(&Request::NewRoute(route.message()), NLM_F_CREATE | NLM_F_APPEND, what))
     }
 
     /// Removes exactly this route, if it is there.
     pub fn delete_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("delete route {}", route.text(link));
-        none_if_gone(self.request(Message::DelRoute(route.message()), 0, what)).map(drop)
+        none_if_gone(self.request(&Request::DelRoute(route.message()), 0, what)).map(drop)
     }
 
     /// The IPv6 addresses of a link.
@@ -281,13 +282,13 @@ impl Netlink {
         message.header.family = AddressFamily::Inet6;
         message.header.index = link.index;
         let what = format_args!("list the IPv6 addresses of link {:?}", link.name);
-        self.dump(Message::GetAddress(message), what, |reply| AddressEntry::read(reply.payload, link))
+        self.dump(&Request::GetAddress(message), what, |reply| AddressEntry::read(reply.payload, link))
     }
 
     /// Gives the link an address that it had; it may have it.
     pub fn put_address(&self, link: &Link, address: &AddressEntry) -> Result<()> {
         let what = format_args!("add address {} to link {:?}", address.net, link.name);
-        done_if_there(self.request(Message::NewAddress(address.message()), NLM_F_CREATE | NLM_F_EXCL, what))
+        done_if_there(self.request(&Request::NewAddress(address.message()), NLM_F_CREATE | NLM_F_EXCL, what))
     }
 }
 

@@ -2,13 +2,13 @@
 
 use ipnet::IpNet;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use rtnetlink::packet_route::RouteNetlinkMessage as Message;
 
 use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::link::Link;
 use super::qdisc::{HEADER, Handle, TCA_KIND, TCA_OPTIONS, message, read_of};
+use super::request::Request;
 use crate::error::Result;
 
 const KIND: &str = "u32";
@@ -182,7 +182,7 @@ impl Netlink {
         let mut message = message(link, Handle::of(0), qdisc, KIND, Some(filter.options()));
         message.header.info = u32::from(filter.priority) << 16 | u32::from(filter.protocol.to_be());
         let what = format_args!("add filter {} of {qdisc} to {:?}", filter.priority, link.name);
-        self.request(Message::NewTrafficFilter(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::NewFilter(message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// The filters of a qdisc, in the order of their priorities; none where there is no such qdisc.
@@ -190,7 +190,7 @@ impl Netlink {
         let mut message = message(link, Handle::of(0), qdisc, KIND, None);
         message.attributes.clear(); // of all kinds
         let what = format_args!("list the filters of {:?}", link.name);
-        self.dump(Message::GetTrafficFilter(message), what, |reply| read_of(link, reply.payload).and_then(Filter::read))
+        self.dump(&Request::GetFilter(message), what, |reply| read_of(link, reply.payload).and_then(Filter::read))
     }
 }
 

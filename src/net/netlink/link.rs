@@ -4,7 +4,6 @@ use std::os::fd::RawFd;
 
 use nix::errno::Errno;
 use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
-use rtnetlink::packet_route::RouteNetlinkMessage as Message;
 use rtnetlink::packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
 };
@@ -13,6 +12,7 @@ use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
 use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::kind::LinkKind;
+use super::request::Request;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 
@@ -220,7 +220,7 @@ impl Netlink {
         let Some(name) = name_attribute(name) else { return Err(Error::kernel(what, Errno::ENODEV)) };
         let mut message = LinkMessage::default();
         message.attributes = vec![name, without_statistics()];
-        self.get(Message::GetLink(message), what, Link::read)
+        self.get(&Request::GetLink(message), what, Link::read)
     }
 
     /// The link of this name, if there is one.
@@ -231,7 +231,7 @@ impl Netlink {
     /// The link of this ifindex, if there is one.
     pub fn find_link_by_index(&self, index: u32) -> Result<Option<Link>> {
         let message = LinkUnspec::new_with_index(index).append_extra_attribute(without_statistics()).build();
-        none_if_gone(self.get(Message::GetLink(message), format_args!("find link {index}"), Link::read))
+        none_if_gone(self.get(&Request::GetLink(message), format_args!("find link {index}"), Link::read))
     }
 
     /// The first link with this hardware address, if there is one. The kernel has no index of them, so all are read.
@@ -239,7 +239,7 @@ impl Netlink {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics()];
         let what = format_args!("find the link with address {mac}");
-        let all = self.dump(Message::GetLink(message), what, |reply| Link::read(reply.payload))?;
+        let all = self.dump(&Request::GetLink(message), what, |reply| Link::read(reply.payload))?;
         Ok(all.into_iter().find(|link| link.mac == mac.octets()))
     }
 
@@ -260,7 +260,7 @@ impl Netlink {
     fn list_links(&self, filter: LinkAttribute, what: std::fmt::Arguments<'_>) -> Result<Vec<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics(), filter];
-        self.dump(Message::GetLink(message), what, |reply| Link::read(reply.payload))
+        self.dump(&Request::GetLink(message), what, |reply| Link::read(reply.payload))
     }
 
     /// Makes a bridge that is up from the first moment on: `ip link add NAME up type bridge`.
@@ -297,7 +297,7 @@ impl Netlink {
 
     pub(super) fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
         let created = self.request(
-            Message::NewLink(message),
+            &Request::NewLink(message),
             NLM_F_CREATE | NLM_F_EXCL,
             format_args!("create link {name:?} ({kind})"),
         );
@@ -310,7 +310,7 @@ impl Netlink {
     /// Removes a link; a veth's other end goes with it.
     pub fn delete_link(&self, index: u32) -> Result<()> {
         self.request(
-            Message::DelLink(LinkUnspec::new_with_index(index).build()),
+            &Request::DelLink(LinkUnspec::new_with_index(index).build()),
             0,
             format_args!("delete link {index}"),
         )
@@ -319,7 +319,7 @@ impl Netlink {
     /// Removes the link of this name if there is one.
     pub fn delete_link_by_name(&self, name: &str) -> Result<()> {
         let deleted = self.request(
-            Message::DelLink(LinkUnspec::new_with_name(name).build()),
+            &Request::DelLink(LinkUnspec::new_with_name(name).build()),
             0,
             format_args!("delete link {name:?}"),
         );
@@ -361,14 +361,14 @@ impl Netlink {
         if let Some(mac) = &change.mac {
             message = message.address(mac.octets().to_vec());
         }
-        self.request(Message::SetLink(message.build()), 0, format_args!("set link {:?}: {}", link.name, change.text()))
+        self.request(&Request::SetLink(message.build()), 0, format_args!("set link {:?}: {}", link.name, change.text()))
     }
 
     /// Changes the flags of a bridge's port: `bridge link set`.
     pub fn set_port(&self, link: &Link, hairpin: bool, isolated: bool) -> Result<()> {
         let message = LinkBridgePort::new(link.index).hairpin(hairpin).isolated(isolated).build();
         self.request(
-            Message::NewLink(message),
+            &Request::NewLink(message),
             0,
             format_args!("set bridge port {:?}: hairpin {hairpin}, isolated {isolated}", link.name),
         )

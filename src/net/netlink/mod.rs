@@ -10,6 +10,7 @@ mod filter;
 mod kind;
 mod link;
 mod qdisc;
+mod request;
 mod route;
 mod rule;
 pub mod transport;
@@ -19,8 +20,7 @@ use std::fmt;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
-use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage};
-use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP};
 
 pub use self::addr::{Address, AddressOptions, KeptAddress};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
@@ -29,6 +29,7 @@ pub use self::filter::{Filter, Side, Verdict};
 pub use self::kind::{IpvlanMode, LinkKind, LinkSpec, MacvlanMode};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
 pub use self::qdisc::{Bucket, Handle, HtbClass, Qdisc, QdiscKind};
+use self::request::Request;
 pub use self::route::{FoundRoute, Route, Scope};
 pub use self::rule::Rule;
 use self::transport::{Message, Refusal, Transport};
@@ -52,33 +53,28 @@ impl Netlink {
     }
 
     /// Sends a request and waits for the kernel's word; `what` names it in the error.
-    fn request(&self, message: RouteNetlinkMessage, flags: u16, what: impl fmt::Display) -> Result<()> {
-        let seq = self.send(message, flags | NLM_F_ACK).map_err(|e| Error::kernel(&what, e))?;
+    fn request(&self, request: &Request, flags: u16, what: impl fmt::Display) -> Result<()> {
+        let seq = self.send(request, flags | NLM_F_ACK).map_err(|e| Error::kernel(&what, e))?;
         self.transport.acknowledged(seq, |_| ()).map_err(|refusal| refused(&what, refusal))
     }
 
     /// Sends a request that one message answers.
-    fn get<T>(
-        &self,
-        message: RouteNetlinkMessage,
-        what: impl fmt::Display,
-        read: impl Fn(&[u8]) -> Option<T>,
-    ) -> Result<T> {
-        let seq = self.send(message, 0).map_err(|e| Error::kernel(&what, e))?;
+    fn get<T>(&self, request: &Request, what: impl fmt::Display, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
+        let seq = self.send(request, 0).map_err(|e| Error::kernel(&what, e))?;
         let mut found = None;
         self.transport.one(seq, |reply| found = read(reply.payload)).map_err(|refusal| refused(&what, refusal))?;
         found.ok_or_else(|| Error::kernel(&what, Errno::EBADMSG))
     }
 
-    /// Reads what `message` asks for and the kernel filters, as one consistent list.
+    /// Reads what `request` asks for and the kernel filters, as one consistent list.
     fn dump<T>(
         &self,
-        message: RouteNetlinkMessage,
+        request: &Request,
         what: impl fmt::Display,
         read: impl Fn(Message<'_>) -> Option<T>,
     ) -> Result<Vec<T>> {
         for _ in 0..DUMP_TRIES {
-            let seq = self.send(message.clone(), NLM_F_DUMP).map_err(|e| Error::kernel(&what, e))?;
+            let seq = self.send(request, NLM_F_DUMP).map_err(|e| Error::kernel(&what, e))?;
             let mut list = vec![];
             let consistent = self.transport.dump(seq, |reply| list.extend(read(reply)));
             if consistent.map_err(|refusal| refused(&what, refusal))? {
@@ -89,15 +85,9 @@ impl Netlink {
             .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
     }
 
-    fn send(&self, message: RouteNetlinkMessage, flags: u16) -> Result<u32, Errno> {
+    fn send(&self, request: &Request, flags: u16) -> Result<u32, Errno> {
         let seq = self.transport.next_seq();
-        let mut message = NetlinkMessage::from(message);
-        message.header.flags = NLM_F_REQUEST | flags;
-        message.header.sequence_number = seq;
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.transport.send(&bytes)?;
+        self.transport.send(&request.to_bytes(flags, seq))?;
         Ok(seq)
     }
 }

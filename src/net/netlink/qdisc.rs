@@ -4,13 +4,13 @@ use std::fmt;
 
 use nix::errno::Errno;
 use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
-use rtnetlink::packet_route::RouteNetlinkMessage as Message;
 use rtnetlink::packet_route::tc::{TcAttribute, TcHeader, TcMessage};
 
 use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::link::Link;
+use super::request::Request;
 use crate::error::{Error, Result};
 
 /// tcmsg.
@@ -231,7 +231,7 @@ impl Netlink {
     pub fn create_qdisc(&self, link: &Link, qdisc: &Qdisc) -> Result<()> {
         let message = message(link, qdisc.handle, qdisc.parent, qdisc.kind.name(), qdisc.kind.options());
         let what = format_args!("add qdisc {} {} to {:?}", qdisc.kind.name(), qdisc.handle, link.name);
-        let created = self.request(Message::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_EXCL, what);
+        let created = self.request(&Request::NewQdisc(message), NLM_F_CREATE | NLM_F_EXCL, what);
         created.map_err(|e| match e.is_errno(Errno::ENOENT) {
             // It must not pass for a link that is not there.
             true => Error::kernel(what, Errno::EOPNOTSUPP)
@@ -244,7 +244,7 @@ impl Netlink {
     pub fn delete_qdisc(&self, link: &Link, parent: Handle, handle: Handle, kind: &str) -> Result<()> {
         let message = message(link, handle, parent, kind, None);
         let what = format_args!("delete qdisc {kind} {handle} of {:?}", link.name);
-        match self.request(Message::DelQueueDiscipline(message), 0, what) {
+        match self.request(&Request::DelQdisc(message), 0, what) {
             // Another number, another kind.
             Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Ok(()),
             deleted => deleted,
@@ -257,7 +257,7 @@ impl Netlink {
         let message = TcMessage::with_index(link.index as i32);
         let what = format_args!("list the qdiscs of {:?}", link.name);
         let is_made = |qdisc: &Qdisc| qdisc.handle != Handle::UNSPECIFIED;
-        self.dump(Message::GetQueueDiscipline(message), what, |reply| {
+        self.dump(&Request::GetQdisc(message), what, |reply| {
             read_of(link, reply.payload).and_then(read).filter(is_made)
         })
     }
@@ -266,16 +266,14 @@ impl Netlink {
     pub fn create_htb_class(&self, link: &Link, qdisc: Handle, class: &HtbClass) -> Result<()> {
         let message = message(link, class.handle, qdisc, "htb", Some(class.options()));
         let what = format_args!("add class htb {} to {:?}", class.handle, link.name);
-        self.request(Message::NewTrafficClass(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::NewClass(message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// The classes of a link's HTB.
     pub fn htb_classes(&self, link: &Link) -> Result<Vec<HtbClass>> {
         let message = TcMessage::with_index(link.index as i32);
         let what = format_args!("list the classes of {:?}", link.name);
-        self.dump(Message::GetTrafficClass(message), what, |reply| {
-            read_of(link, reply.payload).and_then(HtbClass::read)
-        })
+        self.dump(&Request::GetClass(message), what, |reply| read_of(link, reply.payload).and_then(HtbClass::read))
     }
 
     /// Whether the kernel has this kind of qdisc. Without options it is refused by itself where there is one, and as
@@ -285,7 +283,7 @@ impl Netlink {
         let loopback = Link { index: 1, ..Link::default() };
         let message = message(&loopback, Handle::new(1, 0), Handle::ROOT, kind, None);
         let what = format_args!("ask for qdisc {kind}");
-        match self.request(Message::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_EXCL, what) {
+        match self.request(&Request::NewQdisc(message), NLM_F_CREATE | NLM_F_EXCL, what) {
             Err(e) if e.is_errno(Errno::ENOENT) => Ok(false),
             Err(e) if e.is_errno(Errno::EPERM) => Err(e),
             _ => Ok(true),

@@ -5,11 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::attr::{Attrs, read_u32};
 use super::link::Link;
+use super::request::Request;
 use super::{Netlink, refused};
 use crate::error::{Error, Result};
 
@@ -164,13 +165,13 @@ impl Netlink {
     /// Adds a route beside any that has the same destination, another next hop or another metric.
     pub fn add_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        self.request(Message::NewRoute(route.message(link)?), NLM_F_CREATE, what)
+        self.request(&Request::NewRoute(route.message(link)?), NLM_F_CREATE, what)
     }
 
     /// Adds a route that must be the only one to its destination with its metric.
     pub fn add_only_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        self.request(Message::NewRoute(route.message(link)?), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::NewRoute(route.message(link)?), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// ifindex of the link that the default route goes through: the preferred one, IPv4's before IPv6's, the first hop of
@@ -181,7 +182,7 @@ impl Netlink {
             message.header.address_family = family;
             message.header.table = MAIN as u8;
             let what = "find the default route";
-            let seq = self.send(Message::GetRoute(message), NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
+            let seq = self.send(&Request::GetRoute(message), NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
             let mut found = None;
             let read = self.transport.dump_until(seq, |reply| {
                 found = default_link(reply.payload);
@@ -211,7 +212,7 @@ impl Netlink {
             IpAddr::V4(ip) => RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(ip, 32).build(),
             IpAddr::V6(ip) => RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(ip, 128).build(),
         };
-        self.get(Message::GetRoute(asking(message)), format_args!("find the route to {ip}"), read)
+        self.get(&Request::GetRoute(asking(message)), format_args!("find the route to {ip}"), read)
     }
 
     /// The routes of all tables, for CHECK; a container has few.
@@ -220,7 +221,7 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
-            all.extend(self.dump(Message::GetRoute(message), "list the routes", |reply| {
+            all.extend(self.dump(&Request::GetRoute(message), "list the routes", |reply| {
                 let is_cached = read_u32(reply.payload, 8).is_some_and(|flags| flags & RTM_F_CLONED != 0);
                 Route::read(reply.payload).filter(|_| !is_cached)
             })?);

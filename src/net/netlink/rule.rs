@@ -4,11 +4,12 @@ use std::net::IpAddr;
 
 use nix::errno::Errno;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::attr::Attrs;
 use super::link::none_if_gone;
+use super::request::Request;
 use super::{Netlink, refused};
 use crate::error::{Error, Result};
 
@@ -85,7 +86,7 @@ impl Netlink {
             let mut message = RuleMessage::default();
             message.header.family = family;
             let listed =
-                self.dump(Message::GetRule(message), "list the rules", |reply| Rule::read(reply.payload, family));
+                self.dump(&Request::GetRule(message), "list the rules", |reply| Rule::read(reply.payload, family));
             match listed {
                 // A kernel without IPv6 has no rules for it.
                 Err(e) if family == AddressFamily::Inet6 && e.is_errno(Errno::EAFNOSUPPORT) => (),
@@ -101,7 +102,7 @@ impl Netlink {
         let mut message = RuleMessage::default();
         message.header.family = AddressFamily::Inet;
         let what = "list the rules";
-        let seq = self.send(Message::GetRule(message), NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
+        let seq = self.send(&Request::GetRule(message), NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
         let mut found = false;
         let read = self.transport.dump_until(seq, |_| {
             found = true;
@@ -117,7 +118,7 @@ impl Netlink {
     /// it a priority before all of its kind. The same rule must not be there.
     pub fn add_rule(&self, source: IpAddr, table: u32) -> Result<()> {
         let what = format_args!("add rule from {source} lookup {table}");
-        self.request(Message::NewRule(Rule::message(source, table)), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::NewRule(Rule::message(source, table)), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// Removes the rule about `source` with this priority, if it is there.
@@ -125,7 +126,7 @@ impl Netlink {
         let mut message = Rule::message(source, table);
         message.attributes.push(RuleAttribute::Priority(priority));
         let what = format_args!("delete rule {priority} from {source} lookup {table}");
-        none_if_gone(self.request(Message::DelRule(message), 0, what)).map(drop)
+        none_if_gone(self.request(&Request::DelRule(message), 0, what)).map(drop)
     }
 }
 

@@ -318,7 +318,7 @@ mod tests {
     fn several_addresses_of_a_family_need_0_3_0() {
         let error = |version: &str, addresses: &str| {
             let text = format!(r#"{{"cniVersion":"{version}","name":"n","ipam":{{"addresses":[{addresses}]}}}}"#);
-            validated(&config(&text), "").err().map(|e| e.msg)
+            validated(&config(&text), "").err().map(|e| e.msg.clone())
         };
         let (one, other, v6) =
             (r#"{"address":"10.0.0.1/8"}"#, r#"{"address":"10.0.0.2/8"}"#, r#"{"address":"fd00::1/64"}"#);

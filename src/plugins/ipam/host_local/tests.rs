@@ -151,7 +151,7 @@ impl Net {
 
 fn msg<T>(result: Result<T>) -> (u32, String) {
     let error = result.err().unwrap();
-    (error.code.0, error.msg)
+    (error.code.0, error.msg.clone())
 }
 
 #[test]

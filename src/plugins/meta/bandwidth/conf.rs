@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_rate_needs_a_burst_and_both_have_their_limits() {
-        let refused = |rate, burst| limit("egress", Some(rate), Some(burst)).unwrap_err().msg;
+        let refused = |rate, burst| limit("egress", Some(rate), Some(burst)).unwrap_err().msg.clone();
         assert!(refused(8000, 0).starts_with("egressBurst: 0 with a rate of 8000"));
         assert!(refused(0, 80).starts_with("egressRate: 0 with a burst of 80"));
         assert!(refused(7, 80).starts_with("egressRate: 7 is less than a byte"));

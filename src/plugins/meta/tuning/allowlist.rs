@@ -72,7 +72,7 @@ mod tests {
             value: String::new(),
         };
         let settings: Vec<Setting> = names.iter().map(setting).collect();
-        Allowlist::parse(list).and_then(|list| list.require(&settings)).map_err(|e| e.msg).err()
+        Allowlist::parse(list).and_then(|list| list.require(&settings)).map_err(|e| e.msg.clone()).err()
     }
 
     #[test]

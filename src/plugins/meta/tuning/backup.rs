@@ -385,7 +385,8 @@ mod tests {
 
     #[test]
     fn directories_are_absolute_and_without_dots() {
-        let dir = |text: &str| Backups::parse(text).map(|backups| backups.0.display().to_string()).map_err(|e| e.msg);
+        let dir =
+            |text: &str| Backups::parse(text).map(|backups| backups.0.display().to_string()).map_err(|e| e.msg.clone());
         assert_eq!(dir("").unwrap(), DEFAULT_DIR);
         assert_eq!(dir("/run/../../a/./b/../c/").unwrap(), "/a/c");
         assert_eq!(dir("x/y").unwrap_err(), "dataDir: \"x/y\" is not usable, expected an absolute path");
