@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName, hex};
+use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::plain_file;
 
 /// No file of ours is longer.
@@ -102,6 +102,15 @@ impl Records {
         Ok(paths.filter_map(|path| stale_record(&path, network)).filter(is_stale).collect())
     }
 
+    /// Keeps nothing for this network's attachments that are not valid: for GC where what is recorded went with the container.
+    pub fn forget_stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+        let mut errors = ErrorList::default();
+        for stale in self.stale::<T>(network, valid)? {
+            errors.push(self.remove(&stale.key));
+        }
+        errors.finish()
+    }
+
     fn path(&self, key: &Key) -> PathBuf {
         self.0.join(format!("{}.json", key.identity()))
     }
@@ -109,11 +118,8 @@ impl Records {
 
 fn stale_record<T: DeserializeOwned>(path: &Path, network: &NetworkName) -> Option<Stale<T>> {
     let document: Document<T> = serde_json::from_slice(&plain_file::read(path, LIMIT).ok()?).ok()?;
-    let key = Key {
-        network: NetworkName::parse(&document.network).ok().filter(|of| of == network)?,
-        container_id: ContainerId::parse(&document.container_id).ok()?,
-        ifname: IfName::parse(&document.ifname).ok()?,
-    };
+    let key = Key::parse(&document.network, &document.container_id, &document.ifname).ok();
+    let key = key.filter(|key| key.network == *network)?;
     Some(Stale { key, netns_path: document.netns, kept: document.kept })
 }
 
@@ -126,11 +132,7 @@ mod tests {
     use crate::scratch::Scratch;
 
     fn key(network: &str, id: &str) -> Key {
-        Key {
-            network: NetworkName::parse(network).unwrap(),
-            container_id: ContainerId::parse(id).unwrap(),
-            ifname: IfName::parse("eth0").unwrap(),
-        }
+        Key::parse(network, id, "eth0").unwrap()
     }
 
     #[test]
@@ -165,5 +167,8 @@ mod tests {
         let found = records.stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
         assert_eq!(found.iter().map(|stale| stale.key.container_id.as_str()).collect::<Vec<_>>(), ["stale"]);
         assert_eq!(found[0].netns_path, "/run/netns/x");
+        let left = |of: Key| records.read::<u32>(&of).unwrap().is_some();
+        records.forget_stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
+        assert_eq!([key("net", "valid"), key("net", "stale"), key("other", "stale")].map(left), [true, false, true]);
     }
 }

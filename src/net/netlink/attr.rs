@@ -64,6 +64,11 @@ impl<'a> Attrs<'a> {
         read_u32(self.bytes(kind)?, 0)
     }
 
+    /// A long number in the machine's byte order.
+    pub fn u64(self, kind: u16) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.bytes(kind)?.get(..8)?.try_into().ok()?))
+    }
+
     /// A number in the machine's byte order.
     pub fn u16(self, kind: u16) -> Option<u16> {
         read_u16(self.bytes(kind)?, 0)

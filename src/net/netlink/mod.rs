@@ -1,13 +1,18 @@
-//! rtnetlink(7): links, addresses, routes. Messages are built by the rtnetlink crate, sent and read by us; none of its
+//! rtnetlink(7): links, addresses, routes, rules. Messages are built by the rtnetlink crate, sent and read by us; none of its
 //! types leave this folder.
 
 mod addr;
 pub mod attr;
+pub mod attributes;
 mod bridge_vlan;
+mod entry;
+mod filter;
 mod kind;
 mod link;
+mod qdisc;
 mod request;
 mod route;
+mod rule;
 pub mod transport;
 mod watch;
 
@@ -19,10 +24,14 @@ use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP};
 
 pub use self::addr::{Address, AddressOptions, KeptAddress};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
+pub use self::entry::{AddressEntry, RouteEntry};
+pub use self::filter::{Filter, Side, Verdict};
 pub use self::kind::{IpvlanMode, LinkKind, LinkSpec, MacvlanMode};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
+pub use self::qdisc::{Bucket, Handle, HtbClass, Qdisc, QdiscKind};
 use self::request::Request;
 pub use self::route::{FoundRoute, Route, Scope};
+pub use self::rule::Rule;
 use self::transport::{Message, Refusal, Transport};
 pub use self::watch::Watch;
 use crate::error::{Error, Result};

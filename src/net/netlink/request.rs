@@ -5,6 +5,8 @@ use rtnetlink::packet_core::{Emitable, NLM_F_REQUEST};
 use rtnetlink::packet_route::address::AddressMessage;
 use rtnetlink::packet_route::link::LinkMessage;
 use rtnetlink::packet_route::route::RouteMessage;
+use rtnetlink::packet_route::rule::RuleMessage;
+use rtnetlink::packet_route::tc::TcMessage;
 
 /// nlmsghdr.
 const HEADER: usize = 16;
@@ -19,7 +21,18 @@ pub(super) enum Request {
     DelAddress(AddressMessage),
     GetAddress(AddressMessage),
     NewRoute(RouteMessage),
+    DelRoute(RouteMessage),
     GetRoute(RouteMessage),
+    NewRule(RuleMessage),
+    DelRule(RuleMessage),
+    GetRule(RuleMessage),
+    NewQdisc(TcMessage),
+    DelQdisc(TcMessage),
+    GetQdisc(TcMessage),
+    NewClass(TcMessage),
+    GetClass(TcMessage),
+    NewFilter(TcMessage),
+    GetFilter(TcMessage),
 }
 
 impl Request {
@@ -34,7 +47,18 @@ impl Request {
             Request::DelAddress(address) => (21, address),
             Request::GetAddress(address) => (22, address),
             Request::NewRoute(route) => (24, route),
+            Request::DelRoute(route) => (25, route),
             Request::GetRoute(route) => (26, route),
+            Request::NewRule(rule) => (32, rule),
+            Request::DelRule(rule) => (33, rule),
+            Request::GetRule(rule) => (34, rule),
+            Request::NewQdisc(qdisc) => (36, qdisc),
+            Request::DelQdisc(qdisc) => (37, qdisc),
+            Request::GetQdisc(qdisc) => (38, qdisc),
+            Request::NewClass(class) => (40, class),
+            Request::GetClass(class) => (42, class),
+            Request::NewFilter(filter) => (44, filter),
+            Request::GetFilter(filter) => (46, filter),
         }
     }
 
@@ -65,6 +89,8 @@ mod tests {
         let (mut link, mut address, mut route) =
             (LinkMessage::default(), AddressMessage::default(), RouteMessage::default());
         (link.header.index, address.header.index, route.header.table) = (7, 8, 9);
+        let (mut rule, tc) = (RuleMessage::default(), TcMessage::with_index(10));
+        rule.header.table = 11;
         use RouteNetlinkMessage as Their;
         let cases = [
             (Request::NewLink(link.clone()), Their::NewLink(link.clone())),
@@ -75,7 +101,18 @@ mod tests {
             (Request::DelAddress(address.clone()), Their::DelAddress(address.clone())),
             (Request::GetAddress(address.clone()), Their::GetAddress(address)),
             (Request::NewRoute(route.clone()), Their::NewRoute(route.clone())),
+            (Request::DelRoute(route.clone()), Their::DelRoute(route.clone())),
             (Request::GetRoute(route.clone()), Their::GetRoute(route)),
+            (Request::NewRule(rule.clone()), Their::NewRule(rule.clone())),
+            (Request::DelRule(rule.clone()), Their::DelRule(rule.clone())),
+            (Request::GetRule(rule.clone()), Their::GetRule(rule)),
+            (Request::NewQdisc(tc.clone()), Their::NewQueueDiscipline(tc.clone())),
+            (Request::DelQdisc(tc.clone()), Their::DelQueueDiscipline(tc.clone())),
+            (Request::GetQdisc(tc.clone()), Their::GetQueueDiscipline(tc.clone())),
+            (Request::NewClass(tc.clone()), Their::NewTrafficClass(tc.clone())),
+            (Request::GetClass(tc.clone()), Their::GetTrafficClass(tc.clone())),
+            (Request::NewFilter(tc.clone()), Their::NewTrafficFilter(tc.clone())),
+            (Request::GetFilter(tc.clone()), Their::GetTrafficFilter(tc)),
         ];
         for (ours, theirs) in cases {
             let mut message = NetlinkMessage::from(theirs);

@@ -195,14 +195,9 @@ fn comment(key: &Key) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::attachment::{ContainerId, IfName, NetworkName};
 
     fn key() -> Key {
-        Key {
-            network: NetworkName::parse("mynet").unwrap(),
-            container_id: ContainerId::parse("cid1").unwrap(),
-            ifname: IfName::parse("eth0").unwrap(),
-        }
+        Key::parse("mynet", "cid1", "eth0").unwrap()
     }
 
     const C: &str = r#""name: \"mynet\" id: \"cid1\"""#;

@@ -12,6 +12,7 @@ mod nft;
 
 pub use self::conf::Conf;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use self::conf::Backend;
@@ -134,24 +135,39 @@ fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forw
 /// them again.
 fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
     let is_own = |ip| cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false);
-    for forward in forwards.iter().filter(|forward| forward.protocol == Protocol::Udp) {
-        let to = forward.to.addr();
-        let is_stale =
-            |flow: &Flow| flow.answering != to && forward.answers_at(flow.destination) && is_own(flow.destination);
-        forget(to.is_ipv6(), forward.host_port, is_stale);
-    }
+    let of_udp = |forward: &&Forward| forward.protocol == Protocol::Udp;
+    let ports =
+        |is_v6| of_family(forwards.iter().filter(of_udp).map(|forward| (forward.to.addr(), forward.host_port)), is_v6);
+    let leads_elsewhere = |flow: &Flow, forward: &Forward| {
+        flow.port == forward.host_port && flow.answering != forward.to.addr() && forward.answers_at(flow.destination)
+    };
+    let is_stale = |flow: &Flow| {
+        forwards.iter().filter(of_udp).any(|forward| leads_elsewhere(flow, forward)) && is_own(flow.destination)
+    };
+    forget(ports, is_stale);
 }
 
 /// Nor would flows to a container that is gone get to the next one.
 fn forget_flows_of(released: &[Released]) {
-    for gone in released.iter().filter(|gone| gone.protocol == Protocol::Udp) {
-        forget(gone.to.is_ipv6(), gone.host_port, |flow: &Flow| flow.answering == gone.to);
-    }
+    let of_udp = |gone: &&Released| gone.protocol == Protocol::Udp;
+    let ports = |is_v6| of_family(released.iter().filter(of_udp).map(|gone| (gone.to, gone.host_port)), is_v6);
+    let led_there = |flow: &Flow, gone: &Released| flow.port == gone.host_port && flow.answering == gone.to;
+    forget(ports, |flow| released.iter().filter(of_udp).any(|gone| led_there(flow, gone)));
 }
 
-fn forget(is_v6: bool, port: u16, is_stale: impl Fn(&Flow) -> bool) {
-    if let Err(error) = Conntrack::open().and_then(|conntrack| conntrack.forget_udp(is_v6, port, is_stale)) {
-        warn(error); // the port is open all the same
+/// The host's ports that lead to containers' addresses of one family.
+fn of_family(forwards: impl Iterator<Item = (IpAddr, u16)>, is_v6: bool) -> BTreeSet<u16> {
+    forwards.filter(|(to, _)| to.is_ipv6() == is_v6).map(|(_, port)| port).collect()
+}
+
+fn forget(ports: impl Fn(bool) -> BTreeSet<u16>, is_stale: impl Fn(&Flow) -> bool) {
+    for is_v6 in [false, true] {
+        let ports = ports(is_v6);
+        if !ports.is_empty()
+            && let Err(error) = Conntrack::open().and_then(|conntrack| conntrack.forget_udp(is_v6, &ports, &is_stale))
+        {
+            warn(error); // the ports are open all the same
+        }
     }
 }
 
