@@ -7,6 +7,8 @@
 //! Every removal is bound to the generation of the rule set that it was planned on: if anything changed in between,
 //! another may own the element by now, the kernel refuses, and the plan is made anew.
 
+use std::collections::HashSet;
+
 use nix::errno::Errno;
 
 use super::batch::{Batch, Holding, Holds, KeyType, Set, Table};
@@ -353,6 +355,7 @@ impl Nft {
         owner: &Owner,
         elements: &'a [OwnedElement],
     ) -> Result<Vec<&'a OwnedElement>> {
+        let entries: HashSet<String> = self.entries(layout.table, owner)?.into_iter().map(|(_, entry)| entry).collect();
         let mut missing = vec![];
         for element in elements {
             let found = self.element(layout.table, element.set, &element.key)?;
@@ -364,7 +367,7 @@ impl Nft {
                 };
                 element.is_shared || does_the_same || (element.value.is_none() && found.comment == owner.comment)
             };
-            if !found.is_some_and(serves) || !self.is_whole(layout.table, owner, element)? {
+            if !found.is_some_and(serves) || !self.is_whole(layout.table, owner, element, &entries)? {
                 missing.push(element);
             }
         }
@@ -372,7 +375,7 @@ impl Nft {
     }
 
     /// Whether the ledger has the element, if it is the owner's, and its chain has all rules.
-    fn is_whole(&self, table: Table, owner: &Owner, element: &OwnedElement) -> Result<bool> {
+    fn is_whole(&self, table: Table, owner: &Owner, element: &OwnedElement, entries: &HashSet<String>) -> Result<bool> {
         if let Some(chain) = &element.chain
             && !self.has_rules(table, &chain.name, chain.rules.iter().map(Expressions::attrs))?
         {
@@ -380,7 +383,7 @@ impl Nft {
         }
         let is_his =
             self.element(table, element.set, &element.key)?.is_some_and(|found| found.comment == owner.comment);
-        Ok(!is_his || self.entries(table, owner)?.iter().any(|(_, entry)| *entry == write_entry(element)))
+        Ok(!is_his || entries.contains(&write_entry(element)))
     }
 
     /// Every owner of a group: whom the ledger has, and whom elements name that it has not.
