@@ -177,6 +177,7 @@ fn a_failed_add_gives_the_addresses_of_another_back() {
             lab.host.sh(&format!("ip6tables -D CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
             assert_undone(lab, &next.clone().conf(json!({"backend": "iptables"})), "ADD with a program that fails");
             lab.host.sh(&format!("ip6tables -A CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
+            lab.host.sh("rm -r /run/fails");
             super::assert_admitted(lab, &chain);
             chain.check(&chain.result).ok();
             next.clone().conf(json!({"prevResult": null})).del();

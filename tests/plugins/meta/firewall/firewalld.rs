@@ -233,7 +233,7 @@ fn del_that_cannot_ask_firewalld_fails_and_the_next_one_does_it() {
     });
 }
 
-/// The zone has been deleted since: nothing of it is left.
+/// The zone has been deleted since, and the administrator has put the address into another: that is his.
 #[test]
 fn del_of_a_zone_that_is_gone_is_done() {
     for_ours("firewall", |lab| {
@@ -243,7 +243,10 @@ fn del_of_a_zone_that_is_gone_is_done() {
         let chain = admit(lab, &with(&firewall(None), json!({"firewalldZone": "mine"})));
         assert_eq!(sources(lab, "mine"), with_prefixes(&chain));
         lab.host.sh("firewall-cmd --permanent --delete-zone=mine && firewall-cmd --reload");
+        let his = with_prefixes(&chain)[0].clone();
+        lab.host.sh(&format!("firewall-cmd --zone=internal --add-source={his}"));
         chain.bare().del();
+        assert_eq!(sources(lab, "internal"), [his]);
         assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
     });
 }
