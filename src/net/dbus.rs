@@ -382,6 +382,22 @@ mod tests {
         }
     }
 
+    /// A program that has stopped takes no connections, and its queue is full.
+    #[test]
+    fn a_bus_that_takes_no_connection_is_not_waited_for() {
+        use nix::sys::socket::{Backlog, bind, listen};
+        let scratch = crate::scratch::Scratch::new();
+        let path = scratch.path().join("socket");
+        let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let _in_the_queue = UnixStream::connect(&path).unwrap();
+        let begin = Instant::now();
+        let error = Bus::connect(&format!("unix:path={}", path.display())).err().unwrap();
+        assert!(begin.elapsed() < PATIENCE + Duration::from_secs(3), "{error}");
+        assert!(error.to_string().contains("no answer within 5 s"), "{error}");
+    }
+
     #[test]
     fn a_line_without_an_end_is_no_answer() {
         let (time, error) = time_of(|mut stream| while stream.write_all(&[b'x'; 1000]).is_ok() {});
