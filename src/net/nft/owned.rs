@@ -80,6 +80,22 @@ pub struct Taken {
     pub by: String,
 }
 
+/// What a claim has replaced.
+#[derive(Clone, Debug, Default)]
+pub struct Replaced {
+    /// What the owner had before.
+    own: Vec<OwnedElement>,
+    /// What was another's, each with his comment.
+    others: Vec<(OwnedElement, String)>,
+}
+
+impl Replaced {
+    /// Whether all elements are new, and the owner is.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.others.is_empty()
+    }
+}
+
 /// A chain that elements of many owners lead to; it goes with the last of them.
 #[derive(Clone, Debug)]
 pub struct SharedChain {
@@ -115,34 +131,96 @@ pub struct Layout {
 
 impl Nft {
     /// Makes the owner's elements. Those he had are replaced; one that another owner still has becomes his, for he was
-    /// given what it stands for.
-    pub fn claim(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<()> {
+    /// given what it stands for. Returns what was there in their place, for [`Nft::give_back`].
+    pub fn claim(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<Replaced> {
         let what = format!("add elements to table {:?}", layout.table.name);
         if self.only_elements_are_missing(layout, owner, elements)? {
             let mut batch = Batch::default();
             add_elements(&mut batch, layout.table, owner, 0, elements);
             match self.commit(&batch, &what) {
                 Err(error) if needs_plan(&error) => (),
-                done => return done,
+                done => return done.map(|()| Replaced::default()),
             }
         }
         self.again(&what, || {
             let mut batch = Batch::of_generation(self.generation()?);
+            let mut replaced = Replaced { own: self.own_elements(layout, owner)?, others: vec![] };
             let before = self.plan_release(&mut batch, layout, owner)?;
             lay_out(&mut batch, layout);
             before.delete_unused(&mut batch, layout.table, elements);
             for element in elements {
-                let others = self.element(layout.table, element.set, &element.key)?;
-                if others.is_some_and(|found| !element.is_shared && found.comment != owner.comment) {
+                let found = self.element(layout.table, element.set, &element.key)?;
+                let is_another_s = |found: &ElementInfo| !element.is_shared && found.comment != owner.comment;
+                if let Some(found) = found.filter(is_another_s) {
                     batch.delete_element(layout.table, element.set, &element.key);
+                    replaced.others.push((element.clone(), found.comment));
                 }
                 if let Some(chain) = &element.chain {
                     chain.write(&mut batch, layout.table);
                 }
             }
             add_elements(&mut batch, layout.table, owner, 0, elements);
-            self.commit(&batch, &what)
+            self.commit(&batch, &what).map(|()| replaced)
         })
+    }
+
+    /// Takes back a claim to elements of sets: the owner's go, and what they replaced is as it was. What another has been
+    /// given since stays his. Returns what nobody has now: who had it before the claim has gone in between, and left it.
+    pub fn give_back(&self, layout: &Layout, owner: &Owner, replaced: &Replaced) -> Result<Vec<OwnedElement>> {
+        let (what, table) = (format!("give back elements of table {:?}", layout.table.name), layout.table);
+        self.again(&what, || {
+            let mut batch = Batch::of_generation(self.generation()?);
+            self.plan_release(&mut batch, layout, owner)?;
+            lay_out(&mut batch, layout);
+            let is_free = |element: &OwnedElement| {
+                let found = self.element(table, element.set, &element.key)?;
+                Ok::<_, Error>(found.is_none_or(|found| element.is_shared || is_of(&found.comment, owner)))
+            };
+            let (mut own, mut left, mut is_any_back) = (vec![], vec![], false);
+            for element in &replaced.own {
+                if is_free(element)? {
+                    own.push(element.clone());
+                }
+            }
+            for (element, comment) in &replaced.others {
+                if !is_free(element)? {
+                    continue;
+                }
+                if self.is_known_of(table, comment, element)? {
+                    batch.element(table, element.set, &element.key, Holding::Key, comment);
+                    is_any_back = true;
+                } else {
+                    left.push(element.clone());
+                }
+            }
+            if own.is_empty() && !is_any_back {
+                return self.release(layout, owner).map(|_| left); // perhaps with the table
+            }
+            add_elements(&mut batch, table, owner, 0, &own);
+            self.commit(&batch, &what).map(|()| left)
+        })
+    }
+
+    /// Whether the ledger still has the element as that of whom the comment names.
+    fn is_known_of(&self, table: Table, comment: &str, element: &OwnedElement) -> Result<bool> {
+        let Some(id) = named_in(comment) else { return Ok(false) };
+        let entries = self.entries(table, &Owner { id, comment: comment.to_owned() })?;
+        Ok(entries.iter().any(|(_, entry)| *entry == write_entry(element)))
+    }
+
+    /// The elements of sets that the owner has, those too that he shares.
+    fn own_elements(&self, layout: &Layout, owner: &Owner) -> Result<Vec<OwnedElement>> {
+        let mut own = vec![];
+        for (_, entry) in self.entries(layout.table, owner)? {
+            let Some((set, key)) = read_entry(&entry) else { continue };
+            let Some(set) = layout.sets.iter().find(|known| known.name == set) else { continue };
+            let Some(found) = self.element(layout.table, set.name, &key)? else { continue };
+            let is_shared = found.comment == SHARED;
+            if is_shared || is_of(&found.comment, owner) {
+                own.push(OwnedElement { set: set.name, key, is_shared, ..OwnedElement::default() });
+            }
+        }
+        Ok(own)
     }
 
     /// Makes the owner's elements, in place of those he had, unless another has one of them or a rival of one.
@@ -299,9 +377,23 @@ impl Nft {
             for element in &left {
                 batch.delete_element(layout.table, &element.set, &element.key);
             }
+            if !left.is_empty() && !self.is_of_others(layout, owner)? {
+                batch.delete_table(layout.table);
+            }
             self.commit(&batch, &what).map(|()| left)
         })?);
         Ok(released)
+    }
+
+    /// Whether there are other owners, by the ledger or by their elements.
+    fn is_of_others(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
+        let is_another_s = |found: &ElementInfo| found.comment != SHARED && !is_of(&found.comment, owner);
+        for set in layout.sets {
+            if self.has_element(layout.table, set.name, is_another_s)? {
+                return Ok(true);
+            }
+        }
+        self.has_element(layout.table, LEDGER.name, |found| owner_of(&found.key) != Some(owner.id))
     }
 
     /// What keeps the table from doing what it was made for: it is switched off, or a constant chain is not there or has
@@ -413,6 +505,11 @@ impl Nft {
             }
         }
         Ok(elements)
+    }
+
+    /// The same for an owner whose entries of the ledger may be gone: all elements of all sets are looked at.
+    pub fn belongings_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
+        Ok(self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key)).collect())
     }
 
     /// Whether the owner has any element at all.

@@ -50,7 +50,7 @@ const REFERENCE_CHAIN: &str = "masq_checks";
 
 /// Masquerades these addresses unless they talk to their own networks.
 pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
-    nft_owner::require()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses))
+    nft_owner::require()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses)).map(drop)
 }
 
 /// Whether the kernel has every element.
