@@ -91,7 +91,8 @@ impl Snapshot {
     /// How long to wait for what the kernel has not reported yet; None where all links have been as they are for long.
     fn may_change_within(&self) -> Option<Duration> {
         let is_of = |line: &String, kind: &str| line.contains(&format!("\"info_kind\":\"{kind}\""));
-        let is_late = |line: &String| ["bridge", "macvlan", "ipvlan", "vlan"].iter().any(|kind| is_of(line, kind));
+        // The address fe80::… of an ifb comes with its routes, a little later than the link.
+        let is_late = |line: &String| ["bridge", "macvlan", "ipvlan", "vlan", "ifb"].iter().any(|kind| is_of(line, kind));
         let is_new = |line: &String| {
             // The other end may have just been set up, or the link itself.
             is_of(line, "veth") && line.contains("\"NO-CARRIER\"")
