@@ -24,13 +24,13 @@ use crate::steps::routing_table::{self, Used};
 /// Where the search for a free table begins, as in the reference.
 const FIRST_TABLE: u32 = 100;
 
-/// What an ADD made, for DEL: a source address and the table that its rule leads to.
-#[derive(Debug, Serialize, Deserialize)]
-enum Made {
-    /// Rules to a table that is the configuration's, and may have routes of others.
-    Rules(Vec<(IpAddr, u32)>),
-    /// Rules, and the tables too.
-    Tables(Vec<(IpAddr, u32)>),
+/// What ADDs made, for DEL.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Made {
+    /// Each a source address and the table that its rule leads to.
+    rules: Vec<(IpAddr, u32)>,
+    /// The tables that were made too. One that is the configuration's may have routes of others.
+    tables: Vec<u32>,
 }
 
 fn records() -> Records {
@@ -53,9 +53,9 @@ pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpCo
 pub fn lead<'a>(at: &'a Attachment, ips: &[&IpConfig], table: u32, rb: &mut Rollback<'a>) -> Result<()> {
     let container = at.netlink()?;
     container.link(at.ifname())?;
-    let made = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
-    refuse_rules(&container.rules()?, |rule| rule.table == table && is_about(rule, ips))?;
-    remember(at, Made::Rules(made), rb)?;
+    let rules = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
+    refuse_rules(at, &container.rules()?, |rule| rule.table == table && is_about(rule, ips))?;
+    remember(at, Made { rules, tables: vec![] }, rb)?;
     ips.iter().try_for_each(|ip| add_rule(container, ip.address.addr(), table, rb))
 }
 
@@ -64,11 +64,11 @@ pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
     let rules = container.rules()?;
-    refuse_rules(&rules, |rule| is_about(rule, ips))?;
+    refuse_rules(at, &rules, |rule| is_about(rule, ips))?;
     let mut used = Used::find(container, &rules)?;
     let tables = ips.iter().map(|_| used.take_free(FIRST_TABLE)).collect::<Result<Vec<u32>>>()?;
-    let made = ips.iter().zip(&tables).map(|(ip, table)| (ip.address.addr(), *table)).collect();
-    remember(at, Made::Tables(made), rb)?;
+    let rules = ips.iter().zip(&tables).map(|(ip, table)| (ip.address.addr(), *table)).collect();
+    remember(at, Made { rules, tables: tables.clone() }, rb)?;
 
     let mut routes = container.routes_through(&link)?;
     routes.retain(|route| route.is_in_main() && ips.iter().any(|ip| is_same_family(ip, route)));
@@ -86,11 +86,15 @@ pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<
     Ok(())
 }
 
-/// A rule for one of the addresses would hide ours, or be hidden: the kernel asks the newest first.
-fn refuse_rules(rules: &[Rule], is_in_the_way: impl Fn(&Rule) -> bool) -> Result<()> {
+/// A rule for one of the addresses would hide ours, or be hidden: the kernel asks the newest first. DEL must not take it
+/// for what the reference made, so it is remembered that nothing was made here.
+fn refuse_rules(at: &Attachment, rules: &[Rule], is_in_the_way: impl Fn(&Rule) -> bool) -> Result<()> {
     match rules.iter().find(|rule| is_in_the_way(rule)) {
         None => Ok(()),
         Some(rule) => {
+            if records().read::<Made>(&at.key)?.is_none() {
+                records().write(&at.key, &at.netns_path, &Made::default())?;
+            }
             let source = rule.source.map(|ip| ip.to_string()).unwrap_or_default();
             let msg = format!("address {source} has a rule already: it leads to table {}", rule.table);
             Err(Error::new(Code::CONFLICT, msg)
@@ -103,17 +107,24 @@ fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
     ips.iter().any(|ip| rule.source == Some(ip.address.addr()))
 }
 
-fn remember<'a>(at: &'a Attachment, made: Made, rb: &mut Rollback<'a>) -> Result<()> {
+/// Adds to what is remembered: an earlier ADD may have led the addresses to another table.
+fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Result<()> {
+    let earlier: Option<Made> = records().read(&at.key)?;
+    for Made { rules, tables } in earlier.iter().cloned() {
+        made.rules.extend(rules);
+        made.tables.extend(tables);
+    }
     records().write(&at.key, &at.netns_path, &made)?;
-    rb.undo("forget the rules", || records().remove(&at.key));
+    rb.undo("forget the rules", move || match earlier {
+        Some(earlier) => records().write(&at.key, &at.netns_path, &earlier),
+        None => records().remove(&at.key),
+    });
     Ok(())
 }
 
 fn add_rule<'a>(container: &'a Netlink, source: IpAddr, table: u32, rb: &mut Rollback<'a>) -> Result<()> {
     container.add_rule(source, table)?;
-    rb.undo(format_args!("delete rule from {source}"), move || {
-        delete_rules(container, |rule| rule.source == Some(source) && rule.table == table).map(drop)
-    });
+    rb.undo(format_args!("delete rule from {source}"), move || delete_rules(container, &[(source, table)]));
     Ok(())
 }
 
@@ -169,15 +180,15 @@ fn default_route(ip: &IpConfig, table: u32) -> Route {
     Route { gateway: ip.gateway, table: Some(table), ..Route::to(any) }
 }
 
-/// Removes rules about one source address; which tables they led to.
-fn delete_rules(container: &Netlink, is_meant: impl Fn(&Rule) -> bool) -> Result<Vec<u32>> {
-    let (mut tables, mut errors) = (vec![], ErrorList::default());
-    for rule in container.rules()?.iter().filter(|rule| is_meant(rule)) {
-        let Some(source) = rule.source else { continue };
-        errors.push(container.delete_rule(source, rule.table, rule.priority));
-        tables.push(rule.table);
+/// Removes the rules that are listed.
+fn delete_rules(container: &Netlink, listed: &[(IpAddr, u32)]) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for rule in container.rules()? {
+        if let Some(source) = rule.source.filter(|source| listed.contains(&(*source, rule.table))) {
+            errors.push(container.delete_rule(source, rule.table, rule.priority));
+        }
     }
-    errors.finish().map(|()| tables)
+    errors.finish()
 }
 
 /// Removes the link's routes from the tables.
@@ -194,56 +205,54 @@ fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> 
 
 /// Removes the rules, and the routes of tables that were the addresses' own.
 pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
-    let made: Option<Made> = records().read(&at.key)?;
     if let Some(netns) = &at.netns {
-        delete_in(&netns.netlink()?, at, made, configured)?;
+        delete_in(&netns.netlink()?, at, configured)?;
     }
     records().remove(&at.key)
 }
 
-fn delete_in(container: &Netlink, at: &Detachment, made: Option<Made>, configured: Option<u32>) -> Result<()> {
+fn delete_in(container: &Netlink, at: &Detachment, configured: Option<u32>) -> Result<()> {
     let link = container.find_link(at.key.ifname.as_str())?;
-    let mut errors = ErrorList::default();
-    let own_tables = match made {
-        Some(Made::Rules(rules)) => {
-            errors.push(delete_rules(container, |rule| is_listed(&rules, rule)));
-            vec![]
-        }
-        Some(Made::Tables(rules)) => {
-            errors.push(delete_rules(container, |rule| is_listed(&rules, rule)));
-            rules.into_iter().map(|(_, table)| table).collect()
-        }
-        None => errors.push(delete_unrecorded(container, link.as_ref(), at, configured)).unwrap_or_default(),
+    let mut made = match records().read(&at.key)? {
+        Some(made) => made,
+        None => find_unrecorded(container, link.as_ref(), at, configured)?,
     };
+    // The path may lead to another container by now, or another interface may have had the address first.
+    for other in records().of_others_at::<Made>(&at.netns_path, &at.key)? {
+        made.rules.retain(|rule| !other.kept.rules.contains(rule));
+        made.tables.retain(|table| !other.kept.tables.contains(table));
+    }
+    let mut errors = ErrorList::default();
+    errors.push(delete_rules(container, &made.rules));
     if let Some(link) = link {
-        errors.push(empty_tables(container, &link, &own_tables));
+        errors.push(empty_tables(container, &link, &made.tables));
     }
     errors.finish()
 }
 
-fn is_listed(rules: &[(IpAddr, u32)], rule: &Rule) -> bool {
-    rules.iter().any(|(source, table)| rule.source == Some(*source) && rule.table == *table)
-}
-
-/// Removes what the reference made: the rules about addresses of the interface. The tables that are the addresses' own.
-fn delete_unrecorded(
-    container: &Netlink,
-    link: Option<&Link>,
-    at: &Detachment,
-    configured: Option<u32>,
-) -> Result<Vec<u32>> {
-    let mut ips: Vec<IpAddr> = match link {
-        Some(link) => container.addresses(link)?.iter().map(|address| address.net.addr()).collect(),
-        None => vec![],
+/// Finds what the reference made: rules about addresses of the interface, which nobody has signed, and tables that are
+/// the addresses' own. One that has routes of another interface is not.
+fn find_unrecorded(container: &Netlink, link: Option<&Link>, at: &Detachment, configured: Option<u32>) -> Result<Made> {
+    let (found, own) = match link {
+        Some(link) => (container.addresses(link)?, container.routes_through(link)?),
+        None => (vec![], vec![]),
     };
+    let mut ips: Vec<IpAddr> = found.iter().map(|address| address.net.addr()).collect();
     let told = at.prev_result.iter().filter_map(|result| addresses(result, at.key.ifname.as_str()).ok()).flatten();
     ips.extend(told.map(|ip| ip.address.addr()));
-    let is_meant = |rule: &Rule| {
-        rule.source.is_some_and(|source| ips.contains(&source))
-            && configured.map_or(rule.table >= FIRST_TABLE && rule.table != routing_table::MAIN, |of| rule.table == of)
+    let all = container.routes()?;
+    let has_no_other = |table: u32| {
+        all.iter().filter(|route| route.table == table).count() == own.iter().filter(|of| of.table == table).count()
     };
-    let tables = delete_rules(container, is_meant)?;
-    Ok(if configured.is_some() { vec![] } else { tables })
+    let is_meant = |table: u32| match configured {
+        Some(configured) => table == configured,
+        None => table >= FIRST_TABLE && table != routing_table::MAIN && has_no_other(table),
+    };
+    let rules = container.rules()?.into_iter().filter(|rule| !rule.is_signed && is_meant(rule.table));
+    let rules = rules.filter_map(|rule| Some((rule.source.filter(|source| ips.contains(source))?, rule.table)));
+    let rules: Vec<(IpAddr, u32)> = rules.collect();
+    let tables = if configured.is_some() { vec![] } else { rules.iter().map(|(_, table)| *table).collect() };
+    Ok(Made { rules, tables })
 }
 
 /// Compares rules and tables with what ADD makes of the result.
@@ -254,11 +263,11 @@ pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> R
         return Err(Error::check(format!("interface {:?} not found", at.ifname())));
     };
     let rules = container.rules()?;
-    let routes = container.routes_through(&link)?;
+    let (routes, all) = (container.routes_through(&link)?, container.routes()?);
     for ip in &ips {
         let table = verify_rule(&rules, ip, configured)?;
         if configured.is_none() {
-            verify_table(&container.routes()?, &routes, ip, table)?;
+            verify_table(&all, &routes, ip, table)?;
         }
     }
     match configured {

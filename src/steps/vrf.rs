@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, warn};
 use crate::net::netlink::{AddressEntry, Link, LinkChange, LinkKind, LinkSpec, Netlink, RouteEntry};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::records::Records;
+use crate::steps::records::{Found, Records};
 use crate::steps::routing_table::{self, Used};
 use crate::steps::{addresses, prev_result};
 
@@ -29,9 +29,10 @@ const ALIAS: &str = "cni-multi: goes with its last interface";
 /// A name that no link has.
 const PROBE: &str = "cni-vrf-probe";
 
-/// What an ADD joined, for DEL: the VRF's name.
+/// What an ADD joined, for DEL: the VRF's name. None where it was refused because the interface was in the VRF before:
+/// DEL must not take it for what the reference did.
 #[derive(Debug, Serialize, Deserialize)]
-struct Joined(String);
+struct Joined(Option<String>);
 
 fn records() -> Records {
     Records::of_plugin("vrf")
@@ -55,7 +56,8 @@ impl Belongings {
     fn put_back(&self, at: &Attachment, link: &Link, table: Option<u32>) -> Result<()> {
         let container = at.netlink()?;
         let left = container.ipv6_addresses(link)?;
-        for lost in self.addresses.iter().filter(|address| !left.iter().any(|left| left.net == address.net)) {
+        // The kernel puts a new one in front of the others, which it lists first and prefers.
+        for lost in self.addresses.iter().rev().filter(|address| !left.iter().any(|left| left.net == address.net)) {
             container.put_address(link, lost)?;
         }
         // A route may name a source address, which must not be tentative then.
@@ -85,8 +87,8 @@ fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()>
 pub fn join<'a>(at: &'a Attachment, name: &str, table: Option<u32>, rb: &mut Rollback<'a>) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
-    refuse_master(container, &link)?;
-    records().write(&at.key, &at.netns_path, &Joined(name.to_owned()))?;
+    refuse_master(at, &link, name)?;
+    records().write(&at.key, &at.netns_path, &Joined(Some(name.to_owned())))?;
     rb.undo("forget the VRF", || records().remove(&at.key));
     let (vrf, table) = ensure(container, name, table, rb)?;
     let belongings = Belongings::of(container, &link)?;
@@ -108,9 +110,12 @@ fn sweep(container: &Netlink, link: &Link, table: u32) -> Result<()> {
     left.iter().filter(|route| route.table == table).try_for_each(|route| container.delete_route(link, route))
 }
 
-fn refuse_master(container: &Netlink, link: &Link) -> Result<()> {
+fn refuse_master(at: &Attachment, link: &Link, name: &str) -> Result<()> {
     let Some(index) = link.master else { return Ok(()) };
-    let master = container.find_link_by_index(index)?.map_or_else(|| index.to_string(), |link| link.name);
+    let master = at.netlink()?.find_link_by_index(index)?.map_or_else(|| index.to_string(), |link| link.name);
+    if master == name && records().read::<Joined>(&at.key)?.is_none() {
+        records().write(&at.key, &at.netns_path, &Joined(None))?;
+    }
     Err(Error::new(Code::CONFLICT, format!("interface {:?} has a master already: {master:?}", link.name)))
 }
 
@@ -197,18 +202,28 @@ fn moved(result: &AddResult, table: u32) -> AddResult {
 /// Takes the interface out of its VRF. A VRF that was made here goes with its last interface.
 pub fn leave(at: &Detachment, configured: &str) -> Result<()> {
     let joined: Option<Joined> = records().read(&at.key)?;
-    if let Some(netns) = &at.netns {
-        let name = joined.as_ref().map_or(configured, |joined| &joined.0);
-        leave_in(netns, at.key.ifname.as_str(), name, joined.is_some())?;
+    let name = joined.as_ref().map_or(Some(configured), |Joined(name)| name.as_deref());
+    if let (Some(netns), Some(name)) = (&at.netns, name) {
+        leave_in(netns, at, name, joined.is_some())?;
     }
     records().remove(&at.key)
 }
 
-fn leave_in(netns: &Netns, ifname: &str, name: &str, recorded: bool) -> Result<()> {
-    let _lock = netns.lock()?; // an ADD may be about to join it
+fn leave_in(netns: &Netns, at: &Detachment, name: &str, recorded: bool) -> Result<()> {
     let container = netns.netlink()?;
-    let Some(vrf) = container.find_link(name)?.filter(|link| link.kind == KIND) else { return Ok(()) };
-    let released = release(&container, ifname, vrf.index)?;
+    let find = || Ok::<_, Error>(container.find_link(name)?.filter(|link| link.kind == KIND));
+    if find()?.is_none() {
+        return Ok(());
+    }
+    // An ADD may be about to join it. Who rules the container could hold the lock for ever, and DEL has to work.
+    let _lock = netns.lock().map_err(|e| warn(format_args!("{e}; going on without"))).ok();
+    let Some(vrf) = find()? else { return Ok(()) };
+    // The path may lead to another container by now.
+    let is_its = |other: &Found<Joined>| other.key.ifname == at.key.ifname && other.kept.0.as_deref() == Some(name);
+    let released = match records().of_others_at(&at.netns_path, &at.key)?.iter().any(is_its) {
+        true => None,
+        false => release(&container, at.key.ifname.as_str(), vrf.index)?,
+    };
     if let Some(link) = &released {
         sweep(&container, link, table_of(&vrf)?)?;
     }

@@ -181,7 +181,7 @@ fn lasting(kind: u16, value: &[u8]) -> Option<(u16, Vec<u8>)> {
 /// RTA_EXPIRES of what a router announced, from rta_cacheinfo.
 fn expiry(cacheinfo: &[u8]) -> Option<(u16, Vec<u8>)> {
     let left = read_u32(cacheinfo, 8)?.cast_signed();
-    let seconds = u32::try_from(left / USER_HZ).ok()?.max(1);
+    let seconds = (left / USER_HZ).max(1); // less than none when the kernel is late to remove it: 0 would be for ever
     (left != 0).then(|| (RTA_EXPIRES, seconds.to_ne_bytes().to_vec()))
 }
 
@@ -379,6 +379,15 @@ mod tests {
                 RouteAttribute::Table(500),
             ]
         );
+    }
+
+    #[test]
+    fn a_route_that_has_an_end_gets_no_endless_life() {
+        let expiry_of = |left: i32| expiry(&[[0; 8].as_slice(), &left.to_ne_bytes(), &[0; 16]].concat());
+        assert_eq!(expiry_of(0), None);
+        for (left, seconds) in [(-700, 1u32), (-1, 1), (1, 1), (1250, 12)] {
+            assert_eq!(expiry_of(left), Some((RTA_EXPIRES, seconds.to_ne_bytes().to_vec())), "{left}");
+        }
     }
 
     #[test]

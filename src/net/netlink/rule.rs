@@ -37,6 +37,8 @@ pub struct Rule {
     pub table: u32,
     /// The one address whose packets it is about, where nothing else matters to it.
     pub source: Option<IpAddr>,
+    /// Whether its maker has left a mark, as routing daemons do; this program, the reference and `ip rule` do not.
+    pub is_signed: bool,
 }
 
 impl Rule {
@@ -46,7 +48,8 @@ impl Rule {
         let attrs = Attrs::after(payload, HEADER);
         let source = attrs.ip(FRA_SRC).filter(|_| is_plain(&header, attrs));
         let table = attrs.u32(FRA_TABLE).unwrap_or(u32::from(header.table));
-        Some(Rule { priority: attrs.u32(FRA_PRIORITY).unwrap_or_default(), table, source })
+        let is_signed = attrs.u8(FRA_PROTOCOL).is_some_and(|protocol| protocol != 0); // RTPROT_UNSPEC
+        Some(Rule { priority: attrs.u32(FRA_PRIORITY).unwrap_or_default(), table, source, is_signed })
     }
 
     fn message(source: IpAddr, table: u32) -> RuleMessage {
@@ -146,7 +149,10 @@ mod tests {
     #[test]
     fn a_rule_about_more_than_one_source_address_is_another_s() {
         let plain = rule(32, &[]).unwrap();
-        assert_eq!(plain, Rule { priority: 32765, table: 100, source: Some("10.1.2.3".parse().unwrap()) });
+        let source = Some("10.1.2.3".parse().unwrap());
+        assert_eq!(plain, Rule { priority: 32765, table: 100, source, is_signed: false });
+        let protocol = |number: u8| [5, 0, 21, 0, number, 0, 0, 0];
+        assert_eq!([0, 3].map(|number| rule(32, &protocol(number)).unwrap().is_signed), [false, true]);
         assert_eq!(rule(24, &[]).unwrap().source, None);
         let mark = [8, 0, 10, 0, 1, 0, 0, 0];
         assert_eq!(rule(32, &mark).unwrap().source, None);

@@ -138,6 +138,23 @@ fn nothing_is_lost_on_the_way() {
     });
 }
 
+/// The kernel prefers the address that came last, and lists it first.
+#[test]
+fn addresses_keep_their_order() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        container.sh("echo 0 > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down
+             for n in 7 8 9; do ip addr add 2001:db8:20::$n/64 dev net1 nodad; done");
+        let order = || container.sh("ip -6 -o addr show dev net1 | grep -o 'inet6 [^ ]*'");
+        let source = || container.sh("ip -6 route get 2001:db8:20::99 oif net1 | grep -o 'src [^ ]*'");
+        let before = (order(), source());
+        assert!(before.1.starts_with("src 2001:db8:20::9"), "{before:?}");
+        member.add();
+        assert_eq!((order(), source()), before);
+    });
+}
+
 /// The kernel makes one IPv6 route with two hops of what two interfaces have the same way to.
 #[test]
 fn a_hop_of_a_route_of_two_interfaces_goes_with_its_interface() {

@@ -153,3 +153,47 @@ fn what_one_peer_attaches_the_other_detaches() {
         }
     });
 }
+
+#[test]
+fn del_removes_the_rules_of_every_add() {
+    for_ours("sbr", |lab| {
+        for tables in [[json!({"table": 5000}), json!({"table": 6000})], [json!({}), json!({"table": 5000})]] {
+            crate::plugins::main::bridge::warm_up(lab, &first());
+            let (container, sbr) = two_uplinks(lab, json!({}));
+            for table in tables {
+                sbr.clone().conf(table).add();
+            }
+            assert_eq!(rules(&container).len(), 4);
+            bare(&sbr).del();
+            assert_eq!(rules(&container), []);
+            assert_eq!(routes(&container, 4, "100", "net1"), [""; 0]);
+            lab.attach(&container, &first()).del();
+            sbr.main.del();
+        }
+    });
+}
+
+/// A runtime is late to detach a container, and CNI_NETNS leads to the next one by now.
+#[test]
+fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
+    for was_attached in [true, false] {
+        for_ours("sbr", |lab| {
+            let (container, sbr) = two_uplinks(lab, json!({}));
+            let earlier = sbr.clone().id("earlier");
+            if was_attached {
+                earlier.add();
+                container.sh("ip rule del from 10.20.0.2; ip -6 rule del from 2001:db8:20::2 lookup 101
+                     ip route flush table 100; ip -6 route flush table 101
+                     ip route add 10.20.0.0/24 dev net1; ip -6 route add 2001:db8:20::/64 dev net1");
+            }
+            let result = sbr.add();
+            assert_eq!(rules(&container), [super::pair("10.20.0.2", "100"), super::pair("2001:db8:20::2", "101")]);
+            earlier.del();
+            sbr.check(&result).ok();
+            earlier.del();
+            sbr.check(&result).ok();
+            sbr.del();
+            assert_eq!(rules(&container), []);
+        });
+    }
+}

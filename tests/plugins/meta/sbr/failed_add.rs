@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::{attach, first, second};
 use crate::plugins::main::bridge::failed_add::{Case, assert_fails_at};
 use crate::plugins::main::bridge::static_ipam;
-use crate::support::attachment::{for_ours, with};
+use crate::support::attachment::{for_ours, for_reference, with};
+use crate::support::call::Peer;
 use crate::support::snapshot::Watch;
 
 fn cases() -> Vec<Case> {
@@ -24,10 +25,6 @@ fn cases() -> Vec<Case> {
         Case::new("no such interface", json!({}), 100, "net1")
             .container("ip link set net1 down; ip link set net1 name other"),
         Case::new("interface is down", json!({}), 100, "10.20.0.1").container("ip link set net1 down"),
-        Case::new("address has a rule", json!({}), 102, "10.20.0.2 has a rule already: it leads to table 77")
-            .container("ip rule add from 10.20.0.2 lookup 77"),
-        Case::new("address has the rule", json!({"table": 5000}), 102, "2001:db8:20::2")
-            .container("ip -6 rule add from 2001:db8:20::2 lookup 5000"),
         Case::new("nothing can be kept", json!({}), 5, "/run/cni/sbr").host("mkdir -p /run/cni && : > /run/cni/sbr"),
     ]
 }
@@ -79,4 +76,73 @@ fn a_second_add_is_refused_and_changes_nothing() {
             sbr.del();
         });
     }
+}
+
+/// A runtime calls DEL after an ADD that was refused. What was in the way is there again.
+#[test]
+fn del_after_a_refused_add_leaves_what_was_in_its_way() {
+    for (table, ip, source) in [
+        (json!({}), "ip", "10.20.0.2"),
+        (json!({"table": 5000}), "ip", "10.20.0.2"),
+        (json!({"table": 5000}), "ip -6", "2001:db8:20::2"),
+    ] {
+        for_ours("sbr", |lab| {
+            let (container, sbr) = super::two_uplinks(lab, table.clone());
+            container
+                .sh(&format!("{ip} rule add from {source} lookup 5000; ip route add 192.0.2.0/24 dev net1 table 5000"));
+            let before = Watch::start(lab, &[&container]);
+            for _ in 0..2 {
+                let error = sbr.try_add().err();
+                assert_eq!(error.code, 102, "{error:?}");
+                assert_eq!(error.msg, format!("address {source} has a rule already: it leads to table 5000"));
+            }
+            sbr.del();
+            before.assert_unchanged("the refused ADD");
+        });
+    }
+}
+
+#[test]
+fn del_after_a_refused_add_leaves_the_interface_that_has_the_address() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = super::two_uplinks(lab, json!({}));
+        let result = sbr.add();
+        container.sh("ip link add net2 type veth peer name other; ip link set net2 up; ip link set other up
+             ip addr add 10.20.0.2/24 dev net2");
+        let before = Watch::start(lab, &[&container]);
+        let other = sbr.also(&json!({"type": "sbr"})).ifname("net2");
+        assert_eq!(other.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().err().code, 102);
+        other.del();
+        before.assert_unchanged("the refused ADD");
+        sbr.check(&result).ok();
+    });
+}
+
+#[test]
+fn del_after_a_refused_add_leaves_what_the_reference_made_for_another_interface() {
+    for_reference("sbr", |lab| {
+        let (container, sbr) = super::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh("ip link add net2 type veth peer name other; ip link set net2 up; ip link set other up
+             ip addr add 10.20.0.2/24 dev net2");
+        let other = sbr.also(&json!({"type": "sbr"})).ifname("net2").by(&Peer::Ours);
+        let before = Watch::start(lab, &[&container]);
+        other.del();
+        before.assert_unchanged("ADD of the reference");
+    });
+}
+
+#[test]
+fn a_late_failure_of_a_second_add_leaves_the_first() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = super::two_uplinks(lab, json!({"table": 5000}));
+        sbr.add();
+        let before = Watch::start(lab, &[&container]);
+        let nowhere = json!([{"address": "10.30.0.5/24", "gateway": "10.99.0.1"}]);
+        let again = sbr.clone().conf(json!({"table": null, "prevResult": {"ips": nowhere}}));
+        assert_eq!(again.try_add().err().code, 100);
+        before.assert_unchanged("the second ADD");
+        sbr.clone().conf(json!({"prevResult": null, "table": null})).del();
+        assert_eq!(super::rules(&container), []);
+    });
 }

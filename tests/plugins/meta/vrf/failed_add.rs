@@ -55,6 +55,14 @@ fn refusals() -> Vec<Case> {
                 ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2
                 ip -6 route add 2001:db8:79::/48 via fe80::9 dev net1 pref high",
         ),
+        // Their order is back as well: the snapshot has the addresses as the kernel lists them.
+        Case::new("a route that no VRF can have, and addresses", json!({}), 100, "2001:db8:78::/48").container(
+            "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up
+                ip addr add 2001:db8:10::2/64 dev eth0 nodad
+                echo 0 > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down
+                for n in 7 8 9; do ip addr add 2001:db8:20::$n/64 dev net1 nodad; done
+                ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2",
+        ),
         // The same with a hop of a route that another interface has too.
         Case::new("a route that no VRF can have, and a shared one", json!({}), 100, "2001:db8:78::/48").container(
             "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up

@@ -134,3 +134,59 @@ fn gc_forgets_what_no_runtime_knows_any_more() {
         assert!(other.link("blue").is_none());
     });
 }
+
+/// A runtime calls DEL after an ADD that was refused. The interface was in the VRF before.
+#[test]
+fn del_after_a_refused_add_leaves_the_vrf_and_the_interface_in_it() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        container.sh("ip link add blue up type vrf table 20; ip link set net1 master blue");
+        let before = Watch::start(lab, &[&container]);
+        for again in [1, 2] {
+            assert_eq!(member.try_add().err().code, 102, "{again}");
+        }
+        member.del();
+        before.assert_unchanged("the refused ADD");
+    });
+}
+
+/// A runtime is late to detach a container, and CNI_NETNS leads to the next one by now.
+#[test]
+fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let earlier = member.clone().id("earlier");
+        earlier.add();
+        container.sh("ip link set net1 nomaster; ip link del blue");
+        container.sh("ip addr add 2001:db8:20::2/64 dev net1 nodad || true; ip route replace 10.77.0.0/16 dev net1
+             ip -6 route replace 2001:db8:77::/48 dev net1; ip route replace 10.78.0.0/16 dev net1");
+        member.add();
+        for _ in 0..2 {
+            earlier.del();
+            assert_eq!(master(&container, "net1"), "blue");
+        }
+        member.del();
+        assert!(container.link("blue").is_none());
+    });
+}
+
+/// Every user of a container can take the lock of its namespace.
+#[test]
+fn del_does_not_need_the_lock() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        member.add();
+        container
+            .sh("setsid sh -c 'exec 9</proc/self/ns/net; flock 9; sleep 60' >/dev/null 2>&1 & echo $! >/run/holder");
+        container.sh("until ! flock -n /proc/self/ns/net true; do sleep 0.1; done");
+        member.del();
+        assert!(container.link("blue").is_none());
+        let begun = std::time::Instant::now();
+        member.del(); // there is nothing to do any more, and nothing to wait for
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+        container.sh("kill -- -$(cat /run/holder); rm /run/holder");
+    });
+}
