@@ -154,9 +154,13 @@ fn del_gives_sysctls_back() {
         let result = chain.add();
         assert_eq!(read(), sysctls.map(|(_, _, value)| value));
         chain.check(&result).ok();
-        chain.container.sh("echo 5 > /proc/sys/net/core/netdev_budget_usecs 2>/dev/null; true");
+        chain
+            .container
+            .sh("cat /proc/sys/net/ipv4/tcp_fin_timeout > /run/was; echo 5 > /proc/sys/net/ipv4/tcp_fin_timeout");
         chain.del();
         assert_eq!(read(), untouched);
+        assert_eq!(sysctl(&chain.container, "ipv4/tcp_fin_timeout"), "5", "nobody asked for that one");
+        chain.container.sh("cat /run/was > /proc/sys/net/ipv4/tcp_fin_timeout; rm /run/was");
         before.assert_unchanged("ADD");
     });
 }
