@@ -65,11 +65,12 @@ pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) 
     if changes.is_empty() {
         return Ok(());
     }
-    let (done, outcome) = at.run(|| {
-        let mut errors = changes.iter().map(write_one).enumerate().filter_map(|(done, set)| Some((done, set.err()?)));
-        Ok(errors.next().map_or((changes.len(), Ok(())), |(done, error)| (done, Err(error))))
+    let (tried, outcome) = at.run(|| {
+        let mut errors = changes.iter().map(write_one).zip(1..).filter_map(|(set, tried)| Some((tried, set.err()?)));
+        Ok(errors.next().map_or((changes.len(), Ok(())), |(tried, error)| (tried, Err(error))))
     })?;
-    let undone: Vec<(Sysctl, String)> = changes[..done]
+    // The one that was refused, too: the kernel writes a list number by number, up to the one that it cannot read.
+    let undone: Vec<(Sysctl, String)> = changes[..tried]
         .iter()
         .filter_map(|change| Some((change.sysctl.clone(), change.to_undo()?.to_owned())))
         .collect();
@@ -89,7 +90,7 @@ fn write_one(change: &Change) -> Result<()> {
     }
 }
 
-/// Gives values back, the last one first; one that went with its link is done.
+/// Gives values back, the last one first; one that went with its link is done, and so is one that has its value.
 pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     if values.is_empty() {
         return Ok(());
@@ -97,7 +98,7 @@ pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     netns.run(|| {
         let mut errors = ErrorList::default();
         for (sysctl, value) in values.iter().rev().filter(|(sysctl, _)| sysctl.exists()) {
-            errors.push(sysctl.write(value));
+            errors.push(sysctl.ensure(value));
         }
         errors.finish()
     })

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{chain, every_attribute, tuning};
+use super::{chain, every_attribute, sysctl, tuning};
 use crate::plugins::main::bridge;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
@@ -83,6 +83,20 @@ fn add_fails_and_nothing_has_changed() {
             before.assert_unchanged(what);
             chain.main.del();
         }
+    });
+}
+
+/// The kernel writes a list number by number, so the one that it refuses has changed, too.
+#[test]
+fn a_list_that_is_refused_is_given_back_whole() {
+    for_ours("tuning", |lab| {
+        let chain =
+            chain(lab, json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.tcp_rmem": "5000 60000 bogus"}}));
+        let read = || ["core/somaxconn", "ipv4/tcp_rmem"].map(|name| sysctl(&chain.container, name));
+        let untouched = read();
+        let error = chain.try_add().err();
+        assert!(error.msg.starts_with("sysctl.net.ipv4.tcp_rmem: write sysctl net/ipv4/tcp_rmem"), "{error:?}");
+        assert_eq!((error.code, read()), (7, untouched));
     });
 }
 
