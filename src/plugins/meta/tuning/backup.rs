@@ -221,7 +221,7 @@ impl Backups {
         let path = self.path(key);
         match plain_file::read(&path, LIMIT) {
             Ok(text) => Ok(Some(text)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) if is_nowhere(&e) => Ok(None),
             Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
         }
     }
@@ -257,17 +257,24 @@ impl Backups {
         put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
+    /// Whether a directory has the name of the attachment's file. It cannot be ours, nor be removed as a file.
+    pub fn is_in_the_way(&self, key: &Key) -> bool {
+        fs::symlink_metadata(self.path(key)).is_ok_and(|found| found.is_dir())
+    }
+
     /// Removes the attachment's file; one that is gone is gone.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
-        plain_file::remove(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+        plain_file::remove(&path)
+            .or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) })
+            .map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
     /// Removes the files that say that they are of this network's attachments that are not valid. The reference's do not
     /// say: a file of the same container and interface may be another network's, so they stay until DEL.
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let entries = match fs::read_dir(&self.0) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if is_nowhere(&e) => return Ok(()),
             entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
         };
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -310,6 +317,11 @@ impl Backups {
     fn path(&self, key: &Key) -> PathBuf {
         self.0.join(format!("{}_{}.json", key.container_id, key.ifname))
     }
+}
+
+/// Whether there is no such file, nor can there be one where a part of its path is a file.
+fn is_nowhere(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub use self::conf::Conf;
 use self::sysctls::Change;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::Link;
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
@@ -62,6 +62,14 @@ impl Plugin for Tuning {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let Some(backups) = Backups::if_usable(cx.config) else { return Ok(()) };
+        if backups.is_in_the_way(&at.key) {
+            // An error would be the answer to every DEL.
+            warn(format_args!(
+                "tuning: a directory is where the backup of {} {} should be",
+                at.key.container_id, at.key.ifname
+            ));
+            return Ok(());
+        }
         let mut errors = ErrorList::default();
         let text = errors.push(backups.text(&at.key)).flatten();
         let backup = text.as_deref().and_then(Backup::understood);

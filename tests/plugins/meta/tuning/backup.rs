@@ -264,6 +264,24 @@ fn gc_removes_the_files_of_its_network_s_attachments_that_are_not_valid() {
     });
 }
 
+/// Where no file of ours can be there is nothing to do, or DEL and GC would fail for ever.
+#[test]
+fn what_can_hold_no_backup_keeps_neither_del_nor_gc_from_succeeding() {
+    for_ours("tuning", |lab| {
+        let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
+        let chain = lab.chain(&main, &tuning(json!({"mtu": 1400})));
+        lab.host.sh(&format!("touch /run/file; mkdir -p /run/planted/{}_eth0.json", chain.container_id));
+        let before = Watch::start(lab, &[&chain.container]);
+        for data_dir in ["/run/file", "/run/file/x", "/dev/null/x", "/run/planted"] {
+            let attachment = chain.clone().conf(json!({"dataDir": data_dir}));
+            assert_eq!(attachment.try_add().err().code, 5, "{data_dir}");
+            attachment.del();
+            attachment.gc(&[]).ok();
+            before.assert_unchanged(data_dir);
+        }
+    });
+}
+
 /// Nothing is written outside the directory, whoever has put links there.
 #[test]
 fn links_in_the_way_are_not_followed() {
