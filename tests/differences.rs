@@ -1989,3 +1989,16 @@ fn check_of_vrf_looks_at_routes() {
     };
     differs_in_vrf(json!({}), observe, FAILED, OK);
 }
+
+/// A path of /proc is soon that of another process.
+#[test]
+fn tuning_is_restored_in_its_own_namespace_only() {
+    let observe = |lab: &Lab| {
+        let [old, new] = [(); 2].map(|()| tuning_chain(lab, json!({"mtu": 1400})));
+        old.add();
+        new.container.sh("ip link set eth0 mtu 1450");
+        old.clone().netns(Some(&new.container.netns)).del();
+        new.container.link("eth0").unwrap()["mtu"].clone()
+    };
+    differs("tuning", observe, json!(1450), json!(1500));
+}

@@ -33,6 +33,8 @@ const OURS: &str = "cni-multi";
 pub struct Backup {
     /// Whose it is; the reference does not say.
     pub key: Option<Key>,
+    /// The namespace where it was changed, as the kernel counts them, if the file tells.
+    pub netns: Option<u64>,
     /// What the link had.
     pub before: Attributes,
     /// What it was given, as far as the file tells.
@@ -63,6 +65,11 @@ impl Backup {
         self.key.as_ref().is_none_or(|of| of == key)
     }
 
+    /// Whether it may be of this namespace. The path of one that is gone may be another container's by now.
+    pub fn may_be_in(&self, netns: Option<u64>) -> bool {
+        self.netns.zip(netns).is_none_or(|(was, is)| was == is)
+    }
+
     /// The first backup counts: of an earlier one, all that still is as it was set is kept, and the rest comes from a file
     /// whose link or container is no more. `now` is what the link has of the earlier one's attributes, `values` what its
     /// sysctls have.
@@ -83,7 +90,7 @@ impl Backup {
                 None => sysctls.push(new),
             }
         }
-        Backup { key: self.key, before, after: self.after.or(set), sysctls }
+        Backup { key: self.key, netns: self.netns, before, after: self.after.or(set), sysctls }
     }
 
     /// What a file says. One that cannot be understood says nothing: it restores nothing, and keeps nobody from anything.
@@ -93,10 +100,11 @@ impl Backup {
 
     fn parse(text: &[u8]) -> Result<Backup> {
         let value = Value::parse(text)?;
-        let (mut key, mut after, mut sysctls) = (None, Attributes::default(), vec![]);
+        let (mut key, mut netns, mut after, mut sysctls) = (None, None, Attributes::default(), vec![]);
         if let Some(ours) = value.get(OURS) {
             let text = |name| decode::member::<String>(ours, name);
             key = Some(Key::parse(&text("network")?, &text("containerID")?, &text("ifname")?)?);
+            netns = decode::member(ours, "netnsCookie")?;
             after = ours.get("set").map(attributes).transpose()?.unwrap_or_default();
             let saved: Vec<(String, String, String)> = decode::member(ours, "sysctl")?;
             let known = |(name, before, after): (String, String, String)| {
@@ -104,7 +112,7 @@ impl Backup {
             };
             sysctls = saved.into_iter().filter_map(known).collect();
         }
-        Ok(Backup { key, before: attributes(&value)?, after, sysctls })
+        Ok(Backup { key, netns, before: attributes(&value)?, after, sysctls })
     }
 
     fn text(&self) -> Result<Vec<u8>> {
@@ -114,6 +122,7 @@ impl Backup {
             network: key.network.as_str(),
             container_id: key.container_id.as_str(),
             ifname: key.ifname.as_str(),
+            netns: self.netns,
             set: Members::of(&self.after),
             sysctl,
         });
@@ -176,6 +185,8 @@ struct Ours<'a> {
     #[serde(rename = "containerID")]
     container_id: &'a str,
     ifname: &'a str,
+    #[serde(rename = "netnsCookie", skip_serializing_if = "Option::is_none")]
+    netns: Option<u64>,
     set: Members,
     sysctl: Vec<(String, &'a str, &'a str)>,
 }
@@ -356,7 +367,7 @@ mod tests {
         assert_eq!(String::from_utf8(backup.text().unwrap()).unwrap(), theirs);
         assert_eq!(Backup::parse(theirs.as_bytes()).unwrap(), backup);
         let sysctls = vec![saved("net/ipv4/conf/eth0.5/arp_filter", "0", "1"), saved("net.core.somaxconn", "", "a b")];
-        let ours = Backup { key: Some(key("net", "c")), after: mtu(1400), sysctls, ..backup };
+        let ours = Backup { key: Some(key("net", "c")), netns: Some(1 << 40), after: mtu(1400), sysctls, ..backup };
         assert_eq!(Backup::parse(&ours.text().unwrap()).unwrap(), ours);
     }
 

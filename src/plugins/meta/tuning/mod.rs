@@ -14,7 +14,7 @@ use self::sysctls::Change;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
-use crate::net::netlink::Link;
+use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
@@ -123,6 +123,7 @@ fn back_up<'a>(
     };
     let mut backup = Backup {
         key: Some(at.key.clone()),
+        netns: at.netlink()?.netns_cookie(),
         before: conf.attributes.on(link),
         after: conf.attributes.clone(),
         sysctls: changes.iter().filter_map(saved).collect(),
@@ -130,7 +131,7 @@ fn back_up<'a>(
     let backups = Backups::of(cx.config)?;
     let text = backups.text(&at.key)?;
     let earlier = text.as_deref().and_then(Backup::understood);
-    if let Some(earlier) = earlier.filter(|earlier| earlier.may_be_of(&at.key)) {
+    if let Some(earlier) = earlier.filter(|earlier| earlier.may_be_of(&at.key) && earlier.may_be_in(backup.netns)) {
         let names: Vec<Sysctl> = earlier.sysctls.iter().map(|saved| saved.sysctl.clone()).collect();
         let (now, values) = (earlier.before.on(link), sysctls::read(at, &names)?);
         backup = backup.after_earlier(earlier, &now, &values);
@@ -167,11 +168,15 @@ fn tell(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
     }
 }
 
-/// Gives back what the backup has. What went with its link is done.
+/// Gives back what the backup has, unless the path is another namespace's by now. What went with its link is done.
 fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
+    let netlink = netns.netlink()?;
+    if !backup.may_be_in(netlink.netns_cookie()) {
+        return Ok(());
+    }
     let mut errors = ErrorList::default();
     if !backup.before.is_empty() {
-        errors.push(restore_link(backup, netns, ifname));
+        errors.push(restore_link(backup, &netlink, ifname));
     }
     let values: Vec<(Sysctl, String)> =
         backup.sysctls.iter().map(|saved| (saved.sysctl.clone(), saved.before.clone())).collect();
@@ -179,10 +184,9 @@ fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     errors.finish()
 }
 
-fn restore_link(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
-    let netlink = netns.netlink()?;
+fn restore_link(backup: &Backup, netlink: &Netlink, ifname: &str) -> Result<()> {
     match netlink.find_link(ifname)? {
-        Some(link) => backup.before.restore(&netlink, &link),
+        Some(link) => backup.before.restore(netlink, &link),
         None => Ok(()),
     }
 }

@@ -57,7 +57,11 @@ fn the_file_has_no_more_than_what_is_tuned() {
         let set = json!(["net/ipv4/conf/eth0/arp_filter", "0", "1"]);
         let ours =
             json!({"network": "net1", "containerID": chain.container_id, "ifname": "eth0", "set": {}, "sysctl": [set]});
-        assert_eq!(read(lab, &backup_of(&chain)), Some(json!({"cni-multi": ours})));
+        let mut found = read(lab, &backup_of(&chain)).unwrap();
+        assert!(
+            found["cni-multi"].as_object_mut().unwrap().remove("netnsCookie").is_some_and(|cookie| cookie.is_u64())
+        );
+        assert_eq!(found, json!({"cni-multi": ours}));
         chain.container.sh("echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_filter");
         chain.del();
         // What has the value already is not changed, so not given back.
@@ -229,6 +233,30 @@ fn a_torn_file_is_no_backup() {
             chain.del();
             assert_eq!(chain.container.link("eth0").unwrap()["mtu"], 1500, "{content}");
         }
+    });
+}
+
+/// A path of /proc is soon that of another process.
+#[test]
+fn another_namespace_at_the_path_is_spared() {
+    for_ours("tuning", |lab| {
+        let changes = || with(&every_attribute(), set_filter());
+        let (old, new) = (chain(lab, changes()), chain(lab, changes()));
+        old.add();
+        new.add();
+        lab.host.sh(&format!("cp -p {} /run/kept", backup_of(&old)));
+        let put_back = || lab.host.sh(&format!("cp -p /run/kept {}", backup_of(&old)));
+        let before = Watch::start(lab, &[&new.container]);
+        old.clone().netns(Some(&new.container.netns)).del();
+        assert_eq!(read(lab, &backup_of(&old)), None);
+        put_back();
+        before.assert_unchanged("DEL with the path of another");
+        // Nor does an ADD take such a file for its own.
+        let again = old.clone().netns(Some(&new.container.netns));
+        again.add();
+        again.del();
+        put_back();
+        before.assert_unchanged("ADD and DEL over a file of another namespace");
     });
 }
 
