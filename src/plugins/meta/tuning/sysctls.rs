@@ -37,13 +37,16 @@ fn same(one: &str, other: &str) -> bool {
     one.split_whitespace().eq(other.split_whitespace())
 }
 
-/// Looks at what is to be set, before anything is.
+/// Looks at what is to be set, before anything is. What disables IPv6 is the last: the kernel takes the addresses away and
+/// no undo would bring them back.
 pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
     if settings.is_empty() {
         return Ok(vec![]);
     }
     let ifname = at.ifname();
-    at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())
+    let mut changes: Vec<Change> = at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
+    changes.sort_by_key(|change| change.sysctl.to_string().ends_with("/disable_ipv6"));
+    Ok(changes)
 }
 
 fn look(setting: &Setting, ifname: &str) -> Result<Change> {

@@ -100,6 +100,26 @@ fn a_list_that_is_refused_is_given_back_whole() {
     });
 }
 
+/// No undo brings back the addresses and routes that the kernel takes away where IPv6 is disabled.
+#[test]
+fn ipv6_is_disabled_when_all_else_is_done() {
+    for_ours("tuning", |lab| {
+        for name in ["IFNAME", "all"] {
+            let disable = format!("net.ipv6.conf.{name}.disable_ipv6");
+            // serde_json sorts keys, so the one that fails comes after.
+            let chain = chain(lab, json!({"sysctl": {disable: "1", "net/ipv4/tcp_congestion_control": "nonesuch"}}));
+            chain.container.sh("ip addr add 2001:db8::2/64 dev eth0 nodad; ip -6 route add default via 2001:db8::1");
+            let before = Watch::start(lab, &[&chain.container]);
+            let error = chain.try_add().err();
+            assert!(error.msg.contains("tcp_congestion_control"), "{error:?}");
+            before.assert_unchanged(name);
+            chain.clone().conf(json!({"sysctl": {"net/ipv4/tcp_congestion_control": null}})).add();
+            assert_eq!(sysctl(&chain.container, "ipv6/conf/eth0/disable_ipv6"), "1");
+            chain.main.del();
+        }
+    });
+}
+
 /// The same with CNI_ARGS, and an interface that is not there.
 #[test]
 fn add_without_an_interface_or_with_wrong_args_changes_nothing() {
