@@ -127,6 +127,11 @@ fn ifname_stands_for_a_link_only() {
             );
             assert_eq!(sysctl(&chain.container, &format!("ipv4/conf/{ifname}/arp_filter")), "0");
         }
+        // The same in two pieces.
+        let chain_of_al = chain(lab, json!({"sysctl": {"net.ipv4.conf.IFNAMEl.arp_filter": "1"}}));
+        let error = chain_of_al.clone().ifname("al").try_add().err();
+        assert!(error.code == 7 && error.msg.contains("IFNAME is \"al\""), "{error:?}");
+        assert_eq!(sysctl(&chain_of_al.container, "ipv4/conf/all/arp_filter"), "0");
         let chain = chain(lab, json!({"sysctl": {"net.ipv4.conf.all.arp_filter": "1"}}));
         chain.add();
         assert_eq!(sysctl(&chain.container, "ipv4/conf/all/arp_filter"), "1", "whoever writes it means it");
