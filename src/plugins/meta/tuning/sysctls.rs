@@ -10,7 +10,7 @@ use crate::plugin::Attachment;
 use crate::rollback::Rollback;
 
 /// What stands for the link's name in configurations.
-const PLACEHOLDER: &str = "IFNAME";
+pub const PLACEHOLDER: &str = "IFNAME";
 
 /// A sysctl that is set, and what it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
