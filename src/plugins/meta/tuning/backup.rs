@@ -325,7 +325,8 @@ impl Backups {
         }
     }
 
-    fn path(&self, key: &Key) -> PathBuf {
+    /// The attachment's file.
+    pub fn path(&self, key: &Key) -> PathBuf {
         self.0.join(format!("{}_{}.json", key.container_id, key.ifname))
     }
 }

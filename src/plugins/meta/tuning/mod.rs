@@ -11,6 +11,7 @@ use self::attributes::Attributes;
 use self::backup::{Backup, Backups, SavedSysctl};
 pub use self::conf::Conf;
 use self::sysctls::Change;
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
@@ -131,6 +132,7 @@ fn back_up<'a>(
     let backups = Backups::of(cx.config)?;
     let text = backups.text(&at.key)?;
     let earlier = text.as_deref().and_then(Backup::understood);
+    let of = earlier.as_ref().and_then(|earlier| earlier.key.clone());
     if let Some(earlier) = earlier.filter(|earlier| earlier.may_be_of(&at.key) && earlier.may_be_in(backup.netns)) {
         let names: Vec<Sysctl> = earlier.sysctls.iter().map(|saved| saved.sysctl.clone()).collect();
         let (now, values) = (earlier.before.on(link), sysctls::read(at, &names)?);
@@ -138,6 +140,12 @@ fn back_up<'a>(
     }
     if backup.is_empty() {
         return Ok(());
+    }
+    let is_taken = |of: &Key| of.ifname != at.key.ifname && backups.path(of) == backups.path(&at.key);
+    if let Some(Key { container_id, ifname, .. }) = of.filter(is_taken) {
+        // a_b and c, a and b_c: the reference's file is called the same.
+        let problem = format!("the backup's file is that of interface {ifname} of container {container_id}");
+        return Err(Error::new(Code::CONFLICT, problem).with_details("another dataDir keeps them apart"));
     }
     backups.write(&at.key, &backup)?;
     rb.undo("put the backup back", move || backups.put_back(&at.key, text.as_deref()));

@@ -260,6 +260,32 @@ fn another_namespace_at_the_path_is_spared() {
     });
 }
 
+/// `a_b` with `c` and `a` with `b_c` have one file by the reference's rule, and nobody may overwrite another's.
+#[test]
+fn a_file_of_the_same_name_is_not_overwritten() {
+    for_ours("tuning", |lab| {
+        let [first, second] = [("a_b", "c"), ("a", "b_c")].map(|(id, ifname)| {
+            let container = lab.container();
+            container.sh(&format!("ip link add {ifname} type veth peer name other"));
+            let conf =
+                with(&tuning(json!({"mtu": 1400})), json!({"name": "net1", "cniVersion": "1.0.0", "prevResult": {}}));
+            let attachment = lab.attach(&container, &conf).id(id).ifname(ifname);
+            (container, attachment)
+        });
+        first.1.add();
+        let before = Watch::start(lab, &[&first.0, &second.0]);
+        let error = second.1.try_add().err();
+        assert_eq!(
+            (error.code, error.msg.as_str()),
+            (102, "the backup's file is that of interface c of container a_b")
+        );
+        second.1.del();
+        before.assert_unchanged("the refused ADD and its DEL");
+        first.1.del();
+        assert_eq!(first.0.link("c").unwrap()["mtu"], 1500);
+    });
+}
+
 /// A late DEL of another network for a container and interface of the same names.
 #[test]
 fn del_of_another_network_spares_the_attachment() {
