@@ -11,6 +11,7 @@ use nix::unistd::{AccessFlags, access};
 use serde::Serialize;
 
 use super::attributes::Attributes;
+use super::sysctls::same;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::decode;
@@ -81,7 +82,7 @@ impl Backup {
             .sysctls
             .into_iter()
             .zip(values)
-            .filter(|(saved, value)| value.as_ref() == Some(&saved.after))
+            .filter(|(saved, value)| value.as_ref().is_some_and(|value| same(value, &saved.after)))
             .map(|(saved, _)| saved)
             .collect();
         for new in self.sysctls {

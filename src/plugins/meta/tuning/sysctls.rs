@@ -32,9 +32,21 @@ impl Change {
     }
 }
 
-/// The kernel writes lists with tabs and reads them with any white space.
-fn same(one: &str, other: &str) -> bool {
-    one.split_whitespace().eq(other.split_whitespace())
+/// The kernel writes lists with tabs and reads them with any white space, and reads numbers as C does: 0x10 is 16.
+pub fn same(one: &str, other: &str) -> bool {
+    let meaning = |word| number(word).ok_or(word);
+    one.split_whitespace().map(meaning).eq(other.split_whitespace().map(meaning))
+}
+
+fn number(word: &str) -> Option<i64> {
+    let digits = word.trim_start_matches('-');
+    let (radix, digits) = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+        Some(hex) => (16, hex),
+        None if digits.starts_with('0') => (8, digits),
+        None => (10, digits),
+    };
+    let number = i64::from_str_radix(digits, radix).ok()?;
+    Some(if word.starts_with('-') { -number } else { number })
 }
 
 /// Looks at what is to be set, before anything is. What disables IPv6 is the last: the kernel takes the addresses away and
