@@ -1989,3 +1989,33 @@ fn check_of_vrf_looks_at_routes() {
     };
     differs_in_vrf(json!({}), observe, FAILED, OK);
 }
+
+/// A path of /proc is soon that of another process.
+#[test]
+fn tuning_is_restored_in_its_own_namespace_only() {
+    let observe = |lab: &Lab| {
+        let [old, new] = [(); 2].map(|()| tuning_chain(lab, json!({"mtu": 1400})));
+        old.add();
+        new.container.sh("ip link set eth0 mtu 1450");
+        old.clone().netns(Some(&new.container.netns)).del();
+        new.container.link("eth0").unwrap()["mtu"].clone()
+    };
+    differs("tuning", observe, json!(1450), json!(1500));
+}
+
+/// The backup of `a_b` with `c` is called as that of `a` with `b_c`.
+#[test]
+fn a_backup_of_the_same_name_is_not_overwritten() {
+    let observe = |lab: &Lab| {
+        let [first, second] = [("a_b", "c"), ("a", "b_c")].map(|(id, ifname)| {
+            let container = lab.container();
+            container.sh(&format!("ip link add {ifname} type veth peer name other"));
+            let conf = json!({"name": "n", "cniVersion": "1.0.0", "mtu": 1400, "prevResult": {"cniVersion": "1.0.0"}});
+            let attachment = lab.attach(&container, &tuning::tuning(conf)).id(id).ifname(ifname);
+            (container, attachment)
+        });
+        first.1.add();
+        second.1.try_add().status
+    };
+    differs("tuning", observe, FAILED, OK);
+}

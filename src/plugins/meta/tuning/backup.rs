@@ -11,6 +11,7 @@ use nix::unistd::{AccessFlags, access};
 use serde::Serialize;
 
 use super::attributes::Attributes;
+use super::sysctls::same;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::decode;
@@ -33,6 +34,8 @@ const OURS: &str = "cni-multi";
 pub struct Backup {
     /// Whose it is; the reference does not say.
     pub key: Option<Key>,
+    /// The namespace where it was changed, as the kernel counts them, if the file tells.
+    pub netns: Option<u64>,
     /// What the link had.
     pub before: Attributes,
     /// What it was given, as far as the file tells.
@@ -63,6 +66,11 @@ impl Backup {
         self.key.as_ref().is_none_or(|of| of == key)
     }
 
+    /// Whether it may be of this namespace. The path of one that is gone may be another container's by now.
+    pub fn may_be_in(&self, netns: Option<u64>) -> bool {
+        self.netns.zip(netns).is_none_or(|(was, is)| was == is)
+    }
+
     /// The first backup counts: of an earlier one, all that still is as it was set is kept, and the rest comes from a file
     /// whose link or container is no more. `now` is what the link has of the earlier one's attributes, `values` what its
     /// sysctls have.
@@ -74,7 +82,7 @@ impl Backup {
             .sysctls
             .into_iter()
             .zip(values)
-            .filter(|(saved, value)| value.as_ref() == Some(&saved.after))
+            .filter(|(saved, value)| value.as_ref().is_some_and(|value| same(value, &saved.after)))
             .map(|(saved, _)| saved)
             .collect();
         for new in self.sysctls {
@@ -83,7 +91,7 @@ impl Backup {
                 None => sysctls.push(new),
             }
         }
-        Backup { key: self.key, before, after: self.after.or(set), sysctls }
+        Backup { key: self.key, netns: self.netns, before, after: self.after.or(set), sysctls }
     }
 
     /// What a file says. One that cannot be understood says nothing: it restores nothing, and keeps nobody from anything.
@@ -93,10 +101,11 @@ impl Backup {
 
     fn parse(text: &[u8]) -> Result<Backup> {
         let value = Value::parse(text)?;
-        let (mut key, mut after, mut sysctls) = (None, Attributes::default(), vec![]);
+        let (mut key, mut netns, mut after, mut sysctls) = (None, None, Attributes::default(), vec![]);
         if let Some(ours) = value.get(OURS) {
             let text = |name| decode::member::<String>(ours, name);
             key = Some(Key::parse(&text("network")?, &text("containerID")?, &text("ifname")?)?);
+            netns = decode::member(ours, "netnsCookie")?;
             after = ours.get("set").map(attributes).transpose()?.unwrap_or_default();
             let saved: Vec<(String, String, String)> = decode::member(ours, "sysctl")?;
             let known = |(name, before, after): (String, String, String)| {
@@ -104,7 +113,7 @@ impl Backup {
             };
             sysctls = saved.into_iter().filter_map(known).collect();
         }
-        Ok(Backup { key, before: attributes(&value)?, after, sysctls })
+        Ok(Backup { key, netns, before: attributes(&value)?, after, sysctls })
     }
 
     fn text(&self) -> Result<Vec<u8>> {
@@ -114,6 +123,7 @@ impl Backup {
             network: key.network.as_str(),
             container_id: key.container_id.as_str(),
             ifname: key.ifname.as_str(),
+            netns: self.netns,
             set: Members::of(&self.after),
             sysctl,
         });
@@ -176,6 +186,8 @@ struct Ours<'a> {
     #[serde(rename = "containerID")]
     container_id: &'a str,
     ifname: &'a str,
+    #[serde(rename = "netnsCookie", skip_serializing_if = "Option::is_none")]
+    netns: Option<u64>,
     set: Members,
     sysctl: Vec<(String, &'a str, &'a str)>,
 }
@@ -221,7 +233,7 @@ impl Backups {
         let path = self.path(key);
         match plain_file::read(&path, LIMIT) {
             Ok(text) => Ok(Some(text)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) if is_nowhere(&e) => Ok(None),
             Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
         }
     }
@@ -257,17 +269,24 @@ impl Backups {
         put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
+    /// Whether a directory has the name of the attachment's file. It cannot be ours, nor be removed as a file.
+    pub fn is_in_the_way(&self, key: &Key) -> bool {
+        fs::symlink_metadata(self.path(key)).is_ok_and(|found| found.is_dir())
+    }
+
     /// Removes the attachment's file; one that is gone is gone.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
-        plain_file::remove(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+        plain_file::remove(&path)
+            .or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) })
+            .map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
     /// Removes the files that say that they are of this network's attachments that are not valid. The reference's do not
     /// say: a file of the same container and interface may be another network's, so they stay until DEL.
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let entries = match fs::read_dir(&self.0) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if is_nowhere(&e) => return Ok(()),
             entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
         };
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -307,9 +326,15 @@ impl Backups {
         }
     }
 
-    fn path(&self, key: &Key) -> PathBuf {
+    /// The attachment's file.
+    pub fn path(&self, key: &Key) -> PathBuf {
         self.0.join(format!("{}_{}.json", key.container_id, key.ifname))
     }
+}
+
+/// Whether there is no such file, nor can there be one where a part of its path is a file.
+fn is_nowhere(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 #[cfg(test)]
@@ -344,7 +369,7 @@ mod tests {
         assert_eq!(String::from_utf8(backup.text().unwrap()).unwrap(), theirs);
         assert_eq!(Backup::parse(theirs.as_bytes()).unwrap(), backup);
         let sysctls = vec![saved("net/ipv4/conf/eth0.5/arp_filter", "0", "1"), saved("net.core.somaxconn", "", "a b")];
-        let ours = Backup { key: Some(key("net", "c")), after: mtu(1400), sysctls, ..backup };
+        let ours = Backup { key: Some(key("net", "c")), netns: Some(1 << 40), after: mtu(1400), sysctls, ..backup };
         assert_eq!(Backup::parse(&ours.text().unwrap()).unwrap(), ours);
     }
 

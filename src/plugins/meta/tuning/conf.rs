@@ -7,6 +7,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::attributes::Attributes;
 use super::backup::Backups;
+use super::sysctls::PLACEHOLDER;
 use crate::error::{Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::net::sysctl::Sysctl;
@@ -79,7 +80,9 @@ pub struct Setting {
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         Backups::parse(&self.data_dir)?;
-        self.settings = merged(settings("sysctl", &self.sysctl)?, settings("args.cni.sysctl", &self.args.cni.sysctl)?);
+        let ifname = &cx.env.get("CNI_IFNAME");
+        let given = settings("args.cni.sysctl", &self.args.cni.sysctl, ifname)?;
+        self.settings = merged(settings("sysctl", &self.sysctl, ifname)?, given, ifname);
         self.attributes = self.attributes(cx)?;
         Ok(())
     }
@@ -108,14 +111,15 @@ fn given_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option
     mac::optional(deserializer).map(Some)
 }
 
-fn settings(path: &str, pairs: &Pairs) -> Result<Vec<Setting>> {
+/// `ifname` is empty in STATUS, which is of no link.
+fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
     let mut settings: Vec<Setting> = vec![];
     for (name, value) in &pairs.0 {
         let path = format!("{path}.{name}");
         let sysctl = Sysctl::parse(name).ok_or_else(|| {
             Error::config(&path, format_args!("invalid net sysctl key: {name:?}, expected one that begins with net."))
         })?;
-        if let Some(twin) = settings.iter().find(|other| other.sysctl == sysctl) {
+        if let Some(twin) = settings.iter().find(|other| is_same(&other.sysctl, &sysctl, ifname)) {
             return Err(Error::config(&path, "duplicated sysctl keys are not allowed")
                 .with_details(format_args!("{} is the same sysctl", twin.path)));
         }
@@ -124,9 +128,14 @@ fn settings(path: &str, pairs: &Pairs) -> Result<Vec<Setting>> {
     Ok(settings)
 }
 
+/// Whether it is one sysctl; the link's name may be written out in one and not in the other.
+fn is_same(one: &Sysctl, other: &Sysctl, ifname: &str) -> bool {
+    one.of_link(PLACEHOLDER, ifname) == other.of_link(PLACEHOLDER, ifname)
+}
+
 /// What is given later takes the place of the same sysctl, in whatever spelling.
-fn merged(mut settings: Vec<Setting>, given: Vec<Setting>) -> Vec<Setting> {
-    settings.retain(|setting| given.iter().all(|other| other.sysctl != setting.sysctl));
+fn merged(mut settings: Vec<Setting>, given: Vec<Setting>, ifname: &str) -> Vec<Setting> {
+    settings.retain(|setting| given.iter().all(|other| !is_same(&other.sysctl, &setting.sysctl, ifname)));
     settings.extend(given);
     settings
 }
@@ -167,7 +176,8 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Vec<String>> {
         let conf: Conf = decode::from_value(&Value::parse(text.as_bytes())?)?;
-        let all = merged(settings("sysctl", &conf.sysctl)?, settings("args.cni.sysctl", &conf.args.cni.sysctl)?);
+        let given = settings("args.cni.sysctl", &conf.args.cni.sysctl, "eth0")?;
+        let all = merged(settings("sysctl", &conf.sysctl, "eth0")?, given, "eth0");
         Ok(all.iter().map(|setting| format!("{} = {}", setting.sysctl, setting.value)).collect())
     }
 
@@ -176,6 +186,17 @@ mod tests {
         let text =
             r#"{"sysctl":{"net.b":"1","net.a":"2","net.c":"3"},"args":{"cni":{"Sysctl":{"net/a":"4","net.d":"5"}}}}"#;
         assert_eq!(parsed(text).unwrap(), ["net/b = 1", "net/c = 3", "net/a = 4", "net/d = 5"]);
+    }
+
+    #[test]
+    fn the_link_s_name_may_be_written_out() {
+        let text =
+            r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1"},"args":{"cni":{"sysctl":{"net/ipv4/conf/eth0/x":"2"}}}}"#;
+        assert_eq!(parsed(text).unwrap(), ["net/ipv4/conf/eth0/x = 2"]);
+        let twins = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1","net.ipv4.conf.eth0.x":"2"}}"#;
+        assert_eq!(parsed(twins).unwrap_err().details, "sysctl.net.ipv4.conf.IFNAME.x is the same sysctl");
+        let others = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1","net.ipv4.conf.eth1.x":"2"}}"#;
+        assert_eq!(parsed(others).unwrap().len(), 2);
     }
 
     #[test]

@@ -11,10 +11,11 @@ use self::attributes::Attributes;
 use self::backup::{Backup, Backups, SavedSysctl};
 pub use self::conf::Conf;
 use self::sysctls::Change;
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::netlink::Link;
+use crate::error::{Code, Error, ErrorList, Result, warn};
+use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
@@ -62,6 +63,14 @@ impl Plugin for Tuning {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let Some(backups) = Backups::if_usable(cx.config) else { return Ok(()) };
+        if backups.is_in_the_way(&at.key) {
+            // An error would be the answer to every DEL.
+            warn(format_args!(
+                "tuning: a directory is where the backup of {} {} should be",
+                at.key.container_id, at.key.ifname
+            ));
+            return Ok(());
+        }
         let mut errors = ErrorList::default();
         let text = errors.push(backups.text(&at.key)).flatten();
         let backup = text.as_deref().and_then(Backup::understood);
@@ -115,6 +124,7 @@ fn back_up<'a>(
     };
     let mut backup = Backup {
         key: Some(at.key.clone()),
+        netns: at.netlink()?.netns_cookie(),
         before: conf.attributes.on(link),
         after: conf.attributes.clone(),
         sysctls: changes.iter().filter_map(saved).collect(),
@@ -122,13 +132,20 @@ fn back_up<'a>(
     let backups = Backups::of(cx.config)?;
     let text = backups.text(&at.key)?;
     let earlier = text.as_deref().and_then(Backup::understood);
-    if let Some(earlier) = earlier.filter(|earlier| earlier.may_be_of(&at.key)) {
+    let of = earlier.as_ref().and_then(|earlier| earlier.key.clone());
+    if let Some(earlier) = earlier.filter(|earlier| earlier.may_be_of(&at.key) && earlier.may_be_in(backup.netns)) {
         let names: Vec<Sysctl> = earlier.sysctls.iter().map(|saved| saved.sysctl.clone()).collect();
         let (now, values) = (earlier.before.on(link), sysctls::read(at, &names)?);
         backup = backup.after_earlier(earlier, &now, &values);
     }
     if backup.is_empty() {
         return Ok(());
+    }
+    let is_taken = |of: &Key| of.ifname != at.key.ifname && backups.path(of) == backups.path(&at.key);
+    if let Some(Key { container_id, ifname, .. }) = of.filter(is_taken) {
+        // a_b and c, a and b_c: the reference's file is called the same.
+        let problem = format!("the backup's file is that of interface {ifname} of container {container_id}");
+        return Err(Error::new(Code::CONFLICT, problem).with_details("another dataDir keeps them apart"));
     }
     backups.write(&at.key, &backup)?;
     rb.undo("put the backup back", move || backups.put_back(&at.key, text.as_deref()));
@@ -159,11 +176,15 @@ fn tell(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
     }
 }
 
-/// Gives back what the backup has. What went with its link is done.
+/// Gives back what the backup has, unless the path is another namespace's by now. What went with its link is done.
 fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
+    let netlink = netns.netlink()?;
+    if !backup.may_be_in(netlink.netns_cookie()) {
+        return Ok(());
+    }
     let mut errors = ErrorList::default();
     if !backup.before.is_empty() {
-        errors.push(restore_link(backup, netns, ifname));
+        errors.push(restore_link(backup, &netlink, ifname));
     }
     let values: Vec<(Sysctl, String)> =
         backup.sysctls.iter().map(|saved| (saved.sysctl.clone(), saved.before.clone())).collect();
@@ -171,10 +192,9 @@ fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     errors.finish()
 }
 
-fn restore_link(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
-    let netlink = netns.netlink()?;
+fn restore_link(backup: &Backup, netlink: &Netlink, ifname: &str) -> Result<()> {
     match netlink.find_link(ifname)? {
-        Some(link) => backup.before.restore(&netlink, &link),
+        Some(link) => backup.before.restore(netlink, &link),
         None => Ok(()),
     }
 }

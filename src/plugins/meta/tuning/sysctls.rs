@@ -10,7 +10,7 @@ use crate::plugin::Attachment;
 use crate::rollback::Rollback;
 
 /// What stands for the link's name in configurations.
-const PLACEHOLDER: &str = "IFNAME";
+pub const PLACEHOLDER: &str = "IFNAME";
 
 /// A sysctl that is set, and what it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,24 +32,40 @@ impl Change {
     }
 }
 
-/// The kernel writes lists with tabs and reads them with any white space.
-fn same(one: &str, other: &str) -> bool {
-    one.split_whitespace().eq(other.split_whitespace())
+/// The kernel writes lists with tabs and reads them with any white space, and reads numbers as C does: 0x10 is 16.
+pub fn same(one: &str, other: &str) -> bool {
+    let meaning = |word| number(word).ok_or(word);
+    one.split_whitespace().map(meaning).eq(other.split_whitespace().map(meaning))
 }
 
-/// Looks at what is to be set, before anything is.
+fn number(word: &str) -> Option<i64> {
+    let digits = word.trim_start_matches('-');
+    let (radix, digits) = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+        Some(hex) => (16, hex),
+        None if digits.starts_with('0') => (8, digits),
+        None => (10, digits),
+    };
+    let number = i64::from_str_radix(digits, radix).ok()?;
+    Some(if word.starts_with('-') { -number } else { number })
+}
+
+/// Looks at what is to be set, before anything is. What disables IPv6 is the last: the kernel takes the addresses away and
+/// no undo would bring them back.
 pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
     if settings.is_empty() {
         return Ok(vec![]);
     }
     let ifname = at.ifname();
-    at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())
+    let mut changes: Vec<Change> = at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
+    changes.sort_by_key(|change| change.sysctl.to_string().ends_with("/disable_ipv6"));
+    Ok(changes)
 }
 
 fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     let sysctl = setting.sysctl.of_link(PLACEHOLDER, ifname);
     // A link cannot have settings by these names: they are those of all links, or of those to come.
-    if sysctl != setting.sysctl && matches!(ifname, "all" | "default") {
+    let (text, written) = (sysctl.to_string(), setting.sysctl.to_string());
+    if text.split('/').zip(written.split('/')).any(|(now, was)| now != was && matches!(now, "all" | "default")) {
         let problem = format!("IFNAME is {ifname:?}, expected the name of a link");
         return Err(Error::config(&setting.path, problem).with_details(format_args!("{sysctl} is not of one link")));
     }
@@ -65,11 +81,12 @@ pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) 
     if changes.is_empty() {
         return Ok(());
     }
-    let (done, outcome) = at.run(|| {
-        let mut errors = changes.iter().map(write_one).enumerate().filter_map(|(done, set)| Some((done, set.err()?)));
-        Ok(errors.next().map_or((changes.len(), Ok(())), |(done, error)| (done, Err(error))))
+    let (tried, outcome) = at.run(|| {
+        let mut errors = changes.iter().map(write_one).zip(1..).filter_map(|(set, tried)| Some((tried, set.err()?)));
+        Ok(errors.next().map_or((changes.len(), Ok(())), |(tried, error)| (tried, Err(error))))
     })?;
-    let undone: Vec<(Sysctl, String)> = changes[..done]
+    // The one that was refused, too: the kernel writes a list number by number, up to the one that it cannot read.
+    let undone: Vec<(Sysctl, String)> = changes[..tried]
         .iter()
         .filter_map(|change| Some((change.sysctl.clone(), change.to_undo()?.to_owned())))
         .collect();
@@ -89,7 +106,7 @@ fn write_one(change: &Change) -> Result<()> {
     }
 }
 
-/// Gives values back, the last one first; one that went with its link is done.
+/// Gives values back, the last one first; one that went with its link is done, and so is one that has its value.
 pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     if values.is_empty() {
         return Ok(());
@@ -97,7 +114,7 @@ pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     netns.run(|| {
         let mut errors = ErrorList::default();
         for (sysctl, value) in values.iter().rev().filter(|(sysctl, _)| sysctl.exists()) {
-            errors.push(sysctl.write(value));
+            errors.push(sysctl.ensure(value));
         }
         errors.finish()
     })

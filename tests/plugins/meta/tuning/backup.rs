@@ -57,7 +57,11 @@ fn the_file_has_no_more_than_what_is_tuned() {
         let set = json!(["net/ipv4/conf/eth0/arp_filter", "0", "1"]);
         let ours =
             json!({"network": "net1", "containerID": chain.container_id, "ifname": "eth0", "set": {}, "sysctl": [set]});
-        assert_eq!(read(lab, &backup_of(&chain)), Some(json!({"cni-multi": ours})));
+        let mut found = read(lab, &backup_of(&chain)).unwrap();
+        assert!(
+            found["cni-multi"].as_object_mut().unwrap().remove("netnsCookie").is_some_and(|cookie| cookie.is_u64())
+        );
+        assert_eq!(found, json!({"cni-multi": ours}));
         chain.container.sh("echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_filter");
         chain.del();
         // What has the value already is not changed, so not given back.
@@ -232,6 +236,56 @@ fn a_torn_file_is_no_backup() {
     });
 }
 
+/// A path of /proc is soon that of another process.
+#[test]
+fn another_namespace_at_the_path_is_spared() {
+    for_ours("tuning", |lab| {
+        let changes = || with(&every_attribute(), set_filter());
+        let (old, new) = (chain(lab, changes()), chain(lab, changes()));
+        old.add();
+        new.add();
+        lab.host.sh(&format!("cp -p {} /run/kept", backup_of(&old)));
+        let put_back = || lab.host.sh(&format!("cp -p /run/kept {}", backup_of(&old)));
+        let before = Watch::start(lab, &[&new.container]);
+        old.clone().netns(Some(&new.container.netns)).del();
+        assert_eq!(read(lab, &backup_of(&old)), None);
+        put_back();
+        before.assert_unchanged("DEL with the path of another");
+        // Nor does an ADD take such a file for its own.
+        let again = old.clone().netns(Some(&new.container.netns));
+        again.add();
+        again.del();
+        put_back();
+        before.assert_unchanged("ADD and DEL over a file of another namespace");
+    });
+}
+
+/// `a_b` with `c` and `a` with `b_c` have one file by the reference's rule, and nobody may overwrite another's.
+#[test]
+fn a_file_of_the_same_name_is_not_overwritten() {
+    for_ours("tuning", |lab| {
+        let [first, second] = [("a_b", "c"), ("a", "b_c")].map(|(id, ifname)| {
+            let container = lab.container();
+            container.sh(&format!("ip link add {ifname} type veth peer name other"));
+            let conf =
+                with(&tuning(json!({"mtu": 1400})), json!({"name": "net1", "cniVersion": "1.0.0", "prevResult": {}}));
+            let attachment = lab.attach(&container, &conf).id(id).ifname(ifname);
+            (container, attachment)
+        });
+        first.1.add();
+        let before = Watch::start(lab, &[&first.0, &second.0]);
+        let error = second.1.try_add().err();
+        assert_eq!(
+            (error.code, error.msg.as_str()),
+            (102, "the backup's file is that of interface c of container a_b")
+        );
+        second.1.del();
+        before.assert_unchanged("the refused ADD and its DEL");
+        first.1.del();
+        assert_eq!(first.0.link("c").unwrap()["mtu"], 1500);
+    });
+}
+
 /// A late DEL of another network for a container and interface of the same names.
 #[test]
 fn del_of_another_network_spares_the_attachment() {
@@ -261,6 +315,24 @@ fn gc_removes_the_files_of_its_network_s_attachments_that_are_not_valid() {
         valid.gc(&[]).ok();
         assert_eq!((there(&valid), there(&other)), (false, true));
         assert_eq!(valid.container.link("eth0").unwrap()["mtu"], 1400, "a namespace may be another container's by now");
+    });
+}
+
+/// Where no file of ours can be there is nothing to do, or DEL and GC would fail for ever.
+#[test]
+fn what_can_hold_no_backup_keeps_neither_del_nor_gc_from_succeeding() {
+    for_ours("tuning", |lab| {
+        let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
+        let chain = lab.chain(&main, &tuning(json!({"mtu": 1400})));
+        lab.host.sh(&format!("touch /run/file; mkdir -p /run/planted/{}_eth0.json", chain.container_id));
+        let before = Watch::start(lab, &[&chain.container]);
+        for data_dir in ["/run/file", "/run/file/x", "/dev/null/x", "/run/planted"] {
+            let attachment = chain.clone().conf(json!({"dataDir": data_dir}));
+            assert_eq!(attachment.try_add().err().code, 5, "{data_dir}");
+            attachment.del();
+            attachment.gc(&[]).ok();
+            before.assert_unchanged(data_dir);
+        }
     });
 }
 

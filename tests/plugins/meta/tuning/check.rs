@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{chain, every_attribute};
+use super::{chain, every_attribute, sysctl};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 
@@ -84,5 +84,29 @@ fn check_compares_meanings() {
         chain.container.sh("echo 20000 30001 > /proc/sys/net/ipv4/ip_local_port_range");
         let error = chain.check(&result).err();
         assert!(error.msg.contains("is 20000 30000, current value is"), "{error:?}");
+        chain.del_all();
+    });
+    // Numbers are those of C, for the kernel and so for us.
+    for_ours("tuning", |lab| {
+        for value in ["0x10", "020", "16"] {
+            let chain = chain(lab, json!({"sysctl": {"net.core.somaxconn": value}}));
+            let result = chain.add();
+            assert_eq!(sysctl(&chain.container, "core/somaxconn"), "16", "{value}");
+            chain.check(&result).ok();
+            chain.container.sh("echo 10 > /proc/sys/net/core/somaxconn");
+            assert_eq!(chain.check(&result).err().code, 103, "{value}");
+            chain.del_all();
+        }
+    });
+    // So a repeated ADD finds what the first one set, and keeps what was there before.
+    for_ours("tuning", |lab| {
+        let set = json!({"sysctl": {"net.core.somaxconn": "0x10", "net.ipv4.ip_local_port_range": "20000 30000"}});
+        let chain = chain(lab, set);
+        let read = || ["core/somaxconn", "ipv4/ip_local_port_range"].map(|name| sysctl(&chain.container, name));
+        let untouched = read();
+        chain.add();
+        chain.add();
+        chain.del();
+        assert_eq!(read(), untouched);
     });
 }

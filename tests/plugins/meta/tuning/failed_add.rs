@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{chain, every_attribute, tuning};
+use super::{chain, every_attribute, sysctl, tuning};
 use crate::plugins::main::bridge;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
@@ -81,6 +81,40 @@ fn add_fails_and_nothing_has_changed() {
             assert_eq!(error.code, *code, "{what}: {error:?}");
             assert!(error.text().contains(words), "{what}: {error:?}");
             before.assert_unchanged(what);
+            chain.main.del();
+        }
+    });
+}
+
+/// The kernel writes a list number by number, so the one that it refuses has changed, too.
+#[test]
+fn a_list_that_is_refused_is_given_back_whole() {
+    for_ours("tuning", |lab| {
+        let chain =
+            chain(lab, json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.tcp_rmem": "5000 60000 bogus"}}));
+        let read = || ["core/somaxconn", "ipv4/tcp_rmem"].map(|name| sysctl(&chain.container, name));
+        let untouched = read();
+        let error = chain.try_add().err();
+        assert!(error.msg.starts_with("sysctl.net.ipv4.tcp_rmem: write sysctl net/ipv4/tcp_rmem"), "{error:?}");
+        assert_eq!((error.code, read()), (7, untouched));
+    });
+}
+
+/// No undo brings back the addresses and routes that the kernel takes away where IPv6 is disabled.
+#[test]
+fn ipv6_is_disabled_when_all_else_is_done() {
+    for_ours("tuning", |lab| {
+        for name in ["IFNAME", "all"] {
+            let disable = format!("net.ipv6.conf.{name}.disable_ipv6");
+            // serde_json sorts keys, so the one that fails comes after.
+            let chain = chain(lab, json!({"sysctl": {disable: "1", "net/ipv4/tcp_congestion_control": "nonesuch"}}));
+            chain.container.sh("ip addr add 2001:db8::2/64 dev eth0 nodad; ip -6 route add default via 2001:db8::1");
+            let before = Watch::start(lab, &[&chain.container]);
+            let error = chain.try_add().err();
+            assert!(error.msg.contains("tcp_congestion_control"), "{error:?}");
+            before.assert_unchanged(name);
+            chain.clone().conf(json!({"sysctl": {"net/ipv4/tcp_congestion_control": null}})).add();
+            assert_eq!(sysctl(&chain.container, "ipv6/conf/eth0/disable_ipv6"), "1");
             chain.main.del();
         }
     });

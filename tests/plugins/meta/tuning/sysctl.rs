@@ -127,6 +127,11 @@ fn ifname_stands_for_a_link_only() {
             );
             assert_eq!(sysctl(&chain.container, &format!("ipv4/conf/{ifname}/arp_filter")), "0");
         }
+        // The same in two pieces.
+        let chain_of_al = chain(lab, json!({"sysctl": {"net.ipv4.conf.IFNAMEl.arp_filter": "1"}}));
+        let error = chain_of_al.clone().ifname("al").try_add().err();
+        assert!(error.code == 7 && error.msg.contains("IFNAME is \"al\""), "{error:?}");
+        assert_eq!(sysctl(&chain_of_al.container, "ipv4/conf/all/arp_filter"), "0");
         let chain = chain(lab, json!({"sysctl": {"net.ipv4.conf.all.arp_filter": "1"}}));
         chain.add();
         assert_eq!(sysctl(&chain.container, "ipv4/conf/all/arp_filter"), "1", "whoever writes it means it");
@@ -154,9 +159,13 @@ fn del_gives_sysctls_back() {
         let result = chain.add();
         assert_eq!(read(), sysctls.map(|(_, _, value)| value));
         chain.check(&result).ok();
-        chain.container.sh("echo 5 > /proc/sys/net/core/netdev_budget_usecs 2>/dev/null; true");
+        chain
+            .container
+            .sh("cat /proc/sys/net/ipv4/tcp_fin_timeout > /run/was; echo 5 > /proc/sys/net/ipv4/tcp_fin_timeout");
         chain.del();
         assert_eq!(read(), untouched);
+        assert_eq!(sysctl(&chain.container, "ipv4/tcp_fin_timeout"), "5", "nobody asked for that one");
+        chain.container.sh("cat /run/was > /proc/sys/net/ipv4/tcp_fin_timeout; rm /run/was");
         before.assert_unchanged("ADD");
     });
 }
