@@ -14,6 +14,8 @@ const BURST_MILLISECONDS: u64 = 50;
 const GSO_PACKET: u64 = 64 * 1024;
 /// A packet is longer than the MTU by an Ethernet header with a VLAN tag.
 const HEADER: u64 = 18;
+/// What a veth takes.
+const LARGEST_MTU: u32 = 65535;
 /// The kernel's unit of time here.
 const TICK_NANOSECONDS: u64 = 64;
 const TICKS_A_MICROSECOND: f64 = 15.625;
@@ -42,12 +44,29 @@ impl Limit {
         Bucket { rate, buffer: ticks, limit: waiting.wrapping_add(burst as u32) }
     }
 
+    /// Whether ADD makes this bucket, be it the reference's, for a link of this MTU or a larger one.
+    pub fn makes(self, found: Bucket, mtu: u32) -> bool {
+        found == self.reference_bucket() || (mtu..=LARGEST_MTU).any(|mtu| found == self.bucket(mtu))
+    }
+
     fn burst_or_default(self, rate: u64) -> u64 {
         match UNSAID.contains(&self.burst) {
             true => (rate * BURST_MILLISECONDS / 1000).clamp(GSO_PACKET, self.burst / 8),
             false => self.burst / 8,
         }
     }
+}
+
+/// Whether ADD makes such a bucket, be it the reference's, for some limit: what may wait is the burst and 25 milliseconds.
+pub fn is_of_add(found: Bucket) -> bool {
+    let waiting = u128::from(found.rate) * u128::from(LATENCY_MILLISECONDS) / 1000;
+    let burst = u64::from(found.limit.wrapping_sub(waiting as u32));
+    let held = u128::from(found.buffer) * u128::from(TICK_NANOSECONDS) * u128::from(found.rate) / 1_000_000_000;
+    // What whole microseconds lose.
+    let slack = u128::from(found.rate / 500_000 + 2);
+    [found.buffer, found.limit].contains(&u32::MAX)
+        || UNSAID.iter().any(|bits| bits / 8 == burst)
+        || u128::from(burst).abs_diff(held) <= slack
 }
 
 /// How many ticks this burst takes, by way of whole microseconds as the reference reckons, but without its overflows.
@@ -78,6 +97,24 @@ mod tests {
         // tc(8) shows it as rate 8Mbit burst 100000b lat 25ms.
         let expected = Bucket { rate: 1_000_000, buffer: 1_562_500, limit: 125_000 };
         assert_eq!(Limit { rate: 8_000_000, burst: 800_000 }.bucket(1500), expected);
+    }
+
+    #[test]
+    fn what_add_makes_is_known_without_the_limit() {
+        for rate in [48, 8000, 999_999, 3_333_333, 10_000_000_000, 400_000_000_000, u64::MAX] {
+            for burst in [80, 12_000, 777_777, 800_000, UNSAID[0], UNSAID[1], UNSAID[2]] {
+                let limit = Limit { rate, burst };
+                // What the reference makes of a long time, or of a rate that no link has, is nothing that could be known.
+                let is_odd = rate < 100_000 || rate == u64::MAX;
+                let of_reference = if is_odd { limit.bucket(1500) } else { limit.reference_bucket() };
+                for bucket in [limit.bucket(68), limit.bucket(9000), of_reference] {
+                    assert!(is_of_add(bucket), "{limit:?}: {bucket:?}");
+                    assert!(limit.makes(bucket, 68), "{limit:?}: {bucket:?}");
+                }
+            }
+        }
+        // tc(8) makes this of rate 1mbit burst 10kb latency 10ms.
+        assert!(!is_of_add(Bucket { rate: 125_000, buffer: 1_280_000, limit: 11_490 }));
     }
 
     #[test]

@@ -81,19 +81,7 @@ pub enum Traffic {
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        let of_network: Limiting = decode::from_value(&cx.config.value)?;
-        let of_runtime = &self.runtime_config.bandwidth;
-        self.limits = match of_network.says_a_number() {
-            true => of_network.limits("", of_network.traffic("")?)?,
-            false => {
-                // The network's subnets are for the limits of every container, unless the runtime names others.
-                let traffic = match of_runtime.traffic("runtimeConfig.bandwidth.")? {
-                    Traffic::All => of_network.traffic("")?,
-                    traffic => traffic,
-                };
-                of_runtime.limits("runtimeConfig.bandwidth.", traffic)?
-            }
-        };
+        self.limits = self.read_limits(cx)?;
         Ok(())
     }
 }
@@ -102,6 +90,23 @@ impl Conf {
     /// The limits that count.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Those of a configuration that nobody has validated.
+    pub fn read_limits(&self, cx: &Context<'_>) -> Result<Limits> {
+        let of_network: Limiting = decode::from_value(&cx.config.value)?;
+        let of_runtime = &self.runtime_config.bandwidth;
+        match of_network.says_a_number() {
+            true => of_network.limits("", of_network.traffic("")?),
+            false => {
+                // The network's subnets are for the limits of every container, unless the runtime names others.
+                let traffic = match of_runtime.traffic("runtimeConfig.bandwidth.")? {
+                    Traffic::All => of_network.traffic("")?,
+                    traffic => traffic,
+                };
+                of_runtime.limits("runtimeConfig.bandwidth.", traffic)
+            }
+        }
     }
 }
 

@@ -68,14 +68,16 @@ impl Plugin for Bandwidth {
         Ok(())
     }
 
-    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+    fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
         let host = cx.host()?;
         let mut errors = ErrorList::default();
         let link = errors.push(find_host_end(host, at)).flatten();
         let ifb = errors.push(ifb::find(host, &at.key, link.as_ref())).flatten();
         // In this order: what is redirected to a link that is gone is lost.
         if let Some(link) = &link {
-            errors.push(shaping::unlimit(host, link, ifb.as_ref()));
+            // What is known of the limits tells our queue from an administrator's; DEL may know nothing.
+            let ingress = conf.read_limits(cx).unwrap_or_default().ingress;
+            errors.push(shaping::unlimit(host, link, ingress, ifb.as_ref()));
         }
         if let Some(ifb) = &ifb {
             errors.push(host.delete_link_by_name(&ifb.name));

@@ -1,5 +1,6 @@
 //! Queues of a given rate, and the filters that send packets there.
 
+use super::bucket::is_of_add;
 use super::conf::{Limit, Traffic};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{
@@ -187,17 +188,25 @@ pub fn is_redirected_to(host: &Netlink, link: &Link, ifb: &Link) -> Result<bool>
     Ok(host.filters(link, RECEIVED)?.iter().any(|filter| filter.verdict == Verdict::Redirect(ifb.index)))
 }
 
-/// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has gone.
-pub fn unlimit(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result<()> {
-    for kind in [QdiscKind::Htb.name(), "tbf"] {
-        host.delete_qdisc(link, Handle::ROOT, ROOT, kind)?;
-    }
-    let is_ours = |filter: &Filter| match filter.verdict {
-        Verdict::Redirect(index) => index == 0 || ifb.is_some_and(|ifb| ifb.index == index),
-        Verdict::Class(_) => filter.verdict == UNLIMITED,
-        Verdict::Other => false,
+/// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has gone. What is not as ADD
+/// makes it is an administrator's, over which ADD may have failed.
+pub fn unlimit(host: &Netlink, link: &Link, ingress: Option<Limit>, ifb: Option<&Link>) -> Result<()> {
+    let qdiscs = host.qdiscs(link)?;
+    let is_limit = |root: &&Qdisc| match &root.kind {
+        _ if (root.parent, root.handle) != (Handle::ROOT, ROOT) => false,
+        QdiscKind::Tbf(found) => ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0)),
+        QdiscKind::Htb => qdiscs.iter().any(|queue| (queue.parent, queue.handle) == (LIMITED, QUEUE)),
+        _ => false,
     };
-    if host.filters(link, RECEIVED)?.iter().any(is_ours) {
+    if let Some(root) = qdiscs.iter().find(is_limit) {
+        host.delete_qdisc(link, root.parent, root.handle, root.kind.name())?;
+    }
+    let redirects = |filter: &Filter| match filter.verdict {
+        Verdict::Redirect(index) => index == 0 || ifb.is_some_and(|ifb| ifb.index == index),
+        _ => false,
+    };
+    let filters = host.filters(link, RECEIVED)?;
+    if filters.iter().any(redirects) && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED) {
         host.delete_qdisc(link, Handle::INGRESS, RECEIVED, QdiscKind::Ingress.name())?;
     }
     Ok(())

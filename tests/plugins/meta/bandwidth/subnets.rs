@@ -113,7 +113,7 @@ fn del_and_check_know_limits_with_subnets() {
     for_able_ours(|lab| {
         let breaks = [
             ("tc filter del dev $v parent 1: pref 1", "filters"),
-            ("tc filter del dev $v parent ffff: pref 3", "filters"),
+            ("tc filter del dev $v parent ffff: pref 1", "filters"),
             ("tc class change dev $v classid 1:30 htb rate 30mbit burst 250000", "classes"),
             ("tc class add dev $v parent 1: classid 1:40 htb rate 30mbit", "classes"),
             ("tc qdisc replace dev $v parent 1:30 handle 30: bfifo limit 9999", "bfifo"),
