@@ -21,7 +21,7 @@ const TICK_NANOSECONDS: u64 = 64;
 const TICKS_A_MICROSECOND: f64 = 15.625;
 const NANOSECONDS: u64 = 1_000_000_000;
 /// Bytes a second. No link is as fast, and with more the kernel's arithmetic overflows.
-const FASTEST: u64 = 100_000_000_000_000_000;
+pub const FASTEST: u64 = 100_000_000_000_000_000;
 
 impl Limit {
     /// The bucket for a link of this MTU.
