@@ -125,13 +125,15 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     }
 }
 
-/// The host's end as DEL finds it: from the container if that is still there, else by the name that we give.
+/// The host's end as DEL finds it: by the name that we give, else from the container, whose path may be another's by now.
 fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
-    let container = at.netns.as_ref().map(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
-    match container.transpose()?.flatten() {
-        Some(container) => other_end(host, &container),
-        None => veth::find_host_end(host, &at.key),
+    if let Some(own) = veth::find_host_end(host, &at.key)? {
+        return Ok(Some(own));
     }
+    let container = at.netns.as_ref().map(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
+    let Some(container) = container.transpose()?.flatten() else { return Ok(None) };
+    let is_of_another = |link: &Link| link_alias::is_of_any(&link.alias) && !link_alias::is_of(&link.alias, &at.key);
+    Ok(other_end(host, &container)?.filter(|link| !is_of_another(link)))
 }
 
 /// A number may be another link's here: the other end can be in a third namespace.
