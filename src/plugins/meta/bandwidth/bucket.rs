@@ -69,6 +69,12 @@ pub fn is_of_add(found: Bucket) -> bool {
         || u128::from(burst).abs_diff(held) <= slack
 }
 
+/// The least rate, in bits a second, with which a packet of this MTU fits in the kernel's longest bucket.
+pub fn least_rate(mtu: u32) -> u64 {
+    let longest = u64::from(u32::MAX) * TICK_NANOSECONDS;
+    ((u64::from(mtu) + HEADER) * NANOSECONDS).div_ceil(longest) * 8
+}
+
 /// How many ticks this burst takes, by way of whole microseconds as the reference reckons, but without its overflows.
 fn reference_ticks(burst: u64, rate: u64) -> u64 {
     let microseconds = (burst as f64 * 1e6 / rate as f64) as u64;
@@ -119,19 +125,24 @@ mod tests {
 
     #[test]
     fn every_limit_holds_a_packet() {
-        for rate in [8, 123, 8000, 999_999, 10_000_000_000, 400_000_000_000, u64::MAX] {
-            for burst in [1, 80, 12_000, 800_000, u64::from(u32::MAX) * 8 - 1] {
-                for mtu in [68, 1500, 9000, 65535] {
+        for mtu in [68, 1500, 9000, 65535] {
+            for rate in [least_rate(mtu), 8000, 999_999, 10_000_000_000, 400_000_000_000, u64::MAX] {
+                for burst in [1, 80, 12_000, 800_000, u64::from(u32::MAX) * 8 - 1] {
                     let bucket = Limit { rate, burst }.bucket(mtu);
                     let held = u64::from(bucket.buffer) * TICK_NANOSECONDS;
                     let held = u128::from(held) * u128::from(bucket.rate) / u128::from(NANOSECONDS);
-                    // At a byte a second the kernel's longest time is shorter than any packet takes.
-                    let most = u128::from(u32::MAX) * u128::from(TICK_NANOSECONDS * bucket.rate) / 1_000_000_000;
-                    assert!(held >= u128::from(mtu + 14).min(most), "{rate} {burst} {mtu}: {bucket:?}");
+                    assert!(held >= u128::from(mtu + 14), "{rate} {burst} {mtu}: {bucket:?}");
                     assert!(u64::from(bucket.limit) >= u64::from(mtu) + 14, "{rate} {burst} {mtu}: {bucket:?}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn below_the_least_rate_no_packet_fits() {
+        assert_eq!([68, 1500, 65535].map(least_rate), [8, 48, 1912]);
+        let bucket = Limit { rate: 40, burst: 800_000 }.bucket(1500);
+        assert!((bucket.buffer, holds(bucket)) == (u32::MAX, 1374));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use super::bucket::least_rate;
 use crate::cni::{addr, decode};
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
@@ -56,6 +57,8 @@ pub struct Limits {
     pub egress: Option<Limit>,
     /// Which traffic.
     pub traffic: Traffic,
+    /// What leads to the keys.
+    path: &'static str,
 }
 
 /// A limit of one direction.
@@ -115,6 +118,20 @@ impl Limits {
     pub fn are_none(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
     }
+
+    /// Refuses rates that no packet of a link of this MTU would ever pass with.
+    pub fn require_passing(&self, mtu: u32) -> Result<()> {
+        let least = least_rate(mtu);
+        for (direction, limit) in [("ingress", self.ingress), ("egress", self.egress)] {
+            if let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) {
+                return Err(Error::config(
+                    format_args!("{}{direction}Rate", self.path),
+                    format_args!("with {rate} no packet of {mtu} bytes ever passes, expected 0 or at least {least}"),
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Limiting {
@@ -123,11 +140,12 @@ impl Limiting {
     }
 
     /// `path` leads to the keys.
-    fn limits(&self, path: &str, traffic: Traffic) -> Result<Limits> {
+    fn limits(&self, path: &'static str, traffic: Traffic) -> Result<Limits> {
         Ok(Limits {
             ingress: limit(&format!("{path}ingress"), self.ingress_rate, self.ingress_burst)?,
             egress: limit(&format!("{path}egress"), self.egress_rate, self.egress_burst)?,
             traffic,
+            path,
         })
     }
 

@@ -36,6 +36,7 @@ impl Plugin for Bandwidth {
             return Ok(result);
         }
         let link = host_end(cx, at, &result)?;
+        limits.require_passing(link.mtu)?;
         let host = cx.host()?;
         transaction(|rb| {
             if let Some(limit) = limits.ingress {

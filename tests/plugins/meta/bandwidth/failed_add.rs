@@ -87,6 +87,17 @@ fn add_that_only_ours_refuses_changes_nothing() {
     for_able_ours(|lab| {
         let cases = [
             (json!({"ingressRate": 7}), "ingressRate: 7 is less than a byte a second, expected 0 or at least 8"),
+            (
+                json!({"egressRate": 47}),
+                "egressRate: with 47 no packet of 1500 bytes ever passes, expected 0 or at least 48",
+            ),
+            (
+                json!({
+                    "ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null,
+                    "runtimeConfig": {"bandwidth": {"ingressRate": 40, "ingressBurst": 80}},
+                }),
+                "runtimeConfig.bandwidth.ingressRate: with 40 no packet",
+            ),
             (json!({"unshapedSubnets": ["10.0.0.0/8", "hello"]}), "unshapedSubnets[1]: invalid CIDR address: hello"),
             (json!({"shapedSubnets": ["10.0.0.0/33"]}), "shapedSubnets[0]: invalid CIDR address: 10.0.0.0/33"),
             (
