@@ -134,7 +134,8 @@ fn lasting_line(title: &str, line: &str) -> Option<String> {
         "qdisc" => Some(
             line.split(' ')
                 .scan(false, |skip, word| {
-                    let shown = !std::mem::replace(skip, word == "refcnt") && word != "refcnt";
+                    let counts = ["refcnt", "direct_packets_stat"].contains(&word);
+                    let shown = !std::mem::replace(skip, counts) && !counts;
                     Some(if shown { word } else { "" })
                 })
                 .collect::<Vec<_>>()

@@ -110,8 +110,6 @@ pub struct HtbClass {
 pub enum QdiscKind {
     /// One bucket for all.
     Tbf(Bucket),
-    /// Packets in the order they came, so many bytes of them.
-    Bfifo(u32),
     /// A tree of classes. What no filter sends to one of them is not limited.
     Htb,
     /// A place for filters of what the link receives.
@@ -125,7 +123,6 @@ impl QdiscKind {
     pub fn name(&self) -> &str {
         match self {
             QdiscKind::Tbf(_) => "tbf",
-            QdiscKind::Bfifo(_) => "bfifo",
             QdiscKind::Htb => "htb",
             QdiscKind::Ingress => "ingress",
             QdiscKind::Other(name) => name,
@@ -139,8 +136,6 @@ impl QdiscKind {
                 options.words(TCA_TBF_PARMS, &bucket.words());
                 options.u64(TCA_TBF_RATE64, bucket.rate);
             }
-            // This one's options are a number, not attributes.
-            QdiscKind::Bfifo(limit) => return Some(limit.to_ne_bytes().to_vec()),
             QdiscKind::Htb => {
                 // version, rate to quantum, default class, debug, packets that were not limited
                 options.words(TCA_HTB_INIT, &[HTB_VERSION, 10, 0, 0, 0]);
@@ -155,7 +150,6 @@ impl QdiscKind {
         let attrs = Attrs::of(options);
         Some(match name.as_str() {
             "tbf" => QdiscKind::Tbf(Bucket::read(attrs)?),
-            "bfifo" => QdiscKind::Bfifo(read_u32(options, 0)?),
             // With a default class it is another's, and limits other packets.
             "htb" if read_u32(attrs.bytes(TCA_HTB_INIT)?, 8)? == 0 => QdiscKind::Htb,
             "ingress" => QdiscKind::Ingress,

@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use super::bucket::least_rate;
 use crate::cni::{addr, decode};
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
@@ -56,6 +57,8 @@ pub struct Limits {
     pub egress: Option<Limit>,
     /// Which traffic.
     pub traffic: Traffic,
+    /// What leads to the keys.
+    path: &'static str,
 }
 
 /// A limit of one direction.
@@ -81,19 +84,7 @@ pub enum Traffic {
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        let of_network: Limiting = decode::from_value(&cx.config.value)?;
-        let of_runtime = &self.runtime_config.bandwidth;
-        self.limits = match of_network.says_a_number() {
-            true => of_network.limits("", of_network.traffic("")?)?,
-            false => {
-                // The network's subnets are for the limits of every container, unless the runtime names others.
-                let traffic = match of_runtime.traffic("runtimeConfig.bandwidth.")? {
-                    Traffic::All => of_network.traffic("")?,
-                    traffic => traffic,
-                };
-                of_runtime.limits("runtimeConfig.bandwidth.", traffic)?
-            }
-        };
+        self.limits = self.read_limits(cx)?;
         Ok(())
     }
 }
@@ -103,12 +94,43 @@ impl Conf {
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
+
+    /// Those of a configuration that nobody has validated.
+    pub fn read_limits(&self, cx: &Context<'_>) -> Result<Limits> {
+        let of_network: Limiting = decode::from_value(&cx.config.value)?;
+        let of_runtime = &self.runtime_config.bandwidth;
+        match of_network.says_a_number() {
+            true => of_network.limits("", of_network.traffic("")?),
+            false => {
+                // The network's subnets are for the limits of every container, unless the runtime names others.
+                let traffic = match of_runtime.traffic("runtimeConfig.bandwidth.")? {
+                    Traffic::All => of_network.traffic("")?,
+                    traffic => traffic,
+                };
+                of_runtime.limits("runtimeConfig.bandwidth.", traffic)
+            }
+        }
+    }
 }
 
 impl Limits {
     /// Whether nothing is limited.
     pub fn are_none(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
+    }
+
+    /// Refuses rates that no packet of a link of this MTU would ever pass with.
+    pub fn require_passing(&self, mtu: u32) -> Result<()> {
+        let least = least_rate(mtu);
+        for (direction, limit) in [("ingress", self.ingress), ("egress", self.egress)] {
+            if let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) {
+                return Err(Error::config(
+                    format_args!("{}{direction}Rate", self.path),
+                    format_args!("with {rate} no packet of {mtu} bytes ever passes, expected 0 or at least {least}"),
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -118,11 +140,12 @@ impl Limiting {
     }
 
     /// `path` leads to the keys.
-    fn limits(&self, path: &str, traffic: Traffic) -> Result<Limits> {
+    fn limits(&self, path: &'static str, traffic: Traffic) -> Result<Limits> {
         Ok(Limits {
             ingress: limit(&format!("{path}ingress"), self.ingress_rate, self.ingress_burst)?,
             egress: limit(&format!("{path}egress"), self.egress_rate, self.egress_burst)?,
             traffic,
+            path,
         })
     }
 

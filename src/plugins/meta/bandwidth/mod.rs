@@ -36,6 +36,7 @@ impl Plugin for Bandwidth {
             return Ok(result);
         }
         let link = host_end(cx, at, &result)?;
+        limits.require_passing(link.mtu)?;
         let host = cx.host()?;
         transaction(|rb| {
             if let Some(limit) = limits.ingress {
@@ -68,14 +69,16 @@ impl Plugin for Bandwidth {
         Ok(())
     }
 
-    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+    fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
         let host = cx.host()?;
         let mut errors = ErrorList::default();
         let link = errors.push(find_host_end(host, at)).flatten();
         let ifb = errors.push(ifb::find(host, &at.key, link.as_ref())).flatten();
         // In this order: what is redirected to a link that is gone is lost.
         if let Some(link) = &link {
-            errors.push(shaping::unlimit(host, link, ifb.as_ref()));
+            // What is known of the limits tells our queue from an administrator's; DEL may know nothing.
+            let ingress = conf.read_limits(cx).unwrap_or_default().ingress;
+            errors.push(shaping::unlimit(host, link, ingress, ifb.as_ref()));
         }
         if let Some(ifb) = &ifb {
             errors.push(host.delete_link_by_name(&ifb.name));
@@ -123,13 +126,15 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     }
 }
 
-/// The host's end as DEL finds it: from the container if that is still there, else by the name that we give.
+/// The host's end as DEL finds it: by the name that we give, else from the container, whose path may be another's by now.
 fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
-    let container = at.netns.as_ref().map(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
-    match container.transpose()?.flatten() {
-        Some(container) => other_end(host, &container),
-        None => veth::find_host_end(host, &at.key),
+    if let Some(own) = veth::find_host_end(host, &at.key)? {
+        return Ok(Some(own));
     }
+    let container = at.netns.as_ref().map(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
+    let Some(container) = container.transpose()?.flatten() else { return Ok(None) };
+    let is_of_another = |link: &Link| link_alias::is_of_any(&link.alias) && !link_alias::is_of(&link.alias, &at.key);
+    Ok(other_end(host, &container)?.filter(|link| !is_of_another(link)))
 }
 
 /// A number may be another link's here: the other end can be in a third namespace.

@@ -1,19 +1,21 @@
 //! Queues of a given rate, and the filters that send packets there.
 
+use super::bucket::{FASTEST, is_of_add};
 use super::conf::{Limit, Traffic};
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{
-    Bucket, Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict,
-};
+use crate::net::netlink::{Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict};
 use crate::rollback::Rollback;
 
 /// A link's own queue.
 const ROOT: Handle = Handle::new(1, 0);
-/// The class of an HTB whose packets are limited, and its queue.
+/// The class of an HTB whose packets are limited, and the bucket that limits them.
 const LIMITED: Handle = Handle::new(1, 0x30);
 const QUEUE: Handle = Handle::new(0x30, 0);
 /// What a link has received.
 const RECEIVED: Handle = Handle::new(0xffff, 0);
+/// The class itself limits nothing: unlike tbf, HTB does not cut the super-packets of TCP, of which a short queue would
+/// drop nearly all. The kernel's log says once of each that tbf keeps packets back, which HTB can live with.
+const UNHURRIED: HtbClass = HtbClass { handle: LIMITED, rate: FASTEST, ceil: FASTEST, buffer: u32::MAX };
 /// What a filter says of packets that go on as they are: in an HTB it is the qdisc itself, which does not limit.
 const UNLIMITED: Verdict = Verdict::Class(ROOT);
 
@@ -30,8 +32,8 @@ pub fn limit_ingress<'a>(
         return create_root(host, link, QdiscKind::Tbf(bucket), rb);
     }
     create_root(host, link, QdiscKind::Htb, rb)?;
-    host.create_htb_class(link, ROOT, &class(bucket))?;
-    host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind: QdiscKind::Bfifo(bucket.limit) })?;
+    host.create_htb_class(link, ROOT, &UNHURRIED)?;
+    host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind: QdiscKind::Tbf(bucket) })?;
     for filter in ingress_filters(traffic) {
         host.create_filter(link, ROOT, &filter)?;
     }
@@ -75,10 +77,6 @@ fn create<'a>(host: &'a Netlink, link: &Link, qdisc: Qdisc, rb: &mut Rollback<'a
     Ok(())
 }
 
-fn class(bucket: Bucket) -> HtbClass {
-    HtbClass { handle: LIMITED, rate: bucket.rate, ceil: bucket.rate, buffer: bucket.buffer }
-}
-
 fn ingress_filters(traffic: &Traffic) -> Vec<Filter> {
     filters(traffic, Side::Source, Verdict::Class(LIMITED))
 }
@@ -111,50 +109,38 @@ fn filters(traffic: &Traffic, side: Side, limited: Verdict) -> Vec<Filter> {
 /// What goes to the container waits in the queue that it should.
 pub fn verify_ingress(host: &Netlink, link: &Link, limit: Limit, traffic: &Traffic) -> Result<()> {
     if *traffic == Traffic::All {
-        return verify_bucket(host, link, link.mtu, limit);
+        return verify_bucket(host, link, Handle::ROOT, link.mtu, limit);
     }
-    let bucket = limit.bucket(link.mtu);
-    let qdiscs = host.qdiscs(link)?;
-    for (parent, handle, kind) in
-        [(Handle::ROOT, ROOT, QdiscKind::Htb), (LIMITED, QUEUE, QdiscKind::Bfifo(bucket.limit))]
-    {
-        let expected = Qdisc { parent, handle, kind };
-        if !qdiscs.contains(&expected) {
-            let (kind, limit) = (expected.kind.name(), bucket.limit);
-            let expected = format!("{kind} {handle} for at most {limit} bytes");
-            return Err(Error::check(format!(
-                "the qdisc of {:?} at {parent} is another, expected {expected}",
-                link.name
-            )));
-        }
+    let root = Qdisc { parent: Handle::ROOT, handle: ROOT, kind: QdiscKind::Htb };
+    if !host.qdiscs(link)?.contains(&root) {
+        return Err(Error::check(format!("the qdisc of {:?} is another, expected htb {ROOT}", link.name)));
     }
-    let (classes, expected) = (host.htb_classes(link)?, class(bucket));
-    if classes != [expected] {
-        return Err(Error::check(format!(
-            "the classes of {:?} are others, expected {LIMITED} with {} bytes a second and a burst of {} ticks",
-            link.name, expected.rate, expected.buffer
-        )));
+    if host.htb_classes(link)? != [UNHURRIED] {
+        return Err(Error::check(format!("the classes of {:?} are others, expected {LIMITED} alone", link.name)));
     }
+    verify_bucket(host, link, LIMITED, link.mtu, limit)?;
     verify_filters(host, link, ROOT, &ingress_filters(traffic))
 }
 
 /// What comes from the container goes to the ifb, and waits there as it should.
 pub fn verify_egress(host: &Netlink, link: &Link, ifb: &Link, limit: Limit, traffic: &Traffic) -> Result<()> {
-    verify_bucket(host, ifb, link.mtu, limit)?;
+    verify_bucket(host, ifb, Handle::ROOT, link.mtu, limit)?;
     verify_filters(host, link, RECEIVED, &egress_filters(traffic, ifb))
 }
 
-/// The link's own qdisc is the bucket that we make, or the one that the reference makes. Its number does not matter.
-fn verify_bucket(host: &Netlink, link: &Link, mtu: u32, limit: Limit) -> Result<()> {
-    let root = host.qdiscs(link)?.into_iter().find(|qdisc| qdisc.parent == Handle::ROOT);
-    let Some(root) = root else {
-        return Err(Error::check(format!("{:?} has no qdisc, expected tbf", link.name)));
+/// The qdisc at this place is the bucket that we make, or the one that the reference makes. Its number does not matter.
+fn verify_bucket(host: &Netlink, link: &Link, parent: Handle, mtu: u32, limit: Limit) -> Result<()> {
+    let qdisc = host.qdiscs(link)?.into_iter().find(|qdisc| qdisc.parent == parent);
+    let Some(qdisc) = qdisc else {
+        return Err(Error::check(format!("{:?} has no qdisc at {parent}, expected tbf", link.name)));
     };
-    let QdiscKind::Tbf(found) = root.kind else {
-        return Err(Error::check(format!("{:?} has qdisc {}, expected tbf", link.name, root.kind.name())));
+    let QdiscKind::Tbf(found) = qdisc.kind else {
+        let kind = qdisc.kind.name();
+        return Err(Error::check(format!("{:?} has qdisc {kind} at {parent}, expected tbf", link.name)));
     };
     let expected = limit.bucket(mtu);
-    if found == expected || found == limit.reference_bucket() {
+    // For a larger MTU: somebody has made it smaller since.
+    if limit.makes(found, mtu) {
         return Ok(());
     }
     let differs = [
@@ -187,17 +173,25 @@ pub fn is_redirected_to(host: &Netlink, link: &Link, ifb: &Link) -> Result<bool>
     Ok(host.filters(link, RECEIVED)?.iter().any(|filter| filter.verdict == Verdict::Redirect(ifb.index)))
 }
 
-/// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has gone.
-pub fn unlimit(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result<()> {
-    for kind in [QdiscKind::Htb.name(), "tbf"] {
-        host.delete_qdisc(link, Handle::ROOT, ROOT, kind)?;
-    }
-    let is_ours = |filter: &Filter| match filter.verdict {
-        Verdict::Redirect(index) => index == 0 || ifb.is_some_and(|ifb| ifb.index == index),
-        Verdict::Class(_) => filter.verdict == UNLIMITED,
-        Verdict::Other => false,
+/// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has gone. What is not as ADD
+/// makes it is an administrator's, over which ADD may have failed.
+pub fn unlimit(host: &Netlink, link: &Link, ingress: Option<Limit>, ifb: Option<&Link>) -> Result<()> {
+    let qdiscs = host.qdiscs(link)?;
+    let is_limit = |root: &&Qdisc| match &root.kind {
+        _ if (root.parent, root.handle) != (Handle::ROOT, ROOT) => false,
+        QdiscKind::Tbf(found) => ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0)),
+        QdiscKind::Htb => qdiscs.iter().any(|queue| (queue.parent, queue.handle) == (LIMITED, QUEUE)),
+        _ => false,
     };
-    if host.filters(link, RECEIVED)?.iter().any(is_ours) {
+    if let Some(root) = qdiscs.iter().find(is_limit) {
+        host.delete_qdisc(link, root.parent, root.handle, root.kind.name())?;
+    }
+    let redirects = |filter: &Filter| match filter.verdict {
+        Verdict::Redirect(index) => index == 0 || ifb.is_some_and(|ifb| ifb.index == index),
+        _ => false,
+    };
+    let filters = host.filters(link, RECEIVED)?;
+    if filters.iter().any(redirects) && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED) {
         host.delete_qdisc(link, Handle::INGRESS, RECEIVED, QdiscKind::Ingress.name())?;
     }
     Ok(())

@@ -71,6 +71,20 @@ fn check_needs_the_result_of_add() {
     });
 }
 
+/// A bucket that is as long as a packet was made for the MTU of that time. Once packets do not fit any more it is no good.
+#[test]
+fn check_minds_an_mtu_that_grows_but_none_that_shrinks() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&network(), &with(&both(), json!({"ingressBurst": 80, "egressBurst": 80})));
+        let result = chain.add();
+        let link = host_end(&chain);
+        lab.host.sh(&format!("ip link set {link} mtu 1400"));
+        chain.check(&result).ok();
+        lab.host.sh(&format!("ip link set {link} mtu 9000"));
+        assert_eq!(chain.check(&result).err().code, 103);
+    });
+}
+
 /// Other limits than those of ADD.
 #[test]
 fn check_compares_with_the_configuration() {

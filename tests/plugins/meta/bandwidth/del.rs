@@ -63,6 +63,41 @@ fn del_works_with_a_configuration_that_add_would_refuse() {
     });
 }
 
+/// A path can be given out again, and the numbers of links in two containers are alike.
+#[test]
+fn del_with_a_path_that_is_another_container_s_by_now_leaves_that_one_s_limits() {
+    for_able_ours(|lab| {
+        let (gone, other) = (lab.chain(&network(), &both()), lab.chain(&network(), &both()));
+        let limited = other.add();
+        let result = gone.add();
+        lab.host.sh(&format!("ip link del {}", host_end(&gone)));
+        (*gone).clone().netns(Some(&other.container.netns)).del();
+        assert!(lab.host.link(&interface(&result, 2)).is_none());
+        other.check(&limited).ok();
+    });
+}
+
+/// The other end of the container's pair is in a third namespace, and has the number there that another's has here.
+#[test]
+fn del_is_not_misled_by_the_numbers_of_links() {
+    for_able_ours(|lab| {
+        let (chain, other, third) = (lab.chain(&network(), &both()), lab.chain(&network(), &both()), lab.container());
+        let limited = other.add();
+        let [end, container] = [lab.host.link(&host_end(&other)), other.container.link("eth0")]
+            .map(|link| link.unwrap()["ifindex"].as_u64().unwrap());
+        lab.host.sh(&format!("ip link del {}", host_end(&chain)));
+        third.sh(&format!(
+            "ip link add x index {end} type veth peer name eth0 index {container}; ip link set eth0 netns {}",
+            chain.container.netns
+        ));
+        assert_eq!(chain.container.link("eth0").unwrap()["ifindex"], container);
+        let before = Watch::start(lab, &[&other.container]);
+        chain.del();
+        before.assert_unchanged("DEL");
+        other.check(&limited).ok();
+    });
+}
+
 #[test]
 fn del_leaves_what_is_another_s() {
     for_able_ours(|lab| {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{both, can_limit, for_able_ours, for_each_able_peer, host_end, network};
+use super::{bandwidth, both, can_limit, for_able_ours, for_each_able_peer, host_end, network};
 use crate::plugins::main::bridge::failed_add::Case;
 use crate::support::attachment::{for_each_peer, with};
 use crate::support::call::Peer;
@@ -87,6 +87,17 @@ fn add_that_only_ours_refuses_changes_nothing() {
     for_able_ours(|lab| {
         let cases = [
             (json!({"ingressRate": 7}), "ingressRate: 7 is less than a byte a second, expected 0 or at least 8"),
+            (
+                json!({"egressRate": 47}),
+                "egressRate: with 47 no packet of 1500 bytes ever passes, expected 0 or at least 48",
+            ),
+            (
+                json!({
+                    "ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null,
+                    "runtimeConfig": {"bandwidth": {"ingressRate": 40, "ingressBurst": 80}},
+                }),
+                "runtimeConfig.bandwidth.ingressRate: with 40 no packet",
+            ),
             (json!({"unshapedSubnets": ["10.0.0.0/8", "hello"]}), "unshapedSubnets[1]: invalid CIDR address: hello"),
             (json!({"shapedSubnets": ["10.0.0.0/33"]}), "shapedSubnets[0]: invalid CIDR address: 10.0.0.0/33"),
             (
@@ -110,7 +121,14 @@ fn what_is_in_the_way_is_left_alone() {
     for_able_ours(|lab| {
         let cases = [
             ("tc qdisc add dev $v root handle 7: tbf rate 1mbit burst 10kb latency 25ms", 102, "add qdisc tbf 1:"),
+            ("tc qdisc add dev $v root handle 1: tbf rate 1mbit burst 10kb latency 25ms", 102, "add qdisc tbf 1:"),
+            ("tc qdisc add dev $v root handle 1: htb", 102, "add qdisc tbf 1:"),
             ("tc qdisc add dev $v ingress", 102, "add qdisc ingress ffff:"),
+            (
+                "tc qdisc add dev $v ingress; tc filter add dev $v parent ffff: protocol ip u32 match u32 0 0 flowid 1:",
+                102,
+                "add qdisc ingress ffff:",
+            ),
             ("tc qdisc add dev $v clsact", 102, "add qdisc ingress ffff:"),
         ];
         for (script, code, names) in cases {
@@ -120,7 +138,41 @@ fn what_is_in_the_way_is_left_alone() {
             let error = chain.try_add().err();
             before.assert_unchanged(&format!("the failed ADD with {script}"));
             assert_eq!((error.code, error.msg.starts_with(names)), (code, true), "{script}: {error:?}");
+            // As runtimes do then.
+            chain.del();
+            chain.bare().del();
+            before.assert_unchanged(&format!("DEL with {script}"));
         }
+    });
+}
+
+/// Limits that DEL does not know are told from an administrator's by what ADD makes.
+#[test]
+fn del_that_knows_no_limits_leaves_an_administrator_s_queue() {
+    for_able_ours(|lab| {
+        for script in [
+            "tc qdisc add dev $v root handle 1: tbf rate 1mbit burst 10kb latency 10ms",
+            "tc qdisc add dev $v root handle 1: htb; tc class add dev $v parent 1: classid 1:30 htb rate 1mbit",
+        ] {
+            let chain = lab.chain(&network(), &bandwidth(json!({})));
+            lab.host.sh(&format!("v={}; {script}", host_end(&chain)));
+            let before = Watch::start(lab, &[&chain.container]);
+            chain.del();
+            before.assert_unchanged(&format!("DEL with {script}"));
+        }
+    });
+}
+
+/// What leads to an ifb that is gone is of use to nobody, but another's filter behind it is.
+#[test]
+fn del_leaves_an_ingress_qdisc_with_another_s_filter() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&network(), &both());
+        chain.add();
+        let link = host_end(&chain);
+        lab.host.sh(&format!("tc filter add dev {link} parent ffff: protocol ip pref 7 u32 match u32 0 0 flowid 1:7"));
+        chain.del();
+        assert!(lab.host.sh(&format!("tc filter show dev {link} parent ffff:")).contains("flowid 1:7"));
     });
 }
 
