@@ -3,7 +3,7 @@
 
 use rtnetlink::packet_core::{Emitable, NLM_F_REQUEST, Nla};
 use rtnetlink::packet_route::address::AddressMessage;
-use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkInfo, LinkMessage};
+use rtnetlink::packet_route::link::{InfoData, InfoPortData, InfoVeth, LinkAttribute, LinkInfo, LinkMessage};
 use rtnetlink::packet_route::route::RouteMessage;
 use rtnetlink::packet_route::rule::RuleMessage;
 use rtnetlink::packet_route::tc::TcMessage;
@@ -123,13 +123,15 @@ fn write_link_attribute(out: &mut Attributes, attribute: &LinkAttribute) {
     };
 }
 
-/// IFLA_INFO_KIND and IFLA_INFO_DATA.
+/// IFLA_INFO_KIND, _DATA, _SLAVE_KIND and _SLAVE_DATA.
 fn link_info(infos: &[LinkInfo]) -> Vec<u8> {
     let mut out = Attributes::default();
     for info in infos {
         match info {
             LinkInfo::Kind(kind) => out.text(1, &kind.to_string()),
             LinkInfo::Data(data) => out.raw(2, &link_data(data)),
+            LinkInfo::PortKind(kind) => out.text(4, &kind.to_string()),
+            LinkInfo::PortData(InfoPortData::BridgePort(data)) => out.raw(5, &body(&data.as_slice())),
             _ => &mut out,
         };
     }
