@@ -6,8 +6,9 @@ use crate::plugins::main::{
     bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
     ptp::Ptp, tap::Tap, vlan::Vlan,
 };
-use crate::plugins::meta::firewall::Firewall;
-use crate::plugins::meta::portmap::Portmap;
+use crate::plugins::meta::{
+    bandwidth::Bandwidth, firewall::Firewall, portmap::Portmap, sbr::Sbr, tuning::Tuning, vrf::Vrf,
+};
 
 /// One line a plugin.
 pub static PLUGINS: &[Entry] = &[
@@ -24,6 +25,10 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Static>(),
     Entry::of::<Portmap>(),
     Entry::of::<Firewall>(),
+    Entry::of::<Tuning>(),
+    Entry::of::<Bandwidth>(),
+    Entry::of::<Sbr>(),
+    Entry::of::<Vrf>(),
 ];
 
 /// The plugin of exactly this name.

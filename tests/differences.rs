@@ -10,10 +10,12 @@ use crate::plugins::main::bridge::failed_add::Case;
 use crate::plugins::main::bridge::{self, static_ipam};
 use crate::plugins::main::stacked::{self, IPVLAN, MACVLAN, PEER, Stacked, VLAN};
 use crate::plugins::main::{dummy, host_device, ptp, tap};
-use crate::plugins::meta::firewall;
+use crate::plugins::meta::bandwidth::{self, bandwidth, can_limit};
 use crate::plugins::meta::portmap::{self, is_open, network, publish, web};
+use crate::plugins::meta::{firewall, sbr, tuning, vrf};
 use crate::support::attachment::{for_ours, for_reference, with};
-use crate::support::netns::Lab;
+use crate::support::chain::{Chain, Chained};
+use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, TcpServer, assert_pings, assert_pings_with, connect};
 
@@ -1419,4 +1421,601 @@ fn firewall_check_changes_nothing() {
         lab.host.sh("iptables -S").contains("-N CNI-FORWARD")
     };
     differs("firewall", observe, false, true);
+}
+
+// --- tuning ---
+
+fn tuning_chain<'a>(lab: &'a Lab, changes: Value) -> Chain<'a> {
+    lab.chain(&bridge::conf(), &tuning::tuning(changes))
+}
+
+const ARP_FILTER: &str = "ipv4/conf/eth0/arp_filter";
+
+fn set_arp_filter() -> Value {
+    json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})
+}
+
+/// Nobody else knows what a sysctl was, and the reference does not write it down.
+#[test]
+fn tuning_gives_sysctls_back() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, set_arp_filter());
+        chain.add();
+        chain.del();
+        tuning::sysctl(&chain.container, ARP_FILTER)
+    };
+    differs("tuning", observe, "0".to_owned(), "1".to_owned());
+}
+
+/// A part of the name is enough for the reference, and CHECK does not ask at all.
+#[test]
+fn a_pattern_of_the_allowlist_is_for_the_whole_name() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, set_arp_filter());
+        let result = chain.add();
+        tuning::allowlist::write(lab, "arp_filter\n");
+        let add = chain.try_add().status;
+        tuning::allowlist::write(lab, "nothing\n");
+        (add, chain.check(&result).status)
+    };
+    differs("tuning", observe, (FAILED, FAILED), (OK, OK));
+}
+
+#[test]
+fn a_pattern_that_is_none_allows_nothing() {
+    let observe = |lab: &Lab| {
+        tuning::allowlist::write(lab, "net.ipv4.conf.IFNAME.arp_filter\n(\n");
+        tuning_chain(lab, set_arp_filter()).try_add().status
+    };
+    differs("tuning", observe, FAILED, OK);
+}
+
+/// Every dot becomes a slash, those of the link's name as well.
+#[test]
+fn a_sysctl_of_a_link_with_a_dot_is_found() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"sysctl": {"net/ipv4/conf/eth0.5/arp_filter": "1"}}));
+        chain.container.sh("ip link add eth0.5 type veth peer name other");
+        chain.try_add().status
+    };
+    differs("tuning", observe, OK, FAILED);
+}
+
+/// Where a pod may choose the name of its interface, it must not get at the settings of all of them.
+#[test]
+fn ifname_is_never_all_links() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, set_arp_filter());
+        let status = chain.clone().ifname("all").try_add().status;
+        (status, tuning::sysctl(&chain.container, "ipv4/conf/all/arp_filter"))
+    };
+    differs("tuning", observe, (FAILED, "0".to_owned()), (OK, "1".to_owned()));
+}
+
+#[test]
+fn a_failed_tuning_leaves_nothing() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, with(&set_arp_filter(), json!({"txQLen": 5, "mtu": 70_000})));
+        let before = Watch::start(lab, &[&chain.container]);
+        chain.try_add().err();
+        before.changes_now().is_empty()
+    };
+    differs("tuning", observe, true, false);
+}
+
+#[test]
+fn a_repeated_tuning_keeps_the_first_backup() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mtu": 1400}));
+        chain.add();
+        chain.add();
+        chain.del();
+        chain.container.link("eth0").unwrap()["mtu"].clone()
+    };
+    differs("tuning", observe, json!(1500), json!(1400));
+}
+
+/// It would be restored for the next container of that id.
+#[test]
+fn the_backup_goes_with_the_namespace() {
+    let observe = |lab: &Lab| {
+        let (gone, linkless) = (tuning_chain(lab, json!({"mtu": 1400})), tuning_chain(lab, json!({"mtu": 1400})));
+        gone.add();
+        gone.container.vanish();
+        gone.del();
+        linkless.add();
+        linkless.container.sh("ip link del eth0");
+        linkless.del();
+        [gone, linkless].map(|chain| tuning::has_backup(lab, &chain))
+    };
+    differs("tuning", observe, [false, false], [true, true]);
+}
+
+/// The file's name does not tell the network.
+#[test]
+fn del_of_another_network_does_not_restore() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mtu": 1400}));
+        chain.add();
+        chain.clone().conf(json!({"name": "other"})).del();
+        chain.container.link("eth0").unwrap()["mtu"].clone()
+    };
+    differs("tuning", observe, json!(1400), json!(1500));
+}
+
+#[test]
+fn what_del_cannot_restore_is_told() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mtu": 1400}));
+        chain.add();
+        lab.host.sh(&format!("echo '{{\"mtu\": 70000}}' > {}", tuning::backup_of(&chain)));
+        (chain.try_del().status, tuning::has_backup(lab, &chain))
+    };
+    differs("tuning", observe, (FAILED, false), (OK, true));
+}
+
+/// The reference writes to a map that it never made.
+#[test]
+fn sysctls_of_args_need_no_others() {
+    let observe = |lab: &Lab| tuning_chain(lab, json!({"args": {"cni": set_arp_filter()}})).try_add().status;
+    differs("tuning", observe, OK, 2);
+}
+
+#[test]
+fn two_spellings_of_a_sysctl_are_refused() {
+    let twice = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net/ipv4/conf/IFNAME/arp_filter": "0"}});
+    differs("tuning", |lab| tuning_chain(lab, twice.clone()).try_add().status, FAILED, OK);
+}
+
+/// ADD with false does nothing, and CHECK looks for false also where nothing was said.
+#[test]
+fn promisc_false_is_off() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"promisc": false, "mtu": 1400}));
+        chain.container.sh("ip link set eth0 promisc on");
+        let result = chain.add();
+        let switched_off = chain.check(&result).status;
+        chain.container.sh("ip link set eth0 promisc on");
+        (switched_off, chain.clone().conf(json!({"promisc": null})).check(&result).status)
+    };
+    differs("tuning", observe, (OK, OK), (FAILED, FAILED));
+}
+
+#[test]
+fn check_of_a_list_of_numbers_succeeds() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"sysctl": {"net.ipv4.ip_local_port_range": "20000 30000"}}));
+        let result = chain.add();
+        chain.check(&result).status
+    };
+    differs("tuning", observe, OK, FAILED);
+}
+
+#[test]
+fn check_of_a_mac_in_capitals_succeeds() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mac": "02-00-00-00-00-AB"}));
+        let result = chain.add();
+        chain.check(&result).status
+    };
+    differs("tuning", observe, OK, FAILED);
+}
+
+#[test]
+fn the_result_of_tuning_tells_the_mtu() {
+    let observe = |lab: &Lab| tuning_chain(lab, json!({"mtu": 1400})).add()["interfaces"][2]["mtu"].clone();
+    differs("tuning", observe, json!(1400), Value::Null);
+}
+
+#[test]
+fn the_host_s_interface_in_the_result_is_left_alone() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mac": tuning::MAC}));
+        let host = json!({"name": "eth0", "mac": "02:00:00:00:00:01"});
+        let previous = json!({"cniVersion": "1.0.0", "interfaces": [host]});
+        chain.clone().conf(json!({"prevResult": previous})).add()["interfaces"][0]["mac"].clone()
+    };
+    differs("tuning", observe, json!("02:00:00:00:00:01"), json!(tuning::MAC));
+}
+
+/// Whoever may write beside the file chooses where the reference writes, as root.
+#[test]
+fn the_backup_is_never_written_through_a_link() {
+    let observe = |lab: &Lab| {
+        let chain = tuning_chain(lab, json!({"mtu": 1400, "dataDir": "/run/new/data"}));
+        chain.add();
+        let mode = lab.host.sh("stat -c %a /run/new/data").trim().to_owned();
+        chain.del();
+        let file = format!("/run/new/data/{}_eth0.json", chain.container_id);
+        lab.host.sh(&format!("echo precious > /run/victim; ln -s /run/victim {file}"));
+        chain.try_add();
+        (mode, lab.host.sh("cat /run/victim") == "precious\n")
+    };
+    differs("tuning", observe, ("700".to_owned(), true), ("600".to_owned(), false));
+}
+
+#[test]
+fn a_relative_data_dir_is_refused() {
+    // Whoever enters a mount namespace is at its root, so this is the lab's own /run.
+    let observe = |lab: &Lab| tuning_chain(lab, json!({"mtu": 1400, "dataDir": "run/relative"})).try_add().status;
+    differs("tuning", observe, FAILED, OK);
+}
+
+// --- bandwidth ---
+
+/// An observation of limits; the same on both, and so no difference, where the kernel has none.
+fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(observe: impl Fn(&Lab) -> T, ours: T, reference: T) {
+    assert_ne!(ours, reference, "no difference is claimed");
+    let case = |expected: &T, lab: &Lab| {
+        if can_limit(lab) {
+            assert_eq!(observe(lab), *expected, "{:?}", lab.peer);
+        }
+    };
+    for_ours("bandwidth", |lab| case(&ours, lab));
+    for_reference("bandwidth", |lab| case(&reference, lab));
+}
+
+/// Runtimes send 2^31-1 and its like where nobody has said a burst; the bucket of the reference is full of it.
+#[test]
+fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
+    let limits = json!({"ingressRate": bandwidth::RATE, "ingressBurst": 2_147_483_647_u64});
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(&bandwidth::network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
+        chain.add();
+        let seconds = crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 1);
+        seconds[0] > 3 * bandwidth::RATE
+    };
+    limits_differ(observe, false, true);
+}
+
+/// The kernel drops what does not fit in the bucket.
+#[test]
+fn a_burst_that_is_shorter_than_a_packet_lets_packets_pass() {
+    let observe = |lab: &Lab| {
+        let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 80});
+        let chain = lab.chain(&bandwidth::network(), &bandwidth(limits));
+        assert_pings(&lab.host, &chain.ips()[0]);
+        chain.add();
+        lab.host.try_sh(&format!("ping -n -q -c3 -i0.2 -W1 {}", chain.ips()[0])).status.success()
+    };
+    limits_differ(observe, true, false);
+}
+
+/// The reference names the ifb by network and container.
+#[test]
+fn two_interfaces_of_a_container_can_be_limited() {
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
+        chain.add();
+        let address = json!([{"address": "10.77.0.2/24", "gateway": "10.77.0.1"}]);
+        let network = static_ipam(&bandwidth::network(), address, json!([]));
+        let second = lab.attach(&chain.container, &network).ifname("eth1");
+        let prev_result = second.add();
+        chain.clone().ifname("eth1").conf(json!({"prevResult": prev_result})).try_add().status
+    };
+    limits_differ(observe, OK, FAILED);
+}
+
+/// Something is in the way of the last thing that ADD makes.
+#[test]
+fn an_add_of_limits_that_fails_leaves_nothing() {
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
+        lab.host.sh(&format!("tc qdisc add dev {} ingress", bandwidth::host_end(&chain)));
+        let before = Watch::start(lab, &[]);
+        assert_eq!(chain.try_add().status, FAILED);
+        before.changes_now().is_empty()
+    };
+    limits_differ(observe, true, false);
+}
+
+/// The queues of the host's end go with it, if it goes.
+#[test]
+fn del_takes_the_limits_off_the_host_s_end() {
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(&bandwidth::network(), &bandwidth::both());
+        let before = Watch::start(lab, &[]);
+        chain.add();
+        chain.del();
+        before.changes().is_empty()
+    };
+    limits_differ(observe, true, false);
+}
+
+/// Without limits and without prevResult: a nil pointer, and Go's status 2.
+#[test]
+fn no_prev_result_is_no_crash_of_bandwidth() {
+    let observe = |lab: &Lab| {
+        let chain = lab.chain(&bandwidth::network(), &bandwidth(json!({})));
+        chain.clone().conf(json!({"prevResult": null})).try_add().status
+    };
+    limits_differ(observe, FAILED, 2);
+}
+
+/// The kernel knows the host's end, whatever prevResult tells.
+#[test]
+fn limits_need_no_interfaces_in_prev_result() {
+    let observe = |lab: &Lab| {
+        let old = lab.chain(&with(&bandwidth::network(), json!({"cniVersion": "0.2.0"})), &bandwidth::both());
+        let new = lab.chain(&bandwidth::network(), &bandwidth::both());
+        (old.try_add().status, new.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().status)
+    };
+    limits_differ(observe, (OK, OK), (FAILED, FAILED));
+}
+
+/// Releases 1.5 of the reference had the keys; now it limits everything.
+#[test]
+fn some_subnets_alone_can_be_limited() {
+    let observe = |lab: &Lab| {
+        let chain =
+            lab.chain(&bandwidth::network(), &with(&bandwidth::both(), json!({"shapedSubnets": ["10.99.0.0/16"]})));
+        if !bandwidth::is_able(lab, "htb") {
+            crate::support::attachment::skip("htb");
+            return lab.peer != crate::support::call::Peer::Ours;
+        }
+        chain.add();
+        let seconds = crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 2);
+        seconds[1] < 3 * bandwidth::RATE
+    };
+    limits_differ(observe, false, true);
+}
+
+// --- sbr ---
+
+/// The reference opens the namespace's path as a file that it may make.
+#[test]
+fn del_of_sbr_does_not_need_the_namespace() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.vanish();
+        (sbr.try_del().status, lab.path(&container.netns).exists())
+    };
+    differs("sbr", observe, (OK, false), (FAILED, true));
+}
+
+/// The reference looks at rules only.
+#[test]
+fn a_table_that_has_routes_is_in_use() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        container.sh("ip route add 192.0.2.0/24 dev eth0 table 100");
+        sbr.add();
+        sbr::rules(&container)[0].1.clone()
+    };
+    differs("sbr", observe, "101".to_owned(), "100".to_owned());
+}
+
+/// With a configured table the reference's second ADD makes the same rules again.
+#[test]
+fn a_second_add_of_sbr_is_refused() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({"table": 5000}));
+        sbr.add();
+        (sbr.try_add().status, sbr::rules(&container).len())
+    };
+    differs("sbr", observe, (FAILED, 2), (OK, 4));
+}
+
+#[test]
+fn sbr_leaves_link_local_routes_in_main() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        sbr::routes(&container, 6, "main", "net1")
+    };
+    differs("sbr", observe, vec!["fe80::/64".to_owned()], vec![]);
+}
+
+/// The table of an IPv4 address gets IPv6 routes as well from the reference.
+#[test]
+fn a_table_of_sbr_has_routes_of_its_address_s_family() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        sbr::routes(&container, 6, "100", "net1").is_empty()
+    };
+    differs("sbr", observe, true, false);
+}
+
+/// A gateway that is in no address's subnet: the reference removes the route from main and puts it nowhere.
+#[test]
+fn sbr_loses_no_route() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        container.sh("ip route add 192.0.2.1 dev net1 scope link src 10.10.0.2; ip route add 192.0.2.128/25 via 192.0.2.1 dev net1");
+        sbr.add();
+        let found = sbr::routes(&container, 4, "all", "net1");
+        ["192.0.2.1", "192.0.2.128/25"].map(|dst| found.iter().any(|found| found == dst))
+    };
+    differs("sbr", observe, [true, true], [false, false]);
+}
+
+#[test]
+fn check_of_sbr_looks_at_rules_and_routes() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh("ip route flush table 100; ip rule del from 10.20.0.2");
+        sbr.check(&sbr.result).status
+    };
+    differs("sbr", observe, FAILED, OK);
+}
+
+/// A rule to the main table does nothing.
+#[test]
+fn sbr_refuses_the_kernel_s_tables() {
+    let observe = |lab: &Lab| sbr::two_uplinks(lab, json!({"table": 254})).1.try_add().status;
+    differs("sbr", observe, FAILED, OK);
+}
+
+/// The reference leaves the tables' routes, which go with the interface.
+#[test]
+fn del_of_sbr_removes_the_tables_routes() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        sbr.del();
+        sbr::routes(&container, 4, "100", "net1").len()
+    };
+    differs("sbr", observe, 0, 3);
+}
+
+/// The reference removes every rule about an address of the interface, whatever else it is about.
+#[test]
+fn del_of_sbr_leaves_rules_of_others() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh("ip rule add from 10.20.0.2 fwmark 1 lookup 77");
+        sbr.del();
+        sbr::rules(&container).len()
+    };
+    differs("sbr", observe, 1, 0);
+}
+
+/// The reference asks the interface for its addresses.
+#[test]
+fn del_of_sbr_finds_the_rules_of_an_interface_that_is_gone() {
+    let observe = |lab: &Lab| {
+        let (container, sbr) = sbr::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh("ip link del net1");
+        sbr.del();
+        sbr::rules(&container).len()
+    };
+    differs("sbr", observe, 0, 2);
+}
+
+/// Other plugins of the reference take such a prevResult for one of the configuration's version.
+#[test]
+fn sbr_takes_a_previous_result_without_a_version() {
+    let observe = |lab: &Lab| {
+        let (_container, sbr) = sbr::two_uplinks(lab, json!({"prevResult": {"cniVersion": null}}));
+        sbr.try_add().status
+    };
+    differs("sbr", observe, OK, FAILED);
+}
+
+// --- vrf ---
+
+/// Makes one observation on both, where the kernel has VRFs. The interface is to join the VRF `blue`.
+fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
+    changes: Value,
+    observe: impl Fn(&Container, &Chained<'_>) -> T,
+    ours: T,
+    reference: T,
+) {
+    assert_ne!(ours, reference, "no difference is claimed");
+    let observe = |lab: &Lab| {
+        let container = vrf::container(lab)?;
+        let changes = with(&json!({"vrfname": "blue"}), changes.clone());
+        let member = vrf::attach(lab, &container, &vrf::network(1, 2), "net1", changes);
+        Some(observe(&container, &member))
+    };
+    let is = |seen: Option<T>, expected: &T, whose: &str| {
+        if let Some(seen) = seen {
+            assert_eq!(&seen, expected, "{whose}");
+        }
+    };
+    for_ours("vrf", |lab| is(observe(lab), &ours, "ours"));
+    for_reference("vrf", |lab| is(observe(lab), &reference, "the reference"));
+}
+
+#[test]
+fn a_vrf_of_others_stays_after_del() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        container.sh("ip link add blue up type vrf table 20");
+        member.add();
+        member.del();
+        container.link("blue").is_some()
+    };
+    differs_in_vrf(json!({}), observe, true, false);
+}
+
+#[test]
+fn del_of_vrf_takes_an_interface_that_is_gone_as_done() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        member.add();
+        container.sh("ip link del net1");
+        (member.try_del().status, container.link("blue").is_some())
+    };
+    differs_in_vrf(json!({}), observe, (OK, false), (FAILED, true));
+}
+
+/// The reference takes it out of whatever master it has.
+#[test]
+fn del_of_vrf_leaves_an_interface_of_another_vrf() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        member.add();
+        container.sh("ip link add red type vrf table 20; ip link set net1 master red");
+        member.del();
+        vrf::master(container, "net1")
+    };
+    differs_in_vrf(json!({}), observe, json!("red"), Value::Null);
+}
+
+/// The reference looks at VRFs only.
+#[test]
+fn a_table_that_a_rule_leads_to_is_no_vrf_s() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        container.sh("ip rule add from 192.0.2.1 lookup 1");
+        member.add();
+        vrf::table(container, "blue")
+    };
+    differs_in_vrf(json!({}), observe, 2, 1);
+}
+
+/// The reference puts back global addresses, and routes of main.
+#[test]
+fn vrf_loses_no_address_and_no_route() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        container.sh("ip addr add fe80::7/64 dev net1 nodad; ip route add 10.82.0.0/16 dev net1 table 77; \
+            ip route add 10.80.0.0/16 dev net1 scope link metric 9");
+        member.add();
+        let address = container.sh("ip -o addr show dev net1").contains("fe80::7/64");
+        let routes = ["77", "all"].map(|table| container.sh(&format!("ip route show table {table} dev net1 || true")));
+        [address, routes[0].contains("10.82.0.0/16"), routes[1].contains("10.80.0.0/16")]
+    };
+    differs_in_vrf(json!({}), observe, [true; 3], [false; 3]);
+}
+
+#[test]
+fn check_of_vrf_looks_at_routes() {
+    let observe = |container: &Container, member: &Chained<'_>| {
+        member.add();
+        container.sh("ip route del 10.77.0.0/16 vrf blue");
+        member.check(&member.result).status
+    };
+    differs_in_vrf(json!({}), observe, FAILED, OK);
+}
+
+/// A path of /proc is soon that of another process.
+#[test]
+fn tuning_is_restored_in_its_own_namespace_only() {
+    let observe = |lab: &Lab| {
+        let [old, new] = [(); 2].map(|()| tuning_chain(lab, json!({"mtu": 1400})));
+        old.add();
+        new.container.sh("ip link set eth0 mtu 1450");
+        old.clone().netns(Some(&new.container.netns)).del();
+        new.container.link("eth0").unwrap()["mtu"].clone()
+    };
+    differs("tuning", observe, json!(1450), json!(1500));
+}
+
+/// The backup of `a_b` with `c` is called as that of `a` with `b_c`.
+#[test]
+fn a_backup_of_the_same_name_is_not_overwritten() {
+    let observe = |lab: &Lab| {
+        let [first, second] = [("a_b", "c"), ("a", "b_c")].map(|(id, ifname)| {
+            let container = lab.container();
+            container.sh(&format!("ip link add {ifname} type veth peer name other"));
+            let conf = json!({"name": "n", "cniVersion": "1.0.0", "mtu": 1400, "prevResult": {"cniVersion": "1.0.0"}});
+            let attachment = lab.attach(&container, &tuning::tuning(conf)).id(id).ifname(ifname);
+            (container, attachment)
+        });
+        first.1.add();
+        second.1.try_add().status
+    };
+    differs("tuning", observe, FAILED, OK);
 }

@@ -523,15 +523,19 @@ fn assert_errors_are_written(page: &Page) {
     assert_eq!(whole.as_ref(), answers.first(), "{}", page.path);
 }
 
-/// The configurations of the first example, up to that of the page's plugin; of an IPAM plugin, that of the one that calls it.
+/// The configurations of the first example that has the page's plugin, up to that; of an IPAM plugin, which is in none, that of the
+/// plugin that calls it.
 fn first_chain(page: &Page) -> Vec<Value> {
-    let block = page.blocks().into_iter().find(Block::is_network);
-    let list: Value =
-        serde_json::from_str(&block.unwrap_or_else(|| panic!("{} has no example", page.path)).text).unwrap();
-    let plugins = list["plugins"].as_array().unwrap();
-    let last = plugins.iter().position(|plugin| page.path == format!("docs/{}.md", plugin["type"].as_str().unwrap()));
+    let lists = page.blocks().into_iter().filter(Block::is_network);
+    let lists: Vec<Value> = lists.map(|block| serde_json::from_str(&block.text).unwrap()).collect();
+    let position = |list: &Value| {
+        let is_its = |plugin: &Value| page.path == format!("docs/{}.md", plugin["type"].as_str().unwrap());
+        list["plugins"].as_array().unwrap().iter().position(is_its)
+    };
+    let first = lists.first().unwrap_or_else(|| panic!("{} has no example", page.path));
+    let (list, last) = lists.iter().find_map(|list| Some((list, position(list)?))).unwrap_or((first, 0));
     let of_list = json!({"cniVersion": list["cniVersion"], "name": list["name"]});
-    plugins[..=last.unwrap_or(0)].iter().map(|plugin| with(plugin, of_list.clone())).collect()
+    list["plugins"].as_array().unwrap()[..=last].iter().map(|plugin| with(plugin, of_list.clone())).collect()
 }
 
 fn add_with(lab: &Lab, chain: &[Value], change: &str) -> Outcome {

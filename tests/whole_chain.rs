@@ -1,16 +1,19 @@
-//! bridge, portmap and firewall one after the other, as engines configure them.
+//! bridge, portmap, firewall, tuning and bandwidth one after the other, as engines configure them.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::plugins::meta::bandwidth::{RATE, bandwidth, can_limit};
 use crate::plugins::meta::firewall::{DROPPING, firewall};
 use crate::plugins::meta::portmap::{at, network, other_network, portmap, web, without_bridge_netfilter};
+use crate::plugins::meta::tuning::{sysctl, tuning};
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, skip, with};
 use crate::support::call::{Call, Outcome, Peer, binary};
+use crate::support::flow::assert_rate;
 use crate::support::netns::{Container, Lab, Namespace, OUTSIDE, UPLINK};
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{TcpServer, connect};
+use crate::support::traffic::{TcpServer, assert_masqueraded, assert_no_ping, assert_pings, connect};
 
 /// A container that the plugins are called for in turn.
 struct Chain<'a> {
@@ -20,7 +23,7 @@ struct Chain<'a> {
 
 impl<'a> Chain<'a> {
     fn new(lab: &'a Lab, container: &'a Container, confs: &[Value]) -> Chain<'a> {
-        let of_network = json!({"name": confs[0]["name"], "cniVersion": "1.0.0"});
+        let of_network = json!({"name": confs[0]["name"], "cniVersion": "1.1.0"});
         let plugins = confs.iter().map(|conf| lab.attach(container, &with(conf, of_network.clone()))).collect();
         Chain { container, plugins }
     }
@@ -45,6 +48,16 @@ impl<'a> Chain<'a> {
 fn confs(portmap_by: Option<&str>, firewall_by: Option<&str>) -> [Value; 3] {
     let main = with(&network(), json!({"ipMasq": true, "ipMasqBackend": portmap_by}));
     [main, portmap(portmap_by, json!([web()])), firewall(firewall_by)]
+}
+
+/// All five.
+fn whole() -> Vec<Value> {
+    let burst = RATE / 10;
+    let rates = json!({"ingressRate": RATE, "ingressBurst": burst, "egressRate": RATE, "egressBurst": burst});
+    let tuned = json!({"sysctl": {"net.core.somaxconn": "517"}, "mtu": 1400, "mac": "02:00:00:00:00:17"});
+    let mut confs = confs(None, None).to_vec();
+    confs.extend([tuning(tuned), bandwidth(rates)]);
+    confs
 }
 
 /// A root directory with the binary, and /proc as every container has it. Each call has to be one process.
@@ -72,7 +85,7 @@ fn the_chain_runs_in_an_empty_root_and_each_plugin_is_one_process() {
         ));
         let run = |call: Call| in_an_empty_root(lab, call);
         let container = lab.container_of_process();
-        let chain = Chain::new(lab, &container, &confs(None, None));
+        let chain = Chain::new(lab, &container, &if can_limit(lab) { whole() } else { confs(None, None).to_vec() });
         chain.del(&chain.add(run), run);
         let before = Watch::start(lab, &[&container]);
         let result = chain.add(run);
@@ -85,7 +98,114 @@ fn the_chain_runs_in_an_empty_root_and_each_plugin_is_one_process() {
         chain.del(&result, run);
         before.assert_unchanged("a chain in an empty root");
         let left = lab.host.sh("ls /mnt");
-        assert_eq!(left, "cni-multi\nproc\nvar\n", "host-local's leases are all that there is besides");
+        assert_eq!(left, "cni-multi\nproc\nrun\nvar\n", "leases and backups are all that there is besides");
+    });
+}
+
+/// A host where nothing passes, and that forwards already: it goes on doing so by contract.
+fn for_each_strict_peer(case: impl Fn(&Lab)) {
+    for_each_peer("bandwidth", |lab| {
+        if can_limit(lab) {
+            lab.host.sh("echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding");
+            lab.host.sh(DROPPING);
+            case(lab);
+        }
+    });
+}
+
+/// The same for cases about what is left: of the reference that is in differences.rs.
+fn for_strict_ours(case: impl Fn(&Lab)) {
+    for_each_strict_peer(|lab| {
+        if lab.peer == Peer::Ours {
+            case(lab);
+        }
+    });
+}
+
+fn bare<'a>(plugin: &Attachment<'a>) -> Attachment<'a> {
+    plugin.clone().conf(json!({"runtimeConfig": null}))
+}
+
+#[test]
+fn each_plugin_does_its_part_and_del_leaves_nothing() {
+    for_each_strict_peer(|lab| {
+        let before = Watch::start(lab, &[]);
+        let container = lab.container();
+        let chain = Chain::new(lab, &container, &whole());
+        let result = chain.add(|call| call.run());
+        let ips = ips(&result);
+        let _server = TcpServer::start(&container, 80);
+        assert!(connect(&lab.host, &at(UPLINK[0], 8080)).is_some());
+        ips.iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
+        ips.iter().for_each(|ip| assert_no_ping(&lab.outside, ip));
+        let link = container.link("eth0").unwrap();
+        assert_eq!((&link["mtu"], &link["address"]), (&json!(1400), &json!("02:00:00:00:00:17")));
+        assert_eq!(sysctl(&container, "core/somaxconn"), "517");
+        assert_rate(&lab.host, &container, &ips[0], RATE);
+        assert_rate(&container, &lab.outside, OUTSIDE[0], RATE);
+        if lab.peer == Peer::Ours {
+            chain.check(&result, |call| call.run());
+        }
+        chain.del(&result, |call| call.run());
+        if lab.peer == Peer::Ours {
+            assert_ne!(sysctl(&container, "core/somaxconn"), "517");
+            lab.host.sh("ip link del br0"); // it stays by contract
+            before.assert_unchanged("the whole chain");
+        }
+    });
+}
+
+/// As after a restart of the machine: no namespace, no results, nothing of what the runtime said at ADD.
+#[test]
+fn del_and_gc_of_each_plugin_need_nothing_but_the_keys() {
+    for_strict_ours(|lab| {
+        let before = Watch::start(lab, &[]);
+        let [kept, gone, collected] = [(); 3].map(|()| lab.container());
+        // Ports can be published once only.
+        let mut without_ports = whole();
+        without_ports[1]["runtimeConfig"] = Value::Null;
+        let [kept, gone, collected] = [(&kept, &without_ports), (&gone, &whole()), (&collected, &without_ports)]
+            .map(|(container, confs)| Chain::new(lab, container, confs));
+        let result = kept.add(|call| call.run());
+        for chain in [&gone, &collected] {
+            chain.add(|call| call.run());
+            chain.container.vanish();
+        }
+        gone.plugins.iter().rev().for_each(|plugin| bare(plugin).netns(None).del());
+        let valid = [(kept.plugins[0].container_id.as_str(), "eth0")];
+        collected.plugins.iter().for_each(|plugin| assert_eq!(bare(plugin).gc(&valid).ok(), Value::Null));
+        kept.check(&result, |call| call.run());
+        OUTSIDE.iter().for_each(|outside| assert_pings(kept.container, outside));
+        kept.del(&result, |call| call.run());
+        lab.host.sh("ip link del br0");
+        before.assert_unchanged("DEL and GC");
+    });
+}
+
+/// The runtime calls DEL of the whole chain then, also of what never ran.
+#[test]
+fn del_undoes_a_chain_wherever_it_failed() {
+    let mistakes = [
+        json!({"mtu": 100_000}),
+        json!({"runtimeConfig": {"portMappings": [{"hostPort": 8080}]}}),
+        json!({"backend": "none such"}),
+        json!({"mtu": 70_000}),
+        json!({"egressBurst": 0}),
+    ];
+    for_strict_ours(|lab| {
+        let before = Watch::start(lab, &[]);
+        for (failing, mistake) in mistakes.iter().enumerate() {
+            let container = lab.container();
+            let mut chain = Chain::new(lab, &container, &whole());
+            let never_run = chain.plugins.split_off(failing);
+            let result = chain.add(|call| call.run());
+            let wrong = never_run[0].clone().conf(mistake.clone());
+            wrong.conf(json!({"prevResult": result})).try_add().err();
+            never_run.iter().rev().for_each(Attachment::del);
+            chain.plugins.iter().rev().for_each(Attachment::del);
+            lab.host.try_sh("ip link del br0");
+            before.assert_unchanged(&format!("plugin {failing} failed"));
+        }
     });
 }
 

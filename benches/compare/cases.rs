@@ -48,6 +48,10 @@ pub static GROUPS: &[Group] = &[
     Group { name: "ipvlan", lanes: ipvlan, needs: &[Need::Link("ipvlan", "")] },
     Group { name: "vlan", lanes: vlan, needs: &[Need::Link("vlan", "id 1")] },
     Group { name: "check", lanes: check, needs: &[] },
+    Group { name: "tuning", lanes: tuning, needs: &[] },
+    Group { name: "bandwidth", lanes: bandwidth, needs: &[Need::Link("ifb", "")] },
+    Group { name: "sbr", lanes: sbr, needs: &[] },
+    Group { name: "vrf", lanes: vrf, needs: &[Need::Link("vrf", "table 9")] },
     Group { name: "chain", lanes: chain, needs: &[Need::Program("iptables")] },
     Group { name: "host-local", lanes: host_local, needs: &[] },
     Group { name: "portmap", lanes: portmap, needs: &[Need::Program("iptables")] },
@@ -307,6 +311,51 @@ fn check(bench: &Bench) -> Result<Vec<Lane>> {
     bench.sides(&["bridge", "host-local"]).into_iter().map(lane).collect()
 }
 
+fn tuning(bench: &Bench) -> Result<Vec<Lane>> {
+    after_bridge(bench, "tuning", &tuned())
+}
+
+fn tuned() -> Value {
+    json!({"sysctl": {"net.core.somaxconn": "1024"}, "mtu": 1400})
+}
+
+fn bandwidth(bench: &Bench) -> Result<Vec<Lane>> {
+    after_bridge(bench, "bandwidth", &rates())
+}
+
+fn rates() -> Value {
+    let (rate, burst) = (100_000_000, 10_000_000);
+    json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst})
+}
+
+fn sbr(bench: &Bench) -> Result<Vec<Lane>> {
+    after_bridge(bench, "sbr", &json!({}))
+}
+
+fn vrf(bench: &Bench) -> Result<Vec<Lane>> {
+    after_bridge(bench, "vrf", &json!({"vrfname": "blue"}))
+}
+
+/// ADD and DEL of a plugin that is chained after bridge, whose calls are not timed.
+fn after_bridge(bench: &Bench, plugin: &'static str, own: &Value) -> Result<Vec<Lane>> {
+    let lane = |plugins: &Plugins| {
+        let containers = Pool::new(bench.runs)?;
+        let network = network(plugins, plugin);
+        let (first, second) = (bridge(&network), conf(&network, plugin, own));
+        let side = plugins.side;
+        let plugins = plugins.clone();
+        let act = move |round: &mut Round| {
+            let at = attachment(&plugins, &containers, round.number);
+            let result = call::result(&round.untimed(&at.call("bridge", "ADD", &first))?)?;
+            let result = call::result(&round.timed("ADD", &chained(&at, "ADD", &second, &result))?)?;
+            round.timed("DEL", &chained(&at, "DEL", &second, &result))?;
+            round.untimed(&at.call("bridge", "DEL", &first)).map(drop)
+        };
+        bench.lane(format!("{plugin} after bridge"), side, Box::new(act))
+    };
+    bench.sides(&[plugin, "bridge", "host-local"]).into_iter().map(lane).collect()
+}
+
 /// What an engine runs for one container: the sum of five calls, each side with its default firewall backend.
 fn chain(bench: &Bench) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
@@ -337,14 +386,12 @@ fn chain_confs(network: &str) -> Vec<Value> {
         {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
         {"hostPort": 5353, "containerPort": 53, "protocol": "udp"},
     ]}});
-    let (rate, burst) = (100_000_000, 10_000_000);
-    let rates = json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst});
     vec![
         first,
         conf(network, "portmap", &ports),
         conf(network, "firewall", &json!({})),
-        conf(network, "tuning", &json!({"sysctl": {"net.core.somaxconn": "1024"}, "mtu": 1400})),
-        conf(network, "bandwidth", &rates),
+        conf(network, "tuning", &tuned()),
+        conf(network, "bandwidth", &rates()),
     ]
 }
 

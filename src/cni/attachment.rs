@@ -148,6 +148,15 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 impl Key {
+    /// From texts, each of which must be of its kind.
+    pub fn parse(network: &str, container_id: &str, ifname: &str) -> Result<Key> {
+        Ok(Key {
+            network: NetworkName::parse(network)?,
+            container_id: ContainerId::parse(container_id)?,
+            ifname: IfName::parse(ifname)?,
+        })
+    }
+
     /// Which network, as eight bytes: the first half of what the reference's nftables comments begin with.
     pub fn network_hash(network: &NetworkName) -> Hash8 {
         hash8(network.as_str())
@@ -192,11 +201,7 @@ mod tests {
     use super::*;
 
     fn key(network: &str, id: &str, ifname: &str) -> Key {
-        Key {
-            network: NetworkName::parse(network).unwrap(),
-            container_id: ContainerId::parse(id).unwrap(),
-            ifname: IfName::parse(ifname).unwrap(),
-        }
+        Key::parse(network, id, ifname).unwrap()
     }
 
     #[test]

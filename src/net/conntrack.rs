@@ -1,5 +1,6 @@
 //! The kernel's table of connections, over netlink: `conntrack -D`, without `conntrack`.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
@@ -38,13 +39,16 @@ const PROTO_NUM: u16 = 1;
 const PROTO_DST_PORT: u16 = 3;
 /// CTA_FILTER_ORIG_FLAGS with CTA_FILTER_F_CTA_PROTO_NUM and _DST_PORT.
 const FILTER_ORIG_FLAGS: u16 = 1;
-const BY_PROTOCOL_AND_PORT: u32 = 1 << 3 | 1 << 5;
+const BY_PROTOCOL: u32 = 1 << 3;
+const BY_PORT: u32 = 1 << 5;
 
 const UDP: u8 = 17;
 
 /// A connection, as far as it is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
+    /// Which port it was addressed to.
+    pub port: u16,
     /// Whom it was addressed to.
     pub destination: IpAddr,
     /// Who answers.
@@ -54,17 +58,17 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A UDP flow that was addressed to this port.
-    fn read(payload: &[u8], port: u16) -> Option<Flow> {
+    /// A flow of UDP.
+    fn read(payload: &[u8]) -> Option<Flow> {
         let attrs = Attrs::after(payload, HEADER);
         let (original, reply) = (attrs.nested(TUPLE_ORIG)?, attrs.nested(TUPLE_REPLY)?);
         let protocol = original.nested(TUPLE_PROTO)?;
-        let of_port = protocol.u8(PROTO_NUM)? == UDP && protocol.u16(PROTO_DST_PORT)? == port.to_be();
+        let port = u16::from_be(protocol.u16(PROTO_DST_PORT)?);
         // CTA_IP_V4_DST is 2, _V6_DST 4; sources are 1 and 3.
         let ip = |tuple: Attrs<'_>, v4, v6| tuple.nested(TUPLE_IP).and_then(|ip| ip.ip(v4).or_else(|| ip.ip(v6)));
         let identity = [TUPLE_ORIG, ID, ZONE].into_iter().filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec())));
         let (destination, answering) = (ip(original, 2, 4)?, ip(reply, 1, 3)?);
-        of_port.then(|| Flow { destination, answering, identity: identity.collect() })
+        (protocol.u8(PROTO_NUM)? == UDP).then(|| Flow { port, destination, answering, identity: identity.collect() })
     }
 }
 
@@ -80,16 +84,19 @@ impl Conntrack {
         Ok(Conntrack { transport })
     }
 
-    /// Makes the kernel forget the UDP flows of one family that were addressed to `port` and that `is_stale` accepts: the
-    /// next packet of each is looked at anew. A kernel that cannot be asked has nothing to forget.
-    pub fn forget_udp(&self, is_v6: bool, port: u16, is_stale: impl Fn(&Flow) -> bool) -> Result<()> {
+    /// Makes the kernel forget the UDP flows of one family that were addressed to one of the ports and that `is_stale`
+    /// accepts: the next packet of each is looked at anew. A kernel that cannot be asked has nothing to forget.
+    ///
+    /// The kernel looks at its whole table of all namespaces for it, which takes milliseconds: so once for all ports.
+    pub fn forget_udp(&self, is_v6: bool, ports: &BTreeSet<u16>, is_stale: impl Fn(&Flow) -> bool) -> Result<()> {
         let family = if is_v6 { Family::Ip6 } else { Family::Ip };
-        let what = format!("list the UDP flows to port {port}");
+        let what = format!("list the UDP flows to {ports:?}");
         for _ in 0..TRIES {
             let mut flows = vec![];
-            let seq = self.send(GET, NLM_F_DUMP, family, &to_port(port)).map_err(|e| Error::kernel(&what, e))?;
+            let seq = self.send(GET, NLM_F_DUMP, family, &to_ports(ports)).map_err(|e| Error::kernel(&what, e))?;
             let listed = self.transport.dump(seq, |reply| {
-                flows.extend(Flow::read(reply.payload, port).filter(&is_stale));
+                let found = Flow::read(reply.payload);
+                flows.extend(found.filter(|flow| ports.contains(&flow.port) && is_stale(flow)));
             });
             let consistent = match listed {
                 Err(refusal) if [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&refusal.errno) => return Ok(()),
@@ -126,16 +133,21 @@ impl Conntrack {
     }
 }
 
-/// Kernels before 5.8 do not filter, so what they send is looked at as well.
-fn to_port(port: u16) -> Attributes {
+/// Kernels before 5.8 do not filter, so what they send is looked at as well. It is one port that they can filter by.
+fn to_ports(ports: &BTreeSet<u16>) -> Attributes {
+    let only = ports.first().filter(|_| ports.len() == 1);
     let mut body = Attributes::default();
     body.nest(TUPLE_ORIG, |tuple| {
         tuple.nest(TUPLE_PROTO, |protocol| {
-            protocol.raw(PROTO_NUM, &[UDP]).raw(PROTO_DST_PORT, &port.to_be_bytes());
+            protocol.raw(PROTO_NUM, &[UDP]);
+            if let Some(port) = only {
+                protocol.raw(PROTO_DST_PORT, &port.to_be_bytes());
+            }
         });
     });
+    let flags = BY_PROTOCOL | if only.is_some() { BY_PORT } else { 0 };
     body.nest(FILTER, |filter| {
-        filter.raw(FILTER_ORIG_FLAGS, &BY_PROTOCOL_AND_PORT.to_ne_bytes());
+        filter.raw(FILTER_ORIG_FLAGS, &flags.to_ne_bytes());
     });
     body
 }

@@ -1,17 +1,20 @@
 //! A small client of D-Bus, for firewalld: one call at a time, texts in, a text or a truth value out.
 //! <https://dbus.freedesktop.org/doc/dbus-specification.html>
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::time::Duration;
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::geteuid;
 
 use crate::error::{Code, Error, Result};
 
-/// How long an answer may take: what libdbus waits.
-const PATIENCE: Duration = Duration::from_secs(25);
+/// How long the whole of a call may take, and that of connecting, whatever comes in between.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest line before messages begin, by the specification.
+const LINE_MAX: u64 = 16384;
 /// The most that a message may have by the specification.
 const MESSAGE_MAX: usize = 1 << 27;
 /// The part of a header before its fields.
@@ -77,9 +80,57 @@ impl Body {
     }
 }
 
+/// A socket that all has to be over with by a moment.
+struct Stream {
+    socket: UnixStream,
+    deadline: Instant,
+}
+
+impl Stream {
+    /// Connects. A bus that does not take connections, because it has stopped, lets who wants one wait.
+    fn connect(address: &UnixAddr) -> io::Result<Stream> {
+        let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        let stream = Stream { socket: socket.into(), deadline: Instant::now() + PATIENCE };
+        stream.socket.set_write_timeout(Some(stream.left()?))?;
+        connect(stream.socket.as_raw_fd(), address).map_err(|errno| late(errno.into()))?;
+        Ok(stream)
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(late(io::ErrorKind::WouldBlock.into())) } else { Ok(left) }
+    }
+}
+
+/// The kernel calls a timeout "temporarily unavailable".
+fn late(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::other(format!("no answer within {} s", PATIENCE.as_secs())),
+        _ => error,
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(Some(self.left()?))?;
+        self.socket.read(buffer).map_err(late)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(Some(self.left()?))?;
+        self.socket.write(bytes).map_err(late)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(()) // a socket keeps nothing back
+    }
+}
+
 /// A connection to a bus.
 pub struct Bus {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Stream>,
     serial: u32,
 }
 
@@ -87,7 +138,7 @@ impl Bus {
     /// Connects to the first of the addresses (`unix:path=…;unix:abstract=…`) that there is; None where there is none.
     pub fn connect(addresses: &str) -> Result<Option<Bus>> {
         for address in addresses.split(';').filter_map(socket_address) {
-            match UnixStream::connect_addr(&address) {
+            match Stream::connect(&address) {
                 Ok(stream) => return Bus::greet(stream).map(Some).map_err(failed),
                 Err(e) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&e.kind()) => (),
                 Err(e) => return Err(failed(e)),
@@ -96,16 +147,15 @@ impl Bus {
         Ok(None)
     }
 
-    fn greet(stream: UnixStream) -> io::Result<Bus> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+    fn greet(stream: Stream) -> io::Result<Bus> {
         let mut bus = Bus { stream: BufReader::new(stream), serial: 0 };
         let user: String = geteuid().to_string().bytes().map(|digit| format!("{digit:02x}")).collect();
         bus.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
-        let mut line = String::new();
-        bus.stream.read_line(&mut line)?;
-        if !line.starts_with("OK ") {
-            return Err(io::Error::other(format!("authentication is refused: {}", line.trim())));
+        let mut line = vec![];
+        (&mut bus.stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
+        if !line.starts_with(b"OK ") || !line.ends_with(b"\n") {
+            let said: String = String::from_utf8_lossy(&line).trim().chars().take(80).collect();
+            return Err(io::Error::other(format!("authentication is refused: {said:?}")));
         }
         bus.stream.get_mut().write_all(b"BEGIN\r\n")?;
         bus.exchange(BUS, "Hello", &[])?;
@@ -122,6 +172,7 @@ impl Bus {
 
     /// Calls a method with texts.
     pub fn call(&mut self, object: Object, member: &str, args: &[&str]) -> Result<Answer> {
+        self.stream.get_mut().deadline = Instant::now() + PATIENCE;
         self.exchange(object, member, args).map_err(|e| failed(e).with_details(format_args!("calling {member}")))
     }
 
@@ -169,11 +220,11 @@ fn failed(error: io::Error) -> Error {
     Error::io("D-Bus", &error).with_code(Code::HOST_PROGRAM)
 }
 
-fn socket_address(address: &str) -> Option<SocketAddr> {
+fn socket_address(address: &str) -> Option<UnixAddr> {
     let pairs = address.strip_prefix("unix:")?.split(',').filter_map(|pair| pair.split_once('='));
     pairs.into_iter().find_map(|(key, value)| match key {
-        "path" => SocketAddr::from_pathname(value).ok(),
-        "abstract" => SocketAddr::from_abstract_name(value).ok(),
+        "path" => UnixAddr::new(value).ok(),
+        "abstract" => UnixAddr::new_abstract(value.as_bytes()).ok(),
         _ => None,
     })
 }
@@ -295,5 +346,62 @@ mod tests {
         let error = Bus::connect(&format!("unix:path={}", path.display())).err().unwrap();
         assert_eq!(error.code, Code::HOST_PROGRAM);
         server.join().unwrap();
+    }
+
+    /// How long connecting takes to a bus that does this with a connection, and why it ends.
+    fn time_of(serve: fn(UnixStream)) -> (Duration, Error) {
+        let scratch = crate::scratch::Scratch::new();
+        let path = scratch.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || serve(listener.accept().unwrap().0));
+        let begin = Instant::now();
+        let error = Bus::connect(&format!("unix:path={}", path.display())).err().unwrap();
+        let time = begin.elapsed();
+        server.join().unwrap();
+        (time, error)
+    }
+
+    #[test]
+    fn a_bus_that_never_comes_to_an_end_is_not_waited_for() {
+        fn trickle(mut stream: UnixStream) {
+            while stream.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        fn signals(mut stream: UnixStream) {
+            let mut line = [0; 64];
+            let _ = stream.write_all(b"OK 1\r\n").and_then(|()| stream.read(&mut line));
+            while stream.write_all(&[b'l', 4, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        for serve in [trickle, signals] {
+            let (time, error) = time_of(serve);
+            assert!(time < PATIENCE + Duration::from_secs(3), "{time:?}");
+            assert!(error.to_string().contains("no answer within 5 s"), "{error}");
+        }
+    }
+
+    /// A program that has stopped takes no connections, and its queue is full.
+    #[test]
+    fn a_bus_that_takes_no_connection_is_not_waited_for() {
+        use nix::sys::socket::{Backlog, bind, listen};
+        let scratch = crate::scratch::Scratch::new();
+        let path = scratch.path().join("socket");
+        let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let _in_the_queue = UnixStream::connect(&path).unwrap();
+        let begin = Instant::now();
+        let error = Bus::connect(&format!("unix:path={}", path.display())).err().unwrap();
+        assert!(begin.elapsed() < PATIENCE + Duration::from_secs(3), "{error}");
+        assert!(error.to_string().contains("no answer within 5 s"), "{error}");
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_no_answer() {
+        let (time, error) = time_of(|mut stream| while stream.write_all(&[b'x'; 1000]).is_ok() {});
+        assert!(time < PATIENCE, "{time:?}");
+        assert!(error.to_string().contains("authentication is refused: \"xxx"), "{error}");
     }
 }

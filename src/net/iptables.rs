@@ -5,16 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use ipnet::IpNet;
 
 use super::nft::{Family, Nft};
 use crate::error::{Code, Error, Result};
+use crate::plain_file;
 
 /// Where the programs are when PATH, which is the runtime's, does not say.
 const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
@@ -22,6 +23,9 @@ const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/
 const PATIENCE: &str = "5";
 /// How often a change is planned anew because the rules changed in between.
 const TRIES: usize = 5;
+/// Held while rules are looked at and changed.
+const LOCK: &str = "/run/cni/iptables/lock";
+const LOCK_DIR: &str = "/run/cni/iptables";
 /// The programs' exit status when another held the lock all the time.
 const LOCKED: i32 = 4;
 
@@ -162,9 +166,8 @@ impl Iptables {
             if in_nft.is_some_and(|info| info.uses >= least) {
                 found.push(Iptables { is_v6, variant: Variant::Nft });
             }
-            if has_legacy_table("nat", is_v6) {
-                found.push(Iptables { is_v6, variant: Variant::Legacy });
-            }
+            // A host without the programs can have no rules of ours there, whoever made the table.
+            found.extend(Iptables::legacy_with("nat", is_v6).filter(|iptables| iptables.require().is_ok()));
         }
         Ok(found)
     }
@@ -217,9 +220,10 @@ impl Iptables {
         }
     }
 
-    /// Does the lines of `iptables-restore` that `plan` finds necessary, all or none. Two processes at once can both see a
-    /// rule missing, or a chain: then the second fails, and plans anew.
+    /// Does the lines of `iptables-restore` that `plan` finds necessary, all or none. Nobody else of ours comes between what
+    /// the plan sees and what is done. Where another program did, and a line fails for it, the plan is made anew.
     pub fn change(&self, table: &str, plan: impl Fn() -> Result<Vec<String>>) -> Result<()> {
+        let _lock = lock()?;
         let attempt = || {
             let lines = plan()?;
             if lines.is_empty() { Ok(()) } else { self.restore(table, &lines) }
@@ -272,6 +276,15 @@ impl Iptables {
         let said = String::from_utf8_lossy(&output.stderr);
         Error::new(code, format!("{what} {object:?}: {family}: {}", output.status)).with_details(said.trim())
     }
+}
+
+/// Keeps other processes of ours from changing rules of iptables until it is dropped; the kernel ends it with the process.
+fn lock() -> Result<File> {
+    let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
+    fs::create_dir_all(LOCK_DIR).map_err(failed)?;
+    let file = plain_file::open_lock(Path::new(LOCK)).map_err(failed)?;
+    fs2::FileExt::lock_exclusive(&file).map_err(failed)?;
+    Ok(file)
 }
 
 /// Whether iptables-legacy, which has its own tables in the kernel, has this one.

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -19,11 +20,28 @@ const NSFS: FsType = FsType(0x6e73_6673);
 /// What entering needs: setns, a sysctl write, a socket. The default of two megabytes would be mapped for nothing.
 const STACK: usize = 256 * 1024;
 
+/// How long others may keep the lock; what is done under it takes milliseconds, unless IPv6 addresses are tried first.
+const LOCK_PATIENCE: Duration = Duration::from_secs(20);
+/// Between two tries to take it.
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
 /// An open network namespace.
 #[derive(Debug)]
 pub struct Netns {
     file: File,
     path: String,
+}
+
+/// The lock of a namespace; it is released with the value.
+#[derive(Debug)]
+pub struct Lock<'a> {
+    file: &'a File,
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        let _ = fs2::FileExt::unlock(self.file); // it goes with the file at the latest
+    }
 }
 
 /// Why a path did not open as a namespace.
@@ -88,6 +106,25 @@ impl Netns {
         self.run(Netlink::open)
     }
 
+    /// Waits until nobody else is at work here who takes this lock as well: flock on the namespace's own file, so nothing
+    /// has to be made for it. The reference's sbr takes the same one.
+    pub fn lock(&self) -> Result<Lock<'_>> {
+        let what = || format!("lock netns {:?}", self.path);
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match fs2::FileExt::try_lock_exclusive(&self.file) {
+                Ok(()) => return Ok(Lock { file: &self.file }),
+                Err(e) if e.kind() != fs2::lock_contended_error().kind() => return Err(Error::io(what(), &e)),
+                // Who rules the container could hold it for ever.
+                Err(_) if Instant::now() > deadline => {
+                    let msg = format!("{}: another holds it since {LOCK_PATIENCE:?}", what());
+                    return Err(Error::new(Code::TRY_AGAIN, msg));
+                }
+                Err(_) => thread::sleep(LOCK_PAUSE),
+            }
+        }
+    }
+
     /// The descriptor for IFLA_NET_NS_FD.
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
@@ -121,6 +158,22 @@ mod tests {
     fn our_own_namespace_opens_and_is_itself() {
         let (one, other) = (Netns::current().unwrap(), Netns::open("/proc/self/ns/net").unwrap());
         assert!(one.is_same_as(&other).unwrap());
+    }
+
+    #[test]
+    fn the_second_to_lock_a_namespace_waits_for_the_first() {
+        let (one, other) = (Netns::current().unwrap(), Netns::current().unwrap());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            let first = one.lock().unwrap();
+            scope.spawn(|| {
+                let _second = other.lock().unwrap();
+                sender.send(()).unwrap();
+            });
+            assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
+            drop(first);
+            receiver.recv_timeout(Duration::from_secs(5)).unwrap();
+        });
     }
 
     #[test]

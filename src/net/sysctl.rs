@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::path::Path;
 
 use crate::error::{Error, Result};
 
@@ -23,12 +24,49 @@ impl Sysctl {
     /// A setting of one link: `net/ipv4/conf/<ifname>/<setting>`. Link names have no `/`, the kernel sees to that;
     /// a name that has one names nothing.
     pub fn ipv4_conf(ifname: &str, setting: &'static str) -> Sysctl {
-        Sysctl(format!("ipv4/conf/{}/{setting}", ifname.replace('/', "_")))
+        Sysctl(format!("ipv4/conf/{}/{setting}", element(ifname)))
     }
 
     /// A setting of one link: `net/ipv6/conf/<ifname>/<setting>`.
     pub fn ipv6_conf(ifname: &str, setting: &'static str) -> Sysctl {
-        Sysctl(format!("ipv6/conf/{}/{setting}", ifname.replace('/', "_")))
+        Sysctl(format!("ipv6/conf/{}/{setting}", element(ifname)))
+    }
+
+    /// The setting of this name, spelled with dots or slashes in any mixture; None unless it is one below `net`.
+    ///
+    /// What is between `net.<family>.conf` (or `neigh`) and the setting is the name of a link, which may have dots itself:
+    /// `net.ipv4.conf.eth0.5.arp_filter`. No other name there has one.
+    pub fn parse(name: &str) -> Option<Sysctl> {
+        let elements: Vec<&str> = name.split(['.', '/']).filter(|element| !element.is_empty()).collect();
+        match elements.as_slice() {
+            _ if name.contains('\0') => None,
+            ["net", family, group @ ("conf" | "neigh"), link @ .., setting] if !link.is_empty() => {
+                Some(Sysctl(format!("{family}/{group}/{}/{setting}", link.join("."))))
+            }
+            ["net", rest @ ..] if !rest.is_empty() => Some(Sysctl(rest.join("/"))),
+            _ => None,
+        }
+    }
+
+    /// Reads back what `to_string` says, where dots are always of names.
+    pub fn from_text(text: &str) -> Option<Sysctl> {
+        let rest = text.strip_prefix("net/")?;
+        let is_name = |part: &str| !part.is_empty() && part == element(part) && !part.contains('\0');
+        rest.split('/').all(is_name).then(|| Sysctl(rest.to_owned()))
+    }
+
+    /// The same with the first `placeholder` replaced by the name of a link; without one it is as it was.
+    pub fn of_link(&self, placeholder: &str, ifname: &str) -> Sysctl {
+        let mut parts: Vec<String> = self.0.split('/').map(str::to_owned).collect();
+        if let Some(part) = parts.iter_mut().find(|part| part.contains(placeholder)) {
+            *part = element(&part.replacen(placeholder, ifname, 1));
+        }
+        Sysctl(parts.join("/"))
+    }
+
+    /// Whether there is such a setting, in the namespace of this thread.
+    pub fn exists(&self) -> bool {
+        Path::new(&self.path()).is_file()
     }
 
     /// `net/bridge/bridge-nf-call-iptables`, or that of IPv6: whether packets inside a bridge come by the rules. There only
@@ -49,12 +87,22 @@ impl Sysctl {
 
     /// Writes the value.
     pub fn write(&self, value: &str) -> Result<()> {
-        fs::write(self.path(), value).map_err(|e| Error::io(format_args!("write sysctl {self} = {value}"), &e))
+        // Nothing at all is not written, and a list would stay what it is.
+        let bytes = if value.is_empty() { "\n" } else { value };
+        fs::write(self.path(), bytes).map_err(|e| Error::io(format_args!("write sysctl {self} = {value}"), &e))
     }
 
     /// Writes the value unless it is that already: so a read-only /proc/sys that has it is no error.
     pub fn ensure(&self, value: &str) -> Result<()> {
         if self.read()? == value { Ok(()) } else { self.write(value) }
+    }
+}
+
+/// A text as one element of a path: there is no way out of the directory by it.
+fn element(text: &str) -> String {
+    match text {
+        "." | ".." => "_".repeat(text.len()),
+        _ => text.replace('/', "_"),
     }
 }
 
@@ -73,6 +121,49 @@ mod tests {
     fn a_name_cannot_leave_its_directory() {
         assert_eq!(Sysctl::ipv4_conf("../../../kernel", "x").path(), "/proc/sys/net/ipv4/conf/.._.._.._kernel/x");
         assert_eq!(Sysctl::ipv6_conf("eth0.5", "accept_ra").to_string(), "net/ipv6/conf/eth0.5/accept_ra");
+    }
+
+    #[test]
+    fn names_are_read_in_any_spelling_and_stay_below_net() {
+        let cases = [
+            ("net.ipv4.ip_forward", "net/ipv4/ip_forward"),
+            ("net/ipv4/ip_forward", "net/ipv4/ip_forward"),
+            ("/net//ipv4..ip_forward.", "net/ipv4/ip_forward"),
+            ("net.ipv4/conf.eth0/arp_filter", "net/ipv4/conf/eth0/arp_filter"),
+            ("net.ipv4.conf.eth0.5.arp_filter", "net/ipv4/conf/eth0.5/arp_filter"),
+            ("net/ipv6/conf/eth0.5.6/accept_ra", "net/ipv6/conf/eth0.5.6/accept_ra"),
+            ("net.ipv4.conf.eth0/5.arp_filter", "net/ipv4/conf/eth0.5/arp_filter"),
+            ("net.ipv4.neigh.eth0.5.gc_stale_time", "net/ipv4/neigh/eth0.5/gc_stale_time"),
+            ("net.ipv4.conf.eth0", "net/ipv4/conf/eth0"),
+            ("net/../../kernel/hostname", "net/kernel/hostname"),
+            ("net.ipv4.conf.../../../kernel.hostname", "net/ipv4/conf/kernel/hostname"),
+            ("../net/core/../../../../etc/x", "net/core/etc/x"),
+            ("net/%2e%2e/kernel/hostname", "net/%2e%2e/kernel/hostname"),
+        ];
+        for (name, expected) in cases {
+            let sysctl = Sysctl::parse(name).unwrap();
+            assert_eq!(sysctl.to_string(), expected, "{name}");
+            assert_eq!(Sysctl::from_text(expected), Some(sysctl), "{name}");
+        }
+        for bad in
+            ["", "net", "net.", "kernel.hostname", "ipv4.ip_forward", "/proc/sys/net/core/x", "Net.core.x", "net.a\0"]
+        {
+            assert_eq!(Sysctl::parse(bad), None, "{bad}");
+        }
+        for bad in ["net", "net/", "net/a//b", "net/../kernel", "net/a/..", "net/a/.", "ipv4/x", "/net/a", "net/a\0"] {
+            assert_eq!(Sysctl::from_text(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_placeholder_becomes_one_element_whatever_the_link_is_called() {
+        let of = |name: &str, ifname: &str| Sysctl::parse(name).unwrap().of_link("IFNAME", ifname).to_string();
+        assert_eq!(of("net.ipv4.conf.IFNAME.arp_filter", "eth0.5"), "net/ipv4/conf/eth0.5/arp_filter");
+        assert_eq!(of("net.ipv4.conf.IFNAME.100.arp_filter", "eth0"), "net/ipv4/conf/eth0.100/arp_filter");
+        assert_eq!(of("net.ipv4.conf.IFNAME.IFNAME", "a"), "net/ipv4/conf/a/IFNAME");
+        assert_eq!(of("net.IFNAME.IFNAME", ".."), "net/__/IFNAME");
+        assert_eq!(of("net.ipv4.conf.IFNAME.x", "../../kernel"), "net/ipv4/conf/.._.._kernel/x");
+        assert_eq!(of("net.core.somaxconn", "eth0"), "net/core/somaxconn");
     }
 
     #[test]

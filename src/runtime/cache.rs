@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
+use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
@@ -199,11 +199,7 @@ fn is_ours(value: &Value) -> bool {
 /// What a file tells of its attachment; None where it has another format or names that cannot be.
 fn of_value(value: &Value) -> Option<Parameters> {
     let text = |key: &str| value.get(key).and_then(Value::as_str);
-    let key = Key {
-        network: NetworkName::parse(text("networkName")?).ok()?,
-        container_id: ContainerId::parse(text("containerId")?).ok()?,
-        ifname: IfName::parse(text("ifName")?).ok()?,
-    };
+    let key = Key::parse(text("networkName")?, text("containerId")?, text("ifName")?).ok()?;
     let args = match value.get("cniArgs") {
         Some(Value::Array(pairs)) => pairs.iter().map(pair).collect::<Option<_>>()?,
         _ => vec![],
@@ -230,11 +226,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn key(network: &str, ifname: &str) -> Key {
-        Key {
-            network: NetworkName::parse(network).unwrap(),
-            container_id: ContainerId::parse("cnitool-20c433bb2b1d6ede56d6").unwrap(),
-            ifname: IfName::parse(ifname).unwrap(),
-        }
+        Key::parse(network, "cnitool-20c433bb2b1d6ede56d6", ifname).unwrap()
     }
 
     fn parameters(network: &str, ifname: &str) -> Parameters {

@@ -292,18 +292,14 @@ fn describe(plugin: &PluginConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::attachment::{ContainerId, IfName, Key};
+    use crate::cni::attachment::Key;
     use crate::cni::json::Value;
     use crate::registry::PLUGINS;
     use crate::scratch::Scratch;
 
     fn parameters() -> Parameters {
         Parameters {
-            key: Key {
-                network: NetworkName::parse("n").unwrap(),
-                container_id: ContainerId::parse("id").unwrap(),
-                ifname: IfName::parse("eth0").unwrap(),
-            },
+            key: Key::parse("n", "id", "eth0").unwrap(),
             netns: "/run/netns/t".into(),
             args: vec![("A".into(), "1".into()), ("A".into(), "2".into())],
             capability_args: Value::Object(vec![]),

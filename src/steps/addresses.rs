@@ -105,6 +105,15 @@ fn enable_ipv6(ifname: &str) -> Result<()> {
     }
 }
 
+/// Waits for duplicate address detection of what the link has.
+pub fn settle_if_tentative(at: &Attachment, link: &Link) -> Result<()> {
+    let container = at.netlink()?;
+    if !container.addresses(link)?.iter().any(|address| address.tentative) {
+        return Ok(());
+    }
+    settle(container, link, &at.run(Watch::ipv6_addresses)?)
+}
+
 /// Waits for duplicate address detection.
 fn settle(container: &Netlink, link: &Link, watch: &Watch) -> Result<()> {
     let deadline = Instant::now() + DAD_PATIENCE;

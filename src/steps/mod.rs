@@ -12,5 +12,8 @@ pub mod masquerade;
 pub mod nft_owner;
 pub mod prev_result;
 pub mod records;
+pub mod routing_table;
+pub mod source_routing;
 pub mod spoofcheck;
 pub mod veth;
+pub mod vrf;

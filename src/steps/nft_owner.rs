@@ -57,6 +57,12 @@ pub fn release(layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
     nft.release(layout, owner)
 }
 
+/// The same for an owner whose entries of the ledger may be gone.
+pub fn release_by_comment(layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
+    let Some(nft) = open()? else { return Ok(vec![]) };
+    nft.release_by_comment(layout, owner)
+}
+
 /// Removes the elements of a network's attachments that are not in the list.
 pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
     let Some(nft) = open()? else { return Ok(vec![]) };

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName, hex};
+use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::plain_file;
 
 /// No file of ours is longer.
@@ -32,8 +32,8 @@ struct Document<T> {
     kept: T,
 }
 
-/// A record that GC found.
-pub struct Stale<T> {
+/// A record that was not asked for by its key.
+pub struct Found<T> {
     /// Whose it is.
     pub key: Key,
     /// CNI_NETNS of its ADD.
@@ -87,19 +87,42 @@ impl Records {
     }
 
     /// The records of this network's attachments that are not valid.
-    pub fn stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Stale<T>>> {
+    pub fn stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Found<T>>> {
+        let of_network = format!("{}-", hex(&Key::network_hash(network)));
+        let is_stale = |stale: &Found<T>| {
+            stale.key.network == *network && !valid.contains(stale.key.container_id.as_str(), stale.key.ifname.as_str())
+        };
+        Ok(self.paths(&of_network)?.iter().filter_map(|path| found(path)).filter(is_stale).collect())
+    }
+
+    /// The records of other attachments at this CNI_NETNS that are younger than that of `key`. Where it has none, all.
+    pub fn of_others_at<T: DeserializeOwned>(&self, netns_path: &str, key: &Key) -> Result<Vec<Found<T>>> {
+        let written = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+        let own = written(&self.path(key));
+        let paths = self.paths("")?.into_iter().filter(|path| written(path) > own);
+        Ok(paths.filter_map(|path| found(&path)).filter(|other| other.netns_path == netns_path).collect())
+    }
+
+    /// The files whose names begin so.
+    fn paths(&self, prefix: &str) -> Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(&self.0) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
             entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
         };
-        let of_network = format!("{}-", hex(&Key::network_hash(network)));
-        let is_of_network = |path: &PathBuf| {
+        let is_one = |path: &PathBuf| {
             path.extension().is_some_and(|extension| extension == "json")
-                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&of_network))
+                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
         };
-        let paths = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_of_network);
-        let is_stale = |stale: &Stale<T>| !valid.contains(stale.key.container_id.as_str(), stale.key.ifname.as_str());
-        Ok(paths.filter_map(|path| stale_record(&path, network)).filter(is_stale).collect())
+        Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).collect())
+    }
+
+    /// Keeps nothing for this network's attachments that are not valid: for GC where what is recorded went with the container.
+    pub fn forget_stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+        let mut errors = ErrorList::default();
+        for stale in self.stale::<T>(network, valid)? {
+            errors.push(self.remove(&stale.key));
+        }
+        errors.finish()
     }
 
     fn path(&self, key: &Key) -> PathBuf {
@@ -107,14 +130,10 @@ impl Records {
     }
 }
 
-fn stale_record<T: DeserializeOwned>(path: &Path, network: &NetworkName) -> Option<Stale<T>> {
+fn found<T: DeserializeOwned>(path: &Path) -> Option<Found<T>> {
     let document: Document<T> = serde_json::from_slice(&plain_file::read(path, LIMIT).ok()?).ok()?;
-    let key = Key {
-        network: NetworkName::parse(&document.network).ok().filter(|of| of == network)?,
-        container_id: ContainerId::parse(&document.container_id).ok()?,
-        ifname: IfName::parse(&document.ifname).ok()?,
-    };
-    Some(Stale { key, netns_path: document.netns, kept: document.kept })
+    let key = Key::parse(&document.network, &document.container_id, &document.ifname).ok()?;
+    Some(Found { key, netns_path: document.netns, kept: document.kept })
 }
 
 #[cfg(test)]
@@ -126,11 +145,7 @@ mod tests {
     use crate::scratch::Scratch;
 
     fn key(network: &str, id: &str) -> Key {
-        Key {
-            network: NetworkName::parse(network).unwrap(),
-            container_id: ContainerId::parse(id).unwrap(),
-            ifname: IfName::parse("eth0").unwrap(),
-        }
+        Key::parse(network, id, "eth0").unwrap()
     }
 
     #[test]
@@ -165,5 +180,8 @@ mod tests {
         let found = records.stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
         assert_eq!(found.iter().map(|stale| stale.key.container_id.as_str()).collect::<Vec<_>>(), ["stale"]);
         assert_eq!(found[0].netns_path, "/run/netns/x");
+        let left = |of: Key| records.read::<u32>(&of).unwrap().is_some();
+        records.forget_stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
+        assert_eq!([key("net", "valid"), key("net", "stale"), key("other", "stale")].map(left), [true, false, true]);
     }
 }

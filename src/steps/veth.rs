@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha512};
 
 use crate::cni::attachment::{Key, hex};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, Netlink, PeerSpec, VethSpec};
 use crate::plugin::{Attachment, Context, Detachment};
@@ -113,7 +113,8 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     }
 }
 
-fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
+/// The host's end of a pair that we made, found by nothing but the key.
+pub fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     for attempt in 0..NAMES {
         match host.find_link(&host_name(key, attempt))? {
             None => return Ok(None),
@@ -133,17 +134,7 @@ fn belongs_to_another(host: &Netlink, link: &Link) -> Result<bool> {
 
 /// Removes the pairs of this network's attachments that are not valid, where their namespaces still keep them.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-    let network = &cx.config.name;
-    let valid: Vec<Key> = valid.iter().filter_map(|valid| valid.key(network)).collect();
-    let mut errors = ErrorList::default();
-    let host = cx.host()?;
-    for link in host.links_of_kind("veth")? {
-        let is_valid = valid.iter().any(|key| link_alias::is_of(&link.alias, key));
-        if link_alias::is_of_network(&link.alias, network) && !is_valid {
-            errors.push(host.delete_link_by_name(&link.name));
-        }
-    }
-    errors.finish()
+    link_alias::collect_garbage(cx, "veth", valid)
 }
 
 /// `veth` and eight hex digits, as the reference's random names look.
@@ -156,15 +147,10 @@ pub fn host_name(key: &Key, attempt: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::attachment::{ContainerId, IfName, NetworkName};
 
     #[test]
     fn names_differ_by_every_part_of_the_key_and_by_attempt() {
-        let key = |network, id, ifname| Key {
-            network: NetworkName::parse(network).unwrap(),
-            container_id: ContainerId::parse(id).unwrap(),
-            ifname: IfName::parse(ifname).unwrap(),
-        };
+        let key = |network, id, ifname| Key::parse(network, id, ifname).unwrap();
         let name = host_name(&key("a", "b", "c"), 0);
         assert!(name.len() == 12 && name.starts_with("veth"));
         for other in [

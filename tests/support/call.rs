@@ -141,6 +141,13 @@ impl Call {
         self
     }
 
+    /// Programs in this directory of the host come before those of the same names.
+    pub fn with_programs(mut self, dir: &str) -> Call {
+        let path = std::env::var("PATH").unwrap_or_default();
+        self.wrapper.extend(["env".to_owned(), format!("PATH={dir}:{path}")]);
+        self
+    }
+
     pub fn without(mut self, name: &str) -> Call {
         self.env.remove(name);
         self

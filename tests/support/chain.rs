@@ -5,13 +5,18 @@ use serde_json::{Value, json};
 use super::attachment::{Attachment, ips, with};
 use super::netns::{Container, Lab};
 
-/// A container on a network, and what is chained after the network's main plugin. It derefs to the attachment of the chained plugin.
-pub struct Chain<'a> {
-    pub container: Container,
+/// An interface, and what is chained after the plugin that made it. It derefs to the attachment of the chained plugin.
+pub struct Chained<'a> {
+    pub main: Attachment<'a>,
     /// What the main plugin answered.
     pub result: Value,
-    pub main: Attachment<'a>,
     chained: Attachment<'a>,
+}
+
+/// The same with a container of its own.
+pub struct Chain<'a> {
+    pub container: Container,
+    interface: Chained<'a>,
 }
 
 impl Lab {
@@ -19,10 +24,17 @@ impl Lab {
     #[track_caller]
     pub fn chain(&self, main: &Value, chained: &Value) -> Chain<'_> {
         let container = self.container();
-        let main = self.attach(&container, main);
+        let interface = self.chain_in(&container, "eth0", main, chained);
+        Chain { container, interface }
+    }
+
+    /// The same in a container that is there.
+    #[track_caller]
+    pub fn chain_in(&self, container: &Container, ifname: &str, main: &Value, chained: &Value) -> Chained<'_> {
+        let main = self.attach(container, main).ifname(ifname);
         let result = main.add();
-        let chained = self.attach(&container, &of_network(&main.conf, chained, &result));
-        Chain { container, result, main, chained }
+        let chained = self.attach(container, &of_network(&main.conf, chained, &result)).ifname(ifname);
+        Chained { main, result, chained }
     }
 }
 
@@ -31,10 +43,15 @@ fn of_network(main: &Value, chained: &Value, result: &Value) -> Value {
     with(chained, json!({"name": main["name"], "cniVersion": main["cniVersion"], "prevResult": result}))
 }
 
-impl<'a> Chain<'a> {
+impl<'a> Chained<'a> {
     /// The addresses of the container.
     pub fn ips(&self) -> Vec<String> {
         ips(&self.result)
+    }
+
+    /// With changes to what the chained plugin gets, be it from the runtime.
+    pub fn changed(self, changes: Value) -> Chained<'a> {
+        Chained { chained: self.chained.conf(changes), ..self }
     }
 
     /// One more plugin that is chained after those, with the same result before it.
@@ -57,9 +74,16 @@ impl<'a> Chain<'a> {
     }
 }
 
-impl<'a> std::ops::Deref for Chain<'a> {
+impl<'a> std::ops::Deref for Chained<'a> {
     type Target = Attachment<'a>;
     fn deref(&self) -> &Attachment<'a> {
         &self.chained
+    }
+}
+
+impl<'a> std::ops::Deref for Chain<'a> {
+    type Target = Chained<'a>;
+    fn deref(&self) -> &Chained<'a> {
+        &self.interface
     }
 }

@@ -91,7 +91,9 @@ impl Snapshot {
     /// How long to wait for what the kernel has not reported yet; None where all links have been as they are for long.
     fn may_change_within(&self) -> Option<Duration> {
         let is_of = |line: &String, kind: &str| line.contains(&format!("\"info_kind\":\"{kind}\""));
-        let is_late = |line: &String| ["bridge", "macvlan", "ipvlan", "vlan"].iter().any(|kind| is_of(line, kind));
+        // The address fe80::… of an ifb comes with its routes, a little later than the link.
+        let is_late =
+            |line: &String| ["bridge", "macvlan", "ipvlan", "vlan", "ifb"].iter().any(|kind| is_of(line, kind));
         let is_new = |line: &String| {
             // The other end may have just been set up, or the link itself.
             is_of(line, "veth") && line.contains("\"NO-CARRIER\"")
@@ -132,7 +134,8 @@ fn lasting_line(title: &str, line: &str) -> Option<String> {
         "qdisc" => Some(
             line.split(' ')
                 .scan(false, |skip, word| {
-                    let shown = !std::mem::replace(skip, word == "refcnt") && word != "refcnt";
+                    let counts = ["refcnt", "direct_packets_stat"].contains(&word);
+                    let shown = !std::mem::replace(skip, counts) && !counts;
                     Some(if shown { word } else { "" })
                 })
                 .collect::<Vec<_>>()

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// NLA_F_NESTED and NLA_F_NET_BYTEORDER are not part of an attribute's type.
 const TYPE: u16 = 0x3fff;
+/// NLA_F_NESTED.
+const NESTED: u16 = 0x8000;
 
 /// A list of attributes.
 #[derive(Clone, Copy, Debug)]
@@ -23,12 +25,17 @@ impl<'a> Attrs<'a> {
 
     /// Every attribute, by type.
     pub fn iter(self) -> impl Iterator<Item = (u16, &'a [u8])> {
+        self.iter_marked().map(|(kind, _, value)| (kind, value))
+    }
+
+    /// The same, with whether each says that it has others in it.
+    fn iter_marked(self) -> impl Iterator<Item = (u16, bool, &'a [u8])> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
-            let (length, kind) = (read_u16(rest, 0)? as usize, read_u16(rest, 2)? & TYPE);
+            let (length, kind) = (read_u16(rest, 0)? as usize, read_u16(rest, 2)?);
             let value = rest.get(4..length)?;
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-            Some((kind, value))
+            Some((kind & TYPE, kind & NESTED != 0, value))
         })
     }
 
@@ -42,9 +49,24 @@ impl<'a> Attrs<'a> {
         self.bytes(kind).map(Attrs)
     }
 
+    /// Whether `other` has all of these attributes with the same values, or with values that `is_same` accepts. What is
+    /// nested here is compared attribute by attribute.
+    pub fn is_within(self, other: Attrs<'_>, is_same: fn(&[u8], &[u8]) -> bool) -> bool {
+        self.iter_marked().all(|(kind, is_nested, value)| match (other.bytes(kind), is_nested) {
+            (None, _) => false,
+            (Some(found), true) => Attrs(value).is_within(Attrs(found), is_same),
+            (Some(found), false) => found == value || is_same(value, found),
+        })
+    }
+
     /// A number in the machine's byte order.
     pub fn u32(self, kind: u16) -> Option<u32> {
         read_u32(self.bytes(kind)?, 0)
+    }
+
+    /// A long number in the machine's byte order.
+    pub fn u64(self, kind: u16) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.bytes(kind)?.get(..8)?.try_into().ok()?))
     }
 
     /// A number in the machine's byte order.

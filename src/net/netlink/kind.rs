@@ -4,8 +4,9 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::str::FromStr;
 
+use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
-    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, IpVlanMode, LinkMessage, MacVlanMode,
+    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode, LinkMessage, MacVlanMode,
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
@@ -18,12 +19,15 @@ use crate::net::mac::MacAddr;
 const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VRF_TABLE: u16 = 1;
 
 /// A kind of link, with what is its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkKind {
     /// An interface that swallows what is sent.
     Dummy,
+    /// Takes packets that are redirected to it and gives them back, through a qdisc of its own.
+    Ifb,
     /// Shares the lower link's hardware address.
     Ipvlan(IpvlanMode),
     /// A hardware address of its own on the lower link.
@@ -35,6 +39,8 @@ pub enum LinkKind {
     },
     /// The lower link's frames with this tag of IEEE 802.1Q.
     Vlan(u16),
+    /// Links with it as their master look for routes in this table only.
+    Vrf(u32),
 }
 
 impl LinkKind {
@@ -42,9 +48,11 @@ impl LinkKind {
     pub fn name(&self) -> &'static str {
         match self {
             LinkKind::Dummy => "dummy",
+            LinkKind::Ifb => "ifb",
             LinkKind::Ipvlan(_) => "ipvlan",
             LinkKind::Macvlan { .. } => "macvlan",
             LinkKind::Vlan(_) => "vlan",
+            LinkKind::Vrf(_) => "vrf",
         }
     }
 
@@ -53,12 +61,14 @@ impl LinkKind {
     pub(super) fn read(name: &str, data: Attrs<'_>) -> Option<LinkKind> {
         match name {
             "dummy" => Some(LinkKind::Dummy),
+            "ifb" => Some(LinkKind::Ifb),
             "ipvlan" => Some(LinkKind::Ipvlan(IpvlanMode(data.u16(IFLA_IPVLAN_MODE)?))),
             "macvlan" => {
                 let mode = MacvlanMode(data.u32(IFLA_MACVLAN_MODE)?);
                 Some(LinkKind::Macvlan { mode, broadcast_queue: None })
             }
             "vlan" => Some(LinkKind::Vlan(data.u16(IFLA_VLAN_ID)?)),
+            "vrf" => Some(LinkKind::Vrf(data.u32(IFLA_VRF_TABLE)?)),
             _ => None,
         }
     }
@@ -66,6 +76,7 @@ impl LinkKind {
     fn info(&self) -> (InfoKind, Option<InfoData>) {
         match self {
             LinkKind::Dummy => (InfoKind::Dummy, None),
+            LinkKind::Ifb => (InfoKind::Ifb, None),
             LinkKind::Ipvlan(mode) => {
                 (InfoKind::IpVlan, Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(IpVlanMode::from(mode.0))])))
             }
@@ -75,6 +86,7 @@ impl LinkKind {
                 (InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
             }
             LinkKind::Vlan(id) => (InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(*id)]))),
+            LinkKind::Vrf(table) => (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)]))),
         }
     }
 }
@@ -97,6 +109,19 @@ impl Netlink {
     /// Kernels before 6.13 take no name that a link here has, even where the new one is born elsewhere.
     pub fn create_link(&self, name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> Result<()> {
         self.create(message(name, netns, spec), name, spec.kind.name())
+    }
+
+    /// Whether the kernel has links of this kind. One with an address that cannot be is refused for its address where
+    /// there is the kind, so nothing is made.
+    pub fn has_kind(&self, kind: LinkKind) -> Result<bool> {
+        const NAME: &str = "cni-probe";
+        let spec = LinkSpec { kind, lower: None, mtu: None, mac: Some(MacAddr::new(&[0; 6])) };
+        match self.create_link(NAME, None, &spec) {
+            Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Ok(false),
+            Err(e) if e.is_errno(Errno::EPERM) => Err(e),
+            Err(_) => Ok(true),
+            Ok(()) => self.delete_link_by_name(NAME).map(|()| true),
+        }
     }
 }
 

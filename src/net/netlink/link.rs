@@ -20,6 +20,7 @@ use crate::net::mac::MacAddr;
 const HEADER: usize = 16;
 const IFF_UP: u32 = 1;
 const IFF_PROMISC: u32 = 0x100;
+const IFF_ALLMULTI: u32 = 0x200;
 /// IF_OPER_UP of linux/if.h.
 const OPER_UP: u8 = 6;
 
@@ -33,9 +34,12 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
+const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_MIN_MTU: u16 = 50;
+const IFLA_MAX_MTU: u16 = 51;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
@@ -56,6 +60,12 @@ pub struct Link {
     pub mac: Vec<u8>,
     /// MTU in bytes.
     pub mtu: u32,
+    /// The smallest MTU that it takes.
+    pub min_mtu: u32,
+    /// The largest MTU that it takes; 0 where there is no limit.
+    pub max_mtu: u32,
+    /// How many packets may wait to be sent.
+    pub txqlen: u32,
     /// `bridge`, `veth`, …; empty for hardware.
     pub kind: String,
     /// More of it, where it is of a kind that [`LinkKind`] has.
@@ -72,6 +82,8 @@ pub struct Link {
     pub operstate: u8,
     /// Set by the administrator to take every packet. A capture that does so as well is not told here.
     pub promisc: bool,
+    /// Set by the administrator to take every multicast packet.
+    pub allmulti: bool,
     /// Bridge port: packets may leave by the port they came in.
     pub hairpin: bool,
     /// Bridge port: no packets to other isolated ports.
@@ -95,6 +107,9 @@ impl Link {
             name: attrs.text(IFLA_IFNAME)?,
             mac: attrs.bytes(IFLA_ADDRESS).unwrap_or_default().to_vec(),
             mtu: attrs.u32(IFLA_MTU).unwrap_or_default(),
+            min_mtu: attrs.u32(IFLA_MIN_MTU).unwrap_or_default(),
+            max_mtu: attrs.u32(IFLA_MAX_MTU).unwrap_or_default(),
+            txqlen: attrs.u32(IFLA_TXQLEN).unwrap_or_default(),
             detail: LinkKind::read(&kind, data),
             master: attrs.u32(IFLA_MASTER),
             lower: attrs.u32(IFLA_LINK),
@@ -102,6 +117,7 @@ impl Link {
             up: flags & IFF_UP != 0,
             operstate: attrs.u8(IFLA_OPERSTATE).unwrap_or_default(),
             promisc: flags & IFF_PROMISC != 0,
+            allmulti: flags & IFF_ALLMULTI != 0,
             hairpin: port.u8(IFLA_BRPORT_MODE) == Some(1),
             isolated: port.u8(IFLA_BRPORT_ISOLATED) == Some(1),
             vlan_filtering: is_bridge && data.u8(IFLA_BR_VLAN_FILTERING) == Some(1),
@@ -191,6 +207,10 @@ pub struct LinkChange<'a> {
     pub mac: Option<MacAddr>,
     /// Want every packet, or no longer.
     pub promisc: Option<bool>,
+    /// Want every multicast packet, or no longer.
+    pub allmulti: Option<bool>,
+    /// How many packets may wait to be sent.
+    pub txqlen: Option<u32>,
 }
 
 impl Netlink {
@@ -326,6 +346,12 @@ impl Netlink {
         if let Some(promisc) = change.promisc {
             message = message.promiscuous(promisc);
         }
+        if let Some(allmulti) = change.allmulti {
+            message = message.allmulticast(allmulti);
+        }
+        if let Some(txqlen) = change.txqlen {
+            message = message.txqueuelen(txqlen);
+        }
         if let Some(master) = change.master {
             message = message.controller(master);
         }
@@ -358,6 +384,8 @@ impl LinkChange<'_> {
         parts.extend(self.mtu.map(|mtu| format!("mtu {mtu}")));
         parts.extend(self.up.map(|up| if up { "up".to_owned() } else { "down".to_owned() }));
         parts.extend(self.promisc.map(|on| format!("promisc {on}")));
+        parts.extend(self.allmulti.map(|on| format!("allmulti {on}")));
+        parts.extend(self.txqlen.map(|length| format!("txqlen {length}")));
         parts.extend(self.master.map(|index| format!("master {index}")));
         parts.extend(self.alias.map(|alias| format!("alias {alias:?}")));
         parts.extend(self.mac.as_ref().map(|mac| format!("address {mac}")));

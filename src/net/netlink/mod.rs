@@ -1,28 +1,39 @@
-//! rtnetlink(7): links, addresses, routes. Messages are built by the rtnetlink crate, sent and read by us; none of its
+//! rtnetlink(7): links, addresses, routes, rules. Messages are built by the rtnetlink crate, sent and read by us; none of its
 //! types leave this folder.
 
 mod addr;
 pub mod attr;
+pub mod attributes;
 mod bridge_vlan;
+mod entry;
+mod filter;
 mod kind;
 mod link;
+mod qdisc;
 mod request;
 mod route;
+mod rule;
 pub mod transport;
 mod watch;
 
 use std::fmt;
+use std::os::fd::AsRawFd as _;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
+use nix::libc;
 use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP};
 
 pub use self::addr::{Address, AddressOptions, KeptAddress};
 pub use self::bridge_vlan::{VlanFlags, VlanRange};
+pub use self::entry::{AddressEntry, RouteEntry};
+pub use self::filter::{Filter, Side, Verdict};
 pub use self::kind::{IpvlanMode, LinkKind, LinkSpec, MacvlanMode};
 pub use self::link::{BridgeSpec, Link, LinkChange, PeerSpec, VethSpec};
+pub use self::qdisc::{Bucket, Handle, HtbClass, Qdisc, QdiscKind};
 use self::request::Request;
 pub use self::route::{FoundRoute, Route, Scope};
+pub use self::rule::Rule;
 use self::transport::{Message, Refusal, Transport};
 pub use self::watch::Watch;
 use crate::error::{Error, Result};
@@ -41,6 +52,16 @@ impl Netlink {
     pub fn open() -> Result<Netlink> {
         let transport = Transport::open(NETLINK_ROUTE).map_err(|e| Error::kernel("open a netlink socket", e))?;
         Ok(Netlink { transport })
+    }
+
+    /// The kernel's number of the namespace. No other ever gets it, as may happen with a path and even with an inode; None
+    /// before Linux 5.14.
+    pub fn netns_cookie(&self) -> Option<u64> {
+        let (mut cookie, mut size) = (0_u64, u64::BITS / 8);
+        let (to, fd) = ((&raw mut cookie).cast(), self.transport.socket().as_raw_fd());
+        // SAFETY: the kernel writes at most `size` bytes to `to`, which are those of `cookie`.
+        let answer = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, to, &raw mut size) };
+        (answer == 0).then_some(cookie)
     }
 
     /// Sends a request and waits for the kernel's word; `what` names it in the error.

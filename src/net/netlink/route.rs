@@ -17,9 +17,9 @@ use crate::error::{Error, Result};
 /// rtmsg.
 const HEADER: usize = 12;
 /// RT_TABLE_MAIN.
-const MAIN: u32 = 254;
+pub(super) const MAIN: u32 = 254;
 /// RT_TABLE_LOCAL: what the kernel keeps itself.
-const LOCAL: u32 = 255;
+pub(super) const LOCAL: u32 = 255;
 
 // linux/rtnetlink.h
 const RTA_DST: u16 = 1;
@@ -240,4 +240,4 @@ fn asking(mut message: RouteMessage) -> RouteMessage {
 }
 
 /// The route is a cache entry.
-const RTM_F_CLONED: u32 = 0x200;
+pub(super) const RTM_F_CLONED: u32 = 0x200;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use netlink_sys::Socket;
 use nix::errno::Errno;
-use nix::sys::socket::MsgFlags;
+use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 
 use super::attr::{self, Attrs};
 
@@ -22,6 +22,8 @@ const ACK_TLVS: u16 = 0x200;
 /// The longest datagram that is read. The kernel fills those of a dump up to 32 KiB, but one link alone can have 64 KiB of
 /// other names, which whoever rules a container's namespace can give it. Memory that is not filled costs nothing.
 const BUFFER: usize = 96 * 1024;
+/// What any socket has room for.
+const ORDINARY: usize = 64 * 1024;
 
 /// A refusal, with what the kernel said about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,12 +101,23 @@ impl Transport {
 
     /// Sends bytes that are one or more whole messages.
     pub fn send(&self, messages: &[u8]) -> Result<(), Errno> {
+        if messages.len() > ORDINARY {
+            self.make_room_for(messages.len())?;
+        }
         loop {
             match self.socket.send(messages, 0).map_err(errno_of) {
                 Err(Errno::EINTR) => (),
                 sent => return sent.map(drop),
             }
         }
+    }
+
+    /// The kernel takes messages that are sent together in one piece, or not at all. An ordinary user has room up to
+    /// net.core.wmem_max only.
+    fn make_room_for(&self, length: usize) -> Result<(), Errno> {
+        let needed = 2 * length; // the kernel has its own bookkeeping in there
+        setsockopt(&self.socket, sockopt::SndBufForce, &needed)
+            .or_else(|_| setsockopt(&self.socket, sockopt::SndBuf, &needed))
     }
 
     /// Waits for the acknowledgement of the request `seq`; what it sends before that goes to `each`.

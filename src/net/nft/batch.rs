@@ -3,6 +3,7 @@
 use super::Family;
 use super::expr::{Expressions, Verdict};
 use super::wire::Attributes;
+use crate::net::netlink::attr::Attrs;
 
 /// nfgenmsg: family, version, resource id.
 const NFGENMSG: usize = 4;
@@ -168,10 +169,10 @@ impl Batch {
         self
     }
 
-    /// Adds a table unless it is there.
+    /// Adds a table unless it is there. One that somebody has switched off works again.
     pub fn table(&mut self, table: Table, comment: &str) -> &mut Batch {
         self.push(NEWTABLE, NLM_F_CREATE, table.family, |body| {
-            body.text(1, table.name).comment(6, comment);
+            body.text(1, table.name).be32(2, 0).comment(6, comment);
         })
     }
 
@@ -342,6 +343,13 @@ impl Batch {
         }
         message(&mut bytes, END, 0, last.wrapping_add(1), Family::Unspec, 10, &[]);
         Serialized { bytes, last }
+    }
+
+    /// The rules that it adds to a chain, in their order.
+    pub(super) fn rules_of(&self, chain: &str) -> impl Iterator<Item = Attrs<'_>> {
+        let bodies = self.operations.iter().filter(|operation| operation.kind == NEWRULE);
+        let bodies = bodies.map(|operation| Attrs::of(operation.body.bytes()));
+        bodies.filter(move |body| body.text(2).as_deref() == Some(chain)).filter_map(|body| body.nested(4))
     }
 
     /// How many sequence numbers the batch takes.

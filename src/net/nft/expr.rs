@@ -1,6 +1,7 @@
 //! The expressions of a rule, as `nft --debug=netlink` names them.
 
 use super::wire::Attributes;
+use crate::net::netlink::attr::Attrs;
 
 /// A register of the rule's virtual machine: 1 to 4 have 128 bits, and from [`WORD`] on the same are numbered by words.
 pub type Register = u32;
@@ -85,6 +86,11 @@ impl Expressions {
         self.0.bytes()
     }
 
+    /// The same, to be read.
+    pub(super) fn attrs(&self) -> Attrs<'_> {
+        Attrs::of(self.bytes())
+    }
+
     fn push(&mut self, name: &str, fill: impl FnOnce(&mut Attributes)) -> &mut Expressions {
         self.0.nest(1, |element| {
             element.text(1, name).nest(2, fill);
@@ -141,6 +147,23 @@ impl Expressions {
     pub fn connection_status(&mut self, into: Register) -> &mut Expressions {
         self.push("ct", |ct| {
             ct.be32(1, into).be32(2, 2); // NFT_CT_STATUS
+        })
+    }
+
+    /// Loads the destination that a connection was begun with, 4 or 16 bytes; `family` is NFPROTO_IPV4 or NFPROTO_IPV6.
+    pub fn original_destination(&mut self, family: u8, into: Register) -> &mut Expressions {
+        const NFPROTO_IPV4: u8 = 2;
+        self.original(if family == NFPROTO_IPV4 { 20 } else { 22 }, into) // NFT_CT_DST_IP, NFT_CT_DST_IP6
+    }
+
+    /// Loads the destination port that a connection was begun with, 2 bytes.
+    pub fn original_port(&mut self, into: Register) -> &mut Expressions {
+        self.original(12, into) // NFT_CT_PROTO_DST
+    }
+
+    fn original(&mut self, key: u32, into: Register) -> &mut Expressions {
+        self.push("ct", |ct| {
+            ct.be32(1, into).be32(2, key).raw(3, &[0]); // IP_CT_DIR_ORIGINAL
         })
     }
 

@@ -25,6 +25,7 @@ const NLM_F_DUMP: u16 = 0x300;
 const NAME_MAX: usize = 256;
 
 // enum nf_tables_msg_types
+const GETTABLE: u16 = 1;
 const GETCHAIN: u16 = 4;
 const GETRULE: u16 = 7;
 const GETSETELEM: u16 = 13;
@@ -32,6 +33,8 @@ const GETGEN: u16 = 16;
 
 /// NF_DROP.
 const DROP: u32 = 0;
+/// NFT_TABLE_F_DORMANT.
+const DORMANT: u32 = 1;
 
 /// How often a dump is begun again that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
@@ -67,6 +70,29 @@ pub struct RuleInfo {
     pub comment: String,
     /// What it compares something of a packet with, one after the other.
     pub compared: Vec<Vec<u8>>,
+    /// Its expressions, as the kernel lists them.
+    expressions: Vec<u8>,
+}
+
+impl RuleInfo {
+    /// Whether it does what these expressions say. The kernel adds attributes to those that it was given, and numbers the
+    /// words of registers anew.
+    pub fn does(&self, expressions: Attrs<'_>) -> bool {
+        let found: Vec<Attrs<'_>> =
+            Attrs::of(&self.expressions).iter().map(|(_, expression)| Attrs::of(expression)).collect();
+        let given: Vec<Attrs<'_>> = expressions.iter().map(|(_, expression)| Attrs::of(expression)).collect();
+        found.len() == given.len()
+            && given.iter().zip(&found).all(|(given, found)| given.is_within(*found, is_same_register))
+    }
+}
+
+/// Whether two attributes that are not equal name the same register: its number, and that of its first word.
+fn is_same_register(given: &[u8], found: &[u8]) -> bool {
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
+    match (number(given), number(found)) {
+        (Some(given), Some(found)) => given >= expr::WORD && given % 4 == 0 && found == (given - expr::WORD) / 4 + 1,
+        _ => false,
+    }
 }
 
 /// An element as the kernel has it.
@@ -129,6 +155,16 @@ impl Nft {
         self.transport.send(&serialized.bytes).map_err(|e| Error::kernel(&what, e))?;
         let numbers = first..first.wrapping_add(batch.messages());
         self.transport.batch_acknowledged(numbers, serialized.last, each).map_err(|refusal| refused(&what, refusal))
+    }
+
+    /// Whether there is such a table, and nobody has switched it off (NFT_TABLE_F_DORMANT).
+    pub fn is_in_force(&self, table: Table) -> Result<bool> {
+        let what = format_args!("find table {:?}", table.name);
+        let name = |body: &mut Attributes| {
+            body.text(1, table.name);
+        };
+        let flags = self.get(GETTABLE, table.family, what, name, |attrs| Some(attrs.be32(2).unwrap_or_default()))?;
+        Ok(flags.is_some_and(|flags| flags & DORMANT == 0))
     }
 
     /// The chain of this name, if there is one. A longer name than the kernel takes is none's.
@@ -200,7 +236,9 @@ impl Nft {
             let handle = u64::from_be_bytes(attrs.bytes(3)?.try_into().ok()?);
             let comment = attrs.bytes(7).and_then(read_comment).unwrap_or_default();
             // Kernels that do not filter send the rules of every chain.
-            (attrs.text(2).as_deref() == Some(chain)).then_some(RuleInfo { handle, comment, compared: compared(attrs) })
+            let expressions = attrs.bytes(4).unwrap_or_default().to_vec();
+            let info = RuleInfo { handle, comment, compared: compared(attrs), expressions };
+            (attrs.text(2).as_deref() == Some(chain)).then_some(info)
         };
         self.dump(GETRULE, family, what, name, |attrs, list| list.extend(rule(attrs)))
     }

@@ -7,12 +7,15 @@
 //! Every removal is bound to the generation of the rule set that it was planned on: if anything changed in between,
 //! another may own the element by now, the kernel refuses, and the plan is made anew.
 
+use std::collections::HashSet;
+
 use nix::errno::Errno;
 
 use super::batch::{Batch, Holding, Holds, KeyType, Set, Table};
 use super::expr::{Expressions, Verdict};
 use super::{ElementInfo, Nft};
 use crate::error::{Code, Error, Result};
+use crate::net::netlink::attr::Attrs;
 
 /// Says which elements belong to whom.
 const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
@@ -77,6 +80,22 @@ pub struct Taken {
     pub by: String,
 }
 
+/// What a claim has replaced.
+#[derive(Clone, Debug, Default)]
+pub struct Replaced {
+    /// What the owner had before.
+    own: Vec<OwnedElement>,
+    /// What was another's, each with his comment.
+    others: Vec<(OwnedElement, String)>,
+}
+
+impl Replaced {
+    /// Whether all elements are new, and the owner is.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.others.is_empty()
+    }
+}
+
 /// A chain that elements of many owners lead to; it goes with the last of them.
 #[derive(Clone, Debug)]
 pub struct SharedChain {
@@ -112,33 +131,96 @@ pub struct Layout {
 
 impl Nft {
     /// Makes the owner's elements. Those he had are replaced; one that another owner still has becomes his, for he was
-    /// given what it stands for.
-    pub fn claim(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<()> {
+    /// given what it stands for. Returns what was there in their place, for [`Nft::give_back`].
+    pub fn claim(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<Replaced> {
         let what = format!("add elements to table {:?}", layout.table.name);
         if self.only_elements_are_missing(layout, owner, elements)? {
             let mut batch = Batch::default();
             add_elements(&mut batch, layout.table, owner, 0, elements);
             match self.commit(&batch, &what) {
                 Err(error) if needs_plan(&error) => (),
-                done => return done,
+                done => return done.map(|()| Replaced::default()),
             }
         }
         self.again(&what, || {
             let mut batch = Batch::of_generation(self.generation()?);
-            self.plan_release(&mut batch, layout, owner)?;
+            let mut replaced = Replaced { own: self.own_elements(layout, owner)?, others: vec![] };
+            let before = self.plan_release(&mut batch, layout, owner)?;
             lay_out(&mut batch, layout);
+            before.delete_unused(&mut batch, layout.table, elements);
             for element in elements {
-                let others = self.element(layout.table, element.set, &element.key)?;
-                if others.is_some_and(|found| !element.is_shared && found.comment != owner.comment) {
+                let found = self.element(layout.table, element.set, &element.key)?;
+                let is_another_s = |found: &ElementInfo| !element.is_shared && found.comment != owner.comment;
+                if let Some(found) = found.filter(is_another_s) {
                     batch.delete_element(layout.table, element.set, &element.key);
+                    replaced.others.push((element.clone(), found.comment));
                 }
                 if let Some(chain) = &element.chain {
                     chain.write(&mut batch, layout.table);
                 }
             }
             add_elements(&mut batch, layout.table, owner, 0, elements);
-            self.commit(&batch, &what)
+            self.commit(&batch, &what).map(|()| replaced)
         })
+    }
+
+    /// Takes back a claim to elements of sets: the owner's go, and what they replaced is as it was. What another has been
+    /// given since stays his. Returns what nobody has now: who had it before the claim has gone in between, and left it.
+    pub fn give_back(&self, layout: &Layout, owner: &Owner, replaced: &Replaced) -> Result<Vec<OwnedElement>> {
+        let (what, table) = (format!("give back elements of table {:?}", layout.table.name), layout.table);
+        self.again(&what, || {
+            let mut batch = Batch::of_generation(self.generation()?);
+            self.plan_release(&mut batch, layout, owner)?;
+            lay_out(&mut batch, layout);
+            let is_free = |element: &OwnedElement| {
+                let found = self.element(table, element.set, &element.key)?;
+                Ok::<_, Error>(found.is_none_or(|found| element.is_shared || is_of(&found.comment, owner)))
+            };
+            let (mut own, mut left, mut is_any_back) = (vec![], vec![], false);
+            for element in &replaced.own {
+                if is_free(element)? {
+                    own.push(element.clone());
+                }
+            }
+            for (element, comment) in &replaced.others {
+                if !is_free(element)? {
+                    continue;
+                }
+                if self.is_known_of(table, comment, element)? {
+                    batch.element(table, element.set, &element.key, Holding::Key, comment);
+                    is_any_back = true;
+                } else {
+                    left.push(element.clone());
+                }
+            }
+            if own.is_empty() && !is_any_back {
+                return self.release(layout, owner).map(|_| left); // perhaps with the table
+            }
+            add_elements(&mut batch, table, owner, 0, &own);
+            self.commit(&batch, &what).map(|()| left)
+        })
+    }
+
+    /// Whether the ledger still has the element as that of whom the comment names.
+    fn is_known_of(&self, table: Table, comment: &str, element: &OwnedElement) -> Result<bool> {
+        let Some(id) = named_in(comment) else { return Ok(false) };
+        let entries = self.entries(table, &Owner { id, comment: comment.to_owned() })?;
+        Ok(entries.iter().any(|(_, entry)| *entry == write_entry(element)))
+    }
+
+    /// The elements of sets that the owner has, those too that he shares.
+    fn own_elements(&self, layout: &Layout, owner: &Owner) -> Result<Vec<OwnedElement>> {
+        let mut own = vec![];
+        for (_, entry) in self.entries(layout.table, owner)? {
+            let Some((set, key)) = read_entry(&entry) else { continue };
+            let Some(set) = layout.sets.iter().find(|known| known.name == set) else { continue };
+            let Some(found) = self.element(layout.table, set.name, &key)? else { continue };
+            let is_shared = found.comment == SHARED;
+            if is_shared || is_of(&found.comment, owner) {
+                own.push(OwnedElement { set: set.name, key, is_shared, ..OwnedElement::default() });
+            }
+        }
+        Ok(own)
     }
 
     /// Makes the owner's elements, in place of those he had, unless another has one of them or a rival of one.
@@ -151,16 +233,17 @@ impl Nft {
             if let Some(taken) = self.first_taken(table, owner, elements)? {
                 return Ok(Some(taken));
             }
-            self.plan_release(&mut batch, layout, owner)?;
-            if self.damaged_chain(layout)?.is_some() {
+            let before = self.plan_release(&mut batch, layout, owner)?;
+            if self.incomplete_chain(layout)?.is_some() {
                 lay_out(&mut batch, layout);
             }
+            before.delete_unused(&mut batch, table, elements);
             for (element, chain) in elements.iter().filter_map(|element| Some((element, element.chain.as_ref()?))) {
                 let before = self.element(table, element.set, &element.key)?;
                 if before.is_some_and(|found| found.comment != owner.comment) {
                     batch.delete_element(table, element.set, &element.key); // what leads to a chain is nobody's alone
                 }
-                if self.rules(table.family, table.name, &chain.name)?.len() != RULES_OF_SHARED_CHAIN {
+                if !self.has_rules(table, &chain.name, chain.rules.iter().map(Expressions::attrs))? {
                     chain.write(&mut batch, table);
                 }
             }
@@ -171,30 +254,44 @@ impl Nft {
 
     /// The first of these elements that another has, or has a rival of.
     pub fn first_taken(&self, table: Table, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
-        for (number, element) in elements.iter().enumerate() {
-            let itself = Rival::Key { set: element.set, key: element.key.clone() };
-            for rival in std::iter::once(&itself).chain(&element.rivals) {
-                // What elements of this kind lead to is shared, so nobody has it for himself.
-                let is_shared = element.chain.is_some();
-                if let Some(by) = self.holder(table, owner, rival)?.filter(|_| !is_shared) {
-                    return Ok(Some(Taken { element: number, by }));
-                }
+        let mut listed: Vec<(&str, Vec<ElementInfo>)> = vec![];
+        // What elements with a chain lead to is shared, so nobody has it for himself.
+        for (number, element) in elements.iter().enumerate().filter(|(_, element)| element.chain.is_none()) {
+            let itself = self.element(table, element.set, &element.key)?.filter(|found| found.comment != owner.comment);
+            let mut by = itself.map(|found| found.comment);
+            for rival in &element.rivals {
+                by = match by {
+                    Some(by) => Some(by),
+                    None => self.holder(table, owner, rival, &mut listed)?,
+                };
+            }
+            if let Some(by) = by {
+                return Ok(Some(Taken { element: number, by }));
             }
         }
         Ok(None)
     }
 
-    /// The comment of another who has the rival.
-    fn holder(&self, table: Table, owner: &Owner, rival: &Rival) -> Result<Option<String>> {
+    /// The comment of another who has the rival. Sets that have to be read as a whole are kept in `listed`.
+    fn holder<'r>(
+        &self,
+        table: Table,
+        owner: &Owner,
+        rival: &'r Rival,
+        listed: &mut Vec<(&'r str, Vec<ElementInfo>)>,
+    ) -> Result<Option<String>> {
         let of_another = |found: &ElementInfo| found.comment != owner.comment;
-        let found = match rival {
-            Rival::Key { set, key } => self.element(table, set, key)?.filter(of_another),
+        match rival {
+            Rival::Key { set, key } => Ok(self.element(table, set, key)?.filter(of_another).map(|found| found.comment)),
             Rival::Suffix { set, suffix } => {
-                let all = self.elements(table, set)?;
-                all.into_iter().find(|found| found.key.ends_with(suffix) && of_another(found))
+                if !listed.iter().any(|(name, _)| name == set) {
+                    listed.push((set, self.elements(table, set)?));
+                }
+                let mut all = listed.iter().filter(|(name, _)| name == set).flat_map(|(_, elements)| elements);
+                let found = all.find(|found| found.key.ends_with(suffix) && of_another(found));
+                Ok(found.map(|found| found.comment.clone()))
             }
-        };
-        Ok(found.map(|found| found.comment))
+        }
     }
 
     /// Adds elements to those that the owner has. One that is another's becomes his.
@@ -226,6 +323,22 @@ impl Nft {
             }
         }
         Ok(self.ledger_entry(table, owner, 0)?.is_none())
+    }
+
+    /// Whether elements can be added: the table is there, or the kernel can make it. What it lacks is in the error.
+    pub fn require_layout(&self, layout: &Layout) -> Result<()> {
+        if self.incomplete_chain(layout)?.is_none() {
+            return Ok(());
+        }
+        // A table that comes and goes in one transaction is never seen by a packet.
+        let probe = Table { name: "cni_multi_probe", ..layout.table };
+        let mut batch = Batch::default();
+        lay_out(&mut batch, &Layout { table: probe, ..*layout });
+        batch.delete_table(probe);
+        self.commit(&batch, format_args!("make table {:?}", layout.table.name)).map_err(|error| {
+            let hint = "this kernel may lack nft_chain_nat, nft_nat, nft_masq, nft_fib_inet or nft_ct";
+            if error.is_errno(Errno::ENOENT) { error.with_details(hint) } else { error }
+        })
     }
 
     /// Removes all that belongs to the owner, and returns it. The table goes with the last element.
@@ -264,13 +377,59 @@ impl Nft {
             for element in &left {
                 batch.delete_element(layout.table, &element.set, &element.key);
             }
+            if !left.is_empty() && !self.is_of_others(layout, owner)? {
+                batch.delete_table(layout.table);
+            }
             self.commit(&batch, &what).map(|()| left)
         })?);
         Ok(released)
     }
 
-    /// The first constant chain that is not there or has not got its rules.
-    pub fn damaged_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
+    /// Whether there are other owners, by the ledger or by their elements.
+    fn is_of_others(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
+        let is_another_s = |found: &ElementInfo| found.comment != SHARED && !is_of(&found.comment, owner);
+        for set in layout.sets {
+            if self.has_element(layout.table, set.name, is_another_s)? {
+                return Ok(true);
+            }
+        }
+        self.has_element(layout.table, LEDGER.name, |found| owner_of(&found.key) != Some(owner.id))
+    }
+
+    /// What keeps the table from doing what it was made for: it is switched off, or a constant chain is not there or has
+    /// other rules.
+    pub fn damage(&self, layout: &Layout) -> Result<Option<String>> {
+        let table = layout.table.name;
+        let not_what_it_was = |chain| format!("chain {chain:?} of table {table:?} is not what it was");
+        match self.changed_chain(layout)? {
+            Some(chain) => Ok(Some(not_what_it_was(chain))),
+            None if !self.is_in_force(layout.table)? => Ok(Some(format!("table {table:?} is dormant"))),
+            None => Ok(None),
+        }
+    }
+
+    fn changed_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
+        if let Some(chain) = self.incomplete_chain(layout)? {
+            return Ok(Some(chain));
+        }
+        let mut wanted = Batch::default();
+        (layout.lay_out)(&mut wanted, layout.table);
+        for (name, _) in layout.chains {
+            if !self.has_rules(layout.table, name, wanted.rules_of(name))? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a chain has these rules and no others.
+    fn has_rules<'a>(&self, table: Table, chain: &str, wanted: impl Iterator<Item = Attrs<'a>>) -> Result<bool> {
+        let (found, wanted) = (self.rules(table.family, table.name, chain)?, wanted.collect::<Vec<_>>());
+        Ok(found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| found.does(wanted)))
+    }
+
+    /// The first constant chain that is not there or has not got so many rules. It costs less than to read them all.
+    fn incomplete_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
         for (name, uses) in layout.chains {
             let found = self.chain(layout.table.family, layout.table.name, name)?;
             if found.is_none_or(|chain| chain.uses != *uses) {
@@ -288,6 +447,7 @@ impl Nft {
         owner: &Owner,
         elements: &'a [OwnedElement],
     ) -> Result<Vec<&'a OwnedElement>> {
+        let entries: HashSet<String> = self.entries(layout.table, owner)?.into_iter().map(|(_, entry)| entry).collect();
         let mut missing = vec![];
         for element in elements {
             let found = self.element(layout.table, element.set, &element.key)?;
@@ -299,7 +459,7 @@ impl Nft {
                 };
                 element.is_shared || does_the_same || (element.value.is_none() && found.comment == owner.comment)
             };
-            if !found.is_some_and(serves) || !self.is_whole(layout.table, owner, element)? {
+            if !found.is_some_and(serves) || !self.is_whole(layout.table, owner, element, &entries)? {
                 missing.push(element);
             }
         }
@@ -307,15 +467,15 @@ impl Nft {
     }
 
     /// Whether the ledger has the element, if it is the owner's, and its chain has all rules.
-    fn is_whole(&self, table: Table, owner: &Owner, element: &OwnedElement) -> Result<bool> {
+    fn is_whole(&self, table: Table, owner: &Owner, element: &OwnedElement, entries: &HashSet<String>) -> Result<bool> {
         if let Some(chain) = &element.chain
-            && self.rules(table.family, table.name, &chain.name)?.len() != RULES_OF_SHARED_CHAIN
+            && !self.has_rules(table, &chain.name, chain.rules.iter().map(Expressions::attrs))?
         {
             return Ok(false);
         }
         let is_his =
             self.element(table, element.set, &element.key)?.is_some_and(|found| found.comment == owner.comment);
-        Ok(!is_his || self.entries(table, owner)?.iter().any(|(_, entry)| *entry == write_entry(element)))
+        Ok(!is_his || entries.contains(&write_entry(element)))
     }
 
     /// Every owner of a group: whom the ledger has, and whom elements name that it has not.
@@ -345,6 +505,11 @@ impl Nft {
             }
         }
         Ok(elements)
+    }
+
+    /// The same for an owner whose entries of the ledger may be gone: all elements of all sets are looked at.
+    pub fn belongings_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
+        Ok(self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key)).collect())
     }
 
     /// Whether the owner has any element at all.
@@ -387,7 +552,8 @@ impl Nft {
         for (chain, ours) in leading {
             let Some(info) = self.chain(table.family, table.name, chain)? else { continue };
             let rules = self.rules(table.family, table.name, chain)?.len();
-            match usize::try_from(info.uses - ours) == Ok(rules) {
+            // Where somebody came between the two questions, the generation has changed, and all is planned anew.
+            match info.uses.checked_sub(ours).is_some_and(|others| usize::try_from(others) == Ok(rules)) {
                 true => plan.unused.push(chain.to_owned()),
                 false => plan.is_any_shared = true,
             }
@@ -439,7 +605,7 @@ impl Nft {
     pub fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             match attempt() {
-                Err(e) if e.is_errno(Errno::ERESTART) => (),
+                Err(e) if e.is_errno(Errno::ERESTART) || e.is_errno(Errno::EINTR) => (),
                 done => return done,
             }
         }
@@ -481,6 +647,16 @@ struct Plan {
     unused: Vec<String>,
     /// To one at least another owner's element leads: so he is not the last, and the ledger need not be asked.
     is_any_shared: bool,
+}
+
+impl Plan {
+    /// Deletes the chains that none of the elements leads to that come in place of these.
+    fn delete_unused(&self, batch: &mut Batch, table: Table, elements: &[OwnedElement]) {
+        let is_wanted = |name: &str| elements.iter().filter_map(|e| e.chain.as_ref()).any(|chain| chain.name == name);
+        for chain in self.unused.iter().filter(|chain| !is_wanted(chain)) {
+            batch.delete_chain(table, chain);
+        }
+    }
 }
 
 /// All have as many, so that the count of a chain's uses says how many elements lead to it.

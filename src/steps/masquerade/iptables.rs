@@ -69,26 +69,26 @@ pub fn delete(key: &Key, ips: &[IpAddr]) -> Result<()> {
 }
 
 /// Removes the chains of this network's containers of which no attachment is valid: the comments of the rules that lead
-/// to them say whose they are. No program is asked where there is no iptables.
+/// to them say whose network it is. No program is asked where there is no iptables.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
     let mut errors = ErrorList::default();
+    let valid: Vec<String> = valid.iter().map(|valid| chain_of(network.as_str(), &valid.container_id)).collect();
     for iptables in programs_with(POSTROUTING)? {
         let rules = errors.push(iptables.chain("nat", POSTROUTING)).flatten().unwrap_or_default();
-        let mut stale: Vec<String> = rules.iter().filter_map(|rule| container_of(rule, network)).collect();
-        stale.retain(|id| !valid.contains_container(id));
+        let mut stale: Vec<&str> = rules.iter().filter_map(|rule| chain_in(rule, network)).collect();
+        stale.retain(|chain| !valid.iter().any(|valid| valid == chain));
         stale.dedup();
-        for id in stale {
-            let chain = chain_of(network.as_str(), &id);
-            errors.push(iptables.change("nat", || Ok(removal(&chain, &[], &Present::read(&iptables, &chain)?))));
+        for chain in stale {
+            errors.push(iptables.change("nat", || Ok(removal(chain, &[], &Present::read(&iptables, chain)?))));
         }
     }
     errors.finish()
 }
 
-/// The container that a rule's comment names, if it is of this network.
-fn container_of(rule: &str, network: &NetworkName) -> Option<String> {
-    let comment = rule.split_once(&format!("--comment \"name: \\\"{network}\\\" id: \\\""))?.1;
-    Some(comment.split('\\').next()?.to_owned())
+/// The chain that a rule leads to, if its comment names this network. Long ids are cut off in comments.
+fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
+    rule.contains(&format!("--comment \"name: \\\"{network}\\\" id: ")).then_some(())?;
+    rule.split(" -j ").nth(1)?.split(' ').next().filter(|chain| chain.starts_with("CNI-"))
 }
 
 /// The programs that may have a chain of this name.
@@ -195,14 +195,9 @@ fn comment(key: &Key) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cni::attachment::{ContainerId, IfName, NetworkName};
 
     fn key() -> Key {
-        Key {
-            network: NetworkName::parse("mynet").unwrap(),
-            container_id: ContainerId::parse("cid1").unwrap(),
-            ifname: IfName::parse("eth0").unwrap(),
-        }
+        Key::parse("mynet", "cid1", "eth0").unwrap()
     }
 
     const C: &str = r#""name: \"mynet\" id: \"cid1\"""#;
@@ -240,12 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_names_its_container() {
+    fn a_comment_names_its_network() {
         let rule = format!("-A POSTROUTING -s 10.1.2.3/32 -m comment --comment {C} -j {CHAIN}");
         let network = |name: &str| NetworkName::parse(name).unwrap();
-        assert_eq!(container_of(&rule, &network("mynet")).as_deref(), Some("cid1"));
-        assert_eq!(container_of(&rule, &network("my")), None);
-        assert_eq!(container_of("-A POSTROUTING -j MASQUERADE", &network("mynet")), None);
+        assert_eq!(chain_in(&rule, &network("mynet")), Some(CHAIN));
+        assert_eq!(chain_in(&rule, &network("my")), None);
+        assert_eq!(chain_in("-A POSTROUTING -j MASQUERADE", &network("mynet")), None);
     }
 
     #[test]

@@ -50,14 +50,14 @@ const REFERENCE_CHAIN: &str = "masq_checks";
 
 /// Masquerades these addresses unless they talk to their own networks.
 pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
-    nft_owner::require()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses))
+    nft_owner::require()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses)).map(drop)
 }
 
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(addresses));
-    if let Some(chain) = nft.damaged_chain(&LAYOUT)? {
-        return Err(Error::check(format!("chain {chain:?} of table {:?} is not what it was", LAYOUT.table.name)));
+    if let Some(damage) = nft.damage(&LAYOUT)? {
+        return Err(Error::check(damage));
     }
     match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(element) => {

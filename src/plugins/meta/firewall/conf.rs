@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer, de};
 
+use super::table::ZONE_MAX;
 use super::{firewalld, rules};
 use crate::cni::attachment::IfName;
 use crate::cni::result::AddResult;
@@ -125,6 +126,10 @@ impl<'de> Deserialize<'de> for ChainName {
 impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Zone, D::Error> {
         let name = String::deserialize(deserializer)?;
+        if name.len() > ZONE_MAX {
+            let problem = format_args!("zone {name:?} has {} bytes, expected at most {ZONE_MAX}", name.len());
+            return Err(de::Error::custom(problem));
+        }
         let is_of_zone = |c: char| c.is_ascii_alphanumeric() || "_-/".contains(c);
         if name.chars().all(is_of_zone) {
             return Ok(Zone(name));
@@ -145,14 +150,19 @@ impl Backend {
         if self != Backend::Automatic {
             return Ok(self);
         }
-        if firewalld::is_running(cx) {
+        let asked = firewalld::find(cx).map(|found| found.is_some());
+        if let Ok(true) = asked {
             return Ok(Backend::Firewalld);
         }
-        if nft_owner::open()?.is_some() {
-            return Ok(Backend::Nftables);
+        let has_nf_tables = nft_owner::open()?.is_some();
+        // A host whose bus is broken can have containers all the same, as with the reference.
+        if let Err(error) = asked {
+            let chosen = if has_nf_tables { "nftables" } else { "iptables" };
+            warn(format_args!("firewall with {chosen}, whether firewalld runs cannot be asked: {error}"));
+        } else if !has_nf_tables {
+            warn("firewall with iptables, this kernel has no nf_tables");
         }
-        warn("firewall with iptables, this kernel has no nf_tables");
-        Ok(Backend::Iptables)
+        Ok(if has_nf_tables { Backend::Nftables } else { Backend::Iptables })
     }
 }
 

@@ -15,19 +15,14 @@ const ZONE: Object =
 const SYSTEM_BUS: &str = "unix:path=/var/run/dbus/system_bus_socket";
 /// How firewalld calls it that there is nothing to do.
 const DONE_ALREADY: [&str; 2] = ["ZONE_ALREADY_SET", "ALREADY_ENABLED"];
-const NOT_THERE: [&str; 2] = ["UNKNOWN_SOURCE", "NOT_ENABLED"];
+const NOT_THERE: [&str; 3] = ["UNKNOWN_SOURCE", "NOT_ENABLED", "INVALID_ZONE"];
 /// Another zone has the address.
 const CONFLICT: &str = "ZONE_CONFLICT";
 
 /// firewalld's zones.
 pub struct Firewalld(Bus);
 
-/// Whether firewalld is on the system bus now. A host without the socket costs no more than looking for it.
-pub fn is_running(cx: &Context<'_>) -> bool {
-    find(cx).is_ok_and(|found| found.is_some())
-}
-
-/// firewalld, where it is running.
+/// firewalld, where it is on the system bus now. A host without the socket costs no more than looking for it.
 pub fn find(cx: &Context<'_>) -> Result<Option<Firewalld>> {
     let address = cx.env.get("DBUS_SYSTEM_BUS_ADDRESS");
     let address = if address.is_empty() { SYSTEM_BUS } else { &address };
@@ -44,18 +39,23 @@ pub fn require(cx: &Context<'_>) -> Result<Firewalld> {
 }
 
 impl Firewalld {
-    /// Adds the addresses to a zone, which accepts what comes from them.
-    pub fn accept(&mut self, zone: &str, ips: &[IpAddr]) -> Result<()> {
-        for ip in ips {
-            match self.ask("addSource", zone, *ip)? {
-                Answer::Refused(why) if !is_one_of(&why, &DONE_ALREADY) => {
-                    let code = if why.contains(CONFLICT) { Code::CONFLICT } else { Code::HOST_PROGRAM };
-                    return Err(Error::new(code, format!("add address {ip} to firewalld zone {zone:?}: {why}")));
-                }
-                _ => (),
-            }
+    /// Whether the zone has the address.
+    pub fn has(&mut self, zone: &str, ip: IpAddr) -> Result<bool> {
+        match self.ask("querySource", zone, ip)? {
+            Answer::Done(body) => Ok(body.is_true()),
+            Answer::Refused(why) => Err(Error::new(Code::HOST_PROGRAM, format!("firewalld zone {zone:?}: {why}"))),
         }
-        Ok(())
+    }
+
+    /// Adds an address to a zone, which accepts what comes from it.
+    pub fn add(&mut self, zone: &str, ip: IpAddr) -> Result<()> {
+        match self.ask("addSource", zone, ip)? {
+            Answer::Refused(why) if !is_one_of(&why, &DONE_ALREADY) => {
+                let code = if why.contains(CONFLICT) { Code::CONFLICT } else { Code::HOST_PROGRAM };
+                Err(Error::new(code, format!("add address {ip} to firewalld zone {zone:?}: {why}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether the zone has all of the addresses.
@@ -74,12 +74,12 @@ impl Firewalld {
         Ok(())
     }
 
-    /// Removes the addresses from a zone that has them.
-    pub fn remove(&mut self, zone: &str, ips: &[IpAddr]) -> Result<()> {
+    /// Removes each address from its zone, if that has it.
+    pub fn remove(&mut self, sources: &[(IpAddr, String)]) -> Result<()> {
         let mut errors = ErrorList::default();
-        for ip in ips {
-            let Some(answer) = errors.push(self.ask("removeSource", zone, *ip)) else { continue };
-            if let Answer::Refused(why) = answer
+        for (ip, zone) in sources {
+            // A bus that does not answer once is not asked again: each question may take its time.
+            if let Answer::Refused(why) = self.ask("removeSource", zone, *ip)?
                 && !is_one_of(&why, &NOT_THERE)
                 && !why.contains(CONFLICT)
             {
@@ -92,10 +92,7 @@ impl Firewalld {
 
     /// Whether there is such a zone.
     pub fn require_zone(&mut self, zone: &str) -> Result<()> {
-        match self.ask("querySource", zone, IpAddr::from([127, 0, 0, 1]))? {
-            Answer::Done(_) => Ok(()),
-            Answer::Refused(why) => Err(Error::new(Code::HOST_PROGRAM, format!("firewalld zone {zone:?}: {why}"))),
-        }
+        self.has(zone, IpAddr::from([127, 0, 0, 1])).map(drop)
     }
 
     fn ask(&mut self, method: &str, zone: &str, ip: IpAddr) -> Result<Answer> {

@@ -14,15 +14,17 @@ mod table;
 use std::net::IpAddr;
 
 use self::conf::{Backend, Conf, Isolation, Policy, Wish};
+use self::table::{Held, Notes, Search};
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
+use crate::net::iptables::Iptables;
 use crate::net::nft::Family;
-use crate::net::nft::owned::Owner;
+use crate::net::nft::owned::{Owner, Replaced};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
-use crate::rollback::transaction;
+use crate::rollback::{Rollback, transaction};
 use crate::steps::{nft_owner, prev_result};
 
 /// The plugin.
@@ -41,11 +43,15 @@ impl Plugin for Firewall {
         let wish = Wish::of(conf, &result)?;
         let backend = conf.backend.resolve(cx)?;
         require_plain_bridge(backend, &wish)?;
+        let notes = notes(conf, backend, &wish);
+        require_ready(cx, conf, backend, &wish, notes)?;
         transaction(|rb| {
-            let are_new = !table::is_known(&at.key, &wish)?;
-            table::claim(&at.key, &wish, in_table(backend, &wish))?;
-            rb.undo("remove the rules", || remove(cx, conf, &nft_owner::of(&at.key), &wish.ips));
-            accept(cx, conf, backend, &wish, are_new, &at.key)
+            let replaced = table::claim(&at.key, &wish, notes)?;
+            let are_new = replaced.as_ref().is_some_and(Replaced::is_empty);
+            rb.undo("give the addresses back", || {
+                replaced.map_or(Ok(()), |replaced| give_back(cx, &at.key, &replaced))
+            });
+            accept(cx, conf, backend, &wish, are_new, &at.key, rb)
         })?;
         Ok(result)
     }
@@ -54,12 +60,12 @@ impl Plugin for Firewall {
         let wish = Wish::of(conf, &prev_result::require(cx)?)?;
         let backend = conf.backend.resolve(cx)?;
         require_plain_bridge(backend, &wish)?;
-        table::verify(&at.key, &wish, in_table(backend, &wish))?;
+        table::verify(&at.key, &wish, notes(conf, backend, &wish))?;
         match backend {
             Backend::Firewalld => firewalld::require(cx)?.verify(&conf.firewalld_zone.0, &wish.ips),
             Backend::Iptables => programs::verify(&programs::of_host(&wish.ips), &wish, wish.isolation.as_ref()),
             Backend::Automatic | Backend::Nftables => {
-                netlink::verify(&wish, &table::held(&nft_owner::of(&at.key), &[])?.rules)?;
+                netlink::verify(&wish, &table::held(&nft_owner::of(&at.key), &[], Search::Ledger)?.rules)?;
                 programs::verify(&programs::of_legacy(&wish.ips), &wish, None)
             }
         }
@@ -67,7 +73,7 @@ impl Plugin for Firewall {
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
         let told: Vec<IpAddr> = at.prev_result.iter().flat_map(conf::addresses).collect();
-        remove(cx, conf, &nft_owner::of(&at.key), &told)
+        remove(cx, conf, &nft_owner::of(&at.key), &told, Search::Ledger)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -80,15 +86,28 @@ impl Plugin for Firewall {
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
         for owner in nft_owner::invalid(&table::LAYOUT, &cx.config.name, valid)? {
-            errors.push(remove(cx, conf, &owner, &[]));
+            errors.push(remove(cx, conf, &owner, &[], Search::Comments));
         }
         errors.finish()
     }
 }
 
-/// The bridge that our own table keeps from others. iptables has chains of its own for that.
-fn in_table(backend: Backend, wish: &Wish) -> Option<&Isolation> {
-    wish.isolation.as_ref().filter(|_| backend != Backend::Iptables)
+/// What our own table is told beside the addresses. iptables has chains of its own for isolation.
+fn notes<'a>(conf: &'a Conf, backend: Backend, wish: &'a Wish) -> Notes<'a> {
+    Notes {
+        isolation: wish.isolation.as_ref().filter(|_| backend != Backend::Iptables),
+        zone: (backend == Backend::Firewalld).then_some(conf.firewalld_zone.0.as_str()),
+    }
+}
+
+/// What can be seen to fail fails before anything is changed.
+fn require_ready(cx: &Context<'_>, conf: &Conf, backend: Backend, wish: &Wish, notes: Notes<'_>) -> Result<()> {
+    notes.require()?;
+    match backend {
+        Backend::Firewalld => firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0),
+        Backend::Iptables => programs::of_host(&wish.ips).iter().try_for_each(Iptables::require),
+        Backend::Automatic | Backend::Nftables => nft_owner::require().map(drop),
+    }
 }
 
 /// iptables reads more into a name than the kernel does: `br+` is every link that begins with `br`.
@@ -110,41 +129,117 @@ fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
 }
 
 /// Lets the packets pass. `are_new` is whether there can be no rules for these addresses yet.
-fn accept(cx: &Context<'_>, conf: &Conf, backend: Backend, wish: &Wish, are_new: bool, key: &Key) -> Result<()> {
+fn accept<'a>(
+    cx: &'a Context<'_>,
+    conf: &'a Conf,
+    backend: Backend,
+    wish: &Wish,
+    are_new: bool,
+    key: &Key,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     match backend {
-        Backend::Firewalld => firewalld::require(cx)?.accept(&conf.firewalld_zone.0, &wish.ips),
-        Backend::Iptables => programs::accept(&programs::of_host(&wish.ips), wish, wish.isolation.as_ref()),
+        Backend::Firewalld => accept_by_firewalld(cx, &conf.firewalld_zone.0, &wish.ips, rb),
+        Backend::Iptables => accept_by_programs(programs::of_host(&wish.ips), wish, wish.isolation.as_ref(), rb),
         Backend::Automatic | Backend::Nftables => {
-            let rules = netlink::accept(wish, are_new)?;
-            table::note_rules(key, &rules)?;
-            programs::accept(&programs::of_legacy(&wish.ips), wish, None)
+            let added = netlink::accept(wish, are_new)?;
+            let accepts = added.accepts();
+            rb.undo("remove the rules", move || netlink::take_back(&added));
+            table::note_rules(key, &accepts)?;
+            accept_by_programs(programs::of_legacy(&wish.ips), wish, None, rb)
         }
     }
 }
 
-/// Removes whatever lets the attachment's packets pass, by whichever backend it was made: a configuration may have changed
-/// since. What it owned is known until all of that has succeeded.
-fn remove(cx: &Context<'_>, conf: &Conf, owner: &Owner, told: &[IpAddr]) -> Result<()> {
-    let held = table::held(owner, told)?;
-    let ips = &held.ips;
-    let mut errors = ErrorList::default();
-    if !ips.is_empty() {
-        errors.push(netlink::remove(&held));
-        errors.push(programs::remove(&programs::of_legacy(ips), ips));
-        // One that is not running has no addresses of ours any more.
-        if let Some(mut firewalld) = firewalld::find(cx).ok().flatten() {
-            errors.push(firewalld.remove(&conf.firewalld_zone.0, ips));
+fn accept_by_programs(
+    programs: Vec<Iptables>,
+    wish: &Wish,
+    isolation: Option<&Isolation>,
+    rb: &mut Rollback<'_>,
+) -> Result<()> {
+    for iptables in programs {
+        let added = programs::accept(&iptables, wish, isolation)?;
+        rb.undo(format_args!("remove the rules of {}", iptables.name()), move || {
+            programs::take_back(&iptables, &added)
+        });
+    }
+    Ok(())
+}
+
+fn accept_by_firewalld<'a>(cx: &'a Context<'_>, zone: &'a str, ips: &[IpAddr], rb: &mut Rollback<'a>) -> Result<()> {
+    let mut firewalld = firewalld::require(cx)?;
+    for ip in ips.iter().copied() {
+        if !firewalld.has(zone, ip)? {
+            // The answer may be lost after it was done, so this comes first.
+            rb.undo(format_args!("remove {ip} from the zone"), move || leave_zones(cx, &[(ip, zone.to_owned())]));
+            firewalld.add(zone, ip)?;
         }
     }
+    Ok(())
+}
+
+/// Undoes `table::claim`. Whoever had an address before and has been detached since left to us what lets its packets pass.
+fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
+    let left = table::give_back(key, replaced)?;
+    let mut errors = ErrorList::default();
+    errors.push(remove_accepts(&left));
+    errors.push(leave_zones(cx, &left.sources));
+    errors.finish()
+}
+
+/// Removes whatever lets the attachment's packets pass, by whichever backend it was made: a configuration may have changed
+/// since. What it owned is known until all of that has succeeded.
+fn remove(cx: &Context<'_>, conf: &Conf, owner: &Owner, told: &[IpAddr], search: Search) -> Result<()> {
+    let held = table::held(owner, told, search)?;
+    let mut errors = ErrorList::default();
+    errors.push(remove_accepts(&held));
+    errors.push(leave_zones(cx, &held.sources));
+    errors.push(leave_zone_perhaps(cx, conf, &held.unknown));
     errors.finish()?;
-    table::release(owner)
+    table::release(owner, search)
+}
+
+fn remove_accepts(held: &Held) -> Result<()> {
+    if held.ips.is_empty() {
+        return Ok(());
+    }
+    let mut errors = ErrorList::default();
+    errors.push(netlink::remove(held));
+    errors.push(programs::remove(&programs::of_legacy(&held.ips), &held.ips));
+    errors.finish()
+}
+
+/// Removes addresses from the zones that they were added to. A firewalld that is not running has none of ours any more.
+fn leave_zones(cx: &Context<'_>, sources: &[(IpAddr, String)]) -> Result<()> {
+    if sources.is_empty() {
+        return Ok(());
+    }
+    firewalld::find(cx)?.map_or(Ok(()), |mut firewalld| firewalld.remove(sources))
+}
+
+/// The same for addresses of which nothing is noted, as of those that the reference attached: they may be in the zone of
+/// the configuration. Unless that says so, a bus that does not answer is no reason for a container to stay.
+fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<()> {
+    let sources: Vec<(IpAddr, String)> = ips.iter().map(|ip| (*ip, conf.firewalld_zone.0.clone())).collect();
+    match leave_zones(cx, &sources) {
+        Err(error) if conf.backend != Backend::Firewalld => {
+            warn(format_args!(
+                "firewall: addresses may be left in firewalld zone {:?}: {error}",
+                conf.firewalld_zone.0
+            ));
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 /// Whether ADD could be served: what the backend needs is there.
 fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
     match backend {
         Backend::Firewalld => {
-            nft_owner::require()?;
+            if conf.ingress_policy != Policy::Open {
+                nft_owner::require()?;
+            }
             firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
         }
         Backend::Iptables => programs::require(),

@@ -8,7 +8,7 @@ use super::conf::Wish;
 use super::rules::{self, CNI_FORWARD, FORWARD};
 use super::table::{Held, RuleHandle};
 use crate::error::{Error, Result};
-use crate::net::iptables::FilterRule;
+use crate::net::iptables::{FilterRule, Target};
 use crate::net::nft::Nft;
 use crate::net::nft::batch::{Batch, Table};
 use crate::net::nft::xtables::{Listed, add_rule, filter_table};
@@ -16,10 +16,63 @@ use crate::steps::nft_owner;
 
 const ACCEPTING: &str = "accept in the tables of iptables-nft";
 
-/// Accepts the packets of the addresses, of both families in one transaction; returns the rules of addresses that were
-/// made, where it is known which they are. `are_new` is whether the addresses are known to have no rules yet: then a chain
-/// with those of thousands of containers is not read.
-pub fn accept(wish: &Wish, are_new: bool) -> Result<Vec<RuleHandle>> {
+/// What one ADD has put into the tables of iptables-nft.
+#[derive(Debug, Default)]
+pub struct Added(Vec<AddedTo>);
+
+/// The part of one table.
+#[derive(Debug)]
+struct AddedTo {
+    table: Table,
+    /// What `CNI-FORWARD` had before, where it was looked at.
+    before: Vec<Listed>,
+    chains: Vec<String>,
+    rules: Vec<(&'static str, FilterRule)>,
+    handles: Vec<u64>,
+}
+
+impl AddedTo {
+    fn new(table: Table, before: Vec<Listed>) -> AddedTo {
+        AddedTo { table, before, chains: vec![], rules: vec![], handles: vec![] }
+    }
+
+    fn chain(&mut self, batch: &mut Batch, name: &str) {
+        batch.chain(self.table, name);
+        self.chains.push(name.to_owned());
+    }
+
+    fn rule(&mut self, batch: &mut Batch, chain: &'static str, is_first: bool, rule: FilterRule) {
+        add_rule(batch, self.table, chain, is_first, &rule);
+        self.rules.push((chain, rule));
+    }
+
+    fn has(&self, chain: &str, listed: &Listed) -> bool {
+        self.rules.iter().any(|(of, rule)| *of == chain && listed.rule.as_ref() == Some(rule))
+    }
+}
+
+impl Added {
+    /// The handles are in the order in which the rules were added.
+    fn numbered(mut self, handles: Vec<u64>) -> Added {
+        let mut handles = handles.into_iter();
+        self.0.iter_mut().for_each(|part| part.handles = handles.by_ref().take(part.rules.len()).collect());
+        self
+    }
+
+    /// The rules of addresses.
+    pub fn accepts(&self) -> Vec<RuleHandle> {
+        let of_table = |part: &AddedTo| {
+            let is_v6 = part.table == filter_table(true);
+            let accepts = part.rules.iter().zip(&part.handles).filter(|((_, rule), _)| rule.target == Target::Accept);
+            accepts.map(|(_, handle)| RuleHandle { is_v6, handle: *handle }).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(of_table).collect()
+    }
+}
+
+/// Accepts the packets of the addresses, of both families in one transaction; returns what was not there. `are_new` is
+/// whether the addresses are known to have no rules yet: then a chain with those of thousands of containers is not read.
+pub fn accept(wish: &Wish, are_new: bool) -> Result<Added> {
     let nft = nft_owner::require()?;
     let tables = tables_with_forward(&nft, wish)?;
     if are_new && are_laid_out(&nft, &tables, wish)? {
@@ -30,26 +83,68 @@ pub fn accept(wish: &Wish, are_new: bool) -> Result<Vec<RuleHandle>> {
     }
     nft.again(ACCEPTING, || {
         let mut batch = Batch::of_generation(nft.generation()?);
+        let mut added = Added::default();
         for (table, ips) in &tables {
-            plan_accept(&nft, &mut batch, *table, ips, &wish.admin_chain)?;
+            added.0.push(plan_accept(&nft, &mut batch, *table, ips, &wish.admin_chain)?);
         }
-        nft.commit(&batch, ACCEPTING)
-    })?;
-    Ok(vec![])
+        nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
+    })
 }
 
 /// Adds the rules of addresses to chains that are there.
-fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Vec<RuleHandle>> {
-    let mut batch = Batch::default();
-    let mut families = vec![];
+fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Added> {
+    let (mut batch, mut added) = (Batch::default(), Added::default());
     for (table, ips) in tables {
+        let mut part = AddedTo::new(*table, vec![]);
         for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)) {
-            add_rule(&mut batch, *table, CNI_FORWARD, false, &rule);
-            families.push(*table == filter_table(true));
+            part.rule(&mut batch, CNI_FORWARD, false, rule);
+        }
+        added.0.push(part);
+    }
+    nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
+}
+
+/// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come to need them.
+pub fn take_back(added: &Added) -> Result<()> {
+    let nft = nft_owner::require()?;
+    let what = "take back from the tables of iptables-nft";
+    nft.again(what, || {
+        let mut batch = Batch::of_generation(nft.generation()?);
+        for part in &added.0 {
+            plan_take_back(&nft, &mut batch, part)?;
+        }
+        nft.commit(&batch, what)
+    })
+}
+
+fn plan_take_back(nft: &Nft, batch: &mut Batch, part: &AddedTo) -> Result<()> {
+    let table = part.table;
+    let inside = nft.filter_rules(table, CNI_FORWARD)?;
+    let forward = nft.filter_rules(table, FORWARD)?;
+    let is_all_ours = inside.iter().all(|listed| part.before.contains(listed) || part.has(CNI_FORWARD, listed));
+    let is_accept = |listed: &Listed| listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept);
+    for (chain, listed) in of_chain(CNI_FORWARD, &inside).chain(of_chain(FORWARD, &forward)) {
+        if part.has(chain, listed) && (is_all_ours || is_accept(listed)) {
+            batch.delete_rule(table, chain, listed.handle);
         }
     }
-    let handles = nft.commit_rules(&batch, ACCEPTING)?;
-    Ok(families.into_iter().zip(handles).map(|(is_v6, handle)| RuleHandle { is_v6, handle }).collect())
+    let jumps = forward.iter().filter(|listed| part.has(FORWARD, listed)).count();
+    for chain in part.chains.iter().filter(|_| is_all_ours) {
+        let ours = if chain == CNI_FORWARD { inside.len() + jumps } else { 1 };
+        if nft.chain(table.family, table.name, chain)?.is_some_and(|info| info.uses as usize == ours) {
+            batch.delete_chain(table, chain);
+        }
+    }
+    Ok(())
+}
+
+fn of_chain<'a>(chain: &'static str, rules: &'a [Listed]) -> impl Iterator<Item = (&'static str, &'a Listed)> {
+    rules.iter().map(move |listed| (chain, listed))
+}
+
+/// The rules of a chain and what leads to it, counted together.
+fn uses(nft: &Nft, table: Table, chain: &str) -> Result<usize> {
+    Ok(nft.chain(table.family, table.name, chain)?.map_or(0, |info| info.uses as usize))
 }
 
 /// The first thing that is missing of what `accept` makes.
@@ -111,8 +206,7 @@ fn plan_remove_noted(
 ) -> Result<bool> {
     let mut known = noted_rules(nft, table, noted)?;
     known.retain(|listed| listed.rule.as_ref().is_some_and(|rule| theirs.contains(rule)));
-    let uses = nft.chain(table.family, table.name, CNI_FORWARD)?.map_or(0, |info| info.uses as usize);
-    if !theirs.iter().all(|rule| has(&known, rule)) || uses <= known.len() + FEW {
+    if !theirs.iter().all(|rule| has(&known, rule)) || uses(nft, table, CNI_FORWARD)? <= known.len() + FEW {
         return Ok(false);
     }
     for listed in known {
@@ -140,8 +234,7 @@ fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>
 /// Whether all is there but the rules of addresses: a jump from FORWARD, and one to the administrator's chain.
 fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<bool> {
     for (table, _) in tables {
-        let uses = |chain| Ok::<_, Error>(nft.chain(table.family, table.name, chain)?.map_or(0, |info| info.uses));
-        let are_connected = uses(CNI_FORWARD)? >= 2 && uses(&wish.admin_chain)? >= 1;
+        let are_connected = uses(nft, *table, CNI_FORWARD)? >= 2 && uses(nft, *table, &wish.admin_chain)? >= 1;
         if !are_connected || !has(&nft.filter_rules(*table, FORWARD)?, &rules::jump()) {
             return Ok(false);
         }
@@ -149,19 +242,24 @@ fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Resu
     Ok(true)
 }
 
-fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin_chain: &str) -> Result<()> {
+fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin_chain: &str) -> Result<AddedTo> {
     let inside = nft.filter_rules(table, CNI_FORWARD)?;
-    batch.chain(table, CNI_FORWARD).chain(table, admin_chain);
+    let mut added = AddedTo::new(table, inside.clone());
+    for chain in [CNI_FORWARD, admin_chain] {
+        if nft.chain(table.family, table.name, chain)?.is_none() {
+            added.chain(batch, chain);
+        }
+    }
     if !has(&nft.filter_rules(table, FORWARD)?, &rules::jump()) {
-        add_rule(batch, table, FORWARD, true, &rules::jump());
+        added.rule(batch, FORWARD, true, rules::jump());
     }
     if !has(&inside, &rules::admin_jump(admin_chain)) {
-        add_rule(batch, table, CNI_FORWARD, true, &rules::admin_jump(admin_chain));
+        added.rule(batch, CNI_FORWARD, true, rules::admin_jump(admin_chain));
     }
     for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)).filter(|rule| !has(&inside, rule)) {
-        add_rule(batch, table, CNI_FORWARD, false, &rule);
+        added.rule(batch, CNI_FORWARD, false, rule);
     }
-    Ok(())
+    Ok(added)
 }
 
 fn plan_remove(nft: &Nft, batch: &mut Batch, table: Table, rules: &[FilterRule]) -> Result<()> {
@@ -192,8 +290,7 @@ fn plan_dismantling(
 ) -> Result<()> {
     let forward = nft.filter_rules(table, FORWARD)?;
     let jumps: Vec<&Listed> = forward.iter().filter(|listed| listed.rule == Some(rules::jump())).collect();
-    let uses = |chain| Ok::<_, Error>(nft.chain(table.family, table.name, chain)?.map_or(0, |info| info.uses as usize));
-    if uses(CNI_FORWARD)? != rules_inside + jumps.len() {
+    if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len() {
         return Ok(()); // somebody else leads packets there
     }
     for jump in jumps {
@@ -201,7 +298,7 @@ fn plan_dismantling(
     }
     batch.delete_chain(table, CNI_FORWARD);
     for chain in admin_chains {
-        if uses(chain)? == 1 {
+        if uses(nft, table, chain)? == 1 {
             batch.delete_chain(table, chain);
         }
     }

@@ -1,5 +1,6 @@
 //! The rules through the host's iptables programs: one that lists and one that writes, a family.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 
 use super::conf::{Isolation, Policy, Wish};
@@ -36,12 +37,22 @@ pub fn require() -> Result<()> {
     Iptables::for_address(IpAddr::from([0, 0, 0, 0])).save(FILTER).map(drop)
 }
 
-/// Makes the rules, and those that keep bridges from each other where that is wished.
-pub fn accept(programs: &[Iptables], wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
-    programs.iter().try_for_each(|iptables| {
-        let wanted = wanted(iptables, wish, isolation);
-        iptables.change(FILTER, || Ok(missing(&iptables.save(FILTER)?, &wanted, wish, isolation)))
-    })
+/// Makes the rules, and those that keep bridges from each other where that is wished. Returns what was not there.
+pub fn accept(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -> Result<Added> {
+    let wanted = wanted(iptables, wish, isolation);
+    let added = RefCell::default();
+    iptables.change(FILTER, || {
+        let missing = missing(iptables.save(FILTER)?, &wanted, wish, isolation);
+        let lines = missing.lines();
+        added.replace(missing);
+        Ok(lines)
+    })?;
+    Ok(added.into_inner())
+}
+
+/// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come to need them.
+pub fn take_back(iptables: &Iptables, added: &Added) -> Result<()> {
+    iptables.change(FILTER, || Ok(added.taken_back(&iptables.save(FILTER)?)))
 }
 
 /// The first thing that is missing of what `accept` makes.
@@ -70,6 +81,7 @@ pub fn remove(programs: &[Iptables], ips: &[IpAddr]) -> Result<()> {
 }
 
 /// A rule that is to be in a chain, in front of what is there or behind it.
+#[derive(Clone, Debug)]
 struct Wanted {
     chain: &'static str,
     is_first: bool,
@@ -104,19 +116,60 @@ fn comment(policy: &str) -> String {
     format!("-m comment --comment \"CNI firewall plugin rules (ingressPolicy: {policy})\"")
 }
 
-/// The lines of `iptables-restore --noflush` that add what is not there.
-fn missing(saved: &Saved, wanted: &[Wanted], wish: &Wish, isolation: Option<&Isolation>) -> Vec<String> {
+/// What one ADD has put into a table, and how it was before.
+#[derive(Debug, Default)]
+pub struct Added {
+    before: Saved,
+    chains: Vec<String>,
+    rules: Vec<Wanted>,
+}
+
+/// What is not there of what is wanted.
+fn missing(before: Saved, wanted: &[Wanted], wish: &Wish, isolation: Option<&Isolation>) -> Added {
     let mut chains = vec![CNI_FORWARD, &wish.admin_chain];
     if isolation.is_some() {
         chains.extend([STAGE_1, STAGE_2]);
     }
-    let chains = chains.into_iter().filter(|chain| saved.chain(chain).is_none()).map(|chain| format!("-N {chain}"));
-    let rules = wanted.iter().filter(|wanted| !saved.has(wanted.chain, &wanted.rule));
-    let line = |Wanted { chain, is_first, rule }: &Wanted| match is_first {
-        true => format!("-I {chain} 1 {rule}"),
-        false => format!("-A {chain} {rule}"),
-    };
-    chains.chain(rules.map(line)).collect()
+    let chains = chains.into_iter().filter(|chain| before.chain(chain).is_none()).map(str::to_owned).collect();
+    let rules = wanted.iter().filter(|wanted| !before.has(wanted.chain, &wanted.rule)).cloned().collect();
+    Added { before, chains, rules }
+}
+
+impl Added {
+    /// The lines of `iptables-restore --noflush` that add it.
+    fn lines(&self) -> Vec<String> {
+        let line = |Wanted { chain, is_first, rule }: &Wanted| match is_first {
+            true => format!("-I {chain} 1 {rule}"),
+            false => format!("-A {chain} {rule}"),
+        };
+        self.chains.iter().map(|chain| format!("-N {chain}")).chain(self.rules.iter().map(line)).collect()
+    }
+
+    /// The lines that take it away again: all of it where nobody has come since, else only the rules of addresses.
+    fn taken_back(&self, now: &Saved) -> Vec<String> {
+        let is_all_ours = self.is_all_ours(now);
+        let is_of_address = |wanted: &&Wanted| wanted.chain == CNI_FORWARD && !wanted.is_first;
+        let goes = |wanted: &&Wanted| is_all_ours || is_of_address(wanted);
+        let rules = self.rules.iter().filter(goes).filter(|wanted| now.has(wanted.chain, &wanted.rule));
+        let chains = self.chains.iter().filter(|chain| is_all_ours && now.chain(chain).is_some());
+        rules
+            .map(|Wanted { chain, rule, .. }| format!("-D {chain} {rule}"))
+            .chain(chains.map(|chain| format!("-X {chain}")))
+            .collect()
+    }
+
+    /// Whether the chains that were changed have no rules but those from before and ours, and nobody else leads there.
+    fn is_all_ours(&self, now: &Saved) -> bool {
+        let lines: Vec<String> =
+            self.rules.iter().map(|Wanted { chain, rule, .. }| format!("-A {chain} {rule}")).collect();
+        let ours = Saved::parse(&lines.join("\n"));
+        let is_known = |chain: &str, rule: &str| self.before.has(chain, rule) || ours.has(chain, rule);
+        let changed = self.rules.iter().map(|wanted| wanted.chain).chain(self.chains.iter().map(String::as_str));
+        changed.into_iter().all(|chain| {
+            now.chain(chain).unwrap_or_default().iter().all(|rule| is_known(chain, rule))
+                && now.leading_to(chain).all(|(from, rule)| is_known(from, rule))
+        })
+    }
 }
 
 /// The lines that remove these rules, and what leads to them where no others are left.
@@ -132,7 +185,9 @@ fn removal(saved: &Saved, rules: &[String]) -> Vec<String> {
         return lines;
     }
     lines.extend((0..jumps).map(|_| format!("-D {FORWARD} {jump}")));
-    lines.extend([format!("-F {CNI_FORWARD}"), format!("-X {CNI_FORWARD}")]);
+    // Rule by rule, not all of the chain: if somebody has added one in between, the chain cannot go, and nothing happens.
+    lines.extend(others.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")));
+    lines.push(format!("-X {CNI_FORWARD}"));
     let is_unused =
         |chain: &&str| saved.chain(chain).is_some_and(<[_]>::is_empty) && saved.leading_to(chain).count() == 1;
     lines.extend(admin_chains.into_iter().filter(is_unused).map(|chain| format!("-X {chain}")));
@@ -156,7 +211,7 @@ mod tests {
     }
 
     fn lines(saved: &Saved, wish: &Wish, isolation: Option<&Isolation>) -> Vec<String> {
-        missing(saved, &wanted(&Iptables::for_address(wish.ips[0]), wish, isolation), wish, isolation)
+        missing(saved.clone(), &wanted(&Iptables::for_address(wish.ips[0]), wish, isolation), wish, isolation).lines()
     }
 
     /// What the kernel would have after these lines.
@@ -206,6 +261,24 @@ mod tests {
         assert_eq!(removal(&saved, &rules(&["10.1.0.7"])).len(), 2);
         let all = removal(&saved, &rules(&["10.1.0.7", "10.1.0.8"]));
         assert_eq!(all[all.len() - 2..], ["-X CNI-FORWARD", "-X CNI-ADMIN"]);
+        assert!(!all.iter().any(|line| line.starts_with("-F")), "another's rule may have come: {all:?}");
         assert!(removal(&saved, &rules(&["10.1.0.9"])).is_empty());
+    }
+
+    #[test]
+    fn what_was_added_is_taken_back_as_far_as_it_is_needed_by_nobody_else() {
+        let wish = wish(&["10.1.0.7"]);
+        let wanted = wanted(&Iptables::for_address(wish.ips[0]), &wish, None);
+        let added = missing(Saved::default(), &wanted, &wish, None);
+        let lines = added.lines();
+        let back = added.taken_back(&after(&lines));
+        assert_eq!(back.len(), lines.len(), "{back:?}");
+        assert_eq!(back[back.len() - 2..], ["-X CNI-FORWARD", "-X CNI-ADMIN"]);
+        for others in ["-A CNI-FORWARD -s 10.1.0.8/32 -j ACCEPT", "-A CNI-ADMIN -j DROP", "-A OUTPUT -j CNI-FORWARD"] {
+            let lines: Vec<String> = lines.iter().cloned().chain([others.to_owned()]).collect();
+            assert_eq!(added.taken_back(&after(&lines)).len(), 2, "{others}");
+        }
+        let again = missing(after(&lines), &wanted, &wish, None);
+        assert!(again.lines().is_empty() && again.taken_back(&after(&lines)).is_empty());
     }
 }

@@ -25,9 +25,28 @@ const JUMP_COMMENT: &str = "CNI firewall plugin rules";
 const ADMIN_COMMENT: &str = "CNI firewall plugin admin overrides";
 /// XT_EXTENSION_MAXNAMELEN, without the NUL.
 const CHAIN_NAME_MAX: usize = 28;
-/// What a jump would not lead to a chain by, or to one that is another's.
-const TAKEN: [&str; 11] =
-    ["ACCEPT", "DROP", "QUEUE", "RETURN", "REJECT", "INPUT", FORWARD, "OUTPUT", CNI_FORWARD, STAGE_1, STAGE_2];
+/// Chains that are another's, and words that lead to none.
+const TAKEN: [&str; 14] = [
+    "ACCEPT",
+    "DROP",
+    "QUEUE",
+    "RETURN",
+    "ERROR",
+    "standard",
+    "PREROUTING",
+    "INPUT",
+    FORWARD,
+    "OUTPUT",
+    "POSTROUTING",
+    CNI_FORWARD,
+    STAGE_1,
+    STAGE_2,
+];
+/// The targets of iptables and of xtables-addons. To iptables `-j LOG` is never a jump, whatever chains there are.
+const TARGETS: &str = "ACCOUNT AUDIT BALANCE CHAOS CHECKSUM CLASSIFY CLUSTERIP CONNMARK CONNSECMARK CT DELUDE DHCPMAC DNAT \
+    DNETMAP DNPT DSCP ECHO ECN FLOWOFFLOAD FULLCONENAT HL HMARK IDLETIMER IMQ IPMARK LED LOG LOGMARK MARK MASQUERADE MIRROR \
+    NAT NDPI NETFLOW NETMAP NFLOG NFQUEUE NOTRACK PROTO RATEEST RAWDNAT RAWSNAT REDIRECT REJECT SAME SECMARK SET SNAT SNPT \
+    STEAL SYNPROXY SYSRQ TARPIT TCPMSS TCPOPTSTRIP TEE TOS TPROXY TRACE TTL ULOG XOR";
 
 /// What leads from FORWARD to the accepts.
 pub fn jump() -> FilterRule {
@@ -71,7 +90,8 @@ pub fn problem_of_chain_name(name: &str) -> Option<String> {
             "is none, expected letters, digits, \"_\", \".\" and \"-\", the first a letter or a digit".to_owned(),
         );
     }
-    TAKEN.contains(&name).then(|| "means something else, expected one of its own".to_owned())
+    let is_taken = TAKEN.contains(&name) || TARGETS.split(' ').any(|target| target == name);
+    is_taken.then(|| "means something else, expected one of its own".to_owned())
 }
 
 #[cfg(test)]
@@ -82,6 +102,11 @@ mod tests {
     fn names_that_iptables_would_take_for_something_else_are_none() {
         for bad in ["ACCEPT", "FORWARD", "CNI-FORWARD", "-j", "!x", "a b", "a\nb", "a\"", "ä", "a;b"] {
             assert!(problem_of_chain_name(bad).is_some(), "{bad:?}");
+        }
+        for target in
+            ["LOG", "MARK", "SNAT", "DNAT", "MASQUERADE", "REDIRECT", "TPROXY", "NFLOG", "CT", "NOTRACK", "TCPMSS"]
+        {
+            assert!(problem_of_chain_name(target).is_some(), "{target:?}");
         }
         assert!(problem_of_chain_name(&"x".repeat(29)).is_some());
         assert_eq!(problem_of_chain_name(&"x".repeat(28)), None);

@@ -1,4 +1,4 @@
-//! Our own table: which addresses are whose, and which bridges are kept from each other.
+//! Our own table: which addresses are whose, what was done for them elsewhere, and which bridges are kept from each other.
 //!
 //! ```text
 //! table inet cni_multi_firewall {
@@ -6,6 +6,8 @@
 //!   set containers6 { type ipv6_addr; … }
 //!   set accepts4 { type mark . mark; … }        # the handles of rules in "ip filter"
 //!   set accepts6 { type mark . mark; … }        # and in "ip6 filter"
+//!   set zones4 { type ipv4_addr . ifname . ifname; elements = { 10.1.0.7 . "trusted" . "" comment "…" } }
+//!   set zones6 { type ipv6_addr . ifname . ifname; … }   # sources of firewalld's zones, whose names fill two fields
 //!   set bridges { type ifname; elements = { "br0" comment "shared" } }
 //!   set same_bridge { type ifname . ifname; elements = { "br0" . "br0" comment "shared" } }
 //!   set isolated { type ifname . ifname; … }
@@ -19,7 +21,8 @@
 //! }
 //! ```
 //! An accept here overrides no drop elsewhere, so nothing is accepted here: addresses are noted to be found again by DEL
-//! and GC. One that is given to another container becomes his, and the accepts elsewhere stay with it.
+//! and GC. One that is given to another container becomes his, and the accepts elsewhere stay with it; an ADD of his that
+//! fails gives it back.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,14 +33,14 @@ use crate::error::{Error, Result};
 use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement, Owner};
+use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced};
 use crate::steps::nft_owner;
 
 /// For GC, which asks for its owners.
 pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_firewall" },
     comment: "cni-multi: addresses of containers, and bridges that are kept from each other",
-    sets: &[&CONTAINERS4, &CONTAINERS6, &ACCEPTS4, &ACCEPTS6, &BRIDGES, &SAME_BRIDGE, &ISOLATED],
+    sets: &[&CONTAINERS4, &CONTAINERS6, &ACCEPTS4, &ACCEPTS6, &ZONES4, &ZONES6, &BRIDGES, &SAME_BRIDGE, &ISOLATED],
     chains: &[(BASE_CHAIN, 3)],
     lay_out,
 };
@@ -46,6 +49,8 @@ const CONTAINERS4: Set = Set { name: "containers4", key: &[KeyType::Ipv4], holds
 const CONTAINERS6: Set = Set { name: "containers6", key: &[KeyType::Ipv6], holds: Holds::Keys };
 const ACCEPTS4: Set = Set { name: "accepts4", key: &[KeyType::Mark; 2], holds: Holds::Keys };
 const ACCEPTS6: Set = Set { name: "accepts6", key: &[KeyType::Mark; 2], holds: Holds::Keys };
+const ZONES4: Set = Set { name: "zones4", key: &[KeyType::Ipv4, KeyType::IfName, KeyType::IfName], holds: Holds::Keys };
+const ZONES6: Set = Set { name: "zones6", key: &[KeyType::Ipv6, KeyType::IfName, KeyType::IfName], holds: Holds::Keys };
 const BRIDGES: Set = Set { name: "bridges", key: &[KeyType::IfName], holds: Holds::Keys };
 const SAME_BRIDGE: Set = Set { name: "same_bridge", key: &[KeyType::IfName; 2], holds: Holds::Keys };
 const ISOLATED: Set = Set { name: "isolated", key: &[KeyType::IfName; 2], holds: Holds::Keys };
@@ -54,37 +59,60 @@ const BASE_CHAIN: &str = "forward";
 const HOOK: Hook = Hook { kind: "filter", number: 2, priority: 0 };
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
+/// The longest name of a zone that can be noted. firewalld's own limit is 17.
+pub const ZONE_MAX: usize = 2 * IFNAME;
 
-/// Whether the attachment has elements already, or an address is in the table as another's.
-pub fn is_known(key: &Key, wish: &Wish) -> Result<bool> {
-    let Some(nft) = nft_owner::open()? else { return Ok(true) };
-    let mut is_known = nft.has_anything(&LAYOUT, &nft_owner::of(key))?;
-    for element in elements(&wish.ips, None) {
-        is_known = is_known || nft.has(&LAYOUT, &element)?;
-    }
-    Ok(is_known)
+/// What is noted beside the addresses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Notes<'a> {
+    /// The bridge that is kept from others; None where that is not wished, or done elsewhere.
+    pub isolation: Option<&'a Isolation>,
+    /// The zone of firewalld that the addresses are sources of.
+    pub zone: Option<&'a str>,
 }
 
-/// Notes the addresses as the attachment's, and keeps its bridge from others where that is wished. `isolation` is None
-/// where it is done elsewhere. Nothing where the kernel has no nf_tables.
-pub fn claim(key: &Key, wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
-    nft.claim(&LAYOUT, &nft_owner::of(key), &elements(&wish.ips, isolation))
+impl Notes<'_> {
+    /// Isolation is nothing but elements of our table, so it needs a kernel that can have it.
+    pub fn require(&self) -> Result<()> {
+        let Some(isolation) = self.isolation else { return Ok(()) };
+        nft_owner::require().map(drop).map_err(|error| {
+            error
+                .context(format_args!("ingressPolicy {:?}", isolation.policy.as_str()))
+                .with_details("backend \"iptables\" isolates without nf_tables")
+        })
+    }
+}
+
+/// Notes the addresses as the attachment's, and keeps its bridge from others where that is wished. Nothing is noted where
+/// the kernel has no nf_tables. Returns what was noted before of the attachment or the addresses.
+pub fn claim(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<Option<Replaced>> {
+    let Some(nft) = nft_owner::open()? else { return notes.require().map(|()| None) };
+    nft.claim(&LAYOUT, &nft_owner::of(key), &elements(&wish.ips, notes)).map(Some)
+}
+
+/// Takes a claim back. Returns what is nobody's now: whoever had an address before has been detached in between, and left
+/// to its next owner what lets its packets pass.
+pub fn give_back(key: &Key, replaced: &Replaced) -> Result<Held> {
+    let left = nft_owner::require()?.give_back(&LAYOUT, &nft_owner::of(key), replaced)?;
+    let mut held = Held::default();
+    left.iter().for_each(|element| held.add(element.set, &element.key));
+    Ok(held)
 }
 
 /// Whether everything that `claim` made is there. What the reference attached is not in our table: it isolates by rules
 /// of iptables.
-pub fn verify(key: &Key, wish: &Wish, isolation: Option<&Isolation>) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+pub fn verify(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return notes.require() };
+    let isolation = notes.isolation;
     if !nft.has_anything(&LAYOUT, &nft_owner::of(key))? {
         let is_isolated = nft.chain(Family::Ip, "filter", rules::STAGE_2)?.is_some()
             || nft.chain(Family::Ip6, "filter", rules::STAGE_2)?.is_some();
         return match isolation.filter(|_| !is_isolated) {
-            Some(isolation) => Err(missing(&elements(&[], Some(isolation))[0], Some(isolation))),
+            Some(isolation) => Err(missing(&of_bridge(isolation)[0], Some(isolation))),
             None => Ok(()),
         };
     }
-    for element in elements(&wish.ips, isolation) {
+    for element in elements(&wish.ips, notes) {
         if !nft.has(&LAYOUT, &element)? {
             return Err(missing(&element, isolation));
         }
@@ -94,7 +122,7 @@ pub fn verify(key: &Key, wish: &Wish, isolation: Option<&Isolation>) -> Result<(
 
 fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
     let table = LAYOUT.table.name;
-    let what = match (isolation, address(&element.key)) {
+    let what = match (isolation, address(element.set, &element.key)) {
         (Some(isolation), _) if element.is_shared => format!("bridge {:?}", isolation.bridge.as_str()),
         (_, Some(address)) => format!("address {address}"),
         (_, None) => "an element".to_owned(),
@@ -107,8 +135,36 @@ fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
 pub struct Held {
     /// Its addresses that no other has been given since.
     pub ips: Vec<IpAddr>,
+    /// Those of them that are not in the table: the reference has attached it, or our table was removed.
+    pub unknown: Vec<IpAddr>,
+    /// Its addresses in firewalld, each with its zone.
+    pub sources: Vec<(IpAddr, String)>,
     /// The rules that were made for it over netlink, perhaps not all.
     pub rules: Vec<RuleHandle>,
+}
+
+impl Held {
+    fn add(&mut self, set: &str, key: &[u8]) {
+        match set {
+            set if set == ACCEPTS4.name || set == ACCEPTS6.name => self.rules.extend(rule_handle(set, key)),
+            set if set == ZONES4.name || set == ZONES6.name => self.sources.extend(source(set, key)),
+            set => self.ips.extend(address(set, key)),
+        }
+    }
+
+    fn add_unknown(&mut self, ip: IpAddr) {
+        self.ips.push(ip);
+        self.unknown.push(ip);
+    }
+}
+
+/// How an attachment's elements are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// By the ledger: it costs the same however many attachments there are.
+    Ledger,
+    /// By the comment of each element there is, for an owner whose entries of the ledger may be gone.
+    Comments,
 }
 
 /// A rule in `CNI-FORWARD` of iptables-nft. Without it a chain with the rules of thousands of containers would have to be
@@ -123,20 +179,20 @@ pub struct RuleHandle {
 
 /// What an attachment has: that is in the table, and of the addresses that were `told` those that are not in it, which the
 /// reference has attached.
-pub fn held(owner: &Owner, told: &[IpAddr]) -> Result<Held> {
-    let Some(nft) = nft_owner::open()? else { return Ok(Held { ips: told.to_vec(), rules: vec![] }) };
+pub fn held(owner: &Owner, told: &[IpAddr], search: Search) -> Result<Held> {
     let mut held = Held::default();
-    for (set, key) in nft.belongings(&LAYOUT, owner)? {
-        match set.as_str() {
-            set_name if set_name == ACCEPTS4.name || set_name == ACCEPTS6.name => {
-                held.rules.extend(rule_handle(&set, &key))
-            }
-            _ => held.ips.extend(address(&key)),
-        }
-    }
+    let Some(nft) = nft_owner::open()? else {
+        told.iter().for_each(|ip| held.add_unknown(*ip));
+        return Ok(held);
+    };
+    let belongings = match search {
+        Search::Ledger => nft.belongings(&LAYOUT, owner)?,
+        Search::Comments => nft.belongings_by_comment(&LAYOUT, owner)?,
+    };
+    belongings.iter().for_each(|(set, key)| held.add(set, key));
     for ip in told {
         if !held.ips.contains(ip) && !nft.has(&LAYOUT, &of_address(*ip))? {
-            held.ips.push(*ip);
+            held.add_unknown(*ip);
         }
     }
     Ok(held)
@@ -159,16 +215,35 @@ fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
 }
 
 /// Removes the elements of an attachment, and the table with the last of all.
-pub fn release(owner: &Owner) -> Result<()> {
-    nft_owner::release(&LAYOUT, owner).map(drop)
+pub fn release(owner: &Owner, search: Search) -> Result<()> {
+    match search {
+        Search::Ledger => nft_owner::release(&LAYOUT, owner).map(drop),
+        Search::Comments => nft_owner::release_by_comment(&LAYOUT, owner).map(drop),
+    }
 }
 
-fn elements(ips: &[IpAddr], isolation: Option<&Isolation>) -> Vec<OwnedElement> {
+fn elements(ips: &[IpAddr], notes: Notes<'_>) -> Vec<OwnedElement> {
     let mut ips = ips.to_vec();
     ips.sort_unstable();
     ips.dedup();
-    let of_bridge = isolation.into_iter().flat_map(of_bridge);
-    of_bridge.chain(ips.into_iter().map(of_address)).collect()
+    let of_bridge = notes.isolation.into_iter().flat_map(of_bridge);
+    let of_zone = notes.zone.into_iter().flat_map(|zone| ips.iter().map(|ip| of_source(*ip, zone)));
+    of_bridge.chain(ips.iter().copied().map(of_address)).chain(of_zone).collect()
+}
+
+fn of_source(ip: IpAddr, zone: &str) -> OwnedElement {
+    let of_address = of_address(ip);
+    let mut key = of_address.key;
+    let length = key.len() + ZONE_MAX;
+    key.extend(zone.bytes());
+    key.resize(length, 0);
+    OwnedElement { set: if ip.is_ipv6() { ZONES6.name } else { ZONES4.name }, key, ..OwnedElement::default() }
+}
+
+fn source(set: &str, key: &[u8]) -> Option<(IpAddr, String)> {
+    let zone = key.get(key.len().checked_sub(ZONE_MAX)?..)?;
+    let end = zone.iter().position(|byte| *byte == 0).unwrap_or(ZONE_MAX);
+    Some((address(set, key)?, String::from_utf8_lossy(&zone[..end]).into_owned()))
 }
 
 fn of_address(ip: IpAddr) -> OwnedElement {
@@ -187,11 +262,17 @@ fn of_bridge(isolation: &Isolation) -> [OwnedElement; 2] {
     [shared(BRIDGES, name.clone()), shared(pairs, [name.clone(), name].concat())]
 }
 
-/// The address that a key is, by its length. The keys of one bridge are as long as IPv6 addresses.
-fn address(key: &[u8]) -> Option<IpAddr> {
-    let v4 = || <[u8; 4]>::try_from(key).ok().map(|octets| Ipv4Addr::from(octets).into());
-    let v6 = || <[u8; 16]>::try_from(key).ok().map(|octets| Ipv6Addr::from(octets).into());
-    v4().or_else(v6)
+/// The address that a key begins with, in those sets that have addresses.
+fn address(set: &str, key: &[u8]) -> Option<IpAddr> {
+    match set {
+        set if set == CONTAINERS4.name || set == ZONES4.name => {
+            key.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets).into())
+        }
+        set if set == CONTAINERS6.name || set == ZONES6.name => {
+            key.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets).into())
+        }
+        _ => None,
+    }
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
@@ -219,10 +300,21 @@ mod tests {
     fn addresses_are_one_s_own_and_bridges_shared() {
         let isolation = Isolation { bridge: IfName::parse("br0").unwrap(), policy: Policy::Isolated };
         let ips = ["10.1.0.7", "fd00::7", "10.1.0.7"].map(|ip| ip.parse().unwrap());
-        let plain: Vec<_> =
-            elements(&ips, Some(&isolation)).iter().map(|e| (e.set, e.key.len(), e.is_shared)).collect();
+        let notes = Notes { isolation: Some(&isolation), zone: None };
+        let plain: Vec<_> = elements(&ips, notes).iter().map(|e| (e.set, e.key.len(), e.is_shared)).collect();
         let expected =
             [("bridges", 16, true), ("isolated", 32, true), ("containers4", 4, false), ("containers6", 16, false)];
         assert_eq!(plain, expected);
+    }
+
+    #[test]
+    fn what_is_noted_of_firewalld_is_read_again() {
+        for zone in ["trusted", "", "a-zone-of-17-char", &"x".repeat(ZONE_MAX)] {
+            for ip in ["10.1.0.7", "fd00::7"] {
+                let ip: IpAddr = ip.parse().unwrap();
+                let element = of_source(ip, zone);
+                assert_eq!(source(element.set, &element.key), Some((ip, zone.to_owned())));
+            }
+        }
     }
 }

@@ -5,11 +5,14 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::cni::attachment::IfName;
 use crate::error::{Error, Result};
 use crate::net::nft::expr::{Expressions, Header, Meta};
 
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
+/// A rule of the kernel has at most 128 expressions (NFT_RULE_MAXEXPRS), and a condition three or four.
+const MOST: usize = 10;
 /// What can be said.
 const EXPECTED: &str =
     "expected (ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number";
@@ -31,8 +34,8 @@ enum What {
 }
 
 impl Condition {
-    /// Reads the words of the field at `path`, which stand together as one text.
-    pub fn parse(path: &str, words: &[String]) -> Result<Vec<Condition>> {
+    /// Reads the words of the field at `path`, which stand together as one text about packets of one family.
+    pub fn parse(path: &str, words: &[String], is_v6: bool) -> Result<Vec<Condition>> {
         let text = words.join(" ");
         let mut rest = text.split_whitespace();
         let mut conditions = vec![];
@@ -42,7 +45,22 @@ impl Condition {
                 Error::config(path, format_args!("{text:?} is not understood at {word:?}, {EXPECTED}"))
             })?);
         }
+        if conditions.len() > MOST {
+            let problem = format!("{} conditions, expected at most {MOST}", conditions.len());
+            return Err(Error::config(path, problem));
+        }
+        if conditions.iter().any(|condition| condition.is_of_other_family(is_v6)) {
+            let family = if is_v6 { "ip6" } else { "ip" };
+            return Err(Error::config(path, format_args!("{text:?} is never true, expected {family} saddr and daddr")));
+        }
         Ok(conditions)
+    }
+
+    fn is_of_other_family(&self, is_v6: bool) -> bool {
+        match &self.what {
+            What::Source(net) | What::Destination(net) => net.addr().is_ipv6() != is_v6,
+            What::CameBy(_) | What::Mark(_) => false,
+        }
     }
 
     fn parse_one<'a>(first: &str, rest: &mut impl Iterator<Item = &'a str>) -> Option<Condition> {
@@ -56,7 +74,9 @@ impl Condition {
         let what = match (first, second) {
             ("ip" | "ip6", "saddr") => What::Source(network(value, first == "ip6")?),
             ("ip" | "ip6", "daddr") => What::Destination(network(value, first == "ip6")?),
-            ("iifname", _) => What::CameBy(Some(value).filter(|name| name.len() < IFNAME)?.to_owned()),
+            ("iifname", _) => What::CameBy(
+                IfName::parse(value).ok().filter(|name| !name.as_str().ends_with('*'))?.as_str().to_owned(),
+            ),
             ("meta", "mark") => What::Mark(number(value)?),
             _ => return None,
         };
@@ -118,7 +138,7 @@ mod tests {
     use super::*;
 
     fn parse(words: &[&str]) -> Result<Vec<Condition>> {
-        Condition::parse("conditionsV4", &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        Condition::parse("conditionsV4", &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(), false)
     }
 
     #[test]
@@ -131,12 +151,22 @@ mod tests {
     }
 
     #[test]
+    fn what_can_never_be_is_refused() {
+        let error = parse(&["ip6 saddr fd00::/64"]).unwrap_err();
+        assert_eq!(error.msg, "conditionsV4: \"ip6 saddr fd00::/64\" is never true, expected ip saddr and daddr");
+        let error = parse(&["meta mark 1"; 11]).unwrap_err();
+        assert_eq!(error.msg, "conditionsV4: 11 conditions, expected at most 10");
+    }
+
+    #[test]
     fn what_is_not_understood_is_shown() {
         for bad in [
             "ip saddr",
             "ip saddr fd00::1",
             "tcp dport 80",
             "iifname a-name-of-16-byte",
+            "iifname eth*",
+            "iifname \"\"",
             "ip saddr { 10.0.0.1 }",
             "; drop",
         ] {

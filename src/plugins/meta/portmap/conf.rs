@@ -13,9 +13,29 @@ const MARK_BIT: u32 = 13;
 /// XT_EXTENSION_MAXNAMELEN, without the NUL.
 const CHAIN_MAX: usize = 28;
 
-/// Options of iptables that say what to do with a packet or with a rule.
-const ORDERS: [&str; 12] =
-    ["-j", "--jump", "-g", "--goto", "-t", "--table", "-A", "--append", "-I", "--insert", "-D", "--delete"];
+/// The short options of iptables that are matches; all others say what to do with a packet, a rule or the program.
+const SHORT_MATCHES: &str = "sdpmiof";
+/// The long ones that are none. iptables takes them abbreviated, and with a value behind `=`.
+const ORDERS: [&str; 18] = [
+    "jump",
+    "goto",
+    "table",
+    "append",
+    "insert",
+    "delete",
+    "delete-chain",
+    "replace",
+    "list-rules",
+    "flush",
+    "zero",
+    "new-chain",
+    "policy",
+    "rename-chain",
+    "check",
+    "modprobe",
+    "exact",
+    "wait",
+];
 
 /// What redirects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +128,8 @@ impl PluginConf for Conf {
         self.validate_backend()?;
         if self.is_for_nftables() {
             self.conditions = [
-                Condition::parse("conditionsV4", &self.conditions_v4)?,
-                Condition::parse("conditionsV6", &self.conditions_v6)?,
+                Condition::parse("conditionsV4", &self.conditions_v4, false)?,
+                Condition::parse("conditionsV6", &self.conditions_v6, true)?,
             ];
         }
         self.mappings = Mapping::read_all("runtimeConfig.portMappings", &self.runtime_config.port_mappings)?;
@@ -140,8 +160,7 @@ impl Conf {
                 let problem = format!("{:?} has control characters, expected words of a rule", words[index]);
                 return Err(Error::config(format_args!("{path}[{index}]"), problem));
             }
-            let is_order = |word: &&String| ORDERS.contains(&word.as_str());
-            if let Some(word) = words.iter().find(is_order).filter(|_| is_of_iptables(words)) {
+            if let Some(word) = words.iter().find(|word| is_order(word)).filter(|_| is_of_iptables(words)) {
                 return Err(Error::config(
                     path,
                     format_args!("{word:?} is no condition, expected matches of iptables"),
@@ -205,6 +224,18 @@ impl Conf {
     /// The mark of what is masqueraded.
     pub fn mark(&self) -> u32 {
         1 << self.mark_masq_bit.unwrap_or(MARK_BIT)
+    }
+}
+
+/// Whether iptables would take the word for an option that is no match.
+fn is_order(word: &str) -> bool {
+    match (word.strip_prefix("--"), word.strip_prefix('-')) {
+        (Some(long), _) => {
+            let name = long.split('=').next().unwrap_or_default();
+            name.is_empty() || ORDERS.iter().any(|order| order.starts_with(name))
+        }
+        (None, Some(short)) => !short.starts_with(|c| SHORT_MATCHES.contains(c) || char::is_ascii_digit(&c)),
+        (None, None) => false,
     }
 }
 

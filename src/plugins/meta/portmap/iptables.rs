@@ -11,6 +11,7 @@
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
 use ipnet::IpNet;
 
@@ -20,6 +21,7 @@ use crate::cni::attachment::{Key, NetworkName, iptables_chain};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
+use crate::rollback::Rollback;
 use crate::steps::nft_owner;
 
 const NAT: &str = "nat";
@@ -60,23 +62,72 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
     format!("{prefix}{}", &hash["CNI-".len()..][..28 - prefix.len()])
 }
 
-/// Opens the ports. One that another container has is code 102.
-pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
+/// Opens the ports. One that another container has is code 102. What stood there before comes back if a later step fails.
+pub fn create<'a>(key: &'a Key, conf: &'a Conf, forwards: &[Forward], rb: &mut Rollback<'a>) -> Result<()> {
     for of_family in by_family(forwards) {
         let iptables = Iptables::for_address(of_family[0].to.addr());
+        let before = Rc::new(RefCell::new(Saved::default()));
         iptables.change(NAT, || {
             let saved = iptables.save(NAT)?;
             refuse_taken_in(&saved, key, &of_family)?;
             require_external_chain(conf, &saved)?;
-            let mut lines = shared_rules(conf, &saved);
-            lines.extend(removal(&chain(key), &saved));
-            lines.push(format!(":{} - [0:0]", chain(key)));
-            lines.extend(own_rules(conf, &of_family).iter().map(|rule| format!("-A {} {rule}", chain(key))));
-            lines.extend(entries(key, conf, of_family[0].to.addr().is_ipv6()));
+            let lines = [shared_rules(conf, &saved), own_lines(key, conf, &of_family, &saved)].concat();
+            before.replace(saved);
             Ok(lines)
         })?;
+        rb.undo("put back the port rules", move || {
+            iptables.change(NAT, || Ok(lines_back(key, conf, &before.borrow(), &iptables.save(NAT)?)))
+        });
     }
     Ok(())
+}
+
+/// The lines that make the container's chain and what leads to it. What another interface of the container has there, in the
+/// same network, stays: the name of the chain does not tell them apart.
+fn own_lines(key: &Key, conf: &Conf, forwards: &[Forward], saved: &Saved) -> Vec<String> {
+    let (chain, is_v6) = (chain(key), forwards[0].to.addr().is_ipv6());
+    let is_replaced = |rule: &str| {
+        let of_port = |forward: &Forward| is_about(rule, forward.protocol, forward.host_port);
+        forwards.iter().any(|forward| of_port(forward) || rule.contains(&format!(" {}", destination(forward))))
+    };
+    let others = saved.chain(&chain).unwrap_or_default().iter().filter(|rule| !is_replaced(rule));
+    let rules = own_rules(conf, forwards).into_iter().chain(others.cloned());
+    let mut lines = vec![format!(":{chain} - [0:0]")];
+    lines.extend(rules.map(|rule| format!("-A {chain} {rule}")));
+    for (protocol, ports) in entry_ports(conf) {
+        let old = entries_of(saved, key, protocol, &ports);
+        lines.extend(old.iter().map(|rule| format!("-D {DNAT} {rule}")));
+        lines.push(entry(key, conf, protocol, &ports, is_v6));
+    }
+    lines
+}
+
+/// The lines after which everything of ours is in `now` as it was `before`.
+fn lines_back(key: &Key, conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
+    let chain = chain(key);
+    let mut lines = removal(&chain, now);
+    if let Some(rules) = before.chain(&chain) {
+        lines.push(format!(":{chain} - [0:0]"));
+        lines.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
+        lines.extend(before.leading_to(&chain).map(|(from, rule)| format!("-A {from} {rule}")));
+    } else if now.chain(&chain).is_some() {
+        lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
+    }
+    let is_another_s = |rule: &&String| !rule.ends_with(&format!(" -j {chain}"));
+    if !now.chain(DNAT).unwrap_or_default().iter().any(|rule| is_another_s(&rule)) {
+        lines.extend(shared_lines_back(conf, before, now));
+    }
+    lines
+}
+
+/// The lines that take away what all containers share, as far as it was not there before.
+fn shared_lines_back(conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
+    let (chains, rules) = shared(conf);
+    let is_new = |chain: &str, rule: &str| now.has(chain, rule) && !before.has(chain, rule);
+    let rules =
+        rules.iter().filter(|(chain, rule)| is_new(chain, rule)).map(|(chain, rule)| format!("-D {chain} {rule}"));
+    let chains = chains.iter().filter(|chain| now.chain(chain).is_some() && before.chain(chain).is_none());
+    rules.chain(chains.map(|chain| format!("-X {chain}"))).collect()
 }
 
 /// Whether every rule is there; asks no program where it can see that there is nothing.
@@ -87,7 +138,9 @@ pub fn is_complete(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<bool>
         for iptables in programs.iter().filter(|iptables| iptables.is_for(of_family[0].to.addr())) {
             let saved = iptables.save(NAT)?;
             complete |= own_rules(conf, &of_family).iter().all(|rule| saved.has(&chain(key), rule))
-                && entry_ports(conf).iter().all(|(protocol, ports)| has_entry(&saved, key, *protocol, ports))
+                && entry_ports(conf)
+                    .iter()
+                    .all(|(protocol, ports)| !entries_of(&saved, key, *protocol, ports).is_empty())
                 && shared_rules(conf, &saved).is_empty();
         }
         if !complete {
@@ -99,24 +152,26 @@ pub fn is_complete(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<bool>
 
 /// Closes the ports and returns them; the shared chains stay, as the reference leaves them.
 pub fn delete(key: &Key) -> Result<Vec<Released>> {
-    delete_chains(key.network.as_str(), key.container_id.as_str())
+    let mut errors = ErrorList::default();
+    let released = errors.push(delete_chain(&chain(key))).unwrap_or_default();
+    errors.push(delete_chain(&chain_of(key.network.as_str(), key.container_id.as_str(), OLD_SNAT)));
+    errors.finish().map(|()| released)
 }
 
-fn delete_chains(network: &str, container_id: &str) -> Result<Vec<Released>> {
-    let (mut errors, released, mut all) = (ErrorList::default(), RefCell::new(vec![]), vec![]);
-    for chain in [DN, OLD_SNAT].map(|prefix| chain_of(network, container_id, prefix)) {
-        for iptables in errors.push(programs_with(&chain)).unwrap_or_default() {
-            errors.push(iptables.change(NAT, || {
-                let saved = iptables.save(NAT)?;
-                released.replace(released_from(&chain, &saved));
-                let mut lines = removal(&chain, &saved);
-                if saved.chain(&chain).is_some() {
-                    lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
-                }
-                Ok(lines)
-            }));
-            all.append(&mut released.borrow_mut());
-        }
+fn delete_chain(chain: &str) -> Result<Vec<Released>> {
+    let (mut errors, mut all) = (ErrorList::default(), vec![]);
+    for iptables in programs_with(chain)? {
+        let released = RefCell::new(vec![]);
+        errors.push(iptables.change(NAT, || {
+            let saved = iptables.save(NAT)?;
+            released.replace(released_from(chain, &saved));
+            let mut lines = removal(chain, &saved);
+            if saved.chain(chain).is_some() {
+                lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
+            }
+            Ok(lines)
+        }));
+        all.append(&mut released.take());
     }
     errors.finish().map(|()| all)
 }
@@ -131,25 +186,26 @@ fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
     saved.chain(chain).unwrap_or_default().iter().filter_map(released).collect()
 }
 
-/// Closes the ports of this network's containers of which no attachment is valid: comments say whose they are.
+/// Closes the ports of this network's containers of which no attachment is valid: comments say whose network it is.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
+    let valid: Vec<String> = valid.iter().map(|valid| chain_of(network.as_str(), &valid.container_id, DN)).collect();
     for iptables in programs_with(DNAT)? {
         let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
         let entries = saved.chain(DNAT).unwrap_or_default();
-        let mut stale: Vec<String> = entries.iter().filter_map(|rule| container_of(rule, network)).collect();
-        stale.retain(|id| !valid.contains_container(id));
+        let mut stale: Vec<&str> = entries.iter().filter_map(|rule| chain_in(rule, network)).collect();
+        stale.retain(|chain| !valid.iter().any(|valid| valid == chain));
         stale.dedup();
-        for id in stale {
-            released.extend(errors.push(delete_chains(network.as_str(), &id)).unwrap_or_default());
+        for chain in stale {
+            released.extend(errors.push(delete_chain(chain)).unwrap_or_default());
         }
     }
     errors.finish().map(|()| released)
 }
 
-/// Whether there are programs to do it by.
-pub fn require_programs() -> Result<()> {
-    Iptables::for_address(IpAddr::from([127, 0, 0, 1])).require()
+/// Whether the host's programs can list its rules. Who has only one family needs not the other's.
+pub fn require() -> Result<()> {
+    Iptables::for_address(IpAddr::from([127, 0, 0, 1])).save(NAT).map(drop)
 }
 
 fn programs_with(chain: &str) -> Result<Vec<Iptables>> {
@@ -162,8 +218,8 @@ fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
     [v4, v6].into_iter().filter(|of_family| !of_family.is_empty()).collect()
 }
 
-/// The lines that make what all containers share, as far as it is missing.
-fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
+/// The chains that all containers share, and the rules there and to there.
+fn shared(conf: &Conf) -> (Vec<&'static str>, Vec<(&'static str, String)>) {
     let mark = format!("{:#x}/{:#x}", conf.mark(), conf.mark());
     let jump = format!("-m addrtype --dst-type LOCAL -j {DNAT}");
     let (mut chains, mut rules) = (vec![DNAT], vec![("PREROUTING", jump.clone()), ("OUTPUT", jump)]);
@@ -175,13 +231,20 @@ fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
             (POSTROUTING, format!("-m comment --comment \"CNI portfwd requiring masquerade\" -j {MASQ}")),
         ]);
     }
+    (chains, rules)
+}
+
+/// The lines that make what all containers share, as far as it is missing. `-N` of a chain that another has made meanwhile
+/// fails, and the plan is made anew; a line `:CHAIN` would empty it.
+fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
+    let (chains, rules) = shared(conf);
     let chains = chains.into_iter().filter(|chain| saved.chain(chain).is_none());
     let rules = rules.into_iter().filter(|(chain, rule)| !saved.has(chain, rule)).map(|(chain, rule)| match chain {
         // What masquerades comes before what others have there, as in the reference.
         POSTROUTING => format!("-I {chain} 1 {rule}"),
         _ => format!("-A {chain} {rule}"),
     });
-    chains.map(|chain| format!(":{chain} - [0:0]")).chain(rules).collect()
+    chains.map(|chain| format!("-N {chain}")).chain(rules).collect()
 }
 
 /// The rules of the container's chain for one family, as `iptables-save` shows them.
@@ -196,29 +259,27 @@ fn own_rules(conf: &Conf, forwards: &[Forward]) -> Vec<String> {
     rules
 }
 
-/// The rules that lead to the container's chain.
-fn entries(key: &Key, conf: &Conf, is_v6: bool) -> Vec<String> {
-    let (chain, comment) = (chain(key), comment(key));
+/// The rule that leads to the container's chain.
+fn entry(key: &Key, conf: &Conf, protocol: Protocol, ports: &[u16], is_v6: bool) -> String {
+    let (chain, comment, ports) = (chain(key), comment(key), listed(ports));
     let conditions = if is_v6 { &conf.conditions_v6 } else { &conf.conditions_v4 };
     let conditions: String = conditions.iter().map(|word| format!("{} ", quoted(word))).collect();
-    let entry = |(protocol, ports): (Protocol, Vec<u16>)| {
-        let ports = listed(&ports);
-        format!(
-            "-A {DNAT} -p {protocol} -m comment --comment {comment} -m multiport --dports {ports} {conditions}-j {chain}"
-        )
-    };
-    entry_ports(conf).into_iter().map(entry).collect()
+    format!(
+        "-A {DNAT} -p {protocol} -m comment --comment {comment} -m multiport --dports {ports} {conditions}-j {chain}"
+    )
 }
 
 fn listed(ports: &[u16]) -> String {
     ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Whether such an entry is there. Conditions and comments are shown in another way than they were written.
-fn has_entry(saved: &Saved, key: &Key, protocol: Protocol, ports: &[u16]) -> bool {
+/// Such entries that are there. Conditions and comments are shown in another way than they were written.
+fn entries_of<'s>(saved: &'s Saved, key: &Key, protocol: Protocol, ports: &[u16]) -> Vec<&'s str> {
     let (of_protocol, ports) = (format!("-p {protocol} "), listed(ports));
     let is_it = |rule: &str| rule.contains(&of_protocol) && rule.split(' ').any(|word| word == ports);
-    saved.leading_to(&chain(key)).any(|(chain, rule)| chain == DNAT && is_it(rule))
+    let target = format!(" -j {}", chain(key));
+    let entries = saved.chain(DNAT).unwrap_or_default().iter().map(String::as_str);
+    entries.filter(|rule| rule.ends_with(&target) && is_it(rule)).collect()
 }
 
 /// Whose packets carry the host's address: who would be answered past the host, or everyone.
@@ -321,10 +382,15 @@ fn redirected(line: &str) -> Option<(&str, u16, Option<IpAddr>)> {
     Some((value("-p")?, value("--dport")?.parse().ok()?, at))
 }
 
-/// The container that an entry's comment names, if it is of this network.
-fn container_of(line: &str, network: &NetworkName) -> Option<String> {
-    let comment = line.split_once(&format!("--comment \"dnat name: \\\"{network}\\\" id: \\\""))?.1;
-    Some(comment.split('\\').next()?.to_owned())
+/// The chain that an entry leads to, if its comment names this network. Long ids are cut off in comments.
+fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
+    rule.contains(&format!("--comment \"dnat name: \\\"{network}\\\" id: ")).then_some(())?;
+    rule.rsplit_once(" -j ").map(|(_, chain)| chain).filter(|chain| chain.starts_with(DN))
+}
+
+/// Whether a rule is about this port.
+fn is_about(rule: &str, protocol: Protocol, port: u16) -> bool {
+    rule.contains(&format!("-p {protocol} ")) && format!("{rule} ").contains(&format!(" --dport {port} "))
 }
 
 #[cfg(test)]
@@ -353,10 +419,17 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_names_its_container() {
-        let line = r#"-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"net1\" id: \"c1\"" -m multiport --dports 80 -j CNI-DN-x"#;
-        assert_eq!(container_of(line, &NetworkName::parse("net1").unwrap()).as_deref(), Some("c1"));
-        assert_eq!(container_of(line, &NetworkName::parse("net").unwrap()), None);
+    fn an_entry_names_its_network() {
+        let line = r#"-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"net1\" id: \"c1..." -m multiport --dports 80 -j CNI-DN-x"#;
+        assert_eq!(chain_in(line, &NetworkName::parse("net1").unwrap()), Some("CNI-DN-x"));
+        assert_eq!(chain_in(line, &NetworkName::parse("net").unwrap()), None);
         assert_eq!(removal("CNI-DN-x", &Saved::parse(line)), [line.replacen("-A", "-D", 1)]);
+    }
+
+    #[test]
+    fn a_rule_is_about_one_port() {
+        let rule = "-d 198.51.100.1/32 -p udp -m udp --dport 808 -j DNAT --to-destination 10.10.0.2:53";
+        assert!(is_about(rule, Protocol::Udp, 808));
+        assert!(!is_about(rule, Protocol::Udp, 80) && !is_about(rule, Protocol::Tcp, 808));
     }
 }

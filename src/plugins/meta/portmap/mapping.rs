@@ -89,6 +89,7 @@ impl Host {
         }
         let ip: IpAddr =
             text.parse().map_err(|_| format!("{text:?} is no IP address, expected one of the host's or none"))?;
+        let ip = ip.to_canonical(); // ::ffff:10.0.0.1 is on no wire
         Ok(if ip.is_unspecified() { Host::AnyOf { is_v6: ip.is_ipv6() } } else { Host::At(ip) })
     }
 

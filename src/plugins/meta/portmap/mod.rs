@@ -12,6 +12,7 @@ mod nft;
 
 pub use self::conf::Conf;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use self::conf::Backend;
@@ -23,8 +24,8 @@ use crate::error::{Error, ErrorList, Result, warn};
 use crate::net::conntrack::{Conntrack, Flow};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
-use crate::rollback::transaction;
-use crate::steps::{nft_owner, prev_result};
+use crate::rollback::{Rollback, transaction};
+use crate::steps::prev_result;
 
 /// The plugin.
 pub struct Portmap;
@@ -43,20 +44,14 @@ impl Plugin for Portmap {
         }
         refuse_taken(&at.key, &forwards)?;
         transaction(|rb| {
-            match conf.backend()? {
-                Backend::Nftables => {
-                    nft::create(&at.key, conf, &forwards)?;
-                    rb.undo("delete the ports", || nft::delete(&at.key).map(drop));
-                }
-                Backend::Iptables => {
-                    rb.undo("delete the port rules", || iptables::delete(&at.key).map(drop));
-                    iptables::create(&at.key, conf, &forwards)?;
-                }
-            }
-            forget_flows_to_others(cx, &forwards);
             if conf.snat {
-                localnets(cx, &forwards)?.iter().try_for_each(|localnet| localnet.ensure("1"))?;
+                let_localhost_out(cx, &forwards, rb)?;
             }
+            match conf.backend()? {
+                Backend::Nftables => nft::create(&at.key, conf, &forwards), // all or nothing, so there is nothing to undo
+                Backend::Iptables => iptables::create(&at.key, conf, &forwards, rb),
+            }?;
+            forget_flows_to_others(cx, &forwards);
             Ok(result)
         })
     }
@@ -64,13 +59,18 @@ impl Plugin for Portmap {
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let result = prev_result::require(cx)?;
         let forwards = forwards(conf, &result, at)?;
-        if forwards.is_empty() || iptables::is_complete(&at.key, conf, &forwards)? {
-            return Ok(()); // or attached by the reference, or by iptables when that was asked for
+        if forwards.is_empty() {
+            return Ok(());
         }
-        match conf.backend()? {
-            Backend::Iptables => Err(Error::check(format!("rules of chain {} are missing", iptables::chain(&at.key)))),
-            Backend::Nftables => nft::verify(&at.key, conf, &forwards),
-        }?;
+        // Rules of iptables are right whatever is asked for: the reference may have made them, or we when they were.
+        if !iptables::is_complete(&at.key, conf, &forwards)? {
+            match conf.backend()? {
+                Backend::Iptables => {
+                    Err(Error::check(format!("rules of chain {} are missing", iptables::chain(&at.key))))
+                }
+                Backend::Nftables => nft::verify(&at.key, conf, &forwards),
+            }?;
+        }
         let localnets = if conf.snat { localnets(cx, &forwards)? } else { vec![] };
         match localnets.iter().find(|localnet| localnet.read().is_ok_and(|value| value != "1")) {
             Some(off) => Err(Error::check(format!("sysctl {off} is off, so the ports do not answer at 127.0.0.1"))),
@@ -89,8 +89,8 @@ impl Plugin for Portmap {
 
     fn status(_cx: &Context<'_>, conf: &Conf) -> Result<()> {
         match conf.backend()? {
-            Backend::Nftables => nft_owner::require().map(drop),
-            Backend::Iptables => iptables::require_programs(),
+            Backend::Nftables => nft::require(),
+            Backend::Iptables => iptables::require(),
         }
         .map_err(|e| e.with_code(crate::error::Code::NOT_AVAILABLE))
     }
@@ -135,25 +135,50 @@ fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forw
 /// them again.
 fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
     let is_own = |ip| cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false);
-    for forward in forwards.iter().filter(|forward| forward.protocol == Protocol::Udp) {
-        let to = forward.to.addr();
-        let is_stale =
-            |flow: &Flow| flow.answering != to && forward.answers_at(flow.destination) && is_own(flow.destination);
-        forget(to.is_ipv6(), forward.host_port, is_stale);
-    }
+    let of_udp = |forward: &&Forward| forward.protocol == Protocol::Udp;
+    let ports =
+        |is_v6| of_family(forwards.iter().filter(of_udp).map(|forward| (forward.to.addr(), forward.host_port)), is_v6);
+    let leads_elsewhere = |flow: &Flow, forward: &Forward| {
+        flow.port == forward.host_port && flow.answering != forward.to.addr() && forward.answers_at(flow.destination)
+    };
+    let is_stale = |flow: &Flow| {
+        forwards.iter().filter(of_udp).any(|forward| leads_elsewhere(flow, forward)) && is_own(flow.destination)
+    };
+    forget(ports, is_stale);
 }
 
 /// Nor would flows to a container that is gone get to the next one.
 fn forget_flows_of(released: &[Released]) {
-    for gone in released.iter().filter(|gone| gone.protocol == Protocol::Udp) {
-        forget(gone.to.is_ipv6(), gone.host_port, |flow: &Flow| flow.answering == gone.to);
+    let of_udp = |gone: &&Released| gone.protocol == Protocol::Udp;
+    let ports = |is_v6| of_family(released.iter().filter(of_udp).map(|gone| (gone.to, gone.host_port)), is_v6);
+    let led_there = |flow: &Flow, gone: &Released| flow.port == gone.host_port && flow.answering == gone.to;
+    forget(ports, |flow| released.iter().filter(of_udp).any(|gone| led_there(flow, gone)));
+}
+
+/// The host's ports that lead to containers' addresses of one family.
+fn of_family(forwards: impl Iterator<Item = (IpAddr, u16)>, is_v6: bool) -> BTreeSet<u16> {
+    forwards.filter(|(to, _)| to.is_ipv6() == is_v6).map(|(_, port)| port).collect()
+}
+
+fn forget(ports: impl Fn(bool) -> BTreeSet<u16>, is_stale: impl Fn(&Flow) -> bool) {
+    for is_v6 in [false, true] {
+        let ports = ports(is_v6);
+        if !ports.is_empty()
+            && let Err(error) = Conntrack::open().and_then(|conntrack| conntrack.forget_udp(is_v6, &ports, &is_stale))
+        {
+            warn(error); // the ports are open all the same
+        }
     }
 }
 
-fn forget(is_v6: bool, port: u16, is_stale: impl Fn(&Flow) -> bool) {
-    if let Err(error) = Conntrack::open().and_then(|conntrack| conntrack.forget_udp(is_v6, port, is_stale)) {
-        warn(error); // the port is open all the same
+/// Switches the settings of [`localnets`] on.
+fn let_localhost_out<'a>(cx: &Context<'_>, forwards: &[Forward], rb: &mut Rollback<'a>) -> Result<()> {
+    for localnet in localnets(cx, forwards)? {
+        let (before, what) = (localnet.read()?, format!("restore {localnet}"));
+        localnet.ensure("1")?;
+        rb.undo(what, move || localnet.ensure(&before));
     }
+    Ok(())
 }
 
 /// The settings that let packets with the source 127.0.0.1 out to the containers. The reference leaves them on as well.

@@ -9,9 +9,10 @@
 //!   set attachments { … }                       # which elements are whose
 //!   chain prerouting {
 //!     type nat hook prerouting priority dstnat + 1; policy accept;
+//!     ip daddr 127.0.0.0/8 return               # the host's own, whoever sends it from outside
 //!     fib daddr type local goto ports
 //!   }
-//!   chain output { … the same for what the host itself sends … }
+//!   chain output { … the second for what the host itself sends … }
 //!   chain ports {
 //!     dnat ip to ip daddr . meta l4proto . th dport map @hostport4
 //!     dnat ip to meta l4proto . th dport map @port4
@@ -19,7 +20,9 @@
 //!   }
 //!   chain postrouting {
 //!     type nat hook postrouting priority srcnat; policy accept;
-//!     ct status dnat ip daddr vmap @snat4
+//!     ct status dnat ct original ip daddr . meta l4proto . ct original proto-dst map @hostport4 … ip daddr vmap @snat4
+//!     ct status dnat meta l4proto . ct original proto-dst map @port4 … ip daddr vmap @snat4
+//!     …
 //!   }
 //!   chain net-10.1.0.0/24 { ip saddr 10.1.0.0/24 masquerade; ip saddr 127.0.0.0/8 masquerade }
 //!   chain input { … nobody reaches the host's 127.0.0.1 from outside, though route_localnet is on … }
@@ -59,7 +62,7 @@ const LAYOUT: Layout = Layout {
         &V6.conditional_at_all,
         &V6.snat,
     ],
-    chains: &[(PREROUTING, 1), (OUTPUT, 1), (PORTS, 10), (POSTROUTING, 2), (INPUT, 1)],
+    chains: &[(PREROUTING, 2), (OUTPUT, 1), (PORTS, 10), (POSTROUTING, 4), (INPUT, 1)],
     lay_out,
 };
 
@@ -167,19 +170,22 @@ pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
     }
 }
 
+/// Whether ports could be opened.
+pub fn require() -> Result<()> {
+    nft_owner::require()?.require_layout(&LAYOUT)
+}
+
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(key, conf, forwards));
-    let damaged = nft.damaged_chain(&LAYOUT)?;
+    let damage = nft.damage(&LAYOUT)?;
     match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(_) if is_made_by_reference(&nft, key, forwards)? => Ok(()),
         Some(element) => {
             let msg = format!("{} is not published: no element in map {:?}", port_of(element), element.set);
             Err(Error::check(msg))
         }
-        None => damaged.map_or(Ok(()), |chain| {
-            Err(Error::check(format!("chain {chain:?} of table {:?} is not what it was", LAYOUT.table.name)))
-        }),
+        None => damage.map_or(Ok(()), |damage| Err(Error::check(damage))),
     }
 }
 
@@ -342,19 +348,41 @@ fn lay_out(batch: &mut Batch, table: Table) {
         lay_out_ports(batch, table, family);
     }
     for (chain, hook) in [(PREROUTING, AT_PREROUTING), (OUTPUT, AT_OUTPUT)] {
-        batch.base_chain(table, chain, hook).flush_chain(table, chain).rule(table, chain, |rule| {
+        batch.base_chain(table, chain, hook).flush_chain(table, chain);
+        if chain == PREROUTING {
+            batch.rule(table, chain, |rule| {
+                is_to_loopback(rule).verdict(&Verdict::Return);
+            });
+        }
+        batch.rule(table, chain, |rule| {
             rule.type_of_destination(1).equal(1, &LOCAL.to_ne_bytes()).verdict(&Verdict::Goto(PORTS.to_owned()));
         });
     }
     batch.base_chain(table, POSTROUTING, AT_POSTROUTING).flush_chain(table, POSTROUTING);
     for family in [&V4, &V6] {
-        batch.rule(table, POSTROUTING, |rule| {
-            is_redirected(rule).meta(Meta::NfProto, 1).equal(1, &[family.number]);
-            rule.payload(Header::Network, family.source + family.length, family.length, 1);
-            rule.verdict_of(family.snat.name, 1);
-        });
+        for came_by in [came_by_address, came_by_port] {
+            batch.rule(table, POSTROUTING, |rule| {
+                rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
+                came_by(is_redirected(rule), family);
+                rule.payload(Header::Network, family.source + family.length, family.length, 1);
+                rule.verdict_of(family.snat.name, 1);
+            });
+        }
     }
     lay_out_guard(batch, table);
+}
+
+/// The connection was begun to a port that we lead elsewhere at one address. Others redirect to containers as well.
+fn came_by_address(rule: &mut Expressions, family: &OfFamily) {
+    rule.original_destination(family.number, 1);
+    rule.meta(Meta::L4Proto, WORD + family.words()).original_port(WORD + family.words() + 1);
+    rule.value_of(family.at_address.name, 1, 1);
+}
+
+/// The same for all addresses.
+fn came_by_port(rule: &mut Expressions, family: &OfFamily) {
+    rule.meta(Meta::L4Proto, 1).original_port(WORD + 1);
+    rule.value_of(family.at_all.name, 1, 1);
 }
 
 fn lay_out_ports(batch: &mut Batch, table: Table, family: &OfFamily) {
@@ -405,16 +433,20 @@ fn is_redirected(rule: &mut Expressions) -> &mut Expressions {
     rule.connection_status(1).mask(1, &DST_NAT.to_ne_bytes()).not_equal(1, &[0; 4])
 }
 
+/// `ip daddr 127.0.0.0/8`. The kernel itself refuses packets to ::1 that come from elsewhere.
+fn is_to_loopback(rule: &mut Expressions) -> &mut Expressions {
+    rule.meta(Meta::NfProto, 1).equal(1, &[V4.number]);
+    rule.payload(Header::Network, V4.source + V4.length, V4.length, 1);
+    rule.mask(1, &bytes(V4.loopback.netmask())).equal(1, &bytes(V4.loopback.network()))
+}
+
 /// `route_localnet` lets packets to 127.0.0.1 in from the containers' network too, and what listens there trusts the host
 /// alone. Answers to what came by a port are let in.
 fn lay_out_guard(batch: &mut Batch, table: Table) {
     let mut lo = b"lo".to_vec();
     lo.resize(16, 0);
     batch.base_chain(table, INPUT, AT_INPUT).flush_chain(table, INPUT).rule(table, INPUT, |rule| {
-        rule.meta(Meta::NfProto, 1).equal(1, &[V4.number]);
-        rule.payload(Header::Network, V4.source + V4.length, V4.length, 1);
-        rule.mask(1, &bytes(V4.loopback.netmask())).equal(1, &bytes(V4.loopback.network()));
-        rule.meta(Meta::IifName, 1).not_equal(1, &lo);
+        is_to_loopback(rule).meta(Meta::IifName, 1).not_equal(1, &lo);
         rule.connection_status(1).mask(1, &DST_NAT.to_ne_bytes()).equal(1, &[0; 4]);
         rule.verdict(&Verdict::Drop);
     });

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::conf;
-use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
 use crate::support::call::{ErrorObject, Peer};
-use crate::support::netns::Lab;
+use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 
 pub struct Case {
@@ -72,18 +72,31 @@ pub fn cases() -> Vec<Case> {
 /// Makes the case in a lab; what has changed afterwards, and the error.
 pub fn fail(lab: &Lab, conf: &Value, case: &Case) -> (String, ErrorObject) {
     let container = lab.container();
+    fail_at(lab, &container, &lab.attach(&container, conf), case)
+}
+
+fn fail_at(lab: &Lab, container: &Container, at: &Attachment<'_>, case: &Case) -> (String, ErrorObject) {
     lab.host.sh(case.host);
     container.sh(case.container);
-    let before = Watch::start(lab, &[&container]);
-    let error = lab.attach(&container, &with(conf, case.changes.clone())).try_add().err();
+    let before = Watch::start(lab, &[container]);
+    let error = at.clone().conf(case.changes.clone()).try_add().err();
     // Ours gets the time that the kernel needs to take things down.
-    (if lab.peer == Peer::Ours { before.changes() } else { before.changes_now() }, error)
+    let changes = if lab.peer == Peer::Ours { before.changes() } else { before.changes_now() };
+    eprintln!("after {:?}: {changes}", case.what); // shown when the test fails
+    (changes, error)
 }
 
 /// Both peers fail, ours with an error that helps. What the reference leaves is in differences.rs.
 #[track_caller]
 pub fn assert_fails(lab: &Lab, conf: &Value, case: &Case) {
-    let (changes, error) = fail(lab, conf, case);
+    let container = lab.container();
+    assert_fails_at(lab, &container, &lab.attach(&container, conf), case);
+}
+
+/// The same of an attachment, which may be one of a plugin that is chained after another.
+#[track_caller]
+pub fn assert_fails_at(lab: &Lab, container: &Container, at: &Attachment<'_>, case: &Case) {
+    let (changes, error) = fail_at(lab, container, at, case);
     let ours = lab.peer == Peer::Ours;
     if ours || !case.reference_leaves_something {
         assert_eq!(changes, "", "left after \"{}\"", case.what);
@@ -91,6 +104,7 @@ pub fn assert_fails(lab: &Lab, conf: &Value, case: &Case) {
     if ours {
         assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
         assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
+        assert!(!error.details.contains("undo:"), "{}: {error:?}", case.what);
     }
 }
 

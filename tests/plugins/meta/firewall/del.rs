@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::isolation::policy;
 use super::{DROPPING, admit, firewall, network};
 use crate::plugins::main::bridge::warm_up;
-use crate::support::attachment::{for_each_peer, for_ours, reference_with, with};
+use crate::support::attachment::{for_each_peer, for_ours, reference_with, skip, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::netns::Lab;
@@ -80,6 +80,53 @@ fn gc_removes_what_no_runtime_knows_any_more() {
             assert!(!lab.host.sh("nft list ruleset; iptables -S; ip6tables -S").contains("CNI-FORWARD"));
         });
     }
+}
+
+/// Somebody has removed the ledger's entries: the elements themselves say whose they are.
+#[test]
+fn gc_finds_what_the_ledger_has_lost() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        warm_up(lab, &network());
+        lab.host.sh("ip link del br0");
+        let before = Watch::start(lab, &[]);
+        let (stale, kept) = (admit(lab, &policy(None, "same-bridge")), admit(lab, &policy(None, "same-bridge")));
+        lab.host.sh("nft flush set inet cni_multi_firewall attachments");
+        stale.gc(&[(&kept.container_id, "eth0")]).ok();
+        let rules = rules(lab);
+        assert!(stale.ips().iter().all(|ip| !rules.contains(&format!("{ip}/"))), "{rules}");
+        assert!(kept.ips().iter().all(|ip| rules.contains(&format!("{ip}/"))), "{rules}");
+        let table = lab.host.sh("nft list table inet cni_multi_firewall");
+        assert!(table.contains(&kept.ips()[0]) && table.contains("elements = { \"br0\" comment"), "{table}");
+        kept.gc(&[]).ok();
+        [stale, kept].iter().for_each(|chain| chain.main.del());
+        lab.host.sh("ip link del br0");
+        before.assert_unchanged("GC");
+    });
+}
+
+/// DEL of the last container reads the rules, and then writes: whoever comes in between must not be cut off.
+#[test]
+fn del_of_the_last_leaves_the_rules_of_who_comes_in_between() {
+    for_ours("firewall", |lab| {
+        if !super::drop_by_legacy(lab) {
+            return skip("iptables-legacy");
+        }
+        let chain = admit(lab, &firewall(None));
+        lab.host.sh("mkdir /run/between; touch /run/between/iptables-legacy-restore; chmod +x /run/between/*; \
+             cat > /run/between/iptables-legacy-restore <<'END'
+#!/bin/sh
+PATH=${PATH#/run/between:}
+[ -e /run/came ] || { touch /run/came; iptables-legacy -A CNI-FORWARD -s 10.99.0.1/32 -j ACCEPT; }
+exec iptables-legacy-restore \"$@\"
+END");
+        let outcome = chain.bare().call("DEL", None).with_programs("/run/between").run();
+        assert_eq!(outcome.ok(), Value::Null);
+        let rules = lab.host.sh("cat /run/came; iptables-legacy -S");
+        assert!(rules.contains("-A CNI-FORWARD -s 10.99.0.1/32 -j ACCEPT"), "{rules}");
+        assert!(rules.contains("-j CNI-FORWARD") && rules.contains("-j CNI-ADMIN"), "{rules}");
+        assert!(!rules.contains(&chain.ips()[0]), "{rules}");
+    });
 }
 
 /// A node is upgraded with containers running: those are detached by ours, from the result that the reference gave.

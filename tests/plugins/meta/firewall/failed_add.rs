@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{DROPPING, firewall, network};
+use super::isolation::policy;
+use super::{DROPPING, admit, firewall, network};
 use crate::plugins::main::bridge::failed_add::Case;
-use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
@@ -25,9 +26,12 @@ fn cases() -> Vec<Case> {
         name("rules in the name", "X\n-A INPUT -j ACCEPT", "iptablesAdminChainName"),
         name("options in the name", "ACCEPT -m comment", "iptablesAdminChainName"),
         name("a verdict as the name", "ACCEPT", "iptablesAdminChainName"),
+        name("a target as the name", "LOG", "iptablesAdminChainName"),
+        name("another table's chain as the name", "PREROUTING", "iptablesAdminChainName"),
         name("our own chain as the name", "CNI-FORWARD", "iptablesAdminChainName"),
         name("name begins with a dash", "-j", "iptablesAdminChainName"),
         Case::new("hostile zone", json!({"firewalldZone": "trusted\", \"drop"}), 7, "firewalldZone"),
+        Case::new("long zone", json!({"firewalldZone": "a-zone-with-a-name-of-33-letters-"}), 7, "firewalldZone"),
         Case::new("NUL in the zone", json!({"firewalldZone": "a\u{0}b"}), 7, "firewalldZone"),
         Case::new("no result", json!({"prevResult": null}), 7, "prevResult").reference_leaves_nothing(),
         Case::new(
@@ -92,20 +96,128 @@ fn a_bridge_whose_name_is_a_pattern_is_no_pattern() {
     });
 }
 
-/// The last step fails: the program that lists is there, and the one that writes is not.
+/// What the reference leaves on a host whose last container has gone.
+const EMPTY_CHAINS: &str = r#"for f in iptables-nft ip6tables-nft; do
+    $f -N CNI-ADMIN; $f -N CNI-FORWARD
+    $f -I FORWARD 1 -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
+    $f -A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN
+done"#;
+
+/// A program of this name in `/run/fails` that always fails.
+fn failing(lab: &Lab, program: &str) {
+    lab.host.sh(&format!(
+        "mkdir -p /run/fails; printf '#!/bin/sh\\necho this one fails >&2\\nexit 3\\n' > /run/fails/{program}; \
+         chmod +x /run/fails/{program}"
+    ));
+}
+
+/// ADD while that program fails: it was called, and everything is as before.
+#[track_caller]
+fn assert_undone(lab: &Lab, attachment: &Attachment<'_>, what: &str) {
+    let before = Watch::start(lab, &[]);
+    let error = attachment.call("ADD", None).with_programs("/run/fails").run().err();
+    before.assert_unchanged(what);
+    assert_eq!(error.code, 105, "{what}: {error:?}");
+    assert!(!error.text().contains("undo"), "{what}: {error:?}");
+    assert!(error.text().contains("this one fails"), "{what}: failed before the program did: {error:?}");
+}
+
+/// IPv4 is done and IPv6 fails.
 #[test]
 fn what_was_done_before_a_program_failed_is_undone() {
+    for host in [DROPPING.to_owned(), format!("{DROPPING}; {EMPTY_CHAINS}")] {
+        for word in ["open", "isolated"] {
+            for_ours("firewall", |lab| {
+                lab.host.sh(&host);
+                failing(lab, "ip6tables-restore");
+                // With the chains there, IPv6 still has rules to write.
+                let chain = lab.chain(&network(), &policy(Some("iptables"), word));
+                assert_undone(lab, &chain, word);
+                chain.add();
+                chain.check(&chain.result).ok();
+            });
+        }
+    }
+}
+
+/// The rules of iptables-nft are there when iptables-legacy fails. Chains that were there before stay, and their jumps.
+#[test]
+fn what_was_done_over_netlink_before_a_program_failed_is_undone() {
+    for host in [DROPPING.to_owned(), format!("{DROPPING}; {EMPTY_CHAINS}")] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(&host);
+            if !super::drop_by_legacy(lab) {
+                return skip("iptables-legacy");
+            }
+            failing(lab, "ip6tables-legacy-restore");
+            let chain = lab.chain(&network(), &firewall(None));
+            assert_undone(lab, &chain, "the first ADD of the host");
+            let neighbour = admit(lab, &firewall(None));
+            assert_undone(lab, &chain, "another one");
+            neighbour.check(&neighbour.result).ok();
+        });
+    }
+}
+
+/// It is another's until ADD succeeds: his packets pass all the time, and his DEL finds what was made for him.
+#[test]
+fn a_failed_add_gives_the_addresses_of_another_back() {
+    for backend in [None, Some("iptables")] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            super::route_from_outside(lab);
+            let chain = admit(lab, &policy(backend, "same-bridge"));
+            let next = (*chain).clone().id("the-next-container");
+            let before = Watch::start(lab, &[]);
+            let error = next.clone().conf(json!({"backend": "firewalld"})).try_add().err();
+            assert_eq!(error.code, 105, "{error:?}");
+            before.assert_unchanged("ADD without firewalld");
+
+            failing(lab, "ip6tables-restore");
+            lab.host.sh(&format!("ip6tables -D CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
+            assert_undone(lab, &next.clone().conf(json!({"backend": "iptables"})), "ADD with a program that fails");
+            lab.host.sh(&format!("ip6tables -A CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
+            lab.host.sh("rm -r /run/fails");
+            super::assert_admitted(lab, &chain);
+            chain.check(&chain.result).ok();
+            next.clone().conf(json!({"prevResult": null})).del();
+            before.assert_unchanged("DEL of the next one");
+            chain.bare().del();
+            assert!(!lab.host.sh("nft list ruleset").contains(&format!("{} ", chain.ips()[0])));
+            assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+        });
+    }
+}
+
+#[test]
+fn a_repeated_add_that_fails_leaves_what_the_first_made() {
+    for backend in [None, Some("iptables")] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            let chain = admit(lab, &policy(backend, "same-bridge"));
+            failing(lab, "ip6tables-restore");
+            lab.host.sh(&format!("ip6tables -D CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
+            assert_undone(lab, &(*chain).clone().conf(json!({"backend": "iptables"})), "the repeated ADD");
+            chain.add();
+            chain.check(&chain.result).ok();
+            chain.bare().del();
+            assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+        });
+    }
+}
+
+/// Our table isolates, also where firewalld lets packets through; a kernel that cannot have it is told of.
+#[test]
+fn isolation_without_nf_tables_is_an_error() {
     for_ours("firewall", |lab| {
-        lab.host.sh(DROPPING);
-        lab.host.sh("printf '#!/bin/sh\\nexit 3\\n' > /run/fails; chmod +x /run/fails; \
-            mount --bind /run/fails $(readlink -f $(command -v ip6tables-restore))");
-        let is_one_program = lab.host.try_sh("iptables-save").status.success();
-        let chain = lab.chain(&network(), &firewall(Some("iptables")));
-        let before = lab.host.sh("nft list ruleset");
-        let error = chain.try_add().err();
-        assert_eq!(error.code, 105, "{error:?}");
-        assert!(error.text().contains("tables"), "{error:?} {is_one_program}");
-        assert_eq!(lab.host.sh("nft list ruleset"), before);
+        let chain = lab.chain(&network(), &policy(Some("firewalld"), "isolated"));
+        let inject = ["strace", "-f", "-o", "/dev/null", "-e", "inject=socket:error=EPROTONOSUPPORT"];
+        for command in ["ADD", "CHECK"] {
+            let mut call = chain.call(command, None);
+            call.wrapper.extend(inject.map(str::to_owned));
+            let error = call.run().err();
+            assert!(error.msg.starts_with("ingressPolicy \"isolated\""), "{command}: {error:?}");
+        }
     });
 }
 

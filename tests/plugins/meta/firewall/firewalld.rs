@@ -1,13 +1,14 @@
 //! firewall with firewalld: a real one, on a bus of its own.
 
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{admit, assert_shut_out, firewall, network};
-use crate::support::attachment::{for_each_peer, for_ours, skip, with};
-use crate::support::call::Peer;
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, skip, with};
+use crate::support::call::{Outcome, Peer};
 use crate::support::chain::Chain;
 use crate::support::netns::{Lab, OUTSIDE};
 use crate::support::snapshot::Watch;
@@ -184,5 +185,90 @@ fn bridges_are_kept_apart_with_firewalld_too() {
         chain.check(&chain.result).ok();
         chain.bare().del();
         assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+    });
+}
+
+/// A bus that takes connections and never says a word, until it is dropped.
+fn mute_bus(lab: &Lab) -> UnixListener {
+    UnixListener::bind(lab.path("/run/mute")).unwrap()
+}
+
+#[track_caller]
+fn with_mute_bus(attachment: &Attachment<'_>, command: &str, prev_result: Option<&Value>) -> (Outcome, Duration) {
+    let begin = Instant::now();
+    let call = attachment.call(command, prev_result).env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/mute");
+    (call.run(), begin.elapsed())
+}
+
+/// A configuration may have changed since, and GC has never seen that of ADD.
+#[test]
+fn del_and_gc_take_an_address_out_of_the_zone_it_was_put_into() {
+    for_ours("firewall", |lab| {
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        let chained = with(&firewall(None), json!({"firewalldZone": "internal"}));
+        let chains: Vec<Chain<'_>> = (0..2).map(|_| admit(lab, &chained)).collect();
+        chains[0].bare().conf(json!({"firewalldZone": "trusted", "backend": "nftables"})).del();
+        assert_eq!(sources(lab, "internal"), with_prefixes(&chains[1]));
+        chains[1].bare().conf(json!({"firewalldZone": null})).gc(&[]).ok();
+        assert_eq!(sources(lab, "internal"), [""; 0]);
+        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+    });
+}
+
+#[test]
+fn del_that_cannot_ask_firewalld_fails_and_the_next_one_does_it() {
+    for_ours("firewall", |lab| {
+        let Some(firewalld) = Firewalld::start(lab) else { return };
+        let (chain, other) = (admit(lab, &firewall(None)), admit(lab, &firewall(None)));
+        let _bus = mute_bus(lab);
+        let (outcome, time) = with_mute_bus(&chain.bare(), "DEL", None);
+        assert_eq!(outcome.err().code, 105, "{outcome:?}");
+        assert!(time < Duration::from_secs(10), "{time:?}");
+        assert_eq!(sources(lab, "trusted").len(), 4);
+        chain.bare().del();
+        assert_eq!(sources(lab, "trusted"), with_prefixes(&other));
+        drop(firewalld); // and with it all that containers had there
+        other.bare().del();
+        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+    });
+}
+
+/// The zone has been deleted since, and the administrator has put the address into another: that is his.
+#[test]
+fn del_of_a_zone_that_is_gone_is_done() {
+    for_ours("firewall", |lab| {
+        lab.host.sh("mount -t tmpfs none /etc/firewalld || true");
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        lab.host.sh("firewall-cmd --permanent --new-zone=mine && firewall-cmd --reload");
+        let chain = admit(lab, &with(&firewall(None), json!({"firewalldZone": "mine"})));
+        assert_eq!(sources(lab, "mine"), with_prefixes(&chain));
+        lab.host.sh("firewall-cmd --permanent --delete-zone=mine && firewall-cmd --reload");
+        let his = with_prefixes(&chain)[0].clone();
+        lab.host.sh(&format!("firewall-cmd --zone=internal --add-source={his}"));
+        chain.bare().del();
+        assert_eq!(sources(lab, "internal"), [his]);
+        assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
+    });
+}
+
+/// Another backend is chosen, and that is told; what never was in a zone is removed without a question.
+#[test]
+fn a_bus_that_does_not_answer_is_told_of_and_not_waited_for() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(super::DROPPING);
+        let _bus = mute_bus(lab);
+        let chain = lab.chain(&network(), &firewall(None));
+        let (outcome, time) = with_mute_bus(&chain, "ADD", None);
+        outcome.ok();
+        assert!(outcome.stderr.contains("nftables") && outcome.stderr.contains("no answer"), "{outcome:?}");
+        assert!(time < Duration::from_secs(8), "{time:?}");
+        let (outcome, time) = with_mute_bus(&chain.bare(), "DEL", None);
+        assert_eq!((outcome.ok(), outcome.stderr.as_str()), (Value::Null, ""));
+        assert!(time < Duration::from_secs(3), "{time:?}");
+        let (outcome, _) = with_mute_bus(&chain, "DEL", None); // as of what the reference attached
+        assert_eq!(outcome.ok(), Value::Null);
+        assert!(outcome.stderr.contains("trusted"), "{outcome:?}");
+        let (outcome, _) = with_mute_bus(&(*chain).clone().conf(json!({"backend": "firewalld"})), "DEL", None);
+        assert_eq!(outcome.err().code, 105, "{outcome:?}");
     });
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{for_each_backend, is_open, network, portmap, publish, web};
+use super::{for_each_backend, for_ours_with_each_backend, is_open, network, portmap, publish, web};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
@@ -54,6 +54,49 @@ fn check_finds_what_the_reference_looks_for() {
         lab.host.sh("nft flush ruleset");
         assert_missed(&chain, &lab.peer, "everything");
         chain.del_all();
+    });
+}
+
+/// As many rules as before, which do something else; and a table that does nothing.
+#[test]
+fn check_finds_rules_that_are_others_than_they_were() {
+    let replace = |chain: &str, rule: &str| {
+        format!(
+            "nft flush chain inet cni_multi_portmap {chain}; for n in 1 2 3 4; do [ $n -gt {} ] || nft add rule inet cni_multi_portmap {chain} {rule}; done",
+            match chain {
+                "postrouting" => 4,
+                "output" | "input" => 1,
+                _ => 2,
+            }
+        )
+    };
+    let scripts = [
+        replace("postrouting", "counter accept"),
+        replace("prerouting", "accept"),
+        replace("output", "fib daddr type broadcast goto ports"),
+        replace("input", "accept"),
+        replace("net-10.10.0.0/24", "accept"),
+        "nft add table inet cni_multi_portmap '{ flags dormant; }'".to_owned(),
+    ];
+    for_ours("portmap", |lab| {
+        for script in &scripts {
+            let chain = publish(lab, None, mappings());
+            chain.check(&chain.result).ok();
+            lab.host.sh(script);
+            assert_missed(&chain, &lab.peer, script);
+            chain.del_all();
+            lab.host.sh("nft list tables | grep cni_multi && nft delete table inet cni_multi_portmap; true");
+        }
+    });
+}
+
+#[test]
+fn check_finds_that_localhost_is_switched_off_with_either_backend() {
+    for_ours_with_each_backend(|lab, backend| {
+        let chain = publish(lab, backend, json!([web()]));
+        chain.check(&chain.result).ok();
+        lab.host.sh("echo 0 > /proc/sys/net/ipv4/conf/br0/route_localnet");
+        assert_missed(&chain, &lab.peer, "route_localnet");
     });
 }
 

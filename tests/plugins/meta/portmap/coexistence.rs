@@ -60,6 +60,31 @@ fn a_table_that_drops_has_the_last_word() {
     });
 }
 
+/// Who is redirected to the container by others, to another port of theirs, keeps his address.
+#[test]
+fn connections_that_others_redirect_keep_their_sources() {
+    for masq_all in [false, true] {
+        for_ours("portmap", |lab| {
+            let chained = with(&portmap(None, json!([web()])), json!({"masqAll": masq_all}));
+            let chain = lab.chain(&network(), &chained);
+            chain.add();
+            let ips = chain.ips();
+            lab.host.sh(&format!(
+                "nft 'add table inet others; add chain inet others in {{ type nat hook prerouting priority dstnat; }}; \
+                 add rule inet others in ip daddr {} tcp dport 9090 dnat ip to {}:80; \
+                 add rule inet others in ip6 daddr {} tcp dport 9090 dnat ip6 to [{}]:80'",
+                UPLINK[0], ips[0], UPLINK[1], ips[1]
+            ));
+            let _server = TcpServer::start(&chain.container, 80);
+            for family in [0, 1] {
+                let seen = |port| connect(&lab.outside, &at(UPLINK[family], port));
+                assert_eq!(seen(9090).as_deref(), Some(OUTSIDE[family]), "masqAll {masq_all}");
+                assert_eq!(seen(8080).as_deref() == Some(OUTSIDE[family]), !masq_all, "masqAll {masq_all}");
+            }
+        });
+    }
+}
+
 #[test]
 fn beside_kube_proxy_everybody_is_seen_as_ever() {
     for_each_backend(|lab, backend| {

@@ -133,7 +133,7 @@ fn what_differs_in_address_family_or_protocol_is_no_conflict() {
                     assert!(connect(&lab.host, &at(to, 8080)).is_some(), "{mapping} of {first}, {second}, {backend:?}");
                 }
             }
-            chains.iter().for_each(super::Chain::del_all);
+            chains.iter().for_each(|chain| chain.del_all());
         }
     });
 }

@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{for_each_backend, for_ours_with_each_backend, network, portmap, warm_up, web};
+use super::{for_each_backend, for_ours_with_each_backend, is_open, network, portmap, warm_up, web};
 use crate::plugins::main::bridge::failed_add::Case;
-use crate::support::attachment::{for_each_peer, for_ours, with};
-use crate::support::call::{ErrorObject, Peer};
+use crate::support::attachment::{for_each_peer, for_ours, skip, with};
+use crate::support::call::{Call, ErrorObject, Peer};
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
+use crate::support::traffic::TcpServer;
 
 /// A mapping with some keys changed, as the second of two.
 fn mapping(what: &'static str, changes: Value, names: &'static str) -> Case {
@@ -251,7 +252,114 @@ fn a_container_without_an_address_is_refused() {
     });
 }
 
-/// Somebody's table of our name, or a rule set that may not be changed: what the kernel says, and nothing is left.
+/// Puts a program before those of the host that fails for IPv6, and does for IPv4 what it is for.
+fn with_failing_ip6tables(lab: &Lab, call: Call) -> Call {
+    lab.host.sh(
+        "mkdir -p /run/failing && printf '#!/bin/sh\\ncat >/dev/null; echo no such luck >&2; exit 1\\n' >/run/failing/ip6tables-restore; \
+         chmod +x /run/failing/ip6tables-restore",
+    );
+    let path = std::env::var("PATH").unwrap();
+    call.env("PATH", format!("/run/failing:{path}"))
+}
+
+/// IPv4 is done when IPv6 fails. What all containers share goes as well if it was not there, and stays if it was.
+#[test]
+fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
+    for_ours("portmap", |lab| {
+        // The chains of the kernel's hooks are made with their first rule, and stay.
+        lab.host.sh("for c in PREROUTING OUTPUT POSTROUTING; do iptables -t nat -A $c; iptables -t nat -D $c; done");
+        for shared_is_there in [false, true] {
+            if shared_is_there {
+                let other =
+                    lab.chain(&network(), &portmap(Some("iptables"), json!([{"hostPort": 1, "containerPort": 1}])));
+                other.add();
+            }
+            let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
+            let call = with_failing_ip6tables(lab, chain.call("ADD", None));
+            let before = Watch::start(lab, &[]);
+            let error = call.run().err();
+            assert_eq!(error.code, 105, "{error:?}");
+            assert!(error.text().contains("no such luck"), "{error:?}");
+            before.assert_unchanged(&format!("the failed ADD, shared rules there: {shared_is_there}"));
+        }
+    });
+}
+
+/// A second ADD of an attachment that fails does not close what the first one has opened.
+#[test]
+fn a_repeated_add_that_fails_leaves_the_ports_of_the_first() {
+    for_ours("portmap", |lab| {
+        let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
+        chain.add();
+        let more = json!({"runtimeConfig": {"portMappings": [web(), {"hostPort": 9090, "containerPort": 90}]}});
+        let again = (*chain).clone().conf(more);
+        with_failing_ip6tables(lab, again.call("ADD", None)).run().err();
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        chain.check(&chain.result).ok();
+    });
+}
+
+#[test]
+fn conditions_of_the_other_family_are_refused() {
+    for_ours("portmap", |lab| {
+        for (key, words) in [("conditionsV4", "ip6 saddr fd00::/8"), ("conditionsV6", "ip daddr 10.0.0.0/8")] {
+            let case = Case::new("family", json!({key: [words]}), 7, "is never true");
+            assert_refused(lab, None, &case);
+        }
+    });
+}
+
+/// Another ADD counts, also with other conditions or none.
+#[test]
+fn conditions_are_those_of_the_last_add() {
+    for_ours("portmap", |lab| {
+        let with_condition =
+            |words: Value| json!({"conditionsV4": words, "conditionsV6": ["ip6", "saddr", "fd00::/8"]});
+        let chain =
+            lab.chain(&network(), &with(&portmap(None, json!([web()])), with_condition(json!(["ip saddr 192.0.2.1"]))));
+        let _server = TcpServer::start(&chain.container, 80);
+        chain.add();
+        assert_eq!(is_open(lab, 8080), [false, false]);
+        (*chain).clone().conf(with_condition(json!(["ip saddr 198.51.100.0/24"]))).add();
+        assert_eq!(is_open(lab, 8080), [true, false]);
+        (*chain).clone().conf(json!({"conditionsV4": null, "conditionsV6": null})).add();
+        assert_eq!(is_open(lab, 8080), [true, true]);
+        let table = lab.host.sh("nft list table inet cni_multi_portmap");
+        assert!(!table.contains("chain if"), "{table}");
+    });
+}
+
+/// iptables-legacy has a table, made by a program that the host has not got: there can be nothing of ours.
+#[test]
+fn a_table_of_iptables_legacy_without_its_programs_is_no_matter() {
+    for_ours("portmap", |lab| {
+        if !lab.host.try_sh("iptables-legacy -t nat -S").status.success() {
+            return skip("iptables-legacy");
+        }
+        lab.hide_iptables();
+        let chain = lab.chain(&network(), &portmap(None, json!([web()])));
+        chain.add();
+        chain.check(&chain.result).ok();
+        chain.del_all();
+    });
+}
+
+/// STATUS asks the programs, for a program that is there may not work.
+#[test]
+fn status_tells_of_programs_that_fail() {
+    for_ours("portmap", |lab| {
+        lab.host.sh("mkdir -p /run/broken && printf '#!/bin/sh\\necho no tables >&2; exit 3\\n' >/run/broken/iptables-save; chmod +x /run/broken/*");
+        let conf = with(&portmap(Some("iptables"), json!([])), json!({"name": "net1", "cniVersion": "1.1.0"}));
+        let status = lab.attach(&lab.container(), &conf);
+        status.status().ok();
+        let path = format!("/run/broken:{}", std::env::var("PATH").unwrap());
+        let error = status.call("STATUS", None).env("PATH", path).run().err();
+        assert_eq!(error.code, 50, "{error:?}");
+        assert!(error.text().contains("no tables"), "{error:?}");
+    });
+}
+
 #[test]
 fn a_backend_that_is_not_there_is_an_error() {
     for_ours("portmap", |lab| {

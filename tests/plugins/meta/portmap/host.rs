@@ -50,6 +50,22 @@ fn host_ip_is_the_address_that_leads_to_the_port() {
     });
 }
 
+/// Whoever is on a link of the host can send it packets for 127.0.0.1; what is opened there is for the host itself.
+#[test]
+fn a_port_at_127_0_0_1_is_not_for_the_neighbours_of_the_host() {
+    for_ours("portmap", |lab| {
+        lab.outside.sh("ip route add 127.0.0.1 via 198.51.100.1 table 7; ip rule add pref 1 to 127.0.0.1 table 7; \
+             ip rule del pref 0; ip rule add pref 2 lookup local; echo 1 > /proc/sys/net/ipv4/conf/uplink/route_localnet");
+        for host_ip in [json!("127.0.0.1"), Value::Null] {
+            let chain = publish(lab, None, json!([with(&web(), json!({"hostIP": host_ip}))]));
+            let _server = TcpServer::start(&chain.container, 80);
+            assert!(connect(&lab.host, "127.0.0.1:8080").is_some());
+            assert_eq!(connect(&lab.outside, "127.0.0.1:8080"), None, "{host_ip}");
+            chain.del_all();
+        }
+    });
+}
+
 #[test]
 fn an_address_that_the_host_gets_later_leads_to_the_port() {
     for_each_backend(|lab, backend| {

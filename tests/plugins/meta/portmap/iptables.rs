@@ -15,6 +15,40 @@ pub fn rules(lab: &Lab) -> Vec<String> {
     saved.lines().filter(is_ours).map(|line| line.trim_end_matches(" [0:0]").to_owned()).collect()
 }
 
+/// The chain is of a container in a network, whatever the interface, and the ports of both are open.
+#[test]
+fn two_interfaces_of_a_container_in_one_network_keep_their_ports() {
+    for_each_peer("portmap", |lab| {
+        let chain = publish(lab, Some("iptables"), json!([web()]));
+        let second =
+            lab.attach(&chain.container, &with(&chain.main.conf, json!({"isDefaultGateway": false}))).ifname("eth1");
+        let mut published = chain.also(&portmap(Some("iptables"), json!([with(&web(), json!({"hostPort": 8081}))])));
+        let result = second.add();
+        published.conf["prevResult"] = result.clone();
+        let published = published.ifname("eth1");
+        published.add();
+        let _server = TcpServer::start(&chain.container, 80);
+        assert_eq!([is_open(lab, 8080)[0], is_open(lab, 8081)[0]], [true; 2]);
+        chain.check(&chain.result).ok();
+        published.check(&result).ok();
+    });
+}
+
+/// A comment has 255 letters, so a long id is cut off in it.
+#[test]
+fn gc_finds_containers_whose_ids_are_too_long_for_a_comment() {
+    for_ours("portmap", |lab| {
+        let long = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
+        let id = "c".repeat(250);
+        let long = (*long).clone().id(&id).conf(json!({"cniVersion": "1.1.0"}));
+        long.add();
+        assert_eq!(long.gc(&[(&id, "eth0")]).ok(), Value::Null);
+        assert!(rules(lab).iter().any(|rule| rule.contains("--dport 8080")));
+        assert_eq!(long.gc(&[]).ok(), Value::Null);
+        assert!(!rules(lab).iter().any(|rule| rule.contains("--dport 8080")), "{:#?}", rules(lab));
+    });
+}
+
 /// An iptables condition of every kind, and what can be said about marks.
 fn variants() -> Vec<(&'static str, Value, Value)> {
     let mapping = |changes: Value| with(&web(), changes);

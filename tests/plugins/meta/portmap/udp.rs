@@ -138,3 +138,24 @@ fn flows_to_other_machines_are_kept() {
         assert_eq!(flows(lab, 5353), 2, "{backend:?}: DEL");
     });
 }
+
+/// One look at the kernel's table is for all ports of a container.
+#[test]
+fn flows_to_each_of_several_ports_are_forgotten() {
+    super::for_ours_with_each_backend(|lab, backend| {
+        remember_flows(lab);
+        let mapping = |port: u16| json!({"hostPort": port, "containerPort": 53, "protocol": "udp"});
+        let chain = lab.chain(&network(), &portmap(backend, json!([mapping(5353), mapping(5355)])));
+        let _server = UdpServer::start(&chain.container, 53);
+        let remembered = || [5353, 5354, 5355].map(|port| flows(lab, port));
+        for port in [5353, 5354, 5355] {
+            assert_eq!(answers(lab, port), NOBODY);
+        }
+        assert_eq!(remembered(), [4, 4, 4]);
+        chain.add();
+        assert_eq!(remembered(), [0, 4, 0], "{backend:?}: ADD");
+        assert_eq!([answers(lab, 5353), answers(lab, 5355)], [served(), served()]);
+        chain.del();
+        assert_eq!(remembered(), [0, 4, 0], "{backend:?}: DEL");
+    });
+}

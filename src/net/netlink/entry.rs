@@ -1,0 +1,411 @@
+//! Addresses and routes whole, as the kernel tells them. What is put back, or into another table, has lost nothing, not
+//! even what only a newer kernel knows.
+
+use std::cmp::Reverse;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use rtnetlink::packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
+
+use super::Netlink;
+use super::attr::{Attrs, read_u16, read_u32};
+use super::link::{Link, none_if_gone};
+use super::request::Request;
+use super::route::{LOCAL, MAIN, RTM_F_CLONED};
+use crate::error::Result;
+
+/// rtmsg.
+const ROUTE_HEADER: usize = 12;
+/// ifaddrmsg.
+const ADDRESS_HEADER: usize = 8;
+/// rtnexthop.
+const HOP_HEADER: usize = 8;
+
+// linux/rtnetlink.h
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_CACHEINFO: u16 = 12;
+const RTA_TABLE: u16 = 15;
+const RTA_VIA: u16 = 18;
+const RTA_EXPIRES: u16 = 23;
+const RTA_NH_ID: u16 = 30;
+/// The one flag of a hop that is a wish; the others are the hop's state, and the kernel refuses to be told it.
+const RTNH_F_ONLINK: u8 = 4;
+/// What rta_cacheinfo counts in, by the second.
+const USER_HZ: i32 = 100;
+
+// linux/if_addr.h
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_FLAGS: u16 = 8;
+const IFA_F_TEMPORARY: u32 = 0x01;
+const IFA_F_DADFAILED: u32 = 0x08;
+
+/// What follows a message's header, by type.
+type Attributes = Vec<(u16, Vec<u8>)>;
+
+fn owned(attrs: Attrs<'_>) -> Attributes {
+    attrs.iter().map(|(kind, value)| (kind, value.to_vec())).collect()
+}
+
+fn find(attributes: &Attributes, kind: u16) -> Option<&[u8]> {
+    attributes.iter().find(|(found, _)| *found == kind).map(|(_, value)| value.as_slice())
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into());
+    let v6 = || <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into());
+    v4().or_else(v6)
+}
+
+/// A route all of whose hops go through one link. Of an IPv6 route with several, those that do: the kernel has each of them
+/// as a route of its own, and joins what several links have the same way to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteEntry {
+    /// The destination.
+    pub dst: IpNet,
+    /// The table.
+    pub table: u32,
+    header: RouteHeader,
+    attributes: Attributes,
+}
+
+impl RouteEntry {
+    /// What the kernel says, without the routes it keeps for itself and those of other links: kernels without strict
+    /// checking send all.
+    fn read(payload: &[u8], family: AddressFamily, link: &Link) -> Option<RouteEntry> {
+        let header = RouteHeader::parse(payload).ok().filter(|header| header.address_family == family)?;
+        let mut attributes = owned(Attrs::after(payload, ROUTE_HEADER));
+        if family == AddressFamily::Inet6 {
+            attributes
+                .iter_mut()
+                .filter(|(kind, _)| *kind == RTA_MULTIPATH)
+                .for_each(|(_, hops)| keep_hops(hops, link));
+        }
+        let any: IpAddr = match family {
+            AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
+            _ => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let dst = find(&attributes, RTA_DST).map_or(Some(any), ip)?;
+        let dst = IpNet::new(dst, header.destination_prefix_length).ok()?;
+        let table = find(&attributes, RTA_TABLE).and_then(|bytes| read_u32(bytes, 0));
+        let table = table.unwrap_or(u32::from(header.table));
+        let is_cached = header.flags.bits() & RTM_F_CLONED != 0;
+        let entry = RouteEntry { dst, table, header, attributes };
+        (entry.is_through(link) && table != LOCAL && !is_cached).then_some(entry)
+    }
+
+    fn is_through(&self, link: &Link) -> bool {
+        match (find(&self.attributes, RTA_OIF), find(&self.attributes, RTA_MULTIPATH)) {
+            (Some(oif), _) => read_u32(oif, 0) == Some(link.index),
+            (None, Some(list)) => !list.is_empty() && hops(list).all(|hop| is_hop_through(hop, link)),
+            (None, None) => false,
+        }
+    }
+
+    /// The next hops; none for what is on the link.
+    pub fn gateways(&self) -> Vec<IpAddr> {
+        let of_hop = |hop: &[u8]| Attrs::of(hop.get(HOP_HEADER..).unwrap_or_default()).ip(RTA_GATEWAY);
+        let of_hops = find(&self.attributes, RTA_MULTIPATH).into_iter().flat_map(hops).filter_map(of_hop);
+        find(&self.attributes, RTA_GATEWAY).and_then(ip).into_iter().chain(of_hops).collect()
+    }
+
+    /// The source address that is preferred.
+    pub fn source(&self) -> Option<IpAddr> {
+        find(&self.attributes, RTA_PREFSRC).and_then(ip)
+    }
+
+    /// Whether it is in the table that is looked into by default.
+    pub fn is_in_main(&self) -> bool {
+        self.table == MAIN
+    }
+
+    /// The same route for another table.
+    #[must_use]
+    pub fn in_table(&self, table: u32) -> RouteEntry {
+        RouteEntry { table, ..self.clone() }
+    }
+
+    /// The same route to a gateway that nothing leads to: the kernel takes it for one on the link.
+    #[must_use]
+    pub fn on_link(&self) -> RouteEntry {
+        let mut route = self.clone();
+        route.header.flags |= RouteFlags::from_bits_retain(RTNH_F_ONLINK.into());
+        route
+    }
+
+    /// Sorts so that each route comes after those that its gateway is reached by.
+    pub fn sort_by_dependence(routes: &mut [RouteEntry]) {
+        routes.sort_by_key(|route| (route.has_gateway(), Reverse(u8::from(route.header.scope))));
+    }
+
+    fn has_gateway(&self) -> bool {
+        !self.gateways().is_empty() || find(&self.attributes, RTA_VIA).is_some()
+    }
+
+    fn text(&self, link: &Link) -> String {
+        let via: String = self.gateways().iter().map(|gateway| format!(" via {gateway}")).collect();
+        format!("{}{via} dev {:?} table {}", self.dst, link.name, self.table)
+    }
+
+    fn message(&self) -> RouteMessage {
+        let mut message = RouteMessage::default();
+        message.header = self.header.clone();
+        message.header.flags &= RouteFlags::from_bits_retain(RTNH_F_ONLINK.into());
+        message.header.table = u8::try_from(self.table).unwrap_or_default(); // RT_TABLE_UNSPEC: the attribute says which
+        let lasting = self.attributes.iter().filter_map(|(kind, value)| lasting(*kind, value));
+        message.attributes = lasting.map(|(kind, value)| RouteAttribute::Other(DefaultNla::new(kind, value))).collect();
+        message.attributes.push(RouteAttribute::Table(self.table));
+        message
+    }
+}
+
+/// An attribute as the kernel takes it back; None for what it only tells.
+fn lasting(kind: u16, value: &[u8]) -> Option<(u16, Vec<u8>)> {
+    match kind {
+        RTA_TABLE => None,
+        // The hops follow expanded, and the kernel takes only one of the two. The object goes when its link goes down.
+        RTA_NH_ID => None,
+        RTA_CACHEINFO => expiry(value),
+        RTA_MULTIPATH => Some((kind, with_wishes_only(value))),
+        _ => Some((kind, value.to_vec())),
+    }
+}
+
+/// RTA_EXPIRES of what a router announced, from rta_cacheinfo.
+fn expiry(cacheinfo: &[u8]) -> Option<(u16, Vec<u8>)> {
+    let left = read_u32(cacheinfo, 8)?.cast_signed();
+    let seconds = (left / USER_HZ).max(1); // less than none when the kernel is late to remove it: 0 would be for ever
+    (left != 0).then(|| (RTA_EXPIRES, seconds.to_ne_bytes().to_vec()))
+}
+
+fn is_hop_through(hop: &[u8], link: &Link) -> bool {
+    read_u32(hop, 4) == Some(link.index)
+}
+
+/// Leaves the hops through one link in a list.
+fn keep_hops(list: &mut Vec<u8>, link: &Link) {
+    *list = hops(list).filter(|hop| is_hop_through(hop, link)).flatten().copied().collect();
+}
+
+fn with_wishes_only(hops: &[u8]) -> Vec<u8> {
+    let (mut all, mut offset) = (hops.to_vec(), 0);
+    while let Some(length) = read_u16(&all, offset).map(usize::from).filter(|length| *length >= HOP_HEADER) {
+        if let Some(flags) = all.get_mut(offset + 2) {
+            *flags &= RTNH_F_ONLINK;
+        }
+        offset += length.next_multiple_of(4);
+    }
+    all
+}
+
+/// Each rtnexthop of a list.
+fn hops(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = list;
+    std::iter::from_fn(move || {
+        let length = read_u16(rest, 0).map(usize::from).filter(|length| *length >= HOP_HEADER)?;
+        let hop = rest.get(..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(hop)
+    })
+}
+
+/// An IPv6 address of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressEntry {
+    /// The address with its prefix.
+    pub net: IpNet,
+    header: AddressHeader,
+    attributes: Attributes,
+}
+
+impl AddressEntry {
+    /// What the kernel says, without addresses that are not to last: those that it makes up for privacy, which it will
+    /// do again, and those that belong to another.
+    fn read(payload: &[u8], link: &Link) -> Option<AddressEntry> {
+        let header = AddressHeader::parse(payload).ok()?;
+        let header = Some(header).filter(|h| h.family == AddressFamily::Inet6 && h.index == link.index)?;
+        let attributes = owned(Attrs::after(payload, ADDRESS_HEADER));
+        let address = find(&attributes, IFA_LOCAL).or(find(&attributes, IFA_ADDRESS)).and_then(ip)?;
+        let flags = find(&attributes, IFA_FLAGS).and_then(|bytes| read_u32(bytes, 0)).unwrap_or_default();
+        let net = IpNet::new(address, header.prefix_len).ok()?;
+        (flags & (IFA_F_TEMPORARY | IFA_F_DADFAILED) == 0).then_some(AddressEntry { net, header, attributes })
+    }
+
+    fn message(&self) -> AddressMessage {
+        let mut message = AddressMessage::default();
+        message.header = self.header.clone();
+        let attributes = self.attributes.iter();
+        message.attributes =
+            attributes.map(|(kind, value)| AddressAttribute::Other(DefaultNla::new(*kind, value.clone()))).collect();
+        message
+    }
+}
+
+impl Netlink {
+    /// The routes through a link and no other, of all tables but the kernel's own.
+    pub fn routes_through(&self, link: &Link) -> Result<Vec<RouteEntry>> {
+        let mut all = vec![];
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RouteMessage::default();
+            message.header.address_family = family;
+            message.attributes = vec![RouteAttribute::Oif(link.index)];
+            let what = format_args!("list the routes through link {:?}", link.name);
+            all.extend(
+                self.dump(&Request::GetRoute(message), what, |reply| RouteEntry::read(reply.payload, family, link))?,
+            );
+        }
+        Ok(all)
+    }
+
+    /// Puts a route behind any other to its destination; the very same route may be there already.
+    pub fn put_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
+        let what = format_args!("add route {}", route.text(link));
+        done_if_there(self.request(&Request::NewRoute(route.message()), NLM_F_CREATE | NLM_F_APPEND, what))
+    }
+
+    /// Removes exactly this route, if it is there.
+    pub fn delete_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
+        let what = format_args!("delete route {}", route.text(link));
+        none_if_gone(self.request(&Request::DelRoute(route.message()), 0, what)).map(drop)
+    }
+
+    /// The IPv6 addresses of a link.
+    pub fn ipv6_addresses(&self, link: &Link) -> Result<Vec<AddressEntry>> {
+        let mut message = AddressMessage::default();
+        message.header.family = AddressFamily::Inet6;
+        message.header.index = link.index;
+        let what = format_args!("list the IPv6 addresses of link {:?}", link.name);
+        self.dump(&Request::GetAddress(message), what, |reply| AddressEntry::read(reply.payload, link))
+    }
+
+    /// Gives the link an address that it had; it may have it.
+    pub fn put_address(&self, link: &Link, address: &AddressEntry) -> Result<()> {
+        let what = format_args!("add address {} to link {:?}", address.net, link.name);
+        done_if_there(self.request(&Request::NewAddress(address.message()), NLM_F_CREATE | NLM_F_EXCL, what))
+    }
+}
+
+fn done_if_there(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.is_exists() => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn hop(flags: u8, index: u32, gateway: [u8; 4]) -> Vec<u8> {
+        let gateway = attribute(RTA_GATEWAY, &gateway);
+        let mut bytes = ((HOP_HEADER + gateway.len()) as u16).to_ne_bytes().to_vec();
+        bytes.extend([flags, 0]);
+        bytes.extend(index.to_ne_bytes());
+        bytes.extend(gateway);
+        bytes
+    }
+
+    fn payload(attributes: &[Vec<u8>]) -> Vec<u8> {
+        let mut payload = vec![2, 8, 0, 0, 254, 4, 0, 1, 0x10, 0, 0, 0];
+        payload.extend(attribute(RTA_DST, &[10, 0, 0, 0]));
+        payload.extend(attributes.concat());
+        payload
+    }
+
+    fn link() -> Link {
+        Link { index: 7, name: "net1".into(), ..Link::default() }
+    }
+
+    fn read(attributes: &[Vec<u8>]) -> Option<RouteEntry> {
+        RouteEntry::read(&payload(attributes), AddressFamily::Inet, &link())
+    }
+
+    #[test]
+    fn a_route_is_of_the_link_only_when_every_hop_is() {
+        assert!(read(&[attribute(RTA_OIF, &7u32.to_ne_bytes())]).is_some());
+        assert!(read(&[attribute(RTA_OIF, &8u32.to_ne_bytes())]).is_none());
+        let hops = |second| [hop(0, 7, [10, 1, 0, 1]), hop(0, second, [10, 1, 0, 2])].concat();
+        let both = read(&[attribute(RTA_MULTIPATH, &hops(7))]).unwrap();
+        assert_eq!(both.gateways(), ["10.1.0.1", "10.1.0.2"].map(|ip| ip.parse::<IpAddr>().unwrap()));
+        assert!(read(&[attribute(RTA_MULTIPATH, &hops(8))]).is_none());
+        assert!(read(&[]).is_none());
+    }
+
+    #[test]
+    fn of_an_ipv6_route_through_several_links_the_own_hops_are_kept() {
+        let list = [hop(0, 8, [1; 4]), hop(0, 7, [2; 4])].concat();
+        let mut payload = payload(&[]);
+        payload.truncate(ROUTE_HEADER);
+        payload[0] = 10;
+        payload[1] = 0;
+        payload.extend(attribute(RTA_MULTIPATH, &list));
+        let read = |link: &Link| RouteEntry::read(&payload, AddressFamily::Inet6, link);
+        assert_eq!(find(&read(&link()).unwrap().attributes, RTA_MULTIPATH), Some(hop(0, 7, [2; 4]).as_slice()));
+        assert!(read(&Link { index: 9, ..Link::default() }).is_none());
+    }
+
+    #[test]
+    fn what_is_put_back_is_what_was_told_but_for_its_state() {
+        let oif = attribute(RTA_OIF, &7u32.to_ne_bytes());
+        let unknown = attribute(99, &[1, 2, 3, 4]);
+        let table = attribute(RTA_TABLE, &254u32.to_ne_bytes());
+        let cacheinfo = attribute(RTA_CACHEINFO, &[[0; 8].as_slice(), &1250u32.to_ne_bytes(), &[0; 16]].concat());
+        let entry = read(&[table, oif, unknown, attribute(RTA_NH_ID, &[1, 0, 0, 0]), cacheinfo]).unwrap();
+        let message = entry.in_table(500).message();
+        assert_eq!((message.header.table, message.header.flags.bits()), (0, 0));
+        let other = |kind, value: &[u8]| RouteAttribute::Other(DefaultNla::new(kind, value.to_vec()));
+        assert_eq!(
+            message.attributes,
+            [
+                other(RTA_DST, &[10, 0, 0, 0]),
+                other(RTA_OIF, &7u32.to_ne_bytes()),
+                other(99, &[1, 2, 3, 4]),
+                other(RTA_EXPIRES, &12u32.to_ne_bytes()),
+                RouteAttribute::Table(500),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_route_that_has_an_end_gets_no_endless_life() {
+        let expiry_of = |left: i32| expiry(&[[0; 8].as_slice(), &left.to_ne_bytes(), &[0; 16]].concat());
+        assert_eq!(expiry_of(0), None);
+        for (left, seconds) in [(-700, 1u32), (-1, 1), (1, 1), (1250, 12)] {
+            assert_eq!(expiry_of(left), Some((RTA_EXPIRES, seconds.to_ne_bytes().to_vec())), "{left}");
+        }
+    }
+
+    #[test]
+    fn of_a_hop_only_wishes_are_put_back() {
+        let list = [hop(RTNH_F_ONLINK | 16, 7, [10, 1, 0, 1]), hop(1, 7, [10, 1, 0, 2])].concat();
+        let put = with_wishes_only(&list);
+        assert_eq!(hops(&put).map(|hop| hop[2]).collect::<Vec<_>>(), [RTNH_F_ONLINK, 0]);
+        assert_eq!(with_wishes_only(&[8, 0]), [8, 0], "a list that is cut off");
+    }
+
+    #[test]
+    fn a_route_comes_after_those_that_its_gateway_is_reached_by() {
+        let oif = attribute(RTA_OIF, &7u32.to_ne_bytes());
+        let mut far = read(&[oif.clone(), attribute(RTA_GATEWAY, &[10, 1, 0, 1])]).unwrap();
+        far.dst = "0.0.0.0/0".parse().unwrap();
+        let near = read(&[oif]).unwrap();
+        let mut routes = [far.clone(), near.clone()];
+        RouteEntry::sort_by_dependence(&mut routes);
+        assert_eq!(routes, [near, far]);
+    }
+}

@@ -1,0 +1,331 @@
+//! Queueing disciplines and their classes: tc(8), tc-tbf(8), tc-htb(8).
+
+use std::fmt;
+
+use nix::errno::Errno;
+use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_route::tc::{TcAttribute, TcHeader, TcMessage};
+
+use super::Netlink;
+use super::attr::{Attrs, read_u32};
+use super::attributes::Attributes;
+use super::link::Link;
+use super::request::Request;
+use crate::error::{Error, Result};
+
+/// tcmsg.
+pub(super) const HEADER: usize = 20;
+// linux/rtnetlink.h
+pub(super) const TCA_KIND: u16 = 1;
+pub(super) const TCA_OPTIONS: u16 = 2;
+// linux/pkt_sched.h
+const TCA_TBF_PARMS: u16 = 1;
+const TCA_TBF_RATE64: u16 = 4;
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
+const TCA_HTB_DIRECT_QLEN: u16 = 5;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
+const HTB_VERSION: u32 = 3;
+/// tc_ratespec's second byte: packets count as Ethernet has them, so the kernel wants no table of how long each takes.
+const LINKLAYER_ETHERNET: u32 = u32::from_ne_bytes([0, 1, 0, 0]);
+/// Where in a class's or a bucket's parameters a rate, and what follows both rates, stands.
+const RATE: usize = 8;
+const AFTER_RATES: usize = 24;
+/// Packets that may wait where nothing limits them: the kernel's own number would be the link's queue length, which is 0
+/// for links of the reference.
+const DIRECT_PACKETS: u32 = 1000;
+/// What a class may send before another one's turn; ours have no others.
+const QUANTUM: u32 = 10_000;
+
+/// The number of a qdisc or a class, as `major:minor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(u32);
+
+impl Handle {
+    /// Where the link's own qdisc is attached.
+    pub const ROOT: Handle = Handle(u32::MAX);
+    /// Where the qdisc of what a link receives is attached.
+    pub const INGRESS: Handle = Handle(0xffff_fff1);
+    /// None: the kernel chooses, or all are meant.
+    const UNSPECIFIED: Handle = Handle(0);
+
+    /// `major:minor`.
+    pub const fn new(major: u16, minor: u16) -> Handle {
+        Handle((major as u32) << 16 | minor as u32)
+    }
+
+    /// The number.
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+
+    pub(super) fn of(number: u32) -> Handle {
+        Handle(number)
+    }
+
+    fn minor(self) -> u32 {
+        self.0 & 0xffff
+    }
+}
+
+/// As tc(8) writes it.
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (*self, self.0 >> 16, self.minor()) {
+            (Handle::ROOT, ..) => f.write_str("root"),
+            (Handle::INGRESS, ..) => f.write_str("ingress"),
+            (_, major, 0) => write!(f, "{major:x}:"),
+            (_, major, minor) => write!(f, "{major:x}:{minor:x}"),
+        }
+    }
+}
+
+/// A token bucket: what may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Bytes a second.
+    pub rate: u64,
+    /// How long it takes to fill, in ticks of 64 ns.
+    pub buffer: u32,
+    /// Bytes that may wait.
+    pub limit: u32,
+}
+
+/// A class of HTB that has no others to share with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HtbClass {
+    /// Its number.
+    pub handle: Handle,
+    /// Bytes a second.
+    pub rate: u64,
+    /// Bytes a second that it may borrow up to.
+    pub ceil: u64,
+    /// How long its bucket takes to fill, in ticks of 64 ns.
+    pub buffer: u32,
+}
+
+/// The qdiscs that we make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QdiscKind {
+    /// One bucket for all.
+    Tbf(Bucket),
+    /// A tree of classes. What no filter sends to one of them is not limited.
+    Htb,
+    /// A place for filters of what the link receives.
+    Ingress,
+    /// Any other, by the kernel's word.
+    Other(String),
+}
+
+impl QdiscKind {
+    /// The kernel's word for it.
+    pub fn name(&self) -> &str {
+        match self {
+            QdiscKind::Tbf(_) => "tbf",
+            QdiscKind::Htb => "htb",
+            QdiscKind::Ingress => "ingress",
+            QdiscKind::Other(name) => name,
+        }
+    }
+
+    fn options(&self) -> Option<Vec<u8>> {
+        let mut options = Attributes::default();
+        match self {
+            QdiscKind::Tbf(bucket) => {
+                options.words(TCA_TBF_PARMS, &bucket.words());
+                options.u64(TCA_TBF_RATE64, bucket.rate);
+            }
+            QdiscKind::Htb => {
+                // version, rate to quantum, default class, debug, packets that were not limited
+                options.words(TCA_HTB_INIT, &[HTB_VERSION, 10, 0, 0, 0]);
+                options.u32(TCA_HTB_DIRECT_QLEN, DIRECT_PACKETS);
+            }
+            QdiscKind::Ingress | QdiscKind::Other(_) => return None,
+        }
+        Some(options.bytes().to_vec())
+    }
+
+    fn read(name: String, options: &[u8]) -> Option<QdiscKind> {
+        let attrs = Attrs::of(options);
+        Some(match name.as_str() {
+            "tbf" => QdiscKind::Tbf(Bucket::read(attrs)?),
+            // With a default class it is another's, and limits other packets.
+            "htb" if read_u32(attrs.bytes(TCA_HTB_INIT)?, 8)? == 0 => QdiscKind::Htb,
+            "ingress" => QdiscKind::Ingress,
+            _ => QdiscKind::Other(name),
+        })
+    }
+}
+
+impl Bucket {
+    /// tc_tbf_qopt: two tc_ratespec, limit, buffer, mtu.
+    fn words(&self) -> [u32; 9] {
+        [LINKLAYER_ETHERNET, 0, short(self.rate), 0, 0, 0, self.limit, self.buffer, 0]
+    }
+
+    fn read(attrs: Attrs<'_>) -> Option<Bucket> {
+        let parameters = attrs.bytes(TCA_TBF_PARMS)?;
+        Some(Bucket {
+            rate: rate(attrs, TCA_TBF_RATE64, parameters, RATE)?,
+            limit: read_u32(parameters, AFTER_RATES)?,
+            buffer: read_u32(parameters, AFTER_RATES + 4)?,
+        })
+    }
+}
+
+impl HtbClass {
+    fn options(&self) -> Vec<u8> {
+        let mut options = Attributes::default();
+        // tc_htb_opt: two tc_ratespec, buffer and that of the ceiling, quantum, level, priority
+        let [rate, ceil] = [short(self.rate), short(self.ceil)];
+        options.words(
+            TCA_HTB_PARMS,
+            &[LINKLAYER_ETHERNET, 0, rate, LINKLAYER_ETHERNET, 0, ceil, self.buffer, self.buffer, QUANTUM, 0, 0],
+        );
+        options.u64(TCA_HTB_RATE64, self.rate).u64(TCA_HTB_CEIL64, self.ceil);
+        options.bytes().to_vec()
+    }
+
+    fn read(payload: &[u8]) -> Option<HtbClass> {
+        let attrs = Attrs::after(payload, HEADER).nested(TCA_OPTIONS)?;
+        let parameters = attrs.bytes(TCA_HTB_PARMS)?;
+        Some(HtbClass {
+            handle: Handle(read_u32(payload, 8)?),
+            rate: rate(attrs, TCA_HTB_RATE64, parameters, RATE)?,
+            ceil: rate(attrs, TCA_HTB_CEIL64, parameters, RATE + 12)?,
+            buffer: read_u32(parameters, AFTER_RATES)?,
+        })
+    }
+}
+
+/// A rate as the first field for it has it, which kernels with the second one need not look at.
+fn short(rate: u64) -> u32 {
+    u32::try_from(rate).unwrap_or(u32::MAX)
+}
+
+/// The kernel tells the long field only where the short one does not do.
+fn rate(attrs: Attrs<'_>, long: u16, parameters: &[u8], short: usize) -> Option<u64> {
+    attrs.u64(long).or_else(|| read_u32(parameters, short).map(u64::from))
+}
+
+/// A qdisc at its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qdisc {
+    /// What it is attached to: a place of the link, or a class.
+    pub parent: Handle,
+    /// Its own number.
+    pub handle: Handle,
+    /// What it is.
+    pub kind: QdiscKind,
+}
+
+impl Netlink {
+    /// Makes a qdisc where there is none yet but the kernel's: `tc qdisc add`.
+    pub fn create_qdisc(&self, link: &Link, qdisc: &Qdisc) -> Result<()> {
+        let message = message(link, qdisc.handle, qdisc.parent, qdisc.kind.name(), qdisc.kind.options());
+        let what = format_args!("add qdisc {} {} to {:?}", qdisc.kind.name(), qdisc.handle, link.name);
+        let created = self.request(&Request::NewQdisc(message), NLM_F_CREATE | NLM_F_EXCL, what);
+        created.map_err(|e| match e.is_errno(Errno::ENOENT) {
+            // It must not pass for a link that is not there.
+            true => Error::kernel(what, Errno::EOPNOTSUPP)
+                .with_details(format_args!("the kernel has no {}", qdisc.kind.name())),
+            false => e,
+        })
+    }
+
+    /// Removes the qdisc of this kind with this number, if there is one: `tc qdisc del`.
+    pub fn delete_qdisc(&self, link: &Link, parent: Handle, handle: Handle, kind: &str) -> Result<()> {
+        let message = message(link, handle, parent, kind, None);
+        let what = format_args!("delete qdisc {kind} {handle} of {:?}", link.name);
+        match self.request(&Request::DelQdisc(message), 0, what) {
+            // Another number, another kind.
+            Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    /// The qdiscs of a link, but those that the kernel has put there. It cannot be asked for those of one link, so all are
+    /// read.
+    pub fn qdiscs(&self, link: &Link) -> Result<Vec<Qdisc>> {
+        let message = TcMessage::with_index(link.index as i32);
+        let what = format_args!("list the qdiscs of {:?}", link.name);
+        let is_made = |qdisc: &Qdisc| qdisc.handle != Handle::UNSPECIFIED;
+        self.dump(&Request::GetQdisc(message), what, |reply| {
+            read_of(link, reply.payload).and_then(read).filter(is_made)
+        })
+    }
+
+    /// Makes a class of HTB right below the qdisc: `tc class add`.
+    pub fn create_htb_class(&self, link: &Link, qdisc: Handle, class: &HtbClass) -> Result<()> {
+        let message = message(link, class.handle, qdisc, "htb", Some(class.options()));
+        let what = format_args!("add class htb {} to {:?}", class.handle, link.name);
+        self.request(&Request::NewClass(message), NLM_F_CREATE | NLM_F_EXCL, what)
+    }
+
+    /// The classes of a link's HTB.
+    pub fn htb_classes(&self, link: &Link) -> Result<Vec<HtbClass>> {
+        let message = TcMessage::with_index(link.index as i32);
+        let what = format_args!("list the classes of {:?}", link.name);
+        self.dump(&Request::GetClass(message), what, |reply| read_of(link, reply.payload).and_then(HtbClass::read))
+    }
+
+    /// Whether the kernel has this kind of qdisc. Without options it is refused by itself where there is one, and as
+    /// unknown where there is none; nothing is made. Where the loopback interface, which is asked to have it, already has
+    /// another, it is taken to be there.
+    pub fn has_qdisc(&self, kind: &str) -> Result<bool> {
+        let loopback = Link { index: 1, ..Link::default() };
+        let message = message(&loopback, Handle::new(1, 0), Handle::ROOT, kind, None);
+        let what = format_args!("ask for qdisc {kind}");
+        match self.request(&Request::NewQdisc(message), NLM_F_CREATE | NLM_F_EXCL, what) {
+            Err(e) if e.is_errno(Errno::ENOENT) => Ok(false),
+            Err(e) if e.is_errno(Errno::EPERM) => Err(e),
+            _ => Ok(true),
+        }
+    }
+}
+
+/// The message about an object of a link.
+pub(super) fn message(link: &Link, handle: Handle, parent: Handle, kind: &str, options: Option<Vec<u8>>) -> TcMessage {
+    let header =
+        TcHeader { index: link.index as i32, handle: handle.0.into(), parent: parent.0.into(), ..TcHeader::default() };
+    let mut attributes = vec![TcAttribute::Kind(kind.to_owned())];
+    attributes.extend(options.map(|bytes| TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, bytes))));
+    TcMessage::from_parts(header, attributes)
+}
+
+/// What is told of this link; kernels before 6.10 or so tell of all.
+pub(super) fn read_of<'a>(link: &Link, payload: &'a [u8]) -> Option<&'a [u8]> {
+    (read_u32(payload, 4)? == link.index).then_some(payload)
+}
+
+fn read(payload: &[u8]) -> Option<Qdisc> {
+    let attrs = Attrs::after(payload, HEADER);
+    let handle = Handle(read_u32(payload, 8)?);
+    let kind = QdiscKind::read(attrs.text(TCA_KIND)?, attrs.bytes(TCA_OPTIONS).unwrap_or_default())?;
+    Some(Qdisc { parent: Handle(read_u32(payload, 12)?), handle, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_read_as_it_is_written_and_beyond_32_bits_too() {
+        for rate in [1, 1_250_000, u64::from(u32::MAX), 5_000_000_000] {
+            let bucket = Bucket { rate, buffer: 7, limit: 9 };
+            let options = QdiscKind::Tbf(bucket).options().unwrap();
+            let read = QdiscKind::read("tbf".into(), &options);
+            assert_eq!(read, Some(QdiscKind::Tbf(bucket)));
+        }
+        let mut old = Attributes::default();
+        old.words(TCA_TBF_PARMS, &Bucket { rate: 3, buffer: 7, limit: 9 }.words());
+        assert_eq!(Bucket::read(Attrs::of(old.bytes())), Some(Bucket { rate: 3, buffer: 7, limit: 9 }));
+    }
+
+    #[test]
+    fn handles_are_written_as_tc_writes_them() {
+        let shown = [Handle::ROOT, Handle::INGRESS, Handle::new(1, 0), Handle::new(1, 0x30), Handle::new(0xffff, 0)];
+        assert_eq!(shown.map(|handle| handle.to_string()), ["root", "ingress", "1:", "1:30", "ffff:"]);
+    }
+}

@@ -1,0 +1,168 @@
+//! Rules that say which table a packet's route is looked for in: `ip rule`.
+
+use std::net::IpAddr;
+
+use nix::errno::Errno;
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
+
+use super::attr::Attrs;
+use super::link::none_if_gone;
+use super::request::Request;
+use super::{Netlink, refused};
+use crate::error::{Error, Result};
+
+/// fib_rule_hdr.
+const HEADER: usize = 12;
+
+// linux/fib_rules.h
+const FRA_SRC: u16 = 2;
+const FRA_PRIORITY: u16 = 6;
+const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+const FRA_TABLE: u16 = 15;
+const FRA_PAD: u16 = 18;
+const FRA_PROTOCOL: u16 = 21;
+/// FIB_RULE_INVERT.
+const INVERT: u32 = 2;
+/// FR_ACT_TO_TBL: look into the table.
+const TO_TABLE: u8 = 1;
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Lower is asked first.
+    pub priority: u32,
+    /// The table that is looked into.
+    pub table: u32,
+    /// The one address whose packets it is about, where nothing else matters to it.
+    pub source: Option<IpAddr>,
+    /// Whether its maker has left a mark, as routing daemons do; this program, the reference and `ip rule` do not.
+    pub is_signed: bool,
+}
+
+impl Rule {
+    /// What the kernel says; it has no filter for rules but the family.
+    fn read(payload: &[u8], family: AddressFamily) -> Option<Rule> {
+        let header = RuleHeader::parse(payload).ok().filter(|header| header.family == family)?;
+        let attrs = Attrs::after(payload, HEADER);
+        let source = attrs.ip(FRA_SRC).filter(|_| is_plain(&header, attrs));
+        let table = attrs.u32(FRA_TABLE).unwrap_or(u32::from(header.table));
+        let is_signed = attrs.u8(FRA_PROTOCOL).is_some_and(|protocol| protocol != 0); // RTPROT_UNSPEC
+        Some(Rule { priority: attrs.u32(FRA_PRIORITY).unwrap_or_default(), table, source, is_signed })
+    }
+
+    fn message(source: IpAddr, table: u32) -> RuleMessage {
+        let mut message = RuleMessage::default();
+        let (family, length) = match source {
+            IpAddr::V4(_) => (AddressFamily::Inet, 32),
+            IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+        };
+        (message.header.family, message.header.src_len) = (family, length);
+        message.header.action = RuleAction::ToTable;
+        message.header.table = u8::try_from(table).unwrap_or_default(); // RT_TABLE_UNSPEC: the attribute says which
+        message.attributes = vec![RuleAttribute::Source(source), RuleAttribute::Table(table)];
+        message
+    }
+}
+
+/// Whether the rule looks at one source address and at nothing else.
+fn is_plain(header: &RuleHeader, attrs: Attrs<'_>) -> bool {
+    let says_nothing = |kind: u16, value: &[u8]| match kind {
+        FRA_SRC | FRA_PRIORITY | FRA_TABLE | FRA_PAD | FRA_PROTOCOL => true,
+        FRA_SUPPRESS_PREFIXLEN => value.iter().all(|byte| *byte == 0xff), // none is suppressed
+        _ => false,
+    };
+    let whole = if header.family == AddressFamily::Inet { 32 } else { 128 };
+    header.src_len == whole
+        && (header.dst_len, header.tos) == (0, 0)
+        && u8::from(header.action) == TO_TABLE
+        && header.flags.bits() & INVERT == 0
+        && attrs.iter().all(|(kind, value)| says_nothing(kind, value))
+}
+
+impl Netlink {
+    /// The rules of both families.
+    pub fn rules(&self) -> Result<Vec<Rule>> {
+        let mut all = vec![];
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RuleMessage::default();
+            message.header.family = family;
+            let listed =
+                self.dump(&Request::GetRule(message), "list the rules", |reply| Rule::read(reply.payload, family));
+            match listed {
+                // A kernel without IPv6 has no rules for it.
+                Err(e) if family == AddressFamily::Inet6 && e.is_errno(Errno::EAFNOSUPPORT) => (),
+                listed => all.extend(listed?),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether the namespace has rules at all, which a kernel without policy routing has not. One is read of them; the
+    /// socket is of no more use then.
+    pub fn into_has_rules(self) -> Result<bool> {
+        let mut message = RuleMessage::default();
+        message.header.family = AddressFamily::Inet;
+        let what = "list the rules";
+        let seq = self.send(&Request::GetRule(message), NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
+        let mut found = false;
+        let read = self.transport.dump_until(seq, |_| {
+            found = true;
+            true
+        });
+        match read {
+            Err(refusal) if matches!(refusal.errno, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => Ok(false),
+            read => read.map(|()| found).map_err(|refusal| refused(what, refusal)),
+        }
+    }
+
+    /// Looks for the routes of what `source` sends in the table: `ip rule add from SOURCE lookup TABLE`. The kernel gives
+    /// it a priority before all of its kind. The same rule must not be there.
+    pub fn add_rule(&self, source: IpAddr, table: u32) -> Result<()> {
+        let what = format_args!("add rule from {source} lookup {table}");
+        self.request(&Request::NewRule(Rule::message(source, table)), NLM_F_CREATE | NLM_F_EXCL, what)
+    }
+
+    /// Removes the rule about `source` with this priority, if it is there.
+    pub fn delete_rule(&self, source: IpAddr, table: u32, priority: u32) -> Result<()> {
+        let mut message = Rule::message(source, table);
+        message.attributes.push(RuleAttribute::Priority(priority));
+        let what = format_args!("delete rule {priority} from {source} lookup {table}");
+        none_if_gone(self.request(&Request::DelRule(message), 0, what)).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(source_length: u8, more: &[u8]) -> Option<Rule> {
+        let mut payload = vec![2, 0, source_length, 0, 100, 0, 0, 1, 0, 0, 0, 0];
+        payload.extend([8, 0, 2, 0, 10, 1, 2, 3, 8, 0, 6, 0]);
+        payload.extend(32765u32.to_ne_bytes());
+        payload.extend([8, 0, 14, 0, 255, 255, 255, 255]);
+        payload.extend(more);
+        Rule::read(&payload, AddressFamily::Inet)
+    }
+
+    #[test]
+    fn a_rule_about_more_than_one_source_address_is_another_s() {
+        let plain = rule(32, &[]).unwrap();
+        let source = Some("10.1.2.3".parse().unwrap());
+        assert_eq!(plain, Rule { priority: 32765, table: 100, source, is_signed: false });
+        let protocol = |number: u8| [5, 0, 21, 0, number, 0, 0, 0];
+        assert_eq!([0, 3].map(|number| rule(32, &protocol(number)).unwrap().is_signed), [false, true]);
+        assert_eq!(rule(24, &[]).unwrap().source, None);
+        let mark = [8, 0, 10, 0, 1, 0, 0, 0];
+        assert_eq!(rule(32, &mark).unwrap().source, None);
+    }
+
+    #[test]
+    fn a_table_beyond_a_byte_is_in_the_attribute() {
+        let table = [8, 0, 15, 0, 0x88, 0x13, 0, 0];
+        assert_eq!(rule(32, &table).unwrap().table, 5000);
+        let message = Rule::message("::1".parse().unwrap(), 5000);
+        assert_eq!((message.header.table, message.header.src_len), (0, 128));
+    }
+}

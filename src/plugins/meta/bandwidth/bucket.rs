@@ -1,0 +1,163 @@
+//! A limit as the kernel takes it: the reference's numbers wherever a packet passes with them.
+
+use super::conf::Limit;
+use crate::net::netlink::Bucket;
+
+/// What runtimes send where nobody has said a burst: cri-dockerd and older kubelets, containerd, CRI-O. As bursts they
+/// would mean that the first hundreds of megabytes are not limited at all.
+const UNSAID: [u64; 3] = [i32::MAX as u64, u32::MAX as u64, u32::MAX as u64 * 8 - 1];
+/// How long packets may wait, beyond the time that the burst would take.
+const LATENCY_MILLISECONDS: u64 = 25;
+/// The burst where none is said: so long the machine may be busy with other things before the rate suffers.
+const BURST_MILLISECONDS: u64 = 50;
+/// The least burst where none is said: what TCP hands over at once.
+const GSO_PACKET: u64 = 64 * 1024;
+/// A packet is longer than the MTU by an Ethernet header with a VLAN tag.
+const HEADER: u64 = 18;
+/// What a veth takes.
+const LARGEST_MTU: u32 = 65535;
+/// The kernel's unit of time here.
+const TICK_NANOSECONDS: u64 = 64;
+const TICKS_A_MICROSECOND: f64 = 15.625;
+const NANOSECONDS: u64 = 1_000_000_000;
+/// Bytes a second. No link is as fast, and with more the kernel's arithmetic overflows.
+pub const FASTEST: u64 = 100_000_000_000_000_000;
+
+impl Limit {
+    /// The bucket for a link of this MTU.
+    pub fn bucket(self, mtu: u32) -> Bucket {
+        let rate = (self.rate / 8).min(FASTEST);
+        let packet = u64::from(mtu) + HEADER;
+        // The kernel drops what does not fit in the bucket; longer packets of TCP it cuts.
+        let burst = self.burst_or_default(rate).max(packet);
+        let limit = u32::try_from(rate * LATENCY_MILLISECONDS / 1000 + burst).unwrap_or(u32::MAX);
+        let ticks = reference_ticks(burst, rate).max(ticks_to_hold(packet, rate));
+        Bucket { rate, buffer: u32::try_from(ticks).unwrap_or(u32::MAX), limit }
+    }
+
+    /// The bucket that the reference makes. Its numbers lose what is beyond 32 bits.
+    pub fn reference_bucket(self) -> Bucket {
+        let (rate, burst) = (self.rate / 8, self.burst / 8);
+        let microseconds = (burst as f64 * 1e6 / rate as f64) as u64 as u32;
+        let ticks = (f64::from(microseconds) * TICKS_A_MICROSECOND) as u64 as u32;
+        let waiting = (rate as f64 * LATENCY_MILLISECONDS as f64 * 1000.0 / 1e6) as u64 as u32;
+        Bucket { rate, buffer: ticks, limit: waiting.wrapping_add(burst as u32) }
+    }
+
+    /// Whether ADD makes this bucket, be it the reference's, for a link of this MTU or a larger one.
+    pub fn makes(self, found: Bucket, mtu: u32) -> bool {
+        found == self.reference_bucket() || (mtu..=LARGEST_MTU).any(|mtu| found == self.bucket(mtu))
+    }
+
+    fn burst_or_default(self, rate: u64) -> u64 {
+        match UNSAID.contains(&self.burst) {
+            true => (rate * BURST_MILLISECONDS / 1000).clamp(GSO_PACKET, self.burst / 8),
+            false => self.burst / 8,
+        }
+    }
+}
+
+/// Whether ADD makes such a bucket, be it the reference's, for some limit: what may wait is the burst and 25 milliseconds.
+pub fn is_of_add(found: Bucket) -> bool {
+    let waiting = u128::from(found.rate) * u128::from(LATENCY_MILLISECONDS) / 1000;
+    let burst = u64::from(found.limit.wrapping_sub(waiting as u32));
+    let held = u128::from(found.buffer) * u128::from(TICK_NANOSECONDS) * u128::from(found.rate) / 1_000_000_000;
+    // What whole microseconds lose.
+    let slack = u128::from(found.rate / 500_000 + 2);
+    [found.buffer, found.limit].contains(&u32::MAX)
+        || UNSAID.iter().any(|bits| bits / 8 == burst)
+        || u128::from(burst).abs_diff(held) <= slack
+}
+
+/// The least rate, in bits a second, with which a packet of this MTU fits in the kernel's longest bucket.
+pub fn least_rate(mtu: u32) -> u64 {
+    let longest = u64::from(u32::MAX) * TICK_NANOSECONDS;
+    ((u64::from(mtu) + HEADER) * NANOSECONDS).div_ceil(longest) * 8
+}
+
+/// How many ticks this burst takes, by way of whole microseconds as the reference reckons, but without its overflows.
+fn reference_ticks(burst: u64, rate: u64) -> u64 {
+    let microseconds = (burst as f64 * 1e6 / rate as f64) as u64;
+    (microseconds as f64 * TICKS_A_MICROSECOND) as u64
+}
+
+/// The least ticks with which a packet fits in the bucket: the kernel turns them into bytes again and rounds down.
+fn ticks_to_hold(packet: u64, rate: u64) -> u64 {
+    (packet * NANOSECONDS).div_ceil(rate).div_ceil(TICK_NANOSECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(bucket: Bucket) -> u64 {
+        u64::from(bucket.buffer) * TICK_NANOSECONDS * bucket.rate / NANOSECONDS
+    }
+
+    #[test]
+    fn ordinary_limits_are_the_reference_s_to_the_last_tick() {
+        for (rate, burst) in [(8_000_000, 800_000), (20_000_000, 500_000), (1_000_000, 33_333), (3_333_333, 77_777)] {
+            let limit = Limit { rate, burst };
+            assert_eq!(limit.bucket(1500), limit.reference_bucket(), "{limit:?}");
+        }
+        // tc(8) shows it as rate 8Mbit burst 100000b lat 25ms.
+        let expected = Bucket { rate: 1_000_000, buffer: 1_562_500, limit: 125_000 };
+        assert_eq!(Limit { rate: 8_000_000, burst: 800_000 }.bucket(1500), expected);
+    }
+
+    #[test]
+    fn what_add_makes_is_known_without_the_limit() {
+        for rate in [48, 8000, 999_999, 3_333_333, 10_000_000_000, 400_000_000_000, u64::MAX] {
+            for burst in [80, 12_000, 777_777, 800_000, UNSAID[0], UNSAID[1], UNSAID[2]] {
+                let limit = Limit { rate, burst };
+                // What the reference makes of a long time, or of a rate that no link has, is nothing that could be known.
+                let is_odd = rate < 100_000 || rate == u64::MAX;
+                let of_reference = if is_odd { limit.bucket(1500) } else { limit.reference_bucket() };
+                for bucket in [limit.bucket(68), limit.bucket(9000), of_reference] {
+                    assert!(is_of_add(bucket), "{limit:?}: {bucket:?}");
+                    assert!(limit.makes(bucket, 68), "{limit:?}: {bucket:?}");
+                }
+            }
+        }
+        // tc(8) makes this of rate 1mbit burst 10kb latency 10ms.
+        assert!(!is_of_add(Bucket { rate: 125_000, buffer: 1_280_000, limit: 11_490 }));
+    }
+
+    #[test]
+    fn every_limit_holds_a_packet() {
+        for mtu in [68, 1500, 9000, 65535] {
+            for rate in [least_rate(mtu), 8000, 999_999, 10_000_000_000, 400_000_000_000, u64::MAX] {
+                for burst in [1, 80, 12_000, 800_000, u64::from(u32::MAX) * 8 - 1] {
+                    let bucket = Limit { rate, burst }.bucket(mtu);
+                    let held = u64::from(bucket.buffer) * TICK_NANOSECONDS;
+                    let held = u128::from(held) * u128::from(bucket.rate) / u128::from(NANOSECONDS);
+                    assert!(held >= u128::from(mtu + 14), "{rate} {burst} {mtu}: {bucket:?}");
+                    assert!(u64::from(bucket.limit) >= u64::from(mtu) + 14, "{rate} {burst} {mtu}: {bucket:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn below_the_least_rate_no_packet_fits() {
+        assert_eq!([68, 1500, 65535].map(least_rate), [8, 48, 1912]);
+        let bucket = Limit { rate: 40, burst: 800_000 }.bucket(1500);
+        assert!((bucket.buffer, holds(bucket)) == (u32::MAX, 1374));
+    }
+
+    #[test]
+    fn a_burst_that_nobody_has_said_is_50_milliseconds_or_a_packet_of_tcp() {
+        for burst in UNSAID {
+            assert_eq!(holds(Limit { rate: 8_000_000, burst }.bucket(1500)), GSO_PACKET, "{burst}");
+            assert_eq!(holds(Limit { rate: 800_000_000, burst }.bucket(1500)), 5_000_000, "{burst}");
+        }
+    }
+
+    #[test]
+    fn a_long_burst_does_not_become_a_short_one() {
+        let limit = Limit { rate: 1_000_000, burst: 2_147_483_640 };
+        assert_eq!(limit.bucket(1500).buffer, u32::MAX);
+        // The reference wraps: of 268 MB 28 are left.
+        assert_eq!(holds(Limit { burst: UNSAID[0], ..limit }.reference_bucket()), 27_917_286);
+    }
+}

@@ -1,0 +1,199 @@
+//! What is to be limited, and how far.
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use super::bucket::least_rate;
+use crate::cni::{addr, decode};
+use crate::error::{Error, Result};
+use crate::plugin::{Context, PluginConf};
+
+/// The largest burst in bits; with it the kernel's number of bytes is full.
+const LARGEST_BURST: u64 = u32::MAX as u64 * 8 - 1;
+
+/// Its configuration. The network's own limits are those of [`Limiting`], at the top.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    runtime_config: RuntimeConfig,
+    #[serde(skip)]
+    limits: Limits,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RuntimeConfig {
+    /// The capability of this name.
+    bandwidth: Limiting,
+}
+
+/// Limits as a configuration says them. One rate or burst at the top, were it 0, and those of the runtime do not count.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Limiting {
+    /// What the container may receive, in bits a second; 0, the default, for as much as comes.
+    ingress_rate: Option<u64>,
+    /// How many bits may come at once; required with a rate.
+    ingress_burst: Option<u64>,
+    /// What the container may send, in bits a second; 0, the default, for as much as it likes.
+    egress_rate: Option<u64>,
+    /// How many bits may be sent at once; required with a rate.
+    egress_burst: Option<u64>,
+    /// Traffic with these subnets is not limited. Default none.
+    unshaped_subnets: Vec<Subnet>,
+    /// Only traffic with these subnets is limited. Default all.
+    shaped_subnets: Vec<Subnet>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Subnet(#[serde(deserialize_with = "addr::cidr::deserialize")] IpNet);
+
+/// What is to be done.
+#[derive(Debug, Default)]
+pub struct Limits {
+    /// Towards the container.
+    pub ingress: Option<Limit>,
+    /// From the container.
+    pub egress: Option<Limit>,
+    /// Which traffic.
+    pub traffic: Traffic,
+    /// What leads to the keys.
+    path: &'static str,
+}
+
+/// A limit of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Bits a second.
+    pub rate: u64,
+    /// Bits.
+    pub burst: u64,
+}
+
+/// Which traffic is limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Traffic {
+    /// All of it.
+    #[default]
+    All,
+    /// That with these subnets.
+    With(Vec<IpNet>),
+    /// That with no such subnet.
+    WithoutThat(Vec<IpNet>),
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        self.limits = self.read_limits(cx)?;
+        Ok(())
+    }
+}
+
+impl Conf {
+    /// The limits that count.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Those of a configuration that nobody has validated.
+    pub fn read_limits(&self, cx: &Context<'_>) -> Result<Limits> {
+        let of_network: Limiting = decode::from_value(&cx.config.value)?;
+        let of_runtime = &self.runtime_config.bandwidth;
+        match of_network.says_a_number() {
+            true => of_network.limits("", of_network.traffic("")?),
+            false => {
+                // The network's subnets are for the limits of every container, unless the runtime names others.
+                let traffic = match of_runtime.traffic("runtimeConfig.bandwidth.")? {
+                    Traffic::All => of_network.traffic("")?,
+                    traffic => traffic,
+                };
+                of_runtime.limits("runtimeConfig.bandwidth.", traffic)
+            }
+        }
+    }
+}
+
+impl Limits {
+    /// Whether nothing is limited.
+    pub fn are_none(&self) -> bool {
+        self.ingress.is_none() && self.egress.is_none()
+    }
+
+    /// Refuses rates that no packet of a link of this MTU would ever pass with.
+    pub fn require_passing(&self, mtu: u32) -> Result<()> {
+        let least = least_rate(mtu);
+        for (direction, limit) in [("ingress", self.ingress), ("egress", self.egress)] {
+            if let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) {
+                return Err(Error::config(
+                    format_args!("{}{direction}Rate", self.path),
+                    format_args!("with {rate} no packet of {mtu} bytes ever passes, expected 0 or at least {least}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Limiting {
+    fn says_a_number(&self) -> bool {
+        [self.ingress_rate, self.ingress_burst, self.egress_rate, self.egress_burst].iter().any(Option::is_some)
+    }
+
+    /// `path` leads to the keys.
+    fn limits(&self, path: &'static str, traffic: Traffic) -> Result<Limits> {
+        Ok(Limits {
+            ingress: limit(&format!("{path}ingress"), self.ingress_rate, self.ingress_burst)?,
+            egress: limit(&format!("{path}egress"), self.egress_rate, self.egress_burst)?,
+            traffic,
+            path,
+        })
+    }
+
+    fn traffic(&self, path: &str) -> Result<Traffic> {
+        let nets = |subnets: &[Subnet]| subnets.iter().map(|subnet| subnet.0).collect();
+        match (self.shaped_subnets.as_slice(), self.unshaped_subnets.as_slice()) {
+            ([], []) => Ok(Traffic::All),
+            (shaped, []) => Ok(Traffic::With(nets(shaped))),
+            ([], unshaped) => Ok(Traffic::WithoutThat(nets(unshaped))),
+            _ => Err(Error::config(
+                format_args!("{path}shapedSubnets"),
+                "unshapedSubnets and shapedSubnets cannot be both specified, expected one of them",
+            )),
+        }
+    }
+}
+
+/// `path` and `Rate` or `Burst` make a key.
+fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Limit>> {
+    let (rate, burst) = (rate.unwrap_or_default(), burst.unwrap_or_default());
+    let of_rate = |problem: String| Err(Error::config(format_args!("{path}Rate"), problem));
+    let of_burst = |problem: String| Err(Error::config(format_args!("{path}Burst"), problem));
+    match (rate, burst) {
+        (0, 0) => Ok(None),
+        (rate, 0) => of_burst(format!("0 with a rate of {rate}: if rate is set, burst must also be set")),
+        (0, burst) => of_rate(format!("0 with a burst of {burst}: if burst is set, rate must also be set")),
+        (1..=7, _) => of_rate(format!("{rate} is less than a byte a second, expected 0 or at least 8")),
+        (_, burst) if burst > LARGEST_BURST => {
+            of_burst(format!("{burst} is too large, expected at most {LARGEST_BURST}: burst cannot be more than 4GB"))
+        }
+        (rate, burst) => Ok(Some(Limit { rate, burst })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_needs_a_burst_and_both_have_their_limits() {
+        let refused = |rate, burst| limit("egress", Some(rate), Some(burst)).unwrap_err().msg.clone();
+        assert!(refused(8000, 0).starts_with("egressBurst: 0 with a rate of 8000"));
+        assert!(refused(0, 80).starts_with("egressRate: 0 with a burst of 80"));
+        assert!(refused(7, 80).starts_with("egressRate: 7 is less than a byte"));
+        assert!(refused(8, LARGEST_BURST + 1).starts_with("egressBurst: 34359738360 is too large"));
+        for (rate, burst) in [(8, 1), (u64::MAX, LARGEST_BURST)] {
+            assert_eq!(limit("egress", Some(rate), Some(burst)).unwrap(), Some(Limit { rate, burst }));
+        }
+        assert_eq!(limit("egress", Some(0), None).unwrap(), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! `bandwidth`: limits what a container receives and sends.
+//! <https://www.cni.dev/plugins/current/meta/bandwidth/>
+//!
+//! What goes to the container waits in a queue of the host's end of its veth pair. What comes from it is redirected to an
+//! ifb, a link that does nothing but have a queue. Kinds, numbers and names are the reference's, so each removes and
+//! checks what the other has made.
+
+mod bucket;
+mod conf;
+mod ifb;
+mod shaping;
+
+pub use self::conf::Conf;
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::{AddResult, Interface};
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::netlink::{Link, LinkKind, Netlink};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::rollback::transaction;
+use crate::steps::{link_alias, prev_result, veth};
+
+/// The plugin.
+pub struct Bandwidth;
+
+impl Plugin for Bandwidth {
+    const NAME: &'static str = "bandwidth";
+    const KIND: Kind = Kind::Meta;
+    const ABOUT: &'static str = "limits what a container receives and sends";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let mut result = prev_result::require(cx)?;
+        let limits = conf.limits();
+        if limits.are_none() {
+            return Ok(result);
+        }
+        let link = host_end(cx, at, &result)?;
+        limits.require_passing(link.mtu)?;
+        let host = cx.host()?;
+        transaction(|rb| {
+            if let Some(limit) = limits.ingress {
+                shaping::limit_ingress(host, &link, limit, &limits.traffic, rb)?;
+            }
+            if let Some(limit) = limits.egress {
+                let ifb = ifb::create(host, &at.key, link.mtu, rb)?;
+                shaping::limit_egress(host, &link, &ifb, limit, &limits.traffic, rb)?;
+                let (name, mac) = (ifb.name.clone(), ifb.mac().to_string());
+                result.interfaces.push(Interface { name, mac, ..Interface::default() });
+            }
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let result = prev_result::require(cx)?;
+        let (limits, host) = (conf.limits(), cx.host()?);
+        if limits.are_none() {
+            return Ok(());
+        }
+        let link = host_end(cx, at, &result)?;
+        if let Some(limit) = limits.ingress {
+            shaping::verify_ingress(host, &link, limit, &limits.traffic)?;
+        }
+        if let Some(limit) = limits.egress {
+            let ifb = ifb::verify(host, &at.key)?;
+            shaping::verify_egress(host, &link, &ifb, limit, &limits.traffic)?;
+        }
+        Ok(())
+    }
+
+    fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
+        let host = cx.host()?;
+        let mut errors = ErrorList::default();
+        let link = errors.push(find_host_end(host, at)).flatten();
+        let ifb = errors.push(ifb::find(host, &at.key, link.as_ref())).flatten();
+        // In this order: what is redirected to a link that is gone is lost.
+        if let Some(link) = &link {
+            // What is known of the limits tells our queue from an administrator's; DEL may know nothing.
+            let ingress = conf.read_limits(cx).unwrap_or_default().ingress;
+            errors.push(shaping::unlimit(host, link, ingress, ifb.as_ref()));
+        }
+        if let Some(ifb) = &ifb {
+            errors.push(host.delete_link_by_name(&ifb.name));
+        }
+        errors.finish()
+    }
+
+    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
+        let host = cx.host()?;
+        let missing = |what: &str| Error::new(Code::NOT_AVAILABLE, format!("the kernel has no {what}"));
+        if !host.has_qdisc("tbf")? {
+            return Err(missing("qdisc tbf").with_details("is the module sch_tbf available?"));
+        }
+        if !host.has_kind(LinkKind::Ifb)? {
+            return Err(missing("links of type ifb").with_details("is the module ifb available?"));
+        }
+        Ok(())
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        link_alias::collect_garbage(cx, ifb::KIND, valid)
+    }
+}
+
+/// The host's end of the container's veth pair, which the plugin before must have told.
+fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Link> {
+    let container = at.netlink()?.link(at.ifname())?;
+    if container.kind != "veth" {
+        let found = if container.kind.is_empty() { "hardware" } else { &container.kind };
+        let problem = format!("interface {:?} is of type {found}, bandwidth can limit veth only", at.ifname());
+        return Err(Error::new(Code::INVALID_CONFIG, problem));
+    }
+    let Some(link) = other_end(cx.host()?, &container)? else {
+        let problem = format!("container interface {:?} has no veth peer on the host", at.ifname());
+        return Err(Error::new(Code::INVALID_CONFIG, problem));
+    };
+    let is_told = |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
+    // Results before 0.3.0 tell no interfaces.
+    match result.interfaces.is_empty() || result.interfaces.iter().any(is_told) {
+        true => Ok(link),
+        false => Err(Error::config(
+            "prevResult.interfaces",
+            format_args!("the veth peer {:?} of the container's {:?} is not among them", link.name, at.ifname()),
+        )),
+    }
+}
+
+/// The host's end as DEL finds it: by the name that we give, else from the container, whose path may be another's by now.
+fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
+    if let Some(own) = veth::find_host_end(host, &at.key)? {
+        return Ok(Some(own));
+    }
+    let container = at.netns.as_ref().map(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
+    let Some(container) = container.transpose()?.flatten() else { return Ok(None) };
+    let is_of_another = |link: &Link| link_alias::is_of_any(&link.alias) && !link_alias::is_of(&link.alias, &at.key);
+    Ok(other_end(host, &container)?.filter(|link| !is_of_another(link)))
+}
+
+/// A number may be another link's here: the other end can be in a third namespace.
+fn other_end(host: &Netlink, container: &Link) -> Result<Option<Link>> {
+    let other = container.lower.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
+    Ok(other.filter(|other| other.kind == "veth" && other.lower == Some(container.index)))
+}

@@ -1,0 +1,198 @@
+//! Queues of a given rate, and the filters that send packets there.
+
+use super::bucket::{FASTEST, is_of_add};
+use super::conf::{Limit, Traffic};
+use crate::error::{Code, Error, Result};
+use crate::net::netlink::{Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict};
+use crate::rollback::Rollback;
+
+/// A link's own queue.
+const ROOT: Handle = Handle::new(1, 0);
+/// The class of an HTB whose packets are limited, and the bucket that limits them.
+const LIMITED: Handle = Handle::new(1, 0x30);
+const QUEUE: Handle = Handle::new(0x30, 0);
+/// What a link has received.
+const RECEIVED: Handle = Handle::new(0xffff, 0);
+/// The class itself limits nothing: unlike tbf, HTB does not cut the super-packets of TCP, of which a short queue would
+/// drop nearly all. The kernel's log says once of each that tbf keeps packets back, which HTB can live with.
+const UNHURRIED: HtbClass = HtbClass { handle: LIMITED, rate: FASTEST, ceil: FASTEST, buffer: u32::MAX };
+/// What a filter says of packets that go on as they are: in an HTB it is the qdisc itself, which does not limit.
+const UNLIMITED: Verdict = Verdict::Class(ROOT);
+
+/// Limits what goes to the container: in a queue of the host's end.
+pub fn limit_ingress<'a>(
+    host: &'a Netlink,
+    link: &Link,
+    limit: Limit,
+    traffic: &Traffic,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    let bucket = limit.bucket(link.mtu);
+    if *traffic == Traffic::All {
+        return create_root(host, link, QdiscKind::Tbf(bucket), rb);
+    }
+    create_root(host, link, QdiscKind::Htb, rb)?;
+    host.create_htb_class(link, ROOT, &UNHURRIED)?;
+    host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind: QdiscKind::Tbf(bucket) })?;
+    for filter in ingress_filters(traffic) {
+        host.create_filter(link, ROOT, &filter)?;
+    }
+    Ok(())
+}
+
+/// Limits what comes from the container: it is redirected to the ifb, which is set up here, and waits there.
+pub fn limit_egress<'a>(
+    host: &'a Netlink,
+    link: &Link,
+    ifb: &Link,
+    limit: Limit,
+    traffic: &Traffic,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    create_root(host, ifb, QdiscKind::Tbf(limit.bucket(link.mtu)), rb)?;
+    host.change_link(ifb, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+    create(host, link, Qdisc { parent: Handle::INGRESS, handle: RECEIVED, kind: QdiscKind::Ingress }, rb)?;
+    for filter in egress_filters(traffic, ifb) {
+        host.create_filter(link, RECEIVED, &filter)?;
+    }
+    Ok(())
+}
+
+fn create_root<'a>(host: &'a Netlink, link: &Link, kind: QdiscKind, rb: &mut Rollback<'a>) -> Result<()> {
+    create(host, link, Qdisc { parent: Handle::ROOT, handle: ROOT, kind }, rb)
+}
+
+/// Makes a qdisc that takes everything below it with it when it goes.
+fn create<'a>(host: &'a Netlink, link: &Link, qdisc: Qdisc, rb: &mut Rollback<'a>) -> Result<()> {
+    host.create_qdisc(link, &qdisc).map_err(|e| match e.is_exists() {
+        true => {
+            e.with_code(Code::CONFLICT).with_details(format_args!("{:?} has another qdisc there already", link.name))
+        }
+        false => e,
+    })?;
+    let of = link.clone();
+    rb.undo(format_args!("delete qdisc {} of {:?}", qdisc.handle, link.name), move || {
+        host.delete_qdisc(&of, qdisc.parent, qdisc.handle, qdisc.kind.name())
+    });
+    Ok(())
+}
+
+fn ingress_filters(traffic: &Traffic) -> Vec<Filter> {
+    filters(traffic, Side::Source, Verdict::Class(LIMITED))
+}
+
+fn egress_filters(traffic: &Traffic, ifb: &Link) -> Vec<Filter> {
+    filters(traffic, Side::Destination, Verdict::Redirect(ifb.index))
+}
+
+/// The filters of one direction, where the others' address is on this side. With all traffic it is the reference's one.
+fn filters(traffic: &Traffic, side: Side, limited: Verdict) -> Vec<Filter> {
+    let of_subnets = |subnets: &[ipnet::IpNet], verdict| {
+        // Filters of one priority are of one family.
+        let filter = |net: &ipnet::IpNet| {
+            let priority = if net.addr().is_ipv4() { 1 } else { 2 };
+            Filter::of_subnet(priority, side, net, verdict)
+        };
+        subnets.iter().map(filter).collect::<Vec<_>>()
+    };
+    match traffic {
+        Traffic::All => vec![Filter::of_all(1, limited)],
+        Traffic::With(subnets) => of_subnets(subnets, limited),
+        Traffic::WithoutThat(subnets) => {
+            let mut filters = of_subnets(subnets, UNLIMITED);
+            filters.push(Filter::of_all(3, limited));
+            filters
+        }
+    }
+}
+
+/// What goes to the container waits in the queue that it should.
+pub fn verify_ingress(host: &Netlink, link: &Link, limit: Limit, traffic: &Traffic) -> Result<()> {
+    if *traffic == Traffic::All {
+        return verify_bucket(host, link, Handle::ROOT, link.mtu, limit);
+    }
+    let root = Qdisc { parent: Handle::ROOT, handle: ROOT, kind: QdiscKind::Htb };
+    if !host.qdiscs(link)?.contains(&root) {
+        return Err(Error::check(format!("the qdisc of {:?} is another, expected htb {ROOT}", link.name)));
+    }
+    if host.htb_classes(link)? != [UNHURRIED] {
+        return Err(Error::check(format!("the classes of {:?} are others, expected {LIMITED} alone", link.name)));
+    }
+    verify_bucket(host, link, LIMITED, link.mtu, limit)?;
+    verify_filters(host, link, ROOT, &ingress_filters(traffic))
+}
+
+/// What comes from the container goes to the ifb, and waits there as it should.
+pub fn verify_egress(host: &Netlink, link: &Link, ifb: &Link, limit: Limit, traffic: &Traffic) -> Result<()> {
+    verify_bucket(host, ifb, Handle::ROOT, link.mtu, limit)?;
+    verify_filters(host, link, RECEIVED, &egress_filters(traffic, ifb))
+}
+
+/// The qdisc at this place is the bucket that we make, or the one that the reference makes. Its number does not matter.
+fn verify_bucket(host: &Netlink, link: &Link, parent: Handle, mtu: u32, limit: Limit) -> Result<()> {
+    let qdisc = host.qdiscs(link)?.into_iter().find(|qdisc| qdisc.parent == parent);
+    let Some(qdisc) = qdisc else {
+        return Err(Error::check(format!("{:?} has no qdisc at {parent}, expected tbf", link.name)));
+    };
+    let QdiscKind::Tbf(found) = qdisc.kind else {
+        let kind = qdisc.kind.name();
+        return Err(Error::check(format!("{:?} has qdisc {kind} at {parent}, expected tbf", link.name)));
+    };
+    let expected = limit.bucket(mtu);
+    // For a larger MTU: somebody has made it smaller since.
+    if limit.makes(found, mtu) {
+        return Ok(());
+    }
+    let differs = [
+        ("rate", found.rate, expected.rate),
+        ("burst, in ticks,", found.buffer.into(), expected.buffer.into()),
+        ("limit", found.limit.into(), expected.limit.into()),
+    ];
+    let differs = differs.iter().filter(|(_, found, expected)| found != expected);
+    let differs: Vec<_> =
+        differs.map(|(what, found, expected)| format!("{what} {found}, expected {expected}")).collect();
+    Err(Error::check(format!("qdisc tbf of {:?} has {}", link.name, differs.join("; "))))
+}
+
+fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter]) -> Result<()> {
+    let found = host.filters(link, qdisc)?;
+    let missing = expected.iter().filter(|filter| !found.contains(filter)).count();
+    let others = found.iter().filter(|filter| !expected.contains(filter)).count();
+    match missing + others == 0 {
+        true => Ok(()),
+        false => Err(Error::check(format!(
+            "of the filters of {:?} at {qdisc} {missing} of {} are missing, and {others} others are there",
+            link.name,
+            expected.len()
+        ))),
+    }
+}
+
+/// Whether what the link receives goes to the ifb.
+pub fn is_redirected_to(host: &Netlink, link: &Link, ifb: &Link) -> Result<bool> {
+    Ok(host.filters(link, RECEIVED)?.iter().any(|filter| filter.verdict == Verdict::Redirect(ifb.index)))
+}
+
+/// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has gone. What is not as ADD
+/// makes it is an administrator's, over which ADD may have failed.
+pub fn unlimit(host: &Netlink, link: &Link, ingress: Option<Limit>, ifb: Option<&Link>) -> Result<()> {
+    let qdiscs = host.qdiscs(link)?;
+    let is_limit = |root: &&Qdisc| match &root.kind {
+        _ if (root.parent, root.handle) != (Handle::ROOT, ROOT) => false,
+        QdiscKind::Tbf(found) => ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0)),
+        QdiscKind::Htb => qdiscs.iter().any(|queue| (queue.parent, queue.handle) == (LIMITED, QUEUE)),
+        _ => false,
+    };
+    if let Some(root) = qdiscs.iter().find(is_limit) {
+        host.delete_qdisc(link, root.parent, root.handle, root.kind.name())?;
+    }
+    let redirects = |filter: &Filter| match filter.verdict {
+        Verdict::Redirect(index) => index == 0 || ifb.is_some_and(|ifb| ifb.index == index),
+        _ => false,
+    };
+    let filters = host.filters(link, RECEIVED)?;
+    if filters.iter().any(redirects) && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED) {
+        host.delete_qdisc(link, Handle::INGRESS, RECEIVED, QdiscKind::Ingress.name())?;
+    }
+    Ok(())
+}

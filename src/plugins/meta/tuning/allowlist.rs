@@ -1,0 +1,98 @@
+//! The host's list of sysctls that configurations may set: a pattern a line, which has to match the whole name as the
+//! configuration spells it. Without the file every sysctl of the network may be set; an empty one allows none.
+
+use std::fs;
+use std::io;
+
+use regex_lite::Regex;
+
+use super::conf::Setting;
+use crate::error::{Code, Error, Result};
+
+/// Where the reference has it.
+pub const PATH: &str = "/etc/cni/tuning/allowlist.conf";
+
+/// All of them may be set, or the first that may not is told.
+pub fn require(settings: &[Setting]) -> Result<()> {
+    if settings.is_empty() {
+        return Ok(());
+    }
+    match fs::read_to_string(PATH) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Error::io(format_args!("read {PATH}"), &e)),
+        Ok(text) => Allowlist::parse(&text)?.require(settings),
+    }
+}
+
+struct Allowlist<'a>(Vec<(&'a str, Regex)>);
+
+impl<'a> Allowlist<'a> {
+    /// A pattern that cannot be read is an error whatever the others allow: nobody knows what it was to mean.
+    fn parse(text: &'a str) -> Result<Allowlist<'a>> {
+        let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
+        let pattern = |(number, line): (usize, &'a str)| {
+            let whole = whole_name(line).map_err(|e| {
+                Error::new(Code::INVALID_CONFIG, format!("{PATH}: line {number}: {line:?} is no pattern: {e}"))
+            })?;
+            Ok((line, whole))
+        };
+        lines.map(pattern).collect::<Result<_>>().map(Allowlist)
+    }
+
+    fn require(&self, settings: &[Setting]) -> Result<()> {
+        let allows = |setting: &&Setting| self.0.iter().any(|(_, pattern)| pattern.is_match(&setting.name));
+        let Some(refused) = settings.iter().find(|setting| !allows(setting)) else { return Ok(()) };
+        let lines: Vec<&str> = self.0.iter().map(|(line, _)| *line).collect();
+        let problem = format!(
+            "Sysctl {} is not allowed. Only the following sysctls are allowed: [{}]",
+            refused.name,
+            lines.join(" ")
+        );
+        Err(Error::config(&refused.path, problem)
+            .with_details(format_args!("a line of {PATH} is a pattern for the whole name")))
+    }
+}
+
+/// The reference looks for the pattern anywhere in the name, so `net.core.x` would allow `net.core.xyz`.
+fn whole_name(pattern: &str) -> Result<Regex, regex_lite::Error> {
+    Regex::new(pattern)?; // by itself, or `a)|(b` would close the group below
+    Regex::new(&format!(r"\A(?:{pattern})\z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::sysctl::Sysctl;
+
+    fn refused(list: &str, names: &[&str]) -> Option<String> {
+        let setting = |name: &&str| Setting {
+            path: format!("sysctl.{name}"),
+            name: (*name).to_owned(),
+            sysctl: Sysctl::parse(name).unwrap(),
+            value: String::new(),
+        };
+        let settings: Vec<Setting> = names.iter().map(setting).collect();
+        Allowlist::parse(list).and_then(|list| list.require(&settings)).map_err(|e| e.msg.clone()).err()
+    }
+
+    #[test]
+    fn the_whole_name_matches_one_of_the_patterns() {
+        let list = "^net.ipv4.conf.IFNAME.[a-z_]*$\n\n  net\\.core\\.somaxconn  \nnet.a|net.b\n";
+        let allowed = ["net.ipv4.conf.IFNAME.arp_filter", "net.core.somaxconn", "net.a", "net.b"];
+        assert_eq!(refused(list, &allowed), None);
+        for bad in
+            ["net.core.somaxconn2", "net.core.netdev", "net.ab", "net.ipv4.conf.IFNAME.arp_filter.x", "net.x.net.b"]
+        {
+            assert!(refused(list, &["net.a", bad]).unwrap().contains(&format!("Sysctl {bad} is not allowed")), "{bad}");
+        }
+        assert!(refused("", &["net.a"]).unwrap().ends_with("allowed: []"));
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_named_and_allows_nothing() {
+        for (list, line) in [("net.a\n(", 2), ("net.a)|(net.b", 1), ("\n[", 2), ("net.a(?x)#", 1)] {
+            let error = refused(list, &["net.a"]).unwrap();
+            assert!(error.starts_with(&format!("{PATH}: line {line}: ")), "{error}");
+        }
+    }
+}

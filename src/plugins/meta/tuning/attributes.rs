@@ -1,0 +1,152 @@
+//! The attributes of a link that can be tuned.
+
+use crate::error::{Error, ErrorList, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{Link, LinkChange, Netlink};
+
+/// Those of the attributes that are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// The hardware address.
+    pub mac: Option<MacAddr>,
+    /// Take every packet.
+    pub promisc: Option<bool>,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Take every multicast packet.
+    pub allmulti: Option<bool>,
+    /// How many packets may wait to be sent.
+    pub txqlen: Option<u32>,
+}
+
+impl Attributes {
+    /// Whether nothing is told.
+    pub fn is_empty(&self) -> bool {
+        *self == Attributes::default()
+    }
+
+    /// What the link has of those that are told here.
+    pub fn on(&self, link: &Link) -> Attributes {
+        Attributes {
+            mac: self.mac.as_ref().map(|_| link.mac()),
+            promisc: self.promisc.map(|_| link.promisc),
+            mtu: self.mtu.map(|_| link.mtu),
+            allmulti: self.allmulti.map(|_| link.allmulti),
+            txqlen: self.txqlen.map(|_| link.txqlen),
+        }
+    }
+
+    /// These, where they are told, else the others.
+    pub fn or(self, others: Attributes) -> Attributes {
+        Attributes {
+            mac: self.mac.or(others.mac),
+            promisc: self.promisc.or(others.promisc),
+            mtu: self.mtu.or(others.mtu),
+            allmulti: self.allmulti.or(others.allmulti),
+            txqlen: self.txqlen.or(others.txqlen),
+        }
+    }
+
+    /// Those for which two others are told and say the same.
+    pub fn where_equal(self, one: &Attributes, other: &Attributes) -> Attributes {
+        fn equal<T: PartialEq>(one: &Option<T>, other: &Option<T>) -> bool {
+            one.is_some() && one == other
+        }
+        Attributes {
+            mac: self.mac.filter(|_| equal(&one.mac, &other.mac)),
+            promisc: self.promisc.filter(|_| equal(&one.promisc, &other.promisc)),
+            mtu: self.mtu.filter(|_| equal(&one.mtu, &other.mtu)),
+            allmulti: self.allmulti.filter(|_| equal(&one.allmulti, &other.allmulti)),
+            txqlen: self.txqlen.filter(|_| equal(&one.txqlen, &other.txqlen)),
+        }
+    }
+
+    /// Finds what the link could not be given, before it is tried.
+    pub fn validate(&self, link: &Link) -> Result<()> {
+        let most = if link.max_mtu == 0 { u32::MAX } else { link.max_mtu };
+        match self.mtu.filter(|mtu| !(link.min_mtu..=most).contains(mtu)) {
+            Some(mtu) => Err(Error::config(
+                "mtu",
+                format_args!("{mtu} is out of range of interface {:?}, expected {} to {most}", link.name, link.min_mtu),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets all but the MTU, in one message.
+    pub fn set_all_but_mtu(&self, netlink: &Netlink, link: &Link) -> Result<()> {
+        let Attributes { mac, promisc, mtu: _, allmulti, txqlen } = self.clone();
+        match (Attributes { mtu: None, ..self.clone() }).is_empty() {
+            true => Ok(()),
+            false => netlink.change_link(link, &LinkChange { mac, promisc, allmulti, txqlen, ..LinkChange::default() }),
+        }
+    }
+
+    /// Sets the MTU.
+    pub fn set_mtu(&self, netlink: &Netlink, link: &Link) -> Result<()> {
+        match self.mtu {
+            Some(mtu) => netlink.change_link(link, &LinkChange { mtu: Some(mtu), ..LinkChange::default() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the link back what it had: each for itself, so that one that is refused keeps no other.
+    pub fn restore(&self, netlink: &Netlink, link: &Link) -> Result<()> {
+        let none = Attributes::default;
+        let mut errors = ErrorList::default();
+        errors.push(self.set_mtu(netlink, link));
+        errors.push(Attributes { mac: self.mac.clone(), ..none() }.set_all_but_mtu(netlink, link));
+        errors.push(Attributes { promisc: self.promisc, ..none() }.set_all_but_mtu(netlink, link));
+        errors.push(Attributes { allmulti: self.allmulti, ..none() }.set_all_but_mtu(netlink, link));
+        errors.push(Attributes { txqlen: self.txqlen, ..none() }.set_all_but_mtu(netlink, link));
+        errors.finish()
+    }
+
+    /// Compares with the link. The first that differs is told.
+    pub fn verify(&self, link: &Link) -> Result<()> {
+        let found = self.on(link);
+        let words = |attributes: &Attributes| {
+            [
+                ("address", attributes.mac.as_ref().map(MacAddr::to_string)),
+                ("promisc", attributes.promisc.map(|on| on.to_string())),
+                ("mtu", attributes.mtu.map(|mtu| mtu.to_string())),
+                ("allmulti", attributes.allmulti.map(|on| on.to_string())),
+                ("txqlen", attributes.txqlen.map(|length| length.to_string())),
+            ]
+        };
+        for ((what, expected), (_, found)) in words(self).into_iter().zip(words(&found)) {
+            if let (Some(expected), Some(found)) = (expected, found)
+                && expected != found
+            {
+                return Err(Error::check(format!("interface {:?} has {what} {found}, expected {expected}", link.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_taken_one_by_one() {
+        let told = |mtu, txqlen| Attributes { mtu, txqlen, ..Attributes::default() };
+        assert_eq!(told(Some(1), None).or(told(Some(2), Some(3))), told(Some(1), Some(3)));
+        let was = told(Some(1500), Some(1000));
+        assert_eq!(was.where_equal(&told(Some(1400), Some(5)), &told(Some(1400), Some(6))), told(Some(1500), None));
+        assert_eq!(told(Some(1500), None).where_equal(&told(None, None), &told(None, None)), told(None, None));
+    }
+
+    #[test]
+    fn an_mtu_must_be_one_that_the_link_takes() {
+        let link = |max_mtu| Link { name: "eth0".into(), min_mtu: 68, max_mtu, ..Link::default() };
+        let wanted = |mtu| Attributes { mtu: Some(mtu), ..Attributes::default() };
+        assert!(wanted(68).validate(&link(1500)).is_ok() && wanted(65536).validate(&link(0)).is_ok());
+        assert_eq!(
+            wanted(1501).validate(&link(1500)).unwrap_err().msg,
+            "mtu: 1501 is out of range of interface \"eth0\", expected 68 to 1500"
+        );
+        assert!(wanted(67).validate(&link(0)).is_err());
+    }
+}

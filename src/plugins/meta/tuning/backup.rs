@@ -1,0 +1,463 @@
+//! How things were before: the reference's file `<dataDir>/<containerID>_<ifName>.json`, which each restores from the
+//! other's. We add a member that the reference passes over: whose the file is, what was set, and the sysctls.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+use serde::Serialize;
+
+use super::attributes::Attributes;
+use super::sysctls::same;
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::conf::{Config, ValidAttachments};
+use crate::cni::decode;
+use crate::cni::json::Value;
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::mac::MacAddr;
+use crate::net::sysctl::Sysctl;
+use crate::plain_file;
+
+const DEFAULT_DIR: &str = "/run/cni/tuning";
+
+/// No file of ours is longer.
+const LIMIT: usize = 256 * 1024;
+
+/// The member that is ours.
+const OURS: &str = "cni-multi";
+
+/// What an attachment has changed, and how it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Backup {
+    /// Whose it is; the reference does not say.
+    pub key: Option<Key>,
+    /// The namespace where it was changed, as the kernel counts them, if the file tells.
+    pub netns: Option<u64>,
+    /// What the link had.
+    pub before: Attributes,
+    /// What it was given, as far as the file tells.
+    pub after: Attributes,
+    /// Sysctls, in the order in which they were set.
+    pub sysctls: Vec<SavedSysctl>,
+}
+
+/// A sysctl that was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedSysctl {
+    /// The sysctl.
+    pub sysctl: Sysctl,
+    /// Its value before.
+    pub before: String,
+    /// The value that it was given.
+    pub after: String,
+}
+
+impl Backup {
+    /// Whether there is nothing to restore.
+    pub fn is_empty(&self) -> bool {
+        self.before.is_empty() && self.sysctls.is_empty()
+    }
+
+    /// Whether it may be of this attachment.
+    pub fn may_be_of(&self, key: &Key) -> bool {
+        self.key.as_ref().is_none_or(|of| of == key)
+    }
+
+    /// Whether it may be of this namespace. The path of one that is gone may be another container's by now.
+    pub fn may_be_in(&self, netns: Option<u64>) -> bool {
+        self.netns.zip(netns).is_none_or(|(was, is)| was == is)
+    }
+
+    /// The first backup counts: of an earlier one, all that still is as it was set is kept, and the rest comes from a file
+    /// whose link or container is no more. `now` is what the link has of the earlier one's attributes, `values` what its
+    /// sysctls have.
+    pub fn after_earlier(self, earlier: Backup, now: &Attributes, values: &[Option<String>]) -> Backup {
+        // The reference does not tell what it has set. An ADD that is repeated asks for what is there already.
+        let set = earlier.after.or(self.after.clone());
+        let before = earlier.before.where_equal(&set, now).or(self.before);
+        let mut sysctls: Vec<SavedSysctl> = earlier
+            .sysctls
+            .into_iter()
+            .zip(values)
+            .filter(|(saved, value)| value.as_ref().is_some_and(|value| same(value, &saved.after)))
+            .map(|(saved, _)| saved)
+            .collect();
+        for new in self.sysctls {
+            match sysctls.iter_mut().find(|saved| saved.sysctl == new.sysctl) {
+                Some(saved) => saved.after = new.after,
+                None => sysctls.push(new),
+            }
+        }
+        Backup { key: self.key, netns: self.netns, before, after: self.after.or(set), sysctls }
+    }
+
+    /// What a file says. One that cannot be understood says nothing: it restores nothing, and keeps nobody from anything.
+    pub fn understood(text: &[u8]) -> Option<Backup> {
+        Backup::parse(text).ok()
+    }
+
+    fn parse(text: &[u8]) -> Result<Backup> {
+        let value = Value::parse(text)?;
+        let (mut key, mut netns, mut after, mut sysctls) = (None, None, Attributes::default(), vec![]);
+        if let Some(ours) = value.get(OURS) {
+            let text = |name| decode::member::<String>(ours, name);
+            key = Some(Key::parse(&text("network")?, &text("containerID")?, &text("ifname")?)?);
+            netns = decode::member(ours, "netnsCookie")?;
+            after = ours.get("set").map(attributes).transpose()?.unwrap_or_default();
+            let saved: Vec<(String, String, String)> = decode::member(ours, "sysctl")?;
+            let known = |(name, before, after): (String, String, String)| {
+                Some(SavedSysctl { sysctl: Sysctl::from_text(&name)?, before, after })
+            };
+            sysctls = saved.into_iter().filter_map(known).collect();
+        }
+        Ok(Backup { key, netns, before: attributes(&value)?, after, sysctls })
+    }
+
+    fn text(&self) -> Result<Vec<u8>> {
+        let sysctl =
+            self.sysctls.iter().map(|saved| (saved.sysctl.to_string(), &*saved.before, &*saved.after)).collect();
+        let ours = self.key.as_ref().map(|key| Ours {
+            network: key.network.as_str(),
+            container_id: key.container_id.as_str(),
+            ifname: key.ifname.as_str(),
+            netns: self.netns,
+            set: Members::of(&self.after),
+            sysctl,
+        });
+        let document = Document { before: Members::of(&self.before), ours };
+        // Indented by one blank, as the reference does.
+        let mut text = vec![];
+        let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
+        document
+            .serialize(&mut serde_json::Serializer::with_formatter(&mut text, formatter))
+            .map_err(|e| Error::new(Code::BUG, format!("a backup cannot be written as JSON: {e}")))?;
+        Ok(text)
+    }
+}
+
+fn attributes(value: &Value) -> Result<Attributes> {
+    let mac: String = decode::member(value, "mac")?;
+    Ok(Attributes {
+        mac: mac.parse::<MacAddr>().ok(),
+        promisc: decode::member(value, "promisc")?,
+        mtu: decode::member(value, "mtu")?,
+        allmulti: decode::member(value, "allmulti")?,
+        txqlen: decode::member(value, "txQLen")?,
+    })
+}
+
+/// The file's form.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    before: Members,
+    #[serde(rename = "cni-multi", skip_serializing_if = "Option::is_none")]
+    ours: Option<Ours<'a>>,
+}
+
+/// The reference's names and their order.
+#[derive(Serialize)]
+struct Members {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mac: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promisc: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allmulti: Option<bool>,
+    #[serde(rename = "txQLen", skip_serializing_if = "Option::is_none")]
+    txqlen: Option<u32>,
+}
+
+impl Members {
+    fn of(attributes: &Attributes) -> Members {
+        let Attributes { mac, promisc, mtu, allmulti, txqlen } = attributes.clone();
+        Members { mac: mac.map(|mac| mac.to_string()), promisc, mtu, allmulti, txqlen }
+    }
+}
+
+#[derive(Serialize)]
+struct Ours<'a> {
+    network: &'a str,
+    #[serde(rename = "containerID")]
+    container_id: &'a str,
+    ifname: &'a str,
+    #[serde(rename = "netnsCookie", skip_serializing_if = "Option::is_none")]
+    netns: Option<u64>,
+    set: Members,
+    sysctl: Vec<(String, &'a str, &'a str)>,
+}
+
+/// The directory of the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backups(PathBuf);
+
+impl Backups {
+    /// The configuration's directory, whatever else the configuration has: DEL and GC must find it.
+    pub fn of(config: &Config) -> Result<Backups> {
+        Backups::parse(&decode::member::<String>(&config.value, "dataDir")?)
+    }
+
+    /// Reads `dataDir`. `..` is taken away as Go's library does, without a look at the disk.
+    pub fn parse(data_dir: &str) -> Result<Backups> {
+        let data_dir = if data_dir.is_empty() { DEFAULT_DIR } else { data_dir };
+        if !data_dir.starts_with('/') || data_dir.contains('\0') {
+            return Err(Error::config(
+                "dataDir",
+                format_args!("{data_dir:?} is not usable, expected an absolute path"),
+            ));
+        }
+        let mut dir = PathBuf::from("/");
+        for component in Path::new(data_dir).components() {
+            match component {
+                Component::ParentDir => drop(dir.pop()),
+                Component::Normal(name) => dir.push(name),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => (),
+            }
+        }
+        Ok(Backups(dir))
+    }
+
+    /// The same for DEL and GC: none where ADD would have refused it, so that nothing of ours can be there.
+    pub fn if_usable(config: &Config) -> Option<Backups> {
+        Backups::of(config).ok().filter(|backups| backups.require_no_symlink().is_ok())
+    }
+
+    /// The attachment's file as it is, if there is one.
+    pub fn text(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        self.require_no_symlink()?;
+        let path = self.path(key);
+        match plain_file::read(&path, LIMIT) {
+            Ok(text) => Ok(Some(text)),
+            Err(e) if is_nowhere(&e) => Ok(None),
+            Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
+        }
+    }
+
+    /// Writes the backup, in place of another one.
+    pub fn write(&self, key: &Key, backup: &Backup) -> Result<()> {
+        self.put(key, &backup.text()?)
+    }
+
+    /// Puts a file there as it was; none removes it.
+    pub fn put_back(&self, key: &Key, text: Option<&[u8]>) -> Result<()> {
+        match text {
+            Some(text) => self.put(key, text),
+            None => self.remove(key),
+        }
+    }
+
+    fn put(&self, key: &Key, text: &[u8]) -> Result<()> {
+        self.require_no_symlink()?;
+        let path = self.path(key);
+        let put = || {
+            // Directories above are for others too; the reference's have no mode that anybody could enter.
+            if let Some(parent) = self.0.parent() {
+                DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+            }
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+            let draft = path.with_extension("draft");
+            plain_file::create_anew(&draft, text)?;
+            fs::rename(&draft, &path).inspect_err(|_| {
+                let _ = fs::remove_file(&draft); // the rename's error is the one to tell
+            })
+        };
+        put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
+    }
+
+    /// Whether a directory has the name of the attachment's file. It cannot be ours, nor be removed as a file.
+    pub fn is_in_the_way(&self, key: &Key) -> bool {
+        fs::symlink_metadata(self.path(key)).is_ok_and(|found| found.is_dir())
+    }
+
+    /// Removes the attachment's file; one that is gone is gone.
+    pub fn remove(&self, key: &Key) -> Result<()> {
+        let path = self.path(key);
+        plain_file::remove(&path)
+            .or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) })
+            .map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+    }
+
+    /// Removes the files that say that they are of this network's attachments that are not valid. The reference's do not
+    /// say: a file of the same container and interface may be another network's, so they stay until DEL.
+    pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(e) if is_nowhere(&e) => return Ok(()),
+            entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
+        };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let mut errors = ErrorList::default();
+        for path in paths.filter(|path| path.extension() == Some(OsStr::new("json"))) {
+            let backup = plain_file::read(&path, LIMIT).ok().and_then(|text| Backup::understood(&text));
+            let Some(key) = backup.and_then(|backup| backup.key) else { continue };
+            let is_its_file = self.path(&key) == path;
+            if key.network == *network && is_its_file && !valid.contains(key.container_id.as_str(), key.ifname.as_str())
+            {
+                errors.push(self.remove(&key));
+            }
+        }
+        errors.finish()
+    }
+
+    /// Whether files can be written, as far as it can be told without writing one.
+    pub fn status(&self) -> Result<()> {
+        self.require_no_symlink().map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        let there = self.0.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+        let what = || format!("dataDir: {} cannot be written", self.0.display());
+        if !there.is_dir() {
+            return Err(Error::new(Code::NOT_AVAILABLE, what()).with_details(format_args!("{there:?} is no directory")));
+        }
+        access(there, AccessFlags::W_OK | AccessFlags::X_OK)
+            .map_err(|errno| Error::system(Code::NOT_AVAILABLE, what(), errno as i32))
+    }
+
+    /// Who may write beside the directory must not choose where ours is.
+    fn require_no_symlink(&self) -> Result<()> {
+        match fs::symlink_metadata(&self.0) {
+            Ok(found) if found.is_symlink() => Err(Error::config(
+                "dataDir",
+                format_args!("{} is a symbolic link, expected a directory", self.0.display()),
+            )),
+            _ => Ok(()), // what else is wrong is told by what is done there
+        }
+    }
+
+    /// The attachment's file.
+    pub fn path(&self, key: &Key) -> PathBuf {
+        self.0.join(format!("{}_{}.json", key.container_id, key.ifname))
+    }
+}
+
+/// Whether there is no such file, nor can there be one where a part of its path is a file.
+fn is_nowhere(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn key(network: &str, id: &str) -> Key {
+        Key::parse(network, id, "eth0").unwrap()
+    }
+
+    fn mtu(mtu: u32) -> Attributes {
+        Attributes { mtu: Some(mtu), ..Attributes::default() }
+    }
+
+    fn saved(name: &str, before: &str, after: &str) -> SavedSysctl {
+        SavedSysctl { sysctl: Sysctl::parse(name).unwrap(), before: before.into(), after: after.into() }
+    }
+
+    #[test]
+    fn the_file_is_the_reference_s_with_a_member_of_ours() {
+        let before = Attributes {
+            mac: Some("9e:00:00:00:00:01".parse().unwrap()),
+            promisc: Some(false),
+            mtu: Some(1500),
+            allmulti: Some(false),
+            txqlen: Some(1000),
+        };
+        let theirs = "{\n \"mac\": \"9e:00:00:00:00:01\",\n \"promisc\": false,\n \"mtu\": 1500,\n \"allmulti\": false,\n \"txQLen\": 1000\n}";
+        let backup = Backup { before, ..Backup::default() };
+        assert_eq!(String::from_utf8(backup.text().unwrap()).unwrap(), theirs);
+        assert_eq!(Backup::parse(theirs.as_bytes()).unwrap(), backup);
+        let sysctls = vec![saved("net/ipv4/conf/eth0.5/arp_filter", "0", "1"), saved("net.core.somaxconn", "", "a b")];
+        let ours = Backup { key: Some(key("net", "c")), netns: Some(1 << 40), after: mtu(1400), sysctls, ..backup };
+        assert_eq!(Backup::parse(&ours.text().unwrap()).unwrap(), ours);
+    }
+
+    #[test]
+    fn a_file_that_names_something_outside_restores_nothing_there() {
+        let text = br#"{"cni-multi":{"network":"n","containerID":"c","ifname":"e","sysctl":[["net/../kernel/hostname","x","y"]]}}"#;
+        assert_eq!(Backup::parse(text).unwrap().sysctls, []);
+    }
+
+    #[test]
+    fn the_first_backup_counts_while_it_is_as_it_was_set() {
+        let earlier = Backup {
+            before: mtu(1500),
+            after: mtu(1400),
+            sysctls: vec![saved("net.a", "0", "1"), saved("net.gone", "0", "1")],
+            ..Backup::default()
+        };
+        let new = Backup {
+            before: mtu(1400),
+            after: mtu(1300),
+            sysctls: vec![saved("net.b", "5", "6")],
+            ..Backup::default()
+        };
+        let merged = new.clone().after_earlier(earlier.clone(), &mtu(1400), &[Some("1".into()), Some("7".into())]);
+        assert_eq!((merged.before, merged.after), (mtu(1500), mtu(1300)));
+        assert_eq!(merged.sysctls, [saved("net.a", "0", "1"), saved("net.b", "5", "6")]);
+        let fresh = new.after_earlier(earlier, &mtu(1450), &[None, None]);
+        assert_eq!((fresh.before, fresh.sysctls), (mtu(1400), vec![saved("net.b", "5", "6")]));
+    }
+
+    #[test]
+    fn the_reference_s_backup_counts_when_add_is_repeated() {
+        let reference = Backup { before: mtu(1500), ..Backup::default() };
+        let again = Backup { before: mtu(1400), after: mtu(1400), ..Backup::default() };
+        assert_eq!(again.clone().after_earlier(reference.clone(), &mtu(1400), &[]).before, mtu(1500));
+        assert_eq!(Backup { before: mtu(1600), ..again }.after_earlier(reference, &mtu(1600), &[]).before, mtu(1600));
+    }
+
+    #[test]
+    fn directories_are_absolute_and_without_dots() {
+        let dir =
+            |text: &str| Backups::parse(text).map(|backups| backups.0.display().to_string()).map_err(|e| e.msg.clone());
+        assert_eq!(dir("").unwrap(), DEFAULT_DIR);
+        assert_eq!(dir("/run/../../a/./b/../c/").unwrap(), "/a/c");
+        assert_eq!(dir("x/y").unwrap_err(), "dataDir: \"x/y\" is not usable, expected an absolute path");
+        assert!(dir("/a\0b").is_err());
+    }
+
+    #[test]
+    fn nothing_is_written_through_symlinks() {
+        let scratch = Scratch::new();
+        let (victims, of) = (scratch.path().join("victims"), key("net", "c"));
+        fs::create_dir(&victims).unwrap();
+        std::os::unix::fs::symlink(&victims, scratch.path().join("link")).unwrap();
+        let linked = Backups(scratch.path().join("link"));
+        assert!(
+            linked.write(&of, &Backup::default()).is_err() && linked.text(&of).is_err() && linked.status().is_err()
+        );
+        assert_eq!(fs::read_dir(&victims).unwrap().count(), 0);
+
+        let backups = Backups(scratch.path().join("new/dir"));
+        backups.write(&of, &Backup::default()).unwrap();
+        fs::write(victims.join("file"), "precious").unwrap();
+        backups.remove(&of).unwrap();
+        std::os::unix::fs::symlink(victims.join("file"), backups.path(&of)).unwrap();
+        assert!(backups.text(&of).is_err());
+        backups.write(&of, &Backup::default()).unwrap();
+        assert_eq!(fs::read_to_string(victims.join("file")).unwrap(), "precious");
+        assert_eq!(fs::read_dir(&backups.0).unwrap().count(), 1, "no draft stays");
+    }
+
+    #[test]
+    fn gc_removes_what_says_that_it_is_of_the_network_and_not_valid() {
+        let scratch = Scratch::new();
+        let backups = Backups(scratch.path().to_owned());
+        for of in [key("net", "valid"), key("net", "stale"), key("other", "alien")] {
+            backups.write(&of, &Backup { key: Some(of.clone()), ..Backup::default() }).unwrap();
+        }
+        backups.write(&key("net", "reference"), &Backup { before: mtu(1500), ..Backup::default() }).unwrap();
+        backups.put(&key("net", "torn"), b"{").unwrap();
+        let text = br#"{"name":"net","cni.dev/valid-attachments":[{"containerID":"valid","ifname":"eth0"}]}"#;
+        let config = Config::parse(text.to_vec()).unwrap();
+        backups.collect_garbage(&config.name, &config.valid_attachments().unwrap().unwrap()).unwrap();
+        let mut left: Vec<_> = fs::read_dir(scratch.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["alien_eth0.json", "reference_eth0.json", "torn_eth0.json", "valid_eth0.json"]);
+    }
+}

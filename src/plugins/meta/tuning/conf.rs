@@ -1,0 +1,220 @@
+//! What is to be tuned: of the configuration, CNI_ARGS, `runtimeConfig` and `args`, in one list.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+use super::attributes::Attributes;
+use super::backup::Backups;
+use super::sysctls::PLACEHOLDER;
+use crate::error::{Error, Result};
+use crate::net::mac::{self, MacAddr};
+use crate::net::sysctl::Sysctl;
+use crate::plugin::{Context, PluginConf};
+use crate::steps::hardware_address::{self, MacConf};
+
+/// Its configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// Sysctls below `net` and their values.
+    sysctl: Pairs,
+    /// The hardware address.
+    #[serde(deserialize_with = "mac::optional")]
+    mac: Option<MacAddr>,
+    /// MTU in bytes; 0, the default, leaves it alone.
+    mtu: u32,
+    /// Take every packet.
+    promisc: Option<bool>,
+    /// Take every multicast packet.
+    allmulti: Option<bool>,
+    /// How many packets may wait to be sent.
+    tx_q_len: Option<u32>,
+    /// Where it is written down how things were. Default `/run/cni/tuning`.
+    data_dir: String,
+    runtime_config: MacConf,
+    args: Args,
+    /// All sysctls in their order.
+    #[serde(skip)]
+    pub settings: Vec<Setting>,
+    /// All attributes of the link.
+    #[serde(skip)]
+    pub attributes: Attributes,
+}
+
+/// `args`, which the operator gives with a pod.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Args {
+    cni: Overrides,
+}
+
+/// The same keys once more; what is given here counts.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Overrides {
+    sysctl: Pairs,
+    /// An empty text takes away what the others say.
+    #[serde(deserialize_with = "given_mac")]
+    mac: Option<Option<MacAddr>>,
+    mtu: Option<u32>,
+    promisc: Option<bool>,
+    allmulti: Option<bool>,
+    tx_q_len: Option<u32>,
+}
+
+/// A sysctl that is to be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Where the configuration has it.
+    pub path: String,
+    /// Its name as it is written there: what the allowlist is about.
+    pub name: String,
+    /// The sysctl, still with the placeholder for the link's name.
+    pub sysctl: Sysctl,
+    /// Its new value.
+    pub value: String,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        Backups::parse(&self.data_dir)?;
+        let ifname = &cx.env.get("CNI_IFNAME");
+        let given = settings("args.cni.sysctl", &self.args.cni.sysctl, ifname)?;
+        self.settings = merged(settings("sysctl", &self.sysctl, ifname)?, given, ifname);
+        self.attributes = self.attributes(cx)?;
+        Ok(())
+    }
+}
+
+impl Conf {
+    fn attributes(&self, cx: &Context<'_>) -> Result<Attributes> {
+        let (given, of_args) = (&self.args.cni, hardware_address::of_args(cx.args)?);
+        let mac = hardware_address::strongest([
+            ("args.cni.mac", given.mac.as_ref().and_then(Option::as_ref)),
+            ("runtimeConfig.mac", self.runtime_config.mac.as_ref()),
+            ("CNI_ARGS: MAC", of_args.as_ref()),
+            ("mac", self.mac.as_ref()),
+        ])?;
+        Ok(Attributes {
+            mac: mac.filter(|_| given.mac != Some(None)),
+            promisc: given.promisc.or(self.promisc),
+            mtu: Some(given.mtu.unwrap_or(self.mtu)).filter(|mtu| *mtu != 0),
+            allmulti: given.allmulti.or(self.allmulti),
+            txqlen: given.tx_q_len.or(self.tx_q_len),
+        })
+    }
+}
+
+fn given_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<MacAddr>>, D::Error> {
+    mac::optional(deserializer).map(Some)
+}
+
+/// `ifname` is empty in STATUS, which is of no link.
+fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
+    let mut settings: Vec<Setting> = vec![];
+    for (name, value) in &pairs.0 {
+        let path = format!("{path}.{name}");
+        let sysctl = Sysctl::parse(name).ok_or_else(|| {
+            Error::config(&path, format_args!("invalid net sysctl key: {name:?}, expected one that begins with net."))
+        })?;
+        if let Some(twin) = settings.iter().find(|other| is_same(&other.sysctl, &sysctl, ifname)) {
+            return Err(Error::config(&path, "duplicated sysctl keys are not allowed")
+                .with_details(format_args!("{} is the same sysctl", twin.path)));
+        }
+        settings.push(Setting { path, name: name.clone(), sysctl, value: value.clone() });
+    }
+    Ok(settings)
+}
+
+/// Whether it is one sysctl; the link's name may be written out in one and not in the other.
+fn is_same(one: &Sysctl, other: &Sysctl, ifname: &str) -> bool {
+    one.of_link(PLACEHOLDER, ifname) == other.of_link(PLACEHOLDER, ifname)
+}
+
+/// What is given later takes the place of the same sysctl, in whatever spelling.
+fn merged(mut settings: Vec<Setting>, given: Vec<Setting>, ifname: &str) -> Vec<Setting> {
+    settings.retain(|setting| given.iter().all(|other| !is_same(&other.sysctl, &setting.sysctl, ifname)));
+    settings.extend(given);
+    settings
+}
+
+/// A map of texts in the order of the document, with its duplicates.
+#[derive(Debug, Default)]
+struct Pairs(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
+        deserializer.deserialize_map(PairsVisitor)
+    }
+}
+
+struct PairsVisitor;
+
+impl<'de> Visitor<'de> for PairsVisitor {
+    type Value = Pairs;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Pairs, A::Error> {
+        let mut pairs = vec![];
+        while let Some(pair) = members.next_entry()? {
+            pairs.push(pair);
+        }
+        Ok(Pairs(pairs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::decode;
+    use crate::cni::json::Value;
+
+    fn parsed(text: &str) -> Result<Vec<String>> {
+        let conf: Conf = decode::from_value(&Value::parse(text.as_bytes())?)?;
+        let given = settings("args.cni.sysctl", &conf.args.cni.sysctl, "eth0")?;
+        let all = merged(settings("sysctl", &conf.sysctl, "eth0")?, given, "eth0");
+        Ok(all.iter().map(|setting| format!("{} = {}", setting.sysctl, setting.value)).collect())
+    }
+
+    #[test]
+    fn sysctls_keep_their_order_and_args_count() {
+        let text =
+            r#"{"sysctl":{"net.b":"1","net.a":"2","net.c":"3"},"args":{"cni":{"Sysctl":{"net/a":"4","net.d":"5"}}}}"#;
+        assert_eq!(parsed(text).unwrap(), ["net/b = 1", "net/c = 3", "net/a = 4", "net/d = 5"]);
+    }
+
+    #[test]
+    fn the_link_s_name_may_be_written_out() {
+        let text =
+            r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1"},"args":{"cni":{"sysctl":{"net/ipv4/conf/eth0/x":"2"}}}}"#;
+        assert_eq!(parsed(text).unwrap(), ["net/ipv4/conf/eth0/x = 2"]);
+        let twins = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1","net.ipv4.conf.eth0.x":"2"}}"#;
+        assert_eq!(parsed(twins).unwrap_err().details, "sysctl.net.ipv4.conf.IFNAME.x is the same sysctl");
+        let others = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1","net.ipv4.conf.eth1.x":"2"}}"#;
+        assert_eq!(parsed(others).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        let cases = [
+            (r#"{"sysctl":{"net.a":"1","net.a":"2"}}"#, 7, "sysctl.net.a: duplicated sysctl keys are not allowed"),
+            (r#"{"sysctl":{"net.a":"1","net/a":"2"}}"#, 7, "sysctl.net/a: duplicated sysctl keys are not allowed"),
+            (r#"{"sysctl":{"net.a":1}}"#, 6, "sysctl.net.a: expected a string, found integer 1"),
+            (r#"{"sysctl":["net.a"]}"#, 6, "sysctl: expected an object, found a list"),
+            (
+                r#"{"args":{"cni":{"sysctl":{"kernel.x":"1"}}}}"#,
+                7,
+                "args.cni.sysctl.kernel.x: invalid net sysctl key: \"kernel.x\", expected one that begins with net.",
+            ),
+        ];
+        for (text, code, msg) in cases {
+            let error = parsed(text).unwrap_err();
+            assert_eq!((error.code.0, error.msg.as_str()), (code, msg), "{text}");
+        }
+    }
+}

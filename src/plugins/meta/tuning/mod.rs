@@ -1,0 +1,200 @@
+//! `tuning`: sysctls of the container, and attributes of its interface.
+//! <https://www.cni.dev/plugins/current/meta/tuning/>
+
+mod allowlist;
+mod attributes;
+mod backup;
+mod conf;
+mod sysctls;
+
+use self::attributes::Attributes;
+use self::backup::{Backup, Backups, SavedSysctl};
+pub use self::conf::Conf;
+use self::sysctls::Change;
+use crate::cni::attachment::Key;
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{Code, Error, ErrorList, Result, warn};
+use crate::net::netlink::{Link, Netlink};
+use crate::net::netns::Netns;
+use crate::net::sysctl::Sysctl;
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::rollback::{Rollback, transaction};
+use crate::steps::prev_result;
+
+/// The plugin.
+pub struct Tuning;
+
+impl Plugin for Tuning {
+    const NAME: &'static str = "tuning";
+    const KIND: Kind = Kind::Meta;
+    const ABOUT: &'static str = "sets sysctls of the container and attributes of its interface";
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let mut result = prev_result::require(cx)?;
+        at.netns()?;
+        allowlist::require(&conf.settings)?;
+        let changes = sysctls::survey(at, &conf.settings)?;
+        let link = link_if_tuned(at, &conf.attributes)?;
+        conf.attributes.validate(&link)?;
+        transaction(|rb| {
+            back_up(cx, at, conf, &link, &changes, rb)?;
+            set_all_but_mtu(at, conf, &link, rb)?;
+            sysctls::write(at, &changes, rb)?;
+            // The last one: below 1280 the kernel takes IPv6 from the link, and no undo would bring it back.
+            if conf.attributes.mtu.is_some() {
+                conf.attributes.set_mtu(at.netlink()?, &link)?;
+            }
+            tell(&conf.attributes, at, &mut result);
+            Ok(result)
+        })
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        prev_result::require(cx)?;
+        at.netns()?;
+        allowlist::require(&conf.settings)?;
+        let gone = |e: Error| e.with_code(Code::CHECK_FAILED);
+        let link = link_if_tuned(at, &conf.attributes).map_err(gone)?;
+        conf.attributes.verify(&link)?;
+        sysctls::verify(&sysctls::survey(at, &conf.settings).map_err(gone)?)
+    }
+
+    fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
+        let Some(backups) = Backups::if_usable(cx.config) else { return Ok(()) };
+        if backups.is_in_the_way(&at.key) {
+            // An error would be the answer to every DEL.
+            warn(format_args!(
+                "tuning: a directory is where the backup of {} {} should be",
+                at.key.container_id, at.key.ifname
+            ));
+            return Ok(());
+        }
+        let mut errors = ErrorList::default();
+        let text = errors.push(backups.text(&at.key)).flatten();
+        let backup = text.as_deref().and_then(Backup::understood);
+        if backup.as_ref().is_some_and(|backup| !backup.may_be_of(&at.key)) {
+            return errors.finish(); // another network's, with a container and an interface of the same names
+        }
+        if let (Some(backup), Some(netns)) = (&backup, &at.netns) {
+            errors.push(restore(backup, netns, at.key.ifname.as_str()));
+        }
+        // Also where something could not be restored, or DEL would fail for as long as the container lives.
+        errors.push(backups.remove(&at.key));
+        errors.finish()
+    }
+
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        allowlist::require(&conf.settings).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?;
+        match conf.settings.is_empty() && conf.attributes.is_empty() {
+            true => Ok(()),
+            false => Backups::of(cx.config)?.status(),
+        }
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        Backups::if_usable(cx.config).map_or(Ok(()), |backups| backups.collect_garbage(&cx.config.name, valid))
+    }
+}
+
+/// The container's link. Sysctls need none, so where nothing else is tuned there may be none.
+fn link_if_tuned(at: &Attachment, attributes: &Attributes) -> Result<Link> {
+    match attributes.is_empty() {
+        true => Ok(Link::default()),
+        false => at.netlink()?.find_link(at.ifname())?.ok_or_else(|| {
+            Error::new(Code::INVALID_CONFIG, format!("Cannot find container link {:?}", at.ifname()))
+                .with_details("tuning must come after the plugin that makes it")
+        }),
+    }
+}
+
+/// Writes down how things are.
+fn back_up<'a>(
+    cx: &Context<'_>,
+    at: &'a Attachment,
+    conf: &Conf,
+    link: &Link,
+    changes: &[Change],
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    let saved = |change: &Change| {
+        let (sysctl, before) = (change.sysctl.clone(), change.to_undo()?.to_owned());
+        Some(SavedSysctl { sysctl, before, after: change.after.clone() })
+    };
+    let mut backup = Backup {
+        key: Some(at.key.clone()),
+        netns: at.netlink()?.netns_cookie(),
+        before: conf.attributes.on(link),
+        after: conf.attributes.clone(),
+        sysctls: changes.iter().filter_map(saved).collect(),
+    };
+    let backups = Backups::of(cx.config)?;
+    let text = backups.text(&at.key)?;
+    let earlier = text.as_deref().and_then(Backup::understood);
+    let of = earlier.as_ref().and_then(|earlier| earlier.key.clone());
+    if let Some(earlier) = earlier.filter(|earlier| earlier.may_be_of(&at.key) && earlier.may_be_in(backup.netns)) {
+        let names: Vec<Sysctl> = earlier.sysctls.iter().map(|saved| saved.sysctl.clone()).collect();
+        let (now, values) = (earlier.before.on(link), sysctls::read(at, &names)?);
+        backup = backup.after_earlier(earlier, &now, &values);
+    }
+    if backup.is_empty() {
+        return Ok(());
+    }
+    let is_taken = |of: &Key| of.ifname != at.key.ifname && backups.path(of) == backups.path(&at.key);
+    if let Some(Key { container_id, ifname, .. }) = of.filter(is_taken) {
+        // a_b and c, a and b_c: the reference's file is called the same.
+        let problem = format!("the backup's file is that of interface {ifname} of container {container_id}");
+        return Err(Error::new(Code::CONFLICT, problem).with_details("another dataDir keeps them apart"));
+    }
+    backups.write(&at.key, &backup)?;
+    rb.undo("put the backup back", move || backups.put_back(&at.key, text.as_deref()));
+    Ok(())
+}
+
+/// Hardware address, flags and queue length. The kernel sets one after the other, and may refuse the second.
+fn set_all_but_mtu<'a>(at: &'a Attachment, conf: &Conf, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+    let before = Attributes { mtu: None, ..conf.attributes.on(link) };
+    if before.is_empty() {
+        return Ok(());
+    }
+    let undone = link.clone();
+    rb.undo("restore the interface", move || before.restore(at.netlink()?, &undone));
+    conf.attributes.set_all_but_mtu(at.netlink()?, link)
+}
+
+/// The container's interface in the result, as it is now. The reference changes the host's too, where it has the name.
+fn tell(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
+    let is_ours = |name: &str, sandbox: &str| name == at.ifname() && !sandbox.is_empty();
+    for interface in result.interfaces.iter_mut().filter(|interface| is_ours(&interface.name, &interface.sandbox)) {
+        if let Some(mac) = &attributes.mac {
+            interface.mac = mac.to_string();
+        }
+        if let Some(mtu) = attributes.mtu {
+            interface.mtu = mtu.into();
+        }
+    }
+}
+
+/// Gives back what the backup has, unless the path is another namespace's by now. What went with its link is done.
+fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
+    let netlink = netns.netlink()?;
+    if !backup.may_be_in(netlink.netns_cookie()) {
+        return Ok(());
+    }
+    let mut errors = ErrorList::default();
+    if !backup.before.is_empty() {
+        errors.push(restore_link(backup, &netlink, ifname));
+    }
+    let values: Vec<(Sysctl, String)> =
+        backup.sysctls.iter().map(|saved| (saved.sysctl.clone(), saved.before.clone())).collect();
+    errors.push(sysctls::restore(netns, &values));
+    errors.finish()
+}
+
+fn restore_link(backup: &Backup, netlink: &Netlink, ifname: &str) -> Result<()> {
+    match netlink.find_link(ifname)? {
+        Some(link) => backup.before.restore(netlink, &link),
+        None => Ok(()),
+    }
+}

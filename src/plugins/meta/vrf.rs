@@ -1,0 +1,84 @@
+//! `vrf`: the interface is in a VRF of the container, with its addresses and routes.
+//! <https://www.cni.dev/plugins/current/meta/vrf/>
+
+use serde::Deserialize;
+
+use crate::cni::attachment::IfName;
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{Error, Result};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::rollback::transaction;
+use crate::steps::{prev_result, routing_table, vrf};
+
+/// The plugin.
+pub struct Vrf;
+
+/// Its configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Conf {
+    /// The VRF's name. Required.
+    vrfname: String,
+    /// The VRF's table; 0, the default, for that of a VRF that is there, or else a free one.
+    table: i64,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
+        self.validate_name()?;
+        self.table().map(drop)
+    }
+}
+
+impl Plugin for Vrf {
+    const NAME: &'static str = "vrf";
+    const KIND: Kind = Kind::Meta;
+    const ABOUT: &'static str = "puts the interface into a VRF of the container";
+    /// As in the reference.
+    const VERSIONS: &'static [&'static str] = &["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let (result, table) = (prev_result::require(cx)?, conf.table()?);
+        let _lock = at.netns()?.lock()?; // several interfaces may be attached at once, perhaps to one VRF
+        transaction(|rb| vrf::join(at, &conf.vrfname, table, rb))?;
+        Ok(result)
+    }
+
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        vrf::verify(at, &conf.vrfname, conf.table()?, &prev_result::require(cx)?)
+    }
+
+    fn del(_cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
+        vrf::leave(at, &conf.vrfname)
+    }
+
+    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
+        vrf::status(cx)
+    }
+
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        vrf::collect_garbage(cx, valid)
+    }
+}
+
+impl Conf {
+    fn validate_name(&self) -> Result<()> {
+        if self.vrfname.is_empty() {
+            return Err(Error::config("vrfname", "missing, expected the name of a VRF"));
+        }
+        let refused = |problem: &str| {
+            Error::config("vrfname", format_args!("{:?} is no name of a link: {problem}", self.vrfname))
+        };
+        // The kernel takes `%d` for a number to be chosen, and NUL for the end.
+        if self.vrfname.contains(['%', '\0']) {
+            return Err(refused("it contains % or NUL"));
+        }
+        IfName::parse(&self.vrfname).map(drop).map_err(|e| refused(&e.to_string()))
+    }
+
+    fn table(&self) -> Result<Option<u32>> {
+        Some(self.table).filter(|table| *table != 0).map(|table| routing_table::parse("table", table)).transpose()
+    }
+}

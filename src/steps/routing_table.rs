@@ -1,0 +1,88 @@
+//! Numbers of routing tables: which an attachment may have, and which are free.
+//!
+//! Nothing reserves a number. Whoever takes a free one keeps the namespace locked until a rule, a route or a VRF has it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::error::{Code, Error, Result};
+use crate::net::netlink::{LinkKind, Netlink, Rule};
+
+/// RT_TABLE_MAIN: what is looked into unless a rule says otherwise.
+pub const MAIN: u32 = 254;
+
+/// RT_TABLE_UNSPEC, and the tables that every namespace has: default, main, local.
+fn is_reserved(table: u32) -> bool {
+    matches!(table, 0 | 253..=255)
+}
+
+/// A number from the configuration, which must be that of a table nobody else has by nature.
+pub fn parse(path: impl fmt::Display, table: i64) -> Result<u32> {
+    match u32::try_from(table) {
+        Ok(number) if !is_reserved(number) => Ok(number),
+        Ok(number) if number != 0 => Err(Error::config(
+            path,
+            format_args!("{number} is a table of the kernel, expected 1 to 252 or 256 to {}", u32::MAX),
+        )),
+        _ => {
+            Err(Error::config(path, format_args!("{table} is out of range, expected 1 to 252 or 256 to {}", u32::MAX)))
+        }
+    }
+}
+
+/// The tables that something in a namespace uses.
+#[derive(Debug)]
+pub struct Used(BTreeSet<u32>);
+
+impl Used {
+    /// Those that a rule leads to, that have a route, or that are a VRF's. The reference's sbr looks at rules only, its
+    /// vrf at VRFs only.
+    pub fn find(container: &Netlink, rules: &[Rule]) -> Result<Used> {
+        let routes = container.routes()?;
+        let vrfs = container.links_of_kind("vrf")?;
+        let of_vrf = |kind| match kind {
+            Some(LinkKind::Vrf(table)) => Some(table),
+            _ => None,
+        };
+        let of_rules = rules.iter().map(|rule| rule.table);
+        let of_routes = routes.iter().map(|route| route.table);
+        Ok(Used(of_rules.chain(of_routes).chain(vrfs.into_iter().filter_map(|link| of_vrf(link.detail))).collect()))
+    }
+
+    /// The first number from `first` on that is free; it is used from now on.
+    pub fn take_free(&mut self, first: u32) -> Result<u32> {
+        let free = (first..=u32::MAX).find(|table| !is_reserved(*table) && !self.0.contains(table));
+        let free = free.ok_or_else(|| Error::new(Code::CONFLICT, "every routing table is in use"))?;
+        self.0.insert(free);
+        Ok(free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_filled_and_the_kernel_s_tables_are_left_out() {
+        let mut used = Used([1, 3, 252].into());
+        assert_eq!(used.take_free(1).unwrap(), 2);
+        assert_eq!(used.take_free(1).unwrap(), 4);
+        assert_eq!(used.take_free(252).unwrap(), 256);
+        assert_eq!(used.take_free(u32::MAX).unwrap(), u32::MAX);
+        assert_eq!(used.take_free(u32::MAX).unwrap_err().code, Code::CONFLICT);
+    }
+
+    #[test]
+    fn a_number_that_is_no_table_of_one_s_own_is_a_mistake() {
+        assert_eq!(parse("table", 5000).unwrap(), 5000);
+        for (table, msg) in [
+            (0, "table: 0 is out of range, expected 1 to 252 or 256 to 4294967295"),
+            (-1, "table: -1 is out of range, expected 1 to 252 or 256 to 4294967295"),
+            (1 << 32, "table: 4294967296 is out of range, expected 1 to 252 or 256 to 4294967295"),
+            (254, "table: 254 is a table of the kernel, expected 1 to 252 or 256 to 4294967295"),
+        ] {
+            let error = parse("table", table).unwrap_err();
+            assert_eq!((error.code, error.msg.as_str()), (Code::INVALID_CONFIG, msg));
+        }
+    }
+}

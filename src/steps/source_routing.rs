@@ -1,0 +1,348 @@
+//! Routes by source address: what an interface's address sends leaves by that interface.
+//!
+//! Each address gets a rule that leads to a table. Unless the table is the configuration's, it is one of the address's
+//! own, and the interface's routes move there from the main table, where they would compete with those of other
+//! interfaces.
+//!
+//! DEL removes the tables' routes and does not put them back into main: the interface goes next, and a second default
+//! route for a moment would lead the other interfaces' packets astray.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::{AddResult, IpConfig};
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::netlink::{FoundRoute, Link, Netlink, Route, RouteEntry, Rule};
+use crate::plugin::{Attachment, Context, Detachment};
+use crate::rollback::Rollback;
+use crate::steps::records::Records;
+use crate::steps::routing_table::{self, Used};
+
+/// Where the search for a free table begins, as in the reference.
+const FIRST_TABLE: u32 = 100;
+
+/// What ADDs made, for DEL.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Made {
+    /// Each a source address and the table that its rule leads to.
+    rules: Vec<(IpAddr, u32)>,
+    /// The tables that were made too. One that is the configuration's may have routes of others.
+    tables: Vec<u32>,
+}
+
+fn records() -> Records {
+    Records::of_plugin("sbr")
+}
+
+/// The addresses of the interface. An address of a result that does not tell its interface counts.
+pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpConfig>> {
+    let interface = |ip: &IpConfig| result.interfaces.get(usize::try_from(ip.interface?).ok()?);
+    let is_its = |ip: &&IpConfig| interface(ip).is_none_or(|interface| interface.name == ifname);
+    let found: Vec<&IpConfig> = result.ips.iter().filter(is_its).collect();
+    match found.is_empty() {
+        false => Ok(found),
+        true => Err(Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
+            .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")),
+    }
+}
+
+/// Leads what the addresses send to one table, which is left as it is.
+pub fn lead<'a>(at: &'a Attachment, ips: &[&IpConfig], table: u32, rb: &mut Rollback<'a>) -> Result<()> {
+    let container = at.netlink()?;
+    container.link(at.ifname())?;
+    let rules = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
+    refuse_rules(at, &container.rules()?, |rule| rule.table == table && is_about(rule, ips))?;
+    remember(at, Made { rules, tables: vec![] }, rb)?;
+    ips.iter().try_for_each(|ip| add_rule(container, ip.address.addr(), table, rb))
+}
+
+/// Moves the interface's routes to tables of its addresses, and leads what these send there.
+pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<'a>) -> Result<()> {
+    let container = at.netlink()?;
+    let link = container.link(at.ifname())?;
+    let rules = container.rules()?;
+    refuse_rules(at, &rules, |rule| is_about(rule, ips))?;
+    let mut used = Used::find(container, &rules)?;
+    let tables = ips.iter().map(|_| used.take_free(FIRST_TABLE)).collect::<Result<Vec<u32>>>()?;
+    let rules = ips.iter().zip(&tables).map(|(ip, table)| (ip.address.addr(), *table)).collect();
+    remember(at, Made { rules, tables: tables.clone() }, rb)?;
+
+    let mut routes = container.routes_through(&link)?;
+    routes.retain(|route| route.is_in_main() && ips.iter().any(|ip| is_same_family(ip, route)));
+    RouteEntry::sort_by_dependence(&mut routes);
+    for (ip, table) in ips.iter().zip(tables) {
+        fill(container, &link, ip, &copies(&routes, ip, ips), table, rb)?;
+        add_rule(container, ip.address.addr(), table, rb)?;
+    }
+    // The last first: undone in reverse, each comes back after those that its gateway is reached by.
+    for route in routes.into_iter().rev().filter(|route| !is_link_local(&route.dst)) {
+        container.delete_route(&link, &route)?;
+        let (what, link) = (format!("put back route {}", route.dst), link.clone());
+        rb.undo(what, move || container.put_route(&link, &route));
+    }
+    Ok(())
+}
+
+/// A rule for one of the addresses would hide ours, or be hidden: the kernel asks the newest first. DEL must not take it
+/// for what the reference made, so it is remembered that nothing was made here.
+fn refuse_rules(at: &Attachment, rules: &[Rule], is_in_the_way: impl Fn(&Rule) -> bool) -> Result<()> {
+    match rules.iter().find(|rule| is_in_the_way(rule)) {
+        None => Ok(()),
+        Some(rule) => {
+            if records().read::<Made>(&at.key)?.is_none() {
+                records().write(&at.key, &at.netns_path, &Made::default())?;
+            }
+            let source = rule.source.map(|ip| ip.to_string()).unwrap_or_default();
+            let msg = format!("address {source} has a rule already: it leads to table {}", rule.table);
+            Err(Error::new(Code::CONFLICT, msg)
+                .with_details("was the interface attached before, or does another have this address?"))
+        }
+    }
+}
+
+fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
+    ips.iter().any(|ip| rule.source == Some(ip.address.addr()))
+}
+
+/// Adds to what is remembered: an earlier ADD may have led the addresses to another table.
+fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Result<()> {
+    let earlier: Option<Made> = records().read(&at.key)?;
+    for Made { rules, tables } in earlier.iter().cloned() {
+        made.rules.extend(rules);
+        made.tables.extend(tables);
+    }
+    records().write(&at.key, &at.netns_path, &made)?;
+    rb.undo("forget the rules", move || match earlier {
+        Some(earlier) => records().write(&at.key, &at.netns_path, &earlier),
+        None => records().remove(&at.key),
+    });
+    Ok(())
+}
+
+fn add_rule<'a>(container: &'a Netlink, source: IpAddr, table: u32, rb: &mut Rollback<'a>) -> Result<()> {
+    container.add_rule(source, table)?;
+    rb.undo(format_args!("delete rule from {source}"), move || delete_rules(container, &[(source, table)]));
+    Ok(())
+}
+
+fn is_same_family(ip: &IpConfig, route: &RouteEntry) -> bool {
+    ip.address.addr().is_ipv6() == route.dst.addr().is_ipv6()
+}
+
+/// Link-local destinations are told apart by the interface that the sender names; the kernel itself needs them in main.
+fn is_link_local(dst: &IpNet) -> bool {
+    matches!(dst, IpNet::V6(dst) if dst.addr().is_unicast_link_local())
+}
+
+/// The routes for the table of one address: its own, and those that are no address's. (The reference forgets the latter
+/// unless they are on the link.)
+fn copies(routes: &[RouteEntry], ip: &IpConfig, ips: &[&IpConfig]) -> Vec<RouteEntry> {
+    let is_for_it = |route: &&RouteEntry| belongs(route, ip) || !ips.iter().any(|other| belongs(route, other));
+    routes.iter().filter(|route| is_same_family(ip, route)).filter(is_for_it).cloned().collect()
+}
+
+/// Whether a route has to do with the address's subnet, or with no subnet in particular.
+fn belongs(route: &RouteEntry, ip: &IpConfig) -> bool {
+    let gateways = route.gateways();
+    let is_near = |of: &IpAddr| ip.address.contains(of) || ip.gateway == Some(*of);
+    match route.source() {
+        Some(source) => is_near(&source) || gateways.iter().any(is_near),
+        None => is_same_family(ip, route) && (gateways.is_empty() || gateways.iter().any(is_near)),
+    }
+}
+
+/// Puts routes into the address's table, and the default route through its gateway unless there is one among them.
+fn fill<'a>(
+    container: &'a Netlink,
+    link: &Link,
+    ip: &IpConfig,
+    routes: &[RouteEntry],
+    table: u32,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    let owner = link.clone();
+    rb.undo(format_args!("empty table {table}"), move || empty_tables(container, &owner, &[table]));
+    for route in routes {
+        container.put_route(link, &route.in_table(table))?;
+    }
+    let has_default = routes.iter().any(|route| route.dst.prefix_len() == 0);
+    match ip.gateway {
+        Some(_) if !has_default => container.add_route(link, &default_route(ip, table)),
+        _ => Ok(()),
+    }
+}
+
+fn default_route(ip: &IpConfig, table: u32) -> Route {
+    let any = if ip.address.addr().is_ipv6() { IpNet::V6(Default::default()) } else { IpNet::V4(Default::default()) };
+    Route { gateway: ip.gateway, table: Some(table), ..Route::to(any) }
+}
+
+/// Removes the rules that are listed.
+fn delete_rules(container: &Netlink, listed: &[(IpAddr, u32)]) -> Result<()> {
+    let mut errors = ErrorList::default();
+    for rule in container.rules()? {
+        if let Some(source) = rule.source.filter(|source| listed.contains(&(*source, rule.table))) {
+            errors.push(container.delete_rule(source, rule.table, rule.priority));
+        }
+    }
+    errors.finish()
+}
+
+/// Removes the link's routes from the tables.
+fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> {
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let mut errors = ErrorList::default();
+    for route in container.routes_through(link)?.iter().filter(|route| tables.contains(&route.table)) {
+        errors.push(container.delete_route(link, route));
+    }
+    errors.finish()
+}
+
+/// Removes the rules, and the routes of tables that were the addresses' own.
+pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
+    if let Some(netns) = &at.netns {
+        delete_in(&netns.netlink()?, at, configured)?;
+    }
+    records().remove(&at.key)
+}
+
+fn delete_in(container: &Netlink, at: &Detachment, configured: Option<u32>) -> Result<()> {
+    let link = container.find_link(at.key.ifname.as_str())?;
+    let mut made = match records().read(&at.key)? {
+        Some(made) => made,
+        None => find_unrecorded(container, link.as_ref(), at, configured)?,
+    };
+    // The path may lead to another container by now, or another interface may have had the address first.
+    for other in records().of_others_at::<Made>(&at.netns_path, &at.key)? {
+        made.rules.retain(|rule| !other.kept.rules.contains(rule));
+        made.tables.retain(|table| !other.kept.tables.contains(table));
+    }
+    let mut errors = ErrorList::default();
+    errors.push(delete_rules(container, &made.rules));
+    if let Some(link) = link {
+        errors.push(empty_tables(container, &link, &made.tables));
+    }
+    errors.finish()
+}
+
+/// Finds what the reference made: rules about addresses of the interface, which nobody has signed, and tables that are
+/// the addresses' own. One that has routes of another interface is not.
+fn find_unrecorded(container: &Netlink, link: Option<&Link>, at: &Detachment, configured: Option<u32>) -> Result<Made> {
+    let (found, own) = match link {
+        Some(link) => (container.addresses(link)?, container.routes_through(link)?),
+        None => (vec![], vec![]),
+    };
+    let mut ips: Vec<IpAddr> = found.iter().map(|address| address.net.addr()).collect();
+    let told = at.prev_result.iter().filter_map(|result| addresses(result, at.key.ifname.as_str()).ok()).flatten();
+    ips.extend(told.map(|ip| ip.address.addr()));
+    let all = container.routes()?;
+    let has_no_other = |table: u32| {
+        all.iter().filter(|route| route.table == table).count() == own.iter().filter(|of| of.table == table).count()
+    };
+    let is_meant = |table: u32| match configured {
+        Some(configured) => table == configured,
+        None => table >= FIRST_TABLE && table != routing_table::MAIN && has_no_other(table),
+    };
+    let rules = container.rules()?.into_iter().filter(|rule| !rule.is_signed && is_meant(rule.table));
+    let rules = rules.filter_map(|rule| Some((rule.source.filter(|source| ips.contains(source))?, rule.table)));
+    let rules: Vec<(IpAddr, u32)> = rules.collect();
+    let tables = if configured.is_some() { vec![] } else { rules.iter().map(|(_, table)| *table).collect() };
+    Ok(Made { rules, tables })
+}
+
+/// Compares rules and tables with what ADD makes of the result.
+pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> Result<()> {
+    let ips = addresses(result, at.ifname())?;
+    let container = at.netlink()?;
+    let Some(link) = container.find_link(at.ifname())? else {
+        return Err(Error::check(format!("interface {:?} not found", at.ifname())));
+    };
+    let rules = container.rules()?;
+    let (routes, all) = (container.routes_through(&link)?, container.routes()?);
+    for ip in &ips {
+        let table = verify_rule(&rules, ip, configured)?;
+        if configured.is_none() {
+            verify_table(&all, &routes, ip, table)?;
+        }
+    }
+    match configured {
+        Some(_) => Ok(()),
+        None => verify_main(&routes, result, &ips),
+    }
+}
+
+fn verify_rule(rules: &[Rule], ip: &IpConfig, configured: Option<u32>) -> Result<u32> {
+    let source = ip.address.addr();
+    let is_it = |rule: &&Rule| rule.source == Some(source) && configured.is_none_or(|table| rule.table == table);
+    match (rules.iter().find(is_it), configured) {
+        (Some(rule), _) => Ok(rule.table),
+        (None, Some(table)) => Err(Error::check(format!("no rule leads what {source} sends to table {table}"))),
+        (None, None) => Err(Error::check(format!("no rule leads what {source} sends to a table"))),
+    }
+}
+
+/// The table has routes of the interface, the default route through the gateway where there is one among them.
+fn verify_table(all: &[FoundRoute], of_link: &[RouteEntry], ip: &IpConfig, table: u32) -> Result<()> {
+    let source = ip.address.addr();
+    if !of_link.iter().any(|route| route.table == table && is_same_family(ip, route)) {
+        return Err(Error::check(format!("table {table} of address {source} has no route of the interface")));
+    }
+    let is_default = |route: &&FoundRoute| {
+        route.table == table && route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == source.is_ipv6()
+    };
+    match (ip.gateway, all.iter().find(is_default)) {
+        (Some(gateway), None) => {
+            Err(Error::check(format!("table {table} of address {source} has no default route through {gateway}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Nothing of the result came back to the main table, as it does when the interface was set down and up.
+fn verify_main(routes: &[RouteEntry], result: &AddResult, ips: &[&IpConfig]) -> Result<()> {
+    let is_of_result = |dst: &IpNet| {
+        ips.iter().any(|ip| ip.address.trunc() == *dst) || result.routes.iter().any(|route| route.dst.trunc() == *dst)
+    };
+    match routes.iter().find(|route| route.is_in_main() && is_of_result(&route.dst)) {
+        Some(route) => Err(Error::check(format!("route {} is in the main table", route.dst))),
+        None => Ok(()),
+    }
+}
+
+/// Forgets this network's attachments that are not valid. Their rules are in a container, and go with it.
+pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+    records().forget_stale::<Made>(&cx.config.name, valid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::result::Interface;
+
+    #[test]
+    fn addresses_of_other_interfaces_do_not_count() {
+        let ip = |address: &str, interface| IpConfig { interface, ..IpConfig::new(address.parse().unwrap()) };
+        let named = |name: &str| Interface { name: name.into(), ..Interface::default() };
+        let result = AddResult {
+            interfaces: vec![named("br0"), named("eth0")],
+            ips: vec![
+                ip("10.0.0.1/24", Some(0)),
+                ip("10.0.0.2/24", Some(1)),
+                ip("10.0.0.3/24", None),
+                ip("10.0.0.4/24", Some(7)),
+                ip("10.0.0.5/24", Some(-1)),
+            ],
+            ..AddResult::default()
+        };
+        let found: Vec<String> =
+            addresses(&result, "eth0").unwrap().iter().map(|ip| ip.address.addr().to_string()).collect();
+        assert_eq!(found, ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"]);
+        let error = addresses(&AddResult::default(), "eth0").unwrap_err();
+        assert_eq!(error.msg, "prevResult.ips: no address is of interface \"eth0\"");
+    }
+}

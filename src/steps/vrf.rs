@@ -1,0 +1,265 @@
+//! A VRF in the container that has the interface: its packets look for routes in the VRF's table only.
+//!
+//! When a link gets another master the kernel sets it down and up again. It then has lost its routes, in all tables but
+//! for those that the kernel makes for IPv4 addresses, and its IPv6 addresses. They are put back, those of the main table
+//! into the VRF's.
+//!
+//! With the first VRF of a namespace the kernel adds a rule, `l3mdev`, which stays after it: it would not come again.
+
+use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::cni::conf::ValidAttachments;
+use crate::cni::result::AddResult;
+use crate::error::{Code, Error, Result, warn};
+use crate::net::netlink::{AddressEntry, Link, LinkChange, LinkKind, LinkSpec, Netlink, RouteEntry};
+use crate::net::netns::Netns;
+use crate::plugin::{Attachment, Context, Detachment};
+use crate::rollback::Rollback;
+use crate::steps::records::{Found, Records};
+use crate::steps::routing_table::{self, Used};
+use crate::steps::{addresses, prev_result};
+
+/// The kernel's word for such a link.
+const KIND: &str = "vrf";
+/// Where the search for a free table begins, as in the reference.
+const FIRST_TABLE: u32 = 1;
+/// The alias of a VRF that was made here. It is no attachment's alone.
+const ALIAS: &str = "cni-multi: goes with its last interface";
+/// A name that no link has.
+const PROBE: &str = "cni-vrf-probe";
+
+/// What an ADD joined, for DEL: the VRF's name. None where it was refused because the interface was in the VRF before:
+/// DEL must not take it for what the reference did.
+#[derive(Debug, Serialize, Deserialize)]
+struct Joined(Option<String>);
+
+fn records() -> Records {
+    Records::of_plugin("vrf")
+}
+
+/// What the kernel takes from a link that gets another master.
+#[derive(Clone)]
+struct Belongings {
+    addresses: Vec<AddressEntry>,
+    routes: Vec<RouteEntry>,
+}
+
+impl Belongings {
+    fn of(container: &Netlink, link: &Link) -> Result<Belongings> {
+        let mut routes = container.routes_through(link)?;
+        RouteEntry::sort_by_dependence(&mut routes);
+        Ok(Belongings { addresses: container.ipv6_addresses(link)?, routes })
+    }
+
+    /// Gives the link what it has lost; what was in the main table is from now on in `table`, if one is given.
+    fn put_back(&self, at: &Attachment, link: &Link, table: Option<u32>) -> Result<()> {
+        let container = at.netlink()?;
+        let left = container.ipv6_addresses(link)?;
+        // The kernel puts a new one in front of the others, which it lists first and prefers.
+        for lost in self.addresses.iter().rev().filter(|address| !left.iter().any(|left| left.net == address.net)) {
+            container.put_address(link, lost)?;
+        }
+        // A route may name a source address, which must not be tentative then.
+        addresses::settle_if_tentative(at, link)?;
+        for route in &self.routes {
+            match table {
+                Some(table) if route.is_in_main() => put_route(container, link, &route.in_table(table))?,
+                _ => put_route(container, link, route)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The way to a gateway may have been removed since, or be by another link: the kernel asks for it only when a route is
+/// new.
+fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()> {
+    match container.put_route(link, route) {
+        Err(e) if e.is_errno(Errno::ENETUNREACH) || e.is_errno(Errno::EHOSTUNREACH) => {
+            container.put_route(link, &route.on_link())
+        }
+        done => done,
+    }
+}
+
+/// Makes the interface one of the VRF `name`, which is made if there is none: with `table`, or with a free one.
+pub fn join<'a>(at: &'a Attachment, name: &str, table: Option<u32>, rb: &mut Rollback<'a>) -> Result<()> {
+    let container = at.netlink()?;
+    let link = container.link(at.ifname())?;
+    refuse_master(at, &link, name)?;
+    records().write(&at.key, &at.netns_path, &Joined(Some(name.to_owned())))?;
+    rb.undo("forget the VRF", || records().remove(&at.key));
+    let (vrf, table) = ensure(container, name, table, rb)?;
+    let belongings = Belongings::of(container, &link)?;
+    let (kept, port, vrf_index) = (belongings.clone(), link.clone(), vrf.index);
+    // Before the change, which can half-succeed: the link may be down and not yet up again.
+    rb.undo(format_args!("take {:?} out of VRF {name:?}", link.name), move || {
+        release(container, &port.name, vrf_index)?;
+        sweep(container, &port, table)?;
+        kept.put_back(at, &port, None)
+    });
+    container.change_link(&link, &LinkChange { master: Some(vrf.index), ..LinkChange::default() })?;
+    belongings.put_back(at, &link, Some(table))?;
+    sweep(container, &link, routing_table::MAIN)
+}
+
+/// Removes what the kernel leaves in the table that the link was in: its hops of IPv6 routes that another link has too.
+fn sweep(container: &Netlink, link: &Link, table: u32) -> Result<()> {
+    let left = container.routes_through(link)?;
+    left.iter().filter(|route| route.table == table).try_for_each(|route| container.delete_route(link, route))
+}
+
+fn refuse_master(at: &Attachment, link: &Link, name: &str) -> Result<()> {
+    let Some(index) = link.master else { return Ok(()) };
+    let master = at.netlink()?.find_link_by_index(index)?.map_or_else(|| index.to_string(), |link| link.name);
+    if master == name && records().read::<Joined>(&at.key)?.is_none() {
+        records().write(&at.key, &at.netns_path, &Joined(None))?;
+    }
+    Err(Error::new(Code::CONFLICT, format!("interface {:?} has a master already: {master:?}", link.name)))
+}
+
+/// The VRF of this name and its table.
+fn ensure<'a>(container: &'a Netlink, name: &str, table: Option<u32>, rb: &mut Rollback<'a>) -> Result<(Link, u32)> {
+    if let Some(link) = container.find_link(name)? {
+        let found = table_of(&link)?;
+        return match table.filter(|table| *table != found) {
+            None => Ok((link, found)),
+            Some(other) => Err(other_table(name, other, found)),
+        };
+    }
+    let table = match table {
+        Some(table) => table,
+        None => Used::find(container, &container.rules()?)?.take_free(FIRST_TABLE)?,
+    };
+    container.create_link(name, None, &spec(table))?;
+    let link = container.link(name)?;
+    let index = link.index;
+    rb.undo(format_args!("delete VRF {name:?}"), move || container.delete_link(index));
+    container.change_link(&link, &LinkChange { up: Some(true), alias: Some(ALIAS), ..LinkChange::default() })?;
+    Ok((link, table))
+}
+
+fn spec(table: u32) -> LinkSpec {
+    LinkSpec { kind: LinkKind::Vrf(table), lower: None, mtu: None, mac: None }
+}
+
+fn table_of(link: &Link) -> Result<u32> {
+    match link.detail {
+        Some(LinkKind::Vrf(table)) => Ok(table),
+        _ => {
+            let kind = if link.kind.is_empty() { "device" } else { &link.kind };
+            let problem = format!("{:?} is a {kind} of the container, expected a VRF or no link", link.name);
+            Err(Error::config("vrfname", problem).with_code(Code::CONFLICT))
+        }
+    }
+}
+
+fn other_table(name: &str, table: u32, found: u32) -> Error {
+    Error::config("table", format_args!("{table} is not that of VRF {name:?}, expected {found} or none"))
+        .with_code(Code::CONFLICT)
+}
+
+/// Takes the interface out of the VRF if it is there; None if it was not.
+fn release(container: &Netlink, ifname: &str, vrf: u32) -> Result<Option<Link>> {
+    let member = container.find_link(ifname)?.filter(|link| link.master == Some(vrf));
+    if let Some(link) = &member {
+        container.change_link(link, &LinkChange { master: Some(0), ..LinkChange::default() })?;
+    }
+    Ok(member)
+}
+
+/// Compares VRF, interface, addresses and routes with what ADD makes of the result.
+pub fn verify(at: &Attachment, name: &str, table: Option<u32>, result: &AddResult) -> Result<()> {
+    let container = at.netlink()?;
+    let (index, interface) = prev_result::container_interface(result, at)?;
+    let link = prev_result::verify_link(container, interface, None)?;
+    let vrf = container.find_link(name)?.ok_or_else(|| Error::check(format!("VRF {name:?} not found")))?;
+    let found = table_of(&vrf).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
+    if let Some(other) = table.filter(|table| *table != found) {
+        return Err(other_table(name, other, found).with_code(Code::CHECK_FAILED));
+    }
+    // Whoever made another VRF may have it down.
+    if !vrf.up && vrf.alias == ALIAS {
+        return Err(Error::check(format!("VRF {name:?} is down")));
+    }
+    if link.master != Some(vrf.index) {
+        return Err(Error::check(format!("interface {:?} is not in VRF {name:?}", link.name)));
+    }
+    addresses::verify(at, &link, &moved(result, found), index)
+}
+
+/// The result with its routes where they are now.
+fn moved(result: &AddResult, table: u32) -> AddResult {
+    let mut result = result.clone();
+    for route in &mut result.routes {
+        let elsewhere = route.table.filter(|table| ![0, i64::from(routing_table::MAIN)].contains(table));
+        route.table = elsewhere.or(Some(table.into()));
+    }
+    result
+}
+
+/// Takes the interface out of its VRF. A VRF that was made here goes with its last interface.
+pub fn leave(at: &Detachment, configured: &str) -> Result<()> {
+    let joined: Option<Joined> = records().read(&at.key)?;
+    let name = joined.as_ref().map_or(Some(configured), |Joined(name)| name.as_deref());
+    if let (Some(netns), Some(name)) = (&at.netns, name) {
+        leave_in(netns, at, name, joined.is_some())?;
+    }
+    records().remove(&at.key)
+}
+
+fn leave_in(netns: &Netns, at: &Detachment, name: &str, recorded: bool) -> Result<()> {
+    let container = netns.netlink()?;
+    let find = || Ok::<_, Error>(container.find_link(name)?.filter(|link| link.kind == KIND));
+    if find()?.is_none() {
+        return Ok(());
+    }
+    // An ADD may be about to join it. Who rules the container could hold the lock for ever, and DEL has to work.
+    let _lock = netns.lock().map_err(|e| warn(format_args!("{e}; going on without"))).ok();
+    let Some(vrf) = find()? else { return Ok(()) };
+    // The path may lead to another container by now.
+    let is_its = |other: &Found<Joined>| other.key.ifname == at.key.ifname && other.kept.0.as_deref() == Some(name);
+    let released = match records().of_others_at(&at.netns_path, &at.key)?.iter().any(is_its) {
+        true => None,
+        false => release(&container, at.key.ifname.as_str(), vrf.index)?,
+    };
+    if let Some(link) = &released {
+        sweep(&container, link, table_of(&vrf)?)?;
+    }
+    // The reference marks nothing and remembers nothing: its VRF goes with the last interface as well.
+    let goes = vrf.alias == ALIAS || (released.is_some() && !recorded);
+    match goes && container.ports(&vrf)?.is_empty() {
+        true => container.delete_link(vrf.index),
+        false => Ok(()),
+    }
+}
+
+/// Forgets this network's attachments that are not valid. Their VRFs are in a container, and go with it.
+pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+    records().forget_stale::<Joined>(&cx.config.name, valid)
+}
+
+/// Whether the kernel has VRFs: it is asked for one of a table that none can have. A VRF that it made would leave its
+/// rule on the host.
+pub fn status(cx: &Context<'_>) -> Result<()> {
+    match cx.host()?.create_link(PROBE, None, &spec(0)) {
+        Err(e) if e.is_errno(Errno::EINVAL) => Ok(()),
+        Err(e) => Err(e.with_code(Code::NOT_AVAILABLE)),
+        Ok(()) => cx.host()?.delete_link_by_name(PROBE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::result::Route;
+
+    #[test]
+    fn routes_of_the_result_are_looked_for_where_they_are_now() {
+        let route = |table| Route { table, ..Route::to("10.0.0.0/8".parse().unwrap()) };
+        let routes = vec![route(None), route(Some(0)), route(Some(254)), route(Some(77))];
+        let moved = moved(&AddResult { routes, ..AddResult::default() }, 10);
+        assert_eq!(moved.routes.iter().map(|route| route.table).collect::<Vec<_>>(), [10, 10, 10, 77].map(Some));
+    }
+}

@@ -1,0 +1,395 @@
+//! bandwidth: streams that keep to their limits, and what the kernel has for it. CHECK, DEL, subnets, upgrades and failures are in modules of
+//! their own.
+
+mod check;
+mod del;
+pub mod failed_add;
+mod subnets;
+mod upgrade;
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::bridge;
+use crate::support::attachment::{for_each_peer, for_ours, interface, skip, with};
+use crate::support::call::Peer;
+use crate::support::chain::Chain;
+use crate::support::flow::{Flow, assert_rate, is_emulated, measure};
+use crate::support::netns::{Lab, Namespace, UPLINK};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::assert_pings;
+
+/// Bits a second that any machine can send, and of them a tenth of a second: so long it may be busy with other things.
+pub const RATE: u64 = 20_000_000;
+pub const BURST: u64 = 2_000_000;
+
+/// A network with both families.
+pub fn network() -> Value {
+    with(&bridge::dual_stack(), json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}))
+}
+
+pub fn bandwidth(keys: Value) -> Value {
+    with(&json!({"type": "bandwidth"}), keys)
+}
+
+/// Both directions alike.
+pub fn both() -> Value {
+    bandwidth(json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST}))
+}
+
+/// Whether the lab's kernel has all that limits need.
+pub fn is_able(lab: &Lab, needs: &str) -> bool {
+    let script = match needs {
+        "ifb" => "ip link add probe type ifb && ip link del probe",
+        "tbf" => "tc qdisc add dev lo root tbf rate 1mbit burst 10kb latency 25ms && tc qdisc del dev lo root",
+        "htb" => "tc qdisc add dev lo root htb && tc qdisc del dev lo root",
+        "u32" => {
+            "ip link add probe up type ifb && tc qdisc add dev lo ingress && tc filter add dev lo parent ffff: protocol all \
+                u32 match u32 0 0 action mirred egress redirect dev probe && tc qdisc del dev lo ingress && ip link del probe"
+        }
+        other => panic!("unknown feature {other}"),
+    };
+    lab.host.try_sh(script).status.success()
+}
+
+/// Says that the case did not run where the kernel lacks something.
+pub fn can_limit(lab: &Lab) -> bool {
+    let missing = ["ifb", "tbf", "u32"].into_iter().find(|needs| !is_able(lab, needs));
+    missing.inspect(|needs| skip(needs)).is_none()
+}
+
+/// A case for each peer, where the kernel can.
+pub fn for_each_able_peer(case: impl Fn(&Lab)) {
+    for_each_peer("bandwidth", |lab| {
+        if can_limit(lab) {
+            case(lab);
+        }
+    });
+}
+
+pub fn for_able_ours(case: impl Fn(&Lab)) {
+    for_ours("bandwidth", |lab| {
+        if can_limit(lab) {
+            case(lab);
+        }
+    });
+}
+
+/// The host's end of the container's pair.
+pub fn host_end(chain: &Chain<'_>) -> String {
+    interface(&chain.result, 0)
+}
+
+/// What tc(8) says of the queue of a link.
+pub fn queue(host: &Namespace, link: &str) -> String {
+    host.sh(&format!("tc qdisc show dev {link} root | sed 's/root refcnt [0-9]* //'")).trim().to_owned()
+}
+
+/// Streams to and from the container, over IPv4 and IPv6, and their ends.
+fn directions<'a>(lab: &'a Lab, chain: &'a Chain<'_>) -> Vec<(String, &'a Namespace, &'a Namespace, String)> {
+    let container: &Namespace = &chain.container;
+    let mut all = vec![];
+    for (family, own) in chain.ips().into_iter().enumerate() {
+        all.push((format!("to {own}"), &lab.host, container, own));
+        all.push((format!("to {}", UPLINK[family]), container, &lab.host, UPLINK[family].to_owned()));
+    }
+    all
+}
+
+#[test]
+fn a_stream_keeps_to_its_limit_from_the_first_second_on() {
+    for_each_able_peer(|lab| {
+        let chain = lab.chain(&network(), &both());
+        chain.add();
+        for (what, from, to, address) in directions(lab, &chain) {
+            let seconds = assert_rate(from, to, &address, RATE);
+            eprintln!("{what}: {seconds:?}");
+            // What the bucket held comes on top.
+            assert!(seconds[0] <= RATE + RATE / 20 + BURST, "{what}: {seconds:?}");
+        }
+    });
+}
+
+/// Every other packet waits as long as the queue is: 25 milliseconds, and what the burst takes.
+#[test]
+fn a_limit_delays_no_packet_longer_than_it_says() {
+    for_each_able_peer(|lab| {
+        let chain = lab.chain(&network(), &both());
+        chain.add();
+        for (what, from, to, address) in directions(lab, &chain) {
+            let idle = slowest_ping(from, &address);
+            let flow = Flow::start(from, to, &address, 3);
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            let busy = slowest_ping(from, &address);
+            drop(flow);
+            eprintln!("{what}: a ping takes {idle} ms, under load {busy} ms");
+            let queue = 25.0 + 1000.0 * BURST as f64 / RATE as f64;
+            assert!(busy > 5.0, "{what}: {busy} ms, so there was no load");
+            let other_work = if is_emulated() { 3000.0 } else { 100.0 };
+            assert!(busy < queue + other_work, "{what}: {busy} ms");
+        }
+    });
+}
+
+fn slowest_ping(from: &Namespace, to: &str) -> f64 {
+    let printed = from.sh(&format!("ping -n -q -c8 -i0.1 -W2 {to}; true"));
+    let times = printed.lines().find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = ")).unwrap_or_default();
+    times.split('/').nth(2).and_then(|time| time.parse().ok()).unwrap_or_else(|| panic!("{printed}"))
+}
+
+#[test]
+fn the_kernel_has_what_was_asked_for_and_the_result_names_the_ifb() {
+    for_each_able_peer(|lab| {
+        let chain = lab.chain(&network(), &both());
+        let result = chain.add();
+        let (veth, ifb) = (host_end(&chain), interface(&result, 2));
+        let expected = "qdisc tbf 1: rate 20Mbit burst 250000b lat 25ms";
+        for link in [&veth, &ifb] {
+            assert_eq!(queue(&lab.host, link), expected, "{link}");
+        }
+        let link = lab.host.link(&ifb).unwrap();
+        assert_eq!(result["interfaces"][2], json!({"name": ifb, "mac": link["address"]}));
+        assert_eq!(result["interfaces"].as_array().unwrap().len(), 3);
+        assert_eq!(
+            (result["ips"].clone(), result["routes"].clone()),
+            (chain.result["ips"].clone(), chain.result["routes"].clone())
+        );
+        assert_eq!((&link["mtu"], &link["linkinfo"]["info_kind"]), (&json!(1500), &json!("ifb")));
+        assert!(link["flags"].as_array().unwrap().contains(&json!("UP")), "{link}");
+        let filters = lab.host.sh(&format!("tc filter show dev {veth} parent ffff:"));
+        let redirected = format!("mirred (Egress Redirect to device {ifb}) stolen");
+        assert!(filters.contains("match 00000000/00000000 at 0") && filters.contains(&redirected), "{filters}");
+        chain.check(&result).ok();
+    });
+}
+
+#[test]
+fn del_leaves_nothing_and_can_be_repeated() {
+    for_each_able_peer(|lab| {
+        bridge::warm_up(lab, &network());
+        let before = Watch::start(lab, &[]);
+        let chain = lab.chain(&network(), &both());
+        let unlimited = Watch::start(lab, &[&chain.container]);
+        let result = chain.add();
+        assert!(unlimited.changes_now().contains("tbf"), "the snapshot sees limits");
+        assert!(lab.host.link(&interface(&result, 2)).is_some());
+        chain.del();
+        if lab.peer == Peer::Ours {
+            unlimited.assert_unchanged("ADD"); // the reference leaves the queues to the main plugin: see differences.rs
+        }
+        chain.del();
+        chain.main.del();
+        before.assert_unchanged("both ADDs");
+        chain.del();
+        before.assert_unchanged("the third DEL");
+    });
+}
+
+/// The other direction is as it was.
+#[test]
+fn one_direction_may_be_limited_alone() {
+    for_each_able_peer(|lab| {
+        for (keys, veth_is_limited, ifb_is_there) in [
+            (json!({"ingressRate": RATE, "ingressBurst": BURST}), true, false),
+            (json!({"ingressRate": 0, "ingressBurst": 0, "egressRate": RATE, "egressBurst": BURST}), false, true),
+        ] {
+            let chain = lab.chain(&network(), &bandwidth(keys.clone()));
+            let result = chain.add();
+            assert_eq!(queue(&lab.host, &host_end(&chain)).contains("tbf"), veth_is_limited, "{keys}");
+            assert_eq!(result["interfaces"].as_array().unwrap().len() == 3, ifb_is_there, "{keys}");
+            chain.check(&result).ok();
+            chain.del_all();
+        }
+    });
+}
+
+#[test]
+fn without_limits_nothing_is_done() {
+    for_each_able_peer(|lab| {
+        for keys in [
+            json!({}),
+            json!({"ingressRate": 0, "ingressBurst": 0, "egressRate": 0, "egressBurst": 0}),
+            json!({"runtimeConfig": {"bandwidth": {}}}),
+            json!({"runtimeConfig": {"bandwidth": {"ingressRate": 0, "egressBurst": null}}}),
+            // What stands at the top counts as a whole.
+            json!({"egressRate": 0, "runtimeConfig": {"bandwidth": {"ingressRate": RATE, "ingressBurst": BURST}}}),
+        ] {
+            let chain = lab.chain(&network(), &bandwidth(keys.clone()));
+            let before = Watch::start(lab, &[&chain.container]);
+            assert_eq!(chain.add(), chain.result, "{keys}");
+            before.assert_unchanged(&format!("ADD with {keys}"));
+            chain.check(&chain.result).ok();
+            chain.del_all();
+        }
+    });
+}
+
+/// containerd writes the keys like this.
+#[test]
+fn limits_of_the_runtime_may_have_keys_of_any_case() {
+    for_each_able_peer(|lab| {
+        let limits = json!({"IngressRate": RATE, "ingressburst": BURST, "EGRESSRATE": RATE, "EgressBurst": BURST});
+        let chain = lab.chain(&network(), &bandwidth(json!({"RuntimeConfig": {"Bandwidth": limits}})));
+        let result = chain.add();
+        for link in [host_end(&chain), interface(&result, 2)] {
+            assert_eq!(queue(&lab.host, &link), "qdisc tbf 1: rate 20Mbit burst 250000b lat 25ms");
+        }
+        chain.check(&result).ok();
+    });
+}
+
+/// A rate of more bytes a second than 32 bits can say has an attribute of its own in the kernel.
+#[test]
+fn rates_beyond_32_bits_are_not_cut() {
+    for_each_able_peer(|lab| {
+        let rate = 100_000_000_000_u64;
+        let keys =
+            json!({"ingressRate": rate, "ingressBurst": rate / 50, "egressRate": rate, "egressBurst": rate / 50});
+        let chain = lab.chain(&network(), &bandwidth(keys));
+        let result = chain.add();
+        for link in [host_end(&chain), interface(&result, 2)] {
+            assert_eq!(queue(&lab.host, &link), "qdisc tbf 1: rate 100Gbit burst 250000000b lat 25ms");
+        }
+        chain.ips().iter().for_each(|ip| assert_pings(&lab.host, ip));
+        chain.check(&result).ok();
+    });
+}
+
+/// With the reference no packet passes where it does not fit in the bucket: see differences.rs.
+#[test]
+fn packets_pass_with_any_rate_and_burst() {
+    for_able_ours(|lab| {
+        let most = 34_359_738_359_u64;
+        for (rate, burst) in [(8_000_000, 1), (40_000_000_000, 8), (u64::MAX, 1), (u64::MAX, most), (8_000_000, most)] {
+            let keys = json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst});
+            let chain = lab.chain(&network(), &bandwidth(keys));
+            let result = chain.add();
+            let large = "-s 1400";
+            chain.ips().iter().for_each(|ip| crate::support::traffic::assert_pings_with(&lab.host, ip, large));
+            chain.check(&result).ok();
+            chain.del_all();
+        }
+    });
+}
+
+/// Segments of 64 KB and a bucket that holds one packet: the kernel cuts them. Each time that it looks too late it has lost a little.
+#[test]
+fn a_stream_flows_with_a_burst_of_nothing() {
+    for_able_ours(|lab| {
+        let keys = json!({"ingressRate": RATE, "ingressBurst": 80, "egressRate": RATE, "egressBurst": 80});
+        let chain = lab.chain(&network(), &bandwidth(keys));
+        chain.add();
+        for (what, from, to, address) in directions(lab, &chain).into_iter().take(2) {
+            let seconds = measure(from, to, &address, 3);
+            let least = if is_emulated() { 1 } else { RATE / 2 };
+            assert!(seconds.iter().all(|bits| (least..=RATE + RATE / 20).contains(bits)), "{what}: {seconds:?}");
+        }
+    });
+}
+
+/// Runtimes have to send a burst and nobody tells them one. The reference lets the first hundreds of megabytes pass: see differences.rs.
+#[test]
+fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
+    for_able_ours(|lab| {
+        for burst in [2_147_483_647_u64, 4_294_967_295, 34_359_738_359] {
+            let limits = json!({"ingressRate": RATE, "ingressBurst": burst, "egressRate": RATE, "egressBurst": burst});
+            let chain = lab.chain(&network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
+            let result = chain.add();
+            for (what, from, to, address) in directions(lab, &chain).into_iter().take(2) {
+                let seconds = assert_rate(from, to, &address, RATE);
+                assert!(seconds[0] < RATE + RATE / 5, "{what}, {burst}: {seconds:?}");
+            }
+            chain.check(&result).ok();
+            chain.del_all();
+        }
+    });
+}
+
+#[test]
+fn every_version_gets_a_result_of_its_shape() {
+    for_each_able_peer(|lab| {
+        for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+            let chain = lab.chain(&with(&network(), json!({"cniVersion": version})), &both());
+            let result = chain.add();
+            assert_eq!(result["cniVersion"], version);
+            assert!(interface(&result, 2).starts_with("bwp"), "{result}");
+            if version >= "0.4.0" {
+                chain.check(&result).ok();
+            }
+            chain.del_all();
+        }
+    });
+}
+
+/// Results before 0.3.0 name no interfaces; the kernel does.
+#[test]
+fn old_versions_are_limited_too() {
+    for_able_ours(|lab| {
+        for version in [json!(null), json!("0.1.0"), json!("0.2.0")] {
+            let chain = lab.chain(&with(&network(), json!({"cniVersion": version})), &both());
+            assert_eq!(chain.add(), chain.result);
+            let veth = lab.host.json("ip -j link show type veth")[1]["ifname"].as_str().unwrap().to_owned();
+            let limited = lab.host.sh("tc qdisc show").matches("tbf").count();
+            assert_eq!(limited, 2, "{version} {veth}");
+            chain.del_all();
+            assert_eq!(lab.host.sh("tc qdisc show").matches("tbf").count(), 0, "{version}");
+        }
+    });
+}
+
+/// One name for both in the reference, so its second ADD fails: see differences.rs.
+#[test]
+fn two_interfaces_of_a_container_have_limits_of_their_own() {
+    for_able_ours(|lab| {
+        let first = lab.chain(&network(), &both());
+        let before = Watch::start(lab, &[]);
+        let limited = first.add();
+        let once = Watch::start(lab, &[]);
+        let main = lab.attach(&first.container, &network()).ifname("eth1").conf(json!({"ipam": {"routes": []}}));
+        let prev = main.add();
+        let second = lab.attach(&first.container, &both()).ifname("eth1").conf(json!({
+            "name": "net1", "cniVersion": "1.0.0", "prevResult": prev, "egressRate": 8_000_000, "egressBurst": 800_000,
+        }));
+        let result = second.add();
+        let (one, other) = (interface(&limited, 2), interface(&result, 2));
+        assert_ne!(one, other);
+        assert!(queue(&lab.host, &one).contains("20Mbit") && queue(&lab.host, &other).contains("8Mbit"));
+        first.check(&limited).ok();
+        second.check(&result).ok();
+        // Each DEL takes its own.
+        second.clone().netns(None).del();
+        main.del();
+        once.assert_unchanged("the second ADD");
+        first.check(&limited).ok();
+        first.del();
+        before.assert_unchanged("the first ADD");
+    });
+}
+
+#[test]
+fn status_says_that_the_kernel_can() {
+    for_each_able_peer(|lab| {
+        let chain = lab.chain(&with(&network(), json!({"cniVersion": "1.1.0"})), &both());
+        let before = Watch::start(lab, &[]);
+        chain.status().ok();
+        before.assert_unchanged("STATUS");
+    });
+}
+
+#[test]
+fn many_adds_at_once_do_not_disturb_each_other() {
+    for_each_able_peer(|lab| {
+        bridge::warm_up(lab, &network());
+        let before = Watch::start(lab, &[]);
+        let chains: Vec<_> = (0..8).map(|_| lab.chain(&network(), &both())).collect();
+        let attachments: Vec<_> = chains.iter().map(|chain| (**chain).clone()).collect();
+        let outcomes = crate::parallel::all_at_once(&attachments, "ADD");
+        for (chain, outcome) in chains.iter().zip(&outcomes) {
+            chain.check(&outcome.ok()).ok();
+        }
+        crate::parallel::all_at_once(&attachments, "DEL")
+            .iter()
+            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
+        chains.iter().for_each(|chain| chain.main.del());
+        before.assert_unchanged("eight ADDs");
+    });
+}

@@ -1,0 +1,103 @@
+//! bandwidth CHECK: the kernel has exactly what ADD made.
+
+use serde_json::json;
+
+use super::{both, for_able_ours, for_each_able_peer, host_end, network};
+use crate::support::attachment::{interface, with};
+use crate::support::call::Peer;
+
+/// What is done to the limits, where `$v` is the host's end and `$i` the ifb; what the error names; whether the reference sees it.
+const BREAKS: [(&str, &str, &str, bool); 12] = [
+    ("no queue towards the container", "tc qdisc del dev $v root", "expected tbf", false),
+    ("another rate", "tc qdisc change dev $v root tbf rate 30mbit burst 250000 limit 312500", "rate 3750000", true),
+    ("another burst", "tc qdisc change dev $v root tbf rate 20mbit burst 290000 limit 312500", "burst", true),
+    ("another limit", "tc qdisc change dev $v root tbf rate 20mbit burst 250000 limit 99000", "limit 99000", true),
+    ("another queue", "tc qdisc replace dev $v root handle 2: htb", "htb", false),
+    (
+        "another rate from the container",
+        "tc qdisc change dev $i root tbf rate 30mbit burst 250000 limit 312500",
+        "3750000",
+        true,
+    ),
+    ("no queue from the container", "tc qdisc del dev $i root", "expected tbf", false),
+    ("the ifb is gone", "ip link del $i", "not found", true),
+    ("the ifb is down", "ip link set $i down", "is down", false),
+    ("nothing is redirected", "tc qdisc del dev $v ingress", "1 of 1 are missing", false),
+    (
+        "it is redirected to another link",
+        "ip link add other type ifb; tc filter replace dev $v parent ffff: protocol all pref 1 handle 800::800 u32 match u32 0 0 \
+        flowid 1:1 action mirred egress redirect dev other",
+        "1 of 1 are missing, and 1 others",
+        false,
+    ),
+    (
+        "something passes before",
+        "tc filter add dev $v parent ffff: protocol ip pref 7 u32 match u32 0 0 flowid 1:1",
+        "1 others",
+        false,
+    ),
+];
+
+#[test]
+fn check_finds_what_has_changed() {
+    for (what, script, names, reference_sees) in BREAKS {
+        for_each_able_peer(|lab| {
+            let chain = lab.chain(&network(), &both());
+            let result = chain.add();
+            chain.check(&result).ok();
+            lab.host.sh(&format!("v={}; i={}; {script}", host_end(&chain), interface(&result, 2)));
+            let outcome = chain.check(&result);
+            if lab.peer == Peer::Ours {
+                let error = outcome.err();
+                assert_eq!(error.code, 103, "{what}: {error:?}");
+                assert!(error.text().contains(names), "{what}: {error:?}");
+            } else {
+                assert_eq!(outcome.status != 0, reference_sees, "{what}: {outcome:?}");
+            }
+            chain.del_all();
+        });
+    }
+}
+
+#[test]
+fn check_needs_the_result_of_add() {
+    for_each_able_peer(|lab| {
+        let chain = lab.chain(&network(), &both());
+        chain.add();
+        let error = chain.clone().conf(json!({"prevResult": null})).call("CHECK", None).run().err();
+        if lab.peer == Peer::Ours {
+            assert_eq!((error.code, error.msg.starts_with("prevResult: ")), (7, true), "{error:?}");
+        }
+    });
+}
+
+/// A bucket that is as long as a packet was made for the MTU of that time. Once packets do not fit any more it is no good.
+#[test]
+fn check_minds_an_mtu_that_grows_but_none_that_shrinks() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&network(), &with(&both(), json!({"ingressBurst": 80, "egressBurst": 80})));
+        let result = chain.add();
+        let link = host_end(&chain);
+        lab.host.sh(&format!("ip link set {link} mtu 1400"));
+        chain.check(&result).ok();
+        lab.host.sh(&format!("ip link set {link} mtu 9000"));
+        assert_eq!(chain.check(&result).err().code, 103);
+    });
+}
+
+/// Other limits than those of ADD.
+#[test]
+fn check_compares_with_the_configuration() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&network(), &both());
+        let result = chain.add();
+        for changes in
+            [json!({"ingressRate": 10_000_000}), json!({"egressBurst": 600_000}), json!({"egressRate": 10_000_000})]
+        {
+            let error = chain.clone().conf(changes.clone()).check(&result).err();
+            assert_eq!(error.code, 103, "{changes}: {error:?}");
+        }
+        let unlimited = with(&chain.conf, json!({"egressRate": null, "egressBurst": null}));
+        chain.clone().conf(unlimited).check(&result).ok();
+    });
+}

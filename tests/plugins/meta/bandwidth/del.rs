@@ -1,0 +1,144 @@
+//! bandwidth DEL and GC: without the namespace, without prevResult, without the limits.
+
+use serde_json::{Value, json};
+
+use super::{BURST, RATE, bandwidth, both, for_able_ours, for_each_able_peer, host_end, network, queue};
+use crate::plugins::main::bridge;
+use crate::support::attachment::{interface, with};
+use crate::support::snapshot::Watch;
+
+#[test]
+fn del_needs_nothing_but_the_key() {
+    for_each_able_peer(|lab| {
+        bridge::warm_up(lab, &network());
+        let limits = json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST});
+        for stale in [false, true] {
+            let before = Watch::start(lab, &[]);
+            let chain = lab.chain(&network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
+            chain.add();
+            if stale {
+                chain.container.go_stale();
+                chain.clone().conf(json!({"prevResult": null, "runtimeConfig": null})).del();
+            } else {
+                chain.container.vanish();
+                chain.bare().del();
+            }
+            chain.bare().del();
+            chain.main.clone().netns(None).del();
+            before.assert_unchanged(&format!("ADD (stale: {stale})"));
+        }
+    });
+}
+
+/// The host's end is found by its name as well.
+#[test]
+fn del_without_a_namespace_takes_the_limits_off_the_host_s_end() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&network(), &both());
+        let before = Watch::start(lab, &[&chain.container]);
+        chain.add();
+        chain.bare().del();
+        before.assert_unchanged("ADD");
+        chain.bare().del();
+        before.assert_unchanged("the first DEL");
+    });
+}
+
+#[test]
+fn del_works_with_a_configuration_that_add_would_refuse() {
+    for_able_ours(|lab| {
+        for changes in [
+            json!({"ingressRate": -1}),
+            json!({"ingressBurst": 0}),
+            json!({"shapedSubnets": ["hello"]}),
+            json!({"prevResult": {"interfaces": 7}}),
+        ] {
+            let chain = lab.chain(&network(), &both());
+            let before = Watch::start(lab, &[&chain.container]);
+            chain.add();
+            chain.clone().conf(changes.clone()).del();
+            before.assert_unchanged(&format!("ADD and DEL with {changes}"));
+            chain.main.del();
+        }
+    });
+}
+
+/// A path can be given out again, and the numbers of links in two containers are alike.
+#[test]
+fn del_with_a_path_that_is_another_container_s_by_now_leaves_that_one_s_limits() {
+    for_able_ours(|lab| {
+        let (gone, other) = (lab.chain(&network(), &both()), lab.chain(&network(), &both()));
+        let limited = other.add();
+        let result = gone.add();
+        lab.host.sh(&format!("ip link del {}", host_end(&gone)));
+        (*gone).clone().netns(Some(&other.container.netns)).del();
+        assert!(lab.host.link(&interface(&result, 2)).is_none());
+        other.check(&limited).ok();
+    });
+}
+
+/// The other end of the container's pair is in a third namespace, and has the number there that another's has here.
+#[test]
+fn del_is_not_misled_by_the_numbers_of_links() {
+    for_able_ours(|lab| {
+        let (chain, other, third) = (lab.chain(&network(), &both()), lab.chain(&network(), &both()), lab.container());
+        let limited = other.add();
+        let [end, container] = [lab.host.link(&host_end(&other)), other.container.link("eth0")]
+            .map(|link| link.unwrap()["ifindex"].as_u64().unwrap());
+        lab.host.sh(&format!("ip link del {}", host_end(&chain)));
+        third.sh(&format!(
+            "ip link add x index {end} type veth peer name eth0 index {container}; ip link set eth0 netns {}",
+            chain.container.netns
+        ));
+        assert_eq!(chain.container.link("eth0").unwrap()["ifindex"], container);
+        let before = Watch::start(lab, &[&other.container]);
+        chain.del();
+        before.assert_unchanged("DEL");
+        other.check(&limited).ok();
+    });
+}
+
+#[test]
+fn del_leaves_what_is_another_s() {
+    for_able_ours(|lab| {
+        let (chain, other) = (lab.chain(&network(), &both()), lab.chain(&network(), &both()));
+        let limited = other.add();
+        let before = Watch::start(lab, &[&chain.container, &other.container]);
+        chain.del(); // never added
+        chain.bare().del();
+        before.assert_unchanged("DEL");
+        other.check(&limited).ok();
+        // A queue that somebody else has given to a host's end.
+        lab.host.sh(&format!("tc qdisc add dev {} root handle 7: htb; tc qdisc add dev {0} ingress", host_end(&chain)));
+        let before = Watch::start(lab, &[]);
+        chain.del();
+        before.assert_unchanged("DEL");
+    });
+}
+
+#[test]
+fn gc_removes_what_no_runtime_knows_any_more() {
+    for_able_ours(|lab| {
+        let latest = with(&network(), json!({"cniVersion": "1.1.0"}));
+        let other_network =
+            with(&latest, json!({"name": "net2", "ipam": {"ranges": [[{"subnet": "10.20.0.0/24"}]], "routes": []}}));
+        let (kept, bystander) = (lab.chain(&latest, &both()), lab.chain(&other_network, &both()));
+        let results: Vec<Value> = [&kept, &bystander].map(|chain| chain.add()).to_vec();
+        let before = Watch::start(lab, &[&kept.container]);
+        let lost = lab.chain(&latest, &both());
+        let ifb = interface(&lost.add(), 2);
+        lost.container.vanish();
+        lab.host.sh("ip link add bwpffffffffffff type ifb"); // of nobody, or of the reference
+        lost.call("GC", None).run().ok(); // without the key nothing is freed
+        assert!(lab.host.link(&ifb).is_some());
+        assert_eq!(lost.gc(&[(&kept.container.id, "eth0")]).ok(), Value::Null);
+        assert!(lab.host.link(&ifb).is_none() && lab.host.link("bwpffffffffffff").is_some());
+        lab.host.sh("ip link del bwpffffffffffff");
+        lost.main.del();
+        before.assert_unchanged("the ADD that was forgotten");
+        for (chain, result) in [&kept, &bystander].into_iter().zip(&results) {
+            chain.check(result).ok();
+            assert!(queue(&lab.host, &interface(result, 2)).contains("tbf"));
+        }
+    });
+}

@@ -1,0 +1,272 @@
+//! bandwidth ADD that fails: an error that helps, and everything as it was.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{bandwidth, both, can_limit, for_able_ours, for_each_able_peer, host_end, network};
+use crate::plugins::main::bridge::failed_add::Case;
+use crate::support::attachment::{for_each_peer, with};
+use crate::support::call::Peer;
+use crate::support::patience;
+use crate::support::snapshot::Watch;
+
+fn cases() -> Vec<Case> {
+    let runtime = |limits: Value| {
+        with(
+            &json!({"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null}),
+            json!({"runtimeConfig": {"bandwidth": limits}}),
+        )
+    };
+    let too_large = json!({"egressBurst": 34_359_738_360_u64});
+    vec![
+        Case::new("rate without burst", json!({"ingressBurst": null}), 7, "ingressBurst: 0 with a rate of 20000000"),
+        Case::new("burst without rate", json!({"egressRate": 0}), 7, "egressRate: 0 with a burst of 2000000"),
+        Case::new(
+            "burst too large",
+            too_large,
+            7,
+            "egressBurst: 34359738360 is too large, expected at most 34359738359",
+        ),
+        Case::new(
+            "negative rate",
+            json!({"ingressRate": -8}),
+            7,
+            "ingressRate: -8 is out of range, expected an integer from 0",
+        ),
+        Case::new("rate is no integer", json!({"ingressRate": 1.5}), 6, "ingressRate: expected an integer from 0"),
+        Case::new("rate is a text", json!({"egressRate": "10M"}), 6, "egressRate: expected an integer"),
+        Case::new(
+            "runtime: burst without rate",
+            runtime(json!({"ingressBurst": 80})),
+            7,
+            "runtimeConfig.bandwidth.ingressRate: 0 with a burst of 80",
+        ),
+        Case::new(
+            "runtime: negative",
+            runtime(json!({"egressRate": -1, "egressBurst": 80})),
+            7,
+            "runtimeConfig.bandwidth.egressRate: -1",
+        ),
+        Case::new("runtime: no object", runtime(json!([])), 6, "runtimeConfig.bandwidth: expected an object"),
+        Case::new("no prevResult", json!({"prevResult": null}), 7, "prevResult: "),
+        Case::new(
+            "the peer is not in prevResult",
+            json!({"prevResult": {"interfaces": [{"name": "other"}]}}),
+            7,
+            "prevResult.interfaces",
+        ),
+        Case::new("the container's interface is another", json!({}), 7, "no veth peer on the host")
+            .container("ip link del eth0; ip link add eth0 type veth peer name other"),
+        Case::new("the container's interface is no veth", json!({}), 7, "bandwidth can limit veth only")
+            .container("ip link del eth0; ip link add eth0 type bridge"),
+        Case::new("no interface in the container", json!({}), 100, "find link \"eth0\"").container("ip link del eth0"),
+    ]
+}
+
+#[test]
+fn add_fails_and_nothing_has_changed() {
+    for case in cases() {
+        for_each_able_peer(|lab| {
+            let chain = lab.chain(&network(), &both());
+            chain.container.sh(case.container);
+            let before = Watch::start(lab, &[&chain.container]);
+            let error = chain.clone().conf(case.changes.clone()).try_add().err();
+            before.assert_unchanged(&format!("the failed ADD ({})", case.what));
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, case.code, "{}: {error:?}", case.what);
+                assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
+            }
+        });
+    }
+}
+
+/// Mistakes that only ours knows, where the reference has other ideas or none.
+#[test]
+fn add_that_only_ours_refuses_changes_nothing() {
+    for_able_ours(|lab| {
+        let cases = [
+            (json!({"ingressRate": 7}), "ingressRate: 7 is less than a byte a second, expected 0 or at least 8"),
+            (
+                json!({"egressRate": 47}),
+                "egressRate: with 47 no packet of 1500 bytes ever passes, expected 0 or at least 48",
+            ),
+            (
+                json!({
+                    "ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null,
+                    "runtimeConfig": {"bandwidth": {"ingressRate": 40, "ingressBurst": 80}},
+                }),
+                "runtimeConfig.bandwidth.ingressRate: with 40 no packet",
+            ),
+            (json!({"unshapedSubnets": ["10.0.0.0/8", "hello"]}), "unshapedSubnets[1]: invalid CIDR address: hello"),
+            (json!({"shapedSubnets": ["10.0.0.0/33"]}), "shapedSubnets[0]: invalid CIDR address: 10.0.0.0/33"),
+            (
+                json!({"shapedSubnets": ["10.0.0.0/8"], "unshapedSubnets": ["fd00::/8"]}),
+                "shapedSubnets: unshapedSubnets and shapedSubnets cannot be both specified",
+            ),
+        ];
+        let chain = lab.chain(&network(), &both());
+        let before = Watch::start(lab, &[&chain.container]);
+        for (changes, names) in cases {
+            let error = chain.clone().conf(changes).try_add().err();
+            assert_eq!((error.code, error.msg.starts_with(names)), (7, true), "{names}: {error:?}");
+        }
+        before.assert_unchanged("the failed ADDs");
+    });
+}
+
+/// Each thing that ADD makes is in the way once. The reference leaves what it made before: see differences.rs.
+#[test]
+fn what_is_in_the_way_is_left_alone() {
+    for_able_ours(|lab| {
+        let cases = [
+            ("tc qdisc add dev $v root handle 7: tbf rate 1mbit burst 10kb latency 25ms", 102, "add qdisc tbf 1:"),
+            ("tc qdisc add dev $v root handle 1: tbf rate 1mbit burst 10kb latency 25ms", 102, "add qdisc tbf 1:"),
+            ("tc qdisc add dev $v root handle 1: htb", 102, "add qdisc tbf 1:"),
+            ("tc qdisc add dev $v ingress", 102, "add qdisc ingress ffff:"),
+            (
+                "tc qdisc add dev $v ingress; tc filter add dev $v parent ffff: protocol ip u32 match u32 0 0 flowid 1:",
+                102,
+                "add qdisc ingress ffff:",
+            ),
+            ("tc qdisc add dev $v clsact", 102, "add qdisc ingress ffff:"),
+        ];
+        for (script, code, names) in cases {
+            let chain = lab.chain(&network(), &both());
+            lab.host.sh(&format!("v={}; {script}", host_end(&chain)));
+            let before = Watch::start(lab, &[&chain.container]);
+            let error = chain.try_add().err();
+            before.assert_unchanged(&format!("the failed ADD with {script}"));
+            assert_eq!((error.code, error.msg.starts_with(names)), (code, true), "{script}: {error:?}");
+            // As runtimes do then.
+            chain.del();
+            chain.bare().del();
+            before.assert_unchanged(&format!("DEL with {script}"));
+        }
+    });
+}
+
+/// Limits that DEL does not know are told from an administrator's by what ADD makes.
+#[test]
+fn del_that_knows_no_limits_leaves_an_administrator_s_queue() {
+    for_able_ours(|lab| {
+        for script in [
+            "tc qdisc add dev $v root handle 1: tbf rate 1mbit burst 10kb latency 10ms",
+            "tc qdisc add dev $v root handle 1: htb; tc class add dev $v parent 1: classid 1:30 htb rate 1mbit",
+        ] {
+            let chain = lab.chain(&network(), &bandwidth(json!({})));
+            lab.host.sh(&format!("v={}; {script}", host_end(&chain)));
+            let before = Watch::start(lab, &[&chain.container]);
+            chain.del();
+            before.assert_unchanged(&format!("DEL with {script}"));
+        }
+    });
+}
+
+/// What leads to an ifb that is gone is of use to nobody, but another's filter behind it is.
+#[test]
+fn del_leaves_an_ingress_qdisc_with_another_s_filter() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&network(), &both());
+        chain.add();
+        let link = host_end(&chain);
+        lab.host.sh(&format!("tc filter add dev {link} parent ffff: protocol ip pref 7 u32 match u32 0 0 flowid 1:7"));
+        chain.del();
+        assert!(lab.host.sh(&format!("tc filter show dev {link} parent ffff:")).contains("flowid 1:7"));
+    });
+}
+
+/// The reference fails in the middle of it, and its DEL takes the first ADD's ifb.
+#[test]
+fn a_second_add_is_refused_and_leaves_the_first() {
+    for_able_ours(|lab| {
+        for limits in [both(), with(&both(), json!({"ingressRate": null, "ingressBurst": null}))] {
+            let chain = lab.chain(&network(), &limits);
+            let result = chain.add();
+            let before = Watch::start(lab, &[&chain.container]);
+            let error = chain.try_add().err();
+            assert_eq!(error.code, 102, "{error:?}");
+            before.assert_unchanged("the second ADD");
+            chain.check(&result).ok();
+            chain.del_all();
+        }
+    });
+}
+
+#[test]
+fn add_into_a_namespace_that_is_gone_changes_nothing() {
+    for_each_peer("bandwidth", |lab| {
+        if !can_limit(lab) {
+            return;
+        }
+        let chain = lab.chain(&network(), &both());
+        let link = host_end(&chain);
+        chain.container.vanish();
+        // The kernel takes the namespace's links down some time later.
+        let deadline = Instant::now() + patience(3);
+        while lab.host.link(&link).is_some() {
+            assert!(Instant::now() < deadline, "{link} stays");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let before = Watch::start(lab, &[]);
+        let error = chain.try_add().err();
+        before.assert_unchanged("the failed ADD");
+        if lab.peer == Peer::Ours {
+            assert_eq!(error.code, 4, "{error:?}");
+        }
+    });
+}
+
+/// A call whose Nth message to the kernel fails before it is sent; None where that cannot be done.
+fn with_failing_message(
+    mut call: crate::support::call::Call,
+    errno: &str,
+    nth: usize,
+) -> Option<crate::support::call::Call> {
+    let strace = format!("strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:error={errno}:when={nth}");
+    let tried = std::process::Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
+    if !tried.status.success() {
+        crate::support::attachment::skip("strace that can make system calls fail");
+        return None;
+    }
+    call.wrapper.extend(strace.split(' ').map(str::to_owned));
+    Some(call)
+}
+
+/// Whatever the kernel refuses, in whichever of the messages.
+#[test]
+fn an_add_that_fails_at_any_message_leaves_nothing() {
+    for_able_ours(|lab| {
+        let subnets = json!({"unshapedSubnets": ["10.0.0.0/8", "fd00::/8"]});
+        for limits in [both(), with(&both(), subnets)] {
+            let chain = lab.chain(&network(), &limits);
+            let before = Watch::start(lab, &[&chain.container]);
+            let mut failed = 0;
+            loop {
+                let Some(call) = with_failing_message(chain.call("ADD", None), "ENOBUFS", failed + 1) else { return };
+                let outcome = call.run();
+                if outcome.status == 0 {
+                    break;
+                }
+                failed += 1;
+                assert_eq!(outcome.err().code, 100, "message {failed}: {outcome:?}");
+                before.assert_unchanged(&format!("the ADD that failed at message {failed}"));
+            }
+            assert!(failed >= 10, "only {failed} messages");
+            chain.del_all();
+        }
+    });
+}
+
+/// The first message of STATUS asks for tbf, the second for ifb.
+#[test]
+fn status_says_what_the_kernel_lacks() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&with(&network(), json!({"cniVersion": "1.1.0"})), &both());
+        for (nth, errno, names) in [(1, "ENOENT", "qdisc tbf"), (2, "EOPNOTSUPP", "links of type ifb")] {
+            let Some(call) = with_failing_message(chain.call("STATUS", None), errno, nth) else { return };
+            let error = call.run().err();
+            assert_eq!((error.code, error.msg.as_str()), (50, format!("the kernel has no {names}").as_str()));
+        }
+    });
+}

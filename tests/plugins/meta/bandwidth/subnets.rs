@@ -1,0 +1,172 @@
+//! bandwidth: limits for some of the traffic. The reference had it in 1.5 and has it no more.
+
+use serde_json::{Value, json};
+
+use super::{BURST, RATE, bandwidth, can_limit, host_end, is_able, network};
+use crate::support::attachment::{for_ours, interface, skip, with};
+use crate::support::chain::Chain;
+use crate::support::flow::{assert_rate, is_emulated, measure};
+use crate::support::netns::{Lab, Namespace};
+use crate::support::snapshot::Watch;
+
+/// Two addresses of the host in each family, so that one can be limited and the other not.
+const NEAR: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
+const FAR: [&str; 2] = ["192.0.2.1", "2001:db8:eeee::1"];
+const ADD_FAR: &str = "ip addr add 192.0.2.1/32 dev lo; ip addr add 2001:db8:eeee::1/128 dev lo nodad";
+/// Nothing that is limited to [`RATE`] is as fast.
+const UNLIMITED: u64 = 3 * RATE;
+
+fn limited(subnets: Value) -> Value {
+    let limits = json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST});
+    with(&bandwidth(limits), subnets)
+}
+
+fn for_able_ours(case: impl Fn(&Lab)) {
+    for_ours("bandwidth", |lab| {
+        if !can_limit(lab) {
+            return;
+        }
+        if !is_able(lab, "htb") {
+            return skip("htb");
+        }
+        lab.host.sh(ADD_FAR);
+        case(lab);
+    });
+}
+
+/// Which of NEAR and FAR are limited, to the container and from it, over IPv4 and IPv6.
+fn limits_of(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, bool)> {
+    let container: &Namespace = &chain.container;
+    let own = chain.ips();
+    let mut found = vec![];
+    for family in [0, 1] {
+        for there in [NEAR[family], FAR[family]] {
+            let out = measure(container, &lab.host, there, 3);
+            // From this address of the host's: the route to the container says so.
+            let net = if family == 0 { format!("{}/32", own[0]) } else { format!("{}/128", own[1]) };
+            let route = format!("ip route replace {net} dev {} src {there}", host_end(chain));
+            lab.host.sh(&route);
+            let back = measure(&lab.host, container, &own[family], 3);
+            for (what, seconds) in [("to", out), ("from", back)] {
+                let is_limited = seconds[1..].iter().all(|bits| *bits < UNLIMITED);
+                eprintln!("{what} {there}: {seconds:?}");
+                let least = if is_emulated() { 1 } else { RATE / 2 };
+                let expected = least..RATE + RATE / 5;
+                assert!(!is_limited || seconds[1..].iter().all(|bits| expected.contains(bits)), "{seconds:?}");
+                found.push((format!("{what} {there}"), is_limited));
+            }
+        }
+    }
+    found
+}
+
+fn expected(near: bool, far: bool) -> Vec<(String, bool)> {
+    let line = |there: &str, limited| ["to", "from"].map(|what| (format!("{what} {there}"), limited));
+    [0, 1].iter().flat_map(|family| [line(NEAR[*family], near), line(FAR[*family], far)]).flatten().collect()
+}
+
+#[test]
+fn traffic_with_unshaped_subnets_is_not_limited() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(
+            &network(),
+            &limited(json!({"unshapedSubnets": ["192.0.2.0/24", "2001:db8:eeee::/48", "10.99.0.0/16"]})),
+        );
+        let result = chain.add();
+        assert_eq!(limits_of(lab, &chain), expected(true, false));
+        chain.check(&result).ok();
+    });
+}
+
+#[test]
+fn only_traffic_with_shaped_subnets_is_limited() {
+    for_able_ours(|lab| {
+        let chain = lab.chain(&network(), &limited(json!({"shapedSubnets": ["2001:db8:eeee::1/128", "192.0.2.7/24"]})));
+        let result = chain.add();
+        assert_eq!(limits_of(lab, &chain), expected(false, true));
+        chain.check(&result).ok();
+    });
+}
+
+/// TCP hands over 64 KB at once, more than may wait here.
+#[test]
+fn a_small_burst_does_not_slow_the_limited_traffic_down() {
+    for_able_ours(|lab| {
+        let (rate, burst) = (8_000_000, 80_000);
+        let limits = json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst});
+        let subnets = json!({"unshapedSubnets": ["192.0.2.0/24"]});
+        let chain = lab.chain(&network(), &with(&bandwidth(limits), subnets));
+        let result = chain.add();
+        for own in chain.ips() {
+            assert_rate(&lab.host, &chain.container, &own, rate);
+        }
+        chain.check(&result).ok();
+        assert!(measure(&chain.container, &lab.host, FAR[0], 2)[1] > UNLIMITED);
+    });
+}
+
+/// The operator says the subnets, the runtime the limits.
+#[test]
+fn subnets_of_the_network_are_for_the_limits_of_the_runtime_too() {
+    for_able_ours(|lab| {
+        let limits = json!({"ingressRate": RATE, "ingressBurst": BURST});
+        let classes = |conf: Value| {
+            let chain = lab.chain(&network(), &bandwidth(conf));
+            let result = chain.add();
+            chain.check(&result).ok();
+            let filters = lab.host.sh(&format!("tc filter show dev {}", host_end(&chain)));
+            chain.del_all();
+            filters.lines().filter(|line| line.contains("match")).map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+        };
+        let of_network = json!({"shapedSubnets": ["10.0.0.0/8"], "runtimeConfig": {"bandwidth": limits}});
+        assert_eq!(classes(of_network.clone()), ["match 0a000000/ff000000 at 12"]);
+        let of_runtime = json!({"runtimeConfig": {"bandwidth": {"ShapedSubnets": ["192.168.0.0/16"]}}});
+        assert_eq!(classes(with(&of_network, of_runtime)), ["match c0a80000/ffff0000 at 12"]);
+        let of_static = json!({"ingressRate": RATE, "ingressBurst": BURST});
+        assert_eq!(classes(with(&of_network, of_static)), ["match 0a000000/ff000000 at 12"]);
+    });
+}
+
+#[test]
+fn del_and_check_know_limits_with_subnets() {
+    for_able_ours(|lab| {
+        let breaks = [
+            ("tc filter del dev $v parent 1: pref 1", "filters"),
+            ("tc filter del dev $v parent ffff: pref 1", "filters"),
+            ("tc class change dev $v classid 1:30 htb rate 30mbit burst 250000", "classes"),
+            ("tc qdisc change dev $v parent 1:30 handle 30: tbf rate 30mbit burst 250000 limit 312500", "rate 3750000"),
+            ("tc class add dev $v parent 1: classid 1:40 htb rate 30mbit", "classes"),
+            (
+                "tc qdisc del dev $v parent 1:30; tc qdisc add dev $v parent 1:30 handle 30: bfifo limit 9999",
+                "expected tbf",
+            ),
+            ("tc qdisc del dev $v root", "expected htb"),
+        ];
+        for (script, names) in breaks {
+            let chain = lab.chain(&network(), &limited(json!({"unshapedSubnets": ["10.0.0.0/8", "fd00::/8"]})));
+            let before = Watch::start(lab, &[&chain.container]);
+            let result = chain.add();
+            chain.check(&result).ok();
+            lab.host.sh(&format!("v={}; i={}; {script}", host_end(&chain), interface(&result, 2)));
+            let error = chain.check(&result).err();
+            assert_eq!(error.code, 103, "{script}: {error:?}");
+            assert!(error.text().contains(names), "{script}: {error:?}");
+            chain.bare().del();
+            before.assert_unchanged("ADD");
+            chain.main.del();
+        }
+    });
+}
+
+/// As many as a cluster has nodes.
+#[test]
+fn hundreds_of_subnets_are_taken() {
+    for_able_ours(|lab| {
+        let subnets: Vec<String> = (0..600).map(|n| format!("10.{}.{}.0/24", 100 + n / 256, n % 256)).collect();
+        let chain = lab.chain(&network(), &limited(json!({"unshapedSubnets": subnets})));
+        let result = chain.add();
+        chain.check(&result).ok();
+        chain.ips().iter().for_each(|ip| crate::support::traffic::assert_pings(&lab.host, ip));
+        chain.del_all();
+    });
+}

@@ -1,0 +1,373 @@
+//! sbr: what an address sends leaves by the address's own interface.
+
+mod del;
+mod failed_add;
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::bridge::{self, static_ipam};
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, with};
+use crate::support::call::Peer;
+use crate::support::chain::Chained;
+use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{assert_no_ping, assert_pings};
+
+/// The network of the container's first interface, which has the default routes.
+pub fn first() -> Value {
+    with(&bridge::dual_stack(), json!({"isDefaultGateway": true}))
+}
+
+/// The network of its second one.
+pub fn second() -> Value {
+    let changes = json!({"name": "net2", "bridge": "br1", "ipam": {
+        "ranges": [[{"subnet": "10.20.0.0/24"}], [{"subnet": "2001:db8:20::/64"}]],
+        "routes": [{"dst": "10.77.0.0/16", "gw": "10.20.0.1"}],
+    }});
+    with(&bridge::dual_stack(), changes)
+}
+
+/// ADD of the main plugin as `ifname`; sbr's is up to the case.
+#[track_caller]
+pub fn attach<'a>(lab: &'a Lab, container: &Container, main: &Value, ifname: &str, changes: Value) -> Chained<'a> {
+    lab.chain_in(container, ifname, main, &json!({"type": "sbr"})).changed(changes)
+}
+
+/// A container with both interfaces.
+pub fn two_uplinks<'a>(lab: &'a Lab, changes: Value) -> (Container, Chained<'a>) {
+    let container = lab.container();
+    lab.attach(&container, &first()).add();
+    let second = attach(lab, &container, &second(), "net1", changes);
+    (container, second)
+}
+
+/// Each rule about a source: address and table.
+pub fn rules(container: &Namespace) -> Vec<(String, String)> {
+    let all = ["ip -j rule", "ip -6 -j rule"].map(|command| container.json(command));
+    let all = all.iter().flat_map(|rules| rules.as_array().unwrap());
+    let text = |rule: &Value, key: &str| rule[key].as_str().unwrap().to_owned();
+    all.filter(|rule| rule["src"] != "all").map(|rule| (text(rule, "src"), text(rule, "table"))).collect()
+}
+
+/// The destinations in a table by way of `ifname`, sorted; none where there is no such table.
+pub fn routes(container: &Namespace, family: u8, table: &str, ifname: &str) -> Vec<String> {
+    let listed = container.try_sh(&format!("ip -{family} -j route show table {table} dev {ifname}"));
+    let found: Value = match listed.status.success() {
+        true => serde_json::from_slice(&listed.stdout).unwrap(),
+        false => json!([]),
+    };
+    let text = |route: &Value| route["dst"].as_str().unwrap().to_owned();
+    let mut found: Vec<String> = found.as_array().unwrap().iter().map(text).collect();
+    found.sort();
+    found
+}
+
+pub fn pair(address: &str, table: &str) -> (String, String) {
+    (address.to_owned(), table.to_owned())
+}
+
+/// The outside knows both subnets, and the host lets nothing pass from one uplink that has the other's address, as real
+/// uplinks do.
+fn with_uplinks_that_check_sources(lab: &Lab) {
+    lab.outside.sh("ip route add 10.10.0.0/24 via 198.51.100.1; ip route add 10.20.0.0/24 via 198.51.100.1; \
+         ip route add 2001:db8:10::/64 via 2001:db8:ffff::1; ip route add 2001:db8:20::/64 via 2001:db8:ffff::1");
+    lab.host.sh(r#"nft -f - <<'END'
+table inet uplinks {
+  chain forward { type filter hook forward priority 0;
+    iifname br0 ip saddr 10.20.0.0/24 drop; iifname br0 ip6 saddr 2001:db8:20::/64 drop;
+    iifname br1 ip saddr 10.10.0.0/24 drop; iifname br1 ip6 saddr 2001:db8:10::/64 drop; }
+}
+END"#);
+}
+
+#[test]
+fn a_reply_leaves_by_the_interface_that_the_request_came_in_by() {
+    for_each_peer("sbr", |lab| {
+        let (_container, sbr) = two_uplinks(lab, json!({}));
+        with_uplinks_that_check_sources(lab);
+        ["10.10.0.2", "2001:db8:10::2"].iter().for_each(|ip| assert_pings(&lab.outside, ip));
+        let own = ips(&sbr.result);
+        own.iter().for_each(|ip| assert_no_ping(&lab.outside, ip));
+        sbr.add();
+        own.iter().for_each(|ip| assert_pings(&lab.outside, ip));
+        ["10.10.0.2", "2001:db8:10::2"].iter().for_each(|ip| assert_pings(&lab.outside, ip));
+        sbr.del();
+        own.iter().for_each(|ip| assert_no_ping(&lab.outside, ip));
+    });
+}
+
+#[test]
+fn each_address_gets_a_table_with_the_interface_s_routes() {
+    for_each_peer("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({}));
+        let of_eth0 = || [4, 6].map(|family| routes(&container, family, "main", "eth0"));
+        let before = of_eth0();
+        let result = sbr.add();
+        assert_eq!(result, sbr.result, "the result is that of the plugin before");
+        assert_eq!(rules(&container), [pair("10.20.0.2", "100"), pair("2001:db8:20::2", "101")]);
+        assert_eq!(routes(&container, 4, "100", "net1"), ["10.20.0.0/24", "10.77.0.0/16", "default"]);
+        let v6 = routes(&container, 6, "101", "net1");
+        for dst in ["2001:db8:20::/64", "default", "fe80::/64"] {
+            assert!(v6.iter().any(|found| found == dst), "{dst} is not in {v6:?}");
+        }
+        assert_eq!(routes(&container, 4, "main", "net1"), [""; 0]);
+        assert!(!routes(&container, 6, "main", "net1").iter().any(|dst| dst.starts_with("2001")));
+        assert_eq!(of_eth0(), before);
+        let default = container.json("ip -j route show table 100 default")[0].clone();
+        assert_eq!(default["gateway"], "10.20.0.1");
+    });
+}
+
+#[test]
+fn routes_keep_their_attributes() {
+    for_each_peer("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({}));
+        // The reference's library knows no preference of routers.
+        let preference = if lab.peer == Peer::Ours { "high" } else { "medium" };
+        container.sh(&format!(
+            "ip route add 10.78.0.0/16 via 10.20.0.1 dev net1 src 10.20.0.2 metric 7 mtu 1300 advmss 1200 proto static; \
+             ip route add 2001:db8:78::/48 via 2001:db8:20::1 dev net1 metric 7 mtu 1300 proto static pref {preference}",
+        ));
+        let whole = |family: u8, table: &str, dst: &str| {
+            let route = container.json(&format!("ip -{family} -j -d route show table {table} {dst}"))[0].clone();
+            with(&route, json!({"table": null}))
+        };
+        let before = (whole(4, "main", "10.78.0.0/16"), whole(6, "main", "2001:db8:78::/48"));
+        sbr.add();
+        let after = (whole(4, "100", "10.78.0.0/16"), whole(6, "101", "2001:db8:78::/48"));
+        assert_eq!(after, before);
+        assert_eq!(before.0["metrics"][0]["mtu"], 1300);
+    });
+}
+
+#[test]
+fn two_addresses_of_a_family_get_two_tables() {
+    let addresses = json!([
+        {"address": "10.20.0.5/24", "gateway": "10.20.0.1"},
+        {"address": "10.30.0.5/24", "gateway": "10.30.0.1"},
+    ]);
+    let conf = static_ipam(
+        &with(&second(), json!({"isGateway": null})),
+        addresses,
+        json!([{"dst": "10.79.0.0/16", "gw": "10.30.0.9"}]),
+    );
+    for_each_peer("sbr", |lab| {
+        let container = lab.container();
+        attach(lab, &container, &conf, "net1", json!({})).add();
+        assert_eq!(rules(&container), [pair("10.30.0.5", "101"), pair("10.20.0.5", "100")]);
+        assert_eq!(routes(&container, 4, "100", "net1"), ["10.20.0.0/24", "default"]);
+        assert_eq!(routes(&container, 4, "101", "net1"), ["10.30.0.0/24", "10.79.0.0/16", "default"]);
+        let gateway =
+            |table: u32| container.json(&format!("ip -j route show table {table} default"))[0]["gateway"].clone();
+        assert_eq!((gateway(100), gateway(101)), (json!("10.20.0.1"), json!("10.30.0.1")));
+    });
+}
+
+#[test]
+fn a_default_route_that_is_there_is_the_table_s() {
+    let conf = with(&second(), json!({"ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}));
+    for_each_peer("sbr", |lab| {
+        let container = lab.container();
+        let sbr = attach(lab, &container, &conf, "net1", json!({}));
+        sbr.add();
+        assert_eq!(routes(&container, 4, "100", "net1"), ["10.20.0.0/24", "default"]);
+        assert_eq!(routes(&container, 4, "main", "net1"), [""; 0]);
+        assert_eq!(container.json("ip -6 -j route show table 101 default").as_array().unwrap().len(), 1);
+        if lab.peer == Peer::Ours {
+            sbr.check(&sbr.result).ok();
+        }
+    });
+}
+
+/// Each network has a default route for its interface. Of IPv6 the kernel makes one route with two hops of them.
+#[test]
+fn of_two_default_routes_each_goes_with_its_interface() {
+    let defaults = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    let conf = |base: Value| with(&base, json!({"isDefaultGateway": null, "ipam": {"routes": defaults}}));
+    // The reference leaves a route of several hops where it is.
+    for_ours("sbr", |lab| {
+        let container = lab.container();
+        lab.attach(&container, &conf(first())).add();
+        let sbr = attach(lab, &container, &conf(second()), "net1", json!({}));
+        let via = |table: &str| {
+            ["ip", "ip -6"]
+                .map(|ip| container.sh(&format!("{ip} route show default table {table} 2>/dev/null || true")))
+        };
+        assert!(via("main").iter().all(|routes| routes.matches(" dev ").count() == 2), "{:?}", via("main"));
+        sbr.add();
+        assert!(
+            via("main").iter().all(|routes| routes.contains("eth0") && !routes.contains("net1")),
+            "{:?}",
+            via("main")
+        );
+        assert!(via("100")[0].contains("10.20.0.1 dev net1") && via("101")[1].contains("2001:db8:20::1 dev net1"));
+        with_uplinks_that_check_sources(lab);
+        ["10.10.0.2", "2001:db8:10::2", "10.20.0.2", "2001:db8:20::2"]
+            .iter()
+            .for_each(|ip| assert_pings(&lab.outside, ip));
+        sbr.check(&sbr.result).ok();
+    });
+}
+
+#[test]
+fn a_configured_table_gets_rules_only() {
+    for_each_peer("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({"table": 5000}));
+        let before = [4, 6].map(|family| routes(&container, family, "main", "net1"));
+        sbr.add();
+        assert_eq!(rules(&container), [pair("10.20.0.2", "5000"), pair("2001:db8:20::2", "5000")]);
+        assert_eq!([4, 6].map(|family| routes(&container, family, "main", "net1")), before);
+        assert_eq!(routes(&container, 4, "5000", "net1"), [""; 0]);
+        sbr.check(&sbr.result).ok();
+        container.sh("ip route add default via 10.20.0.1 dev net1 table 5000");
+        sbr.del();
+        assert_eq!(rules(&container), []);
+        assert_eq!(routes(&container, 4, "5000", "net1"), ["default"], "the table is the configuration's");
+    });
+}
+
+#[test]
+fn tables_that_a_rule_leads_to_are_in_use() {
+    for_each_peer("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({}));
+        container.sh("ip rule add from 192.0.2.1 lookup 100; ip -6 rule add from 2001:db8::9 lookup 102");
+        sbr.add();
+        let of_ours: Vec<_> = rules(&container).into_iter().filter(|(source, _)| source.contains("20")).collect();
+        assert!(
+            of_ours.contains(&pair("10.20.0.2", "101")) && of_ours.contains(&pair("2001:db8:20::2", "103")),
+            "{of_ours:?}"
+        );
+    });
+}
+
+#[test]
+fn routes_of_a_ptp_link_move_as_well() {
+    let ptp = |name: &str, net: u8| {
+        json!({"cniVersion": "1.0.0", "name": name, "type": "ptp", "ipam": {"type": "host-local", "ranges":
+            [[{"subnet": format!("10.{net}.0.0/24")}], [{"subnet": format!("2001:db8:{net}::/64")}]],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}})
+    };
+    for_each_peer("sbr", |lab| {
+        bridge::warm_up(lab, &ptp("net1", 10));
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let one = attach(lab, &container, &ptp("net1", 10), "eth0", json!({}));
+        one.add();
+        let other = attach(lab, &container, &ptp("net2", 20), "net1", json!({}));
+        other.add();
+        for second in [&one, &other] {
+            ips(&second.result).iter().for_each(|ip| assert_pings(&lab.host, ip));
+            if lab.peer == Peer::Ours {
+                second.check(&second.result).ok();
+                second.main.check(&second.result).ok();
+            }
+        }
+        for second in [&other, &one] {
+            second.del();
+            second.main.del();
+        }
+        before.assert_unchanged("ADD");
+    });
+}
+
+/// The kernel itself has link-local routes in main, and needs them for whoever names the interface.
+#[test]
+fn link_local_neighbours_stay_within_reach() {
+    // The reference removes the route: see differences.rs.
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({}));
+        let address = lab.host.sh("ip -6 -o addr show dev br1 scope link | grep -o 'fe80::[^/]*'");
+        let neighbour = format!("{}%net1", address.trim());
+        assert_pings(&container, &neighbour);
+        sbr.add();
+        assert_pings(&container, &neighbour);
+    });
+}
+
+#[test]
+fn every_version_gets_its_previous_result_back() {
+    for_each_peer("sbr", |lab| {
+        for version in EVERY_VERSION {
+            let container = lab.container();
+            let main = with(&second(), json!({"cniVersion": version}));
+            let sbr = attach(lab, &container, &main, "net1", json!({}));
+            assert_eq!(sbr.add(), sbr.result, "{version:?}");
+            assert_eq!(rules(&container).len(), 2);
+            if version >= Some("0.4.0") {
+                sbr.check(&sbr.result).ok();
+            }
+            if version >= Some("1.1.0") {
+                sbr.status().ok();
+                sbr.gc(&[(&sbr.container_id, "net1")]).ok();
+                assert_eq!(rules(&container).len(), 2);
+            }
+            sbr.del();
+            assert_eq!(rules(&container), []);
+            sbr.main.del();
+        }
+    });
+}
+
+#[test]
+fn interfaces_that_are_attached_at_once_get_tables_of_their_own() {
+    const COUNT: usize = 6;
+    for_each_peer("sbr", |lab| {
+        let container = lab.container();
+        let attach_one = |number: usize| {
+            let ranges = json!([[{"subnet": format!("10.{}.0.0/24", 20 + number)}]]);
+            let changes = json!({"name": format!("net{number}"), "bridge": format!("br{number}"), "ipam": {"ranges": ranges, "routes": null}});
+            attach(lab, &container, &with(&second(), changes), &format!("net{number}"), json!({}))
+        };
+        let all: Vec<Chained<'_>> = (0..COUNT).map(attach_one).collect();
+        std::thread::scope(|scope| {
+            for sbr in &all {
+                scope.spawn(|| sbr.add());
+            }
+        });
+        let mut tables: Vec<String> = rules(&container).into_iter().map(|(_, table)| table).collect();
+        tables.sort();
+        assert_eq!(tables, (100..100 + COUNT).map(|table| table.to_string()).collect::<Vec<_>>());
+        for (number, table) in rules(&container).iter().map(|(source, table)| (&source[3..5], table)) {
+            let ifname = format!("net{}", number.parse::<usize>().unwrap() - 20);
+            assert_eq!(routes(&container, 4, table, &ifname).len(), 2, "{ifname} has table {table}");
+        }
+    });
+}
+
+#[test]
+fn check_finds_what_has_changed() {
+    let breaks = [
+        ("v4 rule removed", "ip rule del from 10.20.0.2", "10.20.0.2"),
+        ("v6 rule removed", "ip -6 rule del from 2001:db8:20::2 lookup 101", "2001:db8:20::2"),
+        ("table emptied", "ip route flush table 100", "table 100"),
+        ("default route removed", "ip route del default table 100", "10.20.0.1"),
+        ("v6 default route removed", "ip -6 route del default table 101", "2001:db8:20::1"),
+        ("route in main again", "ip route add 10.20.0.0/24 dev net1", "10.20.0.0/24"),
+        ("link down and up", "ip link set net1 down; ip link set net1 up", "table 100"),
+        ("link gone", "ip link del net1", "net1"),
+    ];
+    // The reference looks at nothing: see differences.rs.
+    for (what, script, names) in breaks {
+        for_ours("sbr", |lab| {
+            let (container, sbr) = two_uplinks(lab, json!({}));
+            let result = sbr.add();
+            sbr.check(&result).ok();
+            sbr.main.check(&result).ok();
+            container.sh(script);
+            let error = sbr.check(&result).err();
+            assert_eq!(error.code, 103, "{what}: {error:?}");
+            assert!(error.msg.contains(names), "{what}: {error:?}");
+        });
+    }
+}
+
+#[test]
+fn check_of_a_configured_table_looks_at_its_rules() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({"table": 5000}));
+        let result = sbr.add();
+        container.sh("ip rule del from 10.20.0.2; ip rule add from 10.20.0.2 lookup 77");
+        let error = sbr.check(&result).err();
+        assert_eq!((error.code, error.msg.as_str()), (103, "no rule leads what 10.20.0.2 sends to table 5000"));
+    });
+}

@@ -1,0 +1,199 @@
+//! sbr DEL, GC, and what other versions made.
+
+use serde_json::json;
+
+use super::{attach, first, routes, rules, second, two_uplinks};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, for_reference, with};
+use crate::support::call::{Peer, farm};
+use crate::support::snapshot::Watch;
+
+const KEPT: &str = "/run/cni/sbr";
+
+/// sbr as a runtime knows it that has lost all but the network's configuration.
+fn bare<'a>(sbr: &Attachment<'a>) -> Attachment<'a> {
+    sbr.clone().conf(json!({"prevResult": null}))
+}
+
+#[test]
+fn del_of_the_chain_leaves_nothing() {
+    for_each_peer("sbr", |lab| {
+        for table in [json!({}), json!({"table": 5000})] {
+            crate::plugins::main::bridge::warm_up(lab, &first());
+            let container = lab.container();
+            let eth0 = lab.attach(&container, &first());
+            eth0.add();
+            let before = Watch::start(lab, &[&container]);
+            for _ in 0..2 {
+                let sbr = attach(lab, &container, &second(), "net1", table.clone());
+                sbr.add();
+                sbr.del();
+                sbr.del();
+                sbr.main.del();
+                lab.host.sh("ip link del br1"); // the kernel is late to see that it has no carrier
+                before.assert_unchanged("ADD");
+            }
+            eth0.del();
+        }
+    });
+}
+
+#[test]
+fn del_does_not_need_the_namespace() {
+    // The reference fails, and makes a file at the path: see differences.rs.
+    for_ours("sbr", |lab| {
+        crate::plugins::main::bridge::warm_up(lab, &second());
+        let before = Watch::start(lab, &[]);
+        for lose in ["vanish", "go stale", "no path"] {
+            let container = lab.container();
+            let sbr = attach(lab, &container, &second(), "net1", json!({}));
+            sbr.add();
+            match lose {
+                "vanish" => container.vanish(),
+                "go stale" => container.go_stale(),
+                _ => (),
+            }
+            let netns = (lose != "no path").then_some(container.netns.as_str());
+            bare(&sbr).netns(netns).del();
+            sbr.main.del();
+            before.assert_unchanged(&format!("ADD ({lose})"));
+        }
+    });
+}
+
+#[test]
+fn del_removes_its_rules_and_routes_and_no_other() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({}));
+        // Others' rules about the same address, and a table of another interface.
+        container.sh("ip rule add from 10.20.0.2 fwmark 1 lookup 77; ip rule add from 10.20.0.0/24 lookup 78; \
+             ip rule add from 10.20.0.2 iif net1 lookup 100; \
+             ip route add 10.66.0.0/16 dev net1 table 77; ip route add 10.66.0.0/16 dev eth0 table 105");
+        let others = rules(&container);
+        sbr.add();
+        assert_eq!(rules(&container).len(), others.len() + 2);
+        container.sh("ip rule add from 10.20.0.2 lookup 300; ip route add 10.67.0.0/16 dev eth0 table 101");
+        let table = |number: &str| routes(&container, 4, number, "net1");
+        assert_eq!(table("101"), ["10.20.0.0/24", "10.77.0.0/16", "default"], "100 is in use");
+        bare(&sbr).del();
+        let left = rules(&container);
+        assert_eq!(left.len(), others.len() + 1, "{left:?}");
+        assert!(left.contains(&super::pair("10.20.0.2", "300")), "{left:?}");
+        assert_eq!(table("101"), [""; 0]);
+        assert_eq!(table("77"), ["10.66.0.0/16"]);
+        assert_eq!(routes(&container, 4, "101", "eth0"), ["10.67.0.0/16"]);
+    });
+}
+
+#[test]
+fn del_finds_its_rules_when_the_interface_is_gone() {
+    // The reference leaves them.
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh("ip link del net1");
+        bare(&sbr).del();
+        assert_eq!(rules(&container), []);
+    });
+}
+
+#[test]
+fn del_does_not_need_the_configuration() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = two_uplinks(lab, json!({"table": 5000}));
+        sbr.add();
+        bare(&sbr).conf(json!({"table": "x"})).del();
+        assert_eq!(rules(&container), []);
+        assert!(std::fs::read_dir(lab.path(KEPT)).unwrap().next().is_none());
+    });
+}
+
+#[test]
+fn gc_forgets_what_no_runtime_knows_any_more() {
+    for_ours("sbr", |lab| {
+        let newest = |main| with(&main, json!({"cniVersion": "1.1.0"}));
+        let (one, other) = (lab.container(), lab.container());
+        let stale = attach(lab, &one, &newest(second()), "net1", json!({}));
+        let valid = attach(lab, &other, &newest(second()), "net1", json!({}));
+        let foreign = attach(lab, &one, &newest(first()), "eth0", json!({}));
+        [&stale, &valid, &foreign].iter().for_each(|sbr| drop(sbr.add()));
+        let kept = || std::fs::read_dir(lab.path(KEPT)).unwrap().count();
+        assert_eq!(kept(), 3);
+        stale.call("GC", None).run().ok();
+        assert_eq!(kept(), 3, "GC that is told nothing forgets nothing");
+        stale.gc(&[(&other.id, "net1")]).ok();
+        assert_eq!(kept(), 2);
+        assert_eq!(rules(&other).len(), 2);
+        one.vanish();
+        valid.check(&valid.result).ok();
+        valid.del();
+        foreign.del();
+        assert_eq!(kept(), 0);
+    });
+}
+
+#[test]
+fn what_one_peer_attaches_the_other_detaches() {
+    for_reference("sbr", |lab| {
+        let reference = lab.peer.clone();
+        assert!(farm().join("sbr").exists());
+        for (by, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
+            for table in [json!({}), json!({"table": 5000})] {
+                let (container, sbr) = two_uplinks(lab, table);
+                sbr.clone().by(by).add();
+                assert_eq!(rules(&container).len(), 2);
+                sbr.clone().by(to).del();
+                assert_eq!(rules(&container), [], "attached by {by:?}");
+                if *to == Peer::Ours {
+                    assert_eq!(routes(&container, 4, "100", "net1"), [""; 0]);
+                    sbr.clone().by(to).del();
+                }
+                lab.attach(&container, &first()).del();
+                sbr.main.del();
+            }
+        }
+    });
+}
+
+#[test]
+fn del_removes_the_rules_of_every_add() {
+    for_ours("sbr", |lab| {
+        for tables in [[json!({"table": 5000}), json!({"table": 6000})], [json!({}), json!({"table": 5000})]] {
+            crate::plugins::main::bridge::warm_up(lab, &first());
+            let (container, sbr) = two_uplinks(lab, json!({}));
+            for table in tables {
+                sbr.clone().conf(table).add();
+            }
+            assert_eq!(rules(&container).len(), 4);
+            bare(&sbr).del();
+            assert_eq!(rules(&container), []);
+            assert_eq!(routes(&container, 4, "100", "net1"), [""; 0]);
+            lab.attach(&container, &first()).del();
+            sbr.main.del();
+        }
+    });
+}
+
+/// A runtime is late to detach a container, and CNI_NETNS leads to the next one by now.
+#[test]
+fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
+    for was_attached in [true, false] {
+        for_ours("sbr", |lab| {
+            let (container, sbr) = two_uplinks(lab, json!({}));
+            let earlier = sbr.clone().id("earlier");
+            if was_attached {
+                earlier.add();
+                container.sh("ip rule del from 10.20.0.2; ip -6 rule del from 2001:db8:20::2 lookup 101
+                     ip route flush table 100; ip -6 route flush table 101
+                     ip route add 10.20.0.0/24 dev net1; ip -6 route add 2001:db8:20::/64 dev net1");
+            }
+            let result = sbr.add();
+            assert_eq!(rules(&container), [super::pair("10.20.0.2", "100"), super::pair("2001:db8:20::2", "101")]);
+            earlier.del();
+            sbr.check(&result).ok();
+            earlier.del();
+            sbr.check(&result).ok();
+            sbr.del();
+            assert_eq!(rules(&container), []);
+        });
+    }
+}

@@ -1,0 +1,148 @@
+//! sbr ADD that fails: an error that helps, and everything as it was.
+
+use serde_json::{Value, json};
+
+use super::{attach, first, second};
+use crate::plugins::main::bridge::failed_add::{Case, assert_fails_at};
+use crate::plugins::main::bridge::static_ipam;
+use crate::support::attachment::{for_ours, for_reference, with};
+use crate::support::call::Peer;
+use crate::support::snapshot::Watch;
+
+fn cases() -> Vec<Case> {
+    let kernel_s = "is a table of the kernel, expected 1 to 252 or 256 to 4294967295";
+    vec![
+        Case::new("not chained", json!({"prevResult": null}), 7, "prevResult"),
+        Case::new("no addresses", json!({"prevResult": {"ips": []}}), 7, "prevResult.ips"),
+        Case::new("prevResult of another version", json!({"prevResult": {"cniVersion": "0.4.0"}}), 6, "prevResult"),
+        Case::new("table unspec", json!({"table": 0}), 7, "table: 0 is out of range"),
+        Case::new("table negative", json!({"table": -1}), 7, "table: -1 is out of range"),
+        Case::new("table too large", json!({"table": 4294967296u64}), 7, "table: 4294967296 is out of range"),
+        Case::new("table default", json!({"table": 253}), 7, kernel_s),
+        Case::new("table main", json!({"table": 254}), 7, kernel_s),
+        Case::new("table local", json!({"table": 255}), 7, kernel_s),
+        Case::new("table is no number", json!({"table": "main"}), 6, "table"),
+        Case::new("no such interface", json!({}), 100, "net1")
+            .container("ip link set net1 down; ip link set net1 name other"),
+        Case::new("interface is down", json!({}), 100, "10.20.0.1").container("ip link set net1 down"),
+        Case::new("nothing can be kept", json!({}), 5, "/run/cni/sbr").host("mkdir -p /run/cni && : > /run/cni/sbr"),
+    ]
+}
+
+/// Those that the kernel refuses when tables and rules are made already, each with the network of the second interface.
+fn late_cases() -> Vec<(Value, Case)> {
+    // The second address's gateway is nowhere.
+    let network = |second_address: Value| {
+        let addresses = json!([{"address": "10.20.0.5/24", "gateway": "10.20.0.1"}, second_address]);
+        static_ipam(&with(&second(), json!({"isGateway": null})), addresses, json!([]))
+    };
+    vec![
+        (
+            network(json!({"address": "10.30.0.5/24", "gateway": "10.99.0.1"})),
+            Case::new("gateway unreachable", json!({}), 100, "10.99.0.1"),
+        ),
+        // The kernel cannot remove what changes under our hands; it refuses to add what is not the interface's.
+        (
+            network(json!({"address": "2001:db8:20::2/64", "gateway": "2001:db8:99::1"})),
+            Case::new("IPv6 gateway unreachable", json!({}), 100, "2001:db8:99::1")
+                .container("ip -6 addr del 2001:db8:20::2/64 dev net1; ip -6 route add 2001:db8:20::/64 dev net1"),
+        ),
+    ]
+}
+
+#[test]
+fn add_fails_and_nothing_has_changed() {
+    for (network, case) in cases().into_iter().map(|case| (second(), case)).chain(late_cases()) {
+        for_ours("sbr", |lab| {
+            let container = lab.container();
+            lab.attach(&container, &first()).add();
+            let sbr = attach(lab, &container, &network, "net1", json!({}));
+            assert_fails_at(lab, &container, &sbr, &case);
+        });
+    }
+}
+
+#[test]
+fn a_second_add_is_refused_and_changes_nothing() {
+    // The reference's leaves a rule: see differences.rs.
+    for table in [json!({}), json!({"table": 5000})] {
+        for_ours("sbr", |lab| {
+            let (container, sbr) = super::two_uplinks(lab, table.clone());
+            let result = sbr.add();
+            let before = Watch::start(lab, &[&container]);
+            assert_eq!(sbr.try_add().err().code, 102);
+            before.assert_unchanged("the second ADD");
+            sbr.check(&result).ok();
+            sbr.del();
+        });
+    }
+}
+
+/// A runtime calls DEL after an ADD that was refused. What was in the way is there again.
+#[test]
+fn del_after_a_refused_add_leaves_what_was_in_its_way() {
+    for (table, ip, source) in [
+        (json!({}), "ip", "10.20.0.2"),
+        (json!({"table": 5000}), "ip", "10.20.0.2"),
+        (json!({"table": 5000}), "ip -6", "2001:db8:20::2"),
+    ] {
+        for_ours("sbr", |lab| {
+            let (container, sbr) = super::two_uplinks(lab, table.clone());
+            container
+                .sh(&format!("{ip} rule add from {source} lookup 5000; ip route add 192.0.2.0/24 dev net1 table 5000"));
+            let before = Watch::start(lab, &[&container]);
+            for _ in 0..2 {
+                let error = sbr.try_add().err();
+                assert_eq!(error.code, 102, "{error:?}");
+                assert_eq!(error.msg, format!("address {source} has a rule already: it leads to table 5000"));
+            }
+            sbr.del();
+            before.assert_unchanged("the refused ADD");
+        });
+    }
+}
+
+#[test]
+fn del_after_a_refused_add_leaves_the_interface_that_has_the_address() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = super::two_uplinks(lab, json!({}));
+        let result = sbr.add();
+        container.sh("ip link add net2 type veth peer name other; ip link set net2 up; ip link set other up
+             ip addr add 10.20.0.2/24 dev net2");
+        let before = Watch::start(lab, &[&container]);
+        let other = sbr.also(&json!({"type": "sbr"})).ifname("net2");
+        assert_eq!(other.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().err().code, 102);
+        other.del();
+        before.assert_unchanged("the refused ADD");
+        sbr.check(&result).ok();
+    });
+}
+
+#[test]
+fn del_after_a_refused_add_leaves_what_the_reference_made_for_another_interface() {
+    for_reference("sbr", |lab| {
+        let (container, sbr) = super::two_uplinks(lab, json!({}));
+        sbr.add();
+        container.sh("ip link add net2 type veth peer name other; ip link set net2 up; ip link set other up
+             ip addr add 10.20.0.2/24 dev net2");
+        let other = sbr.also(&json!({"type": "sbr"})).ifname("net2").by(&Peer::Ours);
+        let before = Watch::start(lab, &[&container]);
+        other.del();
+        before.assert_unchanged("ADD of the reference");
+    });
+}
+
+#[test]
+fn a_late_failure_of_a_second_add_leaves_the_first() {
+    for_ours("sbr", |lab| {
+        let (container, sbr) = super::two_uplinks(lab, json!({"table": 5000}));
+        sbr.add();
+        let before = Watch::start(lab, &[&container]);
+        let nowhere = json!([{"address": "10.30.0.5/24", "gateway": "10.99.0.1"}]);
+        let again = sbr.clone().conf(json!({"table": null, "prevResult": {"ips": nowhere}}));
+        assert_eq!(again.try_add().err().code, 100);
+        before.assert_unchanged("the second ADD");
+        sbr.clone().conf(json!({"prevResult": null, "table": null})).del();
+        assert_eq!(super::rules(&container), []);
+    });
+}

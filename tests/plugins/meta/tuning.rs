@@ -1,0 +1,255 @@
+//! tuning: what the kernel has after ADD, what packets say to it, and that DEL gives everything back. Sysctls and how they are named, the
+//! backup file, CHECK and the allowlist are in modules of their own.
+
+pub mod allowlist;
+mod backup;
+mod check;
+mod failed_add;
+mod sysctl;
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::bridge;
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, with};
+use crate::support::call::Peer;
+use crate::support::chain::Chain;
+use crate::support::netns::{Lab, Namespace};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{assert_pings, assert_pings_with};
+
+pub const MAC: &str = "02:00:00:00:00:42";
+
+/// Where the backup of a chain's attachment is.
+pub fn backup_of(chain: &Chain<'_>) -> String {
+    format!("/run/cni/tuning/{}_{}.json", chain.container_id, chain.ifname)
+}
+
+/// Asked in the lab: an ordinary user cannot enter the reference's directory from outside.
+pub fn has_backup(lab: &Lab, chain: &Chain<'_>) -> bool {
+    lab.host.try_sh(&format!("test -e {}", backup_of(chain))).status.success()
+}
+
+pub fn tuning(changes: Value) -> Value {
+    with(&json!({"type": "tuning"}), changes)
+}
+
+/// Each attribute that differs from what a new interface has.
+pub fn every_attribute() -> Value {
+    json!({"mac": MAC, "mtu": 1400, "promisc": true, "allmulti": true, "txQLen": 77})
+}
+
+/// A new container on a bridge, about to be tuned.
+#[track_caller]
+pub fn chain<'a>(lab: &'a Lab, changes: Value) -> Chain<'a> {
+    lab.chain(&bridge::conf(), &tuning(changes))
+}
+
+/// Address, MTU, promiscuous, all multicast, queue length.
+pub fn attributes(container: &Namespace, link: &str) -> Value {
+    let link = container.link(link).unwrap();
+    let has = |flag: &str| link["flags"].as_array().unwrap().contains(&json!(flag));
+    json!({"mac": link["address"], "mtu": link["mtu"], "promisc": has("PROMISC"), "allmulti": has("ALLMULTI"), "txQLen": link["txqlen"]})
+}
+
+/// A sysctl of a namespace, below /proc/sys/net.
+pub fn sysctl(namespace: &Namespace, name: &str) -> String {
+    namespace.sh(&format!("cat /proc/sys/net/{name}")).trim().to_owned()
+}
+
+#[test]
+fn an_interface_is_tuned_and_del_gives_back_what_it_had() {
+    for_each_peer("tuning", |lab| {
+        let chain = chain(lab, every_attribute());
+        let before = Watch::start(lab, &[&chain.container]);
+        let result = chain.add();
+        assert_eq!(attributes(&chain.container, "eth0"), every_attribute());
+        chain.check(&result).ok();
+        chain.del();
+        before.assert_unchanged("ADD");
+        chain.del();
+        before.assert_unchanged("the first DEL");
+    });
+}
+
+#[test]
+fn each_attribute_is_tuned_by_itself_from_either_place() {
+    for_each_peer("tuning", |lab| {
+        let every = every_attribute();
+        for (key, value) in every.as_object().unwrap() {
+            for changes in [json!({key: value}), json!({key: null, "args": {"cni": {key: value}}})] {
+                let chain = chain(lab, changes.clone());
+                let before = Watch::start(lab, &[&chain.container]);
+                let untouched = attributes(&chain.container, "eth0");
+                let result = chain.add();
+                assert_eq!(attributes(&chain.container, "eth0"), with(&untouched, json!({key: value})), "{changes}");
+                chain.check(&result).ok();
+                chain.del();
+                before.assert_unchanged(&format!("ADD with {changes}"));
+                chain.main.del();
+            }
+        }
+    });
+}
+
+/// What the operator says about a pod counts before what the network says; an MTU of 0 and an empty address are none.
+#[test]
+fn args_count_before_the_configuration() {
+    for_each_peer("tuning", |lab| {
+        let given = json!({"mac": MAC, "mtu": 1400, "promisc": true, "allmulti": true, "txQLen": 77,
+            "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}});
+        let conf = json!({"mac": "02:00:00:00:00:01", "mtu": 1300, "promisc": false, "allmulti": false, "txQLen": 5,
+            "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "0", "net.ipv4.conf.IFNAME.log_martians": "1"}});
+        let chain = chain(lab, with(&conf, json!({"args": {"cni": given}})));
+        chain.add();
+        assert_eq!(attributes(&chain.container, "eth0"), every_attribute());
+        for name in ["arp_filter", "log_martians"] {
+            assert_eq!(sysctl(&chain.container, &format!("ipv4/conf/eth0/{name}")), "1", "{name}");
+        }
+        chain.del();
+        let nothing = json!({"args": {"cni": {"mac": "", "mtu": 0, "promisc": null}}, "runtimeConfig": {"mac": ""}});
+        let chain = lab.chain(&bridge::conf(), &tuning(with(&conf, nothing)));
+        chain.add();
+        assert_eq!(chain.container.link("eth0").unwrap()["mtu"], 1500);
+        assert_eq!(chain.container.link("eth0").unwrap()["address"], chain.result["interfaces"][2]["mac"]);
+    });
+}
+
+#[test]
+fn the_mac_comes_from_the_most_specific_source() {
+    for_each_peer("tuning", |lab| {
+        let mac = |last: u8| format!("02:00:00:00:00:0{last}");
+        let args = json!({"cni": {"mac": mac(1)}});
+        let runtime = json!({"mac": mac(2)});
+        let cni_args = format!("IgnoreUnknown=1;K8S_POD_NAME=x;MAC={}", mac(3));
+        let cases = [
+            (json!({"mac": mac(4), "args": args, "runtimeConfig": runtime}), cni_args.as_str(), mac(1)),
+            (json!({"mac": mac(4), "RuntimeConfig": runtime}), &cni_args, mac(2)),
+            (json!({"mac": mac(4)}), &cni_args, mac(3)),
+            (json!({"mac": mac(4).to_uppercase()}), "", mac(4)),
+        ];
+        for (changes, cni_args, expected) in cases {
+            let chain = chain(lab, changes.clone());
+            let result = chain.clone().args(cni_args).add();
+            assert_eq!(chain.container.link("eth0").unwrap()["address"], expected, "{changes} {cni_args}");
+            assert_eq!(result["interfaces"][2]["mac"], expected, "{changes} {cni_args}");
+            chain.del_all();
+        }
+    });
+}
+
+#[test]
+fn the_result_is_the_previous_one_with_the_new_address_and_mtu() {
+    for_each_peer("tuning", |lab| {
+        for version in EVERY_VERSION {
+            let main = with(&bridge::conf(), json!({"cniVersion": version}));
+            let chain = lab.chain(&main, &tuning(every_attribute()));
+            let mut expected = chain.result.clone();
+            if let Some(interface) = expected.get_mut("interfaces").map(|interfaces| &mut interfaces[2]) {
+                interface["mac"] = json!(MAC);
+                if lab.peer == Peer::Ours && version.is_some_and(|version| version.starts_with('1')) {
+                    interface["mtu"] = json!(1400);
+                }
+            }
+            let result = chain.add();
+            assert_eq!(result, expected, "{version:?}");
+            if !matches!(version, None | Some("0.1.0" | "0.2.0" | "0.3.0" | "0.3.1")) {
+                chain.check(&result).ok();
+            }
+            if version == Some("1.1.0") {
+                chain.status().ok();
+                chain.gc(&[(chain.container_id.as_str(), "eth0")]).ok();
+                assert!(has_backup(lab, &chain), "GC spares what is valid");
+            }
+            chain.del_all();
+            assert!(!has_backup(lab, &chain), "{version:?}");
+        }
+    });
+}
+
+/// With nothing to tune the result passes, and nothing is written.
+#[test]
+fn nothing_to_tune_is_no_mistake() {
+    for_each_peer("tuning", |lab| {
+        let chain = chain(lab, json!({"sysctl": {}, "mtu": 0, "mac": ""}));
+        let before = Watch::start(lab, &[&chain.container]);
+        assert_eq!(chain.add(), chain.result);
+        chain.check(&chain.result).ok();
+        before.assert_unchanged("nothing");
+        chain.del();
+    });
+}
+
+/// The neighbour learns the new address, and a packet that is longer than the MTU does not leave.
+#[test]
+fn packets_show_the_new_address_and_mtu() {
+    for_each_peer("tuning", |lab| {
+        let main = with(&bridge::conf(), json!({"isGateway": true}));
+        let chain = lab.chain(&main, &tuning(json!({"mac": MAC, "mtu": 1400})));
+        let fits = |size: u16| {
+            let ping = format!("ping -c1 -W2 -M do -s {} 10.10.0.1", size - 28);
+            chain.container.try_sh(&ping).status.success()
+        };
+        assert_pings(&chain.container, "10.10.0.1");
+        assert!(fits(1500));
+        chain.add();
+        assert_pings(&chain.container, "10.10.0.1");
+        assert!(fits(1400) && !fits(1401));
+        let seen = || lab.host.json("ip -j neigh show 10.10.0.2")[0]["lladdr"].clone();
+        assert_eq!(seen(), MAC);
+        chain.del();
+        assert_pings_with(&chain.container, "10.10.0.1", "-s 1472");
+        assert_ne!(seen(), MAC);
+        assert!(fits(1500));
+    });
+}
+
+/// Only the interface that CNI_IFNAME names.
+#[test]
+fn other_interfaces_are_left_alone() {
+    for_each_peer("tuning", |lab| {
+        let chain = chain(lab, with(&every_attribute(), json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})));
+        chain.container.sh("ip link add eth1 type veth peer name other");
+        let untouched = attributes(&chain.container, "eth1");
+        chain.add();
+        assert_eq!(attributes(&chain.container, "eth1"), untouched);
+        assert_eq!(sysctl(&chain.container, "ipv4/conf/eth1/arp_filter"), "0");
+        assert_eq!(sysctl(&lab.host, "ipv4/conf/uplink/arp_filter"), "0");
+    });
+}
+
+#[test]
+fn many_at_once_do_not_disturb_each_other() {
+    for_each_peer("tuning", |lab| {
+        let conf = with(&every_attribute(), json!({"mac": null, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
+        let chains: Vec<_> = (0..20).map(|_| chain(lab, conf.clone())).collect();
+        let containers: Vec<&Namespace> = vec![&chains[0].container, &chains[19].container];
+        let before = Watch::start(lab, &containers);
+        let attached: Vec<_> = chains.iter().map(|chain| (**chain).clone()).collect();
+        crate::parallel::all_at_once(&attached, "ADD").iter().for_each(|outcome| drop(outcome.ok()));
+        for chain in &chains {
+            chain.check(&chain.result).ok();
+        }
+        crate::parallel::all_at_once(&attached, "DEL").iter().for_each(|outcome| drop(outcome.ok()));
+        if lab.peer == Peer::Ours {
+            before.assert_unchanged("20 ADDs");
+        }
+    });
+}
+
+/// STATUS says whether ADD can be served; the reference has no STATUS.
+#[test]
+fn status_says_why_add_could_not_be_served() {
+    for_ours("tuning", |lab| {
+        let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
+        let chain = lab.chain(&main, &tuning(json!({"mtu": 1400, "sysctl": {"net.core.somaxconn": "5"}})));
+        chain.status().ok();
+        lab.host
+            .sh("touch /run/file && ln -s /run/cni /run/link && mkdir /run/fixed && mount -t tmpfs -o ro x /run/fixed");
+        for (data_dir, code) in [("/run/file/x", 50), ("/run/fixed/x", 50), ("/run/link", 50), ("x", 7)] {
+            let error = chain.clone().conf(json!({"dataDir": data_dir})).status().err();
+            assert_eq!(error.code, code, "{data_dir}: {error:?}");
+            assert!(error.text().contains("dataDir"), "{data_dir}: {error:?}");
+        }
+        chain.clone().conf(json!({"dataDir": "/run/file/x", "mtu": null, "sysctl": null})).status().ok();
+    });
+}

@@ -1,0 +1,388 @@
+//! The backup file: the reference's form, restored by either from the other's, and never left.
+
+use serde_json::{Value, json};
+
+use super::{MAC, attributes, backup_of, chain, every_attribute, sysctl, tuning};
+use crate::plugins::main::bridge;
+use crate::support::attachment::{for_each_peer, for_ours, not_compared, reference_with, with};
+use crate::support::call::Peer;
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+
+fn read(lab: &Lab, path: &str) -> Option<Value> {
+    // In the lab: an ordinary user cannot enter the reference's directory from outside.
+    let output = lab.host.try_sh(&format!("cat {path}"));
+    output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn set_filter() -> Value {
+    json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})
+}
+
+#[test]
+fn the_file_has_what_the_interface_had() {
+    for_each_peer("tuning", |lab| {
+        for (data_dir, dir) in [(None, "/run/cni/tuning"), (Some("/run/a/b/../c"), "/run/a/c")] {
+            let chain = chain(lab, with(&every_attribute(), json!({"dataDir": data_dir})));
+            let had = attributes(&chain.container, "eth0");
+            chain.add();
+            let path = format!("{dir}/{}_eth0.json", chain.container_id);
+            let mut found = read(lab, &path).unwrap();
+            found.as_object_mut().unwrap().remove("cni-multi");
+            assert_eq!(found, had);
+            let mode = |path: &str| lab.host.sh(&format!("stat -c %a {path}")).trim().to_owned();
+            assert_eq!(mode(&path), "600");
+            if lab.peer == Peer::Ours {
+                assert_eq!((mode(dir).as_str(), mode("/run/cni").as_str()), ("700", "755"));
+            }
+            chain.del();
+            assert_eq!(read(lab, &path), None);
+        }
+    });
+}
+
+/// Only what is changed is written down.
+#[test]
+fn the_file_has_no_more_than_what_is_tuned() {
+    for_each_peer("tuning", |lab| {
+        let chain = chain(lab, json!({"mtu": 1400}));
+        chain.add();
+        let mut found = read(lab, &backup_of(&chain)).unwrap();
+        found.as_object_mut().unwrap().remove("cni-multi");
+        assert_eq!(found, json!({"mtu": 1500}));
+    });
+    for_ours("tuning", |lab| {
+        let chain = chain(lab, set_filter());
+        chain.add();
+        let set = json!(["net/ipv4/conf/eth0/arp_filter", "0", "1"]);
+        let ours =
+            json!({"network": "net1", "containerID": chain.container_id, "ifname": "eth0", "set": {}, "sysctl": [set]});
+        let mut found = read(lab, &backup_of(&chain)).unwrap();
+        assert!(
+            found["cni-multi"].as_object_mut().unwrap().remove("netnsCookie").is_some_and(|cookie| cookie.is_u64())
+        );
+        assert_eq!(found, json!({"cni-multi": ours}));
+        chain.container.sh("echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_filter");
+        chain.del();
+        // What has the value already is not changed, so not given back.
+        chain.container.sh("echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_filter");
+        chain.add();
+        assert_eq!(read(lab, &backup_of(&chain)), None);
+        chain.del();
+        assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0/arp_filter"), "1");
+    });
+}
+
+/// An upgrade, and going back: one tunes, the other gives back.
+#[test]
+fn either_restores_what_the_other_has_tuned() {
+    let Some(reference) = reference_with("tuning") else { return not_compared("tuning") };
+    for_ours("tuning", |lab| {
+        for (from, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
+            for changes in [every_attribute(), json!({"mtu": 1400}), json!({"promisc": true}), set_filter()] {
+                let chain = chain(lab, changes.clone());
+                let before = Watch::start(lab, &[&chain.container]);
+                let had = attributes(&chain.container, "eth0");
+                let result = chain.clone().by(from).add();
+                chain.clone().by(to).check(&result).ok();
+                chain.clone().by(to).del();
+                assert_eq!(attributes(&chain.container, "eth0"), had, "{changes} by {from:?}, DEL by {to:?}");
+                assert!(read(lab, &backup_of(&chain)).is_none(), "{changes}");
+                // Neither the reference's DEL nor its ADD knows of sysctls.
+                if changes.get("sysctl").is_none() {
+                    before.assert_unchanged(&format!("{changes} by {from:?}, DEL by {to:?}"));
+                }
+                chain.main.del();
+            }
+        }
+    });
+}
+
+/// A repeated ADD finds what the first one made; that is not what there was.
+#[test]
+fn the_first_backup_is_kept() {
+    for_ours("tuning", |lab| {
+        let changes = with(&every_attribute(), set_filter());
+        let chain = chain(lab, changes.clone());
+        let before = Watch::start(lab, &[&chain.container]);
+        chain.add();
+        chain.add();
+        // A configuration that was changed in between.
+        chain.clone().conf(json!({"mtu": 1300, "txQLen": 5, "sysctl": {"net.core.somaxconn": "9"}})).add();
+        chain.del();
+        before.assert_unchanged("three ADDs");
+    });
+    let Some(reference) = reference_with("tuning") else { return not_compared("tuning") };
+    for_ours("tuning", |lab| {
+        let chain = chain(lab, every_attribute());
+        let before = Watch::start(lab, &[&chain.container]);
+        chain.clone().by(&reference).add();
+        chain.add();
+        chain.del();
+        before.assert_unchanged("the reference's ADD and ours");
+    });
+}
+
+/// The file is found by container and interface only, so two of one list share it.
+#[test]
+fn two_of_one_list_are_both_undone() {
+    for_ours("tuning", |lab| {
+        let chain = chain(lab, json!({"mtu": 1400, "sysctl": {"net.core.somaxconn": "9"}}));
+        let second = chain.clone().conf(json!({"mtu": null, "txQLen": 77, "sysctl": {"net.core.somaxconn": null, "net.ipv4.conf.IFNAME.arp_filter": "1"}}));
+        let before = Watch::start(lab, &[&chain.container]);
+        chain.add();
+        second.add();
+        second.del();
+        chain.del();
+        before.assert_unchanged("two ADDs");
+    });
+}
+
+/// A file that nobody removed is of another interface of the same name: what it says is not what this one had.
+#[test]
+fn a_stale_file_is_not_believed() {
+    for_ours("tuning", |lab| {
+        let changes = with(&every_attribute(), set_filter());
+        let old = chain(lab, changes.clone());
+        old.add();
+        let stale = std::fs::read(lab.path(&backup_of(&old))).unwrap();
+        old.del();
+        let chain = chain(lab, changes);
+        chain.container.sh("ip link set eth0 mtu 1450; echo 0 > /proc/sys/net/core/somaxconn; true");
+        let before = Watch::start(lab, &[&chain.container]);
+        std::fs::write(lab.path(&backup_of(&chain)), stale).unwrap();
+        let attachment = chain.clone();
+        attachment.add();
+        attachment.del();
+        before.assert_unchanged("ADD over a stale file");
+    });
+}
+
+#[test]
+fn del_needs_neither_namespace_nor_configuration_nor_previous_result() {
+    for_ours("tuning", |lab| {
+        let all = || chain(lab, with(&every_attribute(), set_filter()));
+        let warm = all();
+        warm.add();
+        warm.del();
+        warm.main.del();
+        let before = Watch::start(lab, &[]);
+        let gone = all();
+        gone.add();
+        gone.container.vanish();
+        gone.del();
+        gone.main.del();
+        let stale = all();
+        stale.add();
+        stale.container.go_stale();
+        stale.del();
+        stale.main.del();
+        let bare = all();
+        bare.add();
+        bare.bare().del();
+        bare.main.del();
+        let mistaken = all();
+        mistaken.add();
+        mistaken.clone().conf(json!({"mac": 7, "sysctl": {"kernel.x": 1}, "prevResult": 5})).del();
+        assert_eq!(mistaken.container.link("eth0").unwrap()["mtu"], 1500);
+        mistaken.main.del();
+        let linkless = all();
+        linkless.add();
+        linkless.main.del();
+        linkless.del();
+        linkless.del();
+        let never = all();
+        never.bare().del();
+        never.main.del();
+        before.assert_unchanged("ADDs and DELs");
+    });
+}
+
+/// The reference swallows every error of DEL; ours says what it could not do, has done the rest, and the next DEL succeeds.
+#[test]
+fn del_does_all_it_can_and_says_what_it_could_not() {
+    for_ours("tuning", |lab| {
+        let chain = chain(lab, with(&every_attribute(), set_filter()));
+        let had = attributes(&chain.container, "eth0");
+        chain.add();
+        let mut file = read(lab, &backup_of(&chain)).unwrap();
+        file["mtu"] = json!(999_999);
+        file["cni-multi"]["sysctl"].as_array_mut().unwrap().push(json!(["net/ipv4/ip_forward", "nonsense", "1"]));
+        std::fs::write(lab.path(&backup_of(&chain)), file.to_string()).unwrap();
+        let error = chain.try_del().err();
+        assert!(error.text().contains("mtu 999999") && error.text().contains("net/ipv4/ip_forward"), "{error:?}");
+        assert_eq!(attributes(&chain.container, "eth0"), with(&had, json!({"mtu": 1400})));
+        assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0/arp_filter"), "0");
+        assert_eq!(read(lab, &backup_of(&chain)), None);
+        chain.del();
+    });
+}
+
+/// Files that cannot be understood restore nothing, keep nobody from anything, and go.
+#[test]
+fn a_torn_file_is_no_backup() {
+    for_ours("tuning", |lab| {
+        let chain = chain(lab, json!({"mtu": 1400}));
+        for content in ["", "{", "[]", "7", r#"{"mtu":"x"}"#, r#"{"cni-multi":{"network":"../x"}}"#] {
+            std::fs::create_dir_all(lab.path("/run/cni/tuning")).unwrap();
+            std::fs::write(lab.path(&backup_of(&chain)), content).unwrap();
+            chain.del();
+            assert!(!lab.path(&backup_of(&chain)).exists(), "{content}");
+            std::fs::write(lab.path(&backup_of(&chain)), content).unwrap();
+            chain.add();
+            chain.del();
+            assert_eq!(chain.container.link("eth0").unwrap()["mtu"], 1500, "{content}");
+        }
+    });
+}
+
+/// A path of /proc is soon that of another process.
+#[test]
+fn another_namespace_at_the_path_is_spared() {
+    for_ours("tuning", |lab| {
+        let changes = || with(&every_attribute(), set_filter());
+        let (old, new) = (chain(lab, changes()), chain(lab, changes()));
+        old.add();
+        new.add();
+        lab.host.sh(&format!("cp -p {} /run/kept", backup_of(&old)));
+        let put_back = || lab.host.sh(&format!("cp -p /run/kept {}", backup_of(&old)));
+        let before = Watch::start(lab, &[&new.container]);
+        old.clone().netns(Some(&new.container.netns)).del();
+        assert_eq!(read(lab, &backup_of(&old)), None);
+        put_back();
+        before.assert_unchanged("DEL with the path of another");
+        // Nor does an ADD take such a file for its own.
+        let again = old.clone().netns(Some(&new.container.netns));
+        again.add();
+        again.del();
+        put_back();
+        before.assert_unchanged("ADD and DEL over a file of another namespace");
+    });
+}
+
+/// `a_b` with `c` and `a` with `b_c` have one file by the reference's rule, and nobody may overwrite another's.
+#[test]
+fn a_file_of_the_same_name_is_not_overwritten() {
+    for_ours("tuning", |lab| {
+        let [first, second] = [("a_b", "c"), ("a", "b_c")].map(|(id, ifname)| {
+            let container = lab.container();
+            container.sh(&format!("ip link add {ifname} type veth peer name other"));
+            let conf =
+                with(&tuning(json!({"mtu": 1400})), json!({"name": "net1", "cniVersion": "1.0.0", "prevResult": {}}));
+            let attachment = lab.attach(&container, &conf).id(id).ifname(ifname);
+            (container, attachment)
+        });
+        first.1.add();
+        let before = Watch::start(lab, &[&first.0, &second.0]);
+        let error = second.1.try_add().err();
+        assert_eq!(
+            (error.code, error.msg.as_str()),
+            (102, "the backup's file is that of interface c of container a_b")
+        );
+        second.1.del();
+        before.assert_unchanged("the refused ADD and its DEL");
+        first.1.del();
+        assert_eq!(first.0.link("c").unwrap()["mtu"], 1500);
+    });
+}
+
+/// A late DEL of another network for a container and interface of the same names.
+#[test]
+fn del_of_another_network_spares_the_attachment() {
+    for_ours("tuning", |lab| {
+        let chain = chain(lab, with(&every_attribute(), set_filter()));
+        let result = chain.add();
+        chain.clone().conf(json!({"name": "net2"})).del();
+        chain.check(&result).ok();
+        assert!(lab.path(&backup_of(&chain)).exists());
+    });
+}
+
+#[test]
+fn gc_removes_the_files_of_its_network_s_attachments_that_are_not_valid() {
+    for_ours("tuning", |lab| {
+        let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
+        let [valid, stale, other] = [(); 3].map(|()| lab.chain(&main, &tuning(json!({"mtu": 1400}))));
+        valid.add();
+        stale.add();
+        other.clone().conf(json!({"name": "net2"})).add();
+        let reference = lab.path("/run/cni/tuning/reference_eth0.json");
+        std::fs::write(&reference, r#"{"mtu":1500}"#).unwrap();
+        valid.gc(&[(valid.container_id.as_str(), "eth0")]).ok();
+        let there = |chain| lab.path(&backup_of(chain)).exists();
+        assert_eq!((there(&valid), there(&stale), there(&other), reference.exists()), (true, false, true, true));
+        valid.clone().conf(json!({"dataDir": "/run/nowhere"})).gc(&[]).ok();
+        valid.gc(&[]).ok();
+        assert_eq!((there(&valid), there(&other)), (false, true));
+        assert_eq!(valid.container.link("eth0").unwrap()["mtu"], 1400, "a namespace may be another container's by now");
+    });
+}
+
+/// Where no file of ours can be there is nothing to do, or DEL and GC would fail for ever.
+#[test]
+fn what_can_hold_no_backup_keeps_neither_del_nor_gc_from_succeeding() {
+    for_ours("tuning", |lab| {
+        let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
+        let chain = lab.chain(&main, &tuning(json!({"mtu": 1400})));
+        lab.host.sh(&format!("touch /run/file; mkdir -p /run/planted/{}_eth0.json", chain.container_id));
+        let before = Watch::start(lab, &[&chain.container]);
+        for data_dir in ["/run/file", "/run/file/x", "/dev/null/x", "/run/planted"] {
+            let attachment = chain.clone().conf(json!({"dataDir": data_dir}));
+            assert_eq!(attachment.try_add().err().code, 5, "{data_dir}");
+            attachment.del();
+            attachment.gc(&[]).ok();
+            before.assert_unchanged(data_dir);
+        }
+    });
+}
+
+/// Nothing is written outside the directory, whoever has put links there.
+#[test]
+fn links_in_the_way_are_not_followed() {
+    for_ours("tuning", |lab| {
+        let chain = chain(lab, every_attribute());
+        lab.host.sh(&format!(
+            "mkdir /run/victims /run/data; echo precious > /run/victims/file; ln -s /run/victims /run/linked; \
+             ln -s /run/victims/file /run/data/{id}_eth0.json; ln -s /run/victims/file /run/data/{id}_eth0.draft; \
+             mkdir /run/fifo; mkfifo /run/fifo/{id}_eth0.json",
+            id = chain.container_id
+        ));
+        let before = Watch::start(lab, &[&chain.container]);
+        for data_dir in [
+            "/run/linked",
+            "/run/linked/",
+            "/run/x/../linked",
+            "/run/data",
+            "/run/fifo",
+            "relative",
+            "/proc/x",
+            "/run/a\u{0}b",
+        ] {
+            let error = chain.clone().conf(json!({"dataDir": data_dir})).try_add().err();
+            assert!(matches!(error.code, 5 | 7), "{data_dir}: {error:?}");
+            before.assert_unchanged(data_dir);
+        }
+        // Nothing of ours can be there, and DEL must not fail for ever.
+        lab.host.sh(&format!("echo {{}} > /run/victims/{}_eth0.json", chain.container_id));
+        chain.clone().conf(json!({"dataDir": "/run/linked"})).del();
+        lab.host.sh(&format!("rm /run/victims/{}_eth0.json", chain.container_id));
+        // A draft that is a link is replaced, not written to.
+        lab.host.sh(&format!("rm /run/data/{}_eth0.json", chain.container_id));
+        let linked = chain.clone().conf(json!({"dataDir": "/run/data"}));
+        linked.add();
+        linked.del();
+        assert_eq!(lab.host.sh("cat /run/victims/*"), "precious\n");
+        assert_eq!(lab.host.sh("ls /run/data /run/victims | tr '\\n' ' '"), "/run/data:  /run/victims: file ");
+    });
+}
+
+#[test]
+fn the_reference_s_directory_that_nobody_may_enter_is_used_as_it_is() {
+    for_ours("tuning", |lab| {
+        lab.host.sh("mkdir -m 0600 /run/cni/tuning");
+        let chain = chain(lab, json!({"mac": MAC}));
+        chain.add();
+        chain.del();
+        assert_eq!(lab.host.sh("stat -c %a /run/cni/tuning").trim(), "600");
+    });
+}

@@ -1,0 +1,112 @@
+//! CHECK compares with the kernel what was asked for, and nothing else.
+
+use serde_json::json;
+
+use super::{chain, every_attribute, sysctl};
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::call::Peer;
+
+#[test]
+fn check_finds_what_has_changed() {
+    let changes = [
+        ("ip link set eth0 address 02:00:00:00:00:99", "address 02:00:00:00:00:99, expected 02:00:00:00:00:42"),
+        ("ip link set eth0 mtu 1300", "mtu 1300, expected 1400"),
+        ("ip link set eth0 promisc off", "promisc false, expected true"),
+        ("ip link set eth0 allmulticast off", "allmulti false, expected true"),
+        ("ip link set eth0 txqueuelen 5", "txqlen 5, expected 77"),
+        ("echo 0 > /proc/sys/net/ipv4/conf/eth0/arp_filter", "net/ipv4/conf/eth0/arp_filter is 1, current value is 0"),
+        ("echo 5 > /proc/sys/net/core/somaxconn", "net/core/somaxconn is 99, current value is 5"),
+        ("ip link del eth0", "eth0"),
+    ];
+    for_each_peer("tuning", |lab| {
+        let sysctls = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "99"}});
+        for (change, words) in changes {
+            let chain = chain(lab, with(&every_attribute(), sysctls.clone()));
+            let result = chain.add();
+            chain.check(&result).ok();
+            chain.container.sh(change);
+            let error = chain.check(&result).err();
+            if lab.peer == Peer::Ours {
+                assert_eq!(error.code, 103, "{change}: {error:?}");
+                assert!(error.msg.contains(words), "{change}: {error:?}");
+            }
+            chain.del_all();
+        }
+    });
+}
+
+/// Also when `args` say so only.
+#[test]
+fn check_goes_by_the_same_values_as_add() {
+    for_each_peer("tuning", |lab| {
+        let chain = chain(lab, json!({"mtu": 1300, "args": {"cni": {"mtu": 1400}}}));
+        let result = chain.add();
+        chain.check(&result).ok();
+        chain.clone().conf(json!({"args": null})).check(&result).err();
+        chain.clone().conf(json!({"args": null, "mtu": null})).check(&result).ok();
+    });
+}
+
+#[test]
+fn check_needs_a_previous_result_and_a_namespace() {
+    for_each_peer("tuning", |lab| {
+        let chain = chain(lab, every_attribute());
+        let result = chain.add();
+        let error = chain.clone().conf(json!({"prevResult": null})).call("CHECK", None).run().err();
+        assert!(error.msg.contains("Required prevResult missing"), "{error:?}");
+        chain.container.vanish();
+        let error = chain.check(&result).err();
+        if lab.peer == Peer::Ours {
+            assert_eq!(error.code, 4, "{error:?}");
+        }
+    });
+}
+
+/// A capture makes an interface promiscuous too, and none that was asked for.
+#[test]
+fn check_does_not_mind_what_was_not_asked_for() {
+    for_ours("tuning", |lab| {
+        let chain = chain(lab, json!({"mtu": 1400}));
+        let result = chain.add();
+        chain.container.sh("ip link set eth0 promisc on allmulticast on txqueuelen 5 address 02:00:00:00:00:01");
+        chain.check(&result).ok();
+    });
+}
+
+/// Lists have tabs in the kernel's words, and addresses are compared as addresses.
+#[test]
+fn check_compares_meanings() {
+    for_ours("tuning", |lab| {
+        let conf = json!({"mac": "02-00-00-00-00-AB", "sysctl": {"net.ipv4.ip_local_port_range": "20000 30000"}});
+        let chain = chain(lab, conf);
+        let result = chain.add();
+        chain.check(&result).ok();
+        chain.container.sh("echo 20000 30001 > /proc/sys/net/ipv4/ip_local_port_range");
+        let error = chain.check(&result).err();
+        assert!(error.msg.contains("is 20000 30000, current value is"), "{error:?}");
+        chain.del_all();
+    });
+    // Numbers are those of C, for the kernel and so for us.
+    for_ours("tuning", |lab| {
+        for value in ["0x10", "020", "16"] {
+            let chain = chain(lab, json!({"sysctl": {"net.core.somaxconn": value}}));
+            let result = chain.add();
+            assert_eq!(sysctl(&chain.container, "core/somaxconn"), "16", "{value}");
+            chain.check(&result).ok();
+            chain.container.sh("echo 10 > /proc/sys/net/core/somaxconn");
+            assert_eq!(chain.check(&result).err().code, 103, "{value}");
+            chain.del_all();
+        }
+    });
+    // So a repeated ADD finds what the first one set, and keeps what was there before.
+    for_ours("tuning", |lab| {
+        let set = json!({"sysctl": {"net.core.somaxconn": "0x10", "net.ipv4.ip_local_port_range": "20000 30000"}});
+        let chain = chain(lab, set);
+        let read = || ["core/somaxconn", "ipv4/ip_local_port_range"].map(|name| sysctl(&chain.container, name));
+        let untouched = read();
+        chain.add();
+        chain.add();
+        chain.del();
+        assert_eq!(read(), untouched);
+    });
+}

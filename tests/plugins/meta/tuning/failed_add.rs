@@ -1,0 +1,176 @@
+//! ADD that fails: an error that helps, and host and container as they were.
+
+use serde_json::{Value, json};
+
+use super::{chain, every_attribute, sysctl, tuning};
+use crate::plugins::main::bridge;
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::call::Peer;
+use crate::support::snapshot::Watch;
+
+/// Everything that is done before it is refused.
+fn after(changes: Value) -> Value {
+    let sysctls = json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.conf.IFNAME.arp_filter": "1"}});
+    with(&with(&every_attribute(), sysctls), changes)
+}
+
+#[test]
+fn add_fails_and_nothing_has_changed() {
+    let cases: Vec<(&str, Value, u64, &str)> = vec![
+        (
+            "a value that the kernel refuses",
+            json!({"sysctl": {"net.ipv4.tcp_congestion_control": "nonesuch"}}),
+            7,
+            "nonesuch",
+        ),
+        (
+            "a value that is no number",
+            json!({"sysctl": {"net.ipv4.conf.IFNAME.log_martians": "x"}}),
+            7,
+            "sysctl.net.ipv4.conf.IFNAME.log_martians: write sysctl net/ipv4/conf/eth0/log_martians = x: invalid argument",
+        ),
+        (
+            "a sysctl that is none",
+            json!({"sysctl": {"net.ipv4.nonesuch": "1"}}),
+            7,
+            "sysctl.net.ipv4.nonesuch: net/ipv4/nonesuch",
+        ),
+        ("a sysctl that is a directory", json!({"sysctl": {"net.ipv4.conf": "1"}}), 7, "net/ipv4/conf"),
+        ("a sysctl of another link", json!({"sysctl": {"net.ipv4.conf.eth7.arp_filter": "1"}}), 7, "eth7"),
+        (
+            "an mtu that is too large",
+            json!({"mtu": 70_000}),
+            7,
+            "mtu: 70000 is out of range of interface \"eth0\", expected 68 to 65535",
+        ),
+        ("an mtu that is too small", json!({"mtu": 67}), 7, "mtu: 67 is out of range"),
+        (
+            "an mtu that is none",
+            json!({"mtu": -5}),
+            7,
+            "mtu: -5 is out of range, expected an integer from 0 to 4294967295",
+        ),
+        ("a queue that is none", json!({"txQLen": -1}), 7, "txQLen: -1 is out of range"),
+        ("a mac that is none", json!({"mac": "02:00:00:00:00"}), 7, "mac: \"02:00:00:00:00\" is no hardware address"),
+        (
+            "a mac of a group",
+            json!({"args": {"cni": {"mac": "01:00:5e:00:00:01"}}}),
+            7,
+            "args.cni.mac: 01:00:5e:00:00:01",
+        ),
+        ("a mac of the runtime", json!({"runtimeConfig": {"mac": "x"}}), 7, "runtimeConfig.mac: \"x\""),
+        (
+            "a value that is no text",
+            json!({"sysctl": {"net.core.somaxconn": 5}}),
+            6,
+            "sysctl.net.core.somaxconn: expected a string, found integer 5",
+        ),
+        ("no map", json!({"sysctl": "net.core.somaxconn"}), 6, "sysctl: expected an object"),
+        ("no boolean", json!({"promisc": "yes"}), 6, "promisc: expected a boolean"),
+        ("no number", json!({"args": {"cni": {"mtu": "1400"}}}), 6, "args.cni.mtu: expected"),
+        ("no previous result", json!({"prevResult": null}), 7, "prevResult: Required prevResult missing"),
+        ("a directory that is a file", json!({"dataDir": "/run/file/x"}), 5, "/run/file/x"),
+    ];
+    // The reference takes some of them, and undoes nothing; differences.rs has that.
+    for_ours("tuning", |lab| {
+        lab.host.sh("touch /run/file");
+        for (what, changes, code, words) in &cases {
+            let chain = chain(lab, after(json!({})));
+            let before = Watch::start(lab, &[&chain.container]);
+            let error = chain.clone().conf(changes.clone()).try_add().err();
+            assert_eq!(error.code, *code, "{what}: {error:?}");
+            assert!(error.text().contains(words), "{what}: {error:?}");
+            before.assert_unchanged(what);
+            chain.main.del();
+        }
+    });
+}
+
+/// The kernel writes a list number by number, so the one that it refuses has changed, too.
+#[test]
+fn a_list_that_is_refused_is_given_back_whole() {
+    for_ours("tuning", |lab| {
+        let chain =
+            chain(lab, json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.tcp_rmem": "5000 60000 bogus"}}));
+        let read = || ["core/somaxconn", "ipv4/tcp_rmem"].map(|name| sysctl(&chain.container, name));
+        let untouched = read();
+        let error = chain.try_add().err();
+        assert!(error.msg.starts_with("sysctl.net.ipv4.tcp_rmem: write sysctl net/ipv4/tcp_rmem"), "{error:?}");
+        assert_eq!((error.code, read()), (7, untouched));
+    });
+}
+
+/// No undo brings back the addresses and routes that the kernel takes away where IPv6 is disabled.
+#[test]
+fn ipv6_is_disabled_when_all_else_is_done() {
+    for_ours("tuning", |lab| {
+        for name in ["IFNAME", "all"] {
+            let disable = format!("net.ipv6.conf.{name}.disable_ipv6");
+            // serde_json sorts keys, so the one that fails comes after.
+            let chain = chain(lab, json!({"sysctl": {disable: "1", "net/ipv4/tcp_congestion_control": "nonesuch"}}));
+            chain.container.sh("ip addr add 2001:db8::2/64 dev eth0 nodad; ip -6 route add default via 2001:db8::1");
+            let before = Watch::start(lab, &[&chain.container]);
+            let error = chain.try_add().err();
+            assert!(error.msg.contains("tcp_congestion_control"), "{error:?}");
+            before.assert_unchanged(name);
+            chain.clone().conf(json!({"sysctl": {"net/ipv4/tcp_congestion_control": null}})).add();
+            assert_eq!(sysctl(&chain.container, "ipv6/conf/eth0/disable_ipv6"), "1");
+            chain.main.del();
+        }
+    });
+}
+
+/// The same with CNI_ARGS, and an interface that is not there.
+#[test]
+fn add_without_an_interface_or_with_wrong_args_changes_nothing() {
+    for_each_peer("tuning", |lab| {
+        let chain = chain(lab, every_attribute());
+        let before = Watch::start(lab, &[&chain.container]);
+        let error = chain.clone().ifname("eth7").try_add().err();
+        if lab.peer == Peer::Ours {
+            assert_eq!((error.code, error.msg.as_str()), (7, "Cannot find container link \"eth7\""));
+        }
+        for (args, code) in [("MAC=x", 7), ("MAC=01:00:5e:00:00:01", 7), ("UNKNOWN=1", 4), ("MAC", 4)] {
+            let outcome = chain.clone().conf(json!({"mac": null})).args(args).try_add();
+            if lab.peer == Peer::Ours {
+                assert_eq!(outcome.err().code, code, "{args}: {outcome:?}");
+            }
+        }
+        if lab.peer == Peer::Ours {
+            before.assert_unchanged("refused ADDs");
+        }
+    });
+}
+
+/// An earlier backup is what a failed ADD puts back, too.
+#[test]
+fn a_failed_second_add_leaves_the_first_as_it_was() {
+    for_ours("tuning", |lab| {
+        let chain = chain(lab, after(json!({})));
+        let untouched = Watch::start(lab, &[&chain.container]);
+        chain.add();
+        let before = Watch::start(lab, &[&chain.container]);
+        let bad = json!({"mtu": 1300, "txQLen": 5, "sysctl": {"net.core.somaxconn": "7", "net.ipv4.ip_forward": "x"}});
+        chain.clone().conf(bad).try_add().err();
+        before.assert_unchanged("the failed ADD");
+        chain.del();
+        untouched.assert_unchanged("all");
+    });
+}
+
+/// Nobody learns of a result that cannot be written, so it is taken back.
+#[test]
+fn an_add_whose_result_has_no_form_is_taken_back() {
+    for_ours("tuning", |lab| {
+        let main = with(&bridge::conf(), json!({"cniVersion": "0.2.0", "ipam": null}));
+        let container = lab.container();
+        container.sh("ip link add eth0 type veth peer name other");
+        let before = Watch::start(lab, &[&container]);
+        let conf = with(
+            &tuning(after(json!({}))),
+            json!({"name": main["name"], "cniVersion": "0.2.0", "prevResult": {"cniVersion": "0.2.0"}}),
+        );
+        lab.attach(&container, &conf).try_add().err();
+        before.assert_unchanged("the result that was none");
+    });
+}

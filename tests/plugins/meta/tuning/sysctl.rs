@@ -1,0 +1,209 @@
+//! How sysctls are named, and that nothing but the container's network can be.
+
+use serde_json::json;
+
+use super::{chain, sysctl, tuning};
+use crate::plugins::main::bridge;
+use crate::support::attachment::{for_each_peer, for_ours};
+use crate::support::snapshot::Watch;
+
+#[test]
+fn sysctls_may_be_spelled_with_dots_or_slashes() {
+    for_each_peer("tuning", |lab| {
+        let spellings = [
+            "net.ipv4.conf.IFNAME.arp_filter",
+            "net/ipv4/conf/IFNAME/arp_filter",
+            "net/ipv4.conf/eth0.arp_filter",
+            "/net//ipv4..conf.eth0.arp_filter",
+        ];
+        for name in spellings {
+            let chain = chain(lab, json!({"sysctl": {name: "1"}}));
+            let result = chain.add();
+            assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0/arp_filter"), "1", "{name}");
+            assert_eq!(result, chain.result, "{name}");
+            chain.check(&result).ok();
+            chain.del_all();
+        }
+    });
+}
+
+/// `IFNAME` with dots in the name is right on both, a name that is written out on ours only.
+#[test]
+fn links_may_have_dots_in_their_names() {
+    for_each_peer("tuning", |lab| {
+        for ifname in ["eth0.5", "a..b"] {
+            for name in ["net.ipv4.conf.IFNAME.arp_filter", "net/ipv4/conf/IFNAME/arp_filter"] {
+                let container = lab.container();
+                let main = lab.attach(&container, &bridge::conf()).ifname(ifname);
+                let conf = tuning(
+                    json!({"name": "net1", "cniVersion": "1.0.0", "sysctl": {name: "1"}, "prevResult": main.add()}),
+                );
+                let attachment = lab.attach(&container, &conf).ifname(ifname);
+                let result = attachment.add();
+                assert_eq!(sysctl(&container, &format!("ipv4/conf/{ifname}/arp_filter")), "1", "{name}");
+                attachment.check(&result).ok();
+                attachment.del();
+                main.del();
+            }
+        }
+    });
+    for_ours("tuning", |lab| {
+        for name in
+            ["net.ipv4.conf.eth0.5.arp_filter", "net/ipv4/conf/eth0.5/arp_filter", "net.ipv4.conf.eth0/5.arp_filter"]
+        {
+            let chain = chain(lab, json!({"sysctl": {name: "1"}}));
+            chain.container.sh("ip link add eth0.5 type veth peer name x");
+            let before = Watch::start(lab, &[&chain.container]);
+            let result = chain.add();
+            assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0.5/arp_filter"), "1", "{name}");
+            assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0/arp_filter"), "0", "{name}");
+            chain.check(&result).ok();
+            chain.del();
+            assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0.5/arp_filter"), "0", "{name}");
+            before.assert_unchanged(name);
+        }
+    });
+}
+
+/// Whatever is written there, it is a setting of the container's network or an error. Both are asked; the second of a pair is what must stay.
+#[test]
+fn nothing_outside_the_container_s_network_can_be_written() {
+    const OUTSIDE: &str = "cat /proc/sys/vm/swappiness /proc/sys/kernel/hostname /proc/sys/kernel/core_pattern";
+    let names = [
+        "vm.swappiness",
+        "kernel.hostname",
+        "net/../vm/swappiness",
+        "net/../../sys/vm/swappiness",
+        "net/./../vm/swappiness",
+        "../vm/swappiness",
+        "net//../../vm/swappiness",
+        "/proc/sys/vm/swappiness",
+        "net/../../../proc/sys/vm/swappiness",
+        "net.ipv4.conf.IFNAME/../../../../vm/swappiness",
+        "net/%2e%2e/vm/swappiness",
+        "net/..%2fvm/swappiness",
+        "net/\u{ff0e}\u{ff0e}/vm/swappiness",
+        "net\u{0}/../vm/swappiness",
+        "net/ipv4\u{0}/../../vm/swappiness",
+        "net\\..\\vm\\swappiness",
+        "net/\u{2025}/vm/swappiness",
+        "netfilter/../vm/swappiness",
+        "net",
+        "net.ipv4",
+        "net.ipv4.conf.IFNAME",
+        "",
+        ".",
+    ];
+    for_each_peer("tuning", |lab| {
+        let chain = chain(lab, json!({}));
+        let outside = lab.host.sh(OUTSIDE);
+        let before = Watch::start(lab, &[&chain.container]);
+        for name in names {
+            for set in [json!({"sysctl": {name: "1"}}), json!({"sysctl": {}, "args": {"cni": {"sysctl": {name: "1"}}}})]
+            {
+                let error = chain.clone().conf(set.clone()).try_add().err();
+                assert_eq!(lab.host.sh(OUTSIDE), outside, "{set}");
+                if lab.peer == crate::support::call::Peer::Ours {
+                    assert_eq!(error.code, 7, "{set}: {error:?}");
+                    assert!(error.msg.contains("sysctl."), "{set}: {error:?}");
+                }
+            }
+        }
+        before.assert_unchanged("refused ADDs");
+    });
+}
+
+/// The settings of all links are not those of a link that is called so: who may choose CNI_IFNAME may not choose those.
+#[test]
+fn ifname_stands_for_a_link_only() {
+    for_ours("tuning", |lab| {
+        for ifname in ["all", "default"] {
+            let chain = chain(lab, json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
+            let error = chain.clone().ifname(ifname).try_add().err();
+            assert_eq!(error.code, 7, "{error:?}");
+            assert!(
+                error.text().contains(&format!("sysctl.net.ipv4.conf.IFNAME.arp_filter: IFNAME is \"{ifname}\"")),
+                "{error:?}"
+            );
+            assert_eq!(sysctl(&chain.container, &format!("ipv4/conf/{ifname}/arp_filter")), "0");
+        }
+        // The same in two pieces.
+        let chain_of_al = chain(lab, json!({"sysctl": {"net.ipv4.conf.IFNAMEl.arp_filter": "1"}}));
+        let error = chain_of_al.clone().ifname("al").try_add().err();
+        assert!(error.code == 7 && error.msg.contains("IFNAME is \"al\""), "{error:?}");
+        assert_eq!(sysctl(&chain_of_al.container, "ipv4/conf/all/arp_filter"), "0");
+        let chain = chain(lab, json!({"sysctl": {"net.ipv4.conf.all.arp_filter": "1"}}));
+        chain.add();
+        assert_eq!(sysctl(&chain.container, "ipv4/conf/all/arp_filter"), "1", "whoever writes it means it");
+    });
+}
+
+/// Of every form that values have: DEL gives back what was there, and only that.
+#[test]
+fn del_gives_sysctls_back() {
+    let sysctls = [
+        ("net.ipv4.conf.IFNAME.arp_filter", "ipv4/conf/eth0/arp_filter", "1"),
+        ("net.core.somaxconn", "core/somaxconn", "77"),
+        ("net.ipv4.ip_local_port_range", "ipv4/ip_local_port_range", "20000 30000"),
+        ("net.ipv4.ip_local_reserved_ports", "ipv4/ip_local_reserved_ports", "8080,9000-9010"),
+        ("net.ipv4.tcp_congestion_control", "ipv4/tcp_congestion_control", "reno"),
+        ("net.ipv6.conf.all.forwarding", "ipv6/conf/all/forwarding", "1"),
+    ];
+    for_ours("tuning", |lab| {
+        let all: serde_json::Map<String, serde_json::Value> =
+            sysctls.iter().map(|(name, _, value)| ((*name).to_owned(), json!(value))).collect();
+        let chain = chain(lab, json!({"sysctl": all}));
+        let read = || sysctls.map(|(_, path, _)| sysctl(&chain.container, path).replace('\t', " "));
+        let untouched = read();
+        let before = Watch::start(lab, &[&chain.container]);
+        let result = chain.add();
+        assert_eq!(read(), sysctls.map(|(_, _, value)| value));
+        chain.check(&result).ok();
+        chain
+            .container
+            .sh("cat /proc/sys/net/ipv4/tcp_fin_timeout > /run/was; echo 5 > /proc/sys/net/ipv4/tcp_fin_timeout");
+        chain.del();
+        assert_eq!(read(), untouched);
+        assert_eq!(sysctl(&chain.container, "ipv4/tcp_fin_timeout"), "5", "nobody asked for that one");
+        chain.container.sh("cat /run/was > /proc/sys/net/ipv4/tcp_fin_timeout; rm /run/was");
+        before.assert_unchanged("ADD");
+    });
+}
+
+/// `flush` cannot be read, so it is neither given back nor compared; an unset secret neither.
+#[test]
+fn sysctls_that_cannot_be_read_can_be_set() {
+    for_each_peer("tuning", |lab| {
+        let secret = "2001:db8:0:0:0:0:0:1";
+        let chain =
+            chain(lab, json!({"sysctl": {"net.ipv4.route.flush": "1", "net.ipv6.conf.IFNAME.stable_secret": secret}}));
+        let result = chain.add();
+        if lab.peer == crate::support::call::Peer::Ours {
+            chain.clone().conf(json!({"sysctl": {"net.ipv6.conf.IFNAME.stable_secret": null}})).check(&result).ok();
+        }
+        chain.del();
+    });
+}
+
+/// One after the other as they are written, those of args last.
+#[test]
+fn sysctls_are_set_in_their_order() {
+    for_ours("tuning", |lab| {
+        for (first, second, expected) in [("all", "IFNAME", "0"), ("IFNAME", "all", "1")] {
+            let conf = format!(
+                r#"{{"sysctl": {{"net.ipv4.conf.{first}.forwarding": "{}", "net.ipv4.conf.{second}.forwarding": "{}"}}}}"#,
+                u8::from(first == "all"),
+                u8::from(second == "all")
+            );
+            let chain = chain(lab, json!({}));
+            chain.container.sh("echo 0 > /proc/sys/net/ipv4/conf/all/forwarding");
+            // serde_json sorts keys, so the text is put in place.
+            let mut call = chain.call("ADD", None);
+            let text = String::from_utf8(call.stdin.clone()).unwrap();
+            call.stdin = format!("{},{}", &conf[..conf.len() - 1], &text[1..]).into_bytes();
+            call.run().ok();
+            assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0/forwarding"), expected, "{conf}");
+            chain.del_all();
+        }
+    });
+}

@@ -1,0 +1,375 @@
+//! vrf: the interface in a VRF of the container. Needs a kernel that has them.
+
+mod failed_add;
+mod gone;
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::bridge::static_ipam;
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, for_reference, skip, with};
+use crate::support::call::Peer;
+use crate::support::chain::Chained;
+use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{Ear, assert_pings_with};
+
+/// Makes a first VRF in a container, with which the kernel's rule comes and stays; false, and a skip, where it has none.
+pub fn has_vrf(container: &Namespace) -> bool {
+    let made = container.try_sh("ip link add probe type vrf table 9999 && ip link del probe").status.success();
+    if !made {
+        skip("vrf");
+    }
+    made
+}
+
+/// A container, where the kernel has VRFs.
+pub fn container(lab: &Lab) -> Option<Container> {
+    Some(lab.container()).filter(|container| has_vrf(container))
+}
+
+/// A network on the bridge `br{number}`, all with the same addresses; a route of its own.
+pub fn network(number: u8, address: u8) -> Value {
+    let conf = json!({"cniVersion": "1.0.0", "name": format!("net{number}"), "type": "bridge", "bridge": format!("br{number}")});
+    let addresses = json!([
+        {"address": format!("10.20.0.{address}/24"), "gateway": "10.20.0.1"},
+        {"address": format!("2001:db8:20::{address}/64"), "gateway": "2001:db8:20::1"},
+    ]);
+    static_ipam(
+        &conf,
+        addresses,
+        json!([
+            {"dst": "10.77.0.0/16"}, {"dst": "10.78.0.0/16", "gw": "10.20.0.9", "mtu": 1300, "priority": 5}, {"dst": "2001:db8:77::/48"},
+        ]),
+    )
+}
+
+/// ADD of the main plugin as `ifname`; vrf's is up to the case.
+#[track_caller]
+pub fn attach<'a>(lab: &'a Lab, container: &Container, main: &Value, ifname: &str, changes: Value) -> Chained<'a> {
+    lab.chain_in(container, ifname, main, &json!({"type": "vrf"})).changed(changes)
+}
+
+/// The table of a VRF.
+pub fn table(container: &Namespace, vrf: &str) -> u64 {
+    let link = container.link(vrf).unwrap_or_else(|| panic!("no VRF {vrf}"));
+    assert_eq!(link["linkinfo"]["info_kind"], "vrf");
+    link["linkinfo"]["info_data"]["table"].as_u64().unwrap()
+}
+
+pub fn master(container: &Namespace, ifname: &str) -> Value {
+    container.link(ifname).unwrap()["master"].clone()
+}
+
+/// All addresses of an interface but their state, link-local ones too.
+fn addresses(container: &Namespace, ifname: &str) -> Vec<Value> {
+    let links = container.json(&format!("ip -j addr show dev {ifname}"));
+    let state = json!({"tentative": null, "valid_life_time": null, "preferred_life_time": null});
+    let mut all: Vec<Value> =
+        links[0]["addr_info"].as_array().unwrap().iter().map(|a| with(a, state.clone())).collect();
+    all.sort_by_key(Value::to_string);
+    all
+}
+
+/// The routes of a table by way of an interface, whole but for the table. The kernel's own are left out.
+fn routes(container: &Namespace, table: &str, ifname: &str) -> Vec<Value> {
+    let list =
+        |family: u8| container.json(&format!("ip -{family} -j -d route show table {table} dev {ifname} type unicast"));
+    let all = [list(4), list(6)];
+    let all = all.iter().flat_map(|routes| routes.as_array().unwrap());
+    let mut all: Vec<Value> = all.map(|route| with(route, json!({"table": null, "flags": null}))).collect();
+    all.retain(|route| route["dst"] != "ff00::/8");
+    all.sort_by_key(Value::to_string);
+    all
+}
+
+#[test]
+fn addresses_and_routes_go_with_the_interface() {
+    for_each_peer("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let before = (addresses(&container, "net1"), routes(&container, "main", "net1"));
+        assert_eq!(before.0.len(), 3, "v4, v6 and link-local: {:?}", before.0);
+        assert_eq!(before.1.len(), 6, "{:?}", before.1);
+        assert_eq!(member.add(), member.result, "the result is that of the plugin before");
+        assert_eq!((table(&container, "blue"), master(&container, "net1")), (1, json!("blue")));
+        assert_eq!((addresses(&container, "net1"), routes(&container, "1", "net1")), before);
+        assert!(routes(&container, "main", "net1").is_empty());
+        member.check(&member.result).ok();
+        member.del();
+        assert!(container.link("blue").is_none());
+        assert_eq!(master(&container, "net1"), Value::Null);
+    });
+}
+
+/// The kernel keeps nothing of IPv6 unless it is told to; link-local addresses and routes of other tables it never keeps.
+#[test]
+fn nothing_is_lost_on_the_way() {
+    // The reference loses some: see differences.rs.
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        for keep in [0, 1] {
+            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue", "table": 300}));
+            container.sh(&format!(
+                "echo {keep} > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down
+                 ip addr add 2001:db8:20::7/64 dev net1 nodad noprefixroute metric 77
+                 ip addr add fe80::7/64 dev net1 nodad
+                 ip addr add 2001:db8:66::1 peer 2001:db8:66::2 dev net1 nodad
+                 ip addr add 10.20.0.7/24 dev net1
+                 ip route add 10.79.0.0/16 via 10.99.0.1 dev net1 onlink src 10.20.0.7 proto static
+                 ip route add 10.80.0.0/16 dev net1 scope link metric 9
+                 ip route append 10.80.0.0/16 via 10.20.0.9 dev net1 metric 9
+                 ip route add 10.81.0.0/16 nexthop via 10.20.0.8 dev net1 weight 3 nexthop via 10.20.0.9 dev net1
+                 ip route add 10.82.0.0/16 dev net1 table 77
+                 ip -6 route add 2001:db8:81::/48 nexthop via 2001:db8:20::8 dev net1 nexthop via 2001:db8:20::9 dev net1
+                 ip -6 route add 2001:db8:82::/48 via fe80::9 dev net1 src 2001:db8:20::7 pref high
+                 ip -6 route add 2001:db8:83::/48 dev net1 table 77",
+            ));
+            let before =
+                (addresses(&container, "net1"), routes(&container, "main", "net1"), routes(&container, "77", "net1"));
+            member.add();
+            let after =
+                (addresses(&container, "net1"), routes(&container, "300", "net1"), routes(&container, "77", "net1"));
+            assert_eq!(after, before, "keep_addr_on_down {keep}");
+            assert_eq!(before.2.len(), 2);
+            member.check(&member.result).ok();
+            member.del();
+            member.main.del();
+        }
+    });
+}
+
+/// The kernel prefers the address that came last, and lists it first.
+#[test]
+fn addresses_keep_their_order() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        container.sh("echo 0 > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down
+             for n in 7 8 9; do ip addr add 2001:db8:20::$n/64 dev net1 nodad; done");
+        let order = || container.sh("ip -6 -o addr show dev net1 | grep -o 'inet6 [^ ]*'");
+        let source = || container.sh("ip -6 route get 2001:db8:20::99 oif net1 | grep -o 'src [^ ]*'");
+        let before = (order(), source());
+        assert!(before.1.starts_with("src 2001:db8:20::9"), "{before:?}");
+        member.add();
+        assert_eq!((order(), source()), before);
+    });
+}
+
+/// The kernel makes one IPv6 route with two hops of what two interfaces have the same way to.
+#[test]
+fn a_hop_of_a_route_of_two_interfaces_goes_with_its_interface() {
+    // The reference leaves it behind, and then the kernel removes it.
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let of_vrf = |vrf: &str| container.sh(&format!("ip -6 route show vrf {vrf} 2001:db8:77::/48"));
+        let one = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let other = attach(lab, &container, &network(2, 2), "net2", json!({"vrfname": "red"}));
+        assert_eq!(container.sh("ip -6 route show 2001:db8:77::/48").matches("via 2001:db8:20::1 dev net").count(), 2);
+        one.add();
+        other.add();
+        assert!(of_vrf("blue").contains("via 2001:db8:20::1 dev net1"), "{}", of_vrf("blue"));
+        assert!(of_vrf("red").contains("via 2001:db8:20::1 dev net2"), "{}", of_vrf("red"));
+        assert_eq!(container.sh("ip -6 route show 2001:db8:77::/48"), "");
+    });
+}
+
+#[test]
+fn two_vrfs_have_the_same_addresses_and_other_neighbours() {
+    for_each_peer("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let (one, other) = (lab.container(), lab.container());
+        lab.attach(&one, &network(1, 5)).add();
+        lab.attach(&other, &network(2, 5)).add();
+        attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"})).add();
+        attach(lab, &container, &network(2, 2), "net2", json!({"vrfname": "red"})).add();
+        assert_ne!(table(&container, "blue"), table(&container, "red"));
+        for to in ["10.20.0.5", "2001:db8:20::5"] {
+            for (vrf, reached, unreached) in [("blue", &one, &other), ("red", &other, &one)] {
+                let (ear, silence) = (Ear::listen(reached), Ear::listen(unreached));
+                assert_pings_with(&container, to, &format!("-I {vrf}"));
+                assert_eq!((ear.heard().len(), silence.heard().len()), (1, 0), "{to} in {vrf}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_vrf_goes_with_its_last_interface() {
+    for_each_peer("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let before = Watch::start(lab, &[&container]);
+        let one = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        one.add();
+        let other = attach(lab, &container, &network(2, 3), "net2", json!({"vrfname": "blue"}));
+        other.add();
+        for (member, ifname) in [(&one, "net1"), (&other, "net2")] {
+            assert_eq!(master(&container, ifname), "blue");
+            member.check(&member.result).ok();
+        }
+        one.del();
+        assert_eq!((master(&container, "net1"), master(&container, "net2")), (Value::Null, json!("blue")));
+        one.main.del();
+        other.check(&other.result).ok();
+        other.del();
+        assert!(container.link("blue").is_none());
+        other.main.del();
+        lab.host.sh("ip link del br1; ip link del br2");
+        before.assert_unchanged("ADD");
+    });
+}
+
+#[test]
+fn a_table_is_the_configured_one_or_free() {
+    for_each_peer("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        container.sh("ip link add one type vrf table 1; ip link add three type vrf table 3");
+        let add = |number: u8, changes: Value| {
+            let ifname = format!("net{number}");
+            attach(lab, &container, &network(number, 2), &ifname, changes).add();
+        };
+        add(1, json!({"vrfname": "a"}));
+        add(2, json!({"vrfname": "b", "table": 5000}));
+        add(3, json!({"vrfname": "c"}));
+        add(4, json!({"vrfname": "b", "table": 5000}));
+        add(5, json!({"vrfname": "d", "table": 5000}));
+        assert_eq!(["a", "b", "c", "d"].map(|vrf| table(&container, vrf)), [2, 5000, 4, 5000]);
+    });
+}
+
+#[test]
+fn interfaces_that_are_attached_at_once_share_a_vrf_or_have_tables_of_their_own() {
+    const COUNT: u8 = 6;
+    // The reference takes no lock.
+    for_ours("vrf", |lab| {
+        for shared in [true, false] {
+            let Some(container) = container(lab) else { return };
+            let vrf = |number: u8| if shared { "blue".to_owned() } else { format!("vrf{number}") };
+            let ifname = |number: u8| format!("net{number}");
+            let members: Vec<Chained<'_>> = (1..=COUNT)
+                .map(|number| {
+                    attach(lab, &container, &network(number, 2), &ifname(number), json!({"vrfname": vrf(number)}))
+                })
+                .collect();
+            std::thread::scope(|scope| members.iter().for_each(|member| drop(scope.spawn(|| member.add()))));
+            let mut tables: Vec<u64> = (1..=COUNT).map(|number| table(&container, &vrf(number))).collect();
+            (1..=COUNT).for_each(|number| assert_eq!(master(&container, &ifname(number)), vrf(number)));
+            tables.sort_unstable();
+            tables.dedup();
+            assert_eq!(tables.len(), if shared { 1 } else { COUNT.into() });
+            members.iter().for_each(|member| drop(member.check(&member.result).ok()));
+            std::thread::scope(|scope| members.iter().for_each(|member| drop(scope.spawn(|| member.del()))));
+            assert!(
+                container.json("ip -j link show type vrf").as_array().unwrap().iter().all(|link| link == &json!({}))
+            );
+            members.iter().for_each(|member| member.main.del());
+        }
+    });
+}
+
+#[test]
+fn every_version_gets_its_previous_result_back() {
+    for_each_peer("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        for version in EVERY_VERSION.into_iter().filter(|version| *version >= Some("0.3.1")) {
+            let main = with(&network(1, 2), json!({"cniVersion": version}));
+            let member = attach(lab, &container, &main, "net1", json!({"vrfname": "blue"}));
+            assert_eq!(member.add(), member.result, "{version:?}");
+            if version >= Some("0.4.0") {
+                member.check(&member.result).ok();
+            }
+            if version >= Some("1.1.0") {
+                member.status().ok();
+                member.gc(&[(&member.container_id, "net1")]).ok();
+                assert_eq!(master(&container, "net1"), "blue");
+            }
+            member.del();
+            member.main.del();
+        }
+    });
+}
+
+/// No kernel is asked for this: the versions are the reference's.
+#[test]
+fn versions_before_0_3_1_are_not_spoken() {
+    for_each_peer("vrf", |lab| {
+        for version in [None, Some("0.1.0"), Some("0.2.0"), Some("0.3.0")] {
+            let conf = json!({"type": "vrf", "name": "net1", "cniVersion": version, "vrfname": "blue"});
+            let error = lab.attach(&lab.container(), &conf).try_add().err();
+            assert_eq!((error.code, error.msg.as_str()), (1, "incompatible CNI versions"));
+        }
+    });
+}
+
+#[test]
+fn check_finds_what_has_changed() {
+    let breaks = [
+        ("another VRF", "ip link add red type vrf table 8; ip link set net1 master red", "not in VRF"),
+        ("no VRF", "ip link set net1 nomaster", "not in VRF"),
+        ("VRF gone", "ip link del blue", "blue"),
+        ("VRF down", "ip link set blue down", "blue"),
+        (
+            "VRF of another table",
+            "ip link del blue; ip link add blue up type vrf table 11; ip link set net1 master blue",
+            "10",
+        ),
+        ("VRF is a bridge", "ip link del blue; ip link add blue type bridge", "blue"),
+        ("v6 address removed", "ip addr del 2001:db8:20::2/64 dev net1", "2001:db8:20::2"),
+        ("route removed", "ip route del 10.77.0.0/16 vrf blue", "10.77.0.0/16"),
+        (
+            "route in main only",
+            "ip route del 10.77.0.0/16 vrf blue; ip route add blackhole 10.77.0.0/16",
+            "10.77.0.0/16",
+        ),
+        ("interface gone", "ip link del net1", "net1"),
+    ];
+    // The reference looks for the VRF and the interface only: see differences.rs.
+    for_ours("vrf", |lab| {
+        for (what, script, names) in breaks {
+            let Some(container) = container(lab) else { return };
+            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue", "table": 10}));
+            let result = member.add();
+            member.check(&result).ok();
+            container.sh(script);
+            let error = member.check(&result).err();
+            assert_eq!(error.code, 103, "{what}: {error:?}");
+            assert!(error.msg.contains(names), "{what}: {error:?}");
+            member.main.del();
+        }
+    });
+}
+
+#[test]
+fn what_one_peer_attaches_the_other_detaches() {
+    for_reference("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let reference = lab.peer.clone();
+        for (by, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
+            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+            member.clone().by(by).add();
+            member.clone().by(to).check(&member.result).ok();
+            member.clone().by(to).del();
+            assert!(container.link("blue").is_none(), "attached by {by:?}");
+            member.main.del();
+        }
+    });
+}
+
+/// The host keeps its rules: the kernel would add one with its first VRF.
+#[test]
+fn status_says_whether_the_kernel_has_vrfs_and_changes_nothing() {
+    for_ours("vrf", |lab| {
+        let before = Watch::start(lab, &[]);
+        let conf = json!({"type": "vrf", "name": "net1", "cniVersion": "1.1.0", "vrfname": "blue"});
+        let container = lab.container();
+        let status = lab.attach(&container, &conf).status();
+        let made = container.try_sh("ip link add probe type vrf table 9").status.success();
+        if made {
+            status.ok();
+        } else {
+            let error = status.err();
+            assert_eq!(error.code, 50, "{error:?}");
+            assert!(error.details.contains("does the kernel have vrf"), "{error:?}");
+        }
+        before.assert_unchanged("STATUS");
+    });
+}

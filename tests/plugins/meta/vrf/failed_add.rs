@@ -1,0 +1,130 @@
+//! vrf ADD that fails: an error that helps, and everything as it was.
+
+use serde_json::json;
+
+use super::{attach, container, network};
+use crate::plugins::main::bridge::failed_add::{Case, assert_fails_at};
+use crate::support::attachment::for_ours;
+use crate::support::netns::{Container, Lab};
+use crate::support::snapshot::Watch;
+
+/// What is found before the kernel is asked for a VRF.
+fn mistakes() -> Vec<Case> {
+    vec![
+        Case::new("no name", json!({"vrfname": null}), 7, "vrfname: missing"),
+        Case::new("empty name", json!({"vrfname": ""}), 7, "vrfname: missing"),
+        Case::new("name too long", json!({"vrfname": "a-name-of-16-byt"}), 7, "vrfname: \"a-name-of-16-byt\""),
+        Case::new("name with a slash", json!({"vrfname": "a/b"}), 7, "vrfname: \"a/b\""),
+        Case::new("name is a pattern", json!({"vrfname": "vrf%d"}), 7, "vrfname: \"vrf%d\""),
+        Case::new("name is no string", json!({"vrfname": 5}), 6, "vrfname"),
+        Case::new("table negative", json!({"table": -1}), 7, "table: -1 is out of range"),
+        Case::new("table too large", json!({"table": 4294967296u64}), 7, "table: 4294967296 is out of range"),
+        Case::new("table main", json!({"table": 254}), 7, "table: 254 is a table of the kernel"),
+        Case::new("table local", json!({"table": 255}), 7, "table: 255 is a table of the kernel"),
+        Case::new("not chained", json!({"prevResult": null}), 7, "prevResult"),
+        Case::new("no such interface", json!({}), 100, "net1")
+            .container("ip link set net1 down; ip link set net1 name other"),
+        Case::new("has a master", json!({}), 102, "interface \"net1\" has a master already: \"br0\"")
+            .container("ip link add br0 type bridge; ip link set net1 master br0"),
+        Case::new("name of a bridge", json!({}), 102, "vrfname: \"blue\" is a bridge of the container")
+            .container("ip link add blue type bridge"),
+        Case::new(
+            "name of the interface",
+            json!({"vrfname": "net1"}),
+            102,
+            "vrfname: \"net1\" is a veth of the container",
+        ),
+        Case::new("name of the loopback interface", json!({"vrfname": "lo"}), 102, "vrfname: \"lo\" is a device"),
+        Case::new("nothing can be kept", json!({}), 5, "/run/cni/vrf").host("mkdir -p /run/cni && : > /run/cni/vrf"),
+    ]
+}
+
+fn refusals() -> Vec<Case> {
+    vec![
+        Case::new(
+            "table of another VRF",
+            json!({"table": 10}),
+            102,
+            "table: 10 is not that of VRF \"blue\", expected 20",
+        )
+        .container("ip link add blue type vrf table 20"),
+        // The source address is one of another interface: it is not in the VRF, and the kernel refuses the last route.
+        Case::new("a route that no VRF can have", json!({"table": 10}), 100, "2001:db8:78::/48").container(
+            "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up
+                ip addr add 2001:db8:10::2/64 dev eth0 nodad
+                ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2
+                ip -6 route add 2001:db8:79::/48 via fe80::9 dev net1 pref high",
+        ),
+        // Their order is back as well: the snapshot has the addresses as the kernel lists them.
+        Case::new("a route that no VRF can have, and addresses", json!({}), 100, "2001:db8:78::/48").container(
+            "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up
+                ip addr add 2001:db8:10::2/64 dev eth0 nodad
+                echo 0 > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down
+                for n in 7 8 9; do ip addr add 2001:db8:20::$n/64 dev net1 nodad; done
+                ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2",
+        ),
+        // The same with a hop of a route that another interface has too.
+        Case::new("a route that no VRF can have, and a shared one", json!({}), 100, "2001:db8:78::/48").container(
+            "set -e; ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up
+                ip addr add 2001:db8:10::2/64 dev eth0 nodad
+                ip -6 route append 2001:db8:77::/48 via 2001:db8:10::1 dev eth0
+                ip -6 route add 2001:db8:78::/48 dev net1 src 2001:db8:10::2",
+        ),
+        // The gateway is this host's in the VRF.
+        Case::new("a route that a VRF of others cannot have", json!({}), 100, "2001:db8:77::/48").container(
+            "set -e; ip link add blue type vrf table 20; ip link set blue up
+                ip link add eth0 type veth peer name other; ip link set other up
+                ip link set eth0 master blue; ip link set eth0 up; ip addr add 2001:db8:20::1/128 dev eth0 nodad
+                echo 0 > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down",
+        ),
+    ]
+}
+
+fn assert_fails(lab: &Lab, container: &Container, case: &Case) {
+    let member = attach(lab, container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+    assert_fails_at(lab, container, &member, case);
+}
+
+#[test]
+fn mistakes_are_found_before_anything_is_done() {
+    for case in mistakes() {
+        for_ours("vrf", |lab| assert_fails(lab, &lab.container(), &case));
+    }
+}
+
+#[test]
+fn add_fails_and_nothing_has_changed() {
+    for case in refusals() {
+        for_ours("vrf", |lab| {
+            if let Some(container) = container(lab) {
+                assert_fails(lab, &container, &case);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_second_add_is_refused_and_changes_nothing() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        member.add();
+        let before = Watch::start(lab, &[&container]);
+        assert_eq!(member.try_add().err().code, 102);
+        before.assert_unchanged("the second ADD");
+        member.check(&member.result).ok();
+    });
+}
+
+/// Nothing is left by a kernel that has no VRFs either.
+#[test]
+fn a_kernel_without_vrfs_is_named() {
+    for_ours("vrf", |lab| {
+        let container = lab.container();
+        if container.try_sh("ip link add probe type vrf table 9 && ip link del probe").status.success() {
+            return; // add_fails_and_nothing_has_changed
+        }
+        let missing = Case::new("no VRF in the kernel", json!({}), 100, "does the kernel have vrf");
+        assert_fails(lab, &container, &missing);
+    });
+}

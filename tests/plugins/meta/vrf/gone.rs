@@ -1,0 +1,192 @@
+//! vrf DEL and GC when things are gone, and when they are another's.
+
+use serde_json::json;
+
+use super::{attach, container, master, network};
+use crate::plugins::main::bridge;
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
+use crate::support::snapshot::Watch;
+
+const KEPT: &str = "/run/cni/vrf";
+
+/// vrf as a runtime knows it that has lost all but the network's configuration.
+fn bare<'a>(vrf: &Attachment<'a>) -> Attachment<'a> {
+    vrf.clone().conf(json!({"prevResult": null}))
+}
+
+#[test]
+fn del_takes_not_there_as_done() {
+    let losses = [
+        ("VRF gone", "ip link del blue"),
+        ("out of the VRF", "ip link set net1 nomaster"),
+        ("both gone", "ip link del net1; ip link del blue"),
+    ];
+    for_each_peer("vrf", |lab| {
+        for (what, script) in losses {
+            let Some(container) = container(lab) else { return };
+            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+            member.add();
+            container.sh(script);
+            bare(&member).del();
+            assert!(container.link("blue").is_none(), "{what}");
+            bare(&member).del();
+            member.main.del();
+        }
+    });
+}
+
+#[test]
+fn a_vrf_goes_when_its_interface_is_gone() {
+    // The reference fails: see differences.rs.
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        member.add();
+        container.sh("ip link del net1");
+        bare(&member).del();
+        assert!(container.link("blue").is_none());
+    });
+}
+
+#[test]
+fn del_does_not_need_the_namespace() {
+    for_each_peer("vrf", |lab| {
+        for lose in ["vanish", "no path"] {
+            let Some(container) = container(lab) else { return };
+            bridge::warm_up(lab, &network(1, 3));
+            let before = Watch::start(lab, &[]);
+            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+            member.add();
+            if lose == "vanish" {
+                container.vanish();
+            }
+            let netns = (lose == "vanish").then_some(container.netns.as_str());
+            bare(&member).netns(netns).del();
+            member.main.del();
+            before.assert_unchanged(&format!("ADD ({lose})"));
+        }
+    });
+}
+
+#[test]
+fn del_does_not_need_the_configuration() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        member.add();
+        bare(&member).conf(json!({"vrfname": "renamed", "table": -1})).del();
+        assert!(container.link("blue").is_none());
+        assert!(std::fs::read_dir(lab.path(KEPT)).unwrap().next().is_none());
+    });
+}
+
+#[test]
+fn a_vrf_of_others_stays() {
+    // The reference removes it: see differences.rs.
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        container.sh("ip link add blue up type vrf table 20");
+        let before = Watch::start(lab, &[&container]);
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        bare(&member).del(); // never added
+        assert!(container.link("blue").is_some());
+        member.add();
+        assert_eq!(master(&container, "net1"), "blue");
+        member.del();
+        member.del();
+        member.main.del();
+        lab.host.sh("ip link del br1");
+        before.assert_unchanged("ADD");
+    });
+}
+
+#[test]
+fn an_interface_in_another_vrf_is_left_there() {
+    // The reference takes it out.
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        member.add();
+        container.sh("ip link add red type vrf table 20; ip link set net1 master red");
+        member.del();
+        assert_eq!(master(&container, "net1"), "red");
+        assert!(container.link("blue").is_none());
+    });
+}
+
+#[test]
+fn gc_forgets_what_no_runtime_knows_any_more() {
+    for_ours("vrf", |lab| {
+        let Some(one) = container(lab) else { return };
+        let Some(other) = container(lab) else { return };
+        let newest = |address: u8| with(&network(1, address), json!({"cniVersion": "1.1.0"}));
+        let stale = attach(lab, &one, &newest(2), "net1", json!({"vrfname": "blue"}));
+        let valid = attach(lab, &other, &newest(3), "net1", json!({"vrfname": "blue"}));
+        stale.add();
+        valid.add();
+        let kept = || std::fs::read_dir(lab.path(KEPT)).unwrap().count();
+        stale.call("GC", None).run().ok();
+        assert_eq!(kept(), 2, "GC that is told nothing forgets nothing");
+        stale.gc(&[(&other.id, "net1")]).ok();
+        assert_eq!(kept(), 1);
+        valid.check(&valid.result).ok();
+        valid.del();
+        assert!(other.link("blue").is_none());
+    });
+}
+
+/// A runtime calls DEL after an ADD that was refused. The interface was in the VRF before.
+#[test]
+fn del_after_a_refused_add_leaves_the_vrf_and_the_interface_in_it() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        container.sh("ip link add blue up type vrf table 20; ip link set net1 master blue");
+        let before = Watch::start(lab, &[&container]);
+        for again in [1, 2] {
+            assert_eq!(member.try_add().err().code, 102, "{again}");
+        }
+        member.del();
+        before.assert_unchanged("the refused ADD");
+    });
+}
+
+/// A runtime is late to detach a container, and CNI_NETNS leads to the next one by now.
+#[test]
+fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let earlier = member.clone().id("earlier");
+        earlier.add();
+        container.sh("ip link set net1 nomaster; ip link del blue");
+        container.sh("ip addr add 2001:db8:20::2/64 dev net1 nodad || true; ip route replace 10.77.0.0/16 dev net1
+             ip -6 route replace 2001:db8:77::/48 dev net1; ip route replace 10.78.0.0/16 dev net1");
+        member.add();
+        for _ in 0..2 {
+            earlier.del();
+            assert_eq!(master(&container, "net1"), "blue");
+        }
+        member.del();
+        assert!(container.link("blue").is_none());
+    });
+}
+
+/// Every user of a container can take the lock of its namespace.
+#[test]
+fn del_does_not_need_the_lock() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        member.add();
+        container
+            .sh("setsid sh -c 'exec 9</proc/self/ns/net; flock 9; sleep 60' >/dev/null 2>&1 & echo $! >/run/holder");
+        container.sh("until ! flock -n /proc/self/ns/net true; do sleep 0.1; done");
+        member.del();
+        assert!(container.link("blue").is_none());
+        let begun = std::time::Instant::now();
+        member.del(); // there is nothing to do any more, and nothing to wait for
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+        container.sh("kill -- -$(cat /run/holder); rm /run/holder");
+    });
+}

@@ -1,0 +1,177 @@
+//! How fast a stream of TCP is, second by second: by what arrives, not by what is read, since TCP keeps back what comes behind a gap.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::netns::{Lab, Namespace};
+
+/// The test that sends or receives when this is set: this very program, run again in a namespace.
+const ROLE: &str = "CNI_LAB_FLOW_ROLE";
+const ROLE_TEST: &str = "support::flow::a_stream_is_measured_second_by_second";
+
+/// What a queue counts and IP does not, and what each further packet of a super-packet brings: the Ethernet header; that of TCP with timestamps.
+const ETHERNET: u64 = 14;
+const TCP: u64 = 32;
+
+/// A stream that flows until this is dropped.
+pub struct Flow {
+    receiver: Child,
+    sender: Child,
+    _stdin: [ChildStdin; 2],
+}
+
+impl Flow {
+    /// From one namespace to an address of another: as fast as it can, for so many seconds.
+    pub fn start(from: &Namespace, to: &Namespace, address: &str, seconds: usize) -> Flow {
+        const PORT: u16 = 5001;
+        let mut receiver = again(to, &format!("receive {PORT} {seconds}"));
+        let mut said = String::new();
+        let stderr = receiver.stderr.as_mut().unwrap();
+        BufReader::with_capacity(1, stderr).read_line(&mut said).unwrap();
+        assert_eq!(said, "listening\n");
+        let to = if address.contains(':') { format!("[{address}]:{PORT}") } else { format!("{address}:{PORT}") };
+        let mut sender = again(from, &format!("send {to}"));
+        let stdin = [receiver.stdin.take().unwrap(), sender.stdin.take().unwrap()];
+        Flow { receiver, sender, _stdin: stdin }
+    }
+
+    /// Waits for the end; the bits of each second as a queue counted them, the first one from the first byte on.
+    pub fn finish(mut self) -> Vec<u64> {
+        let mut said = String::new();
+        self.receiver.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let counts = said.lines().find_map(|line| line.strip_prefix("received ")).unwrap_or_else(|| panic!("{said}"));
+        counts.split(' ').map(|count| count.parse().unwrap()).collect()
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        for child in [&mut self.receiver, &mut self.sender] {
+            let _ = child.kill(); // it may have ended by itself
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The bits of each second of a stream.
+pub fn measure(from: &Namespace, to: &Namespace, address: &str, seconds: usize) -> Vec<u64> {
+    Flow::start(from, to, address, seconds).finish()
+}
+
+/// The bits of each second of a stream that has so many a second after the first one, within a twentieth. A machine that has too much else to
+/// do makes a stream slower, never faster, so a slow one gets more chances.
+#[track_caller]
+pub fn assert_rate(from: &Namespace, to: &Namespace, address: &str, rate: u64) -> Vec<u64> {
+    let mut tried = vec![];
+    for _ in 0..5 {
+        let seconds = measure(from, to, address, 4);
+        let mean = seconds[1..].iter().sum::<u64>() / 3;
+        assert!(mean <= rate + rate / 20, "{seconds:?} bits a second, expected {rate}");
+        if mean >= rate - rate / 20 || is_emulated() {
+            return seconds;
+        }
+        tried.push(seconds);
+    }
+    panic!("{tried:?} bits a second, expected {rate}");
+}
+
+/// The virtual machine may be too slow for any limit; that nothing is faster than it holds there too.
+pub fn is_emulated() -> bool {
+    std::env::var_os("CNI_VM").is_some()
+}
+
+fn again(at: &Namespace, role: &str) -> Child {
+    let program = std::env::current_exe().unwrap();
+    let mut command: Command = at.command(program.to_str().unwrap());
+    command.args([ROLE_TEST, "--exact", "--nocapture"]).env(ROLE, role);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_stream_is_measured_second_by_second() {
+    let role = std::env::var(ROLE).unwrap_or_default();
+    match *role.split(' ').collect::<Vec<_>>() {
+        ["receive", port, seconds] => receive(port.parse().unwrap(), seconds.parse().unwrap()),
+        ["send", to] => send(to.parse().unwrap()),
+        _ => {
+            let lab = Lab::new(super::call::Peer::Ours);
+            lab.host.sh("tc qdisc add dev uplink root tbf rate 8mbit burst 32kb latency 25ms");
+            assert_rate(&lab.host, &lab.outside, "198.51.100.2", 8_000_000);
+            lab.host.sh("tc qdisc del dev uplink root");
+            let unlimited = measure(&lab.host, &lab.outside, "2001:db8:ffff::2", 2);
+            assert!(unlimited.iter().all(|bits| *bits > 100_000_000), "{unlimited:?}");
+        }
+    }
+}
+
+/// The pipe closes when whoever started us is gone.
+fn end_with_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::abort();
+    });
+}
+
+fn receive(port: u16, count: usize) {
+    let listener = TcpListener::bind(("::", port)).unwrap();
+    end_with_parent();
+    eprintln!("listening");
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut buffer = vec![0; 64 * 1024];
+    stream.read_exact(&mut buffer[..1]).unwrap();
+    std::thread::spawn(move || while stream.read(&mut buffer).is_ok_and(|length| length > 0) {});
+    let (mut last, mut since) = (received(), Instant::now());
+    let mut seconds = vec![];
+    for _ in 0..count {
+        std::thread::sleep(Duration::from_secs(1).saturating_sub(since.elapsed()));
+        let (now, elapsed) = (received(), since.elapsed());
+        since += elapsed;
+        seconds.push(((now - last) as f64 * 8.0 / elapsed.as_secs_f64()) as u64);
+        last = now;
+    }
+    eprintln!("received {}", seconds.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
+}
+
+/// The bytes that have come to this namespace, as queues count them.
+fn received() -> u64 {
+    let (v4, v4_more) =
+        (counters_in_rows("/proc/self/net/snmp", "Ip:"), counters_in_rows("/proc/self/net/netstat", "IpExt:"));
+    let v6 = std::fs::read_to_string("/proc/self/net/snmp6").unwrap_or_default();
+    let v6: HashMap<_, _> = v6.lines().filter_map(|line| counter(line.split_whitespace())).collect();
+    let of = |counters: &HashMap<String, u64>, name: &str| counters.get(name).copied().unwrap_or_default();
+    // A super-packet of several is one that is received.
+    let bytes = |octets, packets, received: u64, headers| {
+        octets + packets * ETHERNET + (packets - received.min(packets)) * headers
+    };
+    bytes(of(&v4_more, "InOctets"), of(&v4_more, "InNoECTPkts"), of(&v4, "InReceives"), 20 + TCP)
+        + bytes(of(&v6, "Ip6InOctets"), of(&v6, "Ip6InNoECTPkts"), of(&v6, "Ip6InReceives"), 40 + TCP)
+}
+
+/// A row of names and one of values, which begin alike.
+fn counters_in_rows(path: &str, head: &str) -> HashMap<String, u64> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut rows = text.lines().filter_map(|line| line.strip_prefix(head)).map(str::split_whitespace);
+    let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+    names.zip(values).filter_map(|(name, value)| counter([name, value].into_iter())).collect()
+}
+
+fn counter<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<(String, u64)> {
+    Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+}
+
+fn send(to: SocketAddr) {
+    end_with_parent();
+    let deadline = Instant::now() + Duration::from_secs(6); // an address can be tentative, a neighbour unresolved
+    let mut stream = loop {
+        match TcpStream::connect_timeout(&to, Duration::from_secs(2)) {
+            Ok(stream) => break stream,
+            Err(e) => assert!(Instant::now() < deadline, "connect to {to}: {e}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let buffer = vec![0; 64 * 1024];
+    while stream.write_all(&buffer).is_ok() {} // until the receiver has enough
+}
