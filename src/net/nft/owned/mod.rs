@@ -7,18 +7,16 @@
 //! Every removal is bound to the generation of the rule set that it was planned on: if anything changed in between,
 //! another may own the element by now, the kernel refuses, and the plan is made anew.
 
-use std::collections::HashSet;
+mod ledger;
+mod verify;
 
 use nix::errno::Errno;
 
-use super::batch::{Batch, Holding, Holds, KeyType, Set, Table};
+use self::ledger::{LEDGER, is_of, ledger_key, named_in, owner_of, read_entry, write_entry};
+use super::batch::{Batch, Holding, Set, Table};
 use super::expr::{Expressions, Verdict};
 use super::{ElementInfo, Nft};
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::attr::Attrs;
-
-/// Says which elements belong to whom.
-const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
 /// The comment of elements that are not one owner's alone.
 const SHARED: &str = "shared";
@@ -396,88 +394,6 @@ impl Nft {
         self.has_element(layout.table, LEDGER.name, |found| owner_of(&found.key) != Some(owner.id))
     }
 
-    /// What keeps the table from doing what it was made for: it is switched off, or a constant chain is not there or has
-    /// other rules.
-    pub fn damage(&self, layout: &Layout) -> Result<Option<String>> {
-        let table = layout.table.name;
-        let not_what_it_was = |chain| format!("chain {chain:?} of table {table:?} is not what it was");
-        match self.changed_chain(layout)? {
-            Some(chain) => Ok(Some(not_what_it_was(chain))),
-            None if !self.is_in_force(layout.table)? => Ok(Some(format!("table {table:?} is dormant"))),
-            None => Ok(None),
-        }
-    }
-
-    fn changed_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
-        if let Some(chain) = self.incomplete_chain(layout)? {
-            return Ok(Some(chain));
-        }
-        let mut wanted = Batch::default();
-        (layout.lay_out)(&mut wanted, layout.table);
-        for (name, _) in layout.chains {
-            if !self.has_rules(layout.table, name, wanted.rules_of(name))? {
-                return Ok(Some(name));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether a chain has these rules and no others.
-    fn has_rules<'a>(&self, table: Table, chain: &str, wanted: impl Iterator<Item = Attrs<'a>>) -> Result<bool> {
-        let (found, wanted) = (self.rules(table.family, table.name, chain)?, wanted.collect::<Vec<_>>());
-        Ok(found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| found.does(wanted)))
-    }
-
-    /// The first constant chain that is not there or has not got so many rules. It costs less than to read them all.
-    fn incomplete_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
-        for (name, uses) in layout.chains {
-            let found = self.chain(layout.table.family, layout.table.name, name)?;
-            if found.is_none_or(|chain| chain.uses != *uses) {
-                return Ok(Some(name));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Which of these elements are missing, or are another's and do something else; also those that the owner would not
-    /// find again, and those that lead to a chain without its rules.
-    pub fn missing<'a>(
-        &self,
-        layout: &Layout,
-        owner: &Owner,
-        elements: &'a [OwnedElement],
-    ) -> Result<Vec<&'a OwnedElement>> {
-        let entries: HashSet<String> = self.entries(layout.table, owner)?.into_iter().map(|(_, entry)| entry).collect();
-        let mut missing = vec![];
-        for element in elements {
-            let found = self.element(layout.table, element.set, &element.key)?;
-            let leads_to = element.chain.as_ref().map(|chain| chain.name.as_str());
-            let serves = |found: ElementInfo| {
-                let does_the_same = match &element.value {
-                    Some(value) => found.value == *value,
-                    None => leads_to.is_some() && found.chain.as_deref() == leads_to,
-                };
-                element.is_shared || does_the_same || (element.value.is_none() && found.comment == owner.comment)
-            };
-            if !found.is_some_and(serves) || !self.is_whole(layout.table, owner, element, &entries)? {
-                missing.push(element);
-            }
-        }
-        Ok(missing)
-    }
-
-    /// Whether the ledger has the element, if it is the owner's, and its chain has all rules.
-    fn is_whole(&self, table: Table, owner: &Owner, element: &OwnedElement, entries: &HashSet<String>) -> Result<bool> {
-        if let Some(chain) = &element.chain
-            && !self.has_rules(table, &chain.name, chain.rules.iter().map(Expressions::attrs))?
-        {
-            return Ok(false);
-        }
-        let is_his =
-            self.element(table, element.set, &element.key)?.is_some_and(|found| found.comment == owner.comment);
-        Ok(!is_his || entries.contains(&write_entry(element)))
-    }
-
     /// Every owner of a group: whom the ledger has, and whom elements name that it has not.
     pub fn owners(&self, layout: &Layout, group: [u8; 8]) -> Result<Vec<[u8; 16]>> {
         let mut ids: Vec<[u8; 16]> = self
@@ -572,34 +488,6 @@ impl Nft {
         Ok(all)
     }
 
-    /// The owner's entries of the ledger, with their numbers. One that is missing does not hide those behind it; where
-    /// there is none, two questions show it.
-    fn entries(&self, table: Table, owner: &Owner) -> Result<Vec<(u32, String)>> {
-        let mut entries = vec![];
-        let mut number = 0;
-        loop {
-            match self.ledger_entry(table, owner, number)? {
-                Some(entry) => entries.push((number, entry)),
-                None => match self.ledger_entry(table, owner, number + 1)? {
-                    Some(_) => (),
-                    None => return Ok(entries),
-                },
-            }
-            number += 1;
-        }
-    }
-
-    /// Whether a shared element is another owner's as well. He adds his entry without a look at ours; but that changes the
-    /// generation, which our removal is bound to.
-    fn is_another_s(&self, table: Table, owner: &Owner, entry: &str) -> Result<bool> {
-        let names_it = |found: &ElementInfo| found.comment == entry && owner_of(&found.key) != Some(owner.id);
-        self.has_element(table, LEDGER.name, names_it)
-    }
-
-    fn ledger_entry(&self, table: Table, owner: &Owner, number: u32) -> Result<Option<String>> {
-        Ok(self.element(table, LEDGER.name, &ledger_key(owner, number))?.map(|element| element.comment))
-    }
-
     /// Plans and commits until nobody came between. The kernel looks at the generation before anything else, so whatever
     /// else it refuses is refused for good.
     pub fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
@@ -685,63 +573,5 @@ fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, first: u32, elem
             batch.element(table, element.set, &element.key, holding, &owner.comment);
         }
         batch.element(table, LEDGER.name, &ledger_key(owner, number), Holding::Key, &write_entry(element));
-    }
-}
-
-fn ledger_key(owner: &Owner, number: u32) -> Vec<u8> {
-    [&as_marks(owner.id)[..], &number.to_ne_bytes()].concat()
-}
-
-/// The id as nft(8) shows it in hex: marks are in the machine's byte order.
-fn as_marks(mut id: [u8; 16]) -> [u8; 16] {
-    if cfg!(target_endian = "little") {
-        id.chunks_exact_mut(4).for_each(<[u8]>::reverse);
-    }
-    id
-}
-
-/// The owner's id in a key of the ledger.
-fn owner_of(key: &[u8]) -> Option<[u8; 16]> {
-    key.get(..16)?.try_into().ok().map(as_marks)
-}
-
-/// The owner's id that a comment begins with.
-fn named_in(comment: &str) -> Option<[u8; 16]> {
-    let digits: String = comment.get(..33)?.replace('-', "");
-    let byte = |at: usize| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok();
-    (0..16).map(byte).collect::<Option<Vec<u8>>>()?.try_into().ok()
-}
-
-/// A removal by id alone does not know the whole comment; every comment begins with the id in hex.
-fn is_of(comment: &str, owner: &Owner) -> bool {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    comment.starts_with(&format!("{}-{}", hex(&owner.id[..8]), hex(&owner.id[8..])))
-}
-
-/// `<set> <key in hex>`, which a person can read in `nft list` as well.
-fn write_entry(element: &OwnedElement) -> String {
-    let key: String = element.key.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{} {key}", element.set)
-}
-
-fn read_entry(entry: &str) -> Option<(String, Vec<u8>)> {
-    let (set, hex) = entry.split_once(' ')?;
-    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
-    let key = (0..hex.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
-    Some((set.to_owned(), key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ledger_entry_names_its_element() {
-        let element = OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], ..OwnedElement::default() };
-        assert_eq!(write_entry(&element), "masq4 0a0100ff");
-        assert_eq!(read_entry("masq4 0a0100ff"), Some(("masq4".into(), vec![10, 1, 0, 255])));
-        for bad in ["", "masq4", "masq4 0", "masq4 zz", "masq4 ä0"] {
-            assert_eq!(read_entry(bad), None, "{bad}");
-        }
     }
 }
