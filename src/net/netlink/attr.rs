@@ -93,11 +93,15 @@ impl<'a> Attrs<'a> {
 
     /// An address of either family, by its length.
     pub fn ip(self, kind: u16) -> Option<IpAddr> {
-        let bytes = self.bytes(kind)?;
-        let v4 = || <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into());
-        let v6 = || <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into());
-        v4().or_else(v6)
+        read_ip(self.bytes(kind)?)
     }
+}
+
+/// The address that these bytes are, by their number.
+pub fn read_ip(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into());
+    let v6 = || <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into());
+    v4().or_else(v6)
 }
 
 /// The number at `offset`, if the bytes reach that far.

@@ -1,7 +1,17 @@
 //! Writing netlink attributes: numbers in the machine's byte order or the network's, nests, C structs.
 
+use std::net::IpAddr;
+
 /// NLA_F_NESTED.
 const NESTED: u16 = 0x8000;
+
+/// An address as it stands in attributes, in packets and in keys of sets.
+pub fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
 
 /// Attributes under construction.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,7 @@
-//! Writing nf_tables' netlink attributes: those of every netlink family, and comments.
+//! nf_tables' netlink attributes: those of every netlink family, addresses, and comments.
 
-pub use crate::net::netlink::attributes::Attributes;
+pub use crate::net::netlink::attr::read_ip;
+pub use crate::net::netlink::attributes::{Attributes, octets};
 
 impl Attributes {
     /// What nft(8) shows as `comment`: its user data, type 0, at most 255 bytes with the NUL.

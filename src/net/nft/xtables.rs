@@ -2,13 +2,12 @@
 //! iptables itself gives them: `iptables -S` lists them, `iptables -D` removes them.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use nix::errno::Errno;
 
 use super::batch::{Batch, Table};
 use super::expr::{ACCEPT, Expressions, Header, JUMP, Verdict};
-use super::wire::read_comment;
+use super::wire::{octets, read_comment};
 use super::{Attributes, Family, GETRULE, HEADER, NLM_F_DUMP, Nft};
 use crate::error::{Error, Result};
 use crate::net::iptables::{FilterRule, Target};
@@ -137,13 +136,6 @@ fn write_rule(expressions: &mut Expressions, rule: &FilterRule) {
 const SOURCE: [u32; 2] = [12, 8];
 /// Where the destination address is.
 const DESTINATION: [u32; 2] = [16, 24];
-
-fn octets(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
-}
 
 /// The rule in a message of the kernel, if it says no more than ours do.
 fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {

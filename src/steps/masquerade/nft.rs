@@ -17,8 +17,6 @@
 //! ```
 //! A packet costs one lookup however many containers there are, and an attachment is an element a family.
 
-use std::net::IpAddr;
-
 use ipnet::IpNet;
 
 use crate::cni::attachment::{Key, NetworkName};
@@ -27,6 +25,7 @@ use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, SharedChain};
+use crate::net::nft::wire::octets;
 use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::steps::nft_owner;
 
@@ -61,7 +60,7 @@ pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
     }
     match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(element) => {
-            let address = addresses.iter().find(|net| bytes(net.addr()) == element.key).map(IpNet::addr);
+            let address = addresses.iter().find(|net| octets(net.addr()) == element.key).map(IpNet::addr);
             let address = address.map(|ip| ip.to_string()).unwrap_or_default();
             Err(Error::check(format!("address {address} is not masqueraded: no element in map {:?}", element.set)))
         }
@@ -115,7 +114,7 @@ fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
         let net = address.trunc();
         OwnedElement {
             set,
-            key: bytes(address.addr()),
+            key: octets(address.addr()),
             chain: Some(SharedChain { name: chain_name(net), rules: inside_or_masquerade(net) }),
             ..OwnedElement::default()
         }
@@ -128,16 +127,9 @@ fn chain_name(net: IpNet) -> String {
     format!("net-{}", net.to_string().replace(':', "-"))
 }
 
-fn bytes(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
-}
-
 /// The bytes of a prefix's mask.
 fn mask(net: IpNet) -> Vec<u8> {
-    bytes(net.netmask())
+    octets(net.netmask())
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
@@ -173,7 +165,7 @@ fn inside_or_masquerade(net: IpNet) -> [Expressions; 2] {
 /// `ip daddr NET`.
 fn destination_in(rule: &mut Expressions, net: IpNet) {
     let (family, offset) = if net.addr().is_ipv6() { (IPV6, 24) } else { (IPV4, 16) };
-    let address = bytes(net.network());
+    let address = octets(net.network());
     rule.meta(Meta::NfProto, 1).equal(1, &[family]);
     rule.payload(Header::Network, offset, address.len() as u32, 1).mask(1, &mask(net)).equal(1, &address);
 }

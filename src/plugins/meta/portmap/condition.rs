@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use crate::cni::attachment::IfName;
 use crate::error::{Error, Result};
 use crate::net::nft::expr::{Expressions, Header, Meta};
+use crate::net::nft::wire::octets;
 
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
@@ -121,15 +122,11 @@ fn number(text: &str) -> Option<u32> {
 
 /// Loads the network of a packet's address; returns what it is compared with.
 fn load_address(rule: &mut Expressions, net: IpNet, is_destination: bool) -> Vec<u8> {
-    let bytes = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
     let length = if net.addr().is_ipv6() { 16 } else { 4 };
     let source = if net.addr().is_ipv6() { 8 } else { 12 };
     let offset = if is_destination { source + length } else { source };
-    rule.payload(Header::Network, offset, length, 1).mask(1, &bytes(net.netmask()));
-    bytes(net.network())
+    rule.payload(Header::Network, offset, length, 1).mask(1, &octets(net.netmask()));
+    octets(net.network())
 }
 
 #[cfg(test)]

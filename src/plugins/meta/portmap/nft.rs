@@ -44,6 +44,7 @@ use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
 use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, SharedChain, Taken};
+use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::steps::nft_owner;
 
@@ -213,21 +214,6 @@ fn protocol_and_port(key: &[u8]) -> Option<(Protocol, u16)> {
     Some((Protocol::of_number(*end.first()?)?, u16::from_be_bytes([*end.get(4)?, *end.get(5)?])))
 }
 
-fn read_ip(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into()),
-        16 => <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into()),
-        _ => None,
-    }
-}
-
-fn bytes(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
-}
-
 /// Whose the port is, in words that an operator can look for. The elements of ports come first, one a forward.
 fn explain(taken: &Taken, forwards: &[Forward]) -> Error {
     let holder = taken.by.split_once(", ").map_or(taken.by.as_str(), |(_, words)| words);
@@ -261,7 +247,7 @@ fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
             Some(_) => (&family.at_address, Rival::Key { set: family.at_all.name, key: port_key(forward) }),
             None => (&family.at_all, Rival::Suffix { set: family.at_address.name, suffix: port_key(forward) }),
         };
-        let value = [bytes(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
+        let value = [octets(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
         let (set, value, rivals) = (set.name, Some(value), vec![rival]);
         OwnedElement { set, key: key_of(forward), value, rivals, ..OwnedElement::default() }
     };
@@ -270,7 +256,7 @@ fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
 
 /// `[daddr .] inet_proto . inet_service`.
 fn key_of(forward: &Forward) -> Vec<u8> {
-    [forward.at.map(bytes).unwrap_or_default(), port_key(forward)].concat()
+    [forward.at.map(octets).unwrap_or_default(), port_key(forward)].concat()
 }
 
 fn port_key(forward: &Forward) -> Vec<u8> {
@@ -299,7 +285,7 @@ fn snat_elements(conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
     let mut elements: Vec<OwnedElement> = vec![];
     for forward in forwards.iter().filter(|_| conf.snat) {
         let family = OfFamily::of(forward.to.addr());
-        let (set, key) = (family.snat.name, bytes(forward.to.addr()));
+        let (set, key) = (family.snat.name, octets(forward.to.addr()));
         if !elements.iter().any(|element| element.key == key) {
             let chain = Some(if conf.masq_all { everyone() } else { neighbours(family, forward.to.trunc()) });
             elements.push(OwnedElement { set, key, chain, ..OwnedElement::default() });
@@ -314,8 +300,8 @@ fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
     let masquerade_from = |net: IpNet| {
         let mut rule = Expressions::default();
         rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
-        rule.payload(Header::Network, family.source, family.length, 1).mask(1, &bytes(net.netmask()));
-        rule.equal(1, &bytes(net.network())).masquerade();
+        rule.payload(Header::Network, family.source, family.length, 1).mask(1, &octets(net.netmask()));
+        rule.equal(1, &octets(net.network())).masquerade();
         rule
     };
     let name = format!("net-{}", net.to_string().replace(':', "-"));
@@ -437,7 +423,7 @@ fn is_redirected(rule: &mut Expressions) -> &mut Expressions {
 fn is_to_loopback(rule: &mut Expressions) -> &mut Expressions {
     rule.meta(Meta::NfProto, 1).equal(1, &[V4.number]);
     rule.payload(Header::Network, V4.source + V4.length, V4.length, 1);
-    rule.mask(1, &bytes(V4.loopback.netmask())).equal(1, &bytes(V4.loopback.network()))
+    rule.mask(1, &octets(V4.loopback.netmask())).equal(1, &octets(V4.loopback.network()))
 }
 
 /// `route_localnet` lets packets to 127.0.0.1 in from the containers' network too, and what listens there trusts the host
