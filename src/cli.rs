@@ -8,11 +8,11 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
+use crate::commands::net;
 use crate::error::{Code, Error};
 use crate::plugins::main::tap::labelled;
 use crate::registry::{self, PLUGINS};
 use crate::runner::{self, Streams};
-use crate::runtime::net;
 
 /// The binary's own name: called by it, or by a name that begins with it, we are the operator's command line.
 const NAME: &str = "cni-multi";

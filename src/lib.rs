@@ -13,7 +13,8 @@
 //! | [`steps`] | one thing an attachment needs: do, check and undo in one file |
 //! | [`plugins`] | one file (or folder) a plugin, named as in configurations |
 //! | [`registry`] | one line a plugin |
-//! | [`runner`], [`runtime`], [`cli`] | one plugin execution; whole lists of plugins; the command line |
+//! | [`runner`], [`runtime`] | one plugin execution; whole lists of plugins |
+//! | [`commands`], [`cli`] | what people type; from argv to what runs |
 //!
 //! # The walk of one ADD
 //!
@@ -25,6 +26,7 @@
 
 pub mod cli;
 pub mod cni;
+pub mod commands;
 pub mod error;
 pub mod net;
 pub mod plain_file;

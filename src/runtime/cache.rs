@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::parameters::Parameters;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::cni::result::Document;
@@ -19,19 +20,6 @@ pub const DEFAULT_DIR: &str = "/var/lib/cni";
 
 /// What tells such a file from the bare result that libcni 0.7 wrote under the same name.
 const KIND: &str = "cniCacheV1";
-
-/// What the runtime says of an attachment, besides the network.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Parameters {
-    /// What identifies it. The names in it have been checked: as a file's name they cannot leave the directory.
-    pub key: Key,
-    /// CNI_NETNS.
-    pub netns: String,
-    /// CNI_ARGS, as pairs.
-    pub args: Vec<(String, String)>,
-    /// The capability arguments: an object.
-    pub capability_args: Value,
-}
 
 /// A directory of results.
 #[derive(Clone, Debug)]

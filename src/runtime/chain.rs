@@ -5,9 +5,10 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::cache::{Cache, Parameters};
+use super::cache::Cache;
 use super::derive;
 use super::list::{NetworkList, PluginConfig};
+use super::parameters::Parameters;
 use crate::cni::attachment::NetworkName;
 use crate::cni::conf::ValidAttachment;
 use crate::cni::delegate;
@@ -247,18 +248,6 @@ impl Runtime<'_> {
             .with("CNI_ARGS", of(Parameters::joined_args))
             .with("CNI_IFNAME", of(|at| at.key.ifname.to_string()))
             .with("CNI_PATH", &self.path)
-    }
-}
-
-impl Parameters {
-    fn joined_args(&self) -> String {
-        let pairs: Vec<String> = self.args.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        pairs.join(";")
-    }
-
-    /// The attachment as GC lists it.
-    pub fn valid_attachment(&self) -> ValidAttachment {
-        ValidAttachment { container_id: self.key.container_id.to_string(), ifname: self.key.ifname.to_string() }
     }
 }
 

@@ -1,11 +1,11 @@
-//! The other side of the protocol, what libcni and cnitool are: networks are loaded from a directory, their plugins
-//! run one after the other, and the result of each attachment is kept until it goes.
+//! The other side of the protocol, what libcni is: networks are loaded from a directory, their plugins run one after the
+//! other, and the result of each attachment is kept until it goes.
 //!
 //! [`list`] reads a network, [`derive`] makes the configuration that one of its plugins gets, [`chain`] runs them all,
-//! [`cache`] keeps results, and [`net`] is `cni-multi net …`, the command line of it.
+//! [`cache`] keeps results, and [`parameters`] is what is known of an attachment besides its network.
 
 pub mod cache;
 pub mod chain;
 pub mod derive;
 pub mod list;
-pub mod net;
+pub mod parameters;

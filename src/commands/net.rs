@@ -1,20 +1,19 @@
 //! `cni-multi net …`: networks from the operator's hand, with cnitool's arguments, variables and container ids.
 
 use std::io::Write;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command};
-use sha2::{Digest as _, Sha512};
 
-use super::cache::{self, Cache, Parameters};
-use super::chain::Runtime;
-use super::list;
-use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName, hex};
+use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
-use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::runner::Streams;
+use crate::runtime::cache::{self, Cache};
+use crate::runtime::chain::Runtime;
+use crate::runtime::list;
+use crate::runtime::parameters::{self, Parameters};
 
 /// Where networks are configured unless told otherwise.
 const CONF_DIR: &str = "/etc/cni/net.d";
@@ -144,12 +143,13 @@ impl Operator<'_> {
     }
 
     fn parameters(&self, network: NetworkName) -> Result<Parameters> {
-        let capability_args = parse_capability_args(&self.option("capability-args", "CAP_ARGS").unwrap_or_default())?;
-        let args = parse_args(&self.option("args", "CNI_ARGS").unwrap_or_default())?;
+        let capability_args =
+            parameters::parse_capability_args(&self.option("capability-args", "CAP_ARGS").unwrap_or_default())?;
+        let args = parameters::parse_args(&self.option("args", "CNI_ARGS").unwrap_or_default())?;
         let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME").unwrap_or_else(|| "eth0".to_owned()))?;
-        let netns = absolute(&netns_path(&self.argument("netns")))?;
+        let netns = parameters::absolute(&netns_path(&self.argument("netns")))?;
         let container_id = match self.argument("container-id") {
-            id if id.is_empty() => ContainerId::parse(&container_id(&netns))?,
+            id if id.is_empty() => parameters::container_id(&netns)?,
             id => ContainerId::parse(&id)?,
         };
         Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
@@ -177,25 +177,6 @@ fn table_of(dir: &Path) -> Result<String> {
     Ok(list::files(dir)?.iter().map(line).collect())
 }
 
-/// As cnitool reads them, which is stricter than plugins: no value may be empty.
-fn parse_args(text: &str) -> Result<Vec<(String, String)>> {
-    let pair = |piece: &str| {
-        let mut parts = piece.split('=');
-        match (parts.next(), parts.next(), parts.next()) {
-            (Some(key), Some(value), None) if !key.is_empty() && !value.is_empty() => {
-                Ok((key.to_owned(), value.to_owned()))
-            }
-            _ => Err(Error::new(Code::INVALID_ENVIRONMENT, format!("invalid CNI_ARGS pair {piece:?}"))),
-        }
-    };
-    if text.is_empty() { Ok(vec![]) } else { text.split(';').map(pair).collect() }
-}
-
-fn parse_capability_args(text: &str) -> Result<Value> {
-    let parsed = if text.is_empty() { Ok(Value::Object(vec![])) } else { list::parse_object(text.as_bytes()) };
-    parsed.map_err(|error| error.context("decode the capability arguments"))
-}
-
 /// A word that is no file here is a name that `ip netns` gave; whether or not there still is such a namespace, since
 /// DEL must come to the same container id as ADD did.
 fn netns_path(argument: &str) -> PathBuf {
@@ -203,31 +184,10 @@ fn netns_path(argument: &str) -> PathBuf {
     if argument.contains('/') || path.is_file() { path.to_owned() } else { Path::new(NETNS_DIR).join(path) }
 }
 
-/// The path from the root, cleaned by its text alone: no link is followed, nothing need exist.
-fn absolute(path: &Path) -> Result<String> {
-    let path = std::path::absolute(path).map_err(|e| Error::io(format_args!("make path {path:?} absolute"), &e))?;
-    let mut clean = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => drop(clean.pop()),
-            Component::CurDir => (),
-            other => clean.push(other),
-        }
-    }
-    clean
-        .into_os_string()
-        .into_string()
-        .map_err(|path| Error::new(Code::INVALID_ENVIRONMENT, format!("path {path:?} is not UTF-8")))
-}
-
-/// The id that cnitool gives to a container of which only the namespace is known.
-fn container_id(netns: &str) -> String {
-    format!("cnitool-{}", hex(&Sha512::digest(netns.as_bytes())[..10]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::json::Value;
 
     fn matches(line: &str) -> ArgMatches {
         command().try_get_matches_from(format!("net {line}").split(' ')).unwrap()
@@ -289,16 +249,9 @@ mod tests {
         }
     }
 
-    /// `printf %s PATH | sha512sum | cut -c 1-20`
-    #[test]
-    fn the_container_id_is_cnitool_s() {
-        assert_eq!(container_id("/var/run/netns/testing"), "cnitool-77383ca0a0715733ca6f");
-        assert_eq!(container_id(""), "cnitool-cf83e1357eefb8bdf154");
-    }
-
     #[test]
     fn a_namespace_is_a_path_or_a_name_of_ip_netns() {
-        let path = |argument: &str| absolute(&netns_path(argument)).unwrap();
+        let path = |argument: &str| parameters::absolute(&netns_path(argument)).unwrap();
         let here = std::env::current_dir().unwrap().to_string_lossy().into_owned();
         assert_eq!(path("blue"), "/run/netns/blue");
         assert_eq!(path("/var/run/netns/blue"), "/var/run/netns/blue");

@@ -1,0 +1,3 @@
+//! What people type: one file or folder a command, named like it.
+
+pub mod net;

@@ -1,0 +1,91 @@
+//! What a runtime knows of one attachment, and how cnitool makes it from its arguments and variables.
+
+use std::path::{Component, Path, PathBuf};
+
+use sha2::{Digest as _, Sha512};
+
+use super::list;
+use crate::cni::attachment::{ContainerId, Key, hex};
+use crate::cni::conf::ValidAttachment;
+use crate::cni::json::Value;
+use crate::error::{Code, Error, Result};
+
+/// What the runtime says of an attachment, besides the network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// What identifies it. The names in it have been checked: as a file's name they cannot leave the directory.
+    pub key: Key,
+    /// CNI_NETNS.
+    pub netns: String,
+    /// CNI_ARGS, as pairs.
+    pub args: Vec<(String, String)>,
+    /// The capability arguments: an object.
+    pub capability_args: Value,
+}
+
+impl Parameters {
+    /// CNI_ARGS as plugins get them.
+    pub fn joined_args(&self) -> String {
+        let pairs: Vec<String> = self.args.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        pairs.join(";")
+    }
+
+    /// The attachment as GC lists it.
+    pub fn valid_attachment(&self) -> ValidAttachment {
+        ValidAttachment { container_id: self.key.container_id.to_string(), ifname: self.key.ifname.to_string() }
+    }
+}
+
+/// As cnitool reads them, which is stricter than plugins: no value may be empty.
+pub fn parse_args(text: &str) -> Result<Vec<(String, String)>> {
+    let pair = |piece: &str| {
+        let mut parts = piece.split('=');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(key), Some(value), None) if !key.is_empty() && !value.is_empty() => {
+                Ok((key.to_owned(), value.to_owned()))
+            }
+            _ => Err(Error::new(Code::INVALID_ENVIRONMENT, format!("invalid CNI_ARGS pair {piece:?}"))),
+        }
+    };
+    if text.is_empty() { Ok(vec![]) } else { text.split(';').map(pair).collect() }
+}
+
+/// The capability arguments: a JSON object; empty is none.
+pub fn parse_capability_args(text: &str) -> Result<Value> {
+    let parsed = if text.is_empty() { Ok(Value::Object(vec![])) } else { list::parse_object(text.as_bytes()) };
+    parsed.map_err(|error| error.context("decode the capability arguments"))
+}
+
+/// The path from the root, cleaned by its text alone: no link is followed, nothing need exist.
+pub fn absolute(path: &Path) -> Result<String> {
+    let path = std::path::absolute(path).map_err(|e| Error::io(format_args!("make path {path:?} absolute"), &e))?;
+    let mut clean = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(clean.pop()),
+            Component::CurDir => (),
+            other => clean.push(other),
+        }
+    }
+    clean
+        .into_os_string()
+        .into_string()
+        .map_err(|path| Error::new(Code::INVALID_ENVIRONMENT, format!("path {path:?} is not UTF-8")))
+}
+
+/// The id that cnitool gives to a container of which only the namespace is known.
+pub fn container_id(netns: &str) -> Result<ContainerId> {
+    ContainerId::parse(&format!("cnitool-{}", hex(&Sha512::digest(netns.as_bytes())[..10])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `printf %s PATH | sha512sum | cut -c 1-20`
+    #[test]
+    fn the_container_id_is_cnitool_s() {
+        assert_eq!(container_id("/var/run/netns/testing").unwrap().as_str(), "cnitool-77383ca0a0715733ca6f");
+        assert_eq!(container_id("").unwrap().as_str(), "cnitool-cf83e1357eefb8bdf154");
+    }
+}
