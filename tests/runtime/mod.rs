@@ -6,6 +6,7 @@ mod check;
 mod del;
 mod gc;
 mod get;
+mod mixed;
 mod operator;
 mod own;
 mod same_time;
@@ -112,7 +113,7 @@ impl Host {
     /// The library itself on this host, with its network: for what no command is for.
     fn with_runtime<T>(&self, then: impl FnOnce(&mut Runtime<'_>, &NetworkList) -> T) -> T {
         let list = list::load(&self.0.join("net.d/10-net.conflist")).unwrap();
-        let env = Environment::of_process();
+        let env = Environment::default().with("PATH", std::env::var_os("PATH").unwrap_or_default());
         let (path, cache) = (self.0.join("bin").to_str().unwrap().to_owned(), Cache::new(self.0.join("cache")));
         then(&mut Runtime { plugins: PLUGINS, env: &env, path, cache, stderr: &mut std::io::sink() }, &list)
     }
