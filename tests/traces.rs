@@ -83,7 +83,7 @@ fn ports(recorded: &Recorded) -> Vec<(u64, u16)> {
 }
 
 /// The TCP port that a mapping opens to everybody, and which one of the container it is.
-fn published(mapping: &Value) -> Option<(u64, u16)> {
+pub fn published(mapping: &Value) -> Option<(u64, u16)> {
     let of = |key: &str| mapping.as_object().unwrap().iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v);
     let is_everybody_s = of("hostIP").is_none_or(|ip| *ip == "") && of("protocol")? == "tcp";
     is_everybody_s.then_some((of("hostPort")?.as_u64()?, of("containerPort")?.as_u64()?.try_into().unwrap()))
@@ -241,7 +241,7 @@ fn chains_of_podman_work_as_recorded(peer: &Peer) {
 }
 
 /// Forwarding, which stays on, and the tables that iptables has once it has been used.
-const LEFT_BY_CONTRACT: &str = "
+pub const LEFT_BY_CONTRACT: &str = "
     echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
     iptables -P FORWARD ACCEPT; ip6tables -P FORWARD ACCEPT";
 
