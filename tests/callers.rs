@@ -72,7 +72,7 @@ enum Step {
     Together {
         together: Vec<Operation>,
     },
-    One(Operation),
+    One(Box<Operation>),
 }
 
 /// One operation on a network: a call of each of its plugins.
@@ -122,7 +122,7 @@ fn replay(peer: &Peer, text: &str) {
     for (number, step) in script.calls.into_iter().enumerate() {
         let operations = match step {
             Step::Together { together } => together,
-            Step::One(operation) => vec![operation],
+            Step::One(operation) => vec![*operation],
         };
         let is_wanted = |operation: &Operation| operation.ours.is_none() || *peer == Peer::Ours;
         runtime.operate(operations.into_iter().filter(is_wanted).collect(), number);
