@@ -108,10 +108,11 @@ impl Netns {
 
     /// Runs `work` on a thread that ends with it: no other code ever runs in the wrong namespace.
     fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        #[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
         let (file, path) = (&self.file, &self.path); // the rest of it stays on this thread
+        #[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
         let enter = || {
-            setns(file, CloneFlags::CLONE_NEWNET).map_err(|e| Error::kernel(format_args!("enter netns {path:?}"), e))
+            let entered = setns(file, CloneFlags::CLONE_NEWNET);
+            entered.map_err(|e| Error::kernel(format_args!("enter netns {path:?}"), e))
         };
         thread::scope(|scope| {
             let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || enter().and_then(|()| work()));
