@@ -17,7 +17,7 @@ use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::runner::Streams;
 use crate::runtime::cache::{self, Cache};
-use crate::runtime::chain::Runtime;
+use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::list;
 use crate::runtime::parameters::{self, Parameters};
 
@@ -121,7 +121,7 @@ fn operate(
     };
     let nothing = |()| String::new();
     match verb {
-        "add" => runtime.add(&list, &at).map(|result| result.to_text()),
+        "add" => runtime.add(&list, &at, OnFailure::Leave).map(|result| result.to_text()),
         "check" => runtime.check(&list, &at).map(nothing),
         "del" => runtime.del(&list, &at).map(nothing),
         "gc" => runtime.gc(&list, None).map(nothing),
