@@ -11,6 +11,7 @@ use std::rc::Rc;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
+use super::{CONF_DIR, own_directory};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -23,9 +24,6 @@ use crate::runtime::parameters::{self, Parameters};
 
 /// The name that a link to this binary has, or the first argument.
 pub const NAME: &str = "cnitool";
-
-/// Where networks are configured without NETCONFPATH.
-const CONF_DIR: &str = "/etc/cni/net.d";
 
 const ABOUT: &str = "CNI Tool for managing network interfaces in a network namespace";
 
@@ -114,7 +112,7 @@ fn operate(
     let mut runtime = Runtime {
         plugins,
         env,
-        path: env.get("CNI_PATH"),
+        path: if env.get("CNI_PATH").is_empty() { own_directory()? } else { env.get("CNI_PATH") },
         cache: Cache::new(cache::DEFAULT_DIR),
         stderr,
         handles: Rc::default(),
