@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -107,7 +108,14 @@ impl Operator<'_> {
         }
         let network = NetworkName::parse(&self.argument("network"))?;
         let list = list::find(&conf_dir, network.as_str())?;
-        let mut runtime = Runtime { plugins, env: self.env, path: self.plugin_path()?, cache: self.cache(), stderr };
+        let mut runtime = Runtime {
+            plugins,
+            env: self.env,
+            path: self.plugin_path()?,
+            cache: self.cache(),
+            stderr,
+            handles: Rc::default(),
+        };
         let nothing = |()| String::new();
         match verb {
             "add" => runtime.add(&list, &self.parameters(network)?, OnFailure::Undo).map(|result| result.to_text()),
