@@ -84,8 +84,11 @@ struct Kernel {
 
 impl Kernel {
     fn of(attached: &Attached) -> Kernel {
-        let Some(at) = &attached.at else { return Kernel::default() };
-        let mut kernel = Kernel::look(at).unwrap_or_else(|error| Kernel { problem: error.to_string(), ..Kernel::default() });
+        let Some(at) = &attached.at else { return Kernel::unknown("nothing tells the namespace".to_owned()) };
+        let mut kernel = match attached.namespace() {
+            "gone" => Kernel::default(),
+            _ => Kernel::look(at).unwrap_or_else(|error| Kernel::unknown(error.to_string())),
+        };
         let expected = expected(attached, at);
         let found: Vec<IpNet> = kernel.addresses.iter().map(|address| address.net).collect();
         kernel.missing = expected.iter().filter(|net| !found.contains(net)).copied().collect();
@@ -93,6 +96,10 @@ impl Kernel {
         let is_other = |net: &&IpNet| !expected.contains(net) && !is_link_local(net);
         kernel.others = found.iter().filter(is_other).copied().collect();
         kernel
+    }
+
+    fn unknown(problem: String) -> Kernel {
+        Kernel { problem, ..Kernel::default() }
     }
 
     fn look(at: &Parameters) -> Result<Kernel> {

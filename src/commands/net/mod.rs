@@ -1,48 +1,73 @@
 //! `cni-multi net …`: networks from the operator's hand, with cnitool's arguments, variables and container ids.
+//!
+//! [`operator`] reads what was typed, with [`capability`] and its kin for what plugins get by capabilities; the commands
+//! that tell something have a file each and print with [`table`].
+
+mod attached;
+mod bandwidth;
+mod capability;
+mod gc;
+mod inspect;
+mod list;
+mod network;
+mod operator;
+mod progress;
+mod ps;
+mod publish;
+mod table;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
+use self::operator::Operator;
+use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
-use crate::error::{Code, Error, Result};
+use crate::cni::json::Value;
+use crate::cni::version;
+use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::runner::Streams;
-use crate::runtime::cache::{self, Cache};
-use crate::runtime::chain::{OnFailure, Runtime};
-use crate::runtime::list;
-use crate::runtime::parameters::{self, Parameters};
-
-/// Where networks are configured unless told otherwise.
-const CONF_DIR: &str = "/etc/cni/net.d";
-
-/// Where `ip netns` names its namespaces.
-const NETNS_DIR: &str = "/run/netns";
+use crate::runtime::chain::OnFailure;
 
 /// The command line.
 pub fn command() -> Command {
-    let of_attachment = |name: &'static str, about: &'static str| {
-        Command::new(name).about(about).args([network(), netns()]).args(attachment()).args([conf_dir()]).args(plugins())
-    };
-    let of_network = |name: &'static str, about: &'static str| {
-        Command::new(name).about(about).args([network(), conf_dir()]).args(plugins())
-    };
+    let no_undo = flag("no-undo", "Leave what a failed add has done, for del");
+    let dry_run = flag("dry-run", "Only say what would be detached");
     Command::new("net")
         .about("Attach network namespaces to networks, as a runtime does")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommand(of_attachment("add", "Attach a namespace and print the result; a failure is undone"))
+        .subcommand(of_attachment("add", "Attach a namespace and print the result; a failure is undone").arg(no_undo))
         .subcommand(of_attachment("check", "Verify an attachment"))
         .subcommand(of_attachment("del", "Detach"))
-        .subcommand(of_network("gc", "Detach what has no namespace any more and remove what is left of it"))
-        .subcommand(of_network("status", "Ask whether the network can take attachments"))
-        .subcommand(Command::new("list").about("The networks, their versions and files").args([conf_dir()]))
+        .subcommand(
+            of_network("gc", "Detach what has no namespace any more, in one network or all", false)
+                .args(plugins())
+                .arg(cache_dir())
+                .arg(dry_run),
+        )
+        .subcommand(of_network("status", "Ask whether the network can take attachments", true).args(plugins()))
+        .subcommand(told("list", "The networks, their plugins and files").arg(conf_dir()))
+        .subcommand(of_network("ps", "Who is attached", false).args([of_container(), cache_dir()]))
+        .subcommand(
+            of_network("inspect", "All that is known of an attachment, and what the kernel has of it", true)
+                .args([netns().required(false), ifname(), of_container(), cache_dir()]),
+        )
 }
 
-fn network() -> Arg {
-    Arg::new("network").required(true).help("The network's name in its configuration")
+fn of_attachment(name: &'static str, about: &'static str) -> Command {
+    of_network(name, about, true).arg(netns()).args(attachment()).args(plugins()).arg(cache_dir())
+}
+
+fn of_network(name: &'static str, about: &'static str, is_required: bool) -> Command {
+    let network = Arg::new("network").required(is_required).help("The network's name in its configuration");
+    told(name, about).args([network, conf_dir()])
+}
+
+fn told(name: &'static str, about: &'static str) -> Command {
+    let output = option("output", "FORMAT", "json: what is printed, and errors, as JSON [table]").short('o');
+    Command::new(name).about(about).arg(output.value_parser(["table", "json"]))
 }
 
 fn netns() -> Arg {
@@ -53,213 +78,120 @@ fn conf_dir() -> Arg {
     option("conf-dir", "DIR", "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]")
 }
 
-fn attachment() -> [Arg; 4] {
+fn ifname() -> Arg {
+    option("ifname", "NAME", "The interface's name in the namespace [CNI_IFNAME, else eth0]").short('i')
+}
+
+fn container_id() -> Arg {
+    option("container-id", "ID", "The container's id [made from the path of the namespace]")
+}
+
+fn of_container() -> Arg {
+    container_id().help("Only this container's")
+}
+
+fn cache_dir() -> Arg {
+    option("cache-dir", "DIR", "Where results are kept [/var/lib/cni]")
+}
+
+fn attachment() -> [Arg; 8] {
     [
-        option("ifname", "NAME", "The interface's name in the namespace [CNI_IFNAME, else eth0]").short('i'),
-        option("container-id", "ID", "The container's id [made from the path of the namespace]"),
+        ifname(),
+        container_id(),
         option("args", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
-        option("capability-args", "JSON", "Capability arguments, an object [CAP_ARGS]"),
+        repeated("publish", "[ADDR:]HOST:CONTAINER[/PROTO]", "Lead a port of the host, or a range, to the container")
+            .short('p'),
+        repeated("ip", "ADDR[/PREFIX]", "Ask for this address"),
+        repeated("mac", "MAC", "Ask for this hardware address"),
+        repeated("bandwidth", "ingress=RATE,egress=RATE", "Limit it, in bits a second: 500k, 10M, 1G"),
+        option("capability-args", "JSON", "Other arguments by capability, an object [CAP_ARGS]"),
     ]
 }
 
-fn plugins() -> [Arg; 2] {
-    [
-        option(
-            "plugin-path",
-            "DIRS",
-            "Directories of plugins, with : between them [CNI_PATH, else where this binary is]",
-        ),
-        option("cache-dir", "DIR", "Where results are kept [/var/lib/cni]"),
-    ]
+fn plugins() -> [Arg; 1] {
+    [option("plugin-path", "DIRS", "Directories of plugins, with : between them [CNI_PATH, else where this binary is]")]
 }
 
 fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
-/// Runs it: a result goes to stdout, a failure in one or two lines to stderr.
+fn repeated(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    option(name, value, help).action(ArgAction::Append)
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+/// Runs it: what was asked for goes to stdout, a failure to stderr.
 pub fn run(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required one
-    let done = Operator { matches, env }.operate(verb, plugins, io.stderr).and_then(|text| {
-        let written = io.stdout.write_all(text.as_bytes()).and_then(|()| io.stdout.flush());
-        written.map_err(|e| Error::io("write to stdout", &e))
-    });
-    let Err(error) = done else { return 0 };
-    let _ = writeln!(io.stderr, "{}", error.msg); // the status says it too
-    if !error.details.is_empty() {
-        let _ = writeln!(io.stderr, "{}", error.details);
-    }
+    let operator = Operator { matches, env };
+    let Err(error) = operate(verb, &operator, plugins, io) else { return 0 };
+    let text = if operator.wants_json() { error_object(&error) } else { error_lines(&error) };
+    let _ = io.stderr.write_all(text.as_bytes()); // the status says it too
     1
 }
 
-/// What the operator says, in arguments or else in variables.
-struct Operator<'a> {
-    matches: &'a ArgMatches,
-    env: &'a Environment,
-}
-
-impl Operator<'_> {
-    /// Returns what is to be printed.
-    fn operate(&self, verb: &str, plugins: &'static [Entry], stderr: &mut dyn Write) -> Result<String> {
-        let conf_dir = PathBuf::from(self.option("conf-dir", "NETCONFPATH").unwrap_or_else(|| CONF_DIR.to_owned()));
-        if verb == "list" {
-            return table_of(&conf_dir);
-        }
-        let network = NetworkName::parse(&self.argument("network"))?;
-        let list = list::find(&conf_dir, network.as_str())?;
-        let mut runtime = Runtime { plugins, env: self.env, path: self.plugin_path()?, cache: self.cache(), stderr };
-        let nothing = |()| String::new();
-        match verb {
-            "add" => runtime.add(&list, &self.parameters(network)?, OnFailure::Undo).map(|result| result.to_text()),
-            "check" => runtime.check(&list, &self.parameters(network)?).map(nothing),
-            "del" => runtime.del(&list, &self.parameters(network)?).map(nothing),
-            "gc" => runtime.gc_dead(&list).map(nothing),
-            "status" => runtime.status(&list).map(nothing),
-            other => Err(Error::new(Code::BUG, format!("net has no command {other:?}"))),
-        }
-    }
-
-    fn argument(&self, name: &str) -> String {
-        self.matches.get_one::<String>(name).cloned().unwrap_or_default()
-    }
-
-    /// The option, or else the variable; empty is not given.
-    fn option(&self, name: &str, variable: &str) -> Option<String> {
-        [self.argument(name), self.env.get(variable)].into_iter().find(|text| !text.is_empty())
-    }
-
-    fn cache(&self) -> Cache {
-        let dir = self.argument("cache-dir");
-        Cache::new(if dir.is_empty() { cache::DEFAULT_DIR.to_owned() } else { dir })
-    }
-
-    /// Without a word about it plugins are where this binary is, so that it works alone.
-    fn plugin_path(&self) -> Result<String> {
-        if let Some(path) = self.option("plugin-path", "CNI_PATH") {
-            return Ok(path);
-        }
-        let own = std::env::current_exe().map_err(|e| Error::io("find this binary's directory; set CNI_PATH", &e))?;
-        Ok(own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned())
-    }
-
-    fn parameters(&self, network: NetworkName) -> Result<Parameters> {
-        let capability_args =
-            parameters::parse_capability_args(&self.option("capability-args", "CAP_ARGS").unwrap_or_default())?;
-        let args = parameters::parse_args(&self.option("args", "CNI_ARGS").unwrap_or_default())?;
-        let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME").unwrap_or_else(|| "eth0".to_owned()))?;
-        let netns = parameters::absolute(&netns_path(&self.argument("netns")))?;
-        let container_id = match self.argument("container-id") {
-            id if id.is_empty() => parameters::container_id(&netns)?,
-            id => ContainerId::parse(&id)?,
-        };
-        Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
-    }
-}
-
-/// One line a file, in the order of the search; a file that cannot be read has its error in place of a network.
-fn table_of(dir: &Path) -> Result<String> {
-    let line = |file: &PathBuf| match list::load(file) {
-        Ok(list) => format!("{:<20} {:<8} {}\n", list.name, list.version, file.display()),
-        Err(error) => format!("{:<20} {:<8} {}: {}\n", "-", "-", file.display(), error.msg),
+fn operate(verb: &str, operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
+    let text = match verb {
+        "list" => list::show(&operator.conf_dir(), operator.wants_json())?,
+        "ps" => ps::show(operator)?,
+        "inspect" => inspect::show(operator)?,
+        "gc" => return gc::run(operator, plugins, io),
+        _ => run_plugins(verb, operator, plugins, io.stderr)?,
     };
-    Ok(list::files(dir)?.iter().map(line).collect())
+    table::print(io.stdout, &text)
 }
 
-/// A word that is no file here is a name that `ip netns` gave; whether or not there still is such a namespace, since
-/// DEL must come to the same container id as ADD did.
-fn netns_path(argument: &str) -> PathBuf {
-    let path = Path::new(argument);
-    if argument.contains('/') || path.is_file() { path.to_owned() } else { Path::new(NETNS_DIR).join(path) }
+/// A command that is one operation of the protocol, on one network.
+fn run_plugins(
+    verb: &str,
+    operator: &Operator<'_>,
+    plugins: &'static [Entry],
+    stderr: &mut dyn Write,
+) -> Result<String> {
+    let name = NetworkName::parse(&operator.argument("network"))?;
+    let list = network::find(&operator.conf_dir(), name.as_str())?;
+    let mut runtime = operator.runtime(plugins, stderr)?;
+    if verb == "status" {
+        runtime.status(&list)?;
+        let ready = table::object([("network", table::text(name.as_str())), ("ready", Value::Bool(true))]);
+        return Ok(if operator.wants_json() { table::json(&ready) } else { String::new() });
+    }
+    let at = operator.parameters(name, &list)?;
+    match verb {
+        "add" => {
+            let on_failure = if operator.matches.get_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
+            return Ok(runtime.add(&list, &at, on_failure)?.to_text());
+        }
+        "check" => runtime.check(&list, &at)?,
+        _ => runtime.del(&list, &at)?,
+    }
+    Ok(String::new())
+}
+
+/// The message, and the details below it.
+fn error_lines(error: &Error) -> String {
+    [&error.msg, &error.details].into_iter().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
+}
+
+/// The specification's error object, on one line: plugins may have said something on stderr before.
+fn error_object(error: &Error) -> String {
+    let object = table::object([
+        ("cniVersion", table::text(version::CURRENT)),
+        ("code", Value::Number(error.code.0.into())),
+        ("msg", table::text(&error.msg)),
+        ("details", table::text(&error.details)),
+    ]);
+    object.to_text() + "\n"
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::cni::json::Value;
-
-    fn matches(line: &str) -> ArgMatches {
-        command().try_get_matches_from(format!("net {line}").split(' ')).unwrap()
-    }
-
-    fn parameters(line: &str, env: &[(&str, &str)]) -> Result<Parameters> {
-        let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
-        let matches = matches(line);
-        let (_, matches) = matches.subcommand().unwrap();
-        Operator { matches, env: &env }.parameters(NetworkName::parse("n").unwrap())
-    }
-
     #[test]
     fn the_command_line_is_consistent() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn without_options_the_variables_and_cnitool_s_defaults_count() {
-        let at = parameters("add n /var/run/netns/t", &[]).unwrap();
-        assert_eq!((at.key.ifname.as_str(), at.netns.as_str(), at.args.len()), ("eth0", "/var/run/netns/t", 0));
-        assert_eq!(at.capability_args, Value::Object(vec![]));
-
-        let env = [
-            ("CNI_IFNAME", "net1"),
-            ("CNI_ARGS", "A=1;B=2"),
-            ("CAP_ARGS", r#"{"mac":"x"}"#),
-            ("CNI_CONTAINERID", "other"),
-        ];
-        let at = parameters("add n /x", &env).unwrap();
-        assert_eq!(
-            (at.key.ifname.as_str(), at.args.len(), at.capability_args.to_text().as_str()),
-            ("net1", 2, r#"{"mac":"x"}"#)
-        );
-        assert!(at.key.container_id.as_str().starts_with("cnitool-"), "a variable for plugins says nothing to us");
-
-        let line = r#"del n /x -i lo1 --container-id abc --args C=3 --capability-args {"ips":[]}"#;
-        let at = parameters(line, &env).unwrap();
-        assert_eq!((at.key.ifname.as_str(), at.key.container_id.as_str()), ("lo1", "abc"));
-        assert_eq!(
-            (at.args, at.capability_args.to_text().as_str()),
-            (vec![("C".to_owned(), "3".to_owned())], r#"{"ips":[]}"#)
-        );
-    }
-
-    #[test]
-    fn mistakes_of_the_operator_are_told() {
-        let cases = [
-            ("--args A", "invalid CNI_ARGS pair \"A\""),
-            ("--args A=", "invalid CNI_ARGS pair \"A=\""),
-            ("--args A=1;", "invalid CNI_ARGS pair \"\""),
-            ("--args A=b=c", "invalid CNI_ARGS pair \"A=b=c\""),
-            ("--capability-args []", "decode the capability arguments: expected an object, found array"),
-            ("--ifname a/b", "interface name contains / or : or whitespace characters"),
-            ("--container-id ../x", "invalid characters in containerID; ../x"),
-        ];
-        for (option, text) in cases {
-            assert_eq!(parameters(&format!("add n /x {option}"), &[]).unwrap_err().to_string(), text, "{option}");
-        }
-    }
-
-    #[test]
-    fn a_namespace_is_a_path_or_a_name_of_ip_netns() {
-        let path = |argument: &str| parameters::absolute(&netns_path(argument)).unwrap();
-        let here = std::env::current_dir().unwrap().to_string_lossy().into_owned();
-        assert_eq!(path("blue"), "/run/netns/blue");
-        assert_eq!(path("/var/run/netns/blue"), "/var/run/netns/blue");
-        assert_eq!(path("/a/./b//../c/"), "/a/c");
-        assert_eq!(path("/../x"), "/x");
-        assert_eq!(path("./blue"), format!("{here}/blue"));
-        assert_eq!(path("Cargo.toml"), format!("{here}/Cargo.toml"), "a file of that name goes first");
-        assert_eq!(path("src"), "/run/netns/src", "a directory is no namespace");
-    }
-
-    #[test]
-    fn without_a_path_plugins_are_where_this_binary_is() {
-        let path = |line: &str, env: &Environment| {
-            let matches = matches(line);
-            Operator { matches: matches.subcommand().unwrap().1, env }.plugin_path().unwrap()
-        };
-        let own = std::env::current_exe().unwrap().parent().unwrap().to_string_lossy().into_owned();
-        let env = Environment::default();
-        assert_eq!(path("status n", &env), own);
-        assert_eq!(path("status n", &env.with("CNI_PATH", "/a:/b")), "/a:/b");
-        assert_eq!(path("status n --plugin-path /c", &env.with("CNI_PATH", "/a:/b")), "/c");
+        super::command().debug_assert();
     }
 }

@@ -1,5 +1,6 @@
 //! What the operator says, in options or else in variables.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
@@ -9,7 +10,9 @@ use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::error::{Error, Result};
+use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
+use crate::runtime::chain::Runtime;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
 
@@ -77,6 +80,11 @@ impl Operator<'_> {
         Ok(own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned())
     }
 
+    /// What runs plugins.
+    pub fn runtime<'a>(&'a self, plugins: &'static [Entry], stderr: &'a mut dyn Write) -> Result<Runtime<'a>> {
+        Ok(Runtime { plugins, env: self.env, path: self.plugin_path()?, cache: self.cache(), stderr })
+    }
+
     /// The namespace's path from the root.
     pub fn netns(&self) -> Result<String> {
         parameters::absolute(&netns_path(&self.argument("netns")))
@@ -116,4 +124,93 @@ impl Operator<'_> {
 fn netns_path(argument: &str) -> PathBuf {
     let path = Path::new(argument);
     if argument.contains('/') || path.is_file() { path.to_owned() } else { Path::new(NETNS_DIR).join(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::list::NetworkList;
+
+    fn matches(line: &str) -> ArgMatches {
+        super::super::command().try_get_matches_from(format!("net {line}").split(' ')).unwrap()
+    }
+
+    fn parameters(line: &str, env: &[(&str, &str)]) -> Result<Parameters> {
+        let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
+        let matches = matches(line);
+        let (_, matches) = matches.subcommand().unwrap();
+        let list = r#"{"name":"n","plugins":[{"type":"x","capabilities":{"mac":true,"ips":true,"portMappings":true}}]}"#;
+        let list = NetworkList::parse(list.as_bytes().to_vec()).unwrap();
+        Operator { matches, env: &env }.parameters(NetworkName::parse("n").unwrap(), &list)
+    }
+
+    #[test]
+    fn without_options_the_variables_and_cnitool_s_defaults_count() {
+        let at = parameters("add n /var/run/netns/t", &[]).unwrap();
+        assert_eq!((at.key.ifname.as_str(), at.netns.as_str(), at.args.len()), ("eth0", "/var/run/netns/t", 0));
+        assert_eq!(at.capability_args, Value::Object(vec![]));
+
+        let env = [
+            ("CNI_IFNAME", "net1"),
+            ("CNI_ARGS", "A=1;B=2"),
+            ("CAP_ARGS", r#"{"mac":"x"}"#),
+            ("CNI_CONTAINERID", "other"),
+        ];
+        let at = parameters("add n /x", &env).unwrap();
+        assert_eq!(
+            (at.key.ifname.as_str(), at.args.len(), at.capability_args.to_text().as_str()),
+            ("net1", 2, r#"{"mac":"x"}"#)
+        );
+        assert!(at.key.container_id.as_str().starts_with("cnitool-"), "a variable for plugins says nothing to us");
+
+        let line = r#"del n /x -i lo1 --container-id abc --args C=3 --capability-args {"ips":[]}"#;
+        let at = parameters(line, &env).unwrap();
+        assert_eq!((at.key.ifname.as_str(), at.key.container_id.as_str()), ("lo1", "abc"));
+        assert_eq!(
+            (at.args, at.capability_args.to_text().as_str()),
+            (vec![("C".to_owned(), "3".to_owned())], r#"{"ips":[]}"#)
+        );
+    }
+
+    #[test]
+    fn mistakes_of_the_operator_are_told() {
+        let cases = [
+            ("--args A", "invalid CNI_ARGS pair \"A\""),
+            ("--args A=", "invalid CNI_ARGS pair \"A=\""),
+            ("--args A=1;", "invalid CNI_ARGS pair \"\""),
+            ("--args A=b=c", "invalid CNI_ARGS pair \"A=b=c\""),
+            ("--capability-args []", "decode the capability arguments: expected an object, found array"),
+            ("--ifname a/b", "interface name contains / or : or whitespace characters"),
+            ("--container-id ../x", "invalid characters in containerID; ../x"),
+        ];
+        for (option, text) in cases {
+            assert_eq!(parameters(&format!("add n /x {option}"), &[]).unwrap_err().to_string(), text, "{option}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_a_path_or_a_name_of_ip_netns() {
+        let path = |argument: &str| parameters::absolute(&netns_path(argument)).unwrap();
+        let here = std::env::current_dir().unwrap().to_string_lossy().into_owned();
+        assert_eq!(path("blue"), "/run/netns/blue");
+        assert_eq!(path("/var/run/netns/blue"), "/var/run/netns/blue");
+        assert_eq!(path("/a/./b//../c/"), "/a/c");
+        assert_eq!(path("/../x"), "/x");
+        assert_eq!(path("./blue"), format!("{here}/blue"));
+        assert_eq!(path("Cargo.toml"), format!("{here}/Cargo.toml"), "a file of that name goes first");
+        assert_eq!(path("src"), "/run/netns/src", "a directory is no namespace");
+    }
+
+    #[test]
+    fn without_a_path_plugins_are_where_this_binary_is() {
+        let path = |line: &str, env: &Environment| {
+            let matches = matches(line);
+            Operator { matches: matches.subcommand().unwrap().1, env }.plugin_path().unwrap()
+        };
+        let own = std::env::current_exe().unwrap().parent().unwrap().to_string_lossy().into_owned();
+        let env = Environment::default();
+        assert_eq!(path("status n", &env), own);
+        assert_eq!(path("status n", &env.with("CNI_PATH", "/a:/b")), "/a:/b");
+        assert_eq!(path("status n --plugin-path /c", &env.with("CNI_PATH", "/a:/b")), "/c");
+    }
 }
