@@ -61,7 +61,7 @@ fn of_attachment(name: &'static str, about: &'static str) -> Command {
 }
 
 fn of_network(name: &'static str, about: &'static str, is_required: bool) -> Command {
-    let network = Arg::new("network").required(is_required).help("The network's name in its configuration");
+    let network = Arg::new("network").value_name("NETWORK").required(is_required).help("The network's name in its configuration");
     told(name, about).args([network, conf_dir()])
 }
 
@@ -71,7 +71,7 @@ fn told(name: &'static str, about: &'static str) -> Command {
 }
 
 fn netns() -> Arg {
-    Arg::new("netns").required(true).help("The namespace: a path, or a name that `ip netns` knows")
+    Arg::new("netns").value_name("NETNS").required(true).help("The namespace: a path, or a name that `ip netns` knows")
 }
 
 fn conf_dir() -> Arg {
