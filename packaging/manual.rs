@@ -41,8 +41,11 @@ pub fn write(dir: &Path) -> io::Result<()> {
     let mut commands = for_people(cni_multi::cli::commands()).disable_help_subcommand(true);
     commands.build();
     write_pages(&commands, &dir.join("man/man1"), "cni-multi")?;
-    let shells =
-        [(Shell::Bash, "bash-completion/completions"), (Shell::Zsh, "zsh/site-functions"), (Shell::Fish, "fish/vendor_completions.d")];
+    let shells = [
+        (Shell::Bash, "bash-completion/completions"),
+        (Shell::Zsh, "zsh/site-functions"),
+        (Shell::Fish, "fish/vendor_completions.d"),
+    ];
     for (shell, place) in shells {
         write_completions(&mut commands, shell, &dir.join(place))?;
     }
@@ -52,7 +55,8 @@ pub fn write(dir: &Path) -> io::Result<()> {
 /// Commands that the binary calls itself by are nobody else's business.
 fn for_people(command: Command) -> Command {
     let hidden: Vec<String> = command.get_subcommands().filter(|sub| sub.is_hide_set()).map(name_of).collect();
-    let shown: Vec<Command> = command.get_subcommands().filter(|sub| !hidden.contains(&name_of(sub))).cloned().collect();
+    let shown: Vec<Command> =
+        command.get_subcommands().filter(|sub| !hidden.contains(&name_of(sub))).cloned().collect();
     let about = command.get_about().cloned().unwrap_or_default();
     let version = command.get_version().unwrap_or_default().to_owned();
     let after = command.get_after_help().cloned().unwrap_or_default();

@@ -94,8 +94,12 @@ impl Runtime<'_> {
     pub fn forgotten(&self, known: &[NetworkName]) -> Result<Vec<(Result<NetworkList>, Vec<Parameters>)>> {
         let mut all: Vec<(Vec<u8>, Vec<Parameters>)> = vec![];
         for record in self.cache.all()?.into_iter().filter_map(|found| found.record.ok()) {
-            let Some(at) = record.at.filter(|at| is_gone(&at.netns) && !known.contains(&at.key.network)) else { continue };
-            match all.iter_mut().find(|(document, of)| *document == record.document && of[0].key.network == at.key.network)
+            let Some(at) = record.at.filter(|at| is_gone(&at.netns) && !known.contains(&at.key.network)) else {
+                continue;
+            };
+            match all
+                .iter_mut()
+                .find(|(document, of)| *document == record.document && of[0].key.network == at.key.network)
             {
                 Some((_, of)) => of.push(at),
                 None => all.push((record.document, vec![at])),
@@ -119,12 +123,7 @@ impl Runtime<'_> {
         errors
     }
 
-    fn collect(
-        &mut self,
-        list: &NetworkList,
-        valid: Option<&[ValidAttachment]>,
-        mut errors: ErrorList,
-    ) -> Result<()> {
+    fn collect(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>, mut errors: ErrorList) -> Result<()> {
         if version::Number::parse(&list.version)? >= version::WITH_GC {
             for plugin in &list.plugins {
                 let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));

@@ -29,14 +29,14 @@ pub fn limits(values: &[&str]) -> Result<Value> {
 }
 
 fn parse(text: &str) -> Result<Vec<(&'static str, u64)>, String> {
-    const EXPECTED: &str = "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
+    const EXPECTED: &str =
+        "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
     let mut given = [None; 4];
     for piece in text.split(',') {
         let (name, value) = piece.split_once('=').ok_or(EXPECTED)?;
         let at = KEYS.iter().position(|(key, _)| *key == name);
-        let at = at.ok_or_else(|| {
-            format!("{name:?} is no limit, expected ingress, egress, ingressBurst or egressBurst")
-        })?;
+        let at =
+            at.ok_or_else(|| format!("{name:?} is no limit, expected ingress, egress, ingressBurst or egressBurst"))?;
         if given[at].replace(bits(value)?).is_some() {
             return Err(format!("{name} is given twice"));
         }
@@ -79,17 +79,16 @@ mod tests {
             bandwidth("ingress=100M,egress=5M"),
             r#"{"ingressRate":100000000,"ingressBurst":5000000,"egressRate":5000000,"egressBurst":524288}"#
         );
-        assert_eq!(
-            bandwidth("egress=800k,egressBurst=1000000"),
-            r#"{"egressRate":800000,"egressBurst":1000000}"#
-        );
+        assert_eq!(bandwidth("egress=800k,egressBurst=1000000"), r#"{"egressRate":800000,"egressBurst":1000000}"#);
         assert_eq!(bandwidth("ingress=9000G"), r#"{"ingressRate":9000000000000,"ingressBurst":34359738359}"#);
     }
 
     #[test]
     fn mistakes_name_the_value_and_what_was_expected() {
         let no_number = |text: &str| {
-            format!("{text:?} is no number of bits, expected a whole number above 0, with k, M or G after it or nothing")
+            format!(
+                "{text:?} is no number of bits, expected a whole number above 0, with k, M or G after it or nothing"
+            )
         };
         let expected = "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
         let cases = [

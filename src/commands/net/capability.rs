@@ -55,7 +55,8 @@ pub fn typed(operator: &Operator<'_>) -> Result<Vec<Typed>> {
 /// A plugin gets what it has declared. What none has would be lost without a word, and a port that nobody opens looks
 /// like one that is open.
 pub fn require_declared(list: &NetworkList, typed: &[Typed]) -> Result<()> {
-    let is_declared = |typed: &&Typed| list.plugins.iter().any(|plugin| plugin.capabilities.contains(&typed.capability));
+    let is_declared =
+        |typed: &&Typed| list.plugins.iter().any(|plugin| plugin.capabilities.contains(&typed.capability));
     let Some(Typed { option, capability, .. }) = typed.iter().find(|typed| !is_declared(typed)) else { return Ok(()) };
     let usual = OPTIONS.iter().find(|(_, known, ..)| known == capability);
     let usual = usual.map_or("that understands it", |(_, _, usual, _)| *usual);

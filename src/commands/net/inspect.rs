@@ -45,7 +45,8 @@ fn select(operator: &Operator<'_>) -> Result<Attached> {
     };
     let names: Vec<String> = told.iter().take(NAMES_TOLD).map(Attached::file_name).collect();
     let more = if told.len() > NAMES_TOLD { ", …" } else { "" };
-    let details = if names.is_empty() { "the cache is empty".to_owned() } else { format!("there is: {}", names.join(", ")) };
+    let details =
+        if names.is_empty() { "the cache is empty".to_owned() } else { format!("there is: {}", names.join(", ")) };
     Err(Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details + more))
 }
 

@@ -51,8 +51,12 @@ pub fn command() -> Command {
         .subcommand(told("list", "The networks, their plugins and files").arg(conf_dir()))
         .subcommand(of_network("ps", "Who is attached", false).args([of_container(), cache_dir()]))
         .subcommand(
-            of_network("inspect", "All that is known of an attachment, and what the kernel has of it", true)
-                .args([netns().required(false), ifname(), of_container(), cache_dir()]),
+            of_network("inspect", "All that is known of an attachment, and what the kernel has of it", true).args([
+                netns().required(false),
+                ifname(),
+                of_container(),
+                cache_dir(),
+            ]),
         )
 }
 
@@ -61,7 +65,8 @@ fn of_attachment(name: &'static str, about: &'static str) -> Command {
 }
 
 fn of_network(name: &'static str, about: &'static str, is_required: bool) -> Command {
-    let network = Arg::new("network").value_name("NETWORK").required(is_required).help("The network's name in its configuration");
+    let network =
+        Arg::new("network").value_name("NETWORK").required(is_required).help("The network's name in its configuration");
     told(name, about).args([network, conf_dir()])
 }
 

@@ -139,7 +139,8 @@ mod tests {
         let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
         let matches = matches(line);
         let (_, matches) = matches.subcommand().unwrap();
-        let list = r#"{"name":"n","plugins":[{"type":"x","capabilities":{"mac":true,"ips":true,"portMappings":true}}]}"#;
+        let list =
+            r#"{"name":"n","plugins":[{"type":"x","capabilities":{"mac":true,"ips":true,"portMappings":true}}]}"#;
         let list = NetworkList::parse(list.as_bytes().to_vec()).unwrap();
         Operator { matches, env: &env }.parameters(NetworkName::parse("n").unwrap(), &list)
     }
