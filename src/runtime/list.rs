@@ -557,6 +557,29 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_cannot_be_read_is_told() {
+        let dir = Scratch::new();
+        dir.write("n.conflist", LIST);
+        dir.write("some-net", "a file where the directory should be");
+        let expected = format!(
+            "failed to read plugin config files in {0}/some-net: open {0}/some-net: not a directory",
+            dir.path().display()
+        );
+        assert_eq!(find(dir.path(), "some-net").unwrap_err().msg, expected);
+        let only_inlined = LIST.replacen('{', r#"{"loadOnlyInlinedPlugins":true,"#, 1);
+        dir.write("n.conflist", &only_inlined);
+        assert!(find(dir.path(), "some-net").is_ok());
+    }
+
+    #[test]
+    fn a_single_configuration_has_no_directory() {
+        let dir = Scratch::new();
+        dir.write("n.conf", SINGLE);
+        dir.write("some-net/10.conf", r#"{"type":"second"}"#);
+        assert_eq!(kinds(&find(dir.path(), "some-net").unwrap()), ["single"]);
+    }
+
+    #[test]
     fn a_name_that_is_a_path_leads_nowhere() {
         let dir = Scratch::new();
         dir.write("plugins/00.conf", r#"{"type":"outside"}"#);

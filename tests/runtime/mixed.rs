@@ -1,0 +1,148 @@
+//! Networks where some of the plugins are ours and some are the reference's, side by side in one directory.
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::{ips, not_compared, reference_with};
+use crate::support::call::{Call, Outcome, Peer, binary};
+use crate::support::netns::{Container, Lab, OUTSIDE, UPLINK};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{TcpServer, assert_masqueraded, assert_pings, connect};
+
+const PLUGINS: [&str; 5] = ["bridge", "host-local", "portmap", "firewall", "tuning"];
+
+const CAPABILITY_ARGS: &str = r#"{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}"#;
+
+fn network(version: &str) -> Value {
+    json!({"cniVersion": version, "name": "mixed", "plugins": [
+        {"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": "10.10.0.0/24"}], [{"subnet": "2001:db8:10::/64"}]],
+        }},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+        {"type": "firewall"},
+        {"type": "tuning", "sysctl": {"net.core.somaxconn": "517"}},
+    ]})
+}
+
+/// A pretend host with one directory of plugins.
+struct Host {
+    lab: Lab,
+}
+
+impl Host {
+    /// The plugins that are named are ours, the others the reference's.
+    fn new(reference: &Peer, ours: &[&str], version: &str) -> Host {
+        let lab = Lab::new(reference.clone());
+        lab.host.sh("mkdir /run/bin /run/net.d");
+        for plugin in PLUGINS {
+            let program = if ours.contains(&plugin) { binary() } else { reference.dir().join(plugin) };
+            lab.host.sh(&format!("ln -s {} /run/bin/{plugin}", program.display()));
+        }
+        std::fs::write(lab.path("/run/net.d/mixed.conflist"), network(version).to_string()).unwrap();
+        Host { lab }
+    }
+
+    fn net(&self, command: &str, container: &Container) -> Outcome {
+        let args = ["net", command, "mixed", &container.netns, "--capability-args", CAPABILITY_ARGS];
+        let env = [("NETCONFPATH", "/run/net.d"), ("CNI_PATH", "/run/bin")];
+        Call {
+            program: binary(),
+            args: args.map(str::to_owned).to_vec(),
+            env: env.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            stdin: vec![],
+            wrapper: self.lab.host.enter.clone(),
+        }
+        .run()
+    }
+
+    #[track_caller]
+    fn assert_silent(&self, command: &str, container: &Container) {
+        let outcome = self.net(command, container);
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{command}: {outcome:?}");
+    }
+}
+
+fn somaxconn(container: &Container) -> String {
+    container.sh("cat /proc/sys/net/core/somaxconn").trim().to_owned()
+}
+
+/// ADD, packets, CHECK and DEL.
+fn works(ours: &[&str], version: &str) {
+    let Some(reference) = reference_with("bridge") else { return not_compared("specification 1.1.0") };
+    let host = Host::new(&reference, ours, version);
+    let lab = &host.lab;
+    // What both leave by contract is there before.
+    let warm = lab.container();
+    host.net("add", &warm).ok();
+    host.assert_silent("del", &warm);
+    let before = Watch::start(lab, &[]);
+
+    let container = lab.container();
+    let untouched = somaxconn(&container);
+    let result = host.net("add", &container).ok();
+    assert_eq!(result["cniVersion"], version);
+    let addresses = ips(&result);
+    assert_eq!(addresses.len(), 2, "{result}");
+    for (outside, own) in OUTSIDE.iter().zip(&addresses) {
+        assert_pings(&container, outside);
+        assert_masqueraded(lab, &container, own);
+    }
+    let _server = TcpServer::start(&container, 80);
+    let published = [format!("{}:8080", UPLINK[0]), format!("[{}]:8080", UPLINK[1])];
+    for (at, outside) in published.iter().zip(OUTSIDE) {
+        assert_eq!(connect(&lab.outside, at).as_deref(), Some(outside));
+        assert!(connect(&lab.host, at).is_some(), "{at}");
+    }
+    assert_ne!(untouched, "517");
+    assert_eq!(somaxconn(&container), "517");
+    host.assert_silent("check", &container);
+
+    host.assert_silent("del", &container);
+    assert!(connect(&lab.outside, &published[0]).is_none());
+    assert_eq!(container.link("eth0"), None);
+    drop(container);
+    before.assert_unchanged("a mixed chain");
+    host.assert_silent("del", &lab.container());
+}
+
+#[test]
+fn the_reference_makes_the_bridge_and_we_publish() {
+    works(&["portmap", "tuning"], "1.0.0");
+}
+
+#[test]
+fn we_make_the_bridge_with_addresses_of_the_reference_s_host_local() {
+    works(&["bridge", "firewall"], "1.1.0");
+}
+
+#[test]
+fn the_reference_makes_the_bridge_with_addresses_of_our_host_local() {
+    works(&["host-local", "firewall", "tuning"], "0.4.0");
+}
+
+/// The plugins are upgraded while a container runs. `upgrade.rs` has each plugin alone, and the way back.
+#[test]
+fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
+    let Some(reference) = reference_with("bridge") else { return not_compared("specification 1.1.0") };
+    let host = Host::new(&reference, &[], "1.0.0");
+    let lab = &host.lab;
+    let warm = lab.container();
+    host.net("add", &warm).ok();
+    host.assert_silent("del", &warm);
+    let before = Watch::start(lab, &[]);
+    let container = lab.container();
+    host.net("add", &container).ok();
+    for plugin in PLUGINS {
+        lab.host.sh(&format!("ln -sf {} /run/bin/{plugin}", binary().display()));
+    }
+    host.assert_silent("check", &container);
+    host.assert_silent("del", &container);
+    assert_eq!(container.link("eth0"), None);
+    drop(container);
+    // What the reference leaves by contract, its empty chains, may go with the last that used it.
+    let changes = before.changes();
+    assert!(
+        changes.lines().all(|line| line.is_empty() || line.starts_with("- nft: ")),
+        "something is left:\n{changes}"
+    );
+}
