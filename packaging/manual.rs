@@ -84,6 +84,8 @@ fn write_completions(commands: &mut Command, shell: Shell, dir: &Path) -> io::Re
     fs::create_dir_all(dir)?;
     let mut text = vec![];
     clap_complete::aot::generate(shell, commands, "cni-multi", &mut text);
+    // clap_complete 4.6 for bash writes the `-` of our name in two ways, and no command of ours would be found.
+    let text = String::from_utf8_lossy(&text).replace("cni__subcmd__multi", "cni__multi");
     let file = match shell {
         Shell::Bash => "cni-multi".to_owned(), // bash-completion looks for the command's own name
         other => other.file_name("cni-multi"),

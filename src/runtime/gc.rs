@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::cache::Found;
+use super::cache::{Found, Record};
 use super::chain::Runtime;
 use super::derive;
 use super::list::NetworkList;
@@ -13,7 +13,16 @@ use crate::cni::env::Command;
 use crate::cni::version;
 use crate::error::{Error, ErrorList, Result};
 
-/// An attachment that was to be detached, and how that went.
+/// How far a GC goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Whoever would be detached is told, and nothing done.
+    Look,
+    /// All of it.
+    Detach,
+}
+
+/// An attachment whose turn has come.
 pub struct Step<'a> {
     /// The attachment.
     pub at: &'a Parameters,
@@ -21,8 +30,8 @@ pub struct Step<'a> {
     pub number: usize,
     /// How many there are.
     pub of: usize,
-    /// Whether it is detached; the error comes at the end, with those of the others.
-    pub detached: bool,
+    /// Whether it is detached, or would be; the error comes at the end, with those of the others.
+    pub succeeded: bool,
 }
 
 /// Whom a GC tells of each attachment, as soon as it is done.
@@ -41,13 +50,13 @@ impl Runtime<'_> {
         let mut errors = ErrorList::default();
         let attachments = errors.push(self.cache.attachments(&NetworkName::parse(&list.name)?)).unwrap_or_default();
         let stale = attachments.into_iter().filter(|at| !valid.unwrap_or_default().contains(&at.valid_attachment()));
-        let errors = self.detach(list, &stale.collect::<Vec<_>>(), errors, &mut |_| ());
+        self.detach(list, &stale.collect::<Vec<_>>(), Extent::Detach, &mut errors, &mut |_| ());
         self.collect(list, valid, errors)
     }
 
     /// GC of all whose namespace is gone. libcni and cnitool leave it to their caller who is wanted, and take without a
     /// word everybody for gone; but the cache is shared with real runtimes, whose containers would lose their networks.
-    pub fn gc_dead(&mut self, list: &NetworkList, watch: Watch<'_>) -> Result<()> {
+    pub fn gc_dead(&mut self, list: &NetworkList, extent: Extent, watch: Watch<'_>) -> Result<()> {
         if list.disable_gc {
             return Ok(());
         }
@@ -61,66 +70,47 @@ impl Runtime<'_> {
             let _ =
                 writeln!(self.stderr, "left alone, because nothing tells which namespace it is of: {}", file.display());
         }
-        let errors = self.detach(list, &census.dead, errors, watch);
-        self.collect(list, Some(&census.spared), errors)
-    }
-
-    /// Whom [`gc_dead`](Runtime::gc_dead) would detach.
-    pub fn dead(&self, list: &NetworkList) -> Result<Vec<Parameters>> {
-        if list.disable_gc {
-            return Ok(vec![]);
+        self.detach(list, &census.dead, extent, &mut errors, watch);
+        match extent {
+            Extent::Look => errors.finish(),
+            Extent::Detach => self.collect(list, Some(&census.spared), errors),
         }
-        Ok(Census::of(self.cache.all()?, &NetworkName::parse(&list.name)?).dead)
     }
 
     /// DEL for all whose namespace is gone and whose network is none of `known`: by the configuration that ADD had.
-    pub fn gc_forgotten(&mut self, known: &[NetworkName], watch: Watch<'_>) -> Result<()> {
+    pub fn gc_forgotten(&mut self, known: &[NetworkName], extent: Extent, watch: Watch<'_>) -> Result<()> {
         let _lock = self.cache.lock(None);
         let mut errors = ErrorList::default();
-        for (list, stale) in self.forgotten(known)? {
-            let list = list.map_err(|error| {
-                let msg = format!("network {:?} has no configuration any more", stale[0].key.network.as_str());
-                error.context(msg)
-            });
-            if let Some(list) = errors.push(list) {
-                errors = self.detach(&list, &stale, errors, watch);
+        for found in self.cache.all()? {
+            let Ok(Record { at: Some(at), document, .. }) = found.record else { continue };
+            if known.contains(&at.key.network) || !is_gone(&at.netns) {
+                continue;
+            }
+            match NetworkList::parse(document) {
+                Ok(list) => self.detach(&list, &[at], extent, &mut errors, watch),
+                Err(error) => {
+                    let msg = format!("network {:?} has no configuration any more", at.key.network.as_str());
+                    errors.push::<()>(Err(error.context(msg)));
+                }
             }
         }
         errors.finish()
-    }
-
-    /// Whom [`gc_forgotten`](Runtime::gc_forgotten) would detach, with the configuration of then; attachments that had the
-    /// same one together.
-    pub fn forgotten(&self, known: &[NetworkName]) -> Result<Vec<(Result<NetworkList>, Vec<Parameters>)>> {
-        let mut all: Vec<(Vec<u8>, Vec<Parameters>)> = vec![];
-        for record in self.cache.all()?.into_iter().filter_map(|found| found.record.ok()) {
-            let Some(at) = record.at.filter(|at| is_gone(&at.netns) && !known.contains(&at.key.network)) else {
-                continue;
-            };
-            match all
-                .iter_mut()
-                .find(|(document, of)| *document == record.document && of[0].key.network == at.key.network)
-            {
-                Some((_, of)) => of.push(at),
-                None => all.push((record.document, vec![at])),
-            }
-        }
-        Ok(all.into_iter().map(|(document, of)| (NetworkList::parse(document), of)).collect())
     }
 
     fn detach(
         &mut self,
         list: &NetworkList,
         stale: &[Parameters],
-        mut errors: ErrorList,
+        extent: Extent,
+        errors: &mut ErrorList,
         watch: Watch<'_>,
-    ) -> ErrorList {
+    ) {
         for (number, at) in (1..).zip(stale) {
             let what = format!("failed to delete stale attachment {} {}", at.key.container_id, at.key.ifname);
-            let detached = errors.push(self.del_all(list, at).map_err(|error| error.context(what))).is_some();
-            watch(&Step { at, number, of: stale.len(), detached });
+            let succeeded = extent == Extent::Look
+                || errors.push(self.del_all(list, at).map_err(|error| error.context(what))).is_some();
+            watch(&Step { at, number, of: stale.len(), succeeded });
         }
-        errors
     }
 
     fn collect(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>, mut errors: ErrorList) -> Result<()> {

@@ -1,7 +1,6 @@
 //! `--bandwidth ingress=10M,egress=5M`: limits in bits, a second's for rates.
 
-use super::capability::mistake;
-use crate::cni::json::Value;
+use super::capability::{mistake, once};
 use crate::error::Result;
 
 /// What TCP hands over at once, in bits; a bucket that holds less would break up every packet of it.
@@ -19,50 +18,62 @@ const KEYS: [(&str, &str); 4] = [
     ("egressBurst", "egressBurst"),
 ];
 
-/// The capability `bandwidth`. The plugin refuses a rate without a burst, so one is added; a burst of the largest number, as
+/// The capability `bandwidth`, as JSON. The plugin refuses a rate without a burst, so one is added; a burst of the largest number, as
 /// runtimes add it, would let the first gigabytes pass unlimited.
-pub fn limits(values: &[&str]) -> Result<Value> {
-    let [text] = values else { return Err(mistake("given twice, expected once".to_owned())) };
-    let found = parse(text).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
-    let number = |(key, value): (&str, u64)| (key.to_owned(), Value::Number(value.into()));
-    Ok(Value::Object(found.into_iter().map(number).collect()))
+pub fn limits(values: &[&str]) -> Result<String> {
+    let text = once(values)?;
+    let limits = parse(text).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
+    let mut json = String::new();
+    for ((_, key), bits) in KEYS.iter().zip(limits) {
+        if bits > 0 {
+            let comma = if json.is_empty() { "" } else { "," };
+            json.push_str(&format!("{comma}\"{key}\":{bits}"));
+        }
+    }
+    Ok(format!("{{{json}}}"))
 }
 
-fn parse(text: &str) -> Result<Vec<(&'static str, u64)>, String> {
+/// A number for each of the keys; 0 where none is given.
+fn parse(text: &str) -> Result<[u64; 4], String> {
     const EXPECTED: &str =
         "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
-    let mut given = [None; 4];
+    let mut limits = [0; 4];
     for piece in text.split(',') {
         let (name, value) = piece.split_once('=').ok_or(EXPECTED)?;
         let at = KEYS.iter().position(|(key, _)| *key == name);
         let at =
             at.ok_or_else(|| format!("{name:?} is no limit, expected ingress, egress, ingressBurst or egressBurst"))?;
-        if given[at].replace(bits(value)?).is_some() {
+        if limits[at] > 0 {
             return Err(format!("{name} is given twice"));
         }
+        limits[at] = bits(value)?;
     }
-    for direction in [0, 2] {
-        match (given[direction], given[direction + 1]) {
-            (None, Some(_)) => return Err(format!("{} without {}", KEYS[direction + 1].0, KEYS[direction].0)),
-            (Some(rate), None) => {
-                given[direction + 1] = Some((rate / BURSTS_A_SECOND).clamp(LEAST_BURST, LARGEST_BURST));
-            }
+    for rate in [0, 2] {
+        match (limits[rate], limits[rate + 1]) {
+            (0, 1..) => return Err(format!("{} without {}", KEYS[rate + 1].0, KEYS[rate].0)),
+            (1.., 0) => limits[rate + 1] = (limits[rate] / BURSTS_A_SECOND).clamp(LEAST_BURST, LARGEST_BURST),
             _ => (),
         }
     }
-    Ok(KEYS.iter().zip(given).filter_map(|((_, key), value)| Some((*key, value?))).collect())
+    Ok(limits)
 }
 
 /// A whole number, with k, M or G for thousands as the kernel's tools reckon bits.
 fn bits(text: &str) -> Result<u64, String> {
-    let units = [("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
-    let unit = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
-    let (digits, factor) = unit.unwrap_or((text, 1));
-    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-    let value = digits.parse::<u64>().ok().filter(|_| is_number).and_then(|number| number.checked_mul(factor));
-    value.filter(|bits| *bits > 0).ok_or_else(|| {
-        format!("{text:?} is no number of bits, expected a whole number above 0, with k, M or G after it or nothing")
-    })
+    let digits = text.trim_end_matches(['k', 'M', 'G']);
+    let factor: u64 = match &text[digits.len()..] {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => 0,
+    };
+    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+        Some(bits @ 1..) if !digits.starts_with('+') => Ok(bits),
+        _ => Err(format!(
+            "{text:?} is no number of bits, expected a whole number above 0, with k, M or G after it or nothing"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -70,7 +81,7 @@ mod tests {
     use super::*;
 
     fn bandwidth(text: &str) -> String {
-        limits(&[text]).map_or_else(|error| error.to_string(), |value| value.to_text())
+        limits(&[text]).unwrap_or_else(|error| error.to_string())
     }
 
     #[test]
@@ -102,6 +113,8 @@ mod tests {
             ("ingress=0", no_number("0")),
             ("ingress=1.5M", no_number("1.5M")),
             ("ingress=-1", no_number("-1")),
+            ("ingress=+1", no_number("+1")),
+            ("ingress=1kM", no_number("1kM")),
             ("ingress=99999999999G", no_number("99999999999G")),
             ("ingress=1M,ingress=2M", "ingress is given twice".to_owned()),
             ("egressBurst=1M,ingress=1M", "egressBurst without egress".to_owned()),

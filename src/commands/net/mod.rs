@@ -21,6 +21,7 @@ use std::io::Write;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use self::operator::Operator;
+use self::table::{Members, put, put_text};
 use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
@@ -30,112 +31,99 @@ use crate::plugin::Entry;
 use crate::runner::Streams;
 use crate::runtime::chain::OnFailure;
 
+/// Each command with what it is for and its arguments; `?` is behind what may be left out.
+const COMMANDS: [(&str, &str, &str); 8] = [
+    (
+        "add",
+        "Attach a namespace and print the result; a failure is undone",
+        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
+         no-undo output",
+    ),
+    (
+        "check",
+        "Verify an attachment",
+        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
+         output",
+    ),
+    (
+        "del",
+        "Detach",
+        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
+         output",
+    ),
+    (
+        "gc",
+        "Detach what has no namespace any more, in one network or in all",
+        "network? conf-dir plugin-path cache-dir dry-run output",
+    ),
+    ("status", "Ask whether the network can take attachments", "network conf-dir plugin-path cache-dir output"),
+    ("list", "The networks, their plugins and files", "conf-dir output"),
+    ("ps", "Who is attached", "network? container-id conf-dir cache-dir output"),
+    (
+        "inspect",
+        "All that is known of an attachment, and what the kernel has of it",
+        "network netns? ifname container-id conf-dir cache-dir output",
+    ),
+];
+
+/// Every argument with its short form, the name of its value (none where it is a flag), and what it is for.
+const ARGUMENTS: [(&str, &str, &str, &str); 16] = [
+    ("network", "", "NETWORK", "The network's name in its configuration"),
+    ("netns", "", "NETNS", "The namespace: a path, or a name that `ip netns` knows"),
+    ("ifname", "i", "NAME", "The interface's name in the namespace [CNI_IFNAME, else eth0]"),
+    ("container-id", "", "ID", "The container's id [made from the path of the namespace]"),
+    ("args", "", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
+    ("publish", "p", "[ADDR:]HOST:CONTAINER[/PROTO]", "Lead a port of the host, or a range, to the container"),
+    ("ip", "", "ADDR[/PREFIX]", "Ask for this address"),
+    ("mac", "", "MAC", "Ask for this hardware address"),
+    ("bandwidth", "", "ingress=RATE,egress=RATE", "Limit it, in bits a second: 500k, 10M, 1G"),
+    ("capability-args", "", "JSON", "Other arguments by capability, an object [CAP_ARGS]"),
+    ("conf-dir", "", "DIR", "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]"),
+    ("plugin-path", "", "DIRS", "Directories of plugins, with : between them [CNI_PATH, else where this binary is]"),
+    ("cache-dir", "", "DIR", "Where results are kept [/var/lib/cni]"),
+    ("no-undo", "", "", "Leave what a failed add has done, for del"),
+    ("dry-run", "", "", "Only say what would be detached"),
+    ("output", "o", "FORMAT", "table, or json for what is printed and for errors [table]"),
+];
+
+/// Those that can be given several times, each value counting.
+const REPEATED: [&str; 4] = ["publish", "ip", "mac", "bandwidth"];
+
 /// The command line.
 pub fn command() -> Command {
-    let no_undo = flag("no-undo", "Leave what a failed add has done, for del");
-    let dry_run = flag("dry-run", "Only say what would be detached");
-    Command::new("net")
+    let net = Command::new("net")
         .about("Attach network namespaces to networks, as a runtime does")
         .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(of_attachment("add", "Attach a namespace and print the result; a failure is undone").arg(no_undo))
-        .subcommand(of_attachment("check", "Verify an attachment"))
-        .subcommand(of_attachment("del", "Detach"))
-        .subcommand(
-            of_network("gc", "Detach what has no namespace any more, in one network or all", false)
-                .args(plugins())
-                .arg(cache_dir())
-                .arg(dry_run),
-        )
-        .subcommand(of_network("status", "Ask whether the network can take attachments", true).args(plugins()))
-        .subcommand(told("list", "The networks, their plugins and files").arg(conf_dir()))
-        .subcommand(of_network("ps", "Who is attached", false).args([of_container(), cache_dir()]))
-        .subcommand(
-            of_network("inspect", "All that is known of an attachment, and what the kernel has of it", true).args([
-                netns().required(false),
-                ifname(),
-                of_container(),
-                cache_dir(),
-            ]),
-        )
+        .arg_required_else_help(true);
+    COMMANDS.iter().fold(net, |net, (name, about, arguments)| {
+        let command = Command::new(*name).about(*about);
+        net.subcommand(arguments.split(' ').fold(command, |command, word| command.arg(argument(word))))
+    })
 }
 
-fn of_attachment(name: &'static str, about: &'static str) -> Command {
-    of_network(name, about, true).arg(netns()).args(attachment()).args(plugins()).arg(cache_dir())
-}
-
-fn of_network(name: &'static str, about: &'static str, is_required: bool) -> Command {
-    let network =
-        Arg::new("network").value_name("NETWORK").required(is_required).help("The network's name in its configuration");
-    told(name, about).args([network, conf_dir()])
-}
-
-fn told(name: &'static str, about: &'static str) -> Command {
-    let output = option("output", "FORMAT", "json: what is printed, and errors, as JSON [table]").short('o');
-    Command::new(name).about(about).arg(output.value_parser(["table", "json"]))
-}
-
-fn netns() -> Arg {
-    Arg::new("netns").value_name("NETNS").required(true).help("The namespace: a path, or a name that `ip netns` knows")
-}
-
-fn conf_dir() -> Arg {
-    option("conf-dir", "DIR", "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]")
-}
-
-fn ifname() -> Arg {
-    option("ifname", "NAME", "The interface's name in the namespace [CNI_IFNAME, else eth0]").short('i')
-}
-
-fn container_id() -> Arg {
-    option("container-id", "ID", "The container's id [made from the path of the namespace]")
-}
-
-fn of_container() -> Arg {
-    container_id().help("Only this container's")
-}
-
-fn cache_dir() -> Arg {
-    option("cache-dir", "DIR", "Where results are kept [/var/lib/cni]")
-}
-
-fn attachment() -> [Arg; 8] {
-    [
-        ifname(),
-        container_id(),
-        option("args", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
-        repeated("publish", "[ADDR:]HOST:CONTAINER[/PROTO]", "Lead a port of the host, or a range, to the container")
-            .short('p'),
-        repeated("ip", "ADDR[/PREFIX]", "Ask for this address"),
-        repeated("mac", "MAC", "Ask for this hardware address"),
-        repeated("bandwidth", "ingress=RATE,egress=RATE", "Limit it, in bits a second: 500k, 10M, 1G"),
-        option("capability-args", "JSON", "Other arguments by capability, an object [CAP_ARGS]"),
-    ]
-}
-
-fn plugins() -> [Arg; 1] {
-    [option("plugin-path", "DIRS", "Directories of plugins, with : between them [CNI_PATH, else where this binary is]")]
-}
-
-fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name(value).help(help)
-}
-
-fn repeated(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    option(name, value, help).action(ArgAction::Append)
-}
-
-fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+/// The argument of this name. Those whose values have no dashes before are told by their places.
+fn argument(word: &'static str) -> Arg {
+    let name = word.trim_end_matches('?');
+    let (_, short, value, help) = ARGUMENTS.iter().find(|known| known.0 == name).unwrap_or(&ARGUMENTS[0]); // a test has all
+    let arg = Arg::new(name).help(*help);
+    if ["network", "netns"].contains(&name) {
+        return arg.value_name(*value).required(name == word);
+    }
+    let arg = arg.long(name).short(short.chars().next());
+    match *value {
+        "" => arg.action(ArgAction::SetTrue),
+        value if REPEATED.contains(&name) => arg.value_name(value).action(ArgAction::Append),
+        value => arg.value_name(value),
+    }
 }
 
 /// Runs it: what was asked for goes to stdout, a failure to stderr.
 pub fn run(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required one
     let operator = Operator { matches, env };
-    let Err(error) = operate(verb, &operator, plugins, io) else { return 0 };
-    let text = if operator.wants_json() { error_object(&error) } else { error_lines(&error) };
-    let _ = io.stderr.write_all(text.as_bytes()); // the status says it too
+    let done = operator.require_known_format().and_then(|()| operate(verb, &operator, plugins, io));
+    let Err(error) = done else { return 0 };
+    let _ = io.stderr.write_all(error_text(&error, operator.wants_json()).as_bytes()); // the status says it too
     1
 }
 
@@ -162,8 +150,10 @@ fn run_plugins(
     let mut runtime = operator.runtime(plugins, stderr)?;
     if verb == "status" {
         runtime.status(&list)?;
-        let ready = table::object([("network", table::text(name.as_str())), ("ready", Value::Bool(true))]);
-        return Ok(if operator.wants_json() { table::json(&ready) } else { String::new() });
+        let mut ready = Members::new();
+        put_text(&mut ready, "network", name.as_str());
+        put(&mut ready, "ready", Value::Bool(true));
+        return Ok(if operator.wants_json() { table::json(&Value::Object(ready)) } else { String::new() });
     }
     let at = operator.parameters(name, &list)?;
     match verb {
@@ -177,26 +167,35 @@ fn run_plugins(
     Ok(String::new())
 }
 
-/// The message, and the details below it.
-fn error_lines(error: &Error) -> String {
-    [&error.msg, &error.details].into_iter().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
-}
-
-/// The specification's error object, on one line: plugins may have said something on stderr before.
-fn error_object(error: &Error) -> String {
-    let object = table::object([
-        ("cniVersion", table::text(version::CURRENT)),
-        ("code", Value::Number(error.code.0.into())),
-        ("msg", table::text(&error.msg)),
-        ("details", table::text(&error.details)),
-    ]);
-    object.to_text() + "\n"
+/// The message, and the details below it; or the specification's error object on one line, since plugins may have said
+/// something on stderr before.
+fn error_text(error: &Error, as_json: bool) -> String {
+    if !as_json {
+        let end = if error.details.is_empty() { "" } else { "\n" };
+        return format!("{}\n{}{end}", error.msg, error.details);
+    }
+    let mut object = Members::new();
+    put_text(&mut object, "cniVersion", version::CURRENT);
+    put(&mut object, "code", Value::Number(error.code.0.into()));
+    put_text(&mut object, "msg", &error.msg);
+    put_text(&mut object, "details", &error.details);
+    Value::Object(object).to_text() + "\n"
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn every_argument_is_known_and_used() {
+        let known: Vec<&str> = ARGUMENTS.iter().map(|argument| argument.0).collect();
+        let used: Vec<&str> = COMMANDS.iter().flat_map(|(.., arguments)| arguments.split(' ')).collect();
+        assert!(used.iter().all(|word| known.contains(&word.trim_end_matches('?'))), "{used:?}");
+        assert!(known.iter().all(|name| used.iter().any(|word| word.trim_end_matches('?') == *name)), "{known:?}");
+    }
+
     #[test]
     fn the_command_line_is_consistent() {
-        super::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -8,7 +8,6 @@ use clap::ArgMatches;
 use super::capability;
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
-use crate::cni::json::Value;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
@@ -38,7 +37,8 @@ impl Operator<'_> {
 
     /// Every value of an option that may be repeated.
     pub fn arguments(&self, name: &str) -> Vec<&str> {
-        self.matches.get_many::<String>(name).unwrap_or_default().map(String::as_str).collect()
+        let values = self.matches.try_get_many::<String>(name).ok().flatten();
+        values.unwrap_or_default().map(String::as_str).collect()
     }
 
     /// The option, or else the variable; empty is not given.
@@ -49,6 +49,15 @@ impl Operator<'_> {
     /// `-o json`.
     pub fn wants_json(&self) -> bool {
         self.argument("output") == "json"
+    }
+
+    /// Nobody is to get a table in place of the format that was asked for.
+    pub fn require_known_format(&self) -> Result<()> {
+        let format = self.argument("output");
+        match format.as_str() {
+            "" | "table" | "json" => Ok(()),
+            _ => Err(capability::mistake(format!("--output: {format:?} is no format, expected table or json"))),
+        }
     }
 
     /// The directory of networks.
@@ -92,7 +101,7 @@ impl Operator<'_> {
 
     /// All of one attachment.
     pub fn parameters(&self, network: NetworkName, list: &NetworkList) -> Result<Parameters> {
-        let capability_args = self.capability_args(list)?;
+        let capability_args = capability::args(self, list)?;
         let args = parameters::parse_args(&self.option("args", "CNI_ARGS").unwrap_or_default())?;
         let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME").unwrap_or_else(|| "eth0".to_owned()))?;
         let netns = self.netns()?;
@@ -101,21 +110,6 @@ impl Operator<'_> {
             id => ContainerId::parse(&id)?,
         };
         Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
-    }
-
-    /// What was typed has to reach a plugin. The variable, which may be set for networks of every kind, counts as a
-    /// runtime's: who has not declared a capability does not get it.
-    fn capability_args(&self, list: &NetworkList) -> Result<Value> {
-        let typed = capability::typed(self)?;
-        capability::require_declared(list, &typed)?;
-        let mut args = match self.argument("capability-args") {
-            text if text.is_empty() => parameters::parse_capability_args(&self.env.get("CAP_ARGS"))?,
-            _ => Value::Object(vec![]),
-        };
-        for arg in typed {
-            args.set(&arg.capability, arg.value);
-        }
-        Ok(args)
     }
 }
 
@@ -129,6 +123,7 @@ fn netns_path(argument: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::json::Value;
     use crate::runtime::list::NetworkList;
 
     fn matches(line: &str) -> ArgMatches {

@@ -1,36 +1,37 @@
 //! `net ps`: who is attached, as the cache has it.
 
-use super::attached::{self, Attached, age_text};
+use super::attached;
 use super::network;
 use super::operator::Operator;
-use super::table::{self, Table};
+use super::table;
 use crate::cni::attachment::ContainerId;
 use crate::cni::json::Value;
 use crate::error::Result;
 
+/// The columns for people.
+const COLUMNS: [(&str, &str); 6] = [
+    ("NETWORK", "network"),
+    ("CONTAINER", "containerId"),
+    ("INTERFACE", "ifname"),
+    ("ADDRESSES", "addresses"),
+    ("AGE", "ageSeconds"),
+    ("NAMESPACE", "namespace"),
+];
+
 /// What is printed.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
     let wanted = operator.network()?;
-    let container = match operator.argument("container-id") {
-        id if id.is_empty() => None,
-        id => Some(ContainerId::parse(&id)?),
-    };
-    let networks = wanted.clone().map_or_else(|| network::names(&operator.conf_dir()), |name| vec![name]);
-    let mut rows = attached::all(&operator.cache(), &networks)?;
-    rows.retain(|row| wanted.as_ref().is_none_or(|name| row.is_of_network(name)));
-    rows.retain(|row| container.as_ref().is_none_or(|id| row.is_of_container(id)));
-    Ok(match operator.wants_json() {
-        true => table::json(&Value::Array(rows.iter().map(|row| Value::Object(row.to_value())).collect())),
-        false => to_table(&rows),
-    })
-}
-
-fn to_table(rows: &[Attached]) -> String {
-    let mut table = Table::new(&["NETWORK", "CONTAINER", "INTERFACE", "ADDRESSES", "AGE", "NAMESPACE"]);
-    for row in rows {
-        let [network, container, ifname, _] = row.names();
-        let cells = [network, container, ifname, &row.addresses().join(","), &age_text(row.age()), row.namespace()];
-        table.row(&cells, &row.problem);
+    let name = wanted.as_ref().map_or("", |name| name.as_str()).to_owned();
+    let id = operator.argument("container-id");
+    if !id.is_empty() {
+        ContainerId::parse(&id)?;
     }
-    table.to_text()
+    let networks = wanted.map_or_else(|| network::names(&operator.conf_dir()).0, |name| vec![name]);
+    let mut rows = vec![];
+    for attached in attached::all(&operator.cache(), &networks)? {
+        if attached.is("network", &name) && attached.is("containerId", &id) {
+            rows.push(Value::Object(attached.members));
+        }
+    }
+    Ok(table::of_rows(rows, &COLUMNS, operator.wants_json()))
 }

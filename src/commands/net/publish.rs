@@ -1,22 +1,20 @@
 //! `--publish [ADDRESS:]HOST:CONTAINER[/PROTOCOL]`, as container engines have it, with ranges of ports.
 
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 
 use super::capability::mistake;
-use crate::cni::json::Value;
 use crate::error::Result;
 
-/// The capability `portMappings`: one entry a port.
-pub fn port_mappings(values: &[&str]) -> Result<Value> {
-    let mut mappings = vec![];
+/// The capability `portMappings`, as JSON: one entry a port.
+pub fn port_mappings(values: &[&str]) -> Result<String> {
+    let mut json = String::new();
     for text in values {
-        mappings.extend(of_value(text).map_err(|problem| mistake(format!("{text:?}: {problem}")))?);
+        append(text, &mut json).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
     }
-    Ok(Value::Array(mappings))
+    Ok(format!("[{json}]"))
 }
 
-fn of_value(text: &str) -> Result<Vec<Value>, String> {
+fn append(text: &str, json: &mut String) -> Result<(), String> {
     const EXPECTED: &str = "expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90";
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     if !["tcp", "udp", "sctp"].contains(&protocol) {
@@ -24,46 +22,43 @@ fn of_value(text: &str) -> Result<Vec<Value>, String> {
     }
     let (rest, container) = ports.rsplit_once(':').ok_or(EXPECTED)?;
     let (address, host) = match rest.rsplit_once(':') {
-        Some((address, host)) => (parse_address(address)?, host),
-        None => (None, rest),
+        Some((address, host)) => (format!(",\"hostIP\":\"{}\"", parse_address(address)?), host),
+        None => (String::new(), rest),
     };
-    let (host, container) = (parse_ports(host)?, parse_ports(container)?);
-    if host.len() != container.len() {
-        let (host, container) = (host.len(), container.len());
-        return Err(format!("{host} ports of the host and {container} of the container, expected as many"));
+    let ((first, count), (to, places)) = (parse_ports(host)?, parse_ports(container)?);
+    if count != places {
+        return Err(format!("{count} ports of the host and {places} of the container, expected as many"));
     }
-    let mapping = |(host, container)| to_value(address, host, container, protocol);
-    Ok(host.zip(container).map(mapping).collect())
+    for offset in 0..count {
+        let comma = if json.is_empty() { "" } else { "," };
+        let (host, container) = (first + offset, to + offset);
+        json.push_str(&format!(
+            "{comma}{{\"hostPort\":{host},\"containerPort\":{container},\"protocol\":\"{protocol}\"{address}}}"
+        ));
+    }
+    Ok(())
 }
 
 /// An IPv6 address stands in brackets, which tell its colons from the others.
-fn parse_address(text: &str) -> Result<Option<IpAddr>, String> {
+fn parse_address(text: &str) -> Result<IpAddr, String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     match bare.unwrap_or(text).parse::<IpAddr>() {
-        Ok(ip) if ip.is_ipv6() == bare.is_some() => Ok(Some(ip)),
-        Ok(_) => Err(format!("{text:?}: brackets are for IPv6 addresses, and only for those")),
-        Err(_) => Err(format!("{text:?} is no address of the host, expected one like 127.0.0.1 or [::1]")),
+        Ok(ip) if ip.is_ipv6() == bare.is_some() => Ok(ip),
+        _ => Err(format!("{text:?} is no address of the host, expected one like 127.0.0.1 or [::1]")),
     }
 }
 
-fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let port = |text: &str| match text.parse::<u16>() {
-        Ok(port) if port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(port),
-        _ => Err(format!("{text:?} is no port, expected 1 to 65535")),
-    };
+/// The first port, and how many there are.
+fn parse_ports(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let ports = port(first)?..=port(last)?;
-    if ports.is_empty() { Err(format!("{text:?} ends before it begins")) } else { Ok(ports) }
-}
-
-fn to_value(address: Option<IpAddr>, host: u16, container: u16, protocol: &str) -> Value {
-    let mut mapping = vec![
-        ("hostPort".to_owned(), Value::Number(host.into())),
-        ("containerPort".to_owned(), Value::Number(container.into())),
-        ("protocol".to_owned(), Value::String(protocol.to_owned())),
-    ];
-    mapping.extend(address.map(|ip| ("hostIP".to_owned(), Value::String(ip.to_string()))));
-    Value::Object(mapping)
+    let [first, last] = [first, last].map(|port| match port.parse::<u16>() {
+        Ok(number) if !port.starts_with('+') => u32::from(number),
+        _ => 0,
+    });
+    if first == 0 || last < first {
+        return Err(format!("{text:?} is no port or range of ports, expected 1 to 65535"));
+    }
+    Ok((first, last - first + 1))
 }
 
 #[cfg(test)]
@@ -71,7 +66,7 @@ mod tests {
     use super::*;
 
     fn mappings(values: &[&str]) -> String {
-        port_mappings(values).map_or_else(|error| error.to_string(), |value| value.to_text())
+        port_mappings(values).unwrap_or_else(|error| error.to_string())
     }
 
     #[test]
@@ -99,18 +94,18 @@ mod tests {
         let cases = [
             ("80", expected),
             ("", expected),
-            ("0:80", "\"0\" is no port, expected 1 to 65535"),
-            ("80:65536", "\"65536\" is no port, expected 1 to 65535"),
-            ("+80:80", "\"+80\" is no port, expected 1 to 65535"),
-            ("80:", "\"\" is no port, expected 1 to 65535"),
-            ("80-:80", "\"\" is no port, expected 1 to 65535"),
-            ("90-80:90-80", "\"90-80\" ends before it begins"),
+            ("0:80", "\"0\" is no port or range of ports, expected 1 to 65535"),
+            ("80:65536", "\"65536\" is no port or range of ports, expected 1 to 65535"),
+            ("+80:80", "\"+80\" is no port or range of ports, expected 1 to 65535"),
+            ("80:", "\"\" is no port or range of ports, expected 1 to 65535"),
+            ("80-:80", "\"80-\" is no port or range of ports, expected 1 to 65535"),
+            ("90-80:90-80", "\"90-80\" is no port or range of ports, expected 1 to 65535"),
             ("80-81:80", "2 ports of the host and 1 of the container, expected as many"),
             ("80:80/TCP", "\"TCP\" is no protocol, expected tcp, udp or sctp"),
             ("80:80/", "\"\" is no protocol, expected tcp, udp or sctp"),
             ("1.2.3:80:80", "\"1.2.3\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
-            ("::1:80:80", "\"::1\": brackets are for IPv6 addresses, and only for those"),
-            ("[1.2.3.4]:80:80", "\"[1.2.3.4]\": brackets are for IPv6 addresses, and only for those"),
+            ("::1:80:80", "\"::1\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
+            ("[1.2.3.4]:80:80", "\"[1.2.3.4]\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
             (":80:80", "\"\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
         ];
         for (text, problem) in cases {
