@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Command;
+use clap::{Command, ValueHint};
 use clap_complete::aot::{Generator, Shell};
 use clap_mangen::Man;
 
@@ -38,7 +38,7 @@ fn complain(problem: &str) {
 
 /// Makes all of it below `dir`; what is there of these names is replaced.
 pub fn write(dir: &Path) -> io::Result<()> {
-    let mut commands = for_people(cni_multi::cli::commands()).disable_help_subcommand(true);
+    let mut commands = with_values(for_people(cni_multi::cli::commands())).disable_help_subcommand(true);
     commands.build();
     write_pages(&commands, &dir.join("man/man1"), "cni-multi")?;
     let shells = [
@@ -61,6 +61,17 @@ fn for_people(command: Command) -> Command {
     let version = command.get_version().unwrap_or_default().to_owned();
     let after = command.get_after_help().cloned().unwrap_or_default();
     Command::new("cni-multi").version(version).about(about).after_help(after).subcommands(shown)
+}
+
+/// What a shell can offer for values. The binary checks them itself and carries no lists of them.
+fn with_values(command: Command) -> Command {
+    let command = command.mut_args(|arg| match arg.get_value_names() {
+        Some([name]) if name == "FORMAT" => arg.value_parser(["table", "json"]),
+        Some([name]) if name == "DIR" => arg.value_hint(ValueHint::DirPath),
+        _ => arg,
+    });
+    let names: Vec<String> = command.get_subcommands().map(name_of).collect();
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_values))
 }
 
 fn name_of(command: &Command) -> String {

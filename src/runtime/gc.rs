@@ -60,7 +60,8 @@ impl Runtime<'_> {
         if list.disable_gc {
             return Ok(());
         }
-        let _lock = self.cache.lock(None); // an ADD in between would not be in the census
+        // An ADD in between would not be in the census.
+        let _lock = (extent == Extent::Detach).then(|| self.cache.lock(None));
         let census = Census::of(self.cache.all()?, &NetworkName::parse(&list.name)?);
         let mut errors = ErrorList::default();
         for error in census.unreadable {

@@ -107,7 +107,7 @@ fn mistakes_name_the_option_the_value_and_what_was_expected() {
             "--publish 80",
             "\"80\": expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90",
         ),
-        ("-p 0:80", "\"0:80\": \"0\" is no port, expected 1 to 65535"),
+        ("-p 0:80", "\"0:80\": \"0\" is no port or range of ports, expected 1 to 65535"),
         ("--ip 10.0.0", "\"10.0.0\" is no address, expected one like 10.1.2.3 or fd00::2/64"),
         ("--ip 10.0.0.1/33", "\"10.0.0.1/33\" is no address, expected one like 10.1.2.3 or fd00::2/64"),
         ("--mac 02:00", "\"02:00\" is no hardware address, expected one like 0a:58:0a:01:02:03"),

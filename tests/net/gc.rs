@@ -71,13 +71,13 @@ fn what_fails_keeps_nothing_else_from_being_done() {
     let busy =
         |id: &str| format!("failed to delete stale attachment {id} eth0: plugin type=\"slow\" failed (delete): busy");
     let torn = format!(
-        "error parsing configuration list: EOF while parsing an object at line 1 column 1\nthe file is {}",
+        "error parsing configuration list: EOF while parsing an object at line 1 column 1; the file is {}",
         site.at("net.d/30-torn.conflist")
     );
     let removed = "network \"removed\" has no configuration any more: error parsing configuration list: \
                    EOF while parsing a value at line 1 column 0";
     assert_eq!((outcome.status, outcome.stdout.as_str()), (1, "detached lab a eth0\n"));
-    assert_eq!(outcome.stderr, format!("{torn}; also: {}; also: {}; also: {removed}\n", busy("b"), busy("c")));
+    assert_eq!(outcome.stderr, format!("{}\nalso: {}; also: {torn}; also: {removed}\n", busy("b"), busy("c")));
     assert_eq!(site.cached_names(), ["removed-d-eth0", "slow-b-eth0", "slow-c-eth0"]);
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Site, result};
+use super::{Site, assert_failed, result};
 
 #[test]
 fn a_reader_that_has_gone_is_an_error_and_no_panic() {
@@ -43,10 +43,21 @@ fn a_network_that_is_ready_says_so_to_programs_only() {
 #[test]
 fn what_cannot_be_read_is_status_2() {
     let site = Site::with_lab();
-    for line in ["", "ps lab extra", "inspect", "list -o xml", "gc --all", "add lab", "status"] {
+    for line in ["", "ps lab extra", "inspect", "gc --all", "add lab", "status"] {
         let outcome = site.call_with(&line.split(' ').collect::<Vec<_>>()).run();
         assert!(outcome.status == 2 && outcome.stdout.is_empty() && !outcome.stderr.is_empty(), "{line}: {outcome:?}");
     }
+}
+
+#[test]
+fn a_format_that_is_none_is_a_mistake() {
+    let site = Site::with_lab();
+    for line in ["list -o xml", "add lab /nonexistent --output JSON"] {
+        let format = line.rsplit(' ').next().unwrap();
+        assert_failed(&site.net(line), &format!("--output: {format:?} is no format, expected table or json"), "");
+    }
+    assert_eq!(site.prints("list -o table"), site.prints("list"));
+    assert_eq!(site.cached_names(), [""; 0]);
 }
 
 /// No page of help is longer than it has to be, and each command has one.

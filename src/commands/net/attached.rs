@@ -39,7 +39,7 @@ impl Attached {
         let read = networks.iter().find_map(|network| found.attachment(network));
         let file = found.file.to_string_lossy().into_owned();
         let file_name = file.rsplit('/').next().unwrap_or_default().to_owned();
-        let (at, document, problem, result) = match found.record {
+        let (at, document, mut problem, result) = match found.record {
             Err(error) => (None, vec![], error.to_string(), None),
             Ok(record) => match record.result {
                 Err(error) => (record.at, record.document, error.to_string(), None),
@@ -62,8 +62,10 @@ impl Attached {
             put(&mut members, "ageSeconds", Value::Number(age.as_secs().into()));
         }
         put_text(&mut members, "file", &file);
-        let is_silent = at.is_none() && problem.is_empty();
-        put_text(&mut members, PROBLEM, if is_silent { "its file tells of no attachment" } else { &problem });
+        if at.is_none() && problem.is_empty() {
+            problem = format!("nothing tells whose it is: {file_name}");
+        }
+        put_text(&mut members, PROBLEM, &problem);
         Attached { file_name, at, document, result, members }
     }
 

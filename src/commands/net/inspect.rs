@@ -21,7 +21,9 @@ pub fn show(operator: &Operator<'_>) -> Result<String> {
     if let Ok(config) = Value::parse(&document) {
         put(&mut members, "config", config);
     }
-    put(&mut members, "result", result);
+    if result != Value::Null {
+        put(&mut members, "result", result);
+    }
     if let Some(kernel) = kernel {
         put(&mut members, "kernel", Value::Object(kernel));
     }
