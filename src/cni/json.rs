@@ -73,53 +73,6 @@ impl Value {
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default() // strings, numbers and lists of them always serialise
     }
-
-    /// The value as text for people, in the shape in which plugins print their results.
-    pub fn to_indented_text(&self) -> String {
-        indented(&self.to_text())
-    }
-}
-
-/// Compact text with line breaks: a second serialiser would do the same at many times the size.
-fn indented(compact: &str) -> String {
-    let mut out = String::new();
-    let (mut depth, mut quoted, mut escaped) = (0, false, false);
-    let mut chars = compact.chars().peekable();
-    let new_line = |out: &mut String, depth: usize| {
-        out.push('\n');
-        out.push_str(&"    ".repeat(depth));
-    };
-    while let Some(c) = chars.next() {
-        if c == '"' && !escaped {
-            quoted = !quoted;
-        }
-        escaped = quoted && c == '\\' && !escaped;
-        match c {
-            _ if quoted => out.push(c),
-            '{' | '[' => {
-                out.push(c);
-                match chars.next_if(|next| matches!(next, '}' | ']')) {
-                    Some(end) => out.push(end),
-                    None => {
-                        depth += 1;
-                        new_line(&mut out, depth);
-                    }
-                }
-            }
-            '}' | ']' => {
-                depth -= 1;
-                new_line(&mut out, depth);
-                out.push(c);
-            }
-            ',' => {
-                out.push(c);
-                new_line(&mut out, depth);
-            }
-            ':' => out.push_str(": "),
-            other => out.push(other),
-        }
-    }
-    out
 }
 
 impl<'de> Deserialize<'de> for Value {
@@ -209,18 +162,6 @@ mod tests {
     fn text_comes_back_as_it_was() {
         let text = r#"{"b":1,"a":[true,null,"x",-2,18446744073709551615,1.5],"B":{"c":{}}}"#;
         assert_eq!(Value::parse(text.as_bytes()).unwrap().to_text(), text);
-    }
-
-    #[test]
-    fn indented_text_is_that_of_results() {
-        let text = r#"{"a":[{"b":"x: [1,{\\\"}]"},[],{}],"c":-1.5,"d":[true,null]}"#;
-        let expected = concat!(
-            "{\n    \"a\": [\n        {\n            \"b\": \"x: [1,{\\\\\\\"}]\"\n        },\n        [],\n        {}\n    ],\n",
-            "    \"c\": -1.5,\n    \"d\": [\n        true,\n        null\n    ]\n}"
-        );
-        let value = Value::parse(text.as_bytes()).unwrap();
-        assert_eq!(value.to_indented_text(), expected);
-        assert_eq!(Value::parse(expected.as_bytes()).unwrap(), value);
     }
 
     #[test]

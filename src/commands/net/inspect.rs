@@ -12,20 +12,18 @@ use crate::runtime::parameters::{self, Parameters};
 
 /// What is printed.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
-    let Attached { at, document, result, mut members, .. } = select(operator)?;
-    let kernel = at.as_ref().map(|at| kernel(at, &result));
-    if let Some(at) = at {
+    let mut attached = select(operator)?;
+    let mut members = std::mem::take(&mut attached.members);
+    if let Some(at) = &attached.at {
         put_text(&mut members, "args", &at.joined_args());
-        put(&mut members, "capabilityArgs", at.capability_args);
+        put(&mut members, "capabilityArgs", at.capability_args.clone());
     }
-    if let Ok(config) = Value::parse(&document) {
+    if let Ok(config) = Value::parse(&attached.document) {
         put(&mut members, "config", config);
     }
-    if result != Value::Null {
-        put(&mut members, "result", result);
-    }
-    if let Some(kernel) = kernel {
-        put(&mut members, "kernel", Value::Object(kernel));
+    if let Some(at) = &attached.at {
+        put(&mut members, "result", attached.result.clone());
+        put(&mut members, "kernel", Value::Object(kernel(at, &attached.result)));
     }
     Ok(table::of_object(Value::Object(members), operator.wants_json()))
 }
@@ -37,25 +35,20 @@ fn select(operator: &Operator<'_>) -> Result<Attached> {
     let ifname = operator.option("ifname", "CNI_IFNAME").unwrap_or_default();
     let netns = if operator.argument("netns").is_empty() { String::new() } else { operator.netns()? };
     let id = parameters::container_id(&netns)?;
-    let mut fitting = vec![];
-    for attached in attached::all(&operator.cache(), &network::names(&operator.conf_dir()).0)? {
-        if attached.file_name == name {
-            return Ok(attached);
-        }
+    let mut all = attached::all(&operator.cache(), &network::names(&operator.conf_dir()).0)?;
+    all.retain(|attached| {
         let is_in_netns = attached.is("netns", &netns) || attached.is("containerId", id.as_str());
         let is_named = attached.is("network", &name) && attached.is("ifname", &ifname);
-        if attached.at.is_some() && is_named && is_in_netns && attached.is("containerId", &container) {
-            fitting.push(attached);
-        }
+        let fits = attached.at.is_some() && is_named && is_in_netns && attached.is("containerId", &container);
+        fits || attached.file_name == name
+    });
+    if all.len() == 1 {
+        return Ok(all.swap_remove(0));
     }
-    let details = match fitting.len() {
-        0 => "`net ps` shows who is attached".to_owned(),
-        1 => return Ok(fitting.swap_remove(0)),
-        _ => fitting.into_iter().map(|attached| attached.file_name).collect::<Vec<_>>().join(", "),
-    };
-    let msg = match details.starts_with('`') {
-        true => format!("there is no such attachment to network {name:?}"),
-        false => "several attachments fit, say which by --container-id or --ifname".to_owned(),
+    let names: Vec<&str> = all.iter().map(|attached| attached.file_name.as_str()).collect();
+    let (msg, details) = match all.is_empty() {
+        true => ("there is no such attachment", "`net ps` shows who is attached".to_owned()),
+        false => ("several attachments fit, say which by --container-id or --ifname", names.join(", ")),
     };
     Err(Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details))
 }

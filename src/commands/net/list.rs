@@ -18,29 +18,28 @@ pub fn show(dir: &Path, as_json: bool) -> Result<String> {
 
 /// A search by name takes the first file with that name, and ends at the first that cannot be read.
 fn rows(dir: &Path) -> Result<Vec<Value>> {
-    let mut rows = vec![];
-    let mut seen: Vec<(String, String)> = vec![];
+    let mut rows: Vec<Value> = vec![];
     let mut end = String::new();
     for path in list::files(dir)? {
         let file = path.to_string_lossy().into_owned();
         let (mut row, mut problem) = (Members::new(), String::new());
         match list::load(&path) {
             Err(error) => {
-                problem.clone_from(&error.msg);
+                problem.push_str(&error.msg);
                 if end.is_empty() {
-                    end.clone_from(&file);
+                    end.push_str(&file);
                 }
             }
             Ok(network) => {
-                put_text(&mut row, "network", &network.name);
-                put_text(&mut row, "cniVersion", &network.version);
-                put(&mut row, "plugins", table::texts(network.plugins.into_iter().map(|plugin| plugin.kind).collect()));
-                if let Some((_, first)) = seen.iter().find(|(name, _)| *name == network.name) {
-                    problem = format!("shadowed by {first}");
+                let text = |row: &Value, key| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+                if let Some(first) = rows.iter().find(|row| text(row, "network") == network.name) {
+                    problem = format!("shadowed by {}", text(first, "file"));
                 } else if !end.is_empty() {
                     problem = format!("not found, since {end} cannot be read");
                 }
-                seen.push((network.name, file.clone()));
+                put_text(&mut row, "network", &network.name);
+                put_text(&mut row, "cniVersion", &network.version);
+                put(&mut row, "plugins", table::texts(network.plugins.into_iter().map(|plugin| plugin.kind).collect()));
             }
         }
         put_text(&mut row, "file", &file);

@@ -179,7 +179,7 @@ fn error_text(error: &Error, as_json: bool) -> String {
     put(&mut object, "code", Value::Number(error.code.0.into()));
     put_text(&mut object, "msg", &error.msg);
     put_text(&mut object, "details", &error.details);
-    Value::Object(object).to_text() + "\n"
+    table::json(&Value::Object(object))
 }
 
 #[cfg(test)]

@@ -28,9 +28,9 @@ pub fn show(operator: &Operator<'_>) -> Result<String> {
     }
     let networks = wanted.map_or_else(|| network::names(&operator.conf_dir()).0, |name| vec![name]);
     let mut rows = vec![];
-    for attached in attached::all(&operator.cache(), &networks)? {
+    for attached in &mut attached::all(&operator.cache(), &networks)? {
         if attached.is("network", &name) && attached.is("containerId", &id) {
-            rows.push(Value::Object(attached.members));
+            rows.push(Value::Object(std::mem::take(&mut attached.members)));
         }
     }
     Ok(table::of_rows(rows, &COLUMNS, operator.wants_json()))

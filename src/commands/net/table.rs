@@ -113,9 +113,9 @@ fn aligned(lines: &[Vec<String>]) -> String {
     text
 }
 
-/// The value as people read it, with a line's end.
+/// The value on one line.
 pub fn json(value: &Value) -> String {
-    value.to_indented_text() + "\n"
+    value.to_text() + "\n"
 }
 
 /// Writes to stdout.
