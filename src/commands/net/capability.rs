@@ -30,7 +30,7 @@ pub fn args(operator: &Operator<'_>, list: &NetworkList) -> Result<Value> {
     let variable = if json.is_empty() { operator.env.get("CAP_ARGS") } else { String::new() };
     let mut args = parse_capability_args(&variable)?;
     let mut typed: Vec<(&str, String, Value)> = vec![];
-    if let Value::Object(members) = parse_capability_args(&json)? {
+    if let Value::Object(members) = parse_capability_args(json)? {
         for (capability, value) in members {
             typed.push((JSON, capability, value));
         }

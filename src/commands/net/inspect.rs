@@ -31,15 +31,15 @@ pub fn show(operator: &Operator<'_>) -> Result<String> {
 /// The one attachment that fits what was typed: the name of its file, or its network with as much more as it takes. A
 /// namespace stands for the container that was attached by it, under any id.
 fn select(operator: &Operator<'_>) -> Result<Attached> {
-    let [name, container] = ["network", "container-id"].map(|argument| operator.argument(argument));
-    let ifname = operator.option("ifname", "CNI_IFNAME").unwrap_or_default();
+    let (name, container) = (operator.argument("network"), operator.argument("container-id"));
+    let ifname = operator.option("ifname", "CNI_IFNAME", "");
     let netns = if operator.argument("netns").is_empty() { String::new() } else { operator.netns()? };
     let id = parameters::container_id(&netns)?;
     let mut all = attached::all(&operator.cache(), &network::names(&operator.conf_dir()).0)?;
     all.retain(|attached| {
         let is_in_netns = attached.is("netns", &netns) || attached.is("containerId", id.as_str());
-        let is_named = attached.is("network", &name) && attached.is("ifname", &ifname);
-        let fits = attached.at.is_some() && is_named && is_in_netns && attached.is("containerId", &container);
+        let is_named = attached.is("network", name) && attached.is("ifname", &ifname);
+        let fits = attached.at.is_some() && is_named && is_in_netns && attached.is("containerId", container);
         fits || attached.file_name == name
     });
     if all.len() == 1 {

@@ -145,7 +145,7 @@ fn run_plugins(
     plugins: &'static [Entry],
     stderr: &mut dyn Write,
 ) -> Result<String> {
-    let name = NetworkName::parse(&operator.argument("network"))?;
+    let name = NetworkName::parse(operator.argument("network"))?;
     let list = network::find(&operator.conf_dir(), name.as_str())?;
     let mut runtime = operator.runtime(plugins, stderr)?;
     if verb == "status" {

@@ -31,8 +31,8 @@ pub struct Operator<'a> {
 
 impl Operator<'_> {
     /// An argument or option; empty where it was not given or the command has none of that name.
-    pub fn argument(&self, name: &str) -> String {
-        self.matches.try_get_one::<String>(name).ok().flatten().cloned().unwrap_or_default()
+    pub fn argument(&self, name: &str) -> &str {
+        self.matches.try_get_one::<String>(name).ok().flatten().map_or("", |text| text)
     }
 
     /// Every value of an option that may be repeated.
@@ -41,9 +41,11 @@ impl Operator<'_> {
         values.unwrap_or_default().map(String::as_str).collect()
     }
 
-    /// The option, or else the variable; empty is not given.
-    pub fn option(&self, name: &str, variable: &str) -> Option<String> {
-        [self.argument(name), self.env.get(variable)].into_iter().find(|text| !text.is_empty())
+    /// The option, or else the variable, or else what is usual; empty is not given.
+    pub fn option(&self, name: &str, variable: &str, usual: &str) -> String {
+        let typed = self.argument(name);
+        let text = if typed.is_empty() { self.env.get(variable) } else { typed.to_owned() };
+        if text.is_empty() { usual.to_owned() } else { text }
     }
 
     /// `-o json`.
@@ -54,7 +56,7 @@ impl Operator<'_> {
     /// Nobody is to get a table in place of the format that was asked for.
     pub fn require_known_format(&self) -> Result<()> {
         let format = self.argument("output");
-        match format.as_str() {
+        match format {
             "" | "table" | "json" => Ok(()),
             _ => Err(capability::mistake(format!("--output: {format:?} is no format, expected table or json"))),
         }
@@ -62,7 +64,7 @@ impl Operator<'_> {
 
     /// The directory of networks.
     pub fn conf_dir(&self) -> PathBuf {
-        PathBuf::from(self.option("conf-dir", "NETCONFPATH").unwrap_or_else(|| CONF_DIR.to_owned()))
+        PathBuf::from(self.option("conf-dir", "NETCONFPATH", CONF_DIR))
     }
 
     /// The network's name; None where it may be left out and was.
@@ -71,18 +73,19 @@ impl Operator<'_> {
         if name.is_empty() && self.matches.value_source("network").is_none() {
             return Ok(None);
         }
-        NetworkName::parse(&name).map(Some)
+        NetworkName::parse(name).map(Some)
     }
 
     /// Where results are kept.
     pub fn cache(&self) -> Cache {
         let dir = self.argument("cache-dir");
-        Cache::new(if dir.is_empty() { cache::DEFAULT_DIR.to_owned() } else { dir })
+        Cache::new(if dir.is_empty() { cache::DEFAULT_DIR } else { dir })
     }
 
     /// Without a word about it plugins are where this binary is, so that it works alone.
     pub fn plugin_path(&self) -> Result<String> {
-        if let Some(path) = self.option("plugin-path", "CNI_PATH") {
+        let path = self.option("plugin-path", "CNI_PATH", "");
+        if !path.is_empty() {
             return Ok(path);
         }
         let own = std::env::current_exe().map_err(|e| Error::io("find this binary's directory; set CNI_PATH", &e))?;
@@ -96,18 +99,18 @@ impl Operator<'_> {
 
     /// The namespace's path from the root.
     pub fn netns(&self) -> Result<String> {
-        parameters::absolute(&netns_path(&self.argument("netns")))
+        parameters::absolute(&netns_path(self.argument("netns")))
     }
 
     /// All of one attachment.
     pub fn parameters(&self, network: NetworkName, list: &NetworkList) -> Result<Parameters> {
         let capability_args = capability::args(self, list)?;
-        let args = parameters::parse_args(&self.option("args", "CNI_ARGS").unwrap_or_default())?;
-        let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME").unwrap_or_else(|| "eth0".to_owned()))?;
+        let args = parameters::parse_args(&self.option("args", "CNI_ARGS", ""))?;
+        let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME", "eth0"))?;
         let netns = self.netns()?;
         let container_id = match self.argument("container-id") {
-            id if id.is_empty() => parameters::container_id(&netns)?,
-            id => ContainerId::parse(&id)?,
+            "" => parameters::container_id(&netns)?,
+            id => ContainerId::parse(id)?,
         };
         Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
     }

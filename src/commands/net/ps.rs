@@ -20,16 +20,17 @@ const COLUMNS: [(&str, &str); 6] = [
 
 /// What is printed.
 pub fn show(operator: &Operator<'_>) -> Result<String> {
-    let wanted = operator.network()?;
-    let name = wanted.as_ref().map_or("", |name| name.as_str()).to_owned();
-    let id = operator.argument("container-id");
+    let (name, id) = (operator.argument("network"), operator.argument("container-id"));
     if !id.is_empty() {
-        ContainerId::parse(&id)?;
+        ContainerId::parse(id)?;
     }
-    let networks = wanted.map_or_else(|| network::names(&operator.conf_dir()).0, |name| vec![name]);
+    let networks = match operator.network()? {
+        Some(name) => vec![name],
+        None => network::names(&operator.conf_dir()).0,
+    };
     let mut rows = vec![];
     for attached in &mut attached::all(&operator.cache(), &networks)? {
-        if attached.is("network", &name) && attached.is("containerId", &id) {
+        if attached.is("network", name) && attached.is("containerId", id) {
             rows.push(Value::Object(std::mem::take(&mut attached.members)));
         }
     }
