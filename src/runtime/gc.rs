@@ -80,7 +80,7 @@ impl Runtime<'_> {
 
     /// DEL for all whose namespace is gone and whose network is none of `known`: by the configuration that ADD had.
     pub fn gc_forgotten(&mut self, known: &[NetworkName], extent: Extent, watch: Watch<'_>) -> Result<()> {
-        let _lock = self.cache.lock(None);
+        let _lock = (extent == Extent::Detach).then(|| self.cache.lock(None));
         let mut errors = ErrorList::default();
         for found in self.cache.all()? {
             let Ok(Record { at: Some(at), document, .. }) = found.record else { continue };

@@ -24,6 +24,9 @@ fn each_attachment_that_is_detached_is_told() {
     attach(&site, "other", ["c"], GONE);
     assert_eq!(site.prints("gc lab --dry-run"), "would detach lab a eth0\nwould detach lab b eth0\n");
     assert_eq!(site.cached_names().len(), 4, "nothing was done");
+    assert!(!fs::exists(site.at("cache/lock")).unwrap(), "not even a lock was taken");
+    assert_eq!(site.prints("gc --dry-run"), site.prints("gc lab --dry-run") + "would detach other c eth0\n");
+    assert!(!fs::exists(site.at("cache/lock")).unwrap());
     assert_eq!(site.prints("gc lab"), "detached lab a eth0\ndetached lab b eth0\n");
     assert_eq!(site.cached_names(), ["lab-here-eth0", "other-c-eth0"]);
     assert_eq!((site.prints("gc lab"), site.prints("gc lab --dry-run")), (String::new(), String::new()));

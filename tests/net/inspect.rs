@@ -90,3 +90,13 @@ fn a_broken_file_is_told_by_its_name() {
     assert_eq!(told, expected);
     assert!(site.prints("inspect lab-torn-eth0").contains(&format!("problem     {problem}\n")));
 }
+
+#[test]
+fn a_bare_result_that_tells_nobody_s_name_is_told_as_it_is() {
+    let site = Site::with_lab();
+    site.cached("gone-abc-eth0", &json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.9.0.2/24"}}).to_string());
+    let told = site.json("inspect gone-abc-eth0");
+    assert_eq!((&told["addresses"], &told["result"]["ip4"]["ip"]), (&json!(["10.9.0.2/24"]), &json!("10.9.0.2/24")));
+    assert_eq!(told["problem"], "nothing tells whose it is: gone-abc-eth0");
+    assert_eq!((told.get("kernel"), told.get("network")), (None, None));
+}

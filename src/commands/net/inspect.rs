@@ -21,8 +21,10 @@ pub fn show(operator: &Operator<'_>) -> Result<String> {
     if let Ok(config) = Value::parse(&attached.document) {
         put(&mut members, "config", config);
     }
-    if let Some(at) = &attached.at {
+    if matches!(attached.result, Value::Object(_)) {
         put(&mut members, "result", attached.result.clone());
+    }
+    if let Some(at) = &attached.at {
         put(&mut members, "kernel", Value::Object(kernel(at, &attached.result)));
     }
     Ok(table::of_object(Value::Object(members), operator.wants_json()))
