@@ -626,6 +626,7 @@ fn tests_that_the_pages_name_exist() {
         "plugins::",
         "protocol::",
         "traces::",
+        "callers::",
         "src::",
     ];
     for page in Page::all() {

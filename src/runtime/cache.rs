@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::list;
 use super::parameters::Parameters;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::base64;
@@ -133,14 +134,15 @@ impl Cache {
     /// Every file of the cache, in the order of their names; none where there is no cache. What cannot be read is among
     /// them, since it may be of a container that lives.
     pub fn all(&self) -> Result<Vec<Found>> {
-        let files =
-            files(&self.results()).map_err(|e| Error::io(format_args!("open {}", self.results().display()), &e));
+        let dir = self.results();
+        let names = list::file_names(&dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
         let found = |file: PathBuf| {
             let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
             let record = record_of(&file, fs::read(&file));
             Found { file, written, record }
         };
-        Ok(files?.into_iter().map(found).collect())
+        // Nobody waits for who writes to a FIFO.
+        Ok(names.into_iter().map(|name| dir.join(name)).filter(|file| file.is_file()).map(found).collect())
     }
 
     /// Every attachment to the network. Files that do not tell theirs are passed over.
@@ -206,17 +208,6 @@ fn replace(file: &Path, temporary: &Path, text: &[u8]) -> io::Result<()> {
     })
 }
 
-fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
-        entries => entries?,
-    };
-    let mut files = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
-    files.retain(|file| file.is_file());
-    files.sort();
-    Ok(files)
-}
-
 /// In the order of libcni's struct; what is empty is left out there.
 fn to_value(at: &Parameters, document: &[u8], result: &Document) -> Result<Value> {
     let text = |text: &str| Value::String(text.to_owned());
@@ -241,14 +232,20 @@ fn to_value(at: &Parameters, document: &[u8], result: &Document) -> Result<Value
     Ok(Value::Object(members.into_iter().filter(is_set).map(|(key, value)| (key.to_owned(), value)).collect()))
 }
 
-/// The value with the members of its objects in order, as a Go map has them.
+/// The value with the members of its objects in order, as a Go map has them: of several of a name the last one.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(list) => Value::Array(list.into_iter().map(sorted).collect()),
         Value::Object(pairs) => {
-            let mut pairs: Vec<_> = pairs.into_iter().map(|(key, value)| (key, sorted(value))).collect();
-            pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
-            Value::Object(pairs)
+            let mut members: Vec<(String, Value)> = vec![];
+            for (key, value) in pairs {
+                let value = sorted(value);
+                match members.binary_search_by(|(known, _)| known.cmp(&key)) {
+                    Ok(at) => members[at].1 = value,
+                    Err(at) => members.insert(at, (key, value)), // few members: std's sort would be kilobytes for this alone
+                }
+            }
+            Value::Object(members)
         }
         scalar => scalar,
     }
@@ -339,8 +336,10 @@ mod tests {
             key: key(network, ifname),
             netns: "/var/run/netns/t".into(),
             args: vec![("IgnoreUnknown".into(), "1".into()), ("A".into(), "<b>".into())],
-            capability_args: Value::parse(br#"{"portMappings":[{"hostPort":80,"containerPort":8080}],"mac":"x"}"#)
-                .unwrap(),
+            capability_args: Value::parse(
+                br#"{"mac":"y","portMappings":[{"hostPort":80,"containerPort":8080}],"mac":"x"}"#,
+            )
+            .unwrap(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Networks where some of the plugins are ours and some are the reference's, side by side in one directory.
+//! Networks of real plugins in one directory: some of them ours and some the reference's, or all of them ours.
 
 use serde_json::{Value, json};
 
@@ -30,12 +30,12 @@ struct Host {
 }
 
 impl Host {
-    /// The plugins that are named are ours, the others the reference's.
-    fn new(reference: &Peer, ours: &[&str], version: &str) -> Host {
-        let lab = Lab::new(reference.clone());
+    /// The plugins that are named are ours, the others the peer's.
+    fn new(others: &Peer, ours: &[&str], version: &str) -> Host {
+        let lab = Lab::new(others.clone());
         lab.host.sh("mkdir /run/bin /run/net.d");
         for plugin in PLUGINS {
-            let program = if ours.contains(&plugin) { binary() } else { reference.dir().join(plugin) };
+            let program = if ours.contains(&plugin) { binary() } else { others.dir().join(plugin) };
             lab.host.sh(&format!("ln -s {} /run/bin/{plugin}", program.display()));
         }
         std::fs::write(lab.path("/run/net.d/mixed.conflist"), network(version).to_string()).unwrap();
@@ -43,11 +43,14 @@ impl Host {
     }
 
     fn net(&self, command: &str, container: &Container) -> Outcome {
-        let args = ["net", command, "mixed", &container.netns, "--capability-args", CAPABILITY_ARGS];
+        self.run(&["net", command, "mixed", &container.netns, "--capability-args", CAPABILITY_ARGS])
+    }
+
+    fn run(&self, args: &[&str]) -> Outcome {
         let env = [("NETCONFPATH", "/run/net.d"), ("CNI_PATH", "/run/bin")];
         Call {
             program: binary(),
-            args: args.map(str::to_owned).to_vec(),
+            args: args.iter().map(|word| (*word).to_owned()).collect(),
             env: env.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             stdin: vec![],
             wrapper: self.lab.host.enter.clone(),
@@ -145,4 +148,49 @@ fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
         changes.lines().all(|line| line.is_empty() || line.starts_with("- nft: ")),
         "something is left:\n{changes}"
     );
+}
+
+/// GC with the plugins of this binary: what no living attachment owns goes from the kernel, from the leases and from the
+/// cache, whoever has recorded it or lost the record.
+#[test]
+fn gc_leaves_what_living_attachments_own_and_nothing_else() {
+    let host = Host::new(&Peer::Ours, &PLUGINS, "1.1.0");
+    let lab = &host.lab;
+    let warm = lab.container();
+    host.net("add", &warm).ok();
+    host.assert_silent("del", &warm);
+    let before = Watch::start(lab, &[]);
+
+    let live = lab.container();
+    let addresses = ips(&host.net("add", &live).ok());
+    let [recorded, lost, old] = [(); 3].map(|()| lab.container());
+    for container in [&recorded, &lost, &old] {
+        host.run(&["net", "add", "mixed", &container.netns]).ok();
+    }
+    let file = |container: &Container| {
+        lab.path(&lab.host.sh(&format!("grep -l {}\\\" /var/lib/cni/results/*", container.netns)).trim().to_owned())
+    };
+    let text = std::fs::read_to_string(file(&old)).unwrap();
+    let result = serde_json::from_str::<Value>(&text).unwrap()["result"].to_string();
+    std::fs::write(file(&old), result).unwrap(); // as libcni 0.7 wrote it
+    std::fs::remove_file(file(&lost)).unwrap();
+    for container in [&recorded, &lost, &old] {
+        container.vanish();
+    }
+
+    let outcome = host.run(&["net", "gc", "mixed"]);
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+    assert_eq!(lab.host.sh("ls /var/lib/cni/results").lines().count(), 1);
+    let leases = lab.host.sh("ls /var/lib/cni/networks/mixed");
+    let leases: Vec<&str> = leases.lines().filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect();
+    assert_eq!(leases, addresses);
+    host.assert_silent("check", &live);
+    let _server = TcpServer::start(&live, 80);
+    for (outside, published) in OUTSIDE.iter().zip([format!("{}:8080", UPLINK[0]), format!("[{}]:8080", UPLINK[1])]) {
+        assert_pings(&live, outside);
+        assert_eq!(connect(&lab.outside, &published).as_deref(), Some(*outside));
+    }
+    host.assert_silent("del", &live);
+    drop(live);
+    before.assert_unchanged("GC, and DEL of who lived");
 }
