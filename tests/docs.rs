@@ -2,7 +2,7 @@
 //!
 //! A page's examples are its fenced blocks `json conflist`, a network that is put where `cni-multi net` looks, and `console`,
 //! commands after `$ ` with what they print. Those of a page run in one lab, in their order. In what is printed, hardware addresses,
-//! link-local addresses and the numbers behind `@if` are not compared, and a line `...` stands for any lines.
+//! link-local addresses, ages and the numbers behind `@if` are not compared, and a line `...` stands for any lines.
 //!
 //! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as `ip link add` makes it. Such pages
 //! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then.
@@ -263,7 +263,7 @@ fn the_error_codes_are_those_of_the_code() {
 #[test]
 fn every_option_of_net_is_documented() {
     let text = Page::read("docs/net.md").text;
-    for command in ["add", "check", "del", "gc", "status", "list"] {
+    for command in ["add", "check", "del", "gc", "status", "list", "ps", "inspect"] {
         assert!(text.contains(&format!("`cni-multi net {command}")), "docs/net.md does not have {command}");
         let help = std::process::Command::new(binary()).args(["net", command, "--help"]).output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
@@ -435,6 +435,9 @@ fn lasting_word(word: &str) -> String {
     }
     if bare.starts_with("fe80::") {
         return "LINK-LOCAL".to_owned();
+    }
+    if bare.strip_suffix('s').is_some_and(|seconds| seconds.parse::<u32>().is_ok()) {
+        return "AGE".to_owned();
     }
     match word.split_once("@if") {
         Some((name, _)) => format!("{name}@if"),

@@ -10,6 +10,7 @@ mod docs;
 mod hostile_host;
 mod install;
 mod layers;
+mod net;
 mod parallel;
 mod plugins;
 mod protocol;

@@ -169,7 +169,12 @@ fn with_small_disk(call: Call, dir: &Path, size: &str) -> Call {
 
 #[track_caller]
 fn assert_silent(outcome: &Outcome) {
-    assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "", ""));
+    assert_tells(outcome, "");
+}
+
+#[track_caller]
+fn assert_tells(outcome: &Outcome, stdout: &str) {
+    assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, stdout, ""));
 }
 
 /// A failure is told on stderr: first the message, then the details, where there are any.
