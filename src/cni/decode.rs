@@ -430,7 +430,13 @@ mod tests {
         assert_eq!(told(r#"{"inner":{"x":1}}"#), [root, "inner: isGateway mtu"]);
         assert_eq!(
             told(r#"{"ranges":[[{"mtu":"no"}]]}"#),
-            [root, "ranges: a sequence", "ranges[0]: a sequence", "ranges[0][0]: isGateway mtu", "ranges[0][0].mtu: u32"]
+            [
+                root,
+                "ranges: a sequence",
+                "ranges[0]: a sequence",
+                "ranges[0][0]: isGateway mtu",
+                "ranges[0][0].mtu: u32"
+            ]
         );
         assert_eq!(told(r#"{"sysctl":{"a.b":"c"}}"#), [root, "sysctl: a map", "sysctl.a.b: a string"]);
         assert_eq!(told("{}"), [root]);
