@@ -16,6 +16,9 @@ use crate::cni::version;
 use crate::plugin::{Context, Entry, Kind};
 use crate::runner::Streams;
 
+/// So many things a plugin may miss before it comes to the one that it is asked for.
+const ROUNDS: usize = 8;
+
 /// The command line.
 pub fn command() -> Command {
     Command::new("schema")
@@ -229,7 +232,10 @@ impl Author<'_> {
         let problem = |word: &str| self.problem(entry, path, text(word));
         let refusal = problem("?").unwrap_or_default();
         let Some(words) = words(&refusal) else { return of_type("string") };
-        let words: Vec<&str> = words.into_iter().chain([""]).filter(|word| problem(word).is_none()).collect();
+        if words.iter().any(|word| problem(word).is_some()) {
+            return of_type("string");
+        }
+        let words: Vec<&str> = words.into_iter().chain(Some("").filter(|word| problem(word).is_none())).collect();
         Value::object(vec![("enum", texts(&words))])
     }
 
@@ -248,25 +254,65 @@ impl Author<'_> {
         schema
     }
 
-    /// What the plugin has against a value, if it has anything.
+    /// What the plugin has against a value, if it has anything. What it misses besides is added, as far as it says what.
     fn problem(&self, entry: &Entry, path: &[Step], value: Value) -> Option<String> {
-        let problem = self.ask(entry, path, value).1;
         let at = path_text(path);
-        problem.strip_prefix(&at).and_then(|rest| rest.strip_prefix(": ")).map(str::to_owned)
+        let mut document = document(path, value);
+        for _ in 0..ROUNDS {
+            let mistake = self.ask_document(entry, &document).1;
+            let (place, problem) = mistake.split_once(": ")?;
+            if place == at {
+                return Some(problem.to_owned());
+            }
+            let other = match range(problem) {
+                Some((least, _)) => number(least),
+                None => text("x"),
+            };
+            put(&mut document, place, other);
+        }
+        None
     }
 
     /// Decodes and checks a document with this value at this path: what was expected where, and the mistake.
     fn ask(&self, entry: &Entry, path: &[Step], value: Value) -> (Vec<(String, Expected)>, String) {
-        let value = path.iter().rev().fold(value, |value, step| match step {
-            Step::Key(key) => Value::object(vec![(key, value)]),
-            Step::Item => Value::Array(vec![value]),
-        });
+        self.ask_document(entry, &document(path, value))
+    }
+
+    fn ask_document(&self, entry: &Entry, document: &Value) -> (Vec<(String, Expected)>, String) {
         let Ok(name) = NetworkName::parse("network") else { return (vec![], String::new()) }; // it is a name
         let observer = Rc::new(Observer::default());
         let version = version::CURRENT.to_owned();
+        let value = document.clone();
         let config = Config { text: vec![], value, name, version, observer: Some(observer.clone()) };
         let checked = entry.validate(&Context::new(self.plugins, &config, self.env, "", vec![]));
         (observer.take(), checked.err().map(|error| error.msg.clone()).unwrap_or_default())
+    }
+}
+
+/// A document that has a value at this path and nothing else.
+fn document(path: &[Step], value: Value) -> Value {
+    path.iter().rev().fold(value, |value, step| match step {
+        Step::Key(key) => Value::object(vec![(key, value)]),
+        Step::Item => Value::Array(vec![value]),
+    })
+}
+
+/// Adds a member to the object that the path leads to, through lists of one.
+fn put(document: &mut Value, path: &str, value: Value) {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
+    match document {
+        Value::Array(items) => {
+            if let (Some(item), Some((_, rest))) = (items.first_mut(), path.split_once(']')) {
+                put(item, rest, value);
+            }
+        }
+        Value::Object(pairs) if !rest.is_empty() => {
+            if let Some((_, inner)) = pairs.iter_mut().find(|(name, _)| name == key) {
+                put(inner, rest, value);
+            }
+        }
+        other => other.set(key, value),
     }
 }
 
@@ -283,12 +329,13 @@ fn required<'a>(mistake: &'a str, at: &str) -> Option<&'a str> {
     mistake.strip_prefix(at)?.strip_prefix(": \"")?.strip_suffix("\" is missing")
 }
 
-/// The words of `…, expected "a", "b" or "c"`.
+/// The words of `…, expected "a", "b" or "c"`. Whether they are words that can be written there is for the plugin to say.
 fn words(problem: &str) -> Option<Vec<&str>> {
-    let list = problem.rsplit_once("expected ")?.1.strip_prefix('"')?.strip_suffix('"')?;
-    let words: Vec<&str> = list.split('"').collect();
-    let is_list = words.iter().skip(1).step_by(2).all(|between| [", ", " or "].contains(between));
-    is_list.then(|| words.into_iter().step_by(2).collect())
+    let list = problem.rsplit_once("expected ")?.1;
+    let list = list.strip_prefix("one of ").unwrap_or(list);
+    let words: Vec<&str> =
+        list.split(", ").flat_map(|part| part.split(" or ")).map(|word| word.trim_matches('"')).collect();
+    (!words.iter().any(|word| word.contains(' '))).then_some(words)
 }
 
 /// The numbers of `…, expected 68 to 65535`.
