@@ -7,7 +7,8 @@ use super::document::Document;
 use crate::cni::json::Value;
 
 /// What works, and probably is not what was meant. Every other code is of what fails for certain.
-const WARNINGS: [&str; 16] = [
+const WARNINGS: [&str; 14] = [
+    "bridge-gateway-replaced",
     "bridge-vlan",
     "duplicate-key",
     "duplicate-name",
@@ -19,11 +20,8 @@ const WARNINGS: [&str; 16] = [
     "order",
     "overlap",
     "reserved-key",
-    "bridge-gateway-replaced",
     "unknown-key",
     "unused-capability",
-    "",
-    "",
 ];
 
 /// Something to tell about a file.

@@ -135,6 +135,9 @@ impl<'a> Checker<'a> {
                 self.tell_of_file("not-read", &file, "no runtime reads a file of this name");
             }
         }
+        if read.is_empty() {
+            self.tell_of_file("no-files", dir, "there is no network configuration");
+        }
         let first = self.networks.len();
         let read: Vec<(PathBuf, Option<usize>)> =
             read.into_iter().map(|file| (file.clone(), self.check_file(&file))).collect();
@@ -164,7 +167,8 @@ impl<'a> Checker<'a> {
         let network = if is_list { self.check_list(document, version) } else { self.check_single(document, version) };
         // Whatever it is, libcni's word goes.
         if let (Err(error), true) = (&loaded, self.errors() == before) {
-            self.tell("not-loaded", document, "", error.msg.clone());
+            let key = LIST_KEYS.into_iter().find(|key| error.msg.contains(key)).unwrap_or_default();
+            self.tell("not-loaded", document, key, error.msg.clone());
         }
         self.networks[network].loads &= loaded.is_ok();
         Some(network)
@@ -356,9 +360,12 @@ impl<'a> Checker<'a> {
         }
         let mut rest = Rest { value: plugin.value.clone(), removed: vec![] };
         self.mistakes(plugin, &mut rest, &|value| {
-            let parsed = PluginConfig::parse(value.to_text().as_bytes()).map(drop);
-            parsed
-                .map_err(|error| Error::new(error.code, error.msg.trim_start_matches("error parsing configuration: ")))
+            PluginConfig::parse(value.to_text().as_bytes()).map(drop).map_err(|error| {
+                match error.msg.trim_start_matches("error parsing configuration: ") {
+                    "missing 'type'" => Error::config("type", "missing, expected the name of a plugin"),
+                    problem => Error::new(error.code, problem),
+                }
+            })
         });
         for (key, span) in self.keys(plugin.document, &plugin.path) {
             if RESERVED.iter().any(|reserved| key.eq_ignore_ascii_case(reserved)) || key.starts_with("cni.dev/") {

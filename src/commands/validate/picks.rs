@@ -78,8 +78,8 @@ pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<P
 
     // libcni: by name, lists before single plugins; the first that does not load ends the search.
     let mut seen: Vec<(&str, &str)> = vec![];
-    let by_name = "cnitool, podman";
-    for (file, network, _) in files.iter().filter(|file| file.2).chain(files.iter().filter(|file| !file.2)) {
+    for (file, network, is_list) in files.iter().filter(|file| file.2).chain(files.iter().filter(|file| !file.2)) {
+        let by_name = if *is_list { "cnitool, podman" } else { "cnitool" }; // podman reads lists only
         let Some(network) = network.filter(|network| network.loads) else {
             push(by_name, file, "", format!("{file} does not load, and no network behind it is found"));
             break;
@@ -88,7 +88,7 @@ pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<P
         match seen.iter().find(|(other, _)| *other == name) {
             Some((_, first)) => push(by_name, file, name, format!("{file} is ignored: {name:?} is in {first}")),
             None => {
-                push(by_name, file, name, format!("{name:?} by its name: {file}"));
+                push(by_name, file, name, format!("{name:?}: {file}"));
                 seen.push((name, file));
             }
         }

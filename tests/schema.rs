@@ -1,0 +1,220 @@
+//! `cni-multi schema`: what it prints is JSON Schema, has the keys that the pages have, and takes what the pages have as examples.
+//! A validator of others judges, `python3-jsonschema`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::docs::{Page, code_spans, plugins};
+use crate::support::attachment::skip;
+use crate::support::call::binary;
+
+/// Reads `[[schema, document], …]` and prints for each what is wrong with the document, null where nothing is.
+const VALIDATOR: &str = "
+import json, sys
+from jsonschema import Draft202012Validator as Validator
+def problem(schema, document):
+    Validator.check_schema(schema)
+    error = next(Validator(schema).iter_errors(document), None)
+    return error and '/'.join(map(str, error.absolute_path)) + ': ' + error.message
+print(json.dumps([problem(*pair) for pair in json.load(sys.stdin)]))
+";
+
+fn schema(args: &[&str]) -> Value {
+    let output = Command::new(binary()).arg("schema").args(args).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What is wrong with each document by its schema; None, and a skip, where there is no validator.
+fn problems(pairs: &[(Value, Value)]) -> Option<Vec<Option<String>>> {
+    let is_there = Command::new("python3").args(["-c", "import jsonschema"]).output().is_ok_and(|o| o.status.success());
+    if !is_there {
+        skip("python3-jsonschema");
+        return None;
+    }
+    let mut child =
+        Command::new("python3").args(["-c", VALIDATOR]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(json!(pairs).to_string().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// The networks of all pages, each with its place.
+fn examples() -> Vec<(String, Value)> {
+    let of_page = |page: Page| {
+        let blocks = page.blocks().into_iter().filter(|block| block.is_network());
+        blocks.map(|block| (format!("{}:{}", page.path, block.line), serde_json::from_str(&block.text).unwrap())).collect()
+    };
+    Page::all().into_iter().flat_map::<Vec<_>, _>(of_page).collect()
+}
+
+#[test]
+fn the_examples_of_the_pages_are_taken() {
+    let list = schema(&[]);
+    let mut pairs = vec![];
+    let mut places = vec![];
+    for (place, network) in examples() {
+        pairs.push((list.clone(), network.clone()));
+        places.push(place.clone());
+        for plugin in network["plugins"].as_array().unwrap() {
+            pairs.push((schema(&[plugin["type"].as_str().unwrap()]), plugin.clone()));
+            places.push(format!("{place} {plugin}"));
+        }
+    }
+    assert!(pairs.len() > 20, "there are examples");
+    let Some(problems) = problems(&pairs) else { return };
+    for (place, problem) in places.iter().zip(problems) {
+        assert_eq!(problem, None, "{place}");
+    }
+}
+
+/// And `cni-multi validate` has nothing to say of them.
+#[test]
+fn the_examples_of_the_pages_are_valid() {
+    let dir = crate::support::scratch::Scratch::new();
+    for (place, network) in examples() {
+        let file = dir.join("example.conflist");
+        fs::write(&file, serde_json::to_string_pretty(&network).unwrap()).unwrap();
+        let output = Command::new(binary())
+            .args(["validate", "--strict", "--plugin-path", crate::support::call::farm().to_str().unwrap()])
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{place}\n{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// The example in the schema that the specification's page has, which our schema for it takes as well.
+#[test]
+fn the_specification_s_example_is_taken() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/validate/clean/20-schema-example.conf");
+    let example: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let Some(problems) = problems(&[(schema(&["bridge"]), example)]) else { return };
+    assert_eq!(problems, [None]);
+}
+
+/// What is wrong is refused, by the list's schema and the plugin's, wherever it stands.
+#[test]
+fn mistakes_are_refused_with_their_place() {
+    let bridge = |change: Value| {
+        let mut plugin = json!({"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
+        crate::support::attachment::merge(&mut plugin, change);
+        plugin
+    };
+    let cases = [
+        (bridge(json!({"mtu": "1500"})), "mtu: "),
+        (bridge(json!({"vlan": 4095})), "vlan: "),
+        (bridge(json!({"mtu": 65536})), "mtu: "),
+        (bridge(json!({"isGateway": 1})), "isGateway: "),
+        (bridge(json!({"ipMasqBackend": "ebtables"})), "ipMasqBackend: "),
+        (bridge(json!({"vlanTrunk": [{"id": 0}]})), "vlanTrunk/0/id: "),
+        (bridge(json!({"capabilities": {"mac": 1}})), "capabilities/mac: "),
+        (bridge(json!({"ipam": {"ranges": [[{"subnet": 5}]]}})), "ipam/ranges/0/0/subnet: "),
+        (bridge(json!({"ipam": {"routes": [{"gw": "10.1.0.1"}]}})), "ipam/routes/0: "),
+        (bridge(json!({"ipam": {"type": "static", "addresses": {}}})), "ipam/addresses: "),
+        (bridge(json!({"dns": {"search": "a"}})), "dns/search: "),
+        (json!({"bridge": "x"}), ": "),
+    ];
+    let fine = bridge(json!({"mtu": 0, "vlan": 4094, "unknown": {"key": 1}, "ipam": {"type": "calico-ipam", "ranges": 3}}));
+    let in_list = |plugin: &Value| json!({"cniVersion": "1.1.0", "name": "n", "plugins": [plugin]});
+    let (plugin, list) = (schema(&["bridge"]), schema(&[]));
+    let pairs: Vec<(Value, Value)> = cases
+        .iter()
+        .flat_map(|(case, _)| [(plugin.clone(), case.clone()), (list.clone(), in_list(case))])
+        .chain([(plugin.clone(), fine.clone()), (list.clone(), in_list(&fine))])
+        .collect();
+    let Some(problems) = problems(&pairs) else { return };
+    for ((case, path), found) in cases.iter().zip(problems.chunks(2)) {
+        assert!(found[0].as_ref().is_some_and(|problem| problem.starts_with(path)), "{case}: {found:?}");
+        let in_list = format!("plugins/0{}{path}", if path.starts_with(':') { "" } else { "/" });
+        assert!(found[1].as_ref().is_some_and(|problem| problem.starts_with(&in_list)), "{case}: {found:?}");
+    }
+    assert_eq!(problems[problems.len() - 2..], [None, None], "{fine}");
+}
+
+#[test]
+fn other_mistakes_of_lists_are_refused() {
+    let list = schema(&[]);
+    let cases = [
+        (json!({"cniVersion": "1.1.0", "plugins": [{"type": "ptp"}]}), false),
+        (json!({"name": "../x", "plugins": [{"type": "ptp"}]}), false),
+        (json!({"name": "n", "plugins": []}), false),
+        (json!({"name": "n", "plugins": [{}]}), false),
+        (json!({"name": "n", "cniVersion": "1.1", "plugins": [{"type": "ptp"}]}), false),
+        (json!({"name": "n", "disableCheck": "yes", "plugins": [{"type": "ptp"}]}), false),
+        (json!({"name": "n", "disableCheck": "true", "cniVersions": ["2.0.0"], "plugins": [{"type": "ptp"}]}), true),
+        (json!({"name": "n", "plugins": [{"type": "of-others", "mtu": "any"}], "own": 1}), true),
+        (json!({"name": "n"}), true),
+    ];
+    let pairs: Vec<_> = cases.iter().map(|(case, _)| (list.clone(), case.clone())).collect();
+    let Some(problems) = problems(&pairs) else { return };
+    for ((case, is_fine), problem) in cases.iter().zip(problems) {
+        assert_eq!(problem.is_none(), *is_fine, "{case}: {problem:?}");
+    }
+}
+
+/// `a`, `a.b`, `a[].b`, as the pages write them: the ends of all paths.
+fn keys(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    let mut inner = schema;
+    let mut path = path.to_owned();
+    while let Some(items) = inner.get("items") {
+        (inner, path) = (items, path + "[]");
+    }
+    match inner.get("properties").and_then(Value::as_object) {
+        Some(properties) => {
+            if inner != schema {
+                found.insert(path.trim_end_matches("[]").to_owned()); // a list of objects has a row of its own
+            }
+            for (key, schema) in properties {
+                keys(schema, &if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, found);
+            }
+        }
+        None => drop(found.insert(path.trim_end_matches("[]").to_owned())),
+    }
+}
+
+/// The page's table and the schema have the same keys, with the same types.
+#[test]
+fn a_schema_has_the_keys_of_the_page() {
+    for [name, kind, _] in plugins() {
+        let mut schema = schema(&[&name]);
+        for common in ["cniVersion", "name", "type", "prevResult", "capabilities"] {
+            assert!(schema["properties"].as_object_mut().unwrap().remove(common).is_some(), "{name} {common}");
+        }
+        let mut of_schema = BTreeSet::new();
+        keys(&schema, "", &mut of_schema);
+        of_schema.remove("");
+        if kind == "main" {
+            // The keys of what it calls are in their pages.
+            for ipam in ["host-local", "static"] {
+                let mut of_ipam = BTreeSet::new();
+                keys(&self::schema(&[ipam])["properties"], "", &mut of_ipam);
+                for key in ["runtimeConfig.ips", "runtimeConfig.ipRanges", "args.cni.ips"] {
+                    of_schema.remove(key);
+                }
+                of_schema.retain(|key| !key.starts_with("runtimeConfig.ipRanges"));
+            }
+        }
+        let page = Page::of_plugin(&name);
+        let documented: BTreeSet<String> = page
+            .rows(Some("Configuration"))
+            .iter()
+            .flat_map(|row| code_spans(&row[0]))
+            .filter(|span| !span.starts_with("CNI_ARGS"))
+            .collect();
+        println!("{name}: schema only {:?}; page only {:?}", of_schema.difference(&documented).collect::<Vec<_>>(), documented.difference(&of_schema).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_plugin_that_is_none_has_no_schema() {
+    let output = Command::new(binary()).args(["schema", "brigde"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("\"brigde\""), "{output:?}");
+}
