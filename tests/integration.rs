@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cnitool;
 mod differences;
 mod dispatch;
 mod docs;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -11,7 +12,7 @@ use crate::error::{Code, Error, Result};
 use crate::plugin::Entry;
 use crate::runner::Streams;
 use crate::runtime::cache::{self, Cache};
-use crate::runtime::chain::Runtime;
+use crate::runtime::chain::{OnFailure, Runtime};
 use crate::runtime::list;
 use crate::runtime::parameters::{self, Parameters};
 
@@ -107,13 +108,20 @@ impl Operator<'_> {
         }
         let network = NetworkName::parse(&self.argument("network"))?;
         let list = list::find(&conf_dir, network.as_str())?;
-        let mut runtime = Runtime { plugins, env: self.env, path: self.plugin_path()?, cache: self.cache(), stderr };
+        let mut runtime = Runtime {
+            plugins,
+            env: self.env,
+            path: self.plugin_path()?,
+            cache: self.cache(),
+            stderr,
+            handles: Rc::default(),
+        };
         let nothing = |()| String::new();
         match verb {
-            "add" => runtime.add(&list, &self.parameters(network)?).map(|result| result.to_text()),
+            "add" => runtime.add(&list, &self.parameters(network)?, OnFailure::Undo).map(|result| result.to_text()),
             "check" => runtime.check(&list, &self.parameters(network)?).map(nothing),
             "del" => runtime.del(&list, &self.parameters(network)?).map(nothing),
-            "gc" => gc(&mut runtime, &list, &network).map(nothing),
+            "gc" => runtime.gc_dead(&list).map(nothing),
             "status" => runtime.status(&list).map(nothing),
             other => Err(Error::new(Code::BUG, format!("net has no command {other:?}"))),
         }
@@ -154,18 +162,6 @@ impl Operator<'_> {
         };
         Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
     }
-}
-
-/// An attachment is stale when its namespace is gone. cnitool takes them all for stale: the cache is shared with real
-/// runtimes, whose containers would lose their networks.
-fn gc(runtime: &mut Runtime<'_>, list: &list::NetworkList, network: &NetworkName) -> Result<()> {
-    let attachments = runtime.cache.attachments(network)?;
-    let valid: Vec<_> = attachments
-        .iter()
-        .filter(|at| at.netns.is_empty() || Path::new(&at.netns).exists())
-        .map(Parameters::valid_attachment)
-        .collect();
-    runtime.gc(list, Some(&valid))
 }
 
 /// One line a file, in the order of the search; a file that cannot be read has its error in place of a network.

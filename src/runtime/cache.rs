@@ -5,15 +5,18 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::list::object;
 use super::parameters::Parameters;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
+use crate::sort::sort;
 
 /// Where libcni keeps its cache.
 pub const DEFAULT_DIR: &str = "/var/lib/cni";
@@ -21,16 +24,46 @@ pub const DEFAULT_DIR: &str = "/var/lib/cni";
 /// What tells such a file from the bare result that libcni 0.7 wrote under the same name.
 const KIND: &str = "cniCacheV1";
 
+/// The longest a file's name may be.
+const NAME_MAX: usize = 255;
+
 /// A directory of results.
 #[derive(Clone, Debug)]
 pub struct Cache {
     dir: PathBuf,
 }
 
+/// A file of the cache.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Where it is.
+    pub file: PathBuf,
+    /// When it was written last: at ADD, unless somebody has edited it since.
+    pub written: Option<SystemTime>,
+    /// What is in it, or why that cannot be told.
+    pub record: Result<Record>,
+}
+
+/// What a file of the cache tells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The attachment, with what ADD was given. None in a file of libcni 0.7: of the attachment it has only the name, and
+    /// that may be read in more than one way.
+    pub at: Option<Parameters>,
+    /// The network's document as it was at ADD, without what its directory had besides; empty where it was not kept.
+    pub document: Vec<u8>,
+    /// What ADD returned, in the version of then.
+    pub result: Result<Option<Document>>,
+}
+
 impl Cache {
     /// The cache in `<dir>/results`; it need not be there yet.
     pub fn new(dir: impl Into<PathBuf>) -> Cache {
         Cache { dir: dir.into() }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     fn results(&self) -> PathBuf {
@@ -46,14 +79,23 @@ impl Cache {
     pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
         let text = go_text(&to_value(at, document, result)?);
         let file = self.file(&at.key);
-        let written =
-            create_dir(&self.results()).and_then(|()| replace(&file, &self.temporary(&at.key), text.as_bytes()));
+        let written = create_dir(&self.results()).and_then(|()| replace(&file, &self.temporary(), text.as_bytes()));
         written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
     }
 
     /// Where a file is written before it has its name: not among the results, whose readers list whatever is there.
-    fn temporary(&self, key: &Key) -> PathBuf {
-        self.dir.join(format!(".{}.{}", file_name(key), std::process::id()))
+    fn temporary(&self) -> PathBuf {
+        self.dir.join(format!(".result.{}", std::process::id()))
+    }
+
+    /// An attachment whose file could have no name could not be kept; better to know before it is made.
+    pub(super) fn require_name(&self, key: &Key) -> Result<()> {
+        let name = file_name(key);
+        if name.len() <= NAME_MAX {
+            return Ok(());
+        }
+        let msg = format!("the names of network, container and interface make {} bytes together", name.len());
+        Err(Error::new(Code::INVALID_CONFIG, msg).with_details(format_args!("expected at most {NAME_MAX}: {name}")))
     }
 
     /// Whether there is anything for the attachment.
@@ -81,16 +123,68 @@ impl Cache {
         }
     }
 
-    /// Every attachment to the network. Files that are none of ours are passed over.
-    pub fn attachments(&self, network: &NetworkName) -> Result<Vec<Parameters>> {
-        let mut found = vec![];
-        for file in
-            files(&self.results()).map_err(|e| Error::io(format_args!("open {}", self.results().display()), &e))?
-        {
-            let value = fs::read(file).ok().and_then(|text| Value::parse(&text).ok());
-            found.extend(value.as_ref().and_then(of_value).filter(|at| at.key.network == *network));
+    /// What is known of one attachment; None where there is nothing. Runtimes that may have lost a network's
+    /// configuration detach by this.
+    pub fn record(&self, key: &Key) -> Result<Option<Record>> {
+        match fs::read(self.file(key)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            read => record_of(&self.file(key), read).map(Some),
         }
-        Ok(found)
+    }
+
+    /// Every file of the cache, in the order of their names; none where there is no cache. What cannot be read is among
+    /// them, since it may be of a container that lives.
+    pub fn all(&self) -> Result<Vec<Found>> {
+        let files =
+            files(&self.results()).map_err(|e| Error::io(format_args!("open {}", self.results().display()), &e));
+        let found = |file: PathBuf| {
+            let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
+            let record = record_of(&file, fs::read(&file));
+            Found { file, written, record }
+        };
+        Ok(files?.into_iter().map(found).collect())
+    }
+
+    /// Every attachment to the network. Files that do not tell theirs are passed over.
+    pub fn attachments(&self, network: &NetworkName) -> Result<Vec<Parameters>> {
+        let attachments = self.all()?.into_iter().filter_map(|found| found.attachment(network));
+        Ok(attachments.filter(|at| at.key.network == *network).collect())
+    }
+}
+
+impl Found {
+    /// The attachment that the file is of. A bare result's is one to `network`, if its name can be read so, and if the
+    /// result tells the namespace of such an interface. Where a `-` belongs is certain for the ids of libcni 0.7's time
+    /// only: a file that is taken for another network's would be lost to that.
+    pub fn attachment(&self, network: &NetworkName) -> Option<Parameters> {
+        let record = self.record.as_ref().ok()?;
+        let is_certain = |id: &str| !id.strip_prefix("cnitool-").unwrap_or(id).contains('-');
+        let read = || {
+            let keys = self.readings(network).into_iter().filter(|key| is_certain(key.container_id.as_str()));
+            let mut told = keys.filter_map(|key| Some((record.sandbox(&key)?, key)));
+            told.next().map(|(netns, key)| Parameters { key, netns, args: vec![], capability_args: object([]) })
+        };
+        record.at.clone().or_else(read)
+    }
+
+    /// Every attachment to the network that the file's name may stand for.
+    pub(super) fn readings(&self, network: &NetworkName) -> Vec<Key> {
+        let name = self.file.file_name().unwrap_or_default().to_string_lossy();
+        let Some(rest) = name.strip_prefix(network.as_str()).and_then(|rest| rest.strip_prefix('-')) else {
+            return vec![];
+        };
+        let read = |(at, _)| Key::parse(network.as_str(), &rest[..at], &rest[at + 1..]).ok();
+        rest.match_indices('-').filter_map(read).collect()
+    }
+}
+
+impl Record {
+    /// The namespace of the attachment's interface, as the result has it.
+    fn sandbox(&self, key: &Key) -> Option<String> {
+        let result = self.result.clone().ok().flatten()?.into_add_result().ok()?;
+        let mut interfaces = result.interfaces.into_iter();
+        let own = interfaces.find(|link| link.name == key.ifname.as_str() && !link.sandbox.is_empty());
+        own.map(|link| link.sandbox)
     }
 }
 
@@ -98,7 +192,7 @@ fn file_name(key: &Key) -> String {
     format!("{}-{}-{}", key.network, key.container_id, key.ifname)
 }
 
-fn create_dir(dir: &Path) -> io::Result<()> {
+pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
@@ -117,7 +211,8 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
         entries => entries?,
     };
     let mut files = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
-    files.sort();
+    files.retain(|file| file.is_file());
+    sort(&mut files, |a, b| a < b);
     Ok(files)
 }
 
@@ -151,7 +246,7 @@ fn sorted(value: Value) -> Value {
         Value::Array(list) => Value::Array(list.into_iter().map(sorted).collect()),
         Value::Object(pairs) => {
             let mut pairs: Vec<_> = pairs.into_iter().map(|(key, value)| (key, sorted(value))).collect();
-            pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+            sort(&mut pairs, |(a, _), (b, _)| a < b);
             Value::Object(pairs)
         }
         scalar => scalar,
@@ -184,21 +279,36 @@ fn is_ours(value: &Value) -> bool {
     value.get("kind").and_then(Value::as_str) == Some(KIND)
 }
 
-/// What a file tells of its attachment; None where it has another format or names that cannot be.
-fn of_value(value: &Value) -> Option<Parameters> {
-    let text = |key: &str| value.get(key).and_then(Value::as_str);
-    let key = Key::parse(text("networkName")?, text("containerId")?, text("ifName")?).ok()?;
+/// What was read from a file, or could not be. The messages are libcni's, with the file for the network.
+fn record_of(file: &Path, read: io::Result<Vec<u8>>) -> Result<Record> {
+    let text = read.map_err(|e| Error::io(format_args!("read {}", file.display()), &e))?;
+    let invalid = |problem: String| Error::new(Code::DECODE, format!("read {}: {problem}", file.display()));
+    let value = Value::parse(&text).map_err(|e| invalid(e.to_string()))?;
+    match value.get("kind") {
+        None => {
+            let result = result_of(&text).map_err(|e| invalid(e.to_string()))?;
+            Ok(Record { at: None, document: vec![], result: Ok(result) })
+        }
+        Some(_) if is_ours(&value) => of_value(&value, result_of(&text)).map_err(|e| invalid(e.to_string())),
+        Some(other) => Err(invalid(format!("wrong kind {}", other.to_text()))),
+    }
+}
+
+/// A file that does not tell the namespace is of an older libcni; the result tells it.
+fn of_value(value: &Value, result: Result<Option<Document>>) -> Result<Record> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let key = Key::parse(text("networkName"), text("containerId"), text("ifName"))?;
     let args = match value.get("cniArgs") {
-        Some(Value::Array(pairs)) => pairs.iter().map(pair).collect::<Option<_>>()?,
+        Some(Value::Array(pairs)) => pairs.iter().filter_map(pair).collect(),
         _ => vec![],
     };
-    let capability_args = value.get("capabilityArgs").cloned().unwrap_or(Value::Object(vec![]));
-    is_ours(value).then(|| Parameters {
-        key,
-        netns: text("netns").unwrap_or_default().to_owned(),
-        args,
-        capability_args,
-    })
+    let capability_args = value.get("capabilityArgs").cloned().unwrap_or(object([]));
+    let document = STANDARD.decode(text("config")).map_err(|e| Error::new(Code::DECODE, format!("config: {e}")))?;
+    let mut record = Record { at: None, document, result };
+    let netns = Some(text("netns").to_owned()).filter(|path| !path.is_empty());
+    let netns = netns.or_else(|| record.sandbox(&key)).unwrap_or_default();
+    record.at = Some(Parameters { key, netns, args, capability_args });
+    Ok(record)
 }
 
 fn pair(value: &Value) -> Option<(String, String)> {
@@ -340,13 +450,107 @@ mod tests {
             r#"{"kind":"cniCacheV1","containerId":"../../x","ifName":"eth0","networkName":"n"}"#,
         );
         dir.write("results/dir/x", "");
-        assert_eq!(
-            cache.attachments(&network).unwrap(),
-            [parameters("n", "eth0"), parameters("n", "eth1")].map(|mut at| {
-                at.capability_args = sorted(at.capability_args);
-                at
-            })
+        assert_eq!(cache.attachments(&network).unwrap(), [as_read("n", "eth0"), as_read("n", "eth1")]);
+    }
+
+    /// What [`parameters`] are once they have been in a file.
+    fn as_read(network: &str, ifname: &str) -> Parameters {
+        let at = parameters(network, ifname);
+        Parameters { capability_args: sorted(at.capability_args.clone()), ..at }
+    }
+
+    #[test]
+    fn every_file_is_told_of_and_what_is_wrong_with_it() {
+        let dir = Scratch::new();
+        let cache = Cache::new(dir.path());
+        assert!(cache.all().unwrap().is_empty());
+        cache.write(&parameters("n", "eth0"), br#"{"name":"n"}"#, &document(RESULT)).unwrap();
+        dir.write("results/n-bare-eth0", RESULT);
+        dir.write("results/n-newer-eth0", r#"{"kind":"cniCacheV2"}"#);
+        dir.write("results/n-torn-eth0", "");
+        dir.write(
+            "results/n-future-eth0",
+            r#"{"kind":"cniCacheV1","containerID":"future","ifName":"eth0","networkName":"n","result":{"cniVersion":"9.0.0"}}"#,
         );
+        let told: Vec<String> = cache
+            .all()
+            .unwrap()
+            .into_iter()
+            .map(|found| match found.record {
+                Ok(Record { at: Some(at), document, result }) => {
+                    let document = String::from_utf8(document).unwrap();
+                    format!("{} {document} {}", at.key.container_id, result.is_ok())
+                }
+                Ok(record) => format!("bare {}", record.result.unwrap().unwrap().cni_version()),
+                Err(error) => error.msg.replace(dir.path().to_str().unwrap(), ""),
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "bare 0.4.0",
+                r#"cnitool-20c433bb2b1d6ede56d6 {"name":"n"} true"#,
+                "future  false",
+                "read /results/n-newer-eth0: wrong kind \"cniCacheV2\"",
+                "read /results/n-torn-eth0: EOF while parsing a value at line 1 column 0",
+            ]
+        );
+        assert!(cache.all().unwrap().iter().all(|found| found.written.is_some()));
+    }
+
+    #[test]
+    fn a_bare_result_s_attachment_is_told_by_its_interface_where_the_id_is_certain() {
+        let dir = Scratch::new();
+        let cache = Cache::new(dir.path());
+        let result = r#"{"cniVersion":"0.3.1","interfaces":[{"name":"br0"},{"name":"net-1","sandbox":"/run/netns/x"}],"dns":{}}"#;
+        let read = |file: &str, result: &str| {
+            dir.write(&format!("results/{file}"), result);
+            let attachments = cache.attachments(&NetworkName::parse("n").unwrap()).unwrap();
+            std::fs::remove_dir_all(dir.path().join("results")).unwrap();
+            attachments.iter().map(|at| format!("{} {} {}", at.key.container_id, at.key.ifname, at.netns)).collect()
+        };
+        let none: [String; 0] = [];
+        let told = |file: &str, result: &str| -> Vec<String> { read(file, result) };
+        assert_eq!(told("n-id-net-1", result), ["id net-1 /run/netns/x"]);
+        assert_eq!(told("n-cnitool-12ab-net-1", result), ["cnitool-12ab net-1 /run/netns/x"]);
+        assert_eq!(told("n-other-id-net-1", result), none, "it may be of the network n-other");
+        assert_eq!(told("n-id-eth0", result), none, "no such interface");
+        assert_eq!(told("n-id-eth0", RESULT), none, "no namespace");
+        assert_eq!(told("m-id-net-1", result), none);
+    }
+
+    #[test]
+    fn a_file_that_does_not_tell_the_namespace_has_a_result_that_does() {
+        let text = r#"{"kind":"cniCacheV1","containerId":"id","ifName":"eth0","networkName":"n","result":
+            {"cniVersion":"1.0.0","interfaces":[{"name":"eth0"},{"name":"eth0","sandbox":"/run/netns/x"}]}}"#;
+        let record = record_of(Path::new("f"), Ok(text.into())).unwrap();
+        assert_eq!(record.at.unwrap().netns, "/run/netns/x");
+    }
+
+    #[test]
+    fn one_attachment_s_record_has_what_a_runtime_needs_for_del() {
+        let dir = Scratch::new();
+        let cache = Cache::new(dir.path());
+        let at = parameters("n", "eth0");
+        assert_eq!(cache.record(&at.key), Ok(None));
+        cache.write(&at, b"{}", &document(RESULT)).unwrap();
+        let record = cache.record(&at.key).unwrap().unwrap();
+        assert_eq!(
+            record,
+            Record { at: Some(as_read("n", "eth0")), document: b"{}".into(), result: record.result.clone() }
+        );
+        assert_eq!(record.result.unwrap().unwrap().to_compact_text(), RESULT);
+        dir.write(&format!("results/{}", file_name(&at.key)), r#"{"kind":"cniCacheV1","config":"%"}"#);
+        assert_eq!(cache.record(&at.key).unwrap_err().code, Code::DECODE);
+    }
+
+    #[test]
+    fn names_that_make_no_file_name_are_told_before() {
+        let long = "x".repeat(200);
+        let cache = Cache::new("/nonexistent");
+        assert_eq!(cache.require_name(&Key::parse(&long, &"y".repeat(49), "eth0").unwrap()), Ok(()));
+        let error = cache.require_name(&Key::parse(&long, &"y".repeat(50), "eth0").unwrap()).unwrap_err();
+        assert_eq!(error.msg, "the names of network, container and interface make 256 bytes together");
     }
 
     #[test]

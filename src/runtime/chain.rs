@@ -4,20 +4,19 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::cache::Cache;
 use super::derive;
 use super::list::{NetworkList, PluginConfig};
 use super::parameters::Parameters;
-use crate::cni::attachment::NetworkName;
-use crate::cni::conf::ValidAttachment;
 use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::Document;
 use crate::cni::version;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netns::Netns;
-use crate::plugin::Entry;
+use crate::plugin::{Entry, Handles};
 use crate::runner::{self, Streams};
 
 /// What operations need besides the network and the attachment.
@@ -32,10 +31,21 @@ pub struct Runtime<'a> {
     pub cache: Cache,
     /// Where plugins that run in this process write to people; others write to the process's own.
     pub stderr: &'a mut dyn Write,
+    /// What plugins that run in this process open, once for all of them.
+    pub handles: Rc<Handles>,
+}
+
+/// What becomes of an ADD that fails half-way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// DEL for every plugin, so that nothing stays.
+    Undo,
+    /// What was done stays until somebody calls DEL: libcni leaves that to its caller.
+    Leave,
 }
 
 /// What runs when a plugin's name is called.
-enum Program {
+pub(super) enum Program {
     /// Code of this binary, in this process.
     Own(&'static Entry),
     /// Another program.
@@ -45,37 +55,45 @@ enum Program {
 impl Runtime<'_> {
     /// ADD: each plugin gets the result of the one before it; the last one's is kept and returned.
     ///
-    /// A failure is followed by DEL for every plugin, unless there was such an attachment before. The details tell how
-    /// that went.
-    pub fn add(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
+    /// With [`OnFailure::Undo`] a failure is followed by DEL for every plugin, unless there was such an attachment before.
+    /// The details tell how that went.
+    pub fn add(&mut self, list: &NetworkList, at: &Parameters, on_failure: OnFailure) -> Result<Document> {
         self.require_programs(list)?;
-        let was_there = self.cache.contains(&at.key) || has_interface(at);
+        self.cache.require_name(&at.key)?;
+        let _lock = self.cache.lock(Some(&at.key.container_id));
+        let was_there = self.cache.contains(&at.key) || self.has_interface(at);
         let mut result = None;
-        match self.add_all(list, at, &mut result) {
-            Ok(result) => Ok(result),
+        match (self.add_all(Command::Add, list, at, &mut result), on_failure) {
+            (Ok(result), _) => Ok(result),
+            (Err(error), OnFailure::Leave) => Err(error),
             // DEL would take down what was there before, which may well work and may be somebody else's.
-            Err(error) if was_there => {
+            (Err(error), OnFailure::Undo) if was_there => {
                 let ifname = at.key.ifname.as_str();
                 Err(error.with_details(format_args!(
                     "not undone, because {ifname:?} was there before; `net del` removes it"
                 )))
             }
-            Err(error) => Err(self.undo_add(list, at, result.as_ref(), error)),
+            (Err(error), OnFailure::Undo) => Err(self.undo_add(list, at, result.as_ref(), error)),
         }
+    }
+
+    /// GET, which the drafts of 0.4.0 had where it now has CHECK: ADD's result told again by plugins that look after what
+    /// they hold. It goes from plugin to plugin as in ADD, beginning with the one that was kept, and is kept anew.
+    pub fn get(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
+        require_check(list, "GET")?;
+        let _lock = self.cache.lock(Some(&at.key.container_id));
+        let mut result = self.cached_result(list, at)?;
+        self.add_all(Command::Get, list, at, &mut result)
     }
 
     /// CHECK: every plugin gets the result that ADD returned. Nothing is run where the network disables it.
     pub fn check(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
-        if version::Number::parse(&list.version)? < version::WITH_CHECK {
-            let msg = format!("configuration version {:?} does not support the CHECK command", list.version);
-            return Err(Error::new(Code::INCOMPATIBLE_VERSION, msg));
-        }
+        require_check(list, "CHECK")?;
         if list.disable_check {
             return Ok(());
         }
-        let cached = self.cache.result(&at.key, &list.version);
-        let result = cached
-            .map_err(|error| error.context(format_args!("failed to get network {:?} cached result", list.name)))?;
+        let _lock = self.cache.lock(Some(&at.key.container_id));
+        let result = self.cached_result(list, at)?;
         for plugin in &list.plugins {
             self.run_attached(Command::Check, list, plugin, at, result.as_ref())
                 .map_err(|error| error.with_details(reported_by(plugin)))?;
@@ -86,6 +104,11 @@ impl Runtime<'_> {
     /// DEL: in reverse order, each plugin with the result that ADD returned, as far as that can be read. What was kept
     /// goes when all are done; a failure ends it and leaves that.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
+        let _lock = self.cache.lock(Some(&at.key.container_id));
+        self.del_all(list, at)
+    }
+
+    pub(super) fn del_all(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let result = match wants_result(list)? {
             true => self.cache.result(&at.key, &list.version).unwrap_or_else(|_| {
                 let _ = self.cache.delete(&at.key); // it can only be in the way of the next ADD and DEL
@@ -100,33 +123,6 @@ impl Runtime<'_> {
         Ok(())
     }
 
-    /// GC: DEL for every attachment in the cache that is not in `valid`, then GC for every plugin that knows it. Goes on
-    /// after a failure and reports all of them.
-    ///
-    /// Without `valid` no attachment is, and plugins are not told of any.
-    pub fn gc(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>) -> Result<()> {
-        if list.disable_gc {
-            return Ok(());
-        }
-        let plugins_know_it = version::Number::parse(&list.version)? >= version::WITH_GC;
-        let mut errors = ErrorList::default();
-        for at in self.cache.attachments(&NetworkName::parse(&list.name)?)? {
-            if !valid.unwrap_or_default().contains(&at.valid_attachment()) {
-                let what = format!("failed to delete stale attachment {} {}", at.key.container_id, at.key.ifname);
-                errors.push(self.del(list, &at).map_err(|error| error.context(what)));
-            }
-        }
-        if plugins_know_it {
-            for plugin in &list.plugins {
-                let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
-                errors.push(
-                    collected.map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind))),
-                );
-            }
-        }
-        errors.finish()
-    }
-
     /// STATUS: the first plugin that cannot serve ADD tells so. Versions before 1.1.0 have no such question.
     pub fn status(&mut self, list: &NetworkList) -> Result<()> {
         if !version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC) {
@@ -139,6 +135,11 @@ impl Runtime<'_> {
         Ok(())
     }
 
+    fn cached_result(&self, list: &NetworkList, at: &Parameters) -> Result<Option<Document>> {
+        let cached = self.cache.result(&at.key, &list.version);
+        cached.map_err(|error| error.context(format_args!("failed to get network {:?} cached result", list.name)))
+    }
+
     /// A program that is missing shows before anything has been done.
     fn require_programs(&self, list: &NetworkList) -> Result<()> {
         list.plugins
@@ -146,11 +147,18 @@ impl Runtime<'_> {
             .try_for_each(|plugin| self.find(&plugin.kind).map(drop).map_err(|error| failed(error, plugin, "add")))
     }
 
-    /// `result` has the last plugin's that succeeded, also where all of it fails.
-    fn add_all(&mut self, list: &NetworkList, at: &Parameters, result: &mut Option<Document>) -> Result<Document> {
+    /// ADD or GET; `result` has the last plugin's that succeeded, also where all of it fails.
+    fn add_all(
+        &mut self,
+        command: Command,
+        list: &NetworkList,
+        at: &Parameters,
+        result: &mut Option<Document>,
+    ) -> Result<Document> {
+        let what = if command == Command::Add { "add" } else { "get" };
         for plugin in &list.plugins {
-            let added = self.add_one(list, plugin, at, result.as_ref());
-            *result = Some(added.map_err(|error| failed(error, plugin, "add"))?);
+            let added = self.add_one(command, list, plugin, at, result.as_ref());
+            *result = Some(added.map_err(|error| failed(error, plugin, what))?);
         }
         let result = result.clone().ok_or_else(|| Error::new(Code::INVALID_CONFIG, "no plugin configs found"))?;
         let written = self.cache.write(at, &list.document, &result);
@@ -161,12 +169,13 @@ impl Runtime<'_> {
     /// The result is brought to the network's version, since the next plugin may refuse any other.
     fn add_one(
         &mut self,
+        command: Command,
         list: &NetworkList,
         plugin: &PluginConfig,
         at: &Parameters,
         result: Option<&Document>,
     ) -> Result<Document> {
-        let stdout = self.run_attached(Command::Add, list, plugin, at, result)?;
+        let stdout = self.run_attached(command, list, plugin, at, result)?;
         let result = delegate::parse_result(&stdout, &list.version)?;
         result.convert(&list.version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
@@ -209,7 +218,13 @@ impl Runtime<'_> {
     }
 
     /// One plugin execution, in this process or another; returns its stdout.
-    fn run(&mut self, command: Command, kind: &str, at: Option<&Parameters>, mut config: &[u8]) -> Result<Vec<u8>> {
+    pub(super) fn run(
+        &mut self,
+        command: Command,
+        kind: &str,
+        at: Option<&Parameters>,
+        mut config: &[u8],
+    ) -> Result<Vec<u8>> {
         let env = self.environment(command, at);
         let entry = match self.find(kind)? {
             Program::File(program) => return delegate::exec(&program, &env, config),
@@ -217,14 +232,14 @@ impl Runtime<'_> {
         };
         let mut stdout = vec![];
         let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
-        match runner::run(entry, self.plugins, &env, &mut io) {
+        match runner::run_sharing(entry, self.plugins, &env, &mut io, &self.handles) {
             0 => Ok(stdout),
             status => Err(delegate::parse_error(Path::new(entry.name), &stdout, b"", &format!("exit status {status}"))),
         }
     }
 
     /// A file in the path goes before what is compiled in, unless it is this binary.
-    fn find(&self, kind: &str) -> Result<Program> {
+    pub(super) fn find(&self, kind: &str) -> Result<Program> {
         let own = self.plugins.iter().find(|entry| entry.name == kind);
         match (delegate::find(kind, &self.directories()), own) {
             (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => Ok(Program::Own(entry)),
@@ -232,6 +247,15 @@ impl Runtime<'_> {
             (Err(_), Some(entry)) => Ok(Program::Own(entry)),
             (Err(error), None) => Err(error),
         }
+    }
+
+    /// Whether the container has an interface of that name; false where that cannot be told.
+    fn has_interface(&self, at: &Parameters) -> bool {
+        let Ok(Some(netns)) = self.handles.netns(&at.netns, Netns::open_if_there) else { return false };
+        netns
+            .netlink()
+            .and_then(|container| container.find_link(at.key.ifname.as_str()))
+            .is_ok_and(|link| link.is_some())
     }
 
     fn directories(&self) -> Vec<PathBuf> {
@@ -251,15 +275,18 @@ impl Runtime<'_> {
     }
 }
 
-/// Whether the container has an interface of that name; false where that cannot be told.
-fn has_interface(at: &Parameters) -> bool {
-    let found = Netns::open(&at.netns).and_then(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
-    found.is_ok_and(|link| link.is_some())
-}
-
 /// Whether plugins of this network expect `prevResult` with DEL.
 fn wants_result(list: &NetworkList) -> Result<bool> {
     Ok(version::Number::parse(&list.version)? >= version::WITH_CHECK)
+}
+
+/// CHECK and GET are of 0.4.0.
+fn require_check(list: &NetworkList, command: &str) -> Result<()> {
+    if version::Number::parse(&list.version)? < version::WITH_CHECK {
+        let msg = format!("configuration version {:?} does not support the {command} command", list.version);
+        return Err(Error::new(Code::INCOMPATIBLE_VERSION, msg));
+    }
+    Ok(())
 }
 
 fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
@@ -298,7 +325,14 @@ mod tests {
     fn with_runtime<T>(env: &[(&str, &str)], path: &str, then: impl FnOnce(Runtime<'_>) -> T) -> T {
         let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
         let cache = Cache::new("/nonexistent");
-        then(Runtime { plugins: PLUGINS, env: &env, path: path.into(), cache, stderr: &mut std::io::sink() })
+        then(Runtime {
+            plugins: PLUGINS,
+            env: &env,
+            path: path.into(),
+            cache,
+            stderr: &mut std::io::sink(),
+            handles: Rc::default(),
+        })
     }
 
     #[test]

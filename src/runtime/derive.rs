@@ -1,7 +1,8 @@
 //! The configuration that one plugin of a network gets on stdin (specification, section 3, "Deriving request
 //! configuration from plugin configuration").
 //!
-//! `capabilities` stays in, as libcni leaves it, and so does every key that is not set here.
+//! `capabilities` is taken out, as the specification has it: it is said to the runtime and not to the plugin, and libcni,
+//! which leaves it in, is alone with that. Every other key that is not set here stays.
 
 use super::list::{NetworkList, PluginConfig, object};
 use crate::cni::conf::ValidAttachment;
@@ -52,6 +53,7 @@ pub fn for_gc(list: &NetworkList, plugin: &PluginConfig, valid: Option<&[ValidAt
 /// The plugin's object under the name and the version of the list.
 fn named(list: &NetworkList, plugin: &PluginConfig) -> Value {
     let mut config = plugin.value.clone();
+    config.remove("capabilities");
     config.set("name", Value::String(list.name.clone()));
     config.set("cniVersion", Value::String(list.version.clone()));
     config
@@ -80,14 +82,11 @@ mod tests {
     #[test]
     fn name_and_version_are_the_list_s_and_other_keys_stay() {
         let config = derive(
-            r#"{"Name":"own","CNIVersion":"9","type":"x","n":9007199254740993,"capabilities":{"mac":true},"prevResult":{}}"#,
+            r#"{"Name":"own","CNIVersion":"9","type":"x","n":9007199254740993,"Capabilities":{"mac":true},"prevResult":{}}"#,
             None,
             "{}",
         );
-        assert_eq!(
-            config,
-            r#"{"type":"x","n":9007199254740993,"capabilities":{"mac":true},"prevResult":{},"name":"net","cniVersion":"0.4.0"}"#
-        );
+        assert_eq!(config, r#"{"type":"x","n":9007199254740993,"prevResult":{},"name":"net","cniVersion":"0.4.0"}"#);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::cni::json::Value;
 use crate::cni::result::Dns;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
+use crate::sort::sort;
 
 /// A network: a list of plugins under one name.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,11 +84,13 @@ pub fn load(file: &Path) -> Result<NetworkList> {
         fs::read(file).map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))?;
     let dir = file.parent().unwrap_or(Path::new("."));
     let list =
-        if ends_with(file.as_os_str(), ".conflist") { load_list(text, dir) } else { NetworkList::of_single(text) };
+        if ends_with(file.as_os_str(), ".conflist") { of_document(text, dir) } else { NetworkList::of_single(text) };
     list.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
 }
 
-fn load_list(text: Vec<u8>, dir: &Path) -> Result<NetworkList> {
+/// The network of a document that is not in a file, such as the one that the cache has of ADD, with the plugins of the
+/// directory in `dir` that is named like it: documents do not have those, so that DEL by the document alone forgets them.
+pub fn of_document(text: Vec<u8>, dir: &Path) -> Result<NetworkList> {
     let mut list = NetworkList::parse(text)?;
     if !list.only_inlined {
         list.plugins.extend(plugins_of_directory(dir, &list.name)?);
@@ -122,7 +125,7 @@ fn files_ending(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     };
     let ends_so = |name: &OsString| endings.iter().any(|ending| ends_with(name, ending));
     let mut names: Vec<OsString> = names.into_iter().filter(ends_so).collect();
-    names.sort();
+    sort(&mut names, |a, b| a < b);
     Ok(names.into_iter().map(|name| dir.join(name)).collect())
 }
 

@@ -35,6 +35,7 @@ use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced};
 use crate::steps::nft_owner;
+use crate::sort::sort;
 
 /// For GC, which asks for its owners.
 pub const LAYOUT: Layout = Layout {
@@ -224,7 +225,7 @@ pub fn release(owner: &Owner, search: Search) -> Result<()> {
 
 fn elements(ips: &[IpAddr], notes: Notes<'_>) -> Vec<OwnedElement> {
     let mut ips = ips.to_vec();
-    ips.sort_unstable();
+    sort(&mut ips, |a, b| a < b);
     ips.dedup();
     let of_bridge = notes.isolation.into_iter().flat_map(of_bridge);
     let of_zone = notes.zone.into_iter().flat_map(|zone| ips.iter().map(|ip| of_source(*ip, zone)));

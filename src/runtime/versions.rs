@@ -1,0 +1,41 @@
+//! Whether a network's plugins speak its version, as runtimes ask before they use a network.
+
+use super::chain::{Program, Runtime};
+use super::list::NetworkList;
+use crate::cni::{delegate, version};
+use crate::error::{Code, Error, ErrorList, Result};
+use crate::sort::sort;
+
+impl Runtime<'_> {
+    /// VERSION for every plugin: each has to list the network's version, by the letter. Returns the capabilities that any
+    /// of them declares to understand; a failure tells of all plugins that cannot take part.
+    pub fn validate(&self, list: &NetworkList) -> Result<Vec<String>> {
+        let mut errors = ErrorList::default();
+        let mut capabilities = vec![];
+        for plugin in &list.plugins {
+            errors.push(self.require_version(&plugin.kind, list));
+            capabilities.extend(plugin.capabilities.iter().cloned());
+        }
+        sort(&mut capabilities, |a, b| a < b);
+        capabilities.dedup();
+        errors.finish().map(|()| capabilities)
+    }
+
+    /// The versions that a plugin speaks. One that is compiled in is not run for that.
+    pub fn versions(&self, kind: &str) -> Result<Vec<String>> {
+        match self.find(kind)? {
+            Program::File(program) => delegate::versions(&program, self.env),
+            Program::Own(entry) => Ok(entry.versions.iter().map(|&version| version.to_owned()).collect()),
+        }
+    }
+
+    fn require_version(&self, kind: &str, list: &NetworkList) -> Result<()> {
+        let wanted = if list.version.is_empty() { version::ABSENT } else { &list.version };
+        let spoken = self.versions(kind)?;
+        if spoken.iter().any(|version| version == wanted) {
+            return Ok(());
+        }
+        let msg = format!("plugin {kind} does not support config version {wanted:?}");
+        Err(Error::new(Code::INCOMPATIBLE_VERSION, msg).with_details(format_args!("it speaks {}", spoken.join(", "))))
+    }
+}
