@@ -109,7 +109,7 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
         Some(("validate", command)) => validate::run(command, PLUGINS, &invocation.env, &mut invocation.io),
-        Some(("schema", command)) => schema::run(command, PLUGINS, &invocation.env, &mut invocation.io),
+        Some(("schema", command)) => schema::run(command, PLUGINS, &mut invocation.io),
         Some((labelled::COMMAND, tap)) => labelled::run(tap, invocation.io.stderr),
         // Nomad runs every file of the directory and takes the first word that is a version.
         _ => {

@@ -50,19 +50,6 @@ pub struct Place {
     pub is_exact: bool,
 }
 
-impl Place {
-    /// What to underline when something is missing there: the key, or the bracket that opens the value.
-    pub fn head(&self) -> Range<usize> {
-        self.key.clone().unwrap_or(self.value.start..self.value.end.min(self.value.start + 1))
-    }
-
-    /// What to underline when the value is wrong: all of it if it is short enough for a line, else the key.
-    pub fn whole(&self, text: &str) -> Range<usize> {
-        let is_line = text.get(self.value.clone()).is_some_and(|text| !text.contains('\n') && text.len() < 80);
-        if self.is_exact && is_line { self.value.clone() } else { self.head() }
-    }
-}
-
 impl Document {
     /// Reads a text; with the problem and its offset where it is no JSON.
     pub fn parse(file: String, bytes: &[u8]) -> (Document, Option<(usize, String)>) {
@@ -97,17 +84,27 @@ impl Document {
         Place { value: item.span.clone(), key, is_exact: rest.is_empty() }
     }
 
-    /// The keys of the object at this path, each with its place; none where there is no object.
-    pub fn keys(&self, path: &str) -> Vec<(String, Range<usize>)> {
+    /// What to underline for a value: all of it if that is short enough for a line, else its key or where it begins.
+    pub fn on_one_line(&self, value: Range<usize>, key: Option<Range<usize>>) -> Range<usize> {
+        let is_line = self.text.get(value.clone()).is_some_and(|text| text.len() < 80 && !text.contains('\n'));
+        match key {
+            _ if is_line => value,
+            Some(key) => key,
+            None => value.start..value.start + 1,
+        }
+    }
+
+    /// The keys of the object at this path; none where there is no object.
+    pub fn keys(&self, path: &str) -> Vec<&str> {
         match self.follow(path) {
             (Item { content: Content::Object(members), .. }, _, "") => {
-                members.iter().map(|member| (member.key.clone(), member.span.clone())).collect()
+                members.iter().map(|member| member.key.as_str()).collect()
             }
             _ => vec![],
         }
     }
 
-    fn follow<'a>(&'a self, path: &'a str) -> (&'a Item, Option<Range<usize>>, &'a str) {
+    fn follow<'a, 'p>(&'a self, path: &'p str) -> (&'a Item, Option<Range<usize>>, &'p str) {
         let mut found = (&self.root, None, path);
         loop {
             let step = found.2.strip_prefix('.').unwrap_or(found.2);
@@ -126,15 +123,14 @@ impl Document {
         }
     }
 
-    /// Every key that stands in an object for a second time: its path, its place and the first one's.
-    pub fn duplicates(&self) -> Vec<(String, Range<usize>, Range<usize>)> {
+    /// The path of every key that stands in an object for a second time.
+    pub fn duplicates(&self) -> Vec<String> {
         let mut found = vec![];
         self.root.walk(String::new(), &mut |path, item| {
             let Content::Object(members) = &item.content else { return };
             for (i, member) in members.iter().enumerate() {
-                let is_first = |first: &&Member| self.is_key(path.is_empty(), &first.key, &member.key);
-                if let Some(first) = members[..i].iter().find(is_first) {
-                    found.push((below(path, &member.key), member.span.clone(), first.span.clone()));
+                if members[..i].iter().any(|first| self.is_key(path.is_empty(), &first.key, &member.key)) {
+                    found.push(below(path, &member.key));
                 }
             }
         });
@@ -159,17 +155,17 @@ impl Document {
 
 /// The path of a member.
 pub fn below(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+    [path, if path.is_empty() { "" } else { "." }, key].concat()
 }
 
-type Step<'a> = Option<(&'a Item, Option<Range<usize>>, &'a str)>;
+type Step<'a, 'p> = Option<(&'a Item, Option<Range<usize>>, &'p str)>;
 
-fn step_into_list<'a>(items: &'a [Item], step: &'a str) -> Step<'a> {
+fn step_into_list<'a, 'p>(items: &'a [Item], step: &'p str) -> Step<'a, 'p> {
     let (index, rest) = step.strip_prefix('[')?.split_once(']')?;
     Some((items.get(index.parse::<usize>().ok()?)?, None, rest))
 }
 
-fn step_into_object<'a>(members: &'a [Member], step: &'a str, is_key: &dyn Fn(&str, &str) -> bool) -> Step<'a> {
+fn step_into_object<'a, 'p>(members: &'a [Member], step: &'p str, is_key: &dyn Fn(&str, &str) -> bool) -> Step<'a, 'p> {
     let begins = |member: &&Member| {
         let (Some(head), rest) = (step.get(..member.key.len()), step.get(member.key.len()..).unwrap_or_default())
         else {
@@ -187,7 +183,10 @@ impl Item {
         match &self.content {
             Content::Nothing => (),
             Content::List(items) => {
-                items.iter().enumerate().for_each(|(i, item)| item.walk(format!("{path}[{i}]"), visit));
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, item)| item.walk([&path, "[", &i.to_string(), "]"].concat(), visit));
             }
             Content::Object(members) => {
                 members.iter().for_each(|member| member.item.walk(below(&path, &member.key), visit));
@@ -344,8 +343,8 @@ mod tests {
     fn columns_count_characters_and_lines_end_in_either_way() {
         let document = document("{\r\n  \"ä\": \"öü\",\r\n\t\"b\": 1 }\n");
         let place = document.find("b");
-        assert_eq!(document.position(place.head().start), (3, 2));
-        assert_eq!(document.line(place.head().start), "\t\"b\": 1 }");
+        assert_eq!(document.position(place.key.clone().unwrap().start), (3, 2));
+        assert_eq!(document.line(place.key.clone().unwrap().start), "\t\"b\": 1 }");
         assert_eq!((document.position(document.find("ä").value.start), document.line(8)), ((2, 8), "  \"ä\": \"öü\","));
         assert_eq!(document.position(usize::MAX), (4, 1));
     }
@@ -354,9 +353,10 @@ mod tests {
     fn keys_that_stand_twice_are_found_in_any_case() {
         let text = r#"{"a":1,"p":[{"x":1,"y":2,"X":3}],"a":2}"#;
         let mut document = document(text);
-        let found: Vec<_> = document.duplicates().into_iter().map(|(path, second, _)| (path, second.start)).collect();
-        assert_eq!(found, [("a".to_owned(), 33), ("p[0].X".to_owned(), 26)]);
-        assert_eq!(document.keys("p[0]").iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["x", "y", "X"]);
+        let found: Vec<_> =
+            document.duplicates().into_iter().map(|path| document.find(&path).key.unwrap().start).collect();
+        assert_eq!((document.duplicates(), found), (vec!["a".to_owned(), "p[0].X".to_owned()], vec![33, 26]));
+        assert_eq!(document.keys("p[0]"), ["x", "y", "X"]);
         document.is_list = true;
         assert_eq!(
             (document.find("P").is_exact, document.find("p[0].Y").is_exact),
@@ -400,7 +400,7 @@ mod tests {
             }
             let (document, problem) = Document::parse("f".into(), &bytes);
             let offset = problem.map_or(0, |(offset, _)| offset);
-            let _ = (document.position(offset), document.line(offset), document.find("c.d").whole(&document.text));
+            let _ = (document.position(offset), document.line(offset), document.find("c.d").value);
             let lossy = String::from_utf8_lossy(&bytes).into_owned();
             Scanner { text: lossy.as_bytes(), at: 0 }.item(); // it never gets such a text
         }

@@ -1,8 +1,5 @@
 //! One finding, and how it is told: to people with the line it is in, to tools as JSON.
 
-use std::fmt::Write as _;
-use std::ops::Range;
-
 use super::document::Document;
 use crate::cni::json::Value;
 
@@ -24,52 +21,78 @@ const WARNINGS: [&str; 14] = [
     "unused-capability",
 ];
 
-/// Something to tell about a file.
-#[derive(Debug)]
-pub struct Finding {
-    /// What kind of thing; docs/validate.md has them all.
-    pub code: &'static str,
-    /// The file's name.
-    pub file: String,
-    line: usize,
-    column: usize,
-    end_column: usize,
-    path: String,
-    message: String,
-    /// What was expected in its place; may be empty.
-    pub expected: String,
-    /// Advice; may be empty.
-    pub hint: String,
-    shown: String,
-}
-
 /// Longer lines are shown in part.
 const WIDTH: usize = 120;
 
+/// What is to be told: plain pieces of text, so that telling costs little code.
+#[derive(Clone, Copy, Default)]
+pub struct Note<'a> {
+    /// What kind of thing; docs/validate.md has them all.
+    pub code: &'static str,
+    /// The number of the document.
+    pub document: usize,
+    /// The path of the value in it; empty is the whole.
+    pub path: &'a str,
+    /// Whether it is about the key, not about its value.
+    pub is_key: bool,
+    /// What is wrong, without the path.
+    pub message: &'a [&'a str],
+    /// What was expected in its place; may be empty.
+    pub expected: &'a str,
+    /// Advice; may be empty.
+    pub hint: &'a [&'a str],
+}
+
+/// Something to tell about a file.
+#[derive(Debug)]
+pub struct Finding {
+    code: &'static str,
+    /// The file's name.
+    pub file: String,
+    /// Line and column from 1 on; 0 where it is about the file.
+    pub place: (usize, usize),
+    width: usize,
+    path: String,
+    message: String,
+    expected: String,
+    hint: String,
+    shown: String,
+}
+
 impl Finding {
     /// A finding about a piece of the document's text.
-    pub fn new(code: &'static str, document: &Document, span: Range<usize>, path: &str, message: String) -> Finding {
-        let (line, column) = document.position(span.start);
-        let width =
-            document.text.get(span.clone()).and_then(|text| text.lines().next()).unwrap_or_default().chars().count();
+    pub fn new(note: &Note<'_>, document: &Document) -> Finding {
+        let place = document.find(note.path);
+        let span = match (place.is_exact, note.is_key, place.key) {
+            (true, false, key) => document.on_one_line(place.value, key),
+            (_, _, Some(key)) => key,
+            (_, _, None) => place.value.start..place.value.start + 1,
+        };
+        let width = document.text.get(span.clone()).map_or(1, |text| text.chars().count());
+        let colon = if note.path.is_empty() { "" } else { ": " };
         Finding {
-            code,
+            code: note.code,
             file: document.file.clone(),
-            line,
-            column,
-            end_column: column + width.max(1),
-            path: path.to_owned(),
-            message,
-            expected: String::new(),
-            hint: String::new(),
+            place: document.position(span.start),
+            width,
+            path: note.path.to_owned(),
+            message: [note.path, colon, &note.message.concat()].concat(),
+            expected: note.expected.to_owned(),
+            hint: note.hint.concat(),
             shown: document.line(span.start).to_owned(),
         }
     }
 
+    /// A finding about what is at an offset.
+    pub fn at(note: &Note<'_>, document: &Document, offset: usize) -> Finding {
+        let (place, shown) = (document.position(offset), document.line(offset).to_owned());
+        Finding { place, width: 1, shown, ..Finding::new(note, document) }
+    }
+
     /// A finding about a file as a whole.
-    pub fn of_file(code: &'static str, file: String, message: String) -> Finding {
-        let document = Document::parse(file, b"").0;
-        Finding { line: 0, column: 0, end_column: 0, ..Finding::new(code, &document, 0..0, "", message) }
+    pub fn of_file(code: &'static str, file: String, message: &str) -> Finding {
+        let note = Note { code, message: &[message], ..Note::default() };
+        Finding { file, place: (0, 0), width: 0, ..Finding::new(&note, &Document::default()) }
     }
 
     /// Whether something fails for certain.
@@ -81,63 +104,62 @@ impl Finding {
         if self.is_error() { "error" } else { "warning" }
     }
 
-    /// What findings are sorted by within a file.
-    pub fn place(&self) -> (usize, usize) {
-        (self.line, self.column)
-    }
-
     /// For people: the place as compilers tell it, the line, and what is wrong underlined.
-    pub fn to_text(&self) -> String {
-        let (severity, Finding { file, line, column, code, message, .. }) = (self.severity(), self);
-        let mut text = match line {
-            0 => format!("{file}: {severity}: {message} [{code}]\n"),
-            _ => format!("{file}:{line}:{column}: {severity}: {message} [{code}]\n"),
-        };
-        let aside = match (self.hint.as_str(), self.expected.as_str()) {
-            ("", "") => String::new(),
-            ("", expected) => format!(" expected {expected}"),
-            (hint, "") => format!(" {hint}"),
-            (hint, expected) => format!(" expected {expected}; {hint}"),
-        };
-        if *line == 0 {
-            if !aside.is_empty() {
-                let _ = writeln!(text, " {aside}"); // writing to a String cannot fail
-            }
-            return text;
+    pub fn tell(&self, out: &mut String) {
+        let (line, column) = (self.place.0.to_string(), self.place.1.to_string());
+        let is_of_file = self.place.0 == 0;
+        let place = if is_of_file { String::new() } else { [":", &line, ":", &column].concat() };
+        push(out, &[&self.file, &place, ": ", self.severity(), ": ", &self.message, " [", self.code, "]\n"]);
+        if is_of_file {
+            return;
         }
-        let (shown, indent) = self.window();
-        let number = format!("{line:>3}");
-        let carets = "^".repeat((self.end_column - column).min(WIDTH));
+        let shown: Vec<char> = self.shown.chars().collect();
+        let before = (self.place.1 - 1).min(shown.len());
+        let start = if shown.len() <= WIDTH { 0 } else { before.saturating_sub(WIDTH / 3) };
+        push(out, &[&"   "[line.len().min(3)..], &line, " | "]);
+        out.extend(&shown[start..shown.len().min(start + WIDTH)]);
+        push(out, &["\n", &" ".repeat(line.len().max(3)), " | "]);
         // Tabs stay tabs, so that what stands below a letter does so whatever a tab is worth.
-        let indent: String = indent.chars().map(|c| if c == '\t' { c } else { ' ' }).collect();
-        let margin = " ".repeat(number.len());
-        let _ = writeln!(text, "{number} | {shown}\n{margin} | {indent}{carets}{aside}"); // as above
-        text
+        out.extend(shown[start..before].iter().map(|c| if *c == '\t' { '\t' } else { ' ' }));
+        out.push_str(&"^".repeat(self.width.clamp(1, WIDTH)));
+        if !self.expected.is_empty() {
+            push(out, &[" expected ", &self.expected]);
+        }
+        if !self.hint.is_empty() {
+            push(out, &[if self.expected.is_empty() { " " } else { "; " }, &self.hint]);
+        }
+        out.push('\n');
     }
 
-    /// The line, or the part of it around the finding, and what of that stands before the finding.
-    fn window(&self) -> (String, String) {
-        let chars: Vec<char> = self.shown.chars().collect();
-        let before = (self.column - 1).min(chars.len());
-        let start = if chars.len() <= WIDTH { 0 } else { before.saturating_sub(WIDTH / 3) };
-        let end = chars.len().min(start + WIDTH);
-        (chars[start..end].iter().collect(), chars[start..before].iter().collect())
+    /// For tools: an object.
+    pub fn write_json(&self, out: &mut String) {
+        let numbers = [("line", self.place.0), ("column", self.place.1), ("endColumn", self.place.1 + self.width)];
+        for (i, (key, number)) in numbers.into_iter().enumerate() {
+            push(out, &[if i == 0 { "{\"" } else { ",\"" }, key, "\":", &number.to_string()]);
+        }
+        let texts = [
+            ("file", self.file.as_str()),
+            ("path", &self.path),
+            ("severity", self.severity()),
+            ("code", self.code),
+            ("message", &self.message),
+            ("expected", &self.expected),
+            ("hint", &self.hint),
+        ];
+        write_texts(out, &texts);
+        out.push('}');
     }
+}
 
-    /// For tools.
-    pub fn to_value(&self) -> Value {
-        let number = |number: usize| Value::Number(number.into());
-        Value::object(vec![
-            ("file", Value::text(&self.file)),
-            ("line", number(self.line)),
-            ("column", number(self.column)),
-            ("endColumn", number(self.end_column)),
-            ("path", Value::text(&self.path)),
-            ("severity", Value::text(self.severity())),
-            ("code", Value::text(self.code)),
-            ("message", Value::text(&self.message)),
-            ("expected", Value::text(&self.expected)),
-            ("hint", Value::text(&self.hint)),
-        ])
+/// Adds pieces of text.
+pub fn push(out: &mut String, pieces: &[&str]) {
+    out.push_str(&pieces.concat());
+}
+
+/// Adds members to an object that has one already, or to one that begins with the first of them.
+pub fn write_texts(out: &mut String, texts: &[(&str, &str)]) {
+    for (key, text) in texts {
+        let comma = if out.ends_with('{') { "\"" } else { ",\"" };
+        push(out, &[comma, key, "\":", &Value::text(*text).to_text()]);
     }
 }

@@ -2,31 +2,32 @@
 
 /// The nearest of `words`, if it is near enough to be what was meant: a letter in three may be another one.
 pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let word = word.to_lowercase();
+    let word = word.to_ascii_lowercase();
     let found =
-        words.map(|other| (distance(&word, &other.to_lowercase()), other)).min_by_key(|(distance, _)| *distance);
+        words.map(|other| (distance(&word, &other.to_ascii_lowercase()), other)).min_by_key(|(distance, _)| *distance);
     let (distance, other) = found?;
     (distance <= (word.len().max(other.len()) / 3).max(1) && distance < other.len()).then_some(other)
 }
 
 /// How many letters have to be added, removed, exchanged for another or for their neighbour.
 fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: [Vec<usize>; 3] = [vec![], vec![], (0..=b.len()).collect()];
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let width = b.len() + 1;
+    // A number for each beginning of `a`, row by row, and each of `b`.
+    let mut table: Vec<usize> = (0..width).collect();
     for i in 1..=a.len() {
-        rows.rotate_left(1);
-        let mut row = vec![i];
+        table.push(i);
         for j in 1..=b.len() {
-            let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut least = (rows[1][j] + 1).min(row[j - 1] + 1).min(rows[1][j - 1] + same);
+            let at = i * width + j;
+            let changed = table[at - width - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = changed.min(table[at - width] + 1).min(table[at - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[0][j - 2] + 1);
+                least = least.min(table[at - 2 * width - 2] + 1);
             }
-            row.push(least);
+            table.push(least);
         }
-        rows[2] = row;
     }
-    rows[2][b.len()]
+    table[a.len() * width + b.len()]
 }
 
 #[cfg(test)]

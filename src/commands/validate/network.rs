@@ -1,12 +1,11 @@
 //! What can be said of one network's file.
 
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::document::{Document, below};
-use super::finding::Finding;
+use super::finding::{Finding, Note};
 use super::nearest::nearest;
 use super::picks::{self, Pick};
 use super::together;
@@ -14,12 +13,13 @@ use crate::cni::attachment::NetworkName;
 use crate::cni::conf::Config;
 use crate::cni::decode::{Expected, Observer};
 use crate::cni::delegate;
-use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::plugin::{Context, Entry, Kind};
+use crate::runtime::chain::Runtime;
 use crate::runtime::list::{NetworkList, PluginConfig};
+use crate::sort::sort;
 
 /// The keys of a list, in this case only: libcni reads them by hand.
 const LIST_KEYS: [&str; 7] =
@@ -84,77 +84,70 @@ impl Plugin {
 
     /// The path of a key of it.
     pub fn at(&self, key: &str) -> String {
-        below(&self.path, key)
+        if key.is_empty() { self.path.clone() } else { below(&self.path, key) }
     }
 }
 
 /// Everything that was looked at so far.
 pub struct Checker<'a> {
-    plugins: &'static [Entry],
-    env: &'a Environment,
-    path: Vec<PathBuf>,
+    runtime: Runtime<'a>,
     /// Every file.
     pub documents: Vec<Document>,
     /// Every network.
     pub networks: Vec<Network>,
     findings: Vec<Finding>,
-    answers: Vec<(PathBuf, Result<Vec<String>>)>,
-    missing: Vec<String>,
+    /// The plugins that were looked for, and the versions of those that told them.
+    asked: Vec<(String, Option<String>)>,
 }
 
 impl<'a> Checker<'a> {
-    /// A checker that looks for plugins in these directories.
-    pub fn new(plugins: &'static [Entry], env: &'a Environment, path: Vec<PathBuf>) -> Checker<'a> {
-        let (documents, networks, findings, answers, missing) = (vec![], vec![], vec![], vec![], vec![]);
-        Checker { plugins, env, path, documents, networks, findings, answers, missing }
+    /// A checker that looks for plugins where this runtime does.
+    pub fn new(runtime: Runtime<'a>) -> Checker<'a> {
+        Checker { runtime, documents: vec![], networks: vec![], findings: vec![], asked: vec![] }
     }
 
     /// Looks at what lies between the networks, and returns every finding, sorted by place.
     pub fn finish(mut self) -> Vec<Finding> {
         together::check(&mut self);
-        self.findings.sort_by(|a, b| (&a.file, a.place()).cmp(&(&b.file, b.place())));
+        sort(&mut self.findings, |a, b| (&a.file, a.place) < (&b.file, b.place));
         self.findings
     }
 
     /// Looks at every file of a directory.
     pub fn check_dir(&mut self, dir: &Path) -> Vec<Pick> {
-        let names = match fs::read_dir(dir) {
-            Ok(entries) => entries.flatten(),
-            Err(e) => {
-                let error = Error::io("read the directory", &e);
+        let files = match files_of(dir) {
+            Ok(files) => files,
+            Err(error) => {
                 self.tell_of_file("unreadable", dir, &error.msg);
                 return vec![];
             }
         };
-        let mut files: Vec<PathBuf> = names.map(|entry| entry.path()).filter(|path| !path.is_dir()).collect();
-        files.sort();
-        let (read, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| picks::extension(file).is_some());
-        for file in others {
-            let name = file.to_string_lossy().to_lowercase();
-            if [".conf", ".json"].iter().any(|part| name.contains(part)) {
+        let (first, mut read) = (self.networks.len(), vec![]);
+        for file in files {
+            let name = file.to_string_lossy().to_ascii_lowercase();
+            if picks::extension(&file).is_some() {
+                let network = self.check_file(&file);
+                read.push((file, network));
+            } else if name.contains(".conf") || name.contains(".json") {
                 self.tell_of_file("not-read", &file, "no runtime reads a file of this name");
             }
         }
         if read.is_empty() {
             self.tell_of_file("no-files", dir, "there is no network configuration");
         }
-        let first = self.networks.len();
-        let read: Vec<(PathBuf, Option<usize>)> =
-            read.into_iter().map(|file| (file.clone(), self.check_file(&file))).collect();
         self.check_names(first);
         picks::of_dir(&read, &self.networks)
     }
 
     /// Looks at one file; returns the network in it.
     pub fn check_file(&mut self, file: &Path) -> Option<usize> {
-        match fs::read(file) {
-            Ok(bytes) => self.check(file.to_string_lossy().into_owned(), &bytes),
-            Err(e) => {
-                let error = Error::io("open", &e);
-                self.tell_of_file("unreadable", file, &error.msg);
-                None
-            }
-        }
+        let bytes = self.bytes_of(file)?;
+        self.check(file.to_string_lossy().into_owned(), &bytes)
+    }
+
+    fn bytes_of(&mut self, file: &Path) -> Option<Vec<u8>> {
+        let told = |error| self.tell_of_file("unreadable", file, &Error::io("open", &error).msg);
+        fs::read(file).map_err(told).ok()
     }
 
     /// Looks at a text as the file of this name, or, where that says nothing, as what it seems to be.
@@ -163,12 +156,11 @@ impl<'a> Checker<'a> {
         let (is_list, text) = (self.documents[document].is_list, self.documents[document].text.clone().into_bytes());
         let loaded = if is_list { NetworkList::parse(text) } else { NetworkList::of_single(text) };
         let before = self.errors();
-        let version = loaded.as_ref().map_or("", |list| &list.version);
-        let network = if is_list { self.check_list(document, version) } else { self.check_single(document, version) };
+        let network = self.check_network(document, loaded.as_ref().map_or("", |list| &list.version));
         // Whatever it is, libcni's word goes.
         if let (Err(error), true) = (&loaded, self.errors() == before) {
-            let key = LIST_KEYS.into_iter().find(|key| error.msg.contains(key)).unwrap_or_default();
-            self.tell("not-loaded", document, key, error.msg.clone());
+            let path = LIST_KEYS.into_iter().find(|key| error.msg.contains(key)).unwrap_or_default();
+            self.tell(Note { code: "not-loaded", document, path, message: &[&error.msg], ..NOTHING });
         }
         self.networks[network].loads &= loaded.is_ok();
         Some(network)
@@ -177,147 +169,161 @@ impl<'a> Checker<'a> {
     /// The document of a text, if it is an object.
     fn read(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
         let extension = picks::extension(Path::new(&file));
-        let (mut document, problem) = Document::parse(file, bytes);
-        document.is_list = extension.map_or(document.member("plugins").is_some(), |extension| extension == "conflist");
-        let (kind, is_empty) = (document.value.kind(), document.text.trim().is_empty());
-        self.documents.push(document);
+        let (mut read, problem) = Document::parse(file, bytes);
+        read.is_list = extension.map_or(read.member("plugins").is_some(), |extension| extension == "conflist");
+        let (kind, is_empty) = (read.value.kind(), read.text.trim_ascii().is_empty());
+        self.documents.push(read);
         let document = self.documents.len() - 1;
         if let Some((offset, problem)) = problem {
-            let problem = if is_empty { "the file is empty".to_owned() } else { problem };
-            self.tell_at("syntax", document, offset..offset + 1, "", problem);
+            let problem = if is_empty { "the file is empty" } else { &problem };
+            let note = Note { code: "syntax", document, message: &[problem], ..NOTHING };
+            self.findings.push(Finding::at(&note, &self.documents[document], offset));
             return None;
         }
         if kind != "object" {
-            self.tell("wrong-type", document, "", format!("found {kind}")).expected = "an object".to_owned();
+            self.tell_wrong_type(document, "", kind, "an object");
             return None;
         }
-        for (path, second, first) in self.documents[document].duplicates() {
-            let (line, _) = self.documents[document].position(first.start);
-            let message = format!("{path} stands twice, first in line {line}");
-            self.tell_at("duplicate-key", document, second, &path, message).hint = "the last one counts".to_owned();
+        for path in self.documents[document].duplicates() {
+            let (path, hint): (&str, &[&str]) = (&path, &["the last one counts"]);
+            let message = &["the key stands twice"];
+            self.tell(Note { code: "duplicate-key", document, path, is_key: true, message, hint, ..NOTHING });
         }
         Some(document)
     }
 
-    fn check_list(&mut self, document: usize, version: &str) -> usize {
-        let is_single = self.has(document, "type") && !self.has(document, "plugins");
-        if is_single {
-            let message = "a single plugin in a file that is read as a list".to_owned();
-            self.tell("plugin-in-list", document, "type", message).hint = "name the file .conf".to_owned();
-        } else {
-            self.unknown_keys(document, "", &LIST_KEYS, A_LIST, true);
+    fn check_network(&mut self, document: usize, version: &str) -> usize {
+        let of = &self.documents[document];
+        let (is_list, has_type, has_plugins) =
+            (of.is_list, of.member("type").is_some(), of.member("plugins").is_some());
+        let network = |name, plugins| Network { name, document, plugins, loads: true, is_served: true };
+        if !is_list && has_plugins {
+            let message = &["a list of plugins in a file that is read as one plugin"];
+            let hint = &["name the file .conflist"];
+            self.tell(Note {
+                code: "list-in-plugin",
+                document,
+                path: "plugins",
+                is_key: true,
+                message,
+                hint,
+                ..NOTHING
+            });
+            self.networks.push(Network { loads: false, ..network(String::new(), vec![]) });
+            return self.networks.len() - 1;
         }
         let name = self.check_name(document);
         let version = self.check_version(document, version);
-        let mut plugins = vec![];
+        let mut network = network(name, vec![]);
+        if !is_list {
+            let value = self.documents[document].value.clone();
+            network.plugins.push(Plugin { document, path: String::new(), value });
+        } else if has_type && !has_plugins {
+            let (message, hint) = (&["a single plugin in a file that is read as a list"], &["name the file .conf"]);
+            self.tell(Note { code: "plugin-in-list", document, path: "type", message, hint, ..NOTHING });
+            network.loads = false;
+        } else {
+            self.unknown_keys(document, "", &LIST_KEYS, A_LIST, true);
+            self.add_plugins(&mut network);
+            self.check_order(&network.plugins);
+        }
+        for plugin in &network.plugins {
+            network.is_served &= self.check_plugin(plugin, &network.name, &version);
+        }
+        self.networks.push(network);
+        self.networks.len() - 1
+    }
+
+    /// The plugins in the list, and those that packages drop into the directory that is named like the network.
+    fn add_plugins(&mut self, network: &mut Network) {
+        let document = network.document;
         if let Some(Value::Array(items)) = self.documents[document].member("plugins") {
-            for (i, item) in items.iter().enumerate() {
-                plugins.push(Plugin { document, path: format!("plugins[{i}]"), value: item.clone() });
-            }
+            let plugin = |(i, item): (usize, &Value)| Plugin {
+                document,
+                path: ["plugins[", &i.to_string(), "]"].concat(),
+                value: item.clone(),
+            };
+            network.plugins.extend(items.iter().enumerate().map(plugin));
         }
         let only_inlined = match self.documents[document].member("loadOnlyInlinedPlugins") {
             Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
             other => other == Some(&Value::Bool(true)),
         };
-        let loads = only_inlined || self.add_plugins_of_directory(document, &name, &mut plugins);
-        let loads = loads && !plugins.is_empty();
-        if plugins.is_empty() && !is_single {
-            self.tell("no-plugins", document, "plugins", "there are no plugins".to_owned());
-        }
-        self.check_order(&plugins);
-        self.check_plugins(Network { name, document, plugins, loads, is_served: true }, &version)
-    }
-
-    fn check_single(&mut self, document: usize, version: &str) -> usize {
-        if self.has(document, "plugins") {
-            let message = "a list of plugins in a file that is read as one plugin".to_owned();
-            self.tell("list-in-plugin", document, "plugins", message).hint = "name the file .conflist".to_owned();
-            let nothing = Network { name: String::new(), document, plugins: vec![], loads: false, is_served: false };
-            return self.check_plugins(nothing, "");
-        }
-        let name = self.check_name(document);
-        let version = self.check_version(document, version);
-        let value = self.documents[document].value.clone();
-        let plugins = vec![Plugin { document, path: String::new(), value }];
-        self.check_plugins(Network { name, document, plugins, loads: true, is_served: true }, &version)
-    }
-
-    /// Packages drop plugins into the directory that is named like the network.
-    fn add_plugins_of_directory(&mut self, document: usize, name: &str, plugins: &mut Vec<Plugin>) -> bool {
-        let file = PathBuf::from(&self.documents[document].file);
-        let (Ok(_), Some(parent)) = (NetworkName::parse(name), file.parent()) else { return true };
-        let Ok(entries) = fs::read_dir(parent.join(name)) else { return true };
-        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        files.retain(|file| picks::extension(file) == Some("conf") && !file.is_dir());
-        files.sort();
-        let mut loads = true;
-        for file in files {
-            let read = fs::read(&file).ok().and_then(|bytes| self.read(file.to_string_lossy().into_owned(), &bytes));
-            match read {
+        let dir = Path::new(&self.documents[document].file).parent().map(|parent| parent.join(&network.name));
+        let files =
+            dir.filter(|_| !only_inlined && NetworkName::parse(&network.name).is_ok()).map(|dir| files_of(&dir));
+        for file in files.and_then(Result::ok).unwrap_or_default() {
+            if picks::extension(&file) != Some("conf") {
+                continue;
+            }
+            let bytes = self.bytes_of(&file);
+            match bytes.and_then(|bytes| self.read(file.to_string_lossy().into_owned(), &bytes)) {
                 Some(document) => {
                     let value = self.documents[document].value.clone();
-                    plugins.push(Plugin { document, path: String::new(), value });
+                    network.plugins.push(Plugin { document, path: String::new(), value });
                 }
-                None => loads = false,
+                None => network.loads = false,
             }
         }
-        loads
+        if network.plugins.is_empty() {
+            self.tell(Note { code: "no-plugins", document, path: "plugins", message: &["there are none"], ..NOTHING });
+            network.loads = false;
+        }
     }
 
     fn check_name(&mut self, document: usize) -> String {
         let name = match self.documents[document].member("name") {
             Some(Value::String(name)) => name.clone(),
             Some(other) => {
-                let message = format!("name: found {}", other.kind());
-                self.tell("wrong-type", document, "name", message).expected = "a string".to_owned();
+                let kind = other.kind();
+                self.tell_wrong_type(document, "name", kind, "a string");
                 return String::new();
             }
             None => String::new(),
         };
         let problem = match NetworkName::parse(&name) {
             Err(error) => error.msg.clone(),
-            Ok(_) if name.len() > NAME_MAX => format!("a name of {} bytes", name.len()),
+            Ok(_) if name.len() > NAME_MAX => "the name is too long".to_owned(),
             Ok(_) => return name,
         };
-        self.tell("invalid-name", document, "name", problem).expected =
-            format!("at most {NAME_MAX} letters, digits, \"_\", \".\" and \"-\"");
+        let expected = "at most 200 letters, digits, \"_\", \".\" and \"-\"";
+        self.tell(Note { code: "invalid-name", document, path: "name", message: &[&problem], expected, ..NOTHING });
         name
     }
 
     /// The version that its plugins are called with; empty where that is none that could be.
     fn check_version(&mut self, document: usize, chosen: &str) -> String {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let mut given: Vec<(String, String)> = vec![];
-        let one = self.documents[document].member("cniVersion").and_then(text).filter(|version| !version.is_empty());
-        given.extend(one.map(|version| ("cniVersion".to_owned(), version)));
+        let mut given = vec!["cniVersion".to_owned()];
         if let Some(Value::Array(versions)) = self.documents[document].member("cniVersions") {
-            let versions = versions.iter().enumerate();
-            given.extend(versions.filter_map(|(i, version)| Some((format!("cniVersions[{i}]"), text(version)?))));
+            given.extend((0..versions.len()).map(|i| ["cniVersions[", &i.to_string(), "]"].concat()));
         }
-        for (path, version) in &given {
-            let is_to_come = match (version::Number::parse(version), version::Number::parse(version::CURRENT)) {
+        let mut is_given = false;
+        for path in &given {
+            let place = self.documents[document].find(path);
+            let text = self.documents[document].text.get(place.value).unwrap_or_default();
+            let version = text.trim_matches('"').to_owned();
+            if !place.is_exact || version.is_empty() {
+                continue;
+            }
+            is_given = true;
+            let is_to_come = match (version::Number::parse(&version), version::Number::parse(version::CURRENT)) {
                 (Ok(number), Ok(newest)) => number > newest,
                 _ => false,
             };
             // A list may name versions to come, as long as one of today is with them.
-            if !version::ALL.contains(&version.as_str()) && !(is_to_come && version != chosen) {
-                let message = format!("{path}: {version:?} is no version that is spoken here");
-                self.tell("unknown-version", document, path, message).expected = version::ALL.join(", ");
+            let is_passed_over = is_to_come && version != chosen && !chosen.is_empty();
+            if text.starts_with('"') && !version::ALL.contains(&version.as_str()) && !is_passed_over {
+                let (message, expected): (&[&str], _) = (&["no version that is spoken here"], &version::ALL.join(", "));
+                self.tell(Note { code: "unknown-version", document, path, message, expected, ..NOTHING });
             }
         }
-        if given.is_empty()
-            && self.documents[document].member("cniVersion").is_none_or(|version| version.as_str() == Some(""))
-        {
-            let message = format!("there is no cniVersion, which means {}", version::ABSENT);
-            self.tell("no-version", document, "cniVersion", message).hint =
-                format!("the newest is {}", version::CURRENT);
+        if !is_given {
+            let (message, hint): (&[&str], &[&str]) =
+                (&["missing, which means ", version::ABSENT], &["the newest is ", version::CURRENT]);
+            self.tell(Note { code: "no-version", document, path: "cniVersion", message, hint, ..NOTHING });
             return version::ABSENT.to_owned();
         }
         if version::ALL.contains(&chosen) { chosen.to_owned() } else { String::new() }
-    }
-
-    fn has(&self, document: usize, key: &str) -> bool {
-        self.documents[document].member(key).is_some()
     }
 
     /// What cannot work in any place but another one.
@@ -326,52 +332,46 @@ impl<'a> Checker<'a> {
             let Some(entry) = self.own(plugin.text("type")) else { continue };
             let (message, hint) = match entry.kind {
                 Kind::Meta if i == 0 => (
-                    format!("{} changes what another plugin made, and is the first", entry.name),
+                    " changes what another plugin made, and is the first",
                     "a plugin that makes an interface goes before it",
                 ),
                 Kind::Ipam => (
-                    format!("{} gives addresses to another plugin, and is one of the list", entry.name),
+                    " gives addresses to another plugin, and is one of the list",
                     "it belongs into \"ipam\" of a plugin that makes an interface",
                 ),
                 _ => continue,
             };
-            self.tell("order", plugin.document, &plugin.at("type"), message).hint = hint.to_owned();
+            let (document, path) = (plugin.document, &plugin.at("type"));
+            let (message, hint): (&[&str], &[&str]) = (&[entry.name, message], &[hint]);
+            self.tell(Note { code: "order", document, path, message, hint, ..NOTHING });
         }
     }
 
     fn own(&self, kind: &str) -> Option<&'static Entry> {
-        self.plugins.iter().find(|entry| entry.name == kind)
-    }
-
-    fn check_plugins(&mut self, mut network: Network, version: &str) -> usize {
-        for plugin in &network.plugins {
-            network.is_served &= self.check_plugin(plugin, &network.name, version);
-        }
-        self.networks.push(network);
-        self.networks.len() - 1
+        self.runtime.plugins.iter().find(|entry| entry.name == kind)
     }
 
     /// Whether the plugin is there and speaks the version.
     fn check_plugin(&mut self, plugin: &Plugin, network: &str, version: &str) -> bool {
-        if !matches!(plugin.value, Value::Object(_)) {
-            let message = format!("{}: found {}", plugin.path, plugin.value.kind());
-            self.tell("wrong-type", plugin.document, &plugin.path, message).expected = "an object".to_owned();
+        let document = plugin.document;
+        if plugin.value.kind() != "object" {
+            self.tell_wrong_type(document, &plugin.path, plugin.value.kind(), "an object");
             return false;
         }
         let mut rest = Rest { value: plugin.value.clone(), removed: vec![] };
         self.mistakes(plugin, &mut rest, &|value| {
             PluginConfig::parse(value.to_text().as_bytes()).map(drop).map_err(|error| {
                 match error.msg.trim_start_matches("error parsing configuration: ") {
-                    "missing 'type'" => Error::config("type", "missing, expected the name of a plugin"),
+                    "missing 'type'" => Error::new(error.code, "type: missing, expected the name of a plugin"),
                     problem => Error::new(error.code, problem),
                 }
             })
         });
-        for (key, span) in self.keys(plugin.document, &plugin.path) {
+        for key in self.keys(document, &plugin.path) {
             if RESERVED.iter().any(|reserved| key.eq_ignore_ascii_case(reserved)) || key.starts_with("cni.dev/") {
-                let path = plugin.at(&key);
-                let message = format!("{path} is for runtimes to write");
-                self.tell_at("reserved-key", plugin.document, span, &path, message).hint = "remove it".to_owned();
+                let (path, message) = (&plugin.at(&key), &["runtimes write this key"]);
+                let hint = &["remove it"];
+                self.tell(Note { code: "reserved-key", document, path, is_key: true, message, hint, ..NOTHING });
             }
         }
         let kind = plugin.text("type");
@@ -385,101 +385,84 @@ impl<'a> Checker<'a> {
         is_served
     }
 
-    fn keys(&self, document: usize, path: &str) -> Vec<(String, Range<usize>)> {
-        self.documents[document].keys(path)
+    fn keys(&self, document: usize, path: &str) -> Vec<String> {
+        self.documents[document].keys(path).into_iter().map(str::to_owned).collect()
     }
 
     /// What the plugin's own types and checks say, and which of its keys nobody reads.
     fn check_typed(&mut self, plugin: &Plugin, entry: &'static Entry, mut rest: Rest, network: &str, version: &str) {
-        let mut entries = vec![entry];
-        let ipam = plugin.ipam_type();
-        if entry.kind == Kind::Main && !ipam.is_empty() {
+        let ipam = if entry.kind == Kind::Main { plugin.ipam_type() } else { "" };
+        let mut of_ipam = None;
+        if !ipam.is_empty() {
             self.check_program(plugin, "ipam.type", ipam, version);
-            match self.own(ipam) {
-                Some(other) if other.kind != Kind::Ipam => {
-                    let path = plugin.at("ipam.type");
-                    let message = format!("{path}: {ipam:?} is a {} plugin", other.kind.as_str());
-                    self.tell("wrong-ipam", plugin.document, &path, message).expected = "an ipam plugin".to_owned();
-                }
-                own => entries.extend(own),
+            of_ipam = self.own(ipam);
+            if let Some(other) = of_ipam.filter(|other| other.kind != Kind::Ipam) {
+                let (document, path) = (plugin.document, &plugin.at("ipam.type"));
+                let (message, expected) = (&[ipam, " is a ", other.kind.as_str(), " plugin"], "an ipam plugin");
+                self.tell(Note { code: "wrong-ipam", document, path, message, expected, ..NOTHING });
+                of_ipam = None;
             }
         }
-        let is_all_known = entry.kind != Kind::Main || ipam.is_empty() || entries.len() > 1;
-        let Ok(name) = NetworkName::parse(network).or_else(|_| NetworkName::parse("network")) else { return };
         let version = if version.is_empty() { version::CURRENT } else { version };
-        rest.value.set("name", Value::String(name.to_string()));
-        rest.value.set("cniVersion", Value::String(version.to_owned()));
+        let observer = Rc::new(Observer::default());
+        let plugins = self.runtime.plugins;
         if rest.value.get("runtimeConfig").is_none() {
             rest.value.set("runtimeConfig", Value::Object(vec![])); // so that it is told what is read of it
         }
-        let observer = Rc::new(Observer::default());
-        let (plugins, path, env) = (self.plugins, self.path.clone(), self.env.with("CNI_IFNAME", "eth0"));
-        for entry in entries {
+        for entry in [Some(entry), of_ipam].into_iter().flatten() {
             self.mistakes(plugin, &mut rest, &|value| {
-                let config = Config {
-                    text: vec![],
-                    value: value.clone(),
-                    name: name.clone(),
-                    version: version.to_owned(),
-                    observer: Some(observer.clone()),
-                };
-                entry.validate(&Context::new(plugins, &config, &env, "", path.clone()))
+                try_out(entry, plugins, value.clone(), network, version, &observer)
             });
         }
         let read = keys_that_are_read(observer.take());
         for (path, keys) in &read {
             let mut known = keys.clone();
-            let is_free = FREE.iter().any(|free| path.starts_with(free));
-            if path == "ipam" {
-                known.push("type");
+            match path.as_str() {
+                "" => known.extend(PLUGIN_KEYS.iter().filter(|key| **key != "ipam" || entry.kind == Kind::Main)),
+                "ipam" => known.push("type"),
+                _ => (),
             }
-            if path.is_empty() {
-                known.extend(PLUGIN_KEYS.iter().filter(|key| **key != "ipam" || entry.kind == Kind::Main));
-            }
-            let at = if path.is_empty() { plugin.path.clone() } else { plugin.at(path) };
             let of = if path.starts_with("ipam") { ipam } else { entry.name };
-            self.unknown_keys(plugin.document, &at, &known, of, !is_free);
+            let is_complete = !FREE.iter().any(|free| path.starts_with(free));
+            self.unknown_keys(plugin.document, &plugin.at(path), &known, of, is_complete);
         }
-        if is_all_known {
-            let capabilities = read.iter().find(|(path, _)| path == "runtimeConfig");
-            self.check_capabilities(
-                plugin,
-                entry.name,
-                capabilities.map(|(_, keys)| keys.as_slice()).unwrap_or_default(),
-            );
+        if ipam.is_empty() || of_ipam.is_some() {
+            let read = read.iter().find(|(path, _)| path == "runtimeConfig");
+            self.check_capabilities(plugin, entry.name, read.map_or(&[], |(_, keys)| keys));
         }
     }
 
     /// Declared capabilities that are not read, and what works by a capability only.
     fn check_capabilities(&mut self, plugin: &Plugin, name: &str, read: &[&str]) {
-        let mut declared = vec![];
-        for (key, span) in self.keys(plugin.document, &plugin.at("capabilities")) {
-            let path = plugin.at(&format!("capabilities.{key}"));
-            if plugin.value.get("capabilities").and_then(|all| all.get(&key)) != Some(&Value::Bool(true)) {
+        let document = plugin.document;
+        let declared = plugin.value.get("capabilities");
+        let is_declared = |key: &str| declared.and_then(|all| all.get(key)) == Some(&Value::Bool(true));
+        for key in self.keys(document, &plugin.at("capabilities")) {
+            if !is_declared(&key) || read.contains(&key.as_str()) {
                 continue;
             }
-            if !read.contains(&key.as_str()) {
-                let hint = match did_you_mean(nearest(&key, read.iter().copied())) {
-                    near if near.is_empty() && !read.is_empty() => format!("it reads {}", read.join(", ")),
-                    near => near,
-                };
-                let message = format!("{path}: {name} does not read this capability");
-                self.tell_at("unused-capability", plugin.document, span, &path, message).hint = hint;
-            }
-            declared.push(key);
+            let (known, near) = (read.join(", "), nearest(&key, read.iter().copied()));
+            let hint: [&str; 3] = match near {
+                None if read.is_empty() => Default::default(),
+                None => ["it reads ", &known, ""],
+                Some(near) => did_you_mean(near),
+            };
+            let path = &plugin.at(&below("capabilities", &key));
+            let (message, hint): (&[&str], &[&str]) = (&[name, " does not read this capability"], &hint);
+            self.tell(Note { code: "unused-capability", document, path, is_key: true, message, hint, ..NOTHING });
         }
         let is_given = |key: &str| plugin.value.get(key).is_some();
         let (capability, effect) = match name {
-            "portmap" => ("portMappings", "no port is ever published"),
+            "portmap" => ("portMappings", ", so no port is ever published"),
             "bandwidth" if !is_given("ingressRate") && !is_given("egressRate") => {
-                ("bandwidth", "nothing is ever limited")
+                ("bandwidth", ", so nothing is ever limited")
             }
             _ => return,
         };
-        if !declared.iter().any(|key| key == capability) && !is_given("runtimeConfig") {
-            let message = format!("{name} has not the capability {capability}: {effect}");
-            self.tell("missing-capability", plugin.document, &plugin.at("type"), message).hint =
-                format!("add \"capabilities\": {{\"{capability}\": true}}");
+        if !is_declared(capability) && !is_given("runtimeConfig") {
+            let (path, message) = (&plugin.at("type"), &[name, " has not the capability ", capability, effect]);
+            let hint = &["add \"capabilities\": {\"", capability, "\": true}"];
+            self.tell(Note { code: "missing-capability", document, path, message, hint, ..NOTHING });
         }
     }
 
@@ -494,17 +477,14 @@ impl<'a> Checker<'a> {
                 _ => ("", error.msg.as_str()),
             };
             let follows = rest.removed.iter().filter(|gone| touches(gone, path)).min_by_key(|gone| gone.len());
-            let mut gone = match follows {
-                // It has not helped, so what stands above goes as well.
-                Some(gone) => parent(gone),
-                None => {
-                    self.tell_mistake(plugin, path, problem, &error);
-                    path
-                }
+            let is_new = follows.is_none();
+            // Where taking it out has not helped, what stands above goes as well.
+            let mut gone = follows.map_or(path, |gone| parent(gone)).to_owned();
+            if is_new {
+                self.tell_mistake(plugin, path, problem, &error);
             }
-            .to_owned();
-            while !gone.is_empty() && !take_out(&mut rest.value, &gone) && follows.is_some() {
-                gone = parent(&gone).to_owned();
+            while !gone.is_empty() && !take_out(&mut rest.value, &gone) && !is_new {
+                gone.truncate(parent(&gone).len());
             }
             if gone.is_empty() {
                 return;
@@ -514,80 +494,72 @@ impl<'a> Checker<'a> {
     }
 
     fn tell_mistake(&mut self, plugin: &Plugin, path: &str, problem: &str, error: &Error) {
-        let at = if path.is_empty() { plugin.path.clone() } else { plugin.at(path) };
-        let (problem, expected) = match problem.strip_prefix("expected ").and_then(|rest| rest.split_once(", found ")) {
-            Some((expected, found)) => (format!("found {found}"), expected),
+        let (message, expected) = match problem.strip_prefix("expected ").and_then(|rest| rest.split_once(", found ")) {
+            Some((expected, found)) => (["found ", found], expected),
             None => {
                 let (problem, expected) = problem.rsplit_once(", expected ").unwrap_or((problem, ""));
-                (problem.to_owned(), expected)
+                ([problem, ""], expected)
             }
         };
-        let message = if at.is_empty() { problem } else { format!("{at}: {problem}") };
         let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
-        let finding = self.tell(code, plugin.document, &at, message);
-        (finding.expected, finding.hint) = (expected.to_owned(), error.details.clone());
+        let (document, path, hint) = (plugin.document, &plugin.at(path), &[error.details.as_str()]);
+        self.tell(Note { code, document, path, message: &message, expected, hint, ..NOTHING });
     }
 
     /// Whether the program `kind` that `key` names is where a runtime looks, and speaks the version.
     fn check_program(&mut self, plugin: &Plugin, key: &str, kind: &str, version: &str) -> bool {
-        let path = plugin.at(key);
-        let own = self.own(kind);
-        let of_own = |entry: &Entry| entry.versions.iter().map(|version| (*version).to_owned()).collect();
-        let spoken: Vec<String> = match (delegate::find(kind, &self.path), own) {
-            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => of_own(entry),
-            (Ok(program), _) => match self.ask(&program) {
-                Ok(versions) => versions,
-                Err(error) => {
-                    let message = format!("{path}: {} does not tell its versions: {}", program.display(), error.msg);
-                    self.tell("no-answer", plugin.document, &path, message);
-                    return false;
-                }
-            },
-            (Err(error), own) => {
-                if !self.missing.iter().any(|other| other == kind) {
-                    self.missing.push(kind.to_owned());
-                    let (code, hint) = match own {
-                        Some(_) => ("not-on-path", "`cni-multi net` has it, other runtimes do not find it".to_owned()),
-                        None => ("no-plugin", did_you_mean(nearest(kind, self.plugins.iter().map(|entry| entry.name)))),
-                    };
-                    self.tell(code, plugin.document, &path, format!("{path}: {}", error.msg)).hint = hint;
-                }
-                match own {
-                    Some(entry) => of_own(entry),
-                    None => return false,
-                }
+        let (document, path) = (plugin.document, &plugin.at(key));
+        let spoken = match self.asked.iter().find(|(asked, _)| asked == kind) {
+            Some((_, spoken)) => spoken.clone(),
+            None => {
+                let spoken = self.ask(document, path, kind);
+                self.asked.push((kind.to_owned(), spoken.clone()));
+                spoken
             }
         };
-        let speaks = version.is_empty() || spoken.iter().any(|spoken| spoken == version);
+        let Some(spoken) = spoken else { return false };
+        let speaks = version.is_empty() || spoken.split(", ").any(|spoken| spoken == version);
         if !speaks {
-            let message = format!("{path}: {kind} does not speak version {version}");
-            self.tell("version-of-plugin", plugin.document, &path, message).expected = spoken.join(", ");
+            let message = &[kind, " does not speak version ", version];
+            self.tell(Note { code: "version-of-plugin", document, path, message, expected: &spoken, ..NOTHING });
         }
         speaks && !version.is_empty()
     }
 
-    /// The versions of another program, which is asked once.
-    fn ask(&mut self, program: &Path) -> Result<Vec<String>> {
-        if let Some((_, answer)) = self.answers.iter().find(|(asked, _)| asked == program) {
-            return answer.clone();
+    /// The versions of a plugin, where it is there and tells them.
+    fn ask(&mut self, document: usize, path: &str, kind: &str) -> Option<String> {
+        if let Err(error) = delegate::find(kind, &self.runtime.directories()) {
+            let near = nearest(kind, self.runtime.plugins.iter().map(|entry| entry.name));
+            let (code, hint) = match (self.own(kind), near) {
+                (Some(_), _) => ("not-on-path", ["`cni-multi net` has it, other runtimes do not find it", "", ""]),
+                (None, Some(near)) => ("no-plugin", did_you_mean(near)),
+                (None, None) => ("no-plugin", Default::default()),
+            };
+            self.tell(Note { code, document, path, message: &[&error.msg], hint: &hint, ..NOTHING });
+            return self.own(kind).map(|entry| entry.versions.join(", "));
         }
-        let answer = delegate::versions(program, self.env);
-        self.answers.push((program.to_owned(), answer.clone()));
-        answer
+        match self.runtime.versions(kind) {
+            Ok(versions) => Some(versions.join(", ")),
+            Err(error) => {
+                let message = &["it does not tell its versions: ", &error.msg];
+                self.tell(Note { code: "no-answer", document, path, message, hint: &[&error.details], ..NOTHING });
+                None
+            }
+        }
     }
 
     /// Keys of the object at `path` that are none of `known`. Where others are free, only those that are nearly one.
     fn unknown_keys(&mut self, document: usize, path: &str, known: &[&str], of: &str, is_complete: bool) {
-        for (key, span) in self.keys(document, path) {
+        for key in self.keys(document, path) {
             let is = |known: &&str| if of == A_LIST { **known == key } else { known.eq_ignore_ascii_case(&key) };
             if known.iter().any(is) || NOTES_OF_RUNTIMES.contains(&key.as_str()) || key.starts_with("cni.dev/") {
                 continue;
             }
             let near = nearest(&key, known.iter().copied());
             if near.is_some() || is_complete {
-                let at = below(path, &key);
-                let message = format!("{at} is no key of {of}");
-                self.tell_at("unknown-key", document, span, &at, message).hint = did_you_mean(near);
+                let (path, message) = (&below(path, &key), &["no key of ", of]);
+                let hint = &near.map(did_you_mean).unwrap_or_default();
+                self.tell(Note { code: "unknown-key", document, path, is_key: true, message, hint, ..NOTHING });
             }
         }
     }
@@ -598,9 +570,10 @@ impl<'a> Checker<'a> {
             let Network { name, document, .. } = &self.networks[i];
             let other = self.networks[first..i].iter().find(|other| other.name == *name && !name.is_empty());
             if let Some(other) = other {
-                let (document, message) =
-                    (*document, format!("network {name:?} is in {} as well", self.documents[other.document].file));
-                self.tell("duplicate-name", document, "name", message).hint = "a runtime takes one of them".to_owned();
+                let (document, file) = (*document, self.documents[other.document].file.clone());
+                let (message, hint) =
+                    (&[&file, " has a network of this name as well"], &["a runtime takes one of them"]);
+                self.tell(Note { code: "duplicate-name", document, path: "name", message, hint, ..NOTHING });
             }
         }
     }
@@ -608,36 +581,56 @@ impl<'a> Checker<'a> {
     /// Where a value of a plugin is, as `file:line`.
     pub fn place(&self, plugin: &Plugin, path: &str) -> String {
         let document = &self.documents[plugin.document];
-        format!("{}:{}", document.file, document.position(document.find(path).value.start).0)
+        [&document.file, ":", &document.position(document.find(path).value.start).0.to_string()].concat()
     }
 
     fn errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.is_error()).count()
     }
 
-    /// A finding about the value at `path`.
-    pub fn tell(&mut self, code: &'static str, document: usize, path: &str, message: String) -> &mut Finding {
-        let span = self.documents[document].find(path).whole(&self.documents[document].text);
-        self.tell_at(code, document, span, path, message)
+    /// Takes note of a finding.
+    #[inline(never)]
+    pub fn tell(&mut self, note: Note<'_>) {
+        self.findings.push(Finding::new(&note, &self.documents[note.document]));
     }
 
-    /// A finding about a piece of the text.
-    fn tell_at(
-        &mut self,
-        code: &'static str,
-        document: usize,
-        span: Range<usize>,
-        path: &str,
-        message: String,
-    ) -> &mut Finding {
-        self.findings.push(Finding::new(code, &self.documents[document], span, path, message));
-        let last = self.findings.len() - 1;
-        &mut self.findings[last]
+    fn tell_wrong_type(&mut self, document: usize, path: &str, found: &str, expected: &str) {
+        self.tell(Note { code: "wrong-type", document, path, message: &["found ", found], expected, ..NOTHING });
     }
 
     fn tell_of_file(&mut self, code: &'static str, file: &Path, message: &str) {
-        self.findings.push(Finding::of_file(code, file.to_string_lossy().into_owned(), message.to_owned()));
+        self.findings.push(Finding::of_file(code, file.to_string_lossy().into_owned(), message));
     }
+}
+
+/// What is not said of a finding.
+pub const NOTHING: Note<'static> =
+    Note { code: "", document: 0, path: "", is_key: false, message: &[], expected: "", hint: &[] };
+
+/// The files of a directory, by name.
+fn files_of(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).map_err(|e| Error::io("open", &e))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| !path.is_dir()).collect();
+    sort(&mut files, |a, b| a < b);
+    Ok(files)
+}
+
+/// Decodes and checks a plugin's object as ADD does, without doing anything.
+pub fn try_out(
+    entry: &Entry,
+    plugins: &'static [Entry],
+    mut value: Value,
+    network: &str,
+    version: &str,
+    observer: &Rc<Observer>,
+) -> Result<()> {
+    let name = NetworkName::parse(network).or_else(|_| NetworkName::parse("network"))?; // the second one is a name
+    value.set("name", Value::text(name.as_str()));
+    value.set("cniVersion", Value::text(version));
+    let (text, version, observer) = (vec![], version.to_owned(), Some(Rc::clone(observer)));
+    let config = Config { text, value, name, version, observer };
+    let env = [("CNI_IFNAME".into(), "eth0".into())].into_iter().collect();
+    entry.validate(&Context::new(plugins, &config, &env, "", vec![]))
 }
 
 /// A plugin's object without the values that were found wrong, and their paths.
@@ -661,8 +654,8 @@ fn keys_that_are_read(told: Vec<(String, Expected)>) -> Vec<(String, Vec<&'stati
     read
 }
 
-fn did_you_mean(near: Option<&str>) -> String {
-    near.map(|near| format!("did you mean {near:?}?")).unwrap_or_default()
+fn did_you_mean(near: &str) -> [&str; 3] {
+    ["did you mean \"", near, "\"?"]
 }
 
 /// Whether one path is the other or leads to it.
@@ -679,7 +672,7 @@ fn parent(path: &str) -> &str {
 /// Makes the value at this path null; false where there is none.
 fn take_out(value: &mut Value, path: &str) -> bool {
     if path.is_empty() {
-        return !matches!(std::mem::take(value), Value::Null);
+        return std::mem::take(value).kind() != "null";
     }
     let step = path.strip_prefix('.').unwrap_or(path);
     match value {

@@ -1,6 +1,7 @@
 //! What can be said of several networks only: addresses that two of them give out, a bridge that two of them share.
 
-use super::network::{Checker, Plugin};
+use super::finding::Note;
+use super::network::{Checker, NOTHING, Plugin};
 use crate::cni::decode;
 use crate::cni::json::Value;
 use crate::plugins::ipam::host_local::ranges::{Range, RangeConf};
@@ -25,14 +26,11 @@ pub fn check(checker: &mut Checker<'_>) {
     for (i, pool) in pools.iter().enumerate() {
         if let Some((other, what)) = pools[..i].iter().find_map(|other| Some((other, overlap(checker, other, pool)?))) {
             let (here, there) = (&checker.networks[pool.network], &checker.networks[other.network]);
-            let document = here.plugins[pool.plugin].document;
-            let message = format!(
-                "{}: {} overlaps with {} of network {:?}",
-                pool.path, pool.range.subnet, other.range.subnet, there.name
-            );
-            let hint = format!("{what}; the other is in {}", checker.place(&there.plugins[other.plugin], &other.path));
-            let path = pool.path.clone();
-            checker.tell("overlap", document, &path, message).hint = hint;
+            let place = checker.place(&there.plugins[other.plugin], &other.path);
+            let (document, path) = (here.plugins[pool.plugin].document, pool.path.as_str());
+            let (subnets, name) = ([pool.range.subnet.to_string(), other.range.subnet.to_string()], there.name.clone());
+            let message = &[&subnets[0], " overlaps with ", &subnets[1], " of network \"", &name, "\""];
+            checker.tell(Note { code: "overlap", document, path, message, hint: &[what, "; see ", &place], ..NOTHING });
         }
     }
     let bridges: Vec<(usize, usize)> = (0..checker.networks.len())
@@ -53,12 +51,16 @@ fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
     if let Some(Value::Array(sets)) = ipam.get("ranges") {
         for (i, set) in sets.iter().enumerate() {
             let Value::Array(set) = set else { continue };
-            confs.extend(set.iter().enumerate().map(|(j, conf)| (format!("ipam.ranges[{i}][{j}]"), conf)));
+            confs.extend(
+                set.iter()
+                    .enumerate()
+                    .map(|(j, conf)| (["ipam.ranges[", &i.to_string(), "][", &j.to_string(), "]"].concat(), conf)),
+            );
         }
     }
     let range = |(path, conf): (String, &Value)| {
         let conf: RangeConf = decode::from_value(conf).ok()?;
-        Some((format!("{path}.subnet"), Range::new(&conf, "").ok()?))
+        Some((path + ".subnet", Range::new(&conf, "").ok()?))
     };
     confs.into_iter().filter_map(range).collect()
 }
@@ -102,8 +104,8 @@ fn is_gateway(plugin: &Plugin) -> bool {
 fn link(plugin: &Plugin) -> Option<String> {
     let number = |key| plugin.value.get(key).map(Value::to_text).unwrap_or_default();
     match plugin.text("type") {
-        "bridge" => Some(format!("{} {}", bridge(plugin), number("vlan"))),
-        "vlan" => Some(format!("{} {}", plugin.text("master"), number("vlanId"))),
+        "bridge" => Some([bridge(plugin), " ", &number("vlan")].concat()),
+        "vlan" => Some([plugin.text("master"), " ", &number("vlanId")].concat()),
         "macvlan" | "ipvlan" => Some(plugin.text("master").to_owned()),
         _ => None,
     }
@@ -122,34 +124,28 @@ fn compare_bridges(checker: &mut Checker<'_>, there: (usize, usize), here: (usiz
     if bridge(a) != bridge(b) {
         return;
     }
-    let name = bridge(b).to_owned();
-    let network = checker.networks[there.0].name.clone();
-    let (document, path) = (b.document, b.at("bridge"));
+    let (network, place) = (checker.networks[there.0].name.clone(), checker.place(a, &a.at("bridge")));
+    let (document, path) = (b.document, &b.at("bridge"));
     let gateways = |at: (usize, usize)| -> Vec<String> {
         let own = pools.iter().filter(|pool| (pool.network, pool.plugin) == at && pool.range.gateway.is_ipv4());
         own.map(|pool| pool.range.gateway.to_string()).collect()
     };
     let (theirs, ours) = (gateways(there), gateways(here));
-    let is_shared = ours.iter().any(|gateway| theirs.contains(gateway));
-    if link(a) == link(b) && is_gateway(a) && is_gateway(b) && !theirs.is_empty() && !ours.is_empty() && !is_shared {
+    let is_shared = theirs.is_empty() || ours.is_empty() || ours.iter().any(|gateway| theirs.contains(gateway));
+    if link(a) == link(b) && is_gateway(a) && is_gateway(b) && !is_shared {
         let is_forced = [a, b].iter().any(|plugin| plugin.value.get("forceAddress") == Some(&Value::Bool(true)));
-        let hint = format!("the other is in {}", checker.place(a, &a.at("bridge")));
-        let message = format!(
-            "bridge {name:?} is the gateway {} here and {} in network {network:?}",
-            ours.join(", "),
-            theirs.join(", ")
-        );
         let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
-        checker.tell(code, document, &path, message).hint = hint;
-        return;
+        let (theirs, ours) = (theirs.join(", "), ours.join(", "));
+        let message = &["it is the gateway ", &ours, " here and ", &theirs, " in network \"", &network, "\""];
+        checker.tell(Note { code, document, path, message, hint: &["see ", &place], ..NOTHING });
+    } else if filters_vlans(a) != filters_vlans(b) {
+        let message = &["it is to filter by VLAN in this network or in \"", &network, "\" only"];
+        let hint = &["whichever makes the bridge decides; see ", &place];
+        checker.tell(Note { code: "bridge-vlan", document, path, message, hint, ..NOTHING });
     }
-    let filters = |plugin: &Plugin| {
-        plugin.value.get("vlanTrunk").is_some()
-            || !matches!(plugin.value.get("vlan").map(Value::to_text).as_deref(), None | Some("0"))
-    };
-    if filters(a) != filters(b) {
-        let hint = format!("whichever makes the bridge decides; the other is in {}", checker.place(a, &a.at("bridge")));
-        let message = format!("bridge {name:?} is to filter by VLAN in one of this network and {network:?} only");
-        checker.tell("bridge-vlan", document, &path, message).hint = hint;
-    }
+}
+
+fn filters_vlans(plugin: &Plugin) -> bool {
+    let vlan = plugin.value.get("vlan").map(Value::to_text).unwrap_or_default();
+    plugin.value.get("vlanTrunk").is_some() || !["", "0"].contains(&vlan.as_str())
 }

@@ -34,8 +34,8 @@ use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced};
-use crate::steps::nft_owner;
 use crate::sort::sort;
+use crate::steps::nft_owner;
 
 /// For GC, which asks for its owners.
 pub const LAYOUT: Layout = Layout {
