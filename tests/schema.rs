@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::docs::{Page, code_spans, plugins};
-use crate::support::attachment::skip;
-use crate::support::call::binary;
+use crate::support::attachment::{skip, with};
+use crate::support::call::{binary, farm};
+use crate::support::scratch::Scratch;
 
 /// Reads `[[schema, document], …]` and prints for each what is wrong with the document, null where nothing is.
 const VALIDATOR: &str = "
@@ -77,12 +78,12 @@ fn the_examples_of_the_pages_are_taken() {
 /// And `cni-multi validate` has nothing to say of them.
 #[test]
 fn the_examples_of_the_pages_are_valid() {
-    let dir = crate::support::scratch::Scratch::new();
+    let dir = Scratch::new();
     for (place, network) in examples() {
         let file = dir.join("example.conflist");
         fs::write(&file, serde_json::to_string_pretty(&network).unwrap()).unwrap();
         let output = Command::new(binary())
-            .args(["validate", "--strict", "--plugin-path", crate::support::call::farm().to_str().unwrap()])
+            .args(["validate", "--strict", "--plugin-path", farm().to_str().unwrap()])
             .arg(&file)
             .output()
             .unwrap();
@@ -102,11 +103,8 @@ fn the_specification_s_example_is_taken() {
 /// What is wrong is refused, by the list's schema and the plugin's, wherever it stands.
 #[test]
 fn mistakes_are_refused_with_their_place() {
-    let bridge = |change: Value| {
-        let mut plugin = json!({"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
-        crate::support::attachment::merge(&mut plugin, change);
-        plugin
-    };
+    let whole = json!({"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
+    let bridge = |change: Value| with(&whole, change);
     let cases = [
         (bridge(json!({"mtu": "1500"})), "mtu: "),
         (bridge(json!({"vlan": 4095})), "vlan: "),

@@ -2,7 +2,7 @@
 
 use super::finding::Note;
 use super::network::{Checker, NOTHING, Plugin};
-use crate::cni::decode;
+use crate::cni::addr;
 use crate::cni::json::Value;
 use crate::plugins::ipam::host_local::ranges::{Range, RangeConf};
 
@@ -59,8 +59,11 @@ fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
         }
     }
     let range = |(path, conf): (String, &Value)| {
-        let conf: RangeConf = decode::from_value(conf).ok()?;
-        Some((path + ".subnet", Range::new(&conf, "").ok()?))
+        let text = |key| conf.get(key).and_then(Value::as_str).unwrap_or_default();
+        let ip = |key| addr::parse_ip(text(key)).ok();
+        let subnet = Some(addr::parse_cidr(text("subnet")).ok()?);
+        let (range_start, range_end, gateway) = (ip("rangeStart")?, ip("rangeEnd")?, ip("gateway")?);
+        Some((path + ".subnet", Range::new(&RangeConf { subnet, range_start, range_end, gateway }, "").ok()?))
     };
     confs.into_iter().filter_map(range).collect()
 }
