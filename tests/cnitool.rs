@@ -208,7 +208,7 @@ fn both_find_the_same_mistakes_in_the_same_order() {
         format!("NETCONFPATH=/run/bad TOOL add lo {netns}"),
         format!("CAP_ARGS='{{' TOOL add lo {netns}"),
         format!("TOOL add gone {netns}"),
-        format!("TOOL add lo /run/netns/nowhere"),
+        "TOOL add lo /run/netns/nowhere".to_owned(),
         "TOOL add lo".to_owned(),
         "TOOL del".to_owned(),
     ];
