@@ -50,7 +50,9 @@ fn problems(pairs: &[(Value, Value)]) -> Option<Vec<Option<String>>> {
 fn examples() -> Vec<(String, Value)> {
     let of_page = |page: Page| {
         let blocks = page.blocks().into_iter().filter(|block| block.is_network());
-        blocks.map(|block| (format!("{}:{}", page.path, block.line), serde_json::from_str(&block.text).unwrap())).collect()
+        blocks
+            .map(|block| (format!("{}:{}", page.path, block.line), serde_json::from_str(&block.text).unwrap()))
+            .collect()
     };
     Page::all().into_iter().flat_map::<Vec<_>, _>(of_page).collect()
 }
@@ -119,7 +121,8 @@ fn mistakes_are_refused_with_their_place() {
         (bridge(json!({"dns": {"search": "a"}})), "dns/search: "),
         (json!({"bridge": "x"}), ": "),
     ];
-    let fine = bridge(json!({"mtu": 0, "vlan": 4094, "unknown": {"key": 1}, "ipam": {"type": "calico-ipam", "ranges": 3}}));
+    let fine =
+        bridge(json!({"mtu": 0, "vlan": 4094, "unknown": {"key": 1}, "ipam": {"type": "calico-ipam", "ranges": 3}}));
     let in_list = |plugin: &Value| json!({"cniVersion": "1.1.0", "name": "n", "plugins": [plugin]});
     let (plugin, list) = (schema(&["bridge"]), schema(&[]));
     let pairs: Vec<(Value, Value)> = cases
@@ -206,7 +209,11 @@ fn a_schema_has_the_keys_of_the_page() {
             .flat_map(|row| code_spans(&row[0]))
             .filter(|span| !span.starts_with("CNI_ARGS"))
             .collect();
-        println!("{name}: schema only {:?}; page only {:?}", of_schema.difference(&documented).collect::<Vec<_>>(), documented.difference(&of_schema).collect::<Vec<_>>());
+        println!(
+            "{name}: schema only {:?}; page only {:?}",
+            of_schema.difference(&documented).collect::<Vec<_>>(),
+            documented.difference(&of_schema).collect::<Vec<_>>()
+        );
     }
 }
 

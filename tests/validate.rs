@@ -110,8 +110,11 @@ fn tools_get_every_field_and_the_picks() {
     unknown["hint"] = json!("did you mean \"ipMasq\"?");
     assert_eq!(outcome.json()["findings"], json!([finding(42, 44, "plugins[0].mtu"), unknown]));
     let picks = outcome.json()["picks"].clone();
-    assert_eq!(picks[0], json!({"runtime": "containerd", "network": "n", "file": "10-n.conflist",
-        "reason": "\"n\" of 10-n.conflist: the first file by name"}));
+    assert_eq!(
+        picks[0],
+        json!({"runtime": "containerd", "network": "n", "file": "10-n.conflist",
+        "reason": "\"n\" of 10-n.conflist: the first file by name"})
+    );
     assert_eq!(picks.as_array().unwrap().len(), 3, "{picks}");
 }
 
@@ -136,7 +139,9 @@ fn a_text_on_stdin_is_what_it_seems_to_be() {
     let of = |text: &str| validate(Path::new("/"), &["-"], text.as_bytes());
     let plugin = r#"{ "cniVersion": "1.1.0", "name": "n", "type": "loopback" }"#;
     assert_eq!((of(plugin).status, of(plugin).stdout.as_str()), (0, ""));
-    let list = format!("{{ \"cniVersion\": \"1.1.0\", \"name\": \"n\", \"plugins\": [{plugin}, {{ \"type\": \"loopbak\" }}] }}");
+    let list = format!(
+        "{{ \"cniVersion\": \"1.1.0\", \"name\": \"n\", \"plugins\": [{plugin}, {{ \"type\": \"loopbak\" }}] }}"
+    );
     let outcome = of(&list);
     assert_eq!(outcome.status, 1);
     assert!(outcome.stdout.starts_with("<stdin>:1:"), "{outcome:?}");
@@ -159,7 +164,8 @@ fn what_cannot_be_asked_is_refused() {
 /// `cni-multi net` runs what is compiled in; who else reads the file looks for a program of that name.
 #[test]
 fn a_plugin_that_is_compiled_in_and_on_no_path_is_told_once() {
-    let text = r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [ { "type": "loopback" }, { "type": "loopback" } ] }"#;
+    let text =
+        r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [ { "type": "loopback" }, { "type": "loopback" } ] }"#;
     let dir = scratch("10-n.conflist", text);
     let outcome = validate(Path::new(dir.text()), &["10-n.conflist", "--plugin-path", "/nowhere:/none"], b"");
     let expected = format!(
@@ -212,12 +218,16 @@ fn values_of_any_kind_at_any_place_are_told() {
     let mut count = 0;
     for folder in folders() {
         for file in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            let Some(value) = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok()) else {
+            let Some(value) = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
+            else {
                 continue;
             };
             for at in 0.. {
                 let mut changed = value.clone();
-                let other = [json!(null), json!(true), json!(-1.5), json!("\u{0}ä"), json!([[]]), json!({"": {"a": 1}})][at % 6].clone();
+                let other =
+                    [json!(null), json!(true), json!(-1.5), json!("\u{0}ä"), json!([[]]), json!({"": {"a": 1}})]
+                        [at % 6]
+                        .clone();
                 if !replace(&mut changed, &mut { at }, &other) {
                     break;
                 }
