@@ -102,13 +102,13 @@ fn tools_get_every_field_and_the_picks() {
             "severity": "error", "code": "invalid-value", "message": "plugins[0].mtu: 40 is out of range",
             "expected": "68 to 65535", "hint": ""})
     };
-    let mut unknown = finding(48, 56, "plugins[0].ipMask");
+    let mut unknown = finding(43, 51, "plugins[0].ipMask");
     unknown["severity"] = json!("warning");
     unknown["code"] = json!("unknown-key");
     unknown["message"] = json!("plugins[0].ipMask: no key of ptp");
     unknown["expected"] = json!("");
     unknown["hint"] = json!("did you mean \"ipMasq\"?");
-    assert_eq!(outcome.json()["findings"], json!([finding(42, 44, "plugins[0].mtu"), unknown]));
+    assert_eq!(outcome.json()["findings"], json!([finding(39, 41, "plugins[0].mtu"), unknown]));
     let picks = outcome.json()["picks"].clone();
     assert_eq!(
         picks[0],
@@ -201,7 +201,7 @@ fn files_torn_at_any_byte_are_told() {
     let dir = Scratch::new();
     let whole = fs::read(fixtures().join("clean/10-lab.conflist")).unwrap();
     for end in 0..whole.len() - 1 {
-        fs::write(dir.join(format!("{end:04}.conflist")), &whole[..end]).unwrap();
+        fs::write(dir.join(&format!("{end:04}.conflist")), &whole[..end]).unwrap();
     }
     let outcome = validate(Path::new(dir.text()), &[".", "-o", "json"], b"");
     assert_eq!((outcome.status, outcome.stderr.as_str()), (1, ""));
