@@ -273,6 +273,19 @@ fn every_option_of_net_is_documented() {
     }
 }
 
+#[test]
+fn every_option_of_validate_is_documented() {
+    let text = Page::read("docs/validate.md").text;
+    let help = std::process::Command::new(binary()).args(["validate", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let options: Vec<&str> =
+        help.split_whitespace().filter(|word| word.starts_with("--") && *word != "--help").collect();
+    assert_eq!(options.len(), 3, "{help}");
+    for option in options {
+        assert!(text.contains(&format!("`{option}")), "docs/validate.md does not have {option}");
+    }
+}
+
 // --- keys of configurations ---
 
 /// A struct that configurations are decoded into: the names of its keys.
@@ -622,6 +635,8 @@ fn tests_that_the_pages_name_exist() {
     let modules = [
         "differences::",
         "upgrade::",
+        "schema::",
+        "validate::",
         "runtime::",
         "install::",
         "parallel::",

@@ -49,7 +49,7 @@ fn scratch(name: &str, text: &str) -> Scratch {
     dir
 }
 
-/// The codes that source and page have, and whether what they mean is an error.
+/// The codes of the page, and whether they are errors.
 fn codes() -> BTreeSet<(String, String)> {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/validate.md")).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
@@ -84,6 +84,18 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
         .chain([("not-on-path".to_owned(), "warning".to_owned())]) // see `a_plugin_that_is_compiled_in_…`
         .collect();
     assert_eq!(found, codes());
+    let sources = ["network", "together"].map(|name| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/commands/validate/{name}.rs"));
+        fs::read_to_string(path).unwrap()
+    });
+    for (code, _) in codes() {
+        assert!(sources.iter().any(|source| source.contains(&format!("\"{code}\""))), "{code} is told nowhere");
+    }
+    for source in &sources {
+        for told in source.split("code: \"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            assert!(told.is_empty() || codes().iter().any(|(code, _)| code == told), "{told} has no row");
+        }
+    }
     for folder in folders() {
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         let has = findings(&folder).iter().any(|finding| finding["code"] == name.as_str());

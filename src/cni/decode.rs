@@ -238,6 +238,17 @@ impl<'de> Node<'_> {
     }
 }
 
+/// Integers of every size are read alike; their visitors know what they can hold.
+macro_rules! as_u64 {
+    ($($method:ident)*) => {
+        $(
+            fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+                self.deserialize_u64(visitor)
+            }
+        )*
+    };
+}
+
 impl<'de> Deserializer<'de> for Node<'_> {
     type Error = Mistake;
 
@@ -288,9 +299,98 @@ impl<'de> Deserializer<'de> for Node<'_> {
         visitor.visit_enum(variant).map_err(|mistake| mistake.at(path))
     }
 
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.path.tell_kind(&visitor);
+        match self.value {
+            Value::Bool(value) => visitor.visit_bool(*value),
+            _ => Err(self.mismatch(&visitor)),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.path.tell_kind(&visitor);
+        match self.value {
+            Value::String(value) => visitor.visit_str(value).map_err(|mistake: Mistake| mistake.at(self.path)),
+            _ => Err(self.mismatch(&visitor)),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.path.tell_kind(&visitor);
+        match self.integer() {
+            Some(Integer::Positive(value)) => {
+                visitor.visit_u64(value).map_err(|mistake: Mistake| mistake.at(self.path))
+            }
+            Some(Integer::Negative(value)) => {
+                visitor.visit_i64(value).map_err(|mistake: Mistake| mistake.at(self.path))
+            }
+            None => Err(self.mismatch(&visitor)),
+        }
+    }
+
+    as_u64! { deserialize_u8 deserialize_u16 deserialize_u32 deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let path = self.path;
+        path.tell_kind(&visitor);
+        match self.value {
+            Value::Array(items) => {
+                visitor.visit_seq(Items { items, path: &self.path, next: 0 }).map_err(|mistake| mistake.at(path))
+            }
+            _ => Err(self.mismatch(&visitor)),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let path = self.path;
+        path.tell_kind(&visitor);
+        match self.value {
+            Value::Object(pairs) => {
+                visitor.visit_map(Members::of_map(pairs, &path)).map_err(|mistake| mistake.at(path))
+            }
+            _ => Err(self.mismatch(&visitor)),
+        }
+    }
+
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map identifier ignored_any
+        f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
+    }
+}
+
+/// A number without a fraction.
+enum Integer {
+    Positive(u64),
+    Negative(i64),
+}
+
+impl Node<'_> {
+    fn integer(&self) -> Option<Integer> {
+        let Value::Number(number) = self.value else { return None };
+        number.as_u64().map(Integer::Positive).or(number.as_i64().map(Integer::Negative))
+    }
+
+    /// What stands here is of another kind than its type. One function for all of them: what a visitor would say itself
+    /// is compiled once for each type and kind.
+    #[cold]
+    #[inline(never)]
+    fn mismatch(&self, expected: &dyn de::Expected) -> Mistake {
+        let found = match self.value {
+            Value::Null => Unexpected::Unit,
+            Value::Bool(value) => Unexpected::Bool(*value),
+            Value::Number(number) => match self.integer() {
+                Some(Integer::Positive(value)) => Unexpected::Unsigned(value),
+                Some(Integer::Negative(value)) => Unexpected::Signed(value),
+                None => Unexpected::Float(number.as_f64().unwrap_or_default()),
+            },
+            Value::String(value) => Unexpected::Str(value),
+            Value::Array(_) => Unexpected::Seq,
+            Value::Object(_) => Unexpected::Map,
+        };
+        <Mistake as de::Error>::invalid_type(found, expected).at(self.path)
     }
 }
 
@@ -313,9 +413,9 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 
 /// The members of an object: for a struct one a field, for a map one a key.
 struct Members<'a> {
-    members: std::vec::IntoIter<(&'a str, Value)>,
+    members: Vec<(&'a str, Value)>,
     path: &'a Path<'a>,
-    current: Option<(&'a str, Value)>,
+    next: usize,
 }
 
 impl<'a> Members<'a> {
@@ -324,12 +424,11 @@ impl<'a> Members<'a> {
             let spellings = pairs.iter().filter(|(key, _)| key.eq_ignore_ascii_case(field)).map(|(_, value)| value);
             Some((*field, spellings.fold(None, last_given)?))
         };
-        Members { members: fields.iter().filter_map(found).collect::<Vec<_>>().into_iter(), path, current: None }
+        Members { members: fields.iter().filter_map(found).collect(), path, next: 0 }
     }
 
     fn of_map(pairs: &'a [(String, Value)], path: &'a Path<'a>) -> Members<'a> {
-        let members: Vec<_> = pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
-        Members { members: members.into_iter(), path, current: None }
+        Members { members: pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect(), path, next: 0 }
     }
 }
 
@@ -349,16 +448,16 @@ impl<'de> MapAccess<'de> for Members<'_> {
     type Error = Mistake;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
-        self.current = self.members.next();
-        let Some((key, _)) = &self.current else { return Ok(None) };
+        let Some((key, _)) = self.members.get(self.next) else { return Ok(None) };
         let key: StrDeserializer<'_, Mistake> = (*key).into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
-        let (key, value) = self.current.take().unwrap_or(("", Value::Null)); // serde asks for a value only after its key
+        let (key, value) = self.members.get(self.next).map_or(("", &Value::Null), |(key, value)| (*key, value));
+        self.next += 1;
         let path = Path::Key(self.path, key);
-        seed.deserialize(Node { value: &value, path }).map_err(|mistake| mistake.at(path))
+        seed.deserialize(Node { value, path }).map_err(|mistake| mistake.at(path))
     }
 }
 
