@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, net};
+use crate::commands::{cnitool, net, schema, validate};
 use crate::error::{Code, Error};
 use crate::plugins::main::tap::labelled;
 use crate::registry::{self, PLUGINS};
@@ -100,6 +100,8 @@ pub fn commands() -> Command {
         )
         .subcommand(net::command())
         .subcommand(cnitool::command())
+        .subcommand(validate::command())
+        .subcommand(schema::command())
         .subcommand(labelled::command())
 }
 
@@ -107,6 +109,8 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
     match matches.subcommand() {
         Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
+        Some(("validate", command)) => validate::run(command, PLUGINS, &invocation.env, &mut invocation.io),
+        Some(("schema", command)) => schema::run(command, PLUGINS, &mut invocation.io),
         Some((labelled::COMMAND, tap)) => labelled::run(tap, invocation.io.stderr),
         // Nomad runs every file of the directory and takes the first word that is a version.
         _ => {
