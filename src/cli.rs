@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, net};
+use crate::commands::{cnitool, net, schema, validate};
 use crate::error::{Code, Error};
 use crate::plugins::main::tap::labelled;
 use crate::registry::{self, PLUGINS};
@@ -84,7 +84,8 @@ fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     }
 }
 
-fn commands() -> Command {
+/// The whole command line, as the binary reads it and the manual tells it.
+pub fn commands() -> Command {
     let version = format!("{} (plugins: {})", env!("CARGO_PKG_VERSION"), runner::plugin_version());
     Command::new(NAME)
         .version(version)
@@ -99,6 +100,8 @@ fn commands() -> Command {
         )
         .subcommand(net::command())
         .subcommand(cnitool::command())
+        .subcommand(validate::command())
+        .subcommand(schema::command())
         .subcommand(labelled::command())
 }
 
@@ -106,6 +109,8 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
     match matches.subcommand() {
         Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
+        Some(("validate", command)) => validate::run(command, PLUGINS, &invocation.env, &mut invocation.io),
+        Some(("schema", command)) => schema::run(command, PLUGINS, &mut invocation.io),
         Some((labelled::COMMAND, tap)) => labelled::run(tap, invocation.io.stderr),
         // Nomad runs every file of the directory and takes the first word that is a version.
         _ => {

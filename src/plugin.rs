@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 
 use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
-use crate::cni::decode;
 use crate::cni::env::Environment;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
@@ -124,7 +123,7 @@ impl Entry {
 }
 
 fn validated<P: Plugin>(cx: &Context<'_>) -> Result<P::Conf> {
-    let mut conf: P::Conf = decode::from_value(&cx.config.value)?;
+    let mut conf: P::Conf = cx.config.decode()?;
     conf.validate(cx)?;
     Ok(conf)
 }
@@ -132,7 +131,7 @@ fn validated<P: Plugin>(cx: &Context<'_>) -> Result<P::Conf> {
 fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
     let conf = match call {
         // Whatever was attached must go, also when its configuration has become one that ADD would refuse.
-        Call::Del(_) | Call::Gc(_) => decode::from_value(&cx.config.value).unwrap_or_default(),
+        Call::Del(_) | Call::Gc(_) => cx.config.decode().unwrap_or_default(),
         Call::Add(_) | Call::Check(_) | Call::Status => validated::<P>(cx)?,
     };
     let nothing = |()| AddResult::default();

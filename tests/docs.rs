@@ -1,8 +1,9 @@
 //! README and docs are true: links lead somewhere, tables have what the code has, examples print what is written there.
 //!
 //! A page's examples are its fenced blocks `json conflist`, a network that is put where `cni-multi net` looks, and `console`,
-//! commands after `$ ` with what they print. Those of a page run in one lab, in their order. In what is printed, hardware addresses,
-//! link-local addresses and the numbers behind `@if` are not compared, and a line `...` stands for any lines.
+//! commands after `$ ` with what they print; `json file NAME` is put there as it is. Those of a page run in one lab, in their
+//! order. In what is printed, hardware addresses, link-local addresses, ages and the numbers behind `@if` are not compared, and a
+//! line `...` stands for any lines.
 //!
 //! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as `ip link add` makes it. Such pages
 //! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then.
@@ -31,20 +32,20 @@ const CHAPTERS: [&str; 9] = [
 ];
 
 /// A page, by its path in the repository.
-struct Page {
-    path: String,
+pub struct Page {
+    pub path: String,
     text: String,
 }
 
 /// A fenced block.
-struct Block {
+pub struct Block {
     info: String,
-    text: String,
-    line: usize,
+    pub text: String,
+    pub line: usize,
 }
 
 impl Block {
-    fn is_network(&self) -> bool {
+    pub fn is_network(&self) -> bool {
         self.info.starts_with("json conflist")
     }
 
@@ -55,16 +56,16 @@ impl Block {
 }
 
 impl Page {
-    fn read(path: &str) -> Page {
+    pub fn read(path: &str) -> Page {
         let text = fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
         Page { path: path.to_owned(), text }
     }
 
-    fn of_plugin(name: &str) -> Page {
+    pub fn of_plugin(name: &str) -> Page {
         Page::read(&format!("docs/{name}.md"))
     }
 
-    fn all() -> Vec<Page> {
+    pub fn all() -> Vec<Page> {
         let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
         let mut paths: Vec<String> = docs.map(|name| format!("docs/{}", name.to_str().unwrap())).collect();
         paths.retain(|path| path.ends_with(".md"));
@@ -73,7 +74,7 @@ impl Page {
         paths.iter().map(|path| Page::read(path)).collect()
     }
 
-    fn blocks(&self) -> Vec<Block> {
+    pub fn blocks(&self) -> Vec<Block> {
         let mut blocks = vec![];
         let mut open: Option<Block> = None;
         for (number, line) in (1..).zip(self.text.lines()) {
@@ -112,7 +113,7 @@ impl Page {
     }
 
     /// The rows of the tables in a chapter, cell by cell, heads left out; in the whole page where no chapter is named.
-    fn rows(&self, chapter: Option<&str>) -> Vec<Vec<String>> {
+    pub fn rows(&self, chapter: Option<&str>) -> Vec<Vec<String>> {
         let prose = self.prose();
         let mut now = String::new();
         let mut rows: Vec<Vec<String>> = vec![];
@@ -139,11 +140,11 @@ fn root() -> PathBuf {
 }
 
 /// The texts between backticks.
-fn code_spans(text: &str) -> Vec<String> {
+pub fn code_spans(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-fn plugins() -> Vec<[String; 3]> {
+pub fn plugins() -> Vec<[String; 3]> {
     let output = std::process::Command::new(binary()).args(["list", "--long"]).output().unwrap();
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -263,13 +264,26 @@ fn the_error_codes_are_those_of_the_code() {
 #[test]
 fn every_option_of_net_is_documented() {
     let text = Page::read("docs/net.md").text;
-    for command in ["add", "check", "del", "gc", "status", "list"] {
+    for command in ["add", "check", "del", "gc", "status", "list", "ps", "inspect"] {
         assert!(text.contains(&format!("`cni-multi net {command}")), "docs/net.md does not have {command}");
         let help = std::process::Command::new(binary()).args(["net", command, "--help"]).output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
         for option in help.split_whitespace().filter(|word| word.starts_with("--") && *word != "--help") {
             assert!(text.contains(&format!("`{option}")), "docs/net.md does not have {option} of {command}");
         }
+    }
+}
+
+#[test]
+fn every_option_of_validate_is_documented() {
+    let text = Page::read("docs/validate.md").text;
+    let help = std::process::Command::new(binary()).args(["validate", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let options: Vec<&str> =
+        help.split_whitespace().filter(|word| word.starts_with("--") && *word != "--help").collect();
+    assert_eq!(options.len(), 3, "{help}");
+    for option in options {
+        assert!(text.contains(&format!("`{option}")), "docs/validate.md does not have {option}");
     }
 }
 
@@ -388,6 +402,10 @@ impl Terminal {
         fs::write(self.lab.path(&format!("/run/net.d/{name}.conflist")), text).unwrap();
     }
 
+    fn write_file(&self, name: &str, text: &str) {
+        fs::write(self.lab.path(&format!("/run/net.d/{name}")), text).unwrap();
+    }
+
     /// What the command prints, stderr as well.
     fn type_in(&self, command: &str) -> String {
         let script = format!("exec 2>&1; export PATH=/run/bin:$PATH LC_ALL=C NETCONFPATH=/run/net.d; {command}");
@@ -436,6 +454,9 @@ fn lasting_word(word: &str) -> String {
     if bare.starts_with("fe80::") {
         return "LINK-LOCAL".to_owned();
     }
+    if bare.strip_suffix('s').is_some_and(|seconds| seconds.parse::<u32>().is_ok()) {
+        return "AGE".to_owned();
+    }
     match word.split_once("@if") {
         Some((name, _)) => format!("{name}@if"),
         None => word.to_owned(),
@@ -483,6 +504,7 @@ fn assert_prints_what_is_written(page: &Page) {
         match block.info.as_str() {
             _ if block.is_network() => terminal.write_network(&block.text),
             "console" => terminal.run(page, &block),
+            info if info.starts_with("json file ") => terminal.write_file(&info["json file ".len()..], &block.text),
             _ => (),
         }
     }
@@ -617,6 +639,8 @@ fn tests_that_the_pages_name_exist() {
     let modules = [
         "differences::",
         "upgrade::",
+        "schema::",
+        "validate::",
         "runtime::",
         "install::",
         "parallel::",

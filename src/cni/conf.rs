@@ -1,10 +1,12 @@
 //! The plugin configuration on stdin: what every plugin reads of it, and what CHECK, DEL and GC add to it.
 
+use std::rc::Rc;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::attachment::{ContainerId, IfName, Key, NetworkName};
-use super::decode;
+use super::decode::{self, Observer};
 use super::json::Value;
 use super::result::{AddResult, Document, Source};
 use super::version;
@@ -21,6 +23,8 @@ pub struct Config {
     pub name: NetworkName,
     /// `cniVersion` as written; `0.1.0` where it is not.
     pub version: String,
+    /// Who learns what is read of it, where somebody wants to know.
+    pub observer: Option<Rc<Observer>>,
 }
 
 impl Config {
@@ -38,7 +42,12 @@ impl Config {
         let name: String = decode::member(&value, "name")?;
         let name = NetworkName::parse(&name)?;
         let version = version_of(&value)?;
-        Ok(Config { text, value, name, version })
+        Ok(Config { text, value, name, version, observer: None })
+    }
+
+    /// What a plugin reads of it.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T> {
+        decode::observed(&self.value, self.observer.as_deref())
     }
 
     /// `ipam.type`; empty means that there is no IPAM.

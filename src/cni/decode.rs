@@ -3,8 +3,10 @@
 //! Runtimes depend on how `encoding/json` reads: keys match without case (containerd sends `HostPort`), the last of
 //! several spellings counts and objects given twice are merged, `null` means not given. Keys of maps that users fill
 //! (`sysctl`) keep their case. A serde `Deserializer` sees the field names of each struct, so one place does all this,
-//! and it carries the path: `ipam.ranges[0][1].rangeStart: …`.
+//! and it carries the path: `ipam.ranges[0][1].rangeStart: …`. An [`Observer`] learns of it what the types expect where,
+//! so that unknown keys and schemas come from the same types.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 
@@ -20,13 +22,18 @@ use crate::error::{Code, Error, Result};
 
 /// Decodes `value`. A value of the wrong type is code 6, one that its type refuses is code 7.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T> {
-    T::deserialize(Node { value, path: Path::Root }).map_err(|mistake| mistake.error)
+    observed(value, None)
+}
+
+/// As [`from_value`], and tells what the types expect where.
+pub fn observed<T: DeserializeOwned>(value: &Value, observer: Option<&Observer>) -> Result<T> {
+    T::deserialize(Node { value, path: Path::Root(observer) }).map_err(|mistake| mistake.error)
 }
 
 /// Decodes the member of `root` at `key` as from a document that has only that; `default` where it is not given.
 pub fn member<T: DeserializeOwned + Default>(root: &Value, key: &'static str) -> Result<T> {
     let Some(value) = root.get(key) else { return Ok(T::default()) };
-    let path = Path::Key(&Path::Root, key);
+    let path = Path::Key(&Path::Root(None), key);
     T::deserialize(Node { value, path }).map_err(|mistake| mistake.at(path).error)
 }
 
@@ -40,10 +47,30 @@ pub fn text_or_default<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display> 
     }
 }
 
+/// What the types that a document was decoded into expected, place by place.
+#[derive(Debug, Default)]
+pub struct Observer(RefCell<Vec<(String, Expected)>>);
+
+/// What a type expects where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// An object with these keys; others mean nothing.
+    Keys(&'static [&'static str]),
+    /// Anything else, in serde's words: `a string`, `u16`, `a sequence`, `a map`.
+    Kind(String),
+}
+
+impl Observer {
+    /// Every place that was decoded, in that order, some of them more than once.
+    pub fn take(&self) -> Vec<(String, Expected)> {
+        self.0.take()
+    }
+}
+
 /// Where in the document a value stands.
 #[derive(Clone, Copy)]
 enum Path<'a> {
-    Root,
+    Root(Option<&'a Observer>),
     Key(&'a Path<'a>, &'a str),
     Index(&'a Path<'a>, usize),
 }
@@ -51,10 +78,38 @@ enum Path<'a> {
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Path::Root => Ok(()),
-            Path::Key(Path::Root, key) => f.write_str(key),
+            Path::Root(_) => Ok(()),
+            Path::Key(Path::Root(_), key) => f.write_str(key),
             Path::Key(parent, key) => write!(f, "{parent}.{key}"),
             Path::Index(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+impl Path<'_> {
+    /// One function for all types that are decoded.
+    #[inline(never)]
+    fn tell_keys(&self, keys: &'static [&'static str]) {
+        if let Some(observer) = self.observer() {
+            observer.0.borrow_mut().push((self.to_string(), Expected::Keys(keys)));
+        }
+    }
+
+    /// See [`Path::tell_keys`].
+    #[inline(never)]
+    fn tell_kind(&self, kind: &dyn de::Expected) {
+        if let Some(observer) = self.observer() {
+            observer.0.borrow_mut().push((self.to_string(), Expected::Kind(kind.to_string())));
+        }
+    }
+
+    fn observer(&self) -> Option<&Observer> {
+        let mut path = self;
+        loop {
+            match path {
+                Path::Root(observer) => return *observer,
+                Path::Key(parent, _) | Path::Index(parent, _) => path = parent,
+            }
         }
     }
 }
@@ -77,7 +132,7 @@ impl Mistake {
     fn at(self, path: Path<'_>) -> Mistake {
         match path {
             _ if self.placed => self,
-            Path::Root => Mistake { placed: true, ..self },
+            Path::Root(_) => Mistake { placed: true, ..self },
             path => Mistake { error: self.error.context(path), placed: true },
         }
     }
@@ -183,11 +238,23 @@ impl<'de> Node<'_> {
     }
 }
 
+/// Integers of every size are read alike; their visitors know what they can hold.
+macro_rules! as_u64 {
+    ($($method:ident)*) => {
+        $(
+            fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+                self.deserialize_u64(visitor)
+            }
+        )*
+    };
+}
+
 impl<'de> Deserializer<'de> for Node<'_> {
     type Error = Mistake;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         let path = self.path;
+        path.tell_kind(&visitor);
         self.visit(visitor).map_err(|mistake| mistake.at(path))
     }
 
@@ -209,6 +276,7 @@ impl<'de> Deserializer<'de> for Node<'_> {
         visitor: V,
     ) -> Result<V::Value, Mistake> {
         let path = self.path;
+        path.tell_keys(fields);
         match self.value {
             Value::Object(pairs) => visitor.visit_map(Members::of_struct(pairs, fields, &path)).map_err(|m| m.at(path)),
             // Members that are null were passed over, so this is an item of a list.
@@ -231,9 +299,98 @@ impl<'de> Deserializer<'de> for Node<'_> {
         visitor.visit_enum(variant).map_err(|mistake| mistake.at(path))
     }
 
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.path.tell_kind(&visitor);
+        match self.value {
+            Value::Bool(value) => visitor.visit_bool(*value),
+            _ => Err(self.mismatch(&visitor)),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.path.tell_kind(&visitor);
+        match self.value {
+            Value::String(value) => visitor.visit_str(value).map_err(|mistake: Mistake| mistake.at(self.path)),
+            _ => Err(self.mismatch(&visitor)),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.path.tell_kind(&visitor);
+        match self.integer() {
+            Some(Integer::Positive(value)) => {
+                visitor.visit_u64(value).map_err(|mistake: Mistake| mistake.at(self.path))
+            }
+            Some(Integer::Negative(value)) => {
+                visitor.visit_i64(value).map_err(|mistake: Mistake| mistake.at(self.path))
+            }
+            None => Err(self.mismatch(&visitor)),
+        }
+    }
+
+    as_u64! { deserialize_u8 deserialize_u16 deserialize_u32 deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let path = self.path;
+        path.tell_kind(&visitor);
+        match self.value {
+            Value::Array(items) => {
+                visitor.visit_seq(Items { items, path: &self.path, next: 0 }).map_err(|mistake| mistake.at(path))
+            }
+            _ => Err(self.mismatch(&visitor)),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let path = self.path;
+        path.tell_kind(&visitor);
+        match self.value {
+            Value::Object(pairs) => {
+                visitor.visit_map(Members::of_map(pairs, &path)).map_err(|mistake| mistake.at(path))
+            }
+            _ => Err(self.mismatch(&visitor)),
+        }
+    }
+
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map identifier ignored_any
+        f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
+    }
+}
+
+/// A number without a fraction.
+enum Integer {
+    Positive(u64),
+    Negative(i64),
+}
+
+impl Node<'_> {
+    fn integer(&self) -> Option<Integer> {
+        let Value::Number(number) = self.value else { return None };
+        number.as_u64().map(Integer::Positive).or(number.as_i64().map(Integer::Negative))
+    }
+
+    /// What stands here is of another kind than its type. One function for all of them: what a visitor would say itself
+    /// is compiled once for each type and kind.
+    #[cold]
+    #[inline(never)]
+    fn mismatch(&self, expected: &dyn de::Expected) -> Mistake {
+        let found = match self.value {
+            Value::Null => Unexpected::Unit,
+            Value::Bool(value) => Unexpected::Bool(*value),
+            Value::Number(number) => match self.integer() {
+                Some(Integer::Positive(value)) => Unexpected::Unsigned(value),
+                Some(Integer::Negative(value)) => Unexpected::Signed(value),
+                None => Unexpected::Float(number.as_f64().unwrap_or_default()),
+            },
+            Value::String(value) => Unexpected::Str(value),
+            Value::Array(_) => Unexpected::Seq,
+            Value::Object(_) => Unexpected::Map,
+        };
+        <Mistake as de::Error>::invalid_type(found, expected).at(self.path)
     }
 }
 
@@ -256,9 +413,9 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 
 /// The members of an object: for a struct one a field, for a map one a key.
 struct Members<'a> {
-    members: std::vec::IntoIter<(&'a str, Value)>,
+    members: Vec<(&'a str, Value)>,
     path: &'a Path<'a>,
-    current: Option<(&'a str, Value)>,
+    next: usize,
 }
 
 impl<'a> Members<'a> {
@@ -267,12 +424,11 @@ impl<'a> Members<'a> {
             let spellings = pairs.iter().filter(|(key, _)| key.eq_ignore_ascii_case(field)).map(|(_, value)| value);
             Some((*field, spellings.fold(None, last_given)?))
         };
-        Members { members: fields.iter().filter_map(found).collect::<Vec<_>>().into_iter(), path, current: None }
+        Members { members: fields.iter().filter_map(found).collect(), path, next: 0 }
     }
 
     fn of_map(pairs: &'a [(String, Value)], path: &'a Path<'a>) -> Members<'a> {
-        let members: Vec<_> = pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
-        Members { members: members.into_iter(), path, current: None }
+        Members { members: pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect(), path, next: 0 }
     }
 }
 
@@ -292,16 +448,16 @@ impl<'de> MapAccess<'de> for Members<'_> {
     type Error = Mistake;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
-        self.current = self.members.next();
-        let Some((key, _)) = &self.current else { return Ok(None) };
+        let Some((key, _)) = self.members.get(self.next) else { return Ok(None) };
         let key: StrDeserializer<'_, Mistake> = (*key).into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
-        let (key, value) = self.current.take().unwrap_or(("", Value::Null)); // serde asks for a value only after its key
+        let (key, value) = self.members.get(self.next).map_or(("", &Value::Null), |(key, value)| (*key, value));
+        self.next += 1;
         let path = Path::Key(self.path, key);
-        seed.deserialize(Node { value: &value, path }).map_err(|mistake| mistake.at(path))
+        seed.deserialize(Node { value, path }).map_err(|mistake| mistake.at(path))
     }
 }
 
@@ -352,6 +508,37 @@ mod tests {
             decode(r#"{"name":"a","NAME":"b","name":null,"inner":{"mtu":1},"Inner":{"isGateway":true}}"#).unwrap();
         assert_eq!((conf.name.as_str(), conf.inner), ("b", Some(Inner { is_gateway: true, mtu: 1 })));
         assert_eq!(decode(r#"{"name":null,"ranges":null,"sysctl":null,"inner":null}"#).unwrap(), Conf::default());
+    }
+
+    #[test]
+    fn an_observer_learns_what_is_expected_where() {
+        let observer = Observer::default();
+        let text = r#"{"Name":true,"inner":{"x":1},"ranges":[[{"mtu":"no"}]],"sysctl":{"a.b":"c"},"hostPort":1}"#;
+        let error = observed::<Conf>(&Value::parse(text.as_bytes()).unwrap(), Some(&observer)).unwrap_err();
+        assert!(error.msg.starts_with("name: expected a string"), "{error}");
+        let told = |text: &str| {
+            let _ = observed::<Conf>(&Value::parse(text.as_bytes()).unwrap(), Some(&observer));
+            let expected = |(path, expected)| match expected {
+                Expected::Keys(keys) => format!("{path}: {}", keys.join(" ")),
+                Expected::Kind(kind) => format!("{path}: {kind}"),
+            };
+            observer.take().into_iter().map(expected).collect::<Vec<_>>()
+        };
+        let root = ": hostPort name sysctl inner ranges big";
+        assert_eq!(told(text)[..2], [root, "hostPort: u16"]);
+        assert_eq!(told(r#"{"inner":{"x":1}}"#), [root, "inner: isGateway mtu"]);
+        assert_eq!(
+            told(r#"{"ranges":[[{"mtu":"no"}]]}"#),
+            [
+                root,
+                "ranges: a sequence",
+                "ranges[0]: a sequence",
+                "ranges[0][0]: isGateway mtu",
+                "ranges[0][0].mtu: u32"
+            ]
+        );
+        assert_eq!(told(r#"{"sysctl":{"a.b":"c"}}"#), [root, "sysctl: a map", "sysctl.a.b: a string"]);
+        assert_eq!(told("{}"), [root]);
     }
 
     #[test]

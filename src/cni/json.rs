@@ -9,9 +9,10 @@ use serde_json::Number;
 use crate::error::{Code, Error, Result};
 
 /// A JSON value. Objects are lists of pairs: which of two equal keys counts is decided where they are decoded.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value {
     /// `null`, which Go takes as "not given".
+    #[default]
     Null,
     /// `true` or `false`.
     Bool(bool),
@@ -66,6 +67,50 @@ impl Value {
             Value::String(_) => "string",
             Value::Array(_) => "array",
             Value::Object(_) => "object",
+        }
+    }
+
+    /// A string.
+    pub fn text(text: impl Into<String>) -> Value {
+        Value::String(text.into())
+    }
+
+    /// An object of these members.
+    pub fn object(members: Vec<(&str, Value)>) -> Value {
+        Value::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
+    /// The value on many lines, indented by two blanks.
+    pub fn to_indented_text(&self) -> String {
+        let mut text = String::new();
+        self.indent(&mut text, "\n");
+        text
+    }
+
+    fn indent(&self, out: &mut String, line: &str) {
+        let deeper = format!("{line}  ");
+        match self {
+            Value::Array(items) if !items.is_empty() => {
+                for (i, item) in items.iter().enumerate() {
+                    out.push_str(if i == 0 { "[" } else { "," });
+                    out.push_str(&deeper);
+                    item.indent(out, &deeper);
+                }
+                out.push_str(line);
+                out.push(']');
+            }
+            Value::Object(pairs) if !pairs.is_empty() => {
+                for (i, (key, value)) in pairs.iter().enumerate() {
+                    out.push_str(if i == 0 { "{" } else { "," });
+                    out.push_str(&deeper);
+                    out.push_str(&Value::text(key.as_str()).to_text());
+                    out.push_str(": ");
+                    value.indent(out, &deeper);
+                }
+                out.push_str(line);
+                out.push('}');
+            }
+            plain => out.push_str(&plain.to_text()),
         }
     }
 
@@ -162,6 +207,16 @@ mod tests {
     fn text_comes_back_as_it_was() {
         let text = r#"{"b":1,"a":[true,null,"x",-2,18446744073709551615,1.5],"B":{"c":{}}}"#;
         assert_eq!(Value::parse(text.as_bytes()).unwrap().to_text(), text);
+    }
+
+    #[test]
+    fn text_can_be_indented() {
+        let text = r#"{"a":[],"b":{},"c":[1,{"d":"e\"","f":null}]}"#;
+        let value = Value::parse(text.as_bytes()).unwrap();
+        let indented = value.to_indented_text();
+        let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"e\\\"\",\n      \"f\": null\n    }\n  ]\n}";
+        assert_eq!(indented, expected);
+        assert_eq!(Value::parse(indented.as_bytes()).unwrap(), value);
     }
 
     #[test]

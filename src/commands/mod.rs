@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 
 pub mod cnitool;
 pub mod net;
+pub mod schema;
+pub mod validate;
 
 /// Where networks are configured unless told otherwise.
 pub const CONF_DIR: &str = "/etc/cni/net.d";

@@ -258,7 +258,8 @@ impl Runtime<'_> {
             .is_ok_and(|link| link.is_some())
     }
 
-    fn directories(&self) -> Vec<PathBuf> {
+    /// The directories of `path`.
+    pub fn directories(&self) -> Vec<PathBuf> {
         if self.path.is_empty() { vec![] } else { self.path.split(':').map(PathBuf::from).collect() }
     }
 

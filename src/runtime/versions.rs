@@ -4,6 +4,7 @@ use super::chain::{Program, Runtime};
 use super::list::NetworkList;
 use crate::cni::{delegate, version};
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::sort::sort;
 
 impl Runtime<'_> {
     /// VERSION for every plugin: each has to list the network's version, by the letter. Returns the capabilities that any
@@ -15,7 +16,7 @@ impl Runtime<'_> {
             errors.push(self.require_version(&plugin.kind, list));
             capabilities.extend(plugin.capabilities.iter().cloned());
         }
-        capabilities.sort();
+        sort(&mut capabilities, |a, b| a < b);
         capabilities.dedup();
         errors.finish().map(|()| capabilities)
     }

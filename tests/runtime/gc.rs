@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::{Host, assert_failed, assert_silent, result};
+use super::{Host, assert_failed, assert_silent, assert_tells, result};
 use cni_multi::cni::conf::ValidAttachment;
 
 #[test]
@@ -16,7 +16,7 @@ fn gc_detaches_what_has_no_namespace() {
     assert_eq!(host.net(&format!("add net {} --container-id live", netns.display())).status, 0);
     assert_eq!(host.net("add net /nonexistent --container-id stale --args K=V").status, 0);
     host.calls();
-    assert_silent(&host.net("gc net"));
+    assert_tells(&host.net("gc net"), "detached net stale eth0\n");
     assert_eq!(host.calls(), "DEL c, DEL b, DEL a, GC a, GC b, GC c");
     assert!(host.env("DEL-a").starts_with(
         "CNI_ARGS=K=V\nCNI_COMMAND=DEL\nCNI_CONTAINERID=stale\nCNI_IFNAME=eth0\nCNI_NETNS=/nonexistent\n"
@@ -78,7 +78,7 @@ fn recorded(network: &str, id: &str, netns: &str) -> String {
 fn gc_before_1_1_0_is_del_alone() {
     let host = Host::new("1.0.0");
     host.cache("net-one-eth0", &recorded("net", "one", "/nowhere"));
-    assert_silent(&host.net("gc net"));
+    assert_tells(&host.net("gc net"), "detached net one eth0\n");
     assert_eq!(host.calls(), "DEL c, DEL b, DEL a");
 }
 
@@ -127,7 +127,7 @@ fn gc_takes_what_libcni_0_7_recorded_and_has_no_namespace() {
         |netns: &str| format!(r#"{{"cniVersion":"0.4.0","interfaces":[{{"name":"eth0","sandbox":"{netns}"}}]}}"#);
     host.cache("net-dead-eth0", &bare("/nowhere"));
     host.cache("net-live-eth0", &bare("/proc"));
-    assert_silent(&host.net("gc net"));
+    assert_tells(&host.net("gc net"), "detached net dead eth0\n");
     assert_eq!(
         (host.calls().as_str(), host.cached_names()),
         ("DEL c, DEL b, DEL a, GC a, GC b, GC c", vec!["net-live-eth0".into()])

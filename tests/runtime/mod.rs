@@ -116,8 +116,17 @@ impl Host {
         let list = list::load(&self.0.join("net.d/10-net.conflist")).unwrap();
         let env = Environment::default().with("PATH", std::env::var_os("PATH").unwrap_or_default());
         let (path, cache) = (self.0.join("bin").to_str().unwrap().to_owned(), Cache::new(self.0.join("cache")));
-        let (stderr, handles) = (&mut std::io::sink(), Rc::default());
-        then(&mut Runtime { plugins: PLUGINS, env: &env, path, cache, stderr, handles }, &list)
+        then(
+            &mut Runtime {
+                plugins: PLUGINS,
+                env: &env,
+                path,
+                cache,
+                stderr: &mut std::io::sink(),
+                handles: Rc::default(),
+            },
+            &list,
+        )
     }
 
     /// Which plugins were called since the last time, `ADD a, ADD b`.
@@ -171,7 +180,12 @@ fn with_small_disk(call: Call, dir: &Path, size: &str) -> Call {
 
 #[track_caller]
 fn assert_silent(outcome: &Outcome) {
-    assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "", ""));
+    assert_tells(outcome, "");
+}
+
+#[track_caller]
+fn assert_tells(outcome: &Outcome, stdout: &str) {
+    assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, stdout, ""));
 }
 
 /// A failure is told on stderr: first the message, then the details, where there are any.

@@ -142,7 +142,8 @@ impl RouteEntry {
 
     /// Sorts so that each route comes after those that its gateway is reached by.
     pub fn sort_by_dependence(routes: &mut [RouteEntry]) {
-        routes.sort_by_key(|route| (route.has_gateway(), Reverse(u8::from(route.header.scope))));
+        let key = |route: &RouteEntry| (route.has_gateway(), Reverse(u8::from(route.header.scope)));
+        crate::sort::sort(routes, |a, b| key(a) < key(b));
     }
 
     fn has_gateway(&self) -> bool {

@@ -10,7 +10,6 @@ use serde::Deserialize;
 use crate::cni::addr;
 use crate::cni::args::Args;
 use crate::cni::conf::ValidAttachments;
-use crate::cni::decode;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
@@ -33,7 +32,7 @@ pub struct Conf {
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        let document: Document = decode::from_value(&cx.config.value)?;
+        let document: Document = cx.config.decode()?;
         self.ips = addresses(&document, cx.args)?;
         refuse_several_of_a_family(&self.ips, &cx.config.version)?;
         let ipam = document.ipam.unwrap_or_default();
@@ -244,7 +243,7 @@ mod tests {
     fn validated(config: &Config, args: &str) -> Result<Conf> {
         let env = Environment::default();
         let cx = Context::new(&[], config, &env, args, vec![]);
-        let mut conf: Conf = decode::from_value(&config.value)?;
+        let mut conf: Conf = config.decode()?;
         conf.validate(&cx)?;
         Ok(conf)
     }
@@ -355,7 +354,7 @@ mod tests {
         let config = config(r#"{"name":"n","ipam":{"addresses":7}}"#);
         let env = Environment::default();
         let cx = Context::new(&[], &config, &env, "nonsense", vec![]);
-        let conf: Conf = decode::from_value(&config.value).unwrap();
+        let conf: Conf = config.decode().unwrap();
         let at = Detachment { key: key(&config), netns_path: String::new(), netns: None, prev_result: None };
         assert_eq!(Static::del(&cx, &conf, &at), Ok(()));
         assert_eq!(Static::gc(&cx, &conf, &ValidAttachments::default()), Ok(()));

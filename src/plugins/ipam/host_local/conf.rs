@@ -9,8 +9,7 @@ use super::ranges::{Range, RangeConf, RangeSet};
 use super::store::Place;
 use crate::cni::addr;
 use crate::cni::args::Args;
-use crate::cni::decode;
-use crate::cni::json::Value;
+use crate::cni::conf::Config;
 use crate::cni::result::Route;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
@@ -38,8 +37,8 @@ pub struct Conf {
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
-        data_dir(&cx.config.value)?;
-        let document: Document = decode::from_value(&cx.config.value)?;
+        data_dir(cx.config)?;
+        let document: Document = cx.config.decode()?;
         self.requested = requested(cx.args, &document)?;
         let ipam = document.ipam.ok_or_else(|| Error::config("ipam", "missing, expected an object with ranges"))?;
         self.sets = range_sets(&document.runtime_config.ip_ranges, &ipam)?;
@@ -108,11 +107,11 @@ struct CniArgs {
 /// The network's place on the disk, from `name` and `ipam.dataDir` alone: DEL and GC work whatever the rest says.
 pub fn place(cx: &Context<'_>) -> Place {
     // Where it does not decode ADD fails, so nothing is anywhere else than in the default directory.
-    let data_dir = data_dir(&cx.config.value).ok().filter(|dir| !dir.is_empty());
+    let data_dir = data_dir(cx.config).ok().filter(|dir| !dir.is_empty());
     Place::new(Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR)), &cx.config.name)
 }
 
-fn data_dir(config: &Value) -> Result<String> {
+fn data_dir(config: &Config) -> Result<String> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Document {
@@ -124,7 +123,7 @@ fn data_dir(config: &Value) -> Result<String> {
         /// Where networks have their directories; default `/var/lib/cni/networks`.
         data_dir: String,
     }
-    Ok(decode::from_value::<Document>(config)?.ipam.data_dir)
+    Ok(config.decode::<Document>()?.ipam.data_dir)
 }
 
 /// The set index in what is told to the user is that of the merged list: runtime's, the single range, `ranges`.

@@ -7,7 +7,7 @@ mod conf;
 mod index;
 mod lease;
 mod lock;
-mod ranges;
+pub mod ranges;
 mod resolv_conf;
 mod store;
 

@@ -125,10 +125,7 @@ fn net_directory(device: &Path) -> Option<PathBuf> {
     }
     let entries = fs::read_dir(device).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let is_virtio = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtio"));
-    let mut nets: Vec<PathBuf> =
-        entries.filter(is_virtio).map(|path| path.join("net")).filter(|net| net.exists()).collect();
-    nets.sort();
-    nets.into_iter().next()
+    entries.filter(is_virtio).map(|path| path.join("net")).filter(|net| net.exists()).min()
 }
 
 /// The name of the first link in a directory `net` of sysfs.

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::bucket::least_rate;
-use crate::cni::{addr, decode};
+use crate::cni::addr;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
 
@@ -97,7 +97,7 @@ impl Conf {
 
     /// Those of a configuration that nobody has validated.
     pub fn read_limits(&self, cx: &Context<'_>) -> Result<Limits> {
-        let of_network: Limiting = decode::from_value(&cx.config.value)?;
+        let of_network: Limiting = cx.config.decode()?;
         let of_runtime = &self.runtime_config.bandwidth;
         match of_network.says_a_number() {
             true => of_network.limits("", of_network.traffic("")?),

@@ -8,6 +8,7 @@ use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::Attachment;
 use crate::rollback::Rollback;
+use crate::sort::sort;
 
 /// What stands for the link's name in configurations.
 pub const PLACEHOLDER: &str = "IFNAME";
@@ -57,7 +58,8 @@ pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
     }
     let ifname = at.ifname();
     let mut changes: Vec<Change> = at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
-    changes.sort_by_key(|change| change.sysctl.to_string().ends_with("/disable_ipv6"));
+    let is_last = |change: &Change| change.sysctl.to_string().ends_with("/disable_ipv6");
+    sort(&mut changes, |a, b| !is_last(a) && is_last(b));
     Ok(changes)
 }
 

@@ -1,0 +1,408 @@
+//! JSON text in which every value is found again by its path.
+
+use std::ops::Range;
+
+use crate::cni::json::Value;
+
+/// A file's text with what it says and where.
+#[derive(Default)]
+pub struct Document {
+    /// The file's name, as messages have it.
+    pub file: String,
+    /// Its text; what was no UTF-8 has been replaced.
+    pub text: String,
+    /// What it says; null where it is no JSON.
+    pub value: Value,
+    /// Whether it is a list, whose own keys are matched with case.
+    pub is_list: bool,
+    root: Item,
+}
+
+/// A value's place.
+#[derive(Default)]
+struct Item {
+    span: Range<usize>,
+    content: Content,
+}
+
+/// What there is inside of a value.
+#[derive(Default)]
+enum Content {
+    #[default]
+    Nothing,
+    List(Vec<Item>),
+    Object(Vec<Member>),
+}
+
+struct Member {
+    key: String,
+    span: Range<usize>,
+    item: Item,
+}
+
+/// A path, followed as far as the document has it.
+pub struct Place {
+    /// The text of the value, its quotes included.
+    pub value: Range<usize>,
+    /// The text of its key, where it has one.
+    pub key: Option<Range<usize>>,
+    /// Whether the whole of the path was there.
+    pub is_exact: bool,
+}
+
+impl Document {
+    /// Reads a text; with the problem and its offset where it is no JSON.
+    pub fn parse(file: String, bytes: &[u8]) -> (Document, Option<(usize, String)>) {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        match Value::parse(text.as_bytes()) {
+            Ok(value) => {
+                let root = Scanner { text: text.as_bytes(), at: 0 }.item();
+                (Document { file, text, value, is_list: false, root }, None)
+            }
+            Err(error) => {
+                let (problem, offset) = split_place(&error.msg, &text);
+                (Document { file, text, ..Document::default() }, Some((offset, problem)))
+            }
+        }
+    }
+
+    /// A member of the whole; the last of several.
+    pub fn member(&self, key: &str) -> Option<&Value> {
+        let Value::Object(pairs) = &self.value else { return None };
+        pairs.iter().rev().find(|(other, _)| self.is_key(true, other, key)).map(|(_, value)| value)
+    }
+
+    /// Whether two words are one key, at the root or below it.
+    fn is_key(&self, is_root: bool, one: &str, other: &str) -> bool {
+        if is_root && self.is_list { one == other } else { one.eq_ignore_ascii_case(other) }
+    }
+
+    /// Where the value of this path is. Keys are matched as they are decoded: without case, the last one counts. A key may
+    /// have dots in it, so the document says where a step of the path ends.
+    pub fn find(&self, path: &str) -> Place {
+        let (item, key, rest) = self.follow(path);
+        Place { value: item.span.clone(), key, is_exact: rest.is_empty() }
+    }
+
+    /// What to underline for a value: all of it if that is short enough for a line, else its key or where it begins.
+    pub fn on_one_line(&self, value: Range<usize>, key: Option<Range<usize>>) -> Range<usize> {
+        let is_line = self.text.get(value.clone()).is_some_and(|text| text.len() < 80 && !text.contains('\n'));
+        match key {
+            _ if is_line => value,
+            Some(key) => key,
+            None => value.start..value.start + 1,
+        }
+    }
+
+    /// The keys of the object at this path; none where there is no object.
+    pub fn keys(&self, path: &str) -> Vec<&str> {
+        match self.follow(path) {
+            (Item { content: Content::Object(members), .. }, _, "") => {
+                members.iter().map(|member| member.key.as_str()).collect()
+            }
+            _ => vec![],
+        }
+    }
+
+    fn follow<'a, 'p>(&'a self, path: &'p str) -> (&'a Item, Option<Range<usize>>, &'p str) {
+        let mut found = (&self.root, None, path);
+        loop {
+            let step = found.2.strip_prefix('.').unwrap_or(found.2);
+            let next = match &found.0.content {
+                Content::List(items) => step_into_list(items, step),
+                Content::Object(members) => {
+                    let is_key = |one: &str, other: &str| self.is_key(found.2.len() == path.len(), one, other);
+                    step_into_object(members, step, &is_key)
+                }
+                Content::Nothing => None,
+            };
+            match next {
+                Some(next) => found = next,
+                None => return found,
+            }
+        }
+    }
+
+    /// The path of every key that stands in an object for a second time.
+    pub fn duplicates(&self) -> Vec<String> {
+        let mut found = vec![];
+        self.root.walk(String::new(), &mut |path, item| {
+            let Content::Object(members) = &item.content else { return };
+            for (i, member) in members.iter().enumerate() {
+                if members[..i].iter().any(|first| self.is_key(path.is_empty(), &first.key, &member.key)) {
+                    found.push(below(path, &member.key));
+                }
+            }
+        });
+        found
+    }
+
+    /// Line and column, from 1 on; columns count characters.
+    pub fn position(&self, offset: usize) -> (usize, usize) {
+        let before = self.text.get(..offset).unwrap_or(&self.text);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        (before.matches('\n').count() + 1, line.chars().count() + 1)
+    }
+
+    /// The line that the offset is in, without its end.
+    pub fn line(&self, offset: usize) -> &str {
+        let offset = offset.min(self.text.len());
+        let start = self.text.get(..offset).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+        let line = self.text.get(start..).unwrap_or_default();
+        line.split('\n').next().unwrap_or_default().trim_end_matches('\r')
+    }
+}
+
+/// The path of a member.
+pub fn below(path: &str, key: &str) -> String {
+    [path, if path.is_empty() { "" } else { "." }, key].concat()
+}
+
+type Step<'a, 'p> = Option<(&'a Item, Option<Range<usize>>, &'p str)>;
+
+fn step_into_list<'a, 'p>(items: &'a [Item], step: &'p str) -> Step<'a, 'p> {
+    let (index, rest) = step.strip_prefix('[')?.split_once(']')?;
+    Some((items.get(index.parse::<usize>().ok()?)?, None, rest))
+}
+
+fn step_into_object<'a, 'p>(members: &'a [Member], step: &'p str, is_key: &dyn Fn(&str, &str) -> bool) -> Step<'a, 'p> {
+    let begins = |member: &&Member| {
+        let (Some(head), rest) = (step.get(..member.key.len()), step.get(member.key.len()..).unwrap_or_default())
+        else {
+            return false;
+        };
+        !head.is_empty() && is_key(head, &member.key) && (rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let member = members.iter().filter(begins).max_by_key(|member| member.key.len())?;
+    Some((&member.item, Some(member.span.clone()), step.get(member.key.len()..)?))
+}
+
+impl Item {
+    fn walk<'a>(&'a self, path: String, visit: &mut dyn FnMut(&str, &'a Item)) {
+        visit(&path, self);
+        match &self.content {
+            Content::Nothing => (),
+            Content::List(items) => {
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, item)| item.walk([&path, "[", &i.to_string(), "]"].concat(), visit));
+            }
+            Content::Object(members) => {
+                members.iter().for_each(|member| member.item.walk(below(&path, &member.key), visit));
+            }
+        }
+    }
+}
+
+/// Walks over text that is known to be JSON; over any other it comes to an end as well.
+struct Scanner<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Scanner<'_> {
+    fn peek(&mut self) -> u8 {
+        while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+            self.at += 1;
+        }
+        self.text.get(self.at).copied().unwrap_or_default()
+    }
+
+    fn item(&mut self) -> Item {
+        let first = self.peek();
+        let start = self.at;
+        let content = match first {
+            b'{' => Content::Object(self.members()),
+            b'[' => Content::List(self.items()),
+            b'"' => {
+                self.string();
+                Content::Nothing
+            }
+            _ => {
+                let is_plain = |byte: &u8| !byte.is_ascii_whitespace() && !b",:]}".contains(byte);
+                while self.text.get(self.at).is_some_and(is_plain) {
+                    self.at += 1;
+                }
+                Content::Nothing
+            }
+        };
+        Item { span: start..self.at, content }
+    }
+
+    fn items(&mut self) -> Vec<Item> {
+        let mut items = vec![];
+        self.at += 1;
+        while !matches!(self.peek(), b']' | 0) {
+            let before = self.at;
+            items.push(self.item());
+            if !self.is_next(b',') && self.at == before {
+                break;
+            }
+        }
+        self.is_next(b']');
+        items
+    }
+
+    fn members(&mut self) -> Vec<Member> {
+        let mut members = vec![];
+        self.at += 1;
+        while self.peek() == b'"' {
+            let start = self.at;
+            self.string();
+            let span = start..self.at;
+            let key = self.text.get(span.clone()).and_then(|key| Value::parse(key).ok());
+            let key = key.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+            self.is_next(b':');
+            members.push(Member { key, span, item: self.item() });
+            self.is_next(b',');
+        }
+        self.is_next(b'}');
+        members
+    }
+
+    fn string(&mut self) {
+        self.at += 1;
+        while let Some(byte) = self.text.get(self.at) {
+            self.at += match byte {
+                b'\\' => 2,
+                _ => 1,
+            };
+            if *byte == b'"' {
+                break;
+            }
+        }
+        self.at = self.at.min(self.text.len());
+    }
+
+    fn is_next(&mut self, byte: u8) -> bool {
+        let is = self.peek() == byte;
+        self.at += usize::from(is);
+        is
+    }
+}
+
+/// The decoder's `problem at line 3 column 7` as problem and offset. Its columns are bytes, and 0 is the end of the line
+/// before.
+fn split_place(msg: &str, text: &str) -> (String, usize) {
+    let end = text.trim_end().len();
+    let place = msg.rsplit_once(" at line ").and_then(|(problem, place)| {
+        let (line, column) = place.split_once(" column ")?;
+        Some((problem, line.parse::<usize>().ok()?, column.parse::<usize>().ok()?))
+    });
+    let Some((problem, line, column)) = place else { return (msg.to_owned(), 0) };
+    let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let offset = (start + column.max(1) - 1).min(end);
+    let offset = (0..=offset).rev().find(|offset| text.is_char_boundary(*offset)).unwrap_or(0);
+    (problem.to_owned(), offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(text: &str) -> Document {
+        let (document, problem) = Document::parse("f".into(), text.as_bytes());
+        assert_eq!(problem, None, "{text}");
+        document
+    }
+
+    fn at(text: &str, path: &str) -> String {
+        let document = document(text);
+        let place = document.find(path);
+        let of = |span: Range<usize>| document.text[span].to_owned();
+        format!(
+            "{} {}{}",
+            place.key.map(&of).unwrap_or_default(),
+            of(place.value),
+            if place.is_exact { "" } else { " -" }
+        )
+    }
+
+    #[test]
+    fn a_path_leads_to_its_value() {
+        let text = "{\r\n\t\"plugins\": [ {\"type\":\"a\"}, {\"Sysctl\" : {\"net.core.x\":\"1\",\"net\":{\"core\":2}}, \"r\": [[1 , -2.5e3],[]], \"e\":{}} ], \"ä\\\"\\u0041\": null}";
+        for (path, expected) in [
+            ("plugins[0].type", "\"type\" \"a\""),
+            ("plugins[1].sysctl.net.core.x", "\"net.core.x\" \"1\""),
+            ("plugins[1].sysctl.net.core", "\"core\" 2"),
+            ("plugins[1].r[0][1]", " -2.5e3"),
+            ("plugins[1].r[1]", " []"),
+            ("plugins[1].r[1][0].x", " [] -"),
+            ("plugins[1].e.mtu", "\"e\" {} -"),
+            ("plugins[0].typ", " {\"type\":\"a\"} -"),
+            ("ä\"A", "\"ä\\\"\\u0041\" null"),
+        ] {
+            assert_eq!(at(text, path), expected, "{path}");
+        }
+        assert!(at(text, "").starts_with(" {"));
+        assert_eq!(at(r#"{"a":1,"A":2}"#, "a"), "\"A\" 2", "the last one counts");
+    }
+
+    #[test]
+    fn columns_count_characters_and_lines_end_in_either_way() {
+        let document = document("{\r\n  \"ä\": \"öü\",\r\n\t\"b\": 1 }\n");
+        let place = document.find("b");
+        assert_eq!(document.position(place.key.clone().unwrap().start), (3, 2));
+        assert_eq!(document.line(place.key.clone().unwrap().start), "\t\"b\": 1 }");
+        assert_eq!((document.position(document.find("ä").value.start), document.line(8)), ((2, 8), "  \"ä\": \"öü\","));
+        assert_eq!(document.position(usize::MAX), (4, 1));
+    }
+
+    #[test]
+    fn keys_that_stand_twice_are_found_in_any_case() {
+        let text = r#"{"a":1,"p":[{"x":1,"y":2,"X":3}],"a":2}"#;
+        let mut document = document(text);
+        let found: Vec<_> =
+            document.duplicates().into_iter().map(|path| document.find(&path).key.unwrap().start).collect();
+        assert_eq!((document.duplicates(), found), (vec!["a".to_owned(), "p[0].X".to_owned()], vec![33, 25]));
+        assert_eq!(document.keys("p[0]"), ["x", "y", "X"]);
+        document.is_list = true;
+        assert_eq!(
+            (document.find("P").is_exact, document.find("p[0].Y").is_exact),
+            (false, true),
+            "a list's own have case"
+        );
+        assert_eq!((document.member("P"), document.member("a")), (None, Some(&Value::Number(2.into()))));
+        assert!(document.keys("p").is_empty() && document.keys("q").is_empty());
+    }
+
+    #[test]
+    fn what_is_no_json_says_where() {
+        for (text, line, column, problem) in [
+            ("", 1, 1, "EOF while parsing a value"),
+            ("{\n  \"a\": 1,\n}", 3, 1, "trailing comma"),
+            ("{\n  \"ä\": x\n}", 2, 8, "expected value"),
+            ("{\"a\": 1", 1, 7, "EOF while parsing an object"),
+            ("{} {}", 1, 4, "trailing characters"),
+        ] {
+            let (document, found) = Document::parse("f".into(), text.as_bytes());
+            let (offset, found) = found.unwrap();
+            assert_eq!((document.position(offset), found.as_str()), ((line, column), problem), "{text:?}");
+        }
+    }
+
+    /// Torn files, and files that never were any.
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let text =
+            "{\"ä\": [1, {\"b\\\"\": \"\\ud83d\\ude00\"}, [[]], -1.5e+3, true], \"c\": {\"d\": null}}\r\n".as_bytes();
+        let mut seed = 1_u32;
+        for round in 0..4000 {
+            let mut bytes = text[..round % (text.len() + 1)].to_vec();
+            for _ in 0..round / 500 {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let at = seed as usize >> 8;
+                if !bytes.is_empty() {
+                    let at = at % bytes.len();
+                    bytes[at] = (seed >> 24) as u8;
+                }
+            }
+            let (document, problem) = Document::parse("f".into(), &bytes);
+            let offset = problem.map_or(0, |(offset, _)| offset);
+            let _ = (document.position(offset), document.line(offset), document.find("c.d").value);
+            let lossy = String::from_utf8_lossy(&bytes).into_owned();
+            Scanner { text: lossy.as_bytes(), at: 0 }.item(); // it never gets such a text
+        }
+    }
+}

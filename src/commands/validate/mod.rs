@@ -1,0 +1,130 @@
+//! `cni-multi validate FILE|DIR`: every mistake in configurations, found without touching the kernel.
+//!
+//! [`document`] knows where in a text a value stands, [`network`] looks at one file, [`together`] at several, and
+//! [`picks`] says which file a runtime would take.
+
+mod document;
+mod finding;
+mod nearest;
+mod network;
+mod picks;
+mod together;
+
+use std::path::Path;
+use std::rc::Rc;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use self::finding::{Finding, push, write_texts};
+use self::network::Checker;
+pub use self::network::try_out;
+use super::{CONF_DIR, own_directory};
+use crate::cni::env::Environment;
+use crate::error::{Error, Result};
+use crate::plugin::Entry;
+use crate::runner::Streams;
+use crate::runtime::cache::Cache;
+use crate::runtime::chain::Runtime;
+
+/// The command line.
+pub fn command() -> Command {
+    let option = |name: &'static str, value, help| Arg::new(name).long(name).value_name(value).help(help);
+    Command::new("validate")
+        .about("Find mistakes in network configurations")
+        .arg(Arg::new("file").value_name("FILE|DIR").help("What to look at, - for stdin [/etc/cni/net.d]"))
+        .arg(option(
+            "plugin-path",
+            "DIRS",
+            "Directories of plugins, with : between them [CNI_PATH, else where this binary is]",
+        ))
+        .arg(Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Fail on warnings, too"))
+        .arg(option("output", "FORMAT", "text or json [text]").short('o'))
+}
+
+/// Runs it. 0: no errors; 1: errors, or warnings where `--strict` counts them; 2: it could not look.
+pub fn run(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
+    let (fails, text) = match look(matches, plugins, env, io) {
+        Ok(looked) => looked,
+        Err(error) => {
+            let _ = writeln!(io.stderr, "{error}"); // the status says it too
+            return 2;
+        }
+    };
+    match io.stdout.write_all(text.as_bytes()).and_then(|()| io.stdout.flush()) {
+        Ok(()) => u8::from(fails),
+        Err(_) => 2,
+    }
+}
+
+/// Whether it fails, and what is to be printed.
+fn look(
+    matches: &ArgMatches,
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+) -> Result<(bool, String)> {
+    let argument = |name: &str| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
+    let output = argument("output");
+    if !["", "text", "json"].contains(&output) {
+        return Err(Error::config("--output", "expected text or json"));
+    }
+    let path = match (argument("plugin-path"), env.get("CNI_PATH")) {
+        ("", path) if path.is_empty() => own_directory()?,
+        ("", path) => path,
+        (path, _) => path.to_owned(),
+    };
+    let (cache, handles) = (Cache::new(""), Rc::default());
+    let mut checker = Checker::new(Runtime { plugins, env, path, cache, stderr: io.stderr, handles });
+    let mut picks = vec![];
+    match argument("file") {
+        "-" => {
+            let mut bytes = vec![];
+            io.stdin.read_to_end(&mut bytes).map_err(|e| Error::io("read stdin", &e))?;
+            checker.check("<stdin>".to_owned(), &bytes);
+        }
+        file => {
+            let file = Path::new(if file.is_empty() { CONF_DIR } else { file });
+            if file.is_dir() {
+                picks = checker.check_dir(file);
+            } else {
+                checker.check_file(file);
+            }
+        }
+    }
+    let findings = checker.finish();
+    let fails = findings.iter().any(|finding| finding.is_error() || matches.get_flag("strict"));
+    Ok((fails, if output == "json" { as_json(&findings, &picks) } else { as_text(&findings, &picks) }))
+}
+
+fn as_text(findings: &[Finding], picks: &[picks::Pick]) -> String {
+    let mut text = String::new();
+    findings.iter().for_each(|finding| finding.tell(&mut text));
+    if !picks.is_empty() {
+        text.push_str("which file a runtime takes:\n");
+    }
+    for pick in picks {
+        let blanks = "                ".get(pick.runtime.len()..).unwrap_or_default();
+        push(&mut text, &["  ", pick.runtime, blanks, "  ", &pick.reason, "\n"]);
+    }
+    text
+}
+
+fn as_json(findings: &[Finding], picks: &[picks::Pick]) -> String {
+    let mut text = "{\"findings\":[".to_owned();
+    let mut comma = "";
+    for finding in findings {
+        text.push_str(comma);
+        finding.write_json(&mut text);
+        comma = ",";
+    }
+    text.push_str("],\"picks\":[");
+    comma = "{";
+    for picks::Pick { runtime, network, file, reason } in picks {
+        text.push_str(comma);
+        write_texts(&mut text, &[("runtime", runtime), ("network", network), ("file", file), ("reason", reason)]);
+        text.push('}');
+        comma = ",{";
+    }
+    text.push_str("]}\n");
+    text
+}

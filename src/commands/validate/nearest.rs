@@ -1,0 +1,68 @@
+//! The word that was meant.
+
+/// The nearest of `words`, if it is near enough to be what was meant: a letter in three may be another one.
+pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_ascii_lowercase();
+    let found =
+        words.map(|other| (distance(&word, &other.to_ascii_lowercase()), other)).min_by_key(|(distance, _)| *distance);
+    let (distance, other) = found?;
+    (distance <= (word.len().max(other.len()) / 3).max(1) && distance < other.len()).then_some(other)
+}
+
+/// How many letters have to be added, removed, exchanged for another or for their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let width = b.len() + 1;
+    // A number for each beginning of `a`, row by row, and each of `b`.
+    let mut table: Vec<usize> = (0..width).collect();
+    for i in 1..=a.len() {
+        table.push(i);
+        for j in 1..=b.len() {
+            let at = i * width + j;
+            let changed = table[at - width - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = changed.min(table[at - width] + 1).min(table[at - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(table[at - 2 * width - 2] + 1);
+            }
+            table.push(least);
+        }
+    }
+    table[a.len() * width + b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_counted() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("abc", "abc", 0),
+            ("abc", "acb", 1),
+            ("gate", "gates", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(distance(a, b), expected, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_meant_is_near() {
+        let keys = ["isGateway", "isDefaultGateway", "ipMasq", "mtu", "vlan"];
+        for (word, expected) in [
+            ("isGateWayy", Some("isGateway")),
+            ("isgatway", Some("isGateway")),
+            ("ip_masq", Some("ipMasq")),
+            ("mut", Some("mtu")),
+            ("vlanId", Some("vlan")),
+            ("podman_labels", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, keys.into_iter()), expected, "{word}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `cni-multi schema`: what it prints is JSON Schema, has the keys that the pages have, and takes what the pages have as examples.
+//! A validator of others judges, `python3-jsonschema`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::docs::{Page, code_spans, plugins};
+use crate::support::attachment::{skip, with};
+use crate::support::call::{binary, farm};
+use crate::support::scratch::Scratch;
+
+/// Reads `[[schema, document], …]` and prints for each what is wrong with the document, null where nothing is.
+const VALIDATOR: &str = "
+import json, sys
+from jsonschema import Draft202012Validator as Validator
+def problem(schema, document):
+    Validator.check_schema(schema)
+    error = next(Validator(schema).iter_errors(document), None)
+    return error and '/'.join(map(str, error.absolute_path)) + ': ' + error.message
+print(json.dumps([problem(*pair) for pair in json.load(sys.stdin)]))
+";
+
+fn schema(args: &[&str]) -> Value {
+    let output = Command::new(binary()).arg("schema").args(args).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What is wrong with each document by its schema; None, and a skip, where there is no validator.
+fn problems(pairs: &[(Value, Value)]) -> Option<Vec<Option<String>>> {
+    let is_there = Command::new("python3").args(["-c", "import jsonschema"]).output().is_ok_and(|o| o.status.success());
+    if !is_there {
+        skip("python3-jsonschema");
+        return None;
+    }
+    let mut child =
+        Command::new("python3").args(["-c", VALIDATOR]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(json!(pairs).to_string().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// The networks of all pages, each with its place.
+fn examples() -> Vec<(String, Value)> {
+    let of_page = |page: Page| {
+        let blocks = page.blocks().into_iter().filter(|block| block.is_network());
+        blocks
+            .map(|block| (format!("{}:{}", page.path, block.line), serde_json::from_str(&block.text).unwrap()))
+            .collect()
+    };
+    Page::all().into_iter().flat_map::<Vec<_>, _>(of_page).collect()
+}
+
+#[test]
+fn the_examples_of_the_pages_are_taken() {
+    let list = schema(&[]);
+    let mut pairs = vec![];
+    let mut places = vec![];
+    for (place, network) in examples() {
+        pairs.push((list.clone(), network.clone()));
+        places.push(place.clone());
+        for plugin in network["plugins"].as_array().unwrap() {
+            pairs.push((schema(&[plugin["type"].as_str().unwrap()]), plugin.clone()));
+            places.push(format!("{place} {plugin}"));
+        }
+    }
+    assert!(pairs.len() > 20, "there are examples");
+    let Some(problems) = problems(&pairs) else { return };
+    for (place, problem) in places.iter().zip(problems) {
+        assert_eq!(problem, None, "{place}");
+    }
+}
+
+/// And `cni-multi validate` has nothing to say of them.
+#[test]
+fn the_examples_of_the_pages_are_valid() {
+    let dir = Scratch::new();
+    for (place, network) in examples() {
+        let file = dir.join("example.conflist");
+        fs::write(&file, serde_json::to_string_pretty(&network).unwrap()).unwrap();
+        let output = Command::new(binary())
+            .args(["validate", "--strict", "--plugin-path", farm().to_str().unwrap()])
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{place}\n{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// The example in the schema that the specification's page has, which our schema for it takes as well.
+#[test]
+fn the_specification_s_example_is_taken() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/validate/clean/20-schema-example.conf");
+    let example: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let Some(problems) = problems(&[(schema(&["bridge"]), example)]) else { return };
+    assert_eq!(problems, [None]);
+}
+
+/// What is wrong is refused, by the list's schema and the plugin's, wherever it stands.
+#[test]
+fn mistakes_are_refused_with_their_place() {
+    let whole = json!({"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
+    let bridge = |change: Value| with(&whole, change);
+    let cases = [
+        (bridge(json!({"mtu": "1500"})), "mtu: "),
+        (bridge(json!({"vlan": 4095})), "vlan: "),
+        (bridge(json!({"mtu": 65536})), "mtu: "),
+        (bridge(json!({"isGateway": 1})), "isGateway: "),
+        (bridge(json!({"ipMasqBackend": "ebtables"})), "ipMasqBackend: "),
+        (bridge(json!({"vlanTrunk": [{"id": 0}]})), "vlanTrunk/0/id: "),
+        (bridge(json!({"capabilities": {"mac": 1}})), "capabilities/mac: "),
+        (bridge(json!({"ipam": {"ranges": [[{"subnet": 5}]]}})), "ipam/ranges/0/0/subnet: "),
+        (bridge(json!({"ipam": {"routes": [{"gw": "10.1.0.1"}]}})), "ipam/routes/0: "),
+        (bridge(json!({"ipam": {"type": "static", "addresses": {}}})), "ipam/addresses: "),
+        (bridge(json!({"dns": {"search": "a"}})), "dns/search: "),
+        (json!({"bridge": "x"}), ": "),
+    ];
+    let fine =
+        bridge(json!({"mtu": 0, "vlan": 4094, "unknown": {"key": 1}, "ipam": {"type": "calico-ipam", "ranges": 3}}));
+    let in_list = |plugin: &Value| json!({"cniVersion": "1.1.0", "name": "n", "plugins": [plugin]});
+    let (plugin, list) = (schema(&["bridge"]), schema(&[]));
+    let pairs: Vec<(Value, Value)> = cases
+        .iter()
+        .flat_map(|(case, _)| [(plugin.clone(), case.clone()), (list.clone(), in_list(case))])
+        .chain([(plugin.clone(), fine.clone()), (list.clone(), in_list(&fine))])
+        .collect();
+    let Some(problems) = problems(&pairs) else { return };
+    for ((case, path), found) in cases.iter().zip(problems.chunks(2)) {
+        assert!(found[0].as_ref().is_some_and(|problem| problem.starts_with(path)), "{case}: {found:?}");
+        let in_list = format!("plugins/0{}{path}", if path.starts_with(':') { "" } else { "/" });
+        assert!(found[1].as_ref().is_some_and(|problem| problem.starts_with(&in_list)), "{case}: {found:?}");
+    }
+    assert_eq!(problems[problems.len() - 2..], [None, None], "{fine}");
+}
+
+#[test]
+fn other_mistakes_of_lists_are_refused() {
+    let list = schema(&[]);
+    let cases = [
+        (json!({"cniVersion": "1.1.0", "plugins": [{"type": "ptp"}]}), false),
+        (json!({"name": "../x", "plugins": [{"type": "ptp"}]}), false),
+        (json!({"name": "n", "plugins": []}), false),
+        (json!({"name": "n", "plugins": [{}]}), false),
+        (json!({"name": "n", "cniVersion": "1.1", "plugins": [{"type": "ptp"}]}), false),
+        (json!({"name": "n", "disableCheck": "yes", "plugins": [{"type": "ptp"}]}), false),
+        (json!({"name": "n", "disableCheck": "true", "cniVersions": ["2.0.0"], "plugins": [{"type": "ptp"}]}), true),
+        (json!({"name": "n", "plugins": [{"type": "of-others", "mtu": "any"}], "own": 1}), true),
+        (json!({"name": "n"}), true),
+    ];
+    let pairs: Vec<_> = cases.iter().map(|(case, _)| (list.clone(), case.clone())).collect();
+    let Some(problems) = problems(&pairs) else { return };
+    for ((case, is_fine), problem) in cases.iter().zip(problems) {
+        assert_eq!(problem.is_none(), *is_fine, "{case}: {problem:?}");
+    }
+}
+
+/// Every path that a schema has, `a`, `a.b` and `a[].b`, as the pages write them.
+fn paths(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    let (mut inner, mut path) = (schema, path.to_owned());
+    while let Some(items) = inner.get("items") {
+        (inner, path) = (items, path + "[]");
+    }
+    found.insert(path.trim_end_matches("[]").to_owned());
+    for (key, schema) in inner.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        paths(schema, &if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, found);
+    }
+}
+
+/// Whether a row of the page is about this path: its own, or one for the whole of an object.
+fn is_documented(path: &str, rows: &BTreeSet<String>) -> bool {
+    let steps = path.match_indices(['.', '[']).map(|(at, _)| &path[..at]);
+    steps.chain([path]).any(|path| rows.contains(path))
+}
+
+/// The page's table and the schema have the same keys.
+#[test]
+fn a_schema_has_the_keys_of_the_page_and_no_other() {
+    for [name, ..] in plugins() {
+        let mut schema = schema(&[&name]);
+        // What every object may have. What the IPAM plugin reads below `ipam` is in its own page.
+        for common in ["cniVersion", "name", "type", "prevResult", "capabilities"] {
+            assert!(schema["properties"].as_object_mut().unwrap().remove(common).is_some(), "{name} {common}");
+        }
+        let mut of_schema = BTreeSet::new();
+        paths(&schema, "", &mut of_schema);
+        let page = Page::of_plugin(&name);
+        let spans = page.rows(Some("Configuration")).into_iter().flat_map(|row| code_spans(&row[0]));
+        let mut rows: BTreeSet<String> = spans.filter(|span| !span.starts_with("CNI_ARGS")).collect();
+        let unknown: Vec<_> = rows.difference(&of_schema).collect();
+        assert!(unknown.is_empty(), "{} has rows for {unknown:?}, which the schema has not", page.path);
+        if name == "loopback" {
+            rows.insert("ipam".to_owned()); // it may be there, and is not read
+        }
+        let is_leaf = |path: &&String| {
+            !of_schema
+                .iter()
+                .any(|other| other.starts_with(&format!("{path}.")) || other.starts_with(&format!("{path}[]")))
+        };
+        let missing: Vec<_> =
+            of_schema.iter().filter(is_leaf).filter(|path| !path.is_empty() && !is_documented(path, &rows)).collect();
+        assert!(missing.is_empty(), "{} has no row for {missing:?}, which the schema has", page.path);
+    }
+}
+
+/// Each key with a type refuses what is of no type at all, so that no key is in a schema for show.
+#[test]
+fn every_key_of_a_schema_refuses_something() {
+    let mut pairs = vec![];
+    for [name, ..] in plugins() {
+        let schema = schema(&[&name]);
+        let all = schema["properties"].as_object().unwrap().clone();
+        for key in all.keys().filter(|key| *key != "type") {
+            pairs.push((schema.clone(), json!({"type": name, key.as_str(): -0.5})));
+        }
+    }
+    let Some(problems) = problems(&pairs) else { return };
+    for ((_, document), problem) in pairs.iter().zip(problems) {
+        assert!(problem.is_some(), "{document} is taken");
+    }
+}
+
+#[test]
+fn a_plugin_that_is_none_has_no_schema() {
+    let output = Command::new(binary()).args(["schema", "brigde"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("\"brigde\""), "{output:?}");
+}

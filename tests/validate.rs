@@ -1,0 +1,269 @@
+//! `cni-multi validate`: each folder of tests/fixtures/validate is a directory of configurations, and `expected` in it is what is
+//! printed about that, with the exit status below. Plugins are ours, and those in `bin` of the folder.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::call::{Outcome, binary, farm};
+use crate::support::scratch::Scratch;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/validate")
+}
+
+/// Every folder of fixtures, by name.
+fn folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    folders
+}
+
+/// The command in a directory.
+fn validate(dir: &Path, args: &[&str], stdin: &[u8]) -> Outcome {
+    let mut child = Command::new(binary())
+        .arg("validate")
+        .args(args)
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("CNI_PATH", format!("{}:./bin", farm().display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), stdin); // it need not read it
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(farm().to_str().unwrap(), "FARM");
+    Outcome { status: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A network in a file of its own.
+fn scratch(name: &str, text: &str) -> Scratch {
+    let dir = Scratch::new();
+    fs::write(dir.join(name), text).unwrap();
+    dir
+}
+
+/// The codes of the page, and whether they are errors.
+fn codes() -> BTreeSet<(String, String)> {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/validate.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let severity = |rest: &str| rest.split(' ').next().unwrap().to_owned();
+    let rows = rows.map(|(code, rest)| (code.to_owned(), severity(rest)));
+    rows.filter(|(_, severity)| ["error", "warning"].contains(&severity.as_str())).collect()
+}
+
+#[test]
+fn every_fixture_is_told_as_expected() {
+    for folder in folders() {
+        let outcome = validate(&folder, &["."], b"");
+        assert_eq!(outcome.stderr, "", "{folder:?}");
+        let printed = format!("{}status {}\n", outcome.stdout, outcome.status);
+        let expected = fs::read_to_string(folder.join("expected")).unwrap_or_default();
+        assert!(printed == expected, "{folder:?} prints\n{printed}\nexpected is\n{expected}");
+    }
+}
+
+/// The findings of a folder as tools get them.
+fn findings(folder: &Path) -> Vec<Value> {
+    let outcome = validate(folder, &[".", "-o", "json"], b"");
+    outcome.json()["findings"].as_array().unwrap().clone()
+}
+
+#[test]
+fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
+    let found: BTreeSet<(String, String)> = folders()
+        .iter()
+        .flat_map(|folder| findings(folder))
+        .map(|finding| (finding["code"].as_str().unwrap().to_owned(), finding["severity"].as_str().unwrap().to_owned()))
+        .chain([("not-on-path".to_owned(), "warning".to_owned())]) // see `a_plugin_that_is_compiled_in_…`
+        .collect();
+    assert_eq!(found, codes());
+    let sources = ["network", "together"].map(|name| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/commands/validate/{name}.rs"));
+        fs::read_to_string(path).unwrap()
+    });
+    for (code, _) in codes() {
+        assert!(sources.iter().any(|source| source.contains(&format!("\"{code}\""))), "{code} is told nowhere");
+    }
+    for source in &sources {
+        for told in source.split("code: \"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            assert!(told.is_empty() || codes().iter().any(|(code, _)| code == told), "{told} has no row");
+        }
+    }
+    for folder in folders() {
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let has = findings(&folder).iter().any(|finding| finding["code"] == name.as_str());
+        assert_eq!(has, codes().iter().any(|(code, _)| *code == name), "{folder:?} is named after a code");
+    }
+}
+
+#[test]
+fn tools_get_every_field_and_the_picks() {
+    let text = "{\n  \"cniVersion\": \"1.1.0\",\n  \"name\": \"n\",\n  \"plugins\": [{ \"type\": \"ptp\", \"mtu\": 40, \"ipMask\": true }]\n}\n";
+    let dir = scratch("10-n.conflist", text);
+    let outcome = validate(Path::new(dir.text()), &["--output", "json", "."], b"");
+    assert_eq!(outcome.status, 1, "{outcome:?}");
+    let finding = |column: u32, end: u32, path: &str| {
+        json!({"file": "./10-n.conflist", "line": 4, "column": column, "endColumn": end, "path": path,
+            "severity": "error", "code": "invalid-value", "message": "plugins[0].mtu: 40 is out of range",
+            "expected": "68 to 65535", "hint": ""})
+    };
+    let mut unknown = finding(43, 51, "plugins[0].ipMask");
+    unknown["severity"] = json!("warning");
+    unknown["code"] = json!("unknown-key");
+    unknown["message"] = json!("plugins[0].ipMask: no key of ptp");
+    unknown["expected"] = json!("");
+    unknown["hint"] = json!("did you mean \"ipMasq\"?");
+    assert_eq!(outcome.json()["findings"], json!([finding(39, 41, "plugins[0].mtu"), unknown]));
+    let picks = outcome.json()["picks"].clone();
+    assert_eq!(
+        picks[0],
+        json!({"runtime": "containerd", "network": "n", "file": "10-n.conflist",
+        "reason": "\"n\" of 10-n.conflist: the first file by name"})
+    );
+    assert_eq!(picks.as_array().unwrap().len(), 3, "{picks}");
+}
+
+#[test]
+fn warnings_fail_only_where_they_are_to() {
+    let folder = fixtures().join("no-version");
+    assert_eq!(validate(&folder, &["."], b"").status, 0);
+    assert_eq!(validate(&folder, &[".", "--strict"], b"").status, 1);
+    assert_eq!(validate(&fixtures().join("clean"), &[".", "--strict"], b"").status, 0);
+}
+
+#[test]
+fn a_file_that_is_clean_is_not_worth_a_word() {
+    for file in ["10-lab.conflist", "20-schema-example.conf", "30-dropped.conflist"] {
+        let outcome = validate(&fixtures().join("clean"), &[file], b"");
+        assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "", ""), "{file}");
+    }
+}
+
+#[test]
+fn a_text_on_stdin_is_what_it_seems_to_be() {
+    let of = |text: &str| validate(Path::new("/"), &["-"], text.as_bytes());
+    let plugin = r#"{ "cniVersion": "1.1.0", "name": "n", "type": "loopback" }"#;
+    assert_eq!((of(plugin).status, of(plugin).stdout.as_str()), (0, ""));
+    let list = format!(
+        "{{ \"cniVersion\": \"1.1.0\", \"name\": \"n\", \"plugins\": [{plugin}, {{ \"type\": \"loopbak\" }}] }}"
+    );
+    let outcome = of(&list);
+    assert_eq!(outcome.status, 1);
+    assert!(outcome.stdout.starts_with("<stdin>:1:"), "{outcome:?}");
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused() {
+    for args in [&["--nonsense"][..], &["-o", "yaml", "."]] {
+        let outcome = validate(&fixtures(), args, b"");
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{outcome:?}");
+        assert!(!outcome.stderr.is_empty());
+    }
+    let outcome = validate(&fixtures(), &["nowhere"], b"");
+    assert_eq!(
+        (outcome.status, outcome.stdout.as_str()),
+        (1, "nowhere: error: open: no such file or directory [unreadable]\n"),
+    );
+}
+
+/// `cni-multi net` runs what is compiled in; who else reads the file looks for a program of that name.
+#[test]
+fn a_plugin_that_is_compiled_in_and_on_no_path_is_told_once() {
+    let text =
+        r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [ { "type": "loopback" }, { "type": "loopback" } ] }"#;
+    let dir = scratch("10-n.conflist", text);
+    let outcome = validate(Path::new(dir.text()), &["10-n.conflist", "--plugin-path", "/nowhere:/none"], b"");
+    let expected = format!(
+        "10-n.conflist:1:62: warning: plugins[0].type: failed to find plugin \"loopback\" in path [/nowhere /none] [not-on-path]\n  \
+         1 | {text}\n    | {}^^^^^^^^^^ `cni-multi net` has it, other runtimes do not find it\n",
+        " ".repeat(61)
+    );
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, expected.as_str()));
+}
+
+/// A minified file has one line, of which only the part around the finding is shown.
+#[test]
+fn a_long_line_is_shown_in_part() {
+    let routes: Vec<String> = (0..200).map(|i| format!(r#"{{"dst":"10.{i}.0.0/16"}}"#)).collect();
+    let text = format!(
+        r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"ptp","ipam":{{"type":"host-local","subnet":"10.1.0.0/24","routes":[{}],"rutes":1}}}}]}}"#,
+        routes.join(",")
+    );
+    let dir = scratch("10-n.conflist", &text);
+    let outcome = validate(Path::new(dir.text()), &["10-n.conflist"], b"");
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{outcome:?}");
+    let (shown, below) = (lines[1], lines[2]);
+    assert!(shown.chars().count() < 140, "{shown}");
+    let at = below.find('^').unwrap();
+    assert_eq!(&shown[at..at + 7], "\"rutes\"", "{outcome:?}");
+    assert!(below.ends_with("^^^^^^^ did you mean \"routes\"?"), "{below}");
+}
+
+/// A file may have been torn at any byte, and none may make it panic or hang.
+#[test]
+fn files_torn_at_any_byte_are_told() {
+    let dir = Scratch::new();
+    let whole = fs::read(fixtures().join("clean/10-lab.conflist")).unwrap();
+    for end in 0..whole.len() - 1 {
+        fs::write(dir.join(&format!("{end:04}.conflist")), &whole[..end]).unwrap();
+    }
+    let outcome = validate(Path::new(dir.text()), &[".", "-o", "json"], b"");
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (1, ""));
+    let findings = outcome.json()["findings"].as_array().unwrap().clone();
+    // Only the newline at its end can be missing.
+    assert_eq!(findings.len(), whole.len() - 1);
+    assert!(findings.iter().all(|finding| finding["code"] == "syntax"), "a torn file is no JSON");
+}
+
+/// Whatever a file says, there is an answer: each value of every fixture is replaced by values of other kinds.
+#[test]
+fn values_of_any_kind_at_any_place_are_told() {
+    let dir = Scratch::new();
+    let mut count = 0;
+    for folder in folders() {
+        for file in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let Some(value) = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
+            else {
+                continue;
+            };
+            for at in 0.. {
+                let mut changed = value.clone();
+                let other =
+                    [json!(null), json!(true), json!(-1.5), json!("\u{0}ä"), json!([[]]), json!({"": {"a": 1}})]
+                        [at % 6]
+                        .clone();
+                if !replace(&mut changed, &mut { at }, &other) {
+                    break;
+                }
+                count += 1;
+                fs::write(dir.join(&format!("{count:05}.conflist")), changed.to_string()).unwrap();
+            }
+        }
+    }
+    assert!(count > 500, "{count}");
+    let outcome = validate(Path::new(dir.text()), &[".", "-o", "json"], b"");
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (1, ""));
+    assert!(outcome.json()["findings"].as_array().unwrap().len() > count / 2);
+}
+
+/// Replaces the value of this number, counted in the order of the text.
+fn replace(value: &mut Value, at: &mut usize, other: &Value) -> bool {
+    if *at == 0 {
+        value.clone_from(other);
+        return true;
+    }
+    *at -= 1;
+    match value {
+        Value::Array(items) => items.iter_mut().any(|item| replace(item, at, other)),
+        Value::Object(members) => members.values_mut().any(|member| replace(member, at, other)),
+        _ => false,
+    }
+}
