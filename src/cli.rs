@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::net;
+use crate::commands::{cnitool, net};
 use crate::error::{Code, Error};
 use crate::plugins::main::tap::labelled;
 use crate::registry::{self, PLUGINS};
@@ -35,12 +35,18 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
     if let Some(entry) = registry::find(&called) {
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
     }
+    if called == cnitool::NAME {
+        return cnitool::run(&invocation.args, PLUGINS, &invocation.env, &mut invocation.io);
+    }
     if !called.starts_with(NAME) {
         return unknown_plugin(&called, &mut invocation.io);
     }
     let first = invocation.args.get(1).map(|arg| arg.to_string_lossy().into_owned());
     if let Some(entry) = first.as_deref().and_then(registry::find) {
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
+    }
+    if first.as_deref() == Some(cnitool::NAME) {
+        return cnitool::run(&invocation.args[1..], PLUGINS, &invocation.env, &mut invocation.io);
     }
     operate(invocation, first.as_deref())
 }
@@ -93,6 +99,7 @@ pub fn commands() -> Command {
                 .arg(Arg::new("long").long("long").action(ArgAction::SetTrue).help("With group and purpose")),
         )
         .subcommand(net::command())
+        .subcommand(cnitool::command())
         .subcommand(labelled::command())
 }
 

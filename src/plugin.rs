@@ -1,7 +1,8 @@
 //! What a plugin is: five operations, none with a default, over a typed configuration.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use serde::de::DeserializeOwned;
 
@@ -156,11 +157,31 @@ pub struct Context<'a> {
     pub args: &'a str,
     /// The directories of CNI_PATH.
     pub path: Vec<PathBuf>,
+    handles: Rc<Handles>,
+}
+
+/// What is open to the kernel, each opened when it is first used. The plugins of a chain that run in one process share
+/// it.
+#[derive(Default)]
+pub struct Handles {
     host: OnceCell<Netlink>,
+    container: RefCell<Option<(String, Rc<Netns>)>>,
+}
+
+impl Handles {
+    /// The namespace at this path, as `open` opens it if it is not the one that was asked for last.
+    pub fn netns(&self, path: &str, open: fn(&str) -> Result<Option<Netns>>) -> Result<Option<Rc<Netns>>> {
+        if let Some((_, netns)) = self.container.borrow().as_ref().filter(|(kept, _)| kept == path) {
+            return Ok(Some(Rc::clone(netns)));
+        }
+        let opened = open(path)?.map(Rc::new);
+        *self.container.borrow_mut() = opened.clone().map(|netns| (path.to_owned(), netns));
+        Ok(opened)
+    }
 }
 
 impl<'a> Context<'a> {
-    /// A context; the host's netlink socket is opened when it is first used.
+    /// A context with handles of its own.
     pub fn new(
         plugins: &'static [Entry],
         config: &'a Config,
@@ -168,12 +189,22 @@ impl<'a> Context<'a> {
         args: &'a str,
         path: Vec<PathBuf>,
     ) -> Context<'a> {
-        Context { plugins, config, env, args, path, host: OnceCell::new() }
+        Context { plugins, config, env, args, path, handles: Rc::default() }
+    }
+
+    /// With handles that other calls have as well.
+    pub fn sharing(self, handles: &Rc<Handles>) -> Context<'a> {
+        Context { handles: Rc::clone(handles), ..self }
+    }
+
+    /// The handles of this call.
+    pub fn handles(&self) -> &Handles {
+        &self.handles
     }
 
     /// The netlink socket of the namespace we run in, the host's.
     pub fn host(&self) -> Result<&Netlink> {
-        get_or_try_init(&self.host, Netlink::open)
+        get_or_try_init(&self.handles.host, Netlink::open)
     }
 }
 
@@ -183,39 +214,32 @@ pub struct Attachment {
     pub key: Key,
     /// CNI_NETNS as given: `sandbox` in results repeats it.
     pub netns_path: String,
-    netns: OnceCell<Netns>,
-    netlink: OnceCell<Netlink>,
+    netns: OnceCell<Rc<Netns>>,
 }
 
 impl Attachment {
     /// An attachment whose namespace is opened when it is first used: IPAM plugins never do.
-    pub fn new(key: Key, netns_path: String, opened: Option<Netns>) -> Attachment {
-        let netns = opened.map(OnceCell::from).unwrap_or_default();
-        Attachment { key, netns_path, netns, netlink: OnceCell::new() }
+    pub fn new(key: Key, netns_path: String, opened: Option<Rc<Netns>>) -> Attachment {
+        Attachment { key, netns_path, netns: opened.map(OnceCell::from).unwrap_or_default() }
     }
 
     /// The container's namespace.
     pub fn netns(&self) -> Result<&Netns> {
-        let open =
-            || Netns::open(&self.netns_path).map_err(|e| e.context("CNI_NETNS").with_code(Code::INVALID_ENVIRONMENT));
-        get_or_try_init(&self.netns, open)
+        let open = || {
+            let opened = Netns::open(&self.netns_path).map(Rc::new);
+            opened.map_err(|e| e.context("CNI_NETNS").with_code(Code::INVALID_ENVIRONMENT))
+        };
+        get_or_try_init(&self.netns, open).map(Rc::as_ref)
     }
 
-    /// Runs `work` inside the container's namespace. What takes long is the thread that enters, so it brings the netlink
-    /// socket along unless there is one.
+    /// Runs `work` inside the container's namespace.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let netns = self.netns()?;
-        if self.netlink.get().is_some() {
-            return netns.run(work);
-        }
-        let (netlink, done) = netns.run(|| Ok((Netlink::open()?, work()?)))?;
-        let _ = self.netlink.set(netlink); // nobody else is here to have set it
-        Ok(done)
+        self.netns()?.run(work)
     }
 
     /// A netlink socket in the container's namespace.
     pub fn netlink(&self) -> Result<&Netlink> {
-        get_or_try_init(&self.netlink, || self.netns()?.netlink())
+        self.netns()?.netlink()
     }
 
     /// The name of the interface in the container.
@@ -227,7 +251,8 @@ impl Attachment {
 impl From<&Attachment> for Detachment {
     /// What an ADD that failed, or whose result was lost, is undone with.
     fn from(at: &Attachment) -> Detachment {
-        let netns = Netns::open_if_there(&at.netns_path).ok().flatten();
+        let opened = at.netns.get().cloned();
+        let netns = opened.or_else(|| Netns::open_if_there(&at.netns_path).ok().flatten().map(Rc::new));
         Detachment { key: at.key.clone(), netns_path: at.netns_path.clone(), netns, prev_result: None }
     }
 }
@@ -239,7 +264,7 @@ pub struct Detachment {
     /// CNI_NETNS as given, perhaps empty.
     pub netns_path: String,
     /// The container's namespace, where there still is one.
-    pub netns: Option<Netns>,
+    pub netns: Option<Rc<Netns>>,
     /// What ADD returned, where the runtime sent it and it could be read.
     pub prev_result: Option<AddResult>,
 }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, version_of};
@@ -12,7 +13,7 @@ use crate::cni::result::{AddResult, print};
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::net::netns::Netns;
-use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Kind};
+use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::steps;
 
 /// The version of the reference plugins whose behaviour this is.
@@ -33,11 +34,22 @@ pub struct Streams<'a> {
 
 /// Runs `entry` as the process that a runtime started; returns the exit status.
 pub fn run(entry: &'static Entry, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
+    run_sharing(entry, plugins, env, io, &Rc::default())
+}
+
+/// As [`run`], one of several in this process that have the same handles.
+pub fn run_sharing(
+    entry: &'static Entry,
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+    handles: &Rc<Handles>,
+) -> u8 {
     if env.get("CNI_COMMAND").is_empty() {
         return about(entry, io.stderr);
     }
     let mut config_version = None;
-    let execution = AssertUnwindSafe(|| execute(entry, plugins, env, io, &mut config_version));
+    let execution = AssertUnwindSafe(|| execute(entry, plugins, env, io, handles, &mut config_version));
     let Err(error) = catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))) else {
         return 0;
     };
@@ -88,6 +100,7 @@ fn execute(
     plugins: &'static [Entry],
     env: &Environment,
     io: &mut Streams<'_>,
+    handles: &Rc<Handles>,
     config_version: &mut Option<String>,
 ) -> Result<()> {
     let parameters = Parameters::read(env)?;
@@ -107,7 +120,7 @@ fn execute(
     let path = parameters.path.split(':').map(PathBuf::from).collect();
     // CNI_ARGS are of an attachment; whatever the variable holds else is nobody's business.
     let args = if parameters.container_id.is_some() { parameters.args.as_str() } else { "" };
-    let cx = Context::new(plugins, &config, env, args, path);
+    let cx = Context::new(plugins, &config, env, args, path).sharing(handles);
     match command {
         Command::Add => add(entry, &cx, &attachment(&cx, &parameters)?, io.stdout),
         Command::Check => entry.run(&cx, Call::Check(&attachment(&cx, &parameters)?)).map(drop),
@@ -147,16 +160,16 @@ fn key(cx: &Context<'_>, parameters: &Parameters) -> Result<Key> {
 
 fn attachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Attachment> {
     // Whether a namespace that cannot be opened matters is for the plugin to say: an IPAM plugin never enters it.
-    let netns = Netns::open(&parameters.netns).ok();
+    let netns = cx.handles().netns(&parameters.netns, |path| Ok(Netns::open(path).ok()))?;
     if parameters.command == Ok(Command::Add) {
-        refuse_own(netns.as_ref(), parameters)?;
+        refuse_own(netns.as_deref(), parameters)?;
     }
     Ok(Attachment::new(key(cx, parameters)?, parameters.netns.clone(), netns))
 }
 
 fn detachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Detachment> {
-    let netns = Netns::open_if_there(&parameters.netns)?;
-    refuse_own(netns.as_ref(), parameters)?;
+    let netns = cx.handles().netns(&parameters.netns, Netns::open_if_there)?;
+    refuse_own(netns.as_deref(), parameters)?;
     let prev_result = cx.config.prev_result().ok().flatten(); // a help where it can be read, never needed
     Ok(Detachment { key: key(cx, parameters)?, netns_path: parameters.netns.clone(), netns, prev_result })
 }

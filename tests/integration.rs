@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod callers;
+mod cnitool;
 mod differences;
 mod dispatch;
 mod docs;

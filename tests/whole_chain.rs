@@ -102,6 +102,45 @@ fn the_chain_runs_in_an_empty_root_and_each_plugin_is_one_process() {
     });
 }
 
+/// `net` with strace around it: its outcome, and how often each call was made.
+fn net_traced(lab: &Lab, line: &str) -> (Outcome, impl Fn(&str) -> usize + use<>) {
+    let wrapper = "strace -f -qq -e trace=execve,socket -o /run/trace".split(' ').map(str::to_owned);
+    let call = Call {
+        program: binary(),
+        args: format!("net {line} --conf-dir /run/net.d --plugin-path {}", lab.peer.dir().display())
+            .split(' ')
+            .map(str::to_owned)
+            .collect(),
+        env: std::collections::BTreeMap::new(),
+        stdin: vec![],
+        wrapper: lab.host.enter.iter().cloned().chain(wrapper).collect(),
+    };
+    let outcome = call.run();
+    let trace = lab.host.sh("cat /run/trace; rm /run/trace");
+    (outcome, move |what: &str| trace.lines().filter(|line| line.contains(what)).count())
+}
+
+#[test]
+fn a_network_of_five_is_one_process_with_one_netlink_socket_a_namespace() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        let plugins = if can_limit(lab) { whole() } else { confs(None, None).to_vec() };
+        let network = json!({"cniVersion": "1.1.0", "name": "five", "plugins": plugins});
+        lab.host.sh(&format!("mkdir /run/net.d; cat >/run/net.d/five.conflist <<'END'\n{network}\nEND"));
+        let container = lab.container();
+        net_traced(lab, &format!("add five {}", container.netns)).0.ok();
+        net_traced(lab, &format!("del five {}", container.netns)).0.ok();
+        let before = Watch::start(lab, &[&container]);
+        for verb in ["add", "check", "del"] {
+            let (outcome, calls) = net_traced(lab, &format!("{verb} five {}", container.netns));
+            outcome.ok();
+            assert_eq!(calls("execve("), 1, "{verb}: the tool itself");
+            assert_eq!(calls("NETLINK_ROUTE"), 2, "{verb}: the host's and the container's");
+        }
+        before.assert_unchanged("a network of five");
+    });
+}
+
 /// A host where nothing passes, and that forwards already: it goes on doing so by contract.
 fn for_each_strict_peer(case: impl Fn(&Lab)) {
     for_each_peer("bandwidth", |lab| {

@@ -53,6 +53,7 @@ pub static GROUPS: &[Group] = &[
     Group { name: "sbr", lanes: sbr, needs: &[] },
     Group { name: "vrf", lanes: vrf, needs: &[Need::Link("vrf", "table 9")] },
     Group { name: "chain", lanes: chain, needs: &[Need::Program("iptables")] },
+    Group { name: "cnitool", lanes: cnitool, needs: &[Need::Program("iptables")] },
     Group { name: "host-local", lanes: host_local, needs: &[] },
     Group { name: "portmap", lanes: portmap, needs: &[Need::Program("iptables")] },
     Group { name: "crowd", lanes: crowd, needs: &[Need::Program("iptables")] },
@@ -66,6 +67,7 @@ pub mod names {
     pub const DUAL: &str = "bridge+host-local dual stack";
     pub const MACVLAN: &str = "macvlan+host-local";
     pub const CHAIN: &str = "bridge ipMasq+portmap+firewall+tuning+bandwidth";
+    pub const CNITOOL: &str = "the same five through cnitool";
     pub const IPTABLES: &str = "bridge ipMasq iptables";
     pub const CROWD: &str = "bridge ipMasq, 20 at a time";
     pub const PORT_CROWD: &str = "portmap, a port each, 20 at a time";
@@ -393,6 +395,52 @@ fn chain_confs(network: &str) -> Vec<Value> {
         conf(network, "tuning", &tuned()),
         conf(network, "bandwidth", &rates()),
     ]
+}
+
+/// The same five as a network that cnitool attaches: of ours one process, of the reference's cnitool (`CNI_TOOL`) six.
+fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
+    let mut lanes = vec![];
+    for plugins in bench.sides(&["bridge", "host-local", "portmap", "firewall", "tuning", "bandwidth"]) {
+        match (plugins.side, std::env::var_os("CNI_TOOL")) {
+            (Side::Ours, _) => {
+                let binary =
+                    std::fs::canonicalize(plugins.dir.join("bridge")).map_err(|e| format!("find ours: {e}"))?;
+                lanes.push(with_cnitool(bench, plugins, &binary, &["cnitool"])?);
+            }
+            (_, Some(tool)) => lanes.push(with_cnitool(bench, plugins, Path::new(&tool), &[])?),
+            (_, None) => eprintln!("note: CNI_TOOL names no cnitool of the reference"),
+        }
+    }
+    Ok(lanes)
+}
+
+fn with_cnitool(bench: &Bench, plugins: &Plugins, tool: &Path, first: &'static [&str]) -> Result<Lane> {
+    let containers = Pool::new(bench.runs)?;
+    let name = network(plugins, "cnitool");
+    let env = [
+        ("NETCONFPATH".to_owned(), write_network(&name)?),
+        ("CNI_PATH".to_owned(), plugins.dir.to_string_lossy().into_owned()),
+        ("PATH".to_owned(), std::env::var("PATH").unwrap_or_default()),
+    ];
+    let call = calls_of(tool);
+    let act = move |round: &mut Round| {
+        let netns = containers.path(round.number);
+        for (operation, verb) in [("ADD", "add"), ("DEL", "del")] {
+            let call = call(&[first, &[verb, name.as_str(), netns.as_str()]].concat());
+            round.timed(operation, &Invocation { env: env.to_vec(), ..call })?;
+        }
+        Ok(())
+    };
+    Ok(bench.lane(names::CNITOOL, plugins.side, Box::new(act))?.slow(bench.runs.div_ceil(2)))
+}
+
+/// Writes the network of five under this name; returns its directory.
+fn write_network(name: &str) -> Result<String> {
+    let dir = format!("{SCRATCH}/networks-{name}");
+    let list = json!({"cniVersion": "1.0.0", "name": name, "plugins": chain_confs(name)});
+    std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
+    std::fs::write(format!("{dir}/{name}.conflist"), list.to_string()).map_err(|e| format!("write {dir:?}: {e}"))?;
+    Ok(dir)
 }
 
 fn chained(at: &Attachment, command: &str, conf: &Value, previous: &Value) -> Invocation {

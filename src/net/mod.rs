@@ -7,5 +7,6 @@ pub mod mac;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod process;
 pub mod sysctl;
 pub mod tuntap;

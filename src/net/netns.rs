@@ -1,5 +1,7 @@
 //! Network namespaces (network_namespaces(7)).
 
+use std::cell::OnceCell;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -26,10 +28,16 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// An open network namespace.
-#[derive(Debug)]
 pub struct Netns {
     file: File,
     path: String,
+    netlink: OnceCell<Netlink>,
+}
+
+impl fmt::Debug for Netns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Netns({:?})", self.path)
+    }
 }
 
 /// The lock of a namespace; it is released with the value.
@@ -87,12 +95,24 @@ impl Netns {
         Ok(identity(self)? == identity(other)?)
     }
 
-    /// Runs `work` inside the namespace, on a thread that ends with it: no other code ever runs in the wrong one.
+    /// Runs `work` inside the namespace. What takes long is the thread that enters, so it brings the netlink socket along
+    /// unless there is one.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        if self.netlink.get().is_some() {
+            return self.enter(work);
+        }
+        let (netlink, done) = self.enter(|| Ok((Netlink::open()?, work()?)))?;
+        let _ = self.netlink.set(netlink); // nobody else is here to have set it
+        Ok(done)
+    }
+
+    /// Runs `work` on a thread that ends with it: no other code ever runs in the wrong namespace.
+    fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let (file, path) = (&self.file, &self.path); // the rest of it stays on this thread
         #[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
         let enter = || {
-            setns(&self.file, CloneFlags::CLONE_NEWNET)
-                .map_err(|e| Error::kernel(format_args!("enter netns {:?}", self.path), e))
+            let entered = setns(file, CloneFlags::CLONE_NEWNET);
+            entered.map_err(|e| Error::kernel(format_args!("enter netns {path:?}"), e))
         };
         thread::scope(|scope| {
             let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || enter().and_then(|()| work()));
@@ -101,9 +121,12 @@ impl Netns {
         })
     }
 
-    /// A netlink socket that belongs to this namespace for ever, wherever it is used.
-    pub fn netlink(&self) -> Result<Netlink> {
-        self.run(Netlink::open)
+    /// A netlink socket that belongs to this namespace, wherever it is used.
+    pub fn netlink(&self) -> Result<&Netlink> {
+        if self.netlink.get().is_none() {
+            self.run(|| Ok(()))?;
+        }
+        self.netlink.get().ok_or_else(|| Error::new(Code::BUG, "a namespace was entered without its socket"))
     }
 
     /// Waits until nobody else is at work here who takes this lock as well: flock on the namespace's own file, so nothing
@@ -147,7 +170,7 @@ fn open(path: &str) -> Result<Netns, Unopened> {
         let error = Error::new(Code::INVALID_NETNS, format!("{}: it is no namespace", what()));
         return Err(Unopened::Gone(error.with_details(format_args!("file system {:#x}, expected nsfs", kind.0))));
     }
-    Ok(Netns { file, path: path.to_owned() })
+    Ok(Netns { file, path: path.to_owned(), netlink: OnceCell::new() })
 }
 
 #[cfg(test)]
@@ -162,11 +185,12 @@ mod tests {
 
     #[test]
     fn the_second_to_lock_a_namespace_waits_for_the_first() {
-        let (one, other) = (Netns::current().unwrap(), Netns::current().unwrap());
+        let one = Netns::current().unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         thread::scope(|scope| {
             let first = one.lock().unwrap();
-            scope.spawn(|| {
+            scope.spawn(move || {
+                let other = Netns::current().unwrap();
                 let _second = other.lock().unwrap();
                 sender.send(()).unwrap();
             });

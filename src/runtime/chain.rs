@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::cache::Cache;
 use super::derive;
@@ -15,7 +16,7 @@ use crate::cni::result::Document;
 use crate::cni::version;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netns::Netns;
-use crate::plugin::Entry;
+use crate::plugin::{Entry, Handles};
 use crate::runner::{self, Streams};
 
 /// What operations need besides the network and the attachment.
@@ -30,6 +31,8 @@ pub struct Runtime<'a> {
     pub cache: Cache,
     /// Where plugins that run in this process write to people; others write to the process's own.
     pub stderr: &'a mut dyn Write,
+    /// What plugins that run in this process open, once for all of them.
+    pub handles: Rc<Handles>,
 }
 
 /// What becomes of an ADD that fails half-way.
@@ -58,7 +61,7 @@ impl Runtime<'_> {
         self.require_programs(list)?;
         self.cache.require_name(&at.key)?;
         let _lock = self.cache.lock(Some(&at.key.container_id));
-        let was_there = self.cache.contains(&at.key) || has_interface(at);
+        let was_there = self.cache.contains(&at.key) || self.has_interface(at);
         let mut result = None;
         match (self.add_all(Command::Add, list, at, &mut result), on_failure) {
             (Ok(result), _) => Ok(result),
@@ -229,7 +232,7 @@ impl Runtime<'_> {
         };
         let mut stdout = vec![];
         let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
-        match runner::run(entry, self.plugins, &env, &mut io) {
+        match runner::run_sharing(entry, self.plugins, &env, &mut io, &self.handles) {
             0 => Ok(stdout),
             status => Err(delegate::parse_error(Path::new(entry.name), &stdout, b"", &format!("exit status {status}"))),
         }
@@ -244,6 +247,15 @@ impl Runtime<'_> {
             (Err(_), Some(entry)) => Ok(Program::Own(entry)),
             (Err(error), None) => Err(error),
         }
+    }
+
+    /// Whether the container has an interface of that name; false where that cannot be told.
+    fn has_interface(&self, at: &Parameters) -> bool {
+        let Ok(Some(netns)) = self.handles.netns(&at.netns, Netns::open_if_there) else { return false };
+        netns
+            .netlink()
+            .and_then(|container| container.find_link(at.key.ifname.as_str()))
+            .is_ok_and(|link| link.is_some())
     }
 
     fn directories(&self) -> Vec<PathBuf> {
@@ -261,12 +273,6 @@ impl Runtime<'_> {
             .with("CNI_IFNAME", of(|at| at.key.ifname.to_string()))
             .with("CNI_PATH", &self.path)
     }
-}
-
-/// Whether the container has an interface of that name; false where that cannot be told.
-fn has_interface(at: &Parameters) -> bool {
-    let found = Netns::open(&at.netns).and_then(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
-    found.is_ok_and(|link| link.is_some())
 }
 
 /// Whether plugins of this network expect `prevResult` with DEL.
@@ -319,7 +325,14 @@ mod tests {
     fn with_runtime<T>(env: &[(&str, &str)], path: &str, then: impl FnOnce(Runtime<'_>) -> T) -> T {
         let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
         let cache = Cache::new("/nonexistent");
-        then(Runtime { plugins: PLUGINS, env: &env, path: path.into(), cache, stderr: &mut std::io::sink() })
+        then(Runtime {
+            plugins: PLUGINS,
+            env: &env,
+            path: path.into(),
+            cache,
+            stderr: &mut std::io::sink(),
+            handles: Rc::default(),
+        })
     }
 
     #[test]

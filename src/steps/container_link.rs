@@ -155,7 +155,7 @@ pub fn detach(cx: &Context<'_>, at: &Detachment, kind: &str) -> Result<()> {
 /// Removes the link of an attachment. One of another kind or of another attachment has nothing but its name.
 fn delete(at: &Detachment, kind: &str) -> Result<()> {
     match &at.netns {
-        Some(netns) => delete_in(&netns.netlink()?, &at.key, kind),
+        Some(netns) => delete_in(netns.netlink()?, &at.key, kind),
         None => Ok(()), // it went with the namespace
     }
 }

@@ -206,7 +206,7 @@ fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> 
 /// Removes the rules, and the routes of tables that were the addresses' own.
 pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
     if let Some(netns) = &at.netns {
-        delete_in(&netns.netlink()?, at, configured)?;
+        delete_in(netns.netlink()?, at, configured)?;
     }
     records().remove(&at.key)
 }

@@ -222,10 +222,10 @@ fn leave_in(netns: &Netns, at: &Detachment, name: &str, recorded: bool) -> Resul
     let is_its = |other: &Found<Joined>| other.key.ifname == at.key.ifname && other.kept.0.as_deref() == Some(name);
     let released = match records().of_others_at(&at.netns_path, &at.key)?.iter().any(is_its) {
         true => None,
-        false => release(&container, at.key.ifname.as_str(), vrf.index)?,
+        false => release(container, at.key.ifname.as_str(), vrf.index)?,
     };
     if let Some(link) = &released {
-        sweep(&container, link, table_of(&vrf)?)?;
+        sweep(container, link, table_of(&vrf)?)?;
     }
     // The reference marks nothing and remembers nothing: its VRF goes with the last interface as well.
     let goes = vrf.alias == ALIAS || (released.is_some() && !recorded);

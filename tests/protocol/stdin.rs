@@ -60,7 +60,7 @@ fn unreadable_stdin_is_an_io_error(peer: &Peer) {
     }
 }
 
-/// Rust and Go open /dev/null in place of a closed stdin: the configuration is empty.
+/// Both open /dev/null in place of a closed stdin: the configuration is empty.
 fn closed_stdin_is_an_error(peer: &Peer) {
     let mut call = Call::new(peer, "static", "ADD", "");
     call.wrapper = ["sh", "-c", r#"exec "$0" "$@" <&-"#].map(str::to_owned).to_vec();

@@ -12,6 +12,7 @@ use crate::support::scratch::Scratch;
 peers! {
     stdout_is_one_document_and_stderr_is_silent,
     result_that_cannot_be_written_is_a_failure,
+    closed_stdout_is_a_failure_and_no_file_gets_its_number,
     error_that_cannot_be_written_is_told_on_stderr,
 }
 
@@ -48,6 +49,21 @@ fn result_that_cannot_be_written_is_a_failure(peer: &Peer) {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_ne!(output.stderr, b"");
     assert_eq!(data.join("net-1/10.1.2.2").exists(), *peer != Peer::Ours);
+}
+
+/// What is opened first has the number of what was closed, and would get the result.
+fn closed_stdout_is_a_failure_and_no_file_gets_its_number(peer: &Peer) {
+    let data = Scratch::new();
+    let mut call = Call::new(peer, "host-local", "ADD", host_local_conf("1.1.0", &data));
+    call.wrapper = ["sh", "-c", r#"exec "$0" "$@" >&-"#].map(str::to_owned).to_vec();
+    let outcome = call.run();
+    if *peer == Peer::Ours {
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{outcome:?}");
+        assert!(outcome.stderr.contains("write to stdout: bad file descriptor"), "{outcome:?}");
+        assert!(!data.join("net-1/10.1.2.2").exists());
+    }
+    let lock = std::fs::read_to_string(data.join("net-1/lock")).unwrap();
+    assert_eq!(lock, "", "the result was written to the lock file");
 }
 
 fn error_that_cannot_be_written_is_told_on_stderr(peer: &Peer) {

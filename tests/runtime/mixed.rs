@@ -168,7 +168,7 @@ fn gc_leaves_what_living_attachments_own_and_nothing_else() {
         host.run(&["net", "add", "mixed", &container.netns]).ok();
     }
     let file = |container: &Container| {
-        lab.path(&lab.host.sh(&format!("grep -l {}\\\" /var/lib/cni/results/*", container.netns)).trim().to_owned())
+        lab.path(lab.host.sh(&format!("grep -l {}\\\" /var/lib/cni/results/*", container.netns)).trim())
     };
     let text = std::fs::read_to_string(file(&old)).unwrap();
     let result = serde_json::from_str::<Value>(&text).unwrap()["result"].to_string();

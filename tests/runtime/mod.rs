@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use cni_multi::cni::env::Environment;
 use cni_multi::registry::PLUGINS;
@@ -115,7 +116,8 @@ impl Host {
         let list = list::load(&self.0.join("net.d/10-net.conflist")).unwrap();
         let env = Environment::default().with("PATH", std::env::var_os("PATH").unwrap_or_default());
         let (path, cache) = (self.0.join("bin").to_str().unwrap().to_owned(), Cache::new(self.0.join("cache")));
-        then(&mut Runtime { plugins: PLUGINS, env: &env, path, cache, stderr: &mut std::io::sink() }, &list)
+        let (stderr, handles) = (&mut std::io::sink(), Rc::default());
+        then(&mut Runtime { plugins: PLUGINS, env: &env, path, cache, stderr, handles }, &list)
     }
 
     /// Which plugins were called since the last time, `ADD a, ADD b`.

@@ -69,7 +69,8 @@ fn kernel(at: &Parameters, result: &Value) -> Members {
 
 fn look(at: &Parameters, result: &Value, told: &mut Members) -> Result<()> {
     let ifname = at.key.ifname.as_str();
-    let netlink = Netns::open(&at.netns)?.netlink()?;
+    let netns = Netns::open(&at.netns)?;
+    let netlink = netns.netlink()?;
     let link = netlink.link(ifname)?;
     let (mut found, mut missing, mut others) = (vec![], addresses(result, ifname), vec![]);
     for address in netlink.addresses(&link)? {

@@ -2,21 +2,20 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use clap::ArgMatches;
 
 use super::capability;
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
-use crate::error::{Error, Result};
+use crate::commands::{CONF_DIR, own_directory};
+use crate::error::Result;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::Runtime;
 use crate::runtime::list::NetworkList;
 use crate::runtime::parameters::{self, Parameters};
-
-/// Where networks are configured unless told otherwise.
-const CONF_DIR: &str = "/etc/cni/net.d";
 
 /// Where `ip netns` names its namespaces.
 const NETNS_DIR: &str = "/run/netns";
@@ -85,16 +84,13 @@ impl Operator<'_> {
     /// Without a word about it plugins are where this binary is, so that it works alone.
     pub fn plugin_path(&self) -> Result<String> {
         let path = self.option("plugin-path", "CNI_PATH", "");
-        if !path.is_empty() {
-            return Ok(path);
-        }
-        let own = std::env::current_exe().map_err(|e| Error::io("find this binary's directory; set CNI_PATH", &e))?;
-        Ok(own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned())
+        if path.is_empty() { own_directory() } else { Ok(path) }
     }
 
     /// What runs plugins.
     pub fn runtime<'a>(&'a self, plugins: &'static [Entry], stderr: &'a mut dyn Write) -> Result<Runtime<'a>> {
-        Ok(Runtime { plugins, env: self.env, path: self.plugin_path()?, cache: self.cache(), stderr })
+        let (path, cache, handles) = (self.plugin_path()?, self.cache(), Rc::default());
+        Ok(Runtime { plugins, env: self.env, path, cache, stderr, handles })
     }
 
     /// The namespace's path from the root.

@@ -58,7 +58,7 @@ impl Plugin for HostDevice {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
-        errors.push(passage::leave(cx, &at.key, at.netns.as_ref()));
+        errors.push(passage::leave(cx, &at.key, at.netns.as_deref()));
         errors.push(ipam::del_if_any(cx, at));
         errors.finish()
     }

@@ -64,7 +64,7 @@ pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mu
 pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
     let kept: Option<Belongings> = records().read(key)?;
     let device = match netns {
-        Some(netns) => bring(cx, &netns.netlink()?, key, kept.as_ref())?,
+        Some(netns) => bring(cx, netns.netlink()?, key, kept.as_ref())?,
         None => None,
     };
     if let Some(kept) = &kept {

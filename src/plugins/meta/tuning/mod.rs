@@ -184,7 +184,7 @@ fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     }
     let mut errors = ErrorList::default();
     if !backup.before.is_empty() {
-        errors.push(restore_link(backup, &netlink, ifname));
+        errors.push(restore_link(backup, netlink, ifname));
     }
     let values: Vec<(Sysctl, String)> =
         backup.sysctls.iter().map(|saved| (saved.sysctl.clone(), saved.before.clone())).collect();

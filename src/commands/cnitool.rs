@@ -1,0 +1,139 @@
+//! `cnitool`: the command line of libcni's own tool, for scripts that were written for it.
+//!
+//! Commands, arguments, variables, container ids and cache are its own, and so is that a failed `add` is not undone and
+//! that `gc` takes every attachment of the network for stale. People are better served by `cni-multi net`.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgMatches, Command};
+
+use super::{CONF_DIR, own_directory};
+use crate::cni::attachment::{IfName, Key, NetworkName};
+use crate::cni::env::Environment;
+use crate::error::{Code, Error, Result};
+use crate::plugin::Entry;
+use crate::runner::Streams;
+use crate::runtime::cache::{self, Cache};
+use crate::runtime::chain::{OnFailure, Runtime};
+use crate::runtime::list;
+use crate::runtime::parameters::{self, Parameters};
+
+/// The name that a link to this binary has, or the first argument.
+pub const NAME: &str = "cnitool";
+
+const ABOUT: &str = "CNI Tool for managing network interfaces in a network namespace";
+
+/// The commands, each with a network and a namespace, which `gc` and `status` demand and do not use.
+const COMMANDS: [(&str, &str); 5] = [
+    ("add", "Attach a network namespace to a network and print the result"),
+    ("check", "Verify an attachment"),
+    ("del", "Detach a network namespace from a network"),
+    ("gc", "Detach whatever is attached to a network, and remove what is left of it"),
+    ("status", "Ask whether a network can take attachments"),
+];
+
+/// Scripts that let a shell complete what is typed, by the shell's name.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", include_str!("../../packaging/completion/cnitool.bash")),
+    ("fish", include_str!("../../packaging/completion/cnitool.fish")),
+    ("zsh", include_str!("../../packaging/completion/cnitool.zsh")),
+];
+
+/// The command line.
+pub fn command() -> Command {
+    let commands = COMMANDS.map(|(name, about)| {
+        let ifname = Arg::new("ifname").short('i').long("ifname").value_name("NAME");
+        Command::new(name)
+            .about(about)
+            .override_usage(format!("{NAME} {name} <network-name> <netns> [flags]"))
+            .arg(Arg::new("arguments").num_args(0..).hide(true))
+            .arg(ifname.help("Interface name (defaults to env var CNI_IFNAME or 'eth0')"))
+    });
+    let completion = Command::new("completion")
+        .about("Print what lets a shell complete commands and networks")
+        .arg(Arg::new("shell").required(true).value_parser(COMPLETIONS.map(|(shell, _)| shell)));
+    Command::new(NAME).about(ABOUT).arg_required_else_help(true).subcommands(commands).subcommand(completion)
+}
+
+/// Runs it, `args` from its name on: the result goes to stdout, whatever went wrong to stderr, and the status is 1 then.
+pub fn run(args: &[OsString], plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
+    let matches = match command().try_get_matches_from(args) {
+        Ok(matches) => matches,
+        Err(said) => return refuse(&said, io),
+    };
+    let Some((verb, arguments)) = matches.subcommand() else { return 0 }; // clap has printed the help
+    let done = operate(verb, arguments, plugins, env, io.stderr).and_then(|text| {
+        let written = io.stdout.write_all(text.as_bytes()).and_then(|()| io.stdout.flush());
+        written.map_err(|e| Error::io("write to stdout", &e))
+    });
+    let Err(error) = done else { return 0 };
+    let _ = writeln!(io.stderr, "{error}"); // the status says it too
+    1
+}
+
+/// Help that was asked for is a success; a mistake has the status 1 here, not clap's 2.
+fn refuse(said: &clap::Error, io: &mut Streams<'_>) -> u8 {
+    let asked = matches!(said.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
+    let to: &mut dyn Write = if asked { io.stdout } else { io.stderr };
+    let _ = write!(to, "{said}"); // help that nobody reads is no failure
+    u8::from(!asked)
+}
+
+/// Returns what is to be printed. The order in which mistakes are looked for is cnitool's.
+fn operate(
+    verb: &str,
+    arguments: &ArgMatches,
+    plugins: &'static [Entry],
+    env: &Environment,
+    stderr: &mut dyn Write,
+) -> Result<String> {
+    if let Some(shell) = (verb == "completion").then(|| arguments.get_one::<String>("shell")).flatten() {
+        return Ok(COMPLETIONS.iter().filter(|(name, _)| name == shell).map(|(_, script)| *script).collect());
+    }
+    let positional: Vec<&String> = arguments.get_many("arguments").into_iter().flatten().collect();
+    let [network, netns, ..] = positional.as_slice() else {
+        let msg = format!("requires at least 2 arg(s), only received {}", positional.len());
+        let usage = format!("usage: {NAME} {verb} <network-name> <netns> [flags]");
+        return Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(usage));
+    };
+    let variable = |name: &str, default: &str| Some(env.get(name)).filter(|s| !s.is_empty()).unwrap_or(default.into());
+    let list = list::find(Path::new(&variable("NETCONFPATH", CONF_DIR)), network)?;
+    let capability_args = parameters::parse_capability_args(&env.get("CAP_ARGS"))?;
+    let args = parameters::parse_args(&env.get("CNI_ARGS"))?;
+    let given = arguments.get_one::<String>("ifname").filter(|name| !name.is_empty()).cloned();
+    let ifname = IfName::parse(&given.unwrap_or_else(|| variable("CNI_IFNAME", "eth0")))?;
+    let netns = parameters::absolute(&PathBuf::from(netns))?;
+    let key = Key { network: NetworkName::parse(network)?, container_id: parameters::container_id(&netns)?, ifname };
+    let at = Parameters { key, netns, args, capability_args };
+    let mut runtime = Runtime {
+        plugins,
+        env,
+        path: if env.get("CNI_PATH").is_empty() { own_directory()? } else { env.get("CNI_PATH") },
+        cache: Cache::new(cache::DEFAULT_DIR),
+        stderr,
+        handles: Rc::default(),
+    };
+    let nothing = |()| String::new();
+    match verb {
+        "add" => runtime.add(&list, &at, OnFailure::Leave).map(|result| result.to_text()),
+        "check" => runtime.check(&list, &at).map(nothing),
+        "del" => runtime.del(&list, &at).map(nothing),
+        "gc" => runtime.gc(&list, None).map(nothing),
+        "status" => runtime.status(&list).map(nothing),
+        other => Err(Error::new(Code::BUG, format!("{NAME} has no command {other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+}

@@ -1,0 +1,330 @@
+//! `cnitool`, side by side with the real one: `CNI_TOOL` names it (tests/run compiles it from Debian's source).
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::attachment::skip;
+use crate::support::call::{Outcome, Peer, binary, farm};
+use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::snapshot::Watch;
+
+/// The names under which a lab has its tools: ours by argv[0], ours as a command, and the reference's.
+const OURS: &str = "/run/tools/ours/cnitool";
+const REFERENCE: &str = "/run/tools/reference/cnitool";
+
+/// Where the reference's is; None where it could not be compiled.
+fn reference() -> Option<PathBuf> {
+    std::env::var_os("CNI_TOOL").map(PathBuf::from).filter(|tool| tool.exists())
+}
+
+/// A host with both tools, and with an /etc of its own that has a directory for networks.
+fn lab(peer: Peer) -> Lab {
+    let lab = Lab::new(peer);
+    lab.host.sh(&format!(
+        "mkdir -p /run/tools/ours /run/tools/reference /run/etc
+         cp -a /etc/. /run/etc/ 2>/dev/null; rm -rf /run/etc/cni; mkdir -p /run/etc/cni/net.d; mount --bind /run/etc /etc
+         ln -s {} {OURS}",
+        binary().display()
+    ));
+    if let Some(tool) = reference() {
+        lab.host.sh(&format!("ln -s {} {REFERENCE}", tool.display()));
+    }
+    lab
+}
+
+/// A line of a shell on that host.
+fn run(lab: &Lab, line: &str) -> Outcome {
+    let output = lab.host.command("bash").args(["-c", line]).output().unwrap();
+    Outcome {
+        status: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn network(lab: &Lab, file: &str, text: &str) {
+    std::fs::write(lab.path(&format!("/etc/cni/net.d/{file}")), text).unwrap();
+}
+
+/// Every combination of two tools over three operations that begins with an ADD; ours alone where there is no other.
+fn turns() -> Vec<[&'static str; 3]> {
+    let tools: &[&str] = if reference().is_some() { &[OURS, REFERENCE] } else { &[OURS] };
+    let mut turns = vec![];
+    for add in tools {
+        for check in tools {
+            turns.extend(tools.iter().map(|del| [*add, *check, *del]));
+        }
+    }
+    turns
+}
+
+/// The words of the README of libcni's cnitool, from the configuration on, with the plugins of the peer in `./bin`.
+const README: &str = r#"set -e
+sudo() { env "$@"; }
+echo '{"cniVersion":"0.4.0","name":"myptp","type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"172.16.29.0/24","routes":[{"dst":"0.0.0.0/0"}]}}' | sudo tee /etc/cni/net.d/10-myptp.conf
+sudo ip netns add testing
+sudo CNI_PATH=./bin cnitool add myptp /var/run/netns/testing
+sudo CNI_PATH=./bin cnitool check myptp /var/run/netns/testing
+sudo ip -n testing addr
+sudo ip netns exec testing ping -c 1 4.2.2.2
+sudo CNI_PATH=./bin cnitool del myptp /var/run/netns/testing
+sudo ip netns del testing
+"#;
+
+#[test]
+fn the_script_of_the_readme_works_unchanged() {
+    for peer in Peer::all() {
+        let lab = lab(peer);
+        lab.host.sh(&format!(
+            "ip -n outside addr add 4.2.2.2/32 dev lo; ip route add default via {}; mkdir /run/plugins; ln -s {} /run/plugins/bin",
+            OUTSIDE[0],
+            lab.peer.dir().display()
+        ));
+        for tool in ["ours", "reference"].iter().filter(|tool| **tool == "ours" || reference().is_some()) {
+            let before = Watch::start(&lab, &[]);
+            let path = format!("cd /run/plugins; export PATH=/run/tools/{tool}:$PATH");
+            let outcome = run(&lab, &format!("{path}\n{README}"));
+            assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{tool} with {:?}: {outcome:?}", lab.peer);
+            assert!(outcome.stdout.contains("1 received"), "{outcome:?}");
+            lab.host.sh("rm /etc/cni/net.d/10-myptp.conf");
+            // The reference's masquerading leaves its table behind.
+            if lab.peer == Peer::Ours {
+                before.assert_unchanged("the script of the README");
+            }
+        }
+    }
+}
+
+/// Arguments and capabilities have to be the same for every operation, so all of them get them.
+const WEB: &str = r#"
+export CNI_PATH=PLUGINS CNI_ARGS='IgnoreUnknown=1;K8S_POD_NAME=web'
+export CAP_ARGS='{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}'
+"#;
+
+#[test]
+fn one_tool_adds_another_checks_and_a_third_deletes() {
+    if reference().is_none() {
+        skip("the reference's cnitool in CNI_TOOL");
+    }
+    for version in ["0.3.1", "0.4.0", "1.0.0"] {
+        let lab = lab(Peer::Ours);
+        network(
+            &lab,
+            "web.conflist",
+            &format!(
+                r#"{{"cniVersion":"{version}","name":"web","plugins":[
+                {{"type":"bridge","bridge":"web0","isGateway":true,"ipMasq":true,
+                  "ipam":{{"type":"host-local","ranges":[[{{"subnet":"10.66.0.0/24"}}]]}}}},
+                {{"type":"portmap","capabilities":{{"portMappings":true}}}}]}}"#
+            ),
+        );
+        let container = lab.container();
+        let on = |tool: &str, verb: &str| {
+            let variables = WEB.replace("PLUGINS", farm().to_str().unwrap());
+            run(&lab, &format!("{variables}{tool} {verb} web {}", container.netns))
+        };
+        assert_eq!(on(OURS, "add").status, 0);
+        assert_eq!(on(OURS, "del").status, 0);
+        let before = Watch::start(&lab, &[&container]);
+        for [add, check, del] in turns() {
+            let added = on(add, "add");
+            assert_eq!((added.status, added.stderr.as_str()), (0, ""), "{add}: {added:?}");
+            assert_eq!(added.json()["cniVersion"], version);
+            assert_eq!(lab.host.sh("nft list tables | grep -c portmap"), "1\n");
+            let checked = on(check, "check");
+            match version {
+                "0.3.1" => assert_eq!(
+                    (checked.status, checked.stderr.as_str()),
+                    (1, "configuration version \"0.3.1\" does not support the CHECK command\n")
+                ),
+                _ => assert_eq!((checked.status, checked.stderr.as_str()), (0, ""), "{add}, {check}"),
+            }
+            let deleted = on(del, "del");
+            assert_eq!((deleted.status, deleted.stderr.as_str()), (0, ""), "{add}, {check}, {del}");
+            before.assert_unchanged(&format!("{version}: {add}, {check}, {del}"));
+            assert_eq!(lab.host.sh("ls /var/lib/cni/results"), "");
+        }
+    }
+}
+
+/// A network whose result is the same whoever makes it.
+const LO: &str = r#"{"name":"lo", "cniVersion":"1.0.0", "plugins":[{"type":"loopback","capabilities":{"mac":true}}]}"#;
+
+/// Debian's libcni is 1.1.2: it had not begun to keep `netns`, and still wrote an empty `dns`.
+#[test]
+fn both_print_and_keep_the_same() {
+    if reference().is_none() {
+        return skip("the reference's cnitool in CNI_TOOL");
+    }
+    let lab = lab(Peer::Ours);
+    network(&lab, "lo.conflist", LO);
+    let container = lab.container();
+    let told = |tool: &str| {
+        let arguments = r#"CNI_IFNAME=lo CNI_ARGS='B=2;A=<1>' CAP_ARGS='{"z":[1,{"b":1,"a":null}],"mac":"x"}'"#;
+        let line = format!("{arguments} CNI_PATH={} {tool} add lo {}", farm().display(), container.netns);
+        let added = run(&lab, &line);
+        assert_eq!((added.status, added.stderr.as_str()), (0, ""), "{added:?}");
+        assert!(added.stdout.starts_with("{\n    \"cniVersion\"") && added.stdout.ends_with("\n}"), "{added:?}");
+        let mut result = added.json();
+        result.as_object_mut().unwrap().remove("dns");
+        let kept = lab.host.sh("cd /var/lib/cni/results; stat -c '%a %n' . *; cat *; rm *");
+        (result, kept.replace("\"dns\":{},", "").replace(&format!("\"netns\":{:?},", container.netns), ""))
+    };
+    assert_eq!(told(OURS), told(REFERENCE));
+}
+
+#[test]
+fn both_find_the_same_mistakes_in_the_same_order() {
+    let lab = lab(Peer::Ours);
+    network(&lab, "10-lo.conflist", LO);
+    network(&lab, "20-old.conflist", r#"{"name":"old","cniVersion":"0.3.1","plugins":[{"type":"loopback"}]}"#);
+    network(&lab, "30-gone.conflist", r#"{"name":"gone","cniVersion":"1.0.0","plugins":[{"type":"gone"}]}"#);
+    network(&lab, "40-single.conf", r#"{"name":"single","cniVersion":"1.0.0","type":"loopback"}"#);
+    lab.host.sh("mkdir -p /run/bad /run/none; echo '{' > /run/bad/10.conflist");
+    let path = format!("CNI_PATH={}", farm().display());
+    let netns = lab.container().netns;
+    // Each with what it prints on stderr; `gone` is looked for last, after all that the tool itself reads.
+    let cases = [
+        (format!("NETCONFPATH=/run/none TOOL add lo {netns}"), "no net configurations found in /run/none"),
+        (format!("TOOL add other {netns}"), "no net configuration with name \"other\" in /etc/cni/net.d"),
+        (format!("CNI_ARGS=A TOOL add other {netns}"), "no net configuration with name \"other\" in /etc/cni/net.d"),
+        (format!("CNI_ARGS=A TOOL add gone {netns}"), "invalid CNI_ARGS pair \"A\""),
+        (format!("CNI_ARGS='A=1;' TOOL del lo {netns}"), "invalid CNI_ARGS pair \"\""),
+        (format!("CNI_ARGS=A= TOOL check lo {netns}"), "invalid CNI_ARGS pair \"A=\""),
+        (format!("TOOL check old {netns}"), "configuration version \"0.3.1\" does not support the CHECK command"),
+    ];
+    for (line, stderr) in &cases {
+        for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
+            let outcome = run(&lab, &format!("export {path}; {}", line.replace("TOOL", tool)));
+            assert_eq!(
+                (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
+                (1, "", format!("{stderr}\n").as_str()),
+                "{tool}: {line}"
+            );
+        }
+    }
+    // What only the status tells, because the words are a parser's or ours say more.
+    let cases = [
+        format!("NETCONFPATH=/run/bad TOOL add lo {netns}"),
+        format!("CAP_ARGS='{{' TOOL add lo {netns}"),
+        format!("TOOL add gone {netns}"),
+        "TOOL add lo /run/netns/nowhere".to_owned(),
+        "TOOL add lo".to_owned(),
+        "TOOL del".to_owned(),
+    ];
+    for line in &cases {
+        for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
+            let outcome = run(&lab, &format!("export {path} CNI_IFNAME=lo; {}", line.replace("TOOL", tool)));
+            assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{tool}: {line}: {outcome:?}");
+            assert!(!outcome.stderr.is_empty(), "{tool}: {line}");
+        }
+    }
+    for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
+        let single = run(
+            &lab,
+            &format!(
+                "{path} CNI_IFNAME=lo {tool} add single {netns} && {path} CNI_IFNAME=lo {tool} del single {netns} more"
+            ),
+        );
+        assert_eq!(single.status, 0, "a single plugin's file, and arguments that are too many: {single:?}");
+    }
+}
+
+/// The id is made from the path as text, so a relative one and one with dots are the same container.
+#[test]
+fn a_path_is_made_absolute_before_it_becomes_an_id() {
+    let lab = lab(Peer::Ours);
+    network(&lab, "lo.conflist", LO);
+    let container = lab.container();
+    let name = container.netns.strip_prefix("/run/netns/").unwrap();
+    let path = format!("cd /run/netns; export CNI_IFNAME=lo CNI_PATH={}", farm().display());
+    for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
+        assert_eq!(run(&lab, &format!("{path}; {tool} add lo {name}")).status, 0);
+        let kept = lab.host.sh("ls /var/lib/cni/results");
+        assert_eq!(run(&lab, &format!("{path}; {tool} add lo ../../run/./netns//{name}")).status, 0);
+        assert_eq!(lab.host.sh("ls /var/lib/cni/results"), kept);
+        lab.host.sh("rm /var/lib/cni/results/*");
+    }
+}
+
+#[test]
+fn gc_takes_everything_for_stale_and_status_asks() {
+    let lab = lab(Peer::Ours);
+    network(
+        &lab,
+        "net.conflist",
+        r#"{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"bridge","bridge":"gc0",
+            "ipam":{"type":"host-local","ranges":[[{"subnet":"10.67.0.0/24"}]]}}]}"#,
+    );
+    network(&lab, "other.conflist", r#"{"name":"other","cniVersion":"1.1.0","plugins":[{"type":"loopback"}]}"#);
+    let [one, two] = [lab.container(), lab.container()];
+    let path = format!("export CNI_PATH={}", farm().display());
+    let call = |line: &str| {
+        let outcome = run(&lab, &format!("{path}; {line}"));
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{line}: {outcome:?}");
+        outcome.stdout
+    };
+    assert_eq!(call(&format!("{OURS} status net nowhere")), "");
+    let before = lab.host.sh("ls /var/lib/cni");
+    call(&format!("CNI_IFNAME=lo {OURS} add other {}", one.netns));
+    call(&format!("{OURS} add net {}", one.netns));
+    call(&format!("{OURS} add net {} -i eth7", two.netns));
+    assert!(one.link("eth0").is_some() && two.link("eth7").is_some());
+    assert_eq!(call(&format!("{OURS} gc net nowhere")), "");
+    assert!(one.link("eth0").is_none() && two.link("eth7").is_none());
+    let kept = lab.host.sh("ls /var/lib/cni/results");
+    assert!(kept.starts_with("other-cnitool-") && kept.lines().count() == 1, "other networks stay: {kept}");
+    assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net | grep -c '^10'; true"), "0\n");
+    assert_eq!(before, "");
+}
+
+/// libcni leaves the undoing to its caller, and a script may look at what is there.
+#[test]
+fn a_failed_add_is_left_as_it_is_until_del() {
+    let lab = lab(Peer::Ours);
+    network(
+        &lab,
+        "half.conflist",
+        r#"{"cniVersion":"1.0.0","name":"half","plugins":[
+            {"type":"bridge","bridge":"half0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.68.0.0/24"}]]}},
+            {"type":"tuning","sysctl":{"net.nothing.of_the_kind":"1"}}]}"#,
+    );
+    let container = lab.container();
+    for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
+        let on =
+            |verb: &str| run(&lab, &format!("CNI_PATH={} {tool} {verb} half {}", farm().display(), container.netns));
+        let failed = on("add");
+        assert_eq!((failed.status, failed.stdout.as_str()), (1, ""), "{failed:?}");
+        assert!(failed.stderr.starts_with("plugin type=\"tuning\" failed (add): "), "{failed:?}");
+        assert!(container.link("eth0").is_some(), "{tool}");
+        assert_eq!(on("del").status, 0);
+        assert!(container.link("eth0").is_none(), "{tool}");
+    }
+}
+
+#[test]
+fn it_is_a_command_too_and_tells_how_it_is_used() {
+    let run = |args: &[&str]| {
+        let output = Command::new(binary()).args(args).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    for args in [&["cnitool"][..], &["cnitool", "--help"], &["cnitool", "help"], &["cnitool", "add", "-h"]] {
+        let (status, stdout, stderr) = run(args);
+        assert!((status, stderr.as_str()) == (0, "") && stdout.contains("Usage: cnitool "), "{args:?}: {stdout}");
+    }
+    let (status, stdout, stderr) = run(&["cnitool", "add", "net"]);
+    assert_eq!((status, stdout.as_str()), (1, ""));
+    assert!(stderr.starts_with("requires at least 2 arg(s), only received 1"), "{stderr}");
+    for args in [&["cnitool", "frobnicate", "net", "/x"][..], &["cnitool", "add", "--frobnicate", "net", "/x"]] {
+        let (status, stdout, stderr) = run(args);
+        assert!(status == 1 && stdout.is_empty() && stderr.contains("frobnicate"), "{args:?}: {stderr}");
+    }
+    let (status, script, _) = run(&["cnitool", "completion", "bash"]);
+    assert_eq!(status, 0);
+    let line = format!(
+        "{script}\nCOMP_WORDS=(cnitool ch) COMP_CWORD=1 _cnitool; COMP_WORDS=(cnitool ch) COMP_CWORD=1; _cnitool; echo ${{COMPREPLY[*]}}"
+    );
+    let completed = Command::new("bash").args(["-c", &line]).output().unwrap();
+    assert_eq!(String::from_utf8(completed.stdout).unwrap(), "check\n");
+}
