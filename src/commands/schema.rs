@@ -238,7 +238,7 @@ impl Author {
         let is_taken = |word: &&str| self.problem(entry, path, Value::text(*word)).is_none();
         let refusal = self.problem(entry, path, Value::text("?")).unwrap_or_default();
         let mut words = words(&refusal);
-        if words.is_empty() || !words.iter().all(|word| is_taken(&word)) {
+        if words.is_empty() || !words.iter().all(is_taken) {
             return self.write(&["{\"type\":\"string\"}"]);
         }
         words.extend(Some("").filter(is_taken));

@@ -212,7 +212,7 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     };
     let mut files = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
     files.retain(|file| file.is_file());
-    sort(&mut files, |a, b| a < b);
+    sort(&mut files, |a, b| a.as_os_str() < b.as_os_str());
     Ok(files)
 }
 

@@ -247,7 +247,7 @@ impl<'a> Checker<'a> {
         }
         let only_inlined = match self.documents[document].member("loadOnlyInlinedPlugins") {
             Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
-            other => other == Some(&Value::Bool(true)),
+            other => is_true(other),
         };
         let dir = Path::new(&self.documents[document].file).parent().map(|parent| parent.join(&network.name));
         let files =
@@ -436,7 +436,7 @@ impl<'a> Checker<'a> {
     fn check_capabilities(&mut self, plugin: &Plugin, name: &str, read: &[&str]) {
         let document = plugin.document;
         let declared = plugin.value.get("capabilities");
-        let is_declared = |key: &str| declared.and_then(|all| all.get(key)) == Some(&Value::Bool(true));
+        let is_declared = |key: &str| is_true(declared.and_then(|all| all.get(key)));
         for key in self.keys(document, &plugin.at("capabilities")) {
             if !is_declared(&key) || read.contains(&key.as_str()) {
                 continue;
@@ -611,7 +611,7 @@ pub const NOTHING: Note<'static> =
 fn files_of(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).map_err(|e| Error::io("open", &e))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| !path.is_dir()).collect();
-    sort(&mut files, |a, b| a < b);
+    sort(&mut files, |a, b| a.as_os_str() < b.as_os_str());
     Ok(files)
 }
 
@@ -658,6 +658,11 @@ fn did_you_mean(near: &str) -> [&str; 3] {
     ["did you mean \"", near, "\"?"]
 }
 
+/// Whether a key is given as `true`.
+pub fn is_true(value: Option<&Value>) -> bool {
+    matches!(value, Some(Value::Bool(true)))
+}
+
 /// Whether one path is the other or leads to it.
 fn touches(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
@@ -666,7 +671,7 @@ fn touches(one: &str, other: &str) -> bool {
 
 /// The path without its last step.
 fn parent(path: &str) -> &str {
-    path.rfind(['.', '[']).map_or("", |end| &path[..end])
+    path.bytes().rposition(|byte| b".[".contains(&byte)).map_or("", |end| &path[..end])
 }
 
 /// Makes the value at this path null; false where there is none.
