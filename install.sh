@@ -4,6 +4,8 @@
 #   ./install.sh                   build a static release binary and install it into /opt/cni/bin
 #   ./install.sh --demo            build it and show what it does; needs no root and touches nothing
 #   ./install.sh --build           only build it, and print where it is
+#   ./install.sh --manual DIR      write pages of the manual, and completions of bash, zsh and fish,
+#                                  below DIR, such as /usr/local/share
 #   ./install.sh --rollback        back to what was there before the last install
 #   ./install.sh --uninstall       remove cni-multi and put back what it replaced
 #
@@ -54,9 +56,13 @@ usage() { sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p;}' "$0"; }
 parse_options() {
   while [ $# -gt 0 ]; do
     case $1 in
-      --dir | --binary)
+      --dir | --binary | --manual)
         [ -n "${2:-}" ] || die "$1 wants a path after it"
-        if [ "$1" = --dir ]; then dir=$2; else binary=$2; fi
+        case $1 in
+          --dir) dir=$2 ;;
+          --binary) binary=$2 ;;
+          --manual) action=manual share=$2 ;;
+        esac
         shift
         ;;
       --demo | --build | --rollback | --uninstall) action=${1#--} ;;
@@ -110,6 +116,18 @@ build() {
   cargo_build "$triple" || die "cargo could not build cni-multi for $triple"
   binary=$(target_directory)/$triple/release/cni-multi
   [ -f "$binary" ] || die "cargo built no $binary"
+}
+
+# The command line describes itself to a program of the build; the binary carries none of it.
+write_manual() {
+  find_cargo
+  case $share in
+    /*) ;;
+    *) share=$PWD/$share ;;
+  esac
+  act "write the manual and the completions below $share" \
+    cargo run --quiet --locked --example manual --manifest-path "$here/Cargo.toml" -- "$share"
+  [ -n "$dry_run" ] || say "The manual and the completions are in $share."
 }
 
 take_or_build_binary() {
@@ -389,4 +407,5 @@ case $action in
   rollback) rollback ;;
   uninstall) uninstall ;;
   demo) demo ;;
+  manual) write_manual ;;
 esac

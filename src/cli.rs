@@ -84,7 +84,8 @@ fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     }
 }
 
-fn commands() -> Command {
+/// The whole command line, as the binary reads it and the manual tells it.
+pub fn commands() -> Command {
     let version = format!("{} (plugins: {})", env!("CARGO_PKG_VERSION"), runner::plugin_version());
     Command::new(NAME)
         .version(version)

@@ -1,8 +1,9 @@
 //! README and docs are true: links lead somewhere, tables have what the code has, examples print what is written there.
 //!
 //! A page's examples are its fenced blocks `json conflist`, a network that is put where `cni-multi net` looks, and `console`,
-//! commands after `$ ` with what they print; `json file NAME` is put there as it is. Those of a page run in one lab, in their order. In what is printed, hardware addresses,
-//! link-local addresses and the numbers behind `@if` are not compared, and a line `...` stands for any lines.
+//! commands after `$ ` with what they print; `json file NAME` is put there as it is. Those of a page run in one lab, in their
+//! order. In what is printed, hardware addresses, link-local addresses, ages and the numbers behind `@if` are not compared, and a
+//! line `...` stands for any lines.
 //!
 //! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as `ip link add` makes it. Such pages
 //! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then.
@@ -263,7 +264,7 @@ fn the_error_codes_are_those_of_the_code() {
 #[test]
 fn every_option_of_net_is_documented() {
     let text = Page::read("docs/net.md").text;
-    for command in ["add", "check", "del", "gc", "status", "list"] {
+    for command in ["add", "check", "del", "gc", "status", "list", "ps", "inspect"] {
         assert!(text.contains(&format!("`cni-multi net {command}")), "docs/net.md does not have {command}");
         let help = std::process::Command::new(binary()).args(["net", command, "--help"]).output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
@@ -452,6 +453,9 @@ fn lasting_word(word: &str) -> String {
     }
     if bare.starts_with("fe80::") {
         return "LINK-LOCAL".to_owned();
+    }
+    if bare.strip_suffix('s').is_some_and(|seconds| seconds.parse::<u32>().is_ok()) {
+        return "AGE".to_owned();
     }
     match word.split_once("@if") {
         Some((name, _)) => format!("{name}@if"),
@@ -643,6 +647,7 @@ fn tests_that_the_pages_name_exist() {
         "plugins::",
         "protocol::",
         "traces::",
+        "callers::",
         "src::",
     ];
     for page in Page::all() {

@@ -476,4 +476,16 @@ fn a_wrong_option_is_named() {
     let place = Place::new();
     assert!(place.err(&["--force"]).contains("--force is not an option"));
     assert!(place.err(&["--binary"]).contains("--binary wants a path"));
+    assert!(place.err(&["--manual"]).contains("--manual wants a path"));
+}
+
+/// What it writes is looked at in net::manual.
+#[test]
+fn the_manual_is_announced_and_the_plugin_directory_left_alone() {
+    let place = Place::with_foreign_plugins();
+    let before = place.snapshot();
+    let printed = place.ok(&["--manual", "share", "--dry-run"]);
+    let share = place.root.join("share");
+    assert_eq!(printed, format!("would write the manual and the completions below {}\n", share.display()));
+    assert!(!share.exists() && place.snapshot() == before);
 }

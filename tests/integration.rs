@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod callers;
 mod cnitool;
 mod differences;
 mod dispatch;
@@ -9,6 +10,7 @@ mod docs;
 mod hostile_host;
 mod install;
 mod layers;
+mod net;
 mod parallel;
 mod plugins;
 mod protocol;

@@ -2,19 +2,23 @@
 //!
 //! `fixtures/traces/<runtime>.jsonl` has one call a line, in the order they were made: `plugin`, `env`, `stdin`, `stdout`,
 //! `stderr` and `rc`, the exit status. Container ids, MAC addresses, host link names and namespace paths are made up;
-//! each stands for the same thing wherever it appears. Of VERSION calls there is one of each kind.
+//! each stands for the same thing wherever it appears. Of VERSION calls there is one of each kind. Calls of host-local
+//! are the main plugins' own: they are made again where those are not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::plugins::meta::bandwidth::can_limit;
 use crate::protocol::{has_user_namespaces, in_own_namespace};
 use crate::support::call::{Call, Outcome, Peer};
-use crate::support::netns::{Container, Lab};
+use crate::support::netns::{Container, Lab, OUTSIDE, UPLINK};
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
+use crate::support::snapshot::Snapshot;
+use crate::support::traffic::{TcpServer, connect};
 
 peers! {
     version_calls_get_the_recorded_answer,
@@ -25,6 +29,10 @@ peers! {
     bridge_calls_of_containerd_1_6_get_the_recorded_answers,
     bridge_calls_of_containerd_2_1_get_the_recorded_answers,
     bridge_calls_of_podman_get_the_recorded_answers,
+    chains_of_ctr_work_as_recorded,
+    chains_of_containerd_1_6_work_as_recorded,
+    chains_of_containerd_2_1_work_as_recorded,
+    chains_of_podman_work_as_recorded,
 }
 
 const RUNTIMES: [(&str, &str); 4] = [
@@ -66,6 +74,19 @@ fn all_recorded(wanted: impl Fn(&Recorded) -> bool) -> Vec<(&'static str, Record
     let calls: Vec<_> = RUNTIMES.into_iter().flat_map(of_runtime).filter(|(_, call)| wanted(call)).collect();
     assert!(!calls.is_empty(), "no such call was recorded");
     calls
+}
+
+/// The TCP ports that a call publishes to everybody.
+fn ports(recorded: &Recorded) -> Vec<(u64, u16)> {
+    let mappings = recorded.stdin["runtimeConfig"]["portMappings"].as_array();
+    mappings.into_iter().flatten().filter_map(published).collect()
+}
+
+/// The TCP port that a mapping opens to everybody, and which one of the container it is.
+pub fn published(mapping: &Value) -> Option<(u64, u16)> {
+    let of = |key: &str| mapping.as_object().unwrap().iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v);
+    let is_everybody_s = of("hostIP").is_none_or(|ip| *ip == "") && of("protocol")? == "tcp";
+    is_everybody_s.then_some((of("hostPort")?.as_u64()?, of("containerPort")?.as_u64()?.try_into().unwrap()))
 }
 
 /// Asserts that a call failed as it did for the runtime. The words are what the runtime's user reads; ours has a code.
@@ -117,7 +138,7 @@ fn host_local_hands_out_the_recorded_addresses(peer: &Peer) {
                 assert_failed_as_recorded(peer, &outcome, &recorded);
             } else if recorded.command() == "ADD" {
                 let mut expected = recorded.stdout.clone();
-                handed_out.take(&mut expected, &outcome.ok());
+                handed_out.take(&recorded.stdout, &mut expected, &outcome.ok());
                 assert_eq!(outcome.ok(), expected, "{place}");
             } else {
                 assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{place}: {outcome:?}");
@@ -137,11 +158,11 @@ struct HandedOut {
 }
 
 impl HandedOut {
-    /// Notes the addresses of both results, and writes those of now into the recorded one.
-    fn take(&mut self, recorded: &mut Value, result: &Value) {
-        for (number, ip) in recorded["ips"].as_array_mut().unwrap().iter_mut().enumerate() {
+    /// Notes the addresses of both results, and writes those of now into the expected one.
+    fn take(&mut self, recorded: &Value, expected: &mut Value, result: &Value) {
+        for (number, ip) in expected["ips"].as_array_mut().unwrap().iter_mut().enumerate() {
             let now = &result["ips"][number]["address"];
-            self.then.push(ip["address"].as_str().unwrap().to_owned());
+            self.then.push(recorded["ips"][number]["address"].as_str().unwrap().to_owned());
             self.now.extend(now.as_str().map(str::to_owned));
             ip["address"] = now.clone();
         }
@@ -203,21 +224,56 @@ fn bridge_calls_of_podman_get_the_recorded_answers(peer: &Peer) {
     Replay::of_bridge(peer, RUNTIMES[3]);
 }
 
+fn chains_of_ctr_work_as_recorded(peer: &Peer) {
+    Replay::of_chains(peer, RUNTIMES[0]);
+}
+
+fn chains_of_containerd_1_6_work_as_recorded(peer: &Peer) {
+    Replay::of_chains(peer, RUNTIMES[1]);
+}
+
+fn chains_of_containerd_2_1_work_as_recorded(peer: &Peer) {
+    Replay::of_chains(peer, RUNTIMES[2]);
+}
+
+fn chains_of_podman_work_as_recorded(peer: &Peer) {
+    Replay::of_chains(peer, RUNTIMES[3]);
+}
+
+/// Forwarding, which stays on, and the tables that iptables has once it has been used.
+pub const LEFT_BY_CONTRACT: &str = "
+    echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
+    iptables -P FORWARD ACCEPT; ip6tables -P FORWARD ACCEPT";
+
 /// The calls of one runtime, made again on a pretend host. What the kernel chooses anew stands for what was recorded.
 struct Replay {
     lab: Lab,
     /// By the recorded path of the namespace.
     containers: BTreeMap<String, (String, Container)>,
     handed_out: HandedOut,
+    /// Who publishes a port.
+    ports: BTreeMap<u64, String>,
+    /// Containers whose ADD ended before it did when it was recorded.
+    refused: BTreeSet<String>,
     /// Recorded MAC addresses, link names and namespaces, and what they are here.
     here: BTreeMap<String, String>,
 }
 
 impl Replay {
-    fn of_bridge(peer: &Peer, (runtime, text): (&str, &str)) {
+    fn new(peer: &Peer) -> Replay {
         let lab = Lab::new(peer.clone());
-        let mut replay =
-            Replay { lab, containers: BTreeMap::new(), handed_out: HandedOut::default(), here: BTreeMap::new() };
+        Replay {
+            lab,
+            containers: BTreeMap::new(),
+            handed_out: HandedOut::default(),
+            ports: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            here: BTreeMap::new(),
+        }
+    }
+
+    fn of_bridge(peer: &Peer, (runtime, text): (&str, &str)) {
+        let mut replay = Replay::new(peer);
         let calls = recorded(text).into_iter().filter(|call| call.plugin == "bridge" && call.command() != "VERSION");
         for (number, recorded) in calls.enumerate() {
             replay.repeat(&recorded, &format!("{runtime}, call {number}"));
@@ -226,8 +282,98 @@ impl Replay {
         replay.assert_no_veth_is_left(runtime);
     }
 
-    fn repeat(&mut self, recorded: &Recorded, place: &str) {
-        self.follow_the_namespace(recorded);
+    /// All plugins in the recorded order, with what passes and what the kernel has, and nothing left at the end.
+    fn of_chains(peer: &Peer, (runtime, text): (&str, &str)) {
+        let mut replay = Replay::new(peer);
+        let is_wanted = |call: &Recorded| {
+            !["host-local", "macvlan"].contains(&call.plugin.as_str())
+                && call.stdin["name"] != "rt-mv"
+                && !["VERSION", "STATUS"].contains(&call.command())
+        };
+        let calls: Vec<_> = recorded(text).into_iter().filter(is_wanted).collect();
+        if calls.iter().any(|call| call.plugin == "bandwidth") && !can_limit(&replay.lab) {
+            return;
+        }
+        replay.lab.host.sh(LEFT_BY_CONTRACT);
+        let before = Snapshot::of_host(&replay.lab);
+        for (number, recorded) in calls.iter().enumerate() {
+            let place = format!("{runtime}, call {number}, {} {}", recorded.command(), recorded.plugin);
+            if replay.is_to_be_refused(recorded) {
+                continue;
+            }
+            let result = replay.repeat(recorded, &place);
+            replay.assert_done(recorded, &result, &place);
+        }
+        replay.assert_no_veth_is_left(runtime);
+        if *peer == Peer::Ours {
+            let bridges: BTreeSet<_> = calls.iter().filter_map(|call| call.stdin["bridge"].as_str()).collect();
+            bridges.iter().for_each(|bridge| drop(replay.lab.host.sh(&format!("ip link del {bridge}"))));
+            let left = before.difference(&Snapshot::of_host(&replay.lab));
+            assert!(left.is_empty(), "{runtime}: not as before:\n{left}");
+        }
+    }
+
+    /// podman learns that a port is taken after its plugins have published it, and the reference's do that. Ours refuse, and
+    /// what the runtime called after that it would not call then, up to DEL.
+    fn is_to_be_refused(&mut self, recorded: &Recorded) -> bool {
+        let id = &recorded.env["CNI_CONTAINERID"];
+        if recorded.command() == "DEL" {
+            self.refused.remove(id);
+        }
+        let asked: Vec<u64> = ports(recorded).iter().map(|(port, _)| *port).collect();
+        match (recorded.plugin.as_str(), recorded.command()) {
+            ("portmap", "DEL") => self.ports.retain(|_, owner| owner != id),
+            ("portmap", "ADD") if asked.iter().any(|port| self.ports.contains_key(port)) => {
+                assert!(self.refused.insert(id.clone()), "{id} asked twice");
+                if self.lab.peer == Peer::Ours {
+                    assert_eq!(self.prepare(recorded).run().err().code, 102, "{id}");
+                } else {
+                    self.prepare(recorded).run().ok();
+                }
+            }
+            ("portmap", "ADD") => self.ports.extend(asked.into_iter().map(|port| (port, id.clone()))),
+            _ => (),
+        }
+        self.refused.contains(id)
+    }
+
+    /// What a call that succeeded has done, seen from outside.
+    fn assert_done(&self, recorded: &Recorded, result: &Value, place: &str) {
+        let container = self.containers.get(&recorded.env["CNI_NETNS"]).map(|(_, container)| container);
+        match (recorded.plugin.as_str(), recorded.command(), container) {
+            ("bridge", "ADD", Some(container)) if recorded.rc == 0 => {
+                let addresses: Vec<&str> =
+                    result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap()).collect();
+                assert_eq!(container.addresses(&recorded.env["CNI_IFNAME"]), addresses, "{place}");
+            }
+            ("portmap", "ADD", Some(container)) => {
+                for (port, inner) in ports(recorded) {
+                    let _server = TcpServer::start(container, inner);
+                    let at = format!("{}:{port}", UPLINK[0]);
+                    assert_eq!(connect(&self.lab.outside, &at).as_deref(), Some(OUTSIDE[0]), "{place}");
+                }
+            }
+            ("portmap", "DEL", _) => {
+                for (port, _) in ports(recorded) {
+                    assert_eq!(connect(&self.lab.host, &format!("{}:{port}", UPLINK[0])), None, "{place}");
+                }
+            }
+            ("tuning", "ADD", Some(container)) if recorded.stdin["mtu"].is_number() => {
+                assert_eq!(container.link("eth0").unwrap()["mtu"], recorded.stdin["mtu"], "{place}");
+            }
+            ("bandwidth", "ADD", Some(_)) if recorded.stdin["runtimeConfig"]["bandwidth"].is_object() => {
+                let limited = self.lab.host.sh("tc qdisc show").lines().filter(|line| line.contains(" tbf ")).count();
+                assert!(limited >= 2, "{place}: one a direction");
+            }
+            ("bridge", "DEL", Some(container)) => {
+                assert_eq!(container.link(&recorded.env["CNI_IFNAME"]), None, "{place}");
+            }
+            _ => (),
+        }
+    }
+
+    /// The recorded call as it has to be here.
+    fn prepare(&self, recorded: &Recorded) -> Call {
         let mut call = recorded.call(&self.lab.peer).wrapped(&self.lab.host.enter);
         call.stdin = self.translate(&recorded.stdin).to_string().into_bytes();
         call.env.insert("CNI_NETNS".to_owned(), self.translate_text(&recorded.env["CNI_NETNS"]));
@@ -236,22 +382,45 @@ impl Replay {
             .map(|word| word.trim_end_matches([';', '=']))
             .zip(recorded.env["CNI_ARGS"].split_inclusive([';', '=']));
         let args: String = args.map(|(word, with_end)| self.translate_text(word) + &with_end[word.len()..]).collect();
-        let call = call.env("CNI_ARGS", &args).env("CNI_PATH", self.lab.cni_path(&self.lab.peer));
+        call.env("CNI_ARGS", &args).env("CNI_PATH", self.lab.cni_path(&self.lab.peer))
+    }
 
+    /// Makes the call; its result, where it has one.
+    fn repeat(&mut self, recorded: &Recorded, place: &str) -> Value {
+        self.follow_the_namespace(recorded);
+        let call = self.prepare(recorded);
         let outcome = call.run();
         if recorded.rc != 0 {
             assert_failed_as_recorded(&self.lab.peer, &outcome, recorded);
+            Value::Null
         } else if recorded.command() == "ADD" {
             let result = outcome.ok();
-            let mut expected = self.translate(&recorded.stdout);
-            self.take_what_is_chosen_anew(&recorded.stdout, &mut expected, &result);
-            assert_eq!(result, expected, "{place}");
-            if let Some((_, asked)) = args.split_once("MAC=") {
-                assert_eq!(result["interfaces"][2]["mac"], asked.split(';').next().unwrap(), "{place}");
-            }
+            self.assert_answer(recorded, &call.env["CNI_ARGS"], &result, place);
+            result
         } else {
             assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{place}: {outcome:?}");
             self.handed_out.assert_same(place);
+            Value::Null
+        }
+    }
+
+    fn assert_answer(&mut self, recorded: &Recorded, args: &str, result: &Value, place: &str) {
+        let mut expected = self.translate(&recorded.stdout);
+        match recorded.plugin.as_str() {
+            // In which form is the matter of another case.
+            "loopback" => return assert_eq!(result["ips"][0]["address"], "127.0.0.1/8", "{place}"),
+            "bridge" => self.take_what_is_chosen_anew(&recorded.stdout, &mut expected, result),
+            "bandwidth" => self.take_ifb(&mut expected, result),
+            "tuning" if self.lab.peer == Peer::Ours && recorded.stdin["mtu"].is_number() => {
+                let links = expected["interfaces"].as_array_mut().unwrap().iter_mut();
+                let own = links.filter(|link| link.get("sandbox").is_some());
+                own.for_each(|link| link["mtu"] = recorded.stdin["mtu"].clone()); // the reference tells the one before
+            }
+            _ => (),
+        }
+        assert_eq!(*result, expected, "{place}");
+        if let Some((_, asked)) = args.split_once("MAC=").filter(|_| recorded.plugin == "bridge") {
+            assert_eq!(result["interfaces"][2]["mac"], asked.split(';').next().unwrap(), "{place}");
         }
     }
 
@@ -285,7 +454,23 @@ impl Replay {
                 }
             }
         }
-        self.handed_out.take(expected, result);
+        self.handed_out.take(recorded, expected, result);
+        for (then, now) in recorded["ips"].as_array().unwrap().iter().zip(result["ips"].as_array().unwrap()) {
+            let [then, now] = [then, now].map(|ip| ip["address"].as_str().unwrap().to_owned());
+            self.here.insert(then, now);
+        }
+    }
+
+    /// bandwidth has a link of its own, whose name it makes from the container's id; the kernel chooses the address.
+    fn take_ifb(&self, expected: &mut Value, result: &Value) {
+        for (interface, now) in
+            expected["interfaces"].as_array_mut().unwrap().iter_mut().zip(result["interfaces"].as_array().unwrap())
+        {
+            let is_ifb = |link: &Value| link["name"].as_str().unwrap().starts_with("bwp");
+            if is_ifb(interface) && is_ifb(now) {
+                *interface = now.clone();
+            }
+        }
     }
 
     fn translate_text(&self, text: &str) -> String {

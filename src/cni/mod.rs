@@ -3,6 +3,7 @@
 pub mod addr;
 pub mod args;
 pub mod attachment;
+pub mod base64;
 pub mod conf;
 pub mod decode;
 pub mod delegate;

@@ -7,16 +7,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
-use super::list::object;
+use super::list;
 use super::parameters::Parameters;
 use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::base64;
 use crate::cni::json::Value;
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
-use crate::sort::sort;
 
 /// Where libcni keeps its cache.
 pub const DEFAULT_DIR: &str = "/var/lib/cni";
@@ -54,6 +51,8 @@ pub struct Record {
     pub document: Vec<u8>,
     /// What ADD returned, in the version of then.
     pub result: Result<Option<Document>>,
+    /// The interfaces that are in a namespace, with its path, as the result has them.
+    sandboxes: Vec<(String, String)>,
 }
 
 impl Cache {
@@ -135,14 +134,15 @@ impl Cache {
     /// Every file of the cache, in the order of their names; none where there is no cache. What cannot be read is among
     /// them, since it may be of a container that lives.
     pub fn all(&self) -> Result<Vec<Found>> {
-        let files =
-            files(&self.results()).map_err(|e| Error::io(format_args!("open {}", self.results().display()), &e));
+        let dir = self.results();
+        let names = list::file_names(&dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
         let found = |file: PathBuf| {
             let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
             let record = record_of(&file, fs::read(&file));
             Found { file, written, record }
         };
-        Ok(files?.into_iter().map(found).collect())
+        // Nobody waits for who writes to a FIFO.
+        Ok(names.into_iter().map(|name| dir.join(name)).filter(|file| file.is_file()).map(found).collect())
     }
 
     /// Every attachment to the network. Files that do not tell theirs are passed over.
@@ -162,7 +162,12 @@ impl Found {
         let read = || {
             let keys = self.readings(network).into_iter().filter(|key| is_certain(key.container_id.as_str()));
             let mut told = keys.filter_map(|key| Some((record.sandbox(&key)?, key)));
-            told.next().map(|(netns, key)| Parameters { key, netns, args: vec![], capability_args: object([]) })
+            told.next().map(|(netns, key)| Parameters {
+                key,
+                netns,
+                args: vec![],
+                capability_args: Value::Object(vec![]),
+            })
         };
         record.at.clone().or_else(read)
     }
@@ -181,10 +186,8 @@ impl Found {
 impl Record {
     /// The namespace of the attachment's interface, as the result has it.
     fn sandbox(&self, key: &Key) -> Option<String> {
-        let result = self.result.clone().ok().flatten()?.into_add_result().ok()?;
-        let mut interfaces = result.interfaces.into_iter();
-        let own = interfaces.find(|link| link.name == key.ifname.as_str() && !link.sandbox.is_empty());
-        own.map(|link| link.sandbox)
+        let own = self.sandboxes.iter().find(|(link, _)| link == key.ifname.as_str());
+        own.map(|(_, sandbox)| sandbox.clone())
     }
 }
 
@@ -205,17 +208,6 @@ fn replace(file: &Path, temporary: &Path, text: &[u8]) -> io::Result<()> {
     })
 }
 
-fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
-        entries => entries?,
-    };
-    let mut files = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
-    files.retain(|file| file.is_file());
-    sort(&mut files, |a, b| a.as_os_str() < b.as_os_str());
-    Ok(files)
-}
-
 /// In the order of libcni's struct; what is empty is left out there.
 fn to_value(at: &Parameters, document: &[u8], result: &Document) -> Result<Value> {
     let text = |text: &str| Value::String(text.to_owned());
@@ -229,7 +221,7 @@ fn to_value(at: &Parameters, document: &[u8], result: &Document) -> Result<Value
     let members = [
         ("kind", text(KIND)),
         ("containerId", text(at.key.container_id.as_str())),
-        ("config", Value::String(STANDARD.encode(document))),
+        ("config", Value::String(base64::encode(document))),
         ("ifName", text(at.key.ifname.as_str())),
         ("networkName", text(at.key.network.as_str())),
         ("netns", text(&at.netns)),
@@ -240,14 +232,20 @@ fn to_value(at: &Parameters, document: &[u8], result: &Document) -> Result<Value
     Ok(Value::Object(members.into_iter().filter(is_set).map(|(key, value)| (key.to_owned(), value)).collect()))
 }
 
-/// The value with the members of its objects in order, as a Go map has them.
+/// The value with the members of its objects in order, as a Go map has them: of several of a name the last one.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(list) => Value::Array(list.into_iter().map(sorted).collect()),
         Value::Object(pairs) => {
-            let mut pairs: Vec<_> = pairs.into_iter().map(|(key, value)| (key, sorted(value))).collect();
-            sort(&mut pairs, |(a, _), (b, _)| a < b);
-            Value::Object(pairs)
+            let mut members: Vec<(String, Value)> = vec![];
+            for (key, value) in pairs {
+                let value = sorted(value);
+                match members.binary_search_by(|(known, _)| known.cmp(&key)) {
+                    Ok(at) => members[at].1 = value,
+                    Err(at) => members.insert(at, (key, value)), // few members: std's sort would be kilobytes for this alone
+                }
+            }
+            Value::Object(members)
         }
         scalar => scalar,
     }
@@ -282,16 +280,12 @@ fn is_ours(value: &Value) -> bool {
 /// What was read from a file, or could not be. The messages are libcni's, with the file for the network.
 fn record_of(file: &Path, read: io::Result<Vec<u8>>) -> Result<Record> {
     let text = read.map_err(|e| Error::io(format_args!("read {}", file.display()), &e))?;
-    let invalid = |problem: String| Error::new(Code::DECODE, format!("read {}: {problem}", file.display()));
-    let value = Value::parse(&text).map_err(|e| invalid(e.to_string()))?;
-    match value.get("kind") {
-        None => {
-            let result = result_of(&text).map_err(|e| invalid(e.to_string()))?;
-            Ok(Record { at: None, document: vec![], result: Ok(result) })
-        }
-        Some(_) if is_ours(&value) => of_value(&value, result_of(&text)).map_err(|e| invalid(e.to_string())),
-        Some(other) => Err(invalid(format!("wrong kind {}", other.to_text()))),
-    }
+    let record = Value::parse(&text).and_then(|value| match value.get("kind") {
+        None => Ok(Record { at: None, document: vec![], result: Ok(result_of(&text)?), sandboxes: sandboxes(&value) }),
+        Some(_) if is_ours(&value) => of_value(&value, result_of(&text)),
+        Some(other) => Err(Error::new(Code::DECODE, format!("wrong kind {}", other.to_text()))),
+    });
+    record.map_err(|error| error.context(format_args!("read {}", file.display())))
 }
 
 /// A file that does not tell the namespace is of an older libcni; the result tells it.
@@ -302,13 +296,23 @@ fn of_value(value: &Value, result: Result<Option<Document>>) -> Result<Record> {
         Some(Value::Array(pairs)) => pairs.iter().filter_map(pair).collect(),
         _ => vec![],
     };
-    let capability_args = value.get("capabilityArgs").cloned().unwrap_or(object([]));
-    let document = STANDARD.decode(text("config")).map_err(|e| Error::new(Code::DECODE, format!("config: {e}")))?;
-    let mut record = Record { at: None, document, result };
-    let netns = Some(text("netns").to_owned()).filter(|path| !path.is_empty());
-    let netns = netns.or_else(|| record.sandbox(&key)).unwrap_or_default();
+    let capability_args = value.get("capabilityArgs").cloned().unwrap_or(Value::Object(vec![]));
+    let document = base64::decode(text("config")).ok_or_else(|| Error::new(Code::DECODE, "config is no base64"))?;
+    let sandboxes = value.get("result").map(sandboxes).unwrap_or_default();
+    let mut record = Record { at: None, document, result, sandboxes };
+    let netns = match text("netns") {
+        "" => record.sandbox(&key).unwrap_or_default(),
+        path => path.to_owned(),
+    };
     record.at = Some(Parameters { key, netns, args, capability_args });
     Ok(record)
+}
+
+fn sandboxes(result: &Value) -> Vec<(String, String)> {
+    let Some(Value::Array(links)) = result.get("interfaces") else { return vec![] };
+    let text = |link: &Value, key: &str| link.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let links = links.iter().map(|link| (text(link, "name"), text(link, "sandbox")));
+    links.filter(|(_, sandbox)| !sandbox.is_empty()).collect()
 }
 
 fn pair(value: &Value) -> Option<(String, String)> {
@@ -332,8 +336,10 @@ mod tests {
             key: key(network, ifname),
             netns: "/var/run/netns/t".into(),
             args: vec![("IgnoreUnknown".into(), "1".into()), ("A".into(), "<b>".into())],
-            capability_args: Value::parse(br#"{"portMappings":[{"hostPort":80,"containerPort":8080}],"mac":"x"}"#)
-                .unwrap(),
+            capability_args: Value::parse(
+                br#"{"mac":"y","portMappings":[{"hostPort":80,"containerPort":8080}],"mac":"x"}"#,
+            )
+            .unwrap(),
         }
     }
 
@@ -477,7 +483,7 @@ mod tests {
             .unwrap()
             .into_iter()
             .map(|found| match found.record {
-                Ok(Record { at: Some(at), document, result }) => {
+                Ok(Record { at: Some(at), document, result, .. }) => {
                     let document = String::from_utf8(document).unwrap();
                     format!("{} {document} {}", at.key.container_id, result.is_ok())
                 }
@@ -535,13 +541,15 @@ mod tests {
         assert_eq!(cache.record(&at.key), Ok(None));
         cache.write(&at, b"{}", &document(RESULT)).unwrap();
         let record = cache.record(&at.key).unwrap().unwrap();
-        assert_eq!(
-            record,
-            Record { at: Some(as_read("n", "eth0")), document: b"{}".into(), result: record.result.clone() }
-        );
+        assert_eq!((record.at, record.document), (Some(as_read("n", "eth0")), b"{}".to_vec()));
         assert_eq!(record.result.unwrap().unwrap().to_compact_text(), RESULT);
-        dir.write(&format!("results/{}", file_name(&at.key)), r#"{"kind":"cniCacheV1","config":"%"}"#);
-        assert_eq!(cache.record(&at.key).unwrap_err().code, Code::DECODE);
+        let names = r#""containerId":"id","ifName":"eth0","networkName":"n""#;
+        dir.write(
+            &format!("results/{}", file_name(&at.key)),
+            &format!(r#"{{"kind":"cniCacheV1",{names},"config":"%"}}"#),
+        );
+        let error = cache.record(&at.key).unwrap_err();
+        assert!(error.code == Code::DECODE && error.msg.ends_with(": config is no base64"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::cache::Found;
+use super::cache::{Found, Record};
 use super::chain::Runtime;
 use super::derive;
 use super::list::NetworkList;
@@ -12,6 +12,30 @@ use crate::cni::conf::ValidAttachment;
 use crate::cni::env::Command;
 use crate::cni::version;
 use crate::error::{Error, ErrorList, Result};
+
+/// How far a GC goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Whoever would be detached is told, and nothing done.
+    Look,
+    /// All of it.
+    Detach,
+}
+
+/// An attachment whose turn has come.
+pub struct Step<'a> {
+    /// The attachment.
+    pub at: &'a Parameters,
+    /// Its number, from 1.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+    /// Whether it is detached, or would be; the error comes at the end, with those of the others.
+    pub succeeded: bool,
+}
+
+/// Whom a GC tells of each attachment, as soon as it is done.
+pub type Watch<'a> = &'a mut dyn FnMut(&Step<'_>);
 
 impl Runtime<'_> {
     /// GC: DEL for every attachment in the cache that is not in `valid`, then GC for every plugin that knows it. Goes on
@@ -26,16 +50,18 @@ impl Runtime<'_> {
         let mut errors = ErrorList::default();
         let attachments = errors.push(self.cache.attachments(&NetworkName::parse(&list.name)?)).unwrap_or_default();
         let stale = attachments.into_iter().filter(|at| !valid.unwrap_or_default().contains(&at.valid_attachment()));
-        self.collect(list, &stale.collect::<Vec<_>>(), valid, errors)
+        self.detach(list, &stale.collect::<Vec<_>>(), Extent::Detach, &mut errors, &mut |_| ());
+        self.collect(list, valid, errors)
     }
 
     /// GC of all whose namespace is gone. libcni and cnitool leave it to their caller who is wanted, and take without a
     /// word everybody for gone; but the cache is shared with real runtimes, whose containers would lose their networks.
-    pub fn gc_dead(&mut self, list: &NetworkList) -> Result<()> {
+    pub fn gc_dead(&mut self, list: &NetworkList, extent: Extent, watch: Watch<'_>) -> Result<()> {
         if list.disable_gc {
             return Ok(());
         }
-        let _lock = self.cache.lock(None); // an ADD in between would not be in the census
+        // An ADD in between would not be in the census.
+        let _lock = (extent == Extent::Detach).then(|| self.cache.lock(None));
         let census = Census::of(self.cache.all()?, &NetworkName::parse(&list.name)?);
         let mut errors = ErrorList::default();
         for error in census.unreadable {
@@ -45,20 +71,50 @@ impl Runtime<'_> {
             let _ =
                 writeln!(self.stderr, "left alone, because nothing tells which namespace it is of: {}", file.display());
         }
-        self.collect(list, &census.dead, Some(&census.spared), errors)
+        self.detach(list, &census.dead, extent, &mut errors, watch);
+        match extent {
+            Extent::Look => errors.finish(),
+            Extent::Detach => self.collect(list, Some(&census.spared), errors),
+        }
     }
 
-    fn collect(
+    /// DEL for all whose namespace is gone and whose network is none of `known`: by the configuration that ADD had.
+    pub fn gc_forgotten(&mut self, known: &[NetworkName], extent: Extent, watch: Watch<'_>) -> Result<()> {
+        let _lock = (extent == Extent::Detach).then(|| self.cache.lock(None));
+        let mut errors = ErrorList::default();
+        for found in self.cache.all()? {
+            let Ok(Record { at: Some(at), document, .. }) = found.record else { continue };
+            if known.contains(&at.key.network) || !is_gone(&at.netns) {
+                continue;
+            }
+            match NetworkList::parse(document) {
+                Ok(list) => self.detach(&list, &[at], extent, &mut errors, watch),
+                Err(error) => {
+                    let msg = format!("network {:?} has no configuration any more", at.key.network.as_str());
+                    errors.push::<()>(Err(error.context(msg)));
+                }
+            }
+        }
+        errors.finish()
+    }
+
+    fn detach(
         &mut self,
         list: &NetworkList,
         stale: &[Parameters],
-        valid: Option<&[ValidAttachment]>,
-        mut errors: ErrorList,
-    ) -> Result<()> {
-        for at in stale {
+        extent: Extent,
+        errors: &mut ErrorList,
+        watch: Watch<'_>,
+    ) {
+        for (number, at) in (1..).zip(stale) {
             let what = format!("failed to delete stale attachment {} {}", at.key.container_id, at.key.ifname);
-            errors.push(self.del_all(list, at).map_err(|error| error.context(what)));
+            let succeeded = extent == Extent::Look
+                || errors.push(self.del_all(list, at).map_err(|error| error.context(what))).is_some();
+            watch(&Step { at, number, of: stale.len(), succeeded });
         }
+    }
+
+    fn collect(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>, mut errors: ErrorList) -> Result<()> {
         if version::Number::parse(&list.version)? >= version::WITH_GC {
             for plugin in &list.plugins {
                 let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));

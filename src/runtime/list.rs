@@ -18,7 +18,6 @@ use crate::cni::json::Value;
 use crate::cni::result::Dns;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
-use crate::sort::sort;
 
 /// A network: a list of plugins under one name.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,14 +118,9 @@ fn load_plugin(file: &Path) -> Result<PluginConfig> {
 
 /// What is in the directory and ends so, sorted, except directories. A directory that is not there has nothing in it.
 fn files_ending(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
-    let names = match file_names(dir) {
-        Err(error) if error.kind() == ErrorKind::NotFound => vec![],
-        names => names.map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?,
-    };
+    let names = file_names(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
     let ends_so = |name: &OsString| endings.iter().any(|ending| ends_with(name, ending));
-    let mut names: Vec<OsString> = names.into_iter().filter(ends_so).collect();
-    sort(&mut names, |a, b| a < b);
-    Ok(names.into_iter().map(|name| dir.join(name)).collect())
+    Ok(names.into_iter().filter(ends_so).map(|name| dir.join(name)).collect())
 }
 
 /// Go's idea of an extension: a file that is named `.conflist` has one.
@@ -134,14 +128,20 @@ fn ends_with(name: &OsStr, ending: &str) -> bool {
     name.as_encoded_bytes().ends_with(ending.as_bytes())
 }
 
-fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
+/// The names of what is in the directory, sorted, except directories; none where there is no directory.
+pub fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
+        entries => entries?,
+    };
     let mut names = vec![];
-    for entry in fs::read_dir(dir)? {
+    for entry in entries {
         let entry = entry?;
         if !entry.file_type()?.is_dir() {
             names.push(entry.file_name());
         }
     }
+    names.sort();
     Ok(names)
 }
 
@@ -268,7 +268,7 @@ fn flag(list: &Value, key: &str) -> Result<bool> {
     match member(list, key) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(Value::String(text)) => match text.to_lowercase().as_str() {
+        Some(Value::String(text)) => match text.to_ascii_lowercase().as_str() {
             "true" => Ok(true),
             "false" => Ok(false),
             other => invalid(format!("invalid value {other:?} for {key}")),
@@ -555,6 +555,29 @@ mod tests {
         assert_eq!(load(&format!(r#"{inlined},"loadOnlyInlinedPlugins":"TRUE""#)), Ok("first".into()));
         dir.write("some-net/40.conf", "{}");
         assert_eq!(load(inlined), Err("error parsing configuration: missing 'type'".into()));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_read_is_told() {
+        let dir = Scratch::new();
+        dir.write("n.conflist", LIST);
+        dir.write("some-net", "a file where the directory should be");
+        let expected = format!(
+            "failed to read plugin config files in {0}/some-net: open {0}/some-net: not a directory",
+            dir.path().display()
+        );
+        assert_eq!(find(dir.path(), "some-net").unwrap_err().msg, expected);
+        let only_inlined = LIST.replacen('{', r#"{"loadOnlyInlinedPlugins":true,"#, 1);
+        dir.write("n.conflist", &only_inlined);
+        assert!(find(dir.path(), "some-net").is_ok());
+    }
+
+    #[test]
+    fn a_single_configuration_has_no_directory() {
+        let dir = Scratch::new();
+        dir.write("n.conf", SINGLE);
+        dir.write("some-net/10.conf", r#"{"type":"second"}"#);
+        assert_eq!(kinds(&find(dir.path(), "some-net").unwrap()), ["single"]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use nix::libc;
 
 use super::cache::{Cache, create_dir};
 use crate::cni::attachment::{ContainerId, hash8};
+use crate::error::warn;
 
 /// As far as a file can be locked.
 const TO_THE_END: i64 = 0;
@@ -36,7 +37,10 @@ impl Cache {
             l_len: length,
             l_pid: 0,
         };
-        fcntl(&file, FcntlArg::F_OFD_SETLKW(&wanted)).ok()?;
+        if fcntl(&file, FcntlArg::F_OFD_SETLK(&wanted)).is_err() {
+            warn("waiting for another operation on the same container, or gc");
+            fcntl(&file, FcntlArg::F_OFD_SETLKW(&wanted)).ok()?;
+        }
         Some(file)
     }
 }

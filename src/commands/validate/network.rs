@@ -18,7 +18,7 @@ use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::plugin::{Context, Entry, Kind};
 use crate::runtime::chain::Runtime;
-use crate::runtime::list::{NetworkList, PluginConfig};
+use crate::runtime::list::{NetworkList, PluginConfig, file_names};
 use crate::sort::sort;
 
 /// The keys of a list, in this case only: libcni reads them by hand.
@@ -609,10 +609,8 @@ pub const NOTHING: Note<'static> =
 
 /// The files of a directory, by name.
 fn files_of(dir: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir).map_err(|e| Error::io("open", &e))?;
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| !path.is_dir()).collect();
-    sort(&mut files, |a, b| a.as_os_str() < b.as_os_str());
-    Ok(files)
+    let names = file_names(dir).map_err(|e| Error::io("open", &e))?;
+    Ok(names.into_iter().map(|name| dir.join(name)).collect())
 }
 
 /// Decodes and checks a plugin's object as ADD does, without doing anything.

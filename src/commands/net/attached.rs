@@ -1,0 +1,147 @@
+//! An attachment as it is shown: what its file in the cache tells, and whether its namespace is there.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::table::{self, Members, PROBLEM, put, put_text};
+use crate::cni::attachment::NetworkName;
+use crate::cni::json::Value;
+use crate::error::Result;
+use crate::net::netns::Netns;
+use crate::runtime::cache::{Cache, Found};
+use crate::runtime::parameters::Parameters;
+
+/// A file of the cache, read.
+pub struct Attached {
+    /// The file's name, which no other attachment has.
+    pub file_name: String,
+    /// Whose it is; None where nothing tells.
+    pub at: Option<Parameters>,
+    /// The network's document as it was at ADD; may be empty.
+    pub document: Vec<u8>,
+    /// The result of ADD; null where it cannot be read.
+    pub result: Value,
+    /// What `ps` tells.
+    pub members: Members,
+}
+
+/// Every file of the cache. Bare results of old libcnis tell by their names alone to which of `networks` they belong.
+pub fn all(cache: &Cache, networks: &[NetworkName]) -> Result<Vec<Attached>> {
+    let mut all = vec![];
+    for found in cache.all()? {
+        all.push(Attached::of(found, networks));
+    }
+    Ok(all)
+}
+
+impl Attached {
+    fn of(found: Found, networks: &[NetworkName]) -> Attached {
+        let read = networks.iter().find_map(|network| found.attachment(network));
+        let file = found.file.to_string_lossy().into_owned();
+        let file_name = file.rsplit('/').next().unwrap_or_default().to_owned();
+        let (at, document, mut problem, result) = match found.record {
+            Err(error) => (None, vec![], error.to_string(), None),
+            Ok(record) => match record.result {
+                Err(error) => (record.at, record.document, error.to_string(), None),
+                Ok(result) => (record.at.or(read), record.document, String::new(), result),
+            },
+        };
+        let result = result.and_then(|result| Value::parse(result.to_compact_text().as_bytes()).ok());
+        let result = result.unwrap_or(Value::Null);
+        let mut members = Members::new();
+        let netns = at.as_ref().map_or("", |at| &at.netns);
+        if let Some(at) = &at {
+            put_text(&mut members, "network", at.key.network.as_str());
+            put_text(&mut members, "containerId", at.key.container_id.as_str());
+            put_text(&mut members, "ifname", at.key.ifname.as_str());
+            put_text(&mut members, "netns", netns);
+        }
+        put_text(&mut members, "namespace", state(netns));
+        put(&mut members, "addresses", table::texts(addresses(&result, "")));
+        if let Some(age) = found.written.and_then(|written| SystemTime::now().duration_since(written).ok()) {
+            put(&mut members, "ageSeconds", Value::Number(age.as_secs().into()));
+        }
+        put_text(&mut members, "file", &file);
+        if at.is_none() && problem.is_empty() {
+            problem = format!("nothing tells whose it is: {file_name}");
+        }
+        put_text(&mut members, PROBLEM, &problem);
+        Attached { file_name, at, document, result, members }
+    }
+
+    /// Whether this is told of it; where nothing is, whether the file's name may say so.
+    pub fn is(&self, key: &str, wanted: &str) -> bool {
+        let told = self.members.iter().find(|(name, _)| name == key).and_then(|(_, value)| value.as_str());
+        match (&self.at, key) {
+            _ if wanted.is_empty() => true,
+            (None, "network") => self.file_name.starts_with(&format!("{wanted}-")),
+            (None, _) => self.file_name.contains(&format!("-{wanted}-")),
+            _ => told == Some(wanted),
+        }
+    }
+}
+
+/// `alive`, `gone`, which is what GC detaches, or `unknown`.
+fn state(netns: &str) -> &'static str {
+    match Netns::open_if_there(netns) {
+        Ok(Some(_)) => "alive",
+        _ if !netns.is_empty() && matches!(Path::new(netns).try_exists(), Ok(false)) => "gone",
+        _ => "unknown",
+    }
+}
+
+/// The addresses of a result, of any version; with an interface's name, only those that may be its own.
+pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
+    let items = |key| if let Some(Value::Array(items)) = result.get(key) { items.as_slice() } else { &[] };
+    let mut found = vec![];
+    for ip in items("ips") {
+        let interface = match ip.get("interface") {
+            Some(Value::Number(index)) => index.as_u64().and_then(|index| items("interfaces").get(index as usize)),
+            _ => None,
+        };
+        let owner = interface.and_then(|interface| interface.get("name")).and_then(Value::as_str);
+        if ifname.is_empty() || owner.is_none_or(|owner| owner == ifname) {
+            found.extend(ip.get("address").and_then(Value::as_str).map(str::to_owned));
+        }
+    }
+    for key in ["ip4", "ip6"] {
+        let ip = result.get(key).and_then(|config| config.get("ip"));
+        found.extend(ip.and_then(Value::as_str).map(str::to_owned));
+    }
+    found
+}
+
+/// In the largest unit that is full.
+pub fn age_text(seconds: u64) -> String {
+    let (size, unit) = match seconds {
+        0..60 => (1, 's'),
+        60..3600 => (60, 'm'),
+        3600..86400 => (3600, 'h'),
+        _ => (86400, 'd'),
+    };
+    format!("{}{unit}", seconds / size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_told_in_the_largest_unit_that_is_full() {
+        let cases = [(0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (86399, "23h"), (200_000, "2d")];
+        for (seconds, text) in cases {
+            assert_eq!(age_text(seconds), text);
+        }
+    }
+
+    #[test]
+    fn addresses_are_found_in_results_of_every_version() {
+        let of = |text: &str, ifname| addresses(&Value::parse(text.as_bytes()).unwrap(), ifname).join(" ");
+        let result = r#"{"interfaces":[{"name":"br0"},{"name":"eth0"}],"ips":[{"address":"10.0.0.1/8","interface":0},
+            {"address":"10.0.0.2/8","interface":1},{"address":"10.0.0.3/8"},{"address":"10.0.0.4/8","interface":-1}]}"#;
+        assert_eq!(of(result, ""), "10.0.0.1/8 10.0.0.2/8 10.0.0.3/8 10.0.0.4/8");
+        assert_eq!(of(result, "eth0"), "10.0.0.2/8 10.0.0.3/8 10.0.0.4/8");
+        assert_eq!(of(r#"{"ip4":{"ip":"10.0.0.1/8"},"ip6":{"ip":"fd00::1/64"}}"#, ""), "10.0.0.1/8 fd00::1/64");
+        assert_eq!(of("null", ""), "");
+    }
+}

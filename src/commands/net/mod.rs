@@ -1,0 +1,201 @@
+//! `cni-multi net …`: networks from the operator's hand, with cnitool's arguments, variables and container ids.
+//!
+//! [`operator`] reads what was typed, with [`capability`] and its kin for what plugins get by capabilities; the commands
+//! that tell something have a file each and print with [`table`].
+
+mod attached;
+mod bandwidth;
+mod capability;
+mod gc;
+mod inspect;
+mod list;
+mod network;
+mod operator;
+mod progress;
+mod ps;
+mod publish;
+mod table;
+
+use std::io::Write;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use self::operator::Operator;
+use self::table::{Members, put, put_text};
+use crate::cni::attachment::NetworkName;
+use crate::cni::env::Environment;
+use crate::cni::json::Value;
+use crate::cni::version;
+use crate::error::{Error, Result};
+use crate::plugin::Entry;
+use crate::runner::Streams;
+use crate::runtime::chain::OnFailure;
+
+/// Each command with what it is for and its arguments; `?` is behind what may be left out.
+const COMMANDS: [(&str, &str, &str); 8] = [
+    (
+        "add",
+        "Attach a namespace and print the result; a failure is undone",
+        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
+         no-undo output",
+    ),
+    (
+        "check",
+        "Verify an attachment",
+        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
+         output",
+    ),
+    (
+        "del",
+        "Detach",
+        "network netns ifname container-id args publish ip mac bandwidth capability-args conf-dir plugin-path cache-dir \
+         output",
+    ),
+    (
+        "gc",
+        "Detach what has no namespace any more, in one network or in all",
+        "network? conf-dir plugin-path cache-dir dry-run output",
+    ),
+    ("status", "Ask whether the network can take attachments", "network conf-dir plugin-path cache-dir output"),
+    ("list", "The networks, their plugins and files", "conf-dir output"),
+    ("ps", "Who is attached", "network? container-id conf-dir cache-dir output"),
+    (
+        "inspect",
+        "All that is known of an attachment, and what the kernel has of it",
+        "network netns? ifname container-id conf-dir cache-dir output",
+    ),
+];
+
+/// Every argument with its short form, the name of its value (none where it is a flag), and what it is for.
+const ARGUMENTS: [(&str, &str, &str, &str); 16] = [
+    ("network", "", "NETWORK", "The network's name in its configuration"),
+    ("netns", "", "NETNS", "The namespace: a path, or a name that `ip netns` knows"),
+    ("ifname", "i", "NAME", "The interface's name in the namespace [CNI_IFNAME, else eth0]"),
+    ("container-id", "", "ID", "The container's id [made from the path of the namespace]"),
+    ("args", "", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
+    ("publish", "p", "[ADDR:]HOST:CONTAINER[/PROTO]", "Lead a port of the host, or a range, to the container"),
+    ("ip", "", "ADDR[/PREFIX]", "Ask for this address"),
+    ("mac", "", "MAC", "Ask for this hardware address"),
+    ("bandwidth", "", "ingress=RATE,egress=RATE", "Limit it, in bits a second: 500k, 10M, 1G"),
+    ("capability-args", "", "JSON", "Other arguments by capability, an object [CAP_ARGS]"),
+    ("conf-dir", "", "DIR", "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]"),
+    ("plugin-path", "", "DIRS", "Directories of plugins, with : between them [CNI_PATH, else where this binary is]"),
+    ("cache-dir", "", "DIR", "Where results are kept [/var/lib/cni]"),
+    ("no-undo", "", "", "Leave what a failed add has done, for del"),
+    ("dry-run", "", "", "Only say what would be detached"),
+    ("output", "o", "FORMAT", "table, or json for what is printed and for errors [table]"),
+];
+
+/// Those that can be given several times, each value counting.
+const REPEATED: [&str; 4] = ["publish", "ip", "mac", "bandwidth"];
+
+/// The command line.
+pub fn command() -> Command {
+    let net = Command::new("net")
+        .about("Attach network namespaces to networks, as a runtime does")
+        .subcommand_required(true)
+        .arg_required_else_help(true);
+    COMMANDS.iter().fold(net, |net, (name, about, arguments)| {
+        let command = Command::new(*name).about(*about);
+        net.subcommand(arguments.split(' ').fold(command, |command, word| command.arg(argument(word))))
+    })
+}
+
+/// The argument of this name. Those whose values have no dashes before are told by their places.
+fn argument(word: &'static str) -> Arg {
+    let name = word.trim_end_matches('?');
+    let (_, short, value, help) = ARGUMENTS.iter().find(|known| known.0 == name).unwrap_or(&ARGUMENTS[0]); // a test has all
+    let arg = Arg::new(name).help(*help);
+    if ["network", "netns"].contains(&name) {
+        return arg.value_name(*value).required(name == word);
+    }
+    let arg = arg.long(name).short(short.chars().next());
+    match *value {
+        "" => arg.action(ArgAction::SetTrue),
+        value if REPEATED.contains(&name) => arg.value_name(value).action(ArgAction::Append),
+        value => arg.value_name(value),
+    }
+}
+
+/// Runs it: what was asked for goes to stdout, a failure to stderr.
+pub fn run(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
+    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required one
+    let operator = Operator { matches, env };
+    let done = operator.require_known_format().and_then(|()| operate(verb, &operator, plugins, io));
+    let Err(error) = done else { return 0 };
+    let _ = io.stderr.write_all(error_text(&error, operator.wants_json()).as_bytes()); // the status says it too
+    1
+}
+
+fn operate(verb: &str, operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
+    let text = match verb {
+        "list" => list::show(&operator.conf_dir(), operator.wants_json())?,
+        "ps" => ps::show(operator)?,
+        "inspect" => inspect::show(operator)?,
+        "gc" => return gc::run(operator, plugins, io),
+        _ => run_plugins(verb, operator, plugins, io.stderr)?,
+    };
+    table::print(io.stdout, &text)
+}
+
+/// A command that is one operation of the protocol, on one network.
+fn run_plugins(
+    verb: &str,
+    operator: &Operator<'_>,
+    plugins: &'static [Entry],
+    stderr: &mut dyn Write,
+) -> Result<String> {
+    let name = NetworkName::parse(operator.argument("network"))?;
+    let list = network::find(&operator.conf_dir(), name.as_str())?;
+    let mut runtime = operator.runtime(plugins, stderr)?;
+    if verb == "status" {
+        runtime.status(&list)?;
+        let mut ready = Members::new();
+        put_text(&mut ready, "network", name.as_str());
+        put(&mut ready, "ready", Value::Bool(true));
+        return Ok(if operator.wants_json() { table::json(&Value::Object(ready)) } else { String::new() });
+    }
+    let at = operator.parameters(name, &list)?;
+    match verb {
+        "add" => {
+            let on_failure = if operator.matches.get_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
+            return Ok(runtime.add(&list, &at, on_failure)?.to_text());
+        }
+        "check" => runtime.check(&list, &at)?,
+        _ => runtime.del(&list, &at)?,
+    }
+    Ok(String::new())
+}
+
+/// The message, and the details below it; or the specification's error object on one line, since plugins may have said
+/// something on stderr before.
+fn error_text(error: &Error, as_json: bool) -> String {
+    if !as_json {
+        let end = if error.details.is_empty() { "" } else { "\n" };
+        return format!("{}\n{}{end}", error.msg, error.details);
+    }
+    let mut object = Members::new();
+    put_text(&mut object, "cniVersion", version::CURRENT);
+    put(&mut object, "code", Value::Number(error.code.0.into()));
+    put_text(&mut object, "msg", &error.msg);
+    put_text(&mut object, "details", &error.details);
+    table::json(&Value::Object(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_argument_is_known_and_used() {
+        let known: Vec<&str> = ARGUMENTS.iter().map(|argument| argument.0).collect();
+        let used: Vec<&str> = COMMANDS.iter().flat_map(|(.., arguments)| arguments.split(' ')).collect();
+        assert!(used.iter().all(|word| known.contains(&word.trim_end_matches('?'))), "{used:?}");
+        assert!(known.iter().all(|name| used.iter().any(|word| word.trim_end_matches('?') == *name)), "{known:?}");
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+}

@@ -1,0 +1,220 @@
+//! What the operator says, in options or else in variables.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use clap::ArgMatches;
+
+use super::capability;
+use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
+use crate::cni::env::Environment;
+use crate::commands::{CONF_DIR, own_directory};
+use crate::error::Result;
+use crate::plugin::Entry;
+use crate::runtime::cache::{self, Cache};
+use crate::runtime::chain::Runtime;
+use crate::runtime::list::NetworkList;
+use crate::runtime::parameters::{self, Parameters};
+
+/// Where `ip netns` names its namespaces.
+const NETNS_DIR: &str = "/run/netns";
+
+/// One command's line, and the environment that it was typed in.
+pub struct Operator<'a> {
+    /// What clap has read.
+    pub matches: &'a ArgMatches,
+    /// The process's variables.
+    pub env: &'a Environment,
+}
+
+impl Operator<'_> {
+    /// An argument or option; empty where it was not given or the command has none of that name.
+    pub fn argument(&self, name: &str) -> &str {
+        self.matches.try_get_one::<String>(name).ok().flatten().map_or("", |text| text)
+    }
+
+    /// Every value of an option that may be repeated.
+    pub fn arguments(&self, name: &str) -> Vec<&str> {
+        let values = self.matches.try_get_many::<String>(name).ok().flatten();
+        values.unwrap_or_default().map(String::as_str).collect()
+    }
+
+    /// The option, or else the variable, or else what is usual; empty is not given.
+    pub fn option(&self, name: &str, variable: &str, usual: &str) -> String {
+        let typed = self.argument(name);
+        let text = if typed.is_empty() { self.env.get(variable) } else { typed.to_owned() };
+        if text.is_empty() { usual.to_owned() } else { text }
+    }
+
+    /// `-o json`.
+    pub fn wants_json(&self) -> bool {
+        self.argument("output") == "json"
+    }
+
+    /// Nobody is to get a table in place of the format that was asked for.
+    pub fn require_known_format(&self) -> Result<()> {
+        let format = self.argument("output");
+        match format {
+            "" | "table" | "json" => Ok(()),
+            _ => Err(capability::mistake(format!("--output: {format:?} is no format, expected table or json"))),
+        }
+    }
+
+    /// The directory of networks.
+    pub fn conf_dir(&self) -> PathBuf {
+        PathBuf::from(self.option("conf-dir", "NETCONFPATH", CONF_DIR))
+    }
+
+    /// The network's name; None where it may be left out and was.
+    pub fn network(&self) -> Result<Option<NetworkName>> {
+        let name = self.argument("network");
+        if name.is_empty() && self.matches.value_source("network").is_none() {
+            return Ok(None);
+        }
+        NetworkName::parse(name).map(Some)
+    }
+
+    /// Where results are kept.
+    pub fn cache(&self) -> Cache {
+        let dir = self.argument("cache-dir");
+        Cache::new(if dir.is_empty() { cache::DEFAULT_DIR } else { dir })
+    }
+
+    /// Without a word about it plugins are where this binary is, so that it works alone.
+    pub fn plugin_path(&self) -> Result<String> {
+        let path = self.option("plugin-path", "CNI_PATH", "");
+        if !path.is_empty() {
+            return Ok(path);
+        }
+        own_directory()
+    }
+
+    /// What runs plugins.
+    pub fn runtime<'a>(&'a self, plugins: &'static [Entry], stderr: &'a mut dyn Write) -> Result<Runtime<'a>> {
+        Ok(Runtime {
+            plugins,
+            env: self.env,
+            path: self.plugin_path()?,
+            cache: self.cache(),
+            stderr,
+            handles: Rc::default(),
+        })
+    }
+
+    /// The namespace's path from the root.
+    pub fn netns(&self) -> Result<String> {
+        parameters::absolute(&netns_path(self.argument("netns")))
+    }
+
+    /// All of one attachment.
+    pub fn parameters(&self, network: NetworkName, list: &NetworkList) -> Result<Parameters> {
+        let capability_args = capability::args(self, list)?;
+        let args = parameters::parse_args(&self.option("args", "CNI_ARGS", ""))?;
+        let ifname = IfName::parse(&self.option("ifname", "CNI_IFNAME", "eth0"))?;
+        let netns = self.netns()?;
+        let container_id = match self.argument("container-id") {
+            "" => parameters::container_id(&netns)?,
+            id => ContainerId::parse(id)?,
+        };
+        Ok(Parameters { key: Key { network, container_id, ifname }, netns, args, capability_args })
+    }
+}
+
+/// A word that is no file here is a name that `ip netns` gave; whether or not there still is such a namespace, since
+/// DEL must come to the same container id as ADD did.
+fn netns_path(argument: &str) -> PathBuf {
+    let path = Path::new(argument);
+    if argument.contains('/') || path.is_file() { path.to_owned() } else { Path::new(NETNS_DIR).join(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::json::Value;
+    use crate::runtime::list::NetworkList;
+
+    fn matches(line: &str) -> ArgMatches {
+        super::super::command().try_get_matches_from(format!("net {line}").split(' ')).unwrap()
+    }
+
+    fn parameters(line: &str, env: &[(&str, &str)]) -> Result<Parameters> {
+        let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
+        let matches = matches(line);
+        let (_, matches) = matches.subcommand().unwrap();
+        let list =
+            r#"{"name":"n","plugins":[{"type":"x","capabilities":{"mac":true,"ips":true,"portMappings":true}}]}"#;
+        let list = NetworkList::parse(list.as_bytes().to_vec()).unwrap();
+        Operator { matches, env: &env }.parameters(NetworkName::parse("n").unwrap(), &list)
+    }
+
+    #[test]
+    fn without_options_the_variables_and_cnitool_s_defaults_count() {
+        let at = parameters("add n /var/run/netns/t", &[]).unwrap();
+        assert_eq!((at.key.ifname.as_str(), at.netns.as_str(), at.args.len()), ("eth0", "/var/run/netns/t", 0));
+        assert_eq!(at.capability_args, Value::Object(vec![]));
+
+        let env = [
+            ("CNI_IFNAME", "net1"),
+            ("CNI_ARGS", "A=1;B=2"),
+            ("CAP_ARGS", r#"{"mac":"x"}"#),
+            ("CNI_CONTAINERID", "other"),
+        ];
+        let at = parameters("add n /x", &env).unwrap();
+        assert_eq!(
+            (at.key.ifname.as_str(), at.args.len(), at.capability_args.to_text().as_str()),
+            ("net1", 2, r#"{"mac":"x"}"#)
+        );
+        assert!(at.key.container_id.as_str().starts_with("cnitool-"), "a variable for plugins says nothing to us");
+
+        let line = r#"del n /x -i lo1 --container-id abc --args C=3 --capability-args {"ips":[]}"#;
+        let at = parameters(line, &env).unwrap();
+        assert_eq!((at.key.ifname.as_str(), at.key.container_id.as_str()), ("lo1", "abc"));
+        assert_eq!(
+            (at.args, at.capability_args.to_text().as_str()),
+            (vec![("C".to_owned(), "3".to_owned())], r#"{"ips":[]}"#)
+        );
+    }
+
+    #[test]
+    fn mistakes_of_the_operator_are_told() {
+        let cases = [
+            ("--args A", "invalid CNI_ARGS pair \"A\""),
+            ("--args A=", "invalid CNI_ARGS pair \"A=\""),
+            ("--args A=1;", "invalid CNI_ARGS pair \"\""),
+            ("--args A=b=c", "invalid CNI_ARGS pair \"A=b=c\""),
+            ("--capability-args []", "decode the capability arguments: expected an object, found array"),
+            ("--ifname a/b", "interface name contains / or : or whitespace characters"),
+            ("--container-id ../x", "invalid characters in containerID; ../x"),
+        ];
+        for (option, text) in cases {
+            assert_eq!(parameters(&format!("add n /x {option}"), &[]).unwrap_err().to_string(), text, "{option}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_a_path_or_a_name_of_ip_netns() {
+        let path = |argument: &str| parameters::absolute(&netns_path(argument)).unwrap();
+        let here = std::env::current_dir().unwrap().to_string_lossy().into_owned();
+        assert_eq!(path("blue"), "/run/netns/blue");
+        assert_eq!(path("/var/run/netns/blue"), "/var/run/netns/blue");
+        assert_eq!(path("/a/./b//../c/"), "/a/c");
+        assert_eq!(path("/../x"), "/x");
+        assert_eq!(path("./blue"), format!("{here}/blue"));
+        assert_eq!(path("Cargo.toml"), format!("{here}/Cargo.toml"), "a file of that name goes first");
+        assert_eq!(path("src"), "/run/netns/src", "a directory is no namespace");
+    }
+
+    #[test]
+    fn without_a_path_plugins_are_where_this_binary_is() {
+        let path = |line: &str, env: &Environment| {
+            let matches = matches(line);
+            Operator { matches: matches.subcommand().unwrap().1, env }.plugin_path().unwrap()
+        };
+        let own = std::env::current_exe().unwrap().parent().unwrap().to_string_lossy().into_owned();
+        let env = Environment::default();
+        assert_eq!(path("status n", &env), own);
+        assert_eq!(path("status n", &env.with("CNI_PATH", "/a:/b")), "/a:/b");
+        assert_eq!(path("status n --plugin-path /c", &env.with("CNI_PATH", "/a:/b")), "/c");
+    }
+}

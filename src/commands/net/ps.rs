@@ -1,0 +1,38 @@
+//! `net ps`: who is attached, as the cache has it.
+
+use super::attached;
+use super::network;
+use super::operator::Operator;
+use super::table;
+use crate::cni::attachment::ContainerId;
+use crate::cni::json::Value;
+use crate::error::Result;
+
+/// The columns for people.
+const COLUMNS: [(&str, &str); 6] = [
+    ("NETWORK", "network"),
+    ("CONTAINER", "containerId"),
+    ("INTERFACE", "ifname"),
+    ("ADDRESSES", "addresses"),
+    ("AGE", "ageSeconds"),
+    ("NAMESPACE", "namespace"),
+];
+
+/// What is printed.
+pub fn show(operator: &Operator<'_>) -> Result<String> {
+    let (name, id) = (operator.argument("network"), operator.argument("container-id"));
+    if !id.is_empty() {
+        ContainerId::parse(id)?;
+    }
+    let networks = match operator.network()? {
+        Some(name) => vec![name],
+        None => network::names(&operator.conf_dir()).0,
+    };
+    let mut rows = vec![];
+    for attached in &mut attached::all(&operator.cache(), &networks)? {
+        if attached.is("network", name) && attached.is("containerId", id) {
+            rows.push(Value::Object(std::mem::take(&mut attached.members)));
+        }
+    }
+    Ok(table::of_rows(rows, &COLUMNS, operator.wants_json()))
+}

@@ -1,0 +1,115 @@
+//! `--publish [ADDRESS:]HOST:CONTAINER[/PROTOCOL]`, as container engines have it, with ranges of ports.
+
+use std::net::IpAddr;
+
+use super::capability::mistake;
+use crate::error::Result;
+
+/// The capability `portMappings`, as JSON: one entry a port.
+pub fn port_mappings(values: &[&str]) -> Result<String> {
+    let mut json = String::new();
+    for text in values {
+        append(text, &mut json).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;
+    }
+    Ok(format!("[{json}]"))
+}
+
+fn append(text: &str, json: &mut String) -> Result<(), String> {
+    const EXPECTED: &str = "expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90";
+    let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+    if !["tcp", "udp", "sctp"].contains(&protocol) {
+        return Err(format!("{protocol:?} is no protocol, expected tcp, udp or sctp"));
+    }
+    let (rest, container) = ports.rsplit_once(':').ok_or(EXPECTED)?;
+    let (address, host) = match rest.rsplit_once(':') {
+        Some((address, host)) => (format!(",\"hostIP\":\"{}\"", parse_address(address)?), host),
+        None => (String::new(), rest),
+    };
+    let ((first, count), (to, places)) = (parse_ports(host)?, parse_ports(container)?);
+    if count != places {
+        return Err(format!("{count} ports of the host and {places} of the container, expected as many"));
+    }
+    for offset in 0..count {
+        let comma = if json.is_empty() { "" } else { "," };
+        let (host, container) = (first + offset, to + offset);
+        json.push_str(&format!(
+            "{comma}{{\"hostPort\":{host},\"containerPort\":{container},\"protocol\":\"{protocol}\"{address}}}"
+        ));
+    }
+    Ok(())
+}
+
+/// An IPv6 address stands in brackets, which tell its colons from the others.
+fn parse_address(text: &str) -> Result<IpAddr, String> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    match bare.unwrap_or(text).parse::<IpAddr>() {
+        Ok(ip) if ip.is_ipv6() == bare.is_some() => Ok(ip),
+        _ => Err(format!("{text:?} is no address of the host, expected one like 127.0.0.1 or [::1]")),
+    }
+}
+
+/// The first port, and how many there are.
+fn parse_ports(text: &str) -> Result<(u32, u32), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let [first, last] = [first, last].map(|port| match port.parse::<u16>() {
+        Ok(number) if !port.starts_with('+') => u32::from(number),
+        _ => 0,
+    });
+    if first == 0 || last < first {
+        return Err(format!("{text:?} is no port or range of ports, expected 1 to 65535"));
+    }
+    Ok((first, last - first + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mappings(values: &[&str]) -> String {
+        port_mappings(values).unwrap_or_else(|error| error.to_string())
+    }
+
+    #[test]
+    fn ports_are_published_as_engines_write_them() {
+        assert_eq!(mappings(&["8080:80"]), r#"[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]"#);
+        assert_eq!(
+            mappings(&["127.0.0.1:8080:80/udp", "[::1]:53:5353/sctp"]),
+            concat!(
+                r#"[{"hostPort":8080,"containerPort":80,"protocol":"udp","hostIP":"127.0.0.1"},"#,
+                r#"{"hostPort":53,"containerPort":5353,"protocol":"sctp","hostIP":"::1"}]"#
+            )
+        );
+        assert_eq!(
+            mappings(&["65534-65535:1-2"]),
+            concat!(
+                r#"[{"hostPort":65534,"containerPort":1,"protocol":"tcp"},"#,
+                r#"{"hostPort":65535,"containerPort":2,"protocol":"tcp"}]"#
+            )
+        );
+    }
+
+    #[test]
+    fn mistakes_name_the_value_and_what_was_expected() {
+        let expected = "expected [ADDRESS:]HOST:CONTAINER[/PROTOCOL], such as 8080:80/tcp or [::1]:8000-8010:80-90";
+        let cases = [
+            ("80", expected),
+            ("", expected),
+            ("0:80", "\"0\" is no port or range of ports, expected 1 to 65535"),
+            ("80:65536", "\"65536\" is no port or range of ports, expected 1 to 65535"),
+            ("+80:80", "\"+80\" is no port or range of ports, expected 1 to 65535"),
+            ("80:", "\"\" is no port or range of ports, expected 1 to 65535"),
+            ("80-:80", "\"80-\" is no port or range of ports, expected 1 to 65535"),
+            ("90-80:90-80", "\"90-80\" is no port or range of ports, expected 1 to 65535"),
+            ("80-81:80", "2 ports of the host and 1 of the container, expected as many"),
+            ("80:80/TCP", "\"TCP\" is no protocol, expected tcp, udp or sctp"),
+            ("80:80/", "\"\" is no protocol, expected tcp, udp or sctp"),
+            ("1.2.3:80:80", "\"1.2.3\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
+            ("::1:80:80", "\"::1\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
+            ("[1.2.3.4]:80:80", "\"[1.2.3.4]\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
+            (":80:80", "\"\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
+        ];
+        for (text, problem) in cases {
+            assert_eq!(mappings(&[text]), format!("{text:?}: {problem}"));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What is printed: columns for people, JSON for programs, both from the same values.
+
+use std::io::Write;
+
+use super::attached::age_text;
+use crate::cni::json::Value;
+use crate::error::{Error, Result};
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// The members of an object that is being made.
+pub type Members = Vec<(String, Value)>;
+
+/// The member of which a row tells behind its last column.
+pub const PROBLEM: &str = "problem";
+
+/// Adds a member.
+pub fn put(members: &mut Members, key: &str, value: Value) {
+    members.push((key.to_owned(), value));
+}
+
+/// Adds a text, unless it is empty.
+pub fn put_text(members: &mut Members, key: &str, text: &str) {
+    if !text.is_empty() {
+        put(members, key, Value::String(text.to_owned()));
+    }
+}
+
+/// A list of texts.
+pub fn texts(items: Vec<String>) -> Value {
+    Value::Array(items.into_iter().map(Value::String).collect())
+}
+
+/// A table of objects: each column has a header and the member that it shows.
+pub fn of_rows(rows: Vec<Value>, columns: &[(&str, &str)], as_json: bool) -> String {
+    if as_json {
+        return json(&Value::Array(rows));
+    }
+    let mut lines = vec![columns.iter().map(|(header, _)| (*header).to_owned()).collect::<Vec<_>>()];
+    for row in &rows {
+        let mut line: Vec<String> = columns.iter().map(|(_, key)| cell(key, row.get(key))).collect();
+        if let Some(problem) = row.get(PROBLEM) {
+            line.push(cell(PROBLEM, Some(problem)));
+        }
+        lines.push(line);
+    }
+    aligned(&lines)
+}
+
+/// One object: a line for each member, those of a member as `member.key`.
+pub fn of_object(object: Value, as_json: bool) -> String {
+    if as_json {
+        return json(&object);
+    }
+    let mut lines = vec![];
+    flatten("", &object, &mut lines);
+    aligned(&lines)
+}
+
+fn flatten(path: &str, value: &Value, lines: &mut Vec<Vec<String>>) {
+    let Value::Object(members) = value else {
+        return lines.push(vec![path.to_owned(), cell(path, Some(value))]);
+    };
+    for (key, value) in members {
+        let dot = if path.is_empty() { "" } else { "." };
+        flatten(&format!("{path}{dot}{key}"), value, lines);
+    }
+}
+
+/// What people see of a value: lists without brackets, a dash for nothing.
+fn cell(key: &str, value: Option<&Value>) -> String {
+    let text = match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) => {
+            let mut text = String::new();
+            for item in items {
+                text.push_str(if text.is_empty() { "" } else { "," });
+                text.push_str(&cell(key, Some(item)));
+            }
+            text
+        }
+        Some(Value::Number(seconds)) if key == "ageSeconds" => age_text(seconds.as_u64().unwrap_or_default()),
+        Some(other) => other.to_text(),
+        None => String::new(),
+    };
+    // Files of others are shown as well, whose texts must not speak to the terminal nor begin lines.
+    let text = text.replace(char::is_control, "?");
+    if text.is_empty() { "-".to_owned() } else { text }
+}
+
+/// Every cell but a line's last is as wide as the widest of its column.
+fn aligned(lines: &[Vec<String>]) -> String {
+    let mut widths = vec![];
+    for line in lines {
+        for (column, cell) in line.iter().enumerate().take(line.len() - 1) {
+            if column == widths.len() {
+                widths.push(0);
+            }
+            widths[column] = cell.chars().count().max(widths[column]);
+        }
+    }
+    let mut text = String::new();
+    for line in lines {
+        for (column, cell) in line.iter().enumerate() {
+            text.push_str(cell);
+            if column + 1 < line.len() {
+                text.push_str(&" ".repeat(widths[column] + GAP - cell.chars().count()));
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The value on one line.
+pub fn json(value: &Value) -> String {
+    value.to_text() + "\n"
+}
+
+/// Writes to stdout.
+pub fn print(stdout: &mut dyn Write, text: &str) -> Result<()> {
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|e| Error::io("write to stdout", &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        Value::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_what_is_in_them() {
+        let rows = vec![
+            value(
+                r#"{"network":"lab","addresses":["fd00:1234:5678:9abc:def0:1234:5678:9abc/64","10.0.0.1/8"],"ageSeconds":3}"#,
+            ),
+            value(r#"{"addresses":["ä"],"ageSeconds":1036800,"problem":"torn\nfile"}"#),
+            value(r#"{"network":"","addresses":[],"ageSeconds":0}"#),
+        ];
+        let columns = [("NETWORK", "network"), ("ADDRESSES", "addresses"), ("AGE", "ageSeconds")];
+        assert_eq!(
+            of_rows(rows, &columns, false),
+            concat!(
+                "NETWORK  ADDRESSES                                              AGE\n",
+                "lab      fd00:1234:5678:9abc:def0:1234:5678:9abc/64,10.0.0.1/8  3s\n",
+                "-        ä                                                      12d  torn?file\n",
+                "-        -                                                      0s\n",
+            )
+        );
+    }
+
+    #[test]
+    fn an_object_is_told_member_by_member() {
+        let object = value(r#"{"network":"lab","kernel":{"up":true,"ips":[]},"list":[{"a":1},{"b":"c"}]}"#);
+        let lines = "network     lab\nkernel.up   true\nkernel.ips  -\nlist        {\"a\":1},{\"b\":\"c\"}\n";
+        assert_eq!(of_object(object, false), lines);
+    }
+}

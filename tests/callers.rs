@@ -1,0 +1,324 @@
+//! Runtimes' ways of calling, call by call: what their sources send, for those that no package lets us record, and for
+//! what no recording has. Recorded ones are in `traces.rs`.
+//!
+//! `fixtures/callers/<runtime>.json` has networks as the runtime writes them, and operations in its order. A request is
+//! derived as libcni does it, with `capabilities` left in.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::support::attachment::with;
+use crate::support::call::{Call, Outcome, Peer};
+use crate::support::netns::{Container, Lab, OUTSIDE, UPLINK};
+use crate::support::peers::peers;
+use crate::support::snapshot::Snapshot;
+use crate::support::traffic::{TcpServer, assert_pings, connect};
+use crate::traces::{LEFT_BY_CONTRACT, published};
+
+peers! {
+    containerd_s_calls_work,
+    cri_o_s_calls_work,
+    podman_s_calls_work,
+    nerdctl_s_calls_work,
+    nomad_s_calls_work,
+    multus_s_calls_work,
+    cri_dockerd_s_calls_work,
+}
+
+fn containerd_s_calls_work(peer: &Peer) {
+    replay(peer, include_str!("fixtures/callers/containerd.json"));
+}
+
+fn cri_o_s_calls_work(peer: &Peer) {
+    replay(peer, include_str!("fixtures/callers/cri-o.json"));
+}
+
+fn podman_s_calls_work(peer: &Peer) {
+    replay(peer, include_str!("fixtures/callers/podman.json"));
+}
+
+fn nerdctl_s_calls_work(peer: &Peer) {
+    replay(peer, include_str!("fixtures/callers/nerdctl.json"));
+}
+
+fn nomad_s_calls_work(peer: &Peer) {
+    replay(peer, include_str!("fixtures/callers/nomad.json"));
+}
+
+fn multus_s_calls_work(peer: &Peer) {
+    replay(peer, include_str!("fixtures/callers/multus.json"));
+}
+
+fn cri_dockerd_s_calls_work(peer: &Peer) {
+    replay(peer, include_str!("fixtures/callers/cri-dockerd.json"));
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Script {
+    #[serde(rename = "caller")]
+    _caller: String,
+    networks: Vec<Value>,
+    calls: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Step {
+    /// Operations that the runtime starts without waiting for each other.
+    Together {
+        together: Vec<Operation>,
+    },
+    One(Box<Operation>),
+}
+
+/// One operation on a network: a call of each of its plugins.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Operation {
+    command: String,
+    /// The first one, where there is no word.
+    network: Option<String>,
+    #[serde(default)]
+    container: String,
+    #[serde(default = "eth0")]
+    ifname: String,
+    /// The namespace is named by a process.
+    #[serde(default)]
+    process: bool,
+    /// CNI_NETNS: the container's path, or `` (nothing), `gone` (its path, after it has been removed), `invalid` (another file).
+    netns: Option<String>,
+    /// The namespace has been removed before.
+    #[serde(default)]
+    gone: bool,
+    /// CNI_ARGS, where `ID` stands for the container's.
+    #[serde(default)]
+    args: String,
+    #[serde(default)]
+    capability_args: Value,
+    /// The containers that GC gets to know, or null.
+    #[serde(default)]
+    valid: Value,
+    /// An address that the result has to have.
+    address: Option<String>,
+    /// It fails, and these words are in the message.
+    fails: Option<String>,
+    /// Why it is no matter what the reference does.
+    ours: Option<String>,
+}
+
+fn eth0() -> String {
+    "eth0".to_owned()
+}
+
+fn replay(peer: &Peer, text: &str) {
+    let script: Script = serde_json::from_str(text).unwrap();
+    let mut runtime = Runtime::new(peer, script.networks);
+    runtime.lab.host.sh(LEFT_BY_CONTRACT);
+    let before = Snapshot::of_host(&runtime.lab);
+    for (number, step) in script.calls.into_iter().enumerate() {
+        let operations = match step {
+            Step::Together { together } => together,
+            Step::One(operation) => vec![*operation],
+        };
+        let is_wanted = |operation: &Operation| operation.ours.is_none() || *peer == Peer::Ours;
+        runtime.operate(operations.into_iter().filter(is_wanted).collect(), number);
+    }
+    if *peer == Peer::Ours {
+        for network in &runtime.networks {
+            let bridges = network["plugins"].as_array().unwrap().iter().filter_map(|plugin| plugin["bridge"].as_str());
+            bridges.for_each(|bridge| drop(runtime.lab.host.sh(&format!("ip link del {bridge}"))));
+        }
+        let left = before.difference(&Snapshot::of_host(&runtime.lab));
+        assert!(left.is_empty(), "not as before:\n{left}");
+    }
+}
+
+/// What a runtime is to its plugins.
+struct Runtime {
+    lab: Lab,
+    networks: Vec<Value>,
+    containers: BTreeMap<String, Pod>,
+    /// The result cache.
+    results: BTreeMap<[String; 3], Value>,
+}
+
+struct Pod {
+    id: String,
+    /// None when it has been removed.
+    container: Option<Container>,
+    netns: String,
+}
+
+impl Runtime {
+    fn new(peer: &Peer, networks: Vec<Value>) -> Runtime {
+        Runtime { lab: Lab::new(peer.clone()), networks, containers: BTreeMap::new(), results: BTreeMap::new() }
+    }
+
+    fn operate(&mut self, operations: Vec<Operation>, number: usize) {
+        operations.iter().for_each(|operation| self.prepare(operation));
+        let this = &*self;
+        let outcomes: Vec<Result<Value, Outcome>> = thread::scope(|scope| {
+            let running: Vec<_> = operations.iter().map(|operation| scope.spawn(|| this.run_all(operation))).collect();
+            running.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for (operation, outcome) in operations.iter().zip(outcomes) {
+            let place = format!("call {number}, {} {}", operation.command, operation.container);
+            match (outcome, &operation.fails) {
+                (Ok(result), None) => self.finish(operation, result, &place),
+                (Err(failed), Some(words)) => {
+                    let text = failed.err().text();
+                    assert!(text.contains(words), "{place}: {text:?} does not say {words:?}");
+                }
+                (outcome, _) => panic!("{place}: {outcome:?}"),
+            }
+        }
+    }
+
+    /// The container as it is at the time of the call.
+    fn prepare(&mut self, operation: &Operation) {
+        let number = self.containers.len() + 1;
+        let lab = &self.lab;
+        let pod = self.containers.entry(operation.container.clone()).or_insert_with(|| {
+            let container = if operation.process { lab.container_of_process() } else { lab.container() };
+            Pod { id: format!("{number:064x}"), netns: container.netns.clone(), container: Some(container) }
+        });
+        if operation.gone || operation.netns.as_deref() == Some("gone") {
+            pod.container.take().inspect(Container::vanish);
+        }
+    }
+
+    fn network(&self, operation: &Operation) -> &Value {
+        let wanted = |network: &&Value| operation.network.as_ref().is_none_or(|name| network["name"] == **name);
+        self.networks.iter().find(wanted).unwrap()
+    }
+
+    fn key(&self, operation: &Operation) -> [String; 3] {
+        let network = self.network(operation)["name"].as_str().unwrap();
+        [network, &operation.container, &operation.ifname].map(str::to_owned)
+    }
+
+    /// The calls of all plugins; the last one's result, or the first failure.
+    fn run_all(&self, operation: &Operation) -> Result<Value, Outcome> {
+        let network = self.network(operation);
+        let version = network["cniVersion"].as_str().unwrap();
+        let mut plugins: Vec<&Value> = network["plugins"].as_array().unwrap().iter().collect();
+        if operation.command == "DEL" {
+            plugins.reverse();
+        }
+        let mut previous = match operation.command.as_str() {
+            "CHECK" | "DEL" if version >= "0.4.0" => self.results.get(&self.key(operation)).cloned(),
+            _ => None,
+        };
+        for plugin in plugins {
+            let outcome = self.call(operation, plugin, previous.as_ref()).run();
+            if outcome.status != 0 {
+                return Err(outcome);
+            }
+            match operation.command.as_str() {
+                "ADD" => previous = Some(outcome.ok()),
+                "VERSION" => {
+                    let answer = outcome.ok();
+                    let supported = answer["supportedVersions"].as_array().unwrap();
+                    assert!(supported.contains(&json!(version)), "{plugin}: {supported:?}");
+                }
+                _ => assert_eq!(outcome.stdout, "", "{plugin}"),
+            }
+        }
+        Ok(previous.filter(|_| operation.command == "ADD").unwrap_or_default())
+    }
+
+    /// The request for one plugin as libcni derives it.
+    fn call(&self, operation: &Operation, plugin: &Value, previous: Option<&Value>) -> Call {
+        let network = self.network(operation);
+        let mut conf = with(plugin, json!({"name": network["name"], "cniVersion": network["cniVersion"]}));
+        let pod = &self.containers[&operation.container];
+        let is_declared = |capability: &str| plugin["capabilities"][capability] == true;
+        let args: serde_json::Map<_, _> = operation.capability_args.as_object().cloned().unwrap_or_default();
+        let declared: serde_json::Map<_, _> = args.into_iter().filter(|(name, _)| is_declared(name)).collect();
+        if !declared.is_empty() {
+            conf["runtimeConfig"] = declared.into();
+        }
+        if let Some(previous) = previous {
+            conf["prevResult"] = previous.clone();
+        }
+        let id_of = |name: &Value| self.containers[name.as_str().unwrap()].id.clone();
+        if operation.command == "GC" {
+            let valid = operation.valid.as_array().map(|names| {
+                names.iter().map(|name| json!({"containerID": id_of(name), "ifname": "eth0"})).collect::<Vec<_>>()
+            });
+            conf["cni.dev/valid-attachments"] = valid.clone().into();
+            conf["cni.dev/attachments"] = valid.into();
+        }
+        let (netns, ifname, path) = match operation.command.as_str() {
+            "VERSION" => ("dummy", "dummy", "dummy"),
+            "GC" | "STATUS" => ("", "", self.lab.peer.dir().to_str().unwrap()),
+            _ => (self.netns(operation), operation.ifname.as_str(), self.lab.peer.dir().to_str().unwrap()),
+        };
+        let is_of_container = !["VERSION", "GC", "STATUS"].contains(&operation.command.as_str());
+        let stdin = if netns == "dummy" { json!({"cniVersion": "1.1.0"}) } else { conf };
+        Call::new(&self.lab.peer, plugin["type"].as_str().unwrap(), &operation.command, stdin.to_string())
+            .env("CNI_CONTAINERID", if is_of_container { pod.id.as_str() } else { "" })
+            .env("CNI_NETNS", netns)
+            .env("CNI_IFNAME", ifname)
+            .env("CNI_ARGS", operation.args.replace("=ID;", &format!("={};", pod.id)))
+            .env("CNI_PATH", path)
+            .wrapped(&self.lab.host.enter)
+    }
+
+    fn netns<'a>(&'a self, operation: &'a Operation) -> &'a str {
+        match operation.netns.as_deref() {
+            None | Some("gone") => &self.containers[&operation.container].netns,
+            Some("invalid") => "/proc/self/status",
+            Some(path) => path,
+        }
+    }
+
+    /// Looks at what an operation has done that succeeded.
+    fn finish(&mut self, operation: &Operation, result: Value, place: &str) {
+        let key = self.key(operation);
+        let container = self.containers[&operation.container].container.as_ref();
+        let mappings = operation.capability_args["portMappings"].as_array();
+        let ports = mappings.into_iter().flatten().filter_map(published);
+        match (operation.command.as_str(), container) {
+            ("ADD", Some(container)) => {
+                let ips: Vec<&str> = match result.get("ips") {
+                    Some(ips) => ips.as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap()).collect(),
+                    None => vec![result["ip4"]["ip"].as_str().unwrap()], // 0.2.0 has another form
+                };
+                if operation.ifname == "lo" {
+                    assert!(container.sh("ip addr show dev lo").contains(ips[0]), "{place}");
+                    container.sh("ping -c 1 -W 2 127.0.0.1");
+                } else {
+                    assert_eq!(container.addresses(&operation.ifname), ips, "{place}");
+                    assert!(
+                        operation.address.iter().all(|address| ips.contains(&address.as_str())),
+                        "{place}: {ips:?}"
+                    );
+                }
+                if self.network(operation)["plugins"].to_string().contains("\"ipMasq\":true") {
+                    assert_pings(container, OUTSIDE[0]);
+                }
+                for (port, inner) in ports {
+                    let _server = TcpServer::start(container, inner);
+                    let at = format!("{}:{port}", UPLINK[0]);
+                    assert_eq!(connect(&self.lab.outside, &at).as_deref(), Some(OUTSIDE[0]), "{place}: {at}");
+                }
+                self.results.insert(key, result);
+            }
+            ("DEL", container) => {
+                if let Some(container) = container.filter(|_| operation.ifname != "lo" && operation.netns.is_none()) {
+                    assert_eq!(container.link(&operation.ifname), None, "{place}");
+                }
+                for (port, _) in ports {
+                    assert_eq!(connect(&self.lab.host, &format!("{}:{port}", UPLINK[0])), None, "{place}");
+                }
+                self.results.remove(&key);
+            }
+            _ => (),
+        }
+    }
+}

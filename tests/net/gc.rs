@@ -1,0 +1,133 @@
+//! `net gc`: what is told of what it does.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::json;
+
+use super::{Site, assert_failed, result, slow_network, static_network};
+use crate::support::attachment::skip;
+use crate::support::call::Call;
+
+const GONE: &str = "/nonexistent";
+const HERE: &str = "/proc/self/ns/net";
+
+fn attach(site: &Site, network: &str, ids: impl IntoIterator<Item = impl AsRef<str>>, netns: &str) {
+    ids.into_iter().for_each(|id| site.attached(network, id.as_ref(), netns, &result(&[])));
+}
+
+#[test]
+fn each_attachment_that_is_detached_is_told() {
+    let site = Site::with_lab();
+    attach(&site, "lab", ["a", "b"], GONE);
+    attach(&site, "lab", ["here"], HERE);
+    attach(&site, "other", ["c"], GONE);
+    assert_eq!(site.prints("gc lab --dry-run"), "would detach lab a eth0\nwould detach lab b eth0\n");
+    assert_eq!(site.cached_names().len(), 4, "nothing was done");
+    assert!(!fs::exists(site.at("cache/lock")).unwrap(), "not even a lock was taken");
+    assert_eq!(site.prints("gc --dry-run"), site.prints("gc lab --dry-run") + "would detach other c eth0\n");
+    assert!(!fs::exists(site.at("cache/lock")).unwrap());
+    assert_eq!(site.prints("gc lab"), "detached lab a eth0\ndetached lab b eth0\n");
+    assert_eq!(site.cached_names(), ["lab-here-eth0", "other-c-eth0"]);
+    assert_eq!((site.prints("gc lab"), site.prints("gc lab --dry-run")), (String::new(), String::new()));
+}
+
+#[test]
+fn programs_get_the_same_as_json() {
+    let site = Site::with_lab();
+    attach(&site, "lab", ["a"], GONE);
+    let expected = json!([{"network": "lab", "containerId": "a", "ifname": "eth0", "netns": GONE}]);
+    assert_eq!(site.json("gc lab --dry-run"), expected);
+    assert_eq!(site.json("gc lab"), expected);
+    assert_eq!(site.json("gc lab"), json!([]));
+}
+
+#[test]
+fn without_a_network_all_are_collected_also_one_that_has_no_configuration_any_more() {
+    let site = Site::with_lab();
+    site.network("20-mynet.conflist", &static_network("mynet"));
+    site.network("30-lab.conflist", &slow_network("lab"));
+    for network in ["lab", "mynet", "removed"] {
+        attach(&site, network, ["a"], GONE);
+        attach(&site, network, ["here"], HERE);
+    }
+    let lines = |verb: &str| format!("{verb} lab a eth0\n{verb} mynet a eth0\n{verb} removed a eth0\n");
+    assert_eq!(site.prints("gc --dry-run"), lines("would detach"));
+    assert_eq!(site.prints("gc"), lines("detached"));
+    assert!(fs::exists(site.at("DEL-a.stdin")).unwrap(), "by the configuration that it had");
+    assert_eq!(site.cached_names(), ["lab-here-eth0", "mynet-here-eth0", "removed-here-eth0"]);
+}
+
+#[test]
+fn what_fails_keeps_nothing_else_from_being_done() {
+    let site = Site::with_lab();
+    site.network("20-slow.conflist", &slow_network("slow"));
+    fs::write(site.at("net.d/30-torn.conflist"), "{").unwrap();
+    fs::write(site.at("fails"), "").unwrap();
+    attach(&site, "lab", ["a"], GONE);
+    attach(&site, "slow", ["b", "c"], GONE);
+    site.cached(
+        "removed-d-eth0",
+        r#"{"kind":"cniCacheV1","containerId":"d","ifName":"eth0","networkName":"removed","netns":"/nonexistent"}"#,
+    );
+    let outcome = site.net("gc");
+    let busy =
+        |id: &str| format!("failed to delete stale attachment {id} eth0: plugin type=\"slow\" failed (delete): busy");
+    let torn = format!(
+        "error parsing configuration list: EOF while parsing an object at line 1 column 1; the file is {}",
+        site.at("net.d/30-torn.conflist")
+    );
+    let removed = "network \"removed\" has no configuration any more: error parsing configuration list: \
+                   EOF while parsing a value at line 1 column 0";
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (1, "detached lab a eth0\n"));
+    assert_eq!(outcome.stderr, format!("{}\nalso: {}; also: {torn}; also: {removed}\n", busy("b"), busy("c")));
+    assert_eq!(site.cached_names(), ["removed-d-eth0", "slow-b-eth0", "slow-c-eth0"]);
+}
+
+#[test]
+fn a_reader_that_has_gone_keeps_nobody_attached() {
+    let site = Site::with_lab();
+    attach(&site, "lab", ["a", "b", "c"], GONE);
+    let call = site.call("gc lab").wrapped(&["sh", "-c", "\"$@\" >/dev/full", "sh"].map(str::to_owned));
+    assert_failed(&call.run(), "write to stdout: no space left on device", "");
+    assert_eq!(site.cached_names(), [""; 0]);
+}
+
+#[test]
+fn three_hundred_attachments_are_collected() {
+    let site = Site::with_lab();
+    let ids: Vec<String> = (100..400).map(|number| format!("c{number}")).collect();
+    attach(&site, "lab", &ids, GONE);
+    attach(&site, "lab", ["here"], HERE);
+    let expected: String = ids.iter().map(|id| format!("detached lab {id} eth0\n")).collect();
+    assert_eq!(site.prints("gc lab"), expected, "and no progress where nobody looks");
+    assert_eq!(site.cached_names(), ["lab-here-eth0"]);
+}
+
+/// The lines are on the terminal as well, and the progress makes room for them.
+#[test]
+fn who_waits_at_a_terminal_sees_how_far_it_is() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip("script");
+    }
+    let site = Site::new();
+    site.network("slow.conflist", &slow_network("slow"));
+    let ids: Vec<String> = (100..140).map(|number| format!("c{number}")).collect();
+    attach(&site, "slow", &ids, GONE);
+    let call = site.call("gc slow");
+    let line: Vec<String> =
+        std::iter::once(call.program.to_str().unwrap().to_owned()).chain(call.args.clone()).collect();
+    let program = "script".into();
+    let args = ["-qec", &line.join(" "), "/dev/null"].map(str::to_owned).to_vec();
+    let outcome = Call { program, args, ..call }.run();
+    let seen = outcome.stdout.replace("\r\n", "\n");
+    assert_eq!(outcome.status, 0, "{seen}");
+    for id in &ids {
+        assert!(seen.contains(&format!("detached slow {id} eth0\n")), "{seen:?}");
+    }
+    assert!(seen.contains("\r\u{1b}[Kslow: 3") && seen.contains("/40\r\u{1b}[Kdetached slow c"), "{seen:?}");
+    let last = seen.trim_end().lines().last().unwrap();
+    assert!(last.ends_with(" s") && last.contains("\u{1b}[Kdetached 40 in "), "{seen:?}");
+    let short = site.prints("gc slow");
+    assert_eq!(short, "", "nothing to do is nothing to tell");
+}

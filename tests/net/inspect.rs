@@ -1,0 +1,102 @@
+//! `net inspect`, as far as no kernel is needed.
+
+use serde_json::json;
+
+use super::{Site, assert_failed, result};
+
+fn site() -> Site {
+    let site = Site::with_lab();
+    site.attached("lab", "one", "/nonexistent/red", &result(&["10.1.2.3/24"]));
+    site
+}
+
+#[test]
+fn everything_that_is_known_is_told() {
+    let text = site().prints("inspect lab --container-id one");
+    let without_age: Vec<&str> = text.lines().filter(|line| !line.starts_with("ageSeconds ")).collect();
+    assert_eq!(
+        without_age.join("\n"),
+        r#"network             lab
+containerId         one
+ifname              eth0
+netns               /nonexistent/red
+namespace           gone
+addresses           10.1.2.3/24
+file                /cache/results/lab-one-eth0
+args                A=1
+capabilityArgs.mac  02:00:00:00:00:01
+config.cniVersion   1.1.0
+config.name         lab
+config.plugins      {"type":"slow"}
+result.cniVersion   1.1.0
+result.ips          {"address":"10.1.2.3/24"}
+kernel.interface    absent
+kernel.problem      open netns "/nonexistent/red": no such file or directory"#
+    );
+}
+
+#[test]
+fn programs_get_the_same_as_json() {
+    let mut told = site().json("inspect lab");
+    told.as_object_mut().unwrap().remove("ageSeconds").unwrap();
+    let expected = json!({
+        "network": "lab", "containerId": "one", "ifname": "eth0", "netns": "/nonexistent/red", "namespace": "gone",
+        "addresses": ["10.1.2.3/24"], "file": "/cache/results/lab-one-eth0",
+        "args": "A=1", "capabilityArgs": {"mac": "02:00:00:00:00:01"},
+        "config": {"cniVersion": "1.1.0", "name": "lab", "plugins": [{"type": "slow"}]},
+        "result": result(&["10.1.2.3/24"]),
+        "kernel": {"interface": "absent", "problem": "open netns \"/nonexistent/red\": no such file or directory"},
+    });
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn an_attachment_is_found_by_whatever_tells_it_from_the_others() {
+    let site = site();
+    let id = |line: &str| site.json(line)["containerId"].as_str().unwrap().to_owned();
+    assert_eq!(id("inspect lab"), "one", "there is no other");
+    site.attached("lab", "two", "/nonexistent/blue", &result(&[]));
+    site.attached("lab", "cnitool-77383ca0a0715733ca6f", "", &result(&[]));
+    site.attached("other", "two", "/nonexistent/blue", &result(&[]));
+    assert_eq!(id("inspect lab --container-id two"), "two");
+    assert_eq!(id("inspect lab /nonexistent/blue"), "two", "a runtime's id need not be known");
+    assert_eq!(id("inspect lab /var/run/netns/testing"), "cnitool-77383ca0a0715733ca6f", "the id says the path");
+    assert_eq!(id("inspect lab-two-eth0"), "two", "the file's name");
+    let fitting = "lab-cnitool-77383ca0a0715733ca6f-eth0, lab-one-eth0, lab-two-eth0";
+    assert_failed(
+        &site.net("inspect lab"),
+        "several attachments fit, say which by --container-id or --ifname",
+        fitting,
+    );
+    let hint = "`net ps` shows who is attached";
+    for line in ["inspect lab -i net1", "inspect lab blue", "inspect lab --container-id three"] {
+        assert_failed(&site.net(line), "there is no such attachment", hint);
+    }
+    assert_failed(&site.net("inspect labb"), "there is no such attachment", hint);
+    std::fs::remove_dir_all(site.at("cache")).unwrap();
+    assert_failed(&site.net("inspect lab"), "there is no such attachment", hint);
+}
+
+#[test]
+fn a_broken_file_is_told_by_its_name() {
+    let site = site();
+    site.cached("lab-torn-eth0", "{");
+    let problem = "read /cache/results/lab-torn-eth0: EOF while parsing an object at line 1 column 1";
+    let mut told = site.json("inspect lab-torn-eth0");
+    told.as_object_mut().unwrap().remove("ageSeconds").unwrap();
+    let expected = json!({
+        "namespace": "unknown", "addresses": [], "file": "/cache/results/lab-torn-eth0", "problem": problem,
+    });
+    assert_eq!(told, expected);
+    assert!(site.prints("inspect lab-torn-eth0").contains(&format!("problem     {problem}\n")));
+}
+
+#[test]
+fn a_bare_result_that_tells_nobody_s_name_is_told_as_it_is() {
+    let site = Site::with_lab();
+    site.cached("gone-abc-eth0", &json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.9.0.2/24"}}).to_string());
+    let told = site.json("inspect gone-abc-eth0");
+    assert_eq!((&told["addresses"], &told["result"]["ip4"]["ip"]), (&json!(["10.9.0.2/24"]), &json!("10.9.0.2/24")));
+    assert_eq!(told["problem"], "nothing tells whose it is: gone-abc-eth0");
+    assert_eq!((told.get("kernel"), told.get("network")), (None, None));
+}

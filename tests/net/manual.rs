@@ -1,0 +1,103 @@
+//! The pages of the manual and the completions: all that the command line has, in a form that their readers take.
+
+use std::fs;
+use std::process::Command;
+
+use crate::support::attachment::skip;
+use crate::support::scratch::Scratch;
+
+#[path = "../../packaging/manual.rs"]
+mod packaging;
+
+fn written() -> Scratch {
+    let dir = Scratch::new();
+    packaging::write(&dir.join("share")).unwrap();
+    dir
+}
+
+/// Every command that is not hidden, `net add` as `["net", "add"]`, with its long options.
+fn commands() -> Vec<(Vec<String>, Vec<String>)> {
+    fn collect(command: &clap::Command, path: &[String], found: &mut Vec<(Vec<String>, Vec<String>)>) {
+        let longs = command.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
+        found.push((path.to_vec(), longs));
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            collect(sub, &[path, &[sub.get_name().to_owned()]].concat(), found);
+        }
+    }
+    let mut found = vec![];
+    collect(&cni_multi::cli::commands(), &[], &mut found);
+    assert!(found.len() > 8, "{found:?}");
+    found
+}
+
+#[test]
+fn every_command_has_a_page_with_its_options() {
+    let dir = written();
+    for (path, longs) in commands() {
+        let name = [&["cni-multi".to_owned()], path.as_slice()].concat().join("-");
+        let page = fs::read_to_string(dir.join(&format!("share/man/man1/{name}.1"))).unwrap().replace("\\-", "-");
+        for long in longs {
+            assert!(page.contains(&format!("--{long}")), "{name}.1 has no --{long}");
+        }
+    }
+    let pages = fs::read_dir(dir.join("share/man/man1")).unwrap().count();
+    assert_eq!(pages, commands().len(), "no other, such as one of a hidden command");
+}
+
+#[test]
+fn the_pages_are_typeset_without_a_warning() {
+    if Command::new("groff").arg("--version").output().is_err() {
+        return skip("groff");
+    }
+    let dir = written();
+    for page in fs::read_dir(dir.join("share/man/man1")).unwrap().map(|entry| entry.unwrap().path()) {
+        let output = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(&page).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{page:?}: {output:?}");
+    }
+}
+
+#[test]
+fn the_completions_know_every_command_and_option() {
+    let dir = written();
+    let files = [
+        "bash-completion/completions/cni-multi",
+        "zsh/site-functions/_cni-multi",
+        "fish/vendor_completions.d/cni-multi.fish",
+    ];
+    for file in files {
+        let text = fs::read_to_string(dir.join("share").join(file)).unwrap();
+        assert!(!text.contains("create-tap"), "{file} has a hidden command");
+        for (path, longs) in commands() {
+            assert!(path.last().is_none_or(|name| text.contains(name)), "{file} has no {path:?}");
+            for long in longs {
+                assert!(
+                    text.contains(&format!("--{long}")) || text.contains(&format!("-l {long} ")),
+                    "{file} has no --{long}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bash_completes_what_is_typed() {
+    let dir = written();
+    let file = dir.join("share/bash-completion/completions/cni-multi");
+    let complete = |line: &str| {
+        let script = format!(
+            "set -u; source {}; complete -p cni-multi >/dev/null || exit 1; COMP_WORDS=({line} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _cni__multi cni-multi '' \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
+            file.display()
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &script]).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(complete("cni-multi").contains("list net"));
+    let verbs = complete("cni-multi net");
+    for verb in ["add", "check", "del", "gc", "inspect", "list", "ps", "status"] {
+        assert!(verbs.split_whitespace().any(|word| word == verb), "{verb}: {verbs}");
+    }
+    assert_eq!(complete("cni-multi net list --output").trim(), "table json");
+    assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
+}

@@ -1,0 +1,72 @@
+//! What all commands have in common: where they print, and how they fail.
+
+use serde_json::json;
+
+use super::{Site, assert_failed, result};
+
+#[test]
+fn a_reader_that_has_gone_is_an_error_and_no_panic() {
+    let site = Site::with_lab();
+    site.attached("lab", "one", "/nonexistent", &result(&["10.1.2.3/24"]));
+    for line in ["list", "list -o json", "ps", "inspect lab", "status lab -o json", "add lab red", "gc lab -o json"] {
+        let call = site.call(line);
+        // By the time something is written the other end of the pipe is closed.
+        let script = "exec 3>&1; { sleep 0.2; \"$@\" 2>&3; echo $? >&3; } | :";
+        let outcome = call.wrapped(&["sh", "-c", script, "sh"].map(str::to_owned)).run();
+        assert!(
+            outcome.stdout.contains("write to stdout: broken pipe") && outcome.stdout.ends_with("1\n"),
+            "{line}: {outcome:?}"
+        );
+        assert!(!outcome.stdout.contains("panic"), "{line}: {outcome:?}");
+    }
+}
+
+#[test]
+fn with_json_a_failure_is_the_error_object_on_one_line() {
+    let site = Site::with_lab();
+    for line in ["add labb red", "check labb red", "del labb red", "gc labb", "status labb"] {
+        let outcome = site.net(&format!("{line} -o json"));
+        let msg = format!("no net configuration with name \"labb\" in {}", site.at("net.d"));
+        let expected = json!({"cniVersion": "1.1.0", "code": 7, "msg": msg, "details": "there is: lab"});
+        assert_eq!((outcome.status, outcome.stderr.lines().count()), (1, 1), "{line}: {outcome:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&outcome.stderr).unwrap(), expected, "{line}");
+    }
+}
+
+#[test]
+fn a_network_that_is_ready_says_so_to_programs_only() {
+    let site = Site::with_lab();
+    assert_eq!(site.prints("status lab"), "");
+    assert_eq!(site.json("status lab"), json!({"network": "lab", "ready": true}));
+}
+
+#[test]
+fn what_cannot_be_read_is_status_2() {
+    let site = Site::with_lab();
+    for line in ["", "ps lab extra", "inspect", "gc --all", "add lab", "status"] {
+        let outcome = site.call_with(&line.split(' ').collect::<Vec<_>>()).run();
+        assert!(outcome.status == 2 && outcome.stdout.is_empty() && !outcome.stderr.is_empty(), "{line}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_format_that_is_none_is_a_mistake() {
+    let site = Site::with_lab();
+    for line in ["list -o xml", "add lab /nonexistent --output JSON"] {
+        let format = line.rsplit(' ').next().unwrap();
+        assert_failed(&site.net(line), &format!("--output: {format:?} is no format, expected table or json"), "");
+    }
+    assert_eq!(site.prints("list -o table"), site.prints("list"));
+    assert_eq!(site.cached_names(), [""; 0]);
+}
+
+/// No page of help is longer than it has to be, and each command has one.
+#[test]
+fn every_command_has_help() {
+    let site = Site::with_lab();
+    for verb in ["add", "check", "del", "gc", "status", "list", "ps", "inspect"] {
+        let outcome = site.call_with(&[verb, "--help"]).run();
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{verb}");
+        assert!(outcome.stdout.contains(&format!("Usage: cni-multi net {verb}")), "{outcome:?}");
+    }
+}

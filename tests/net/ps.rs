@@ -1,0 +1,115 @@
+//! `net ps`.
+
+use serde_json::json;
+
+use super::{Site, assert_failed, result};
+
+const HERE: &str = "/proc/self/ns/net";
+
+/// The words of each line, ages left out.
+fn rows(text: &str) -> Vec<String> {
+    let is_age = |word: &&str| word.strip_suffix('s').is_none_or(|age| age.parse::<u32>().is_err());
+    text.lines().map(|line| line.split_whitespace().filter(is_age).collect::<Vec<_>>().join(" ")).collect()
+}
+
+fn site() -> Site {
+    let site = Site::with_lab();
+    site.attached("lab", "alive", HERE, &result(&["10.1.2.3/24", "fd00:1234:5678:9abc:def0:1234:5678:9abc/64"]));
+    site.attached("lab", "gone", "/nonexistent", &result(&["10.1.2.4/24"]));
+    site.attached("other", &"f".repeat(64), "", &result(&[]));
+    site
+}
+
+#[test]
+fn attachments_are_told_with_their_namespaces() {
+    let printed = site().prints("ps");
+    let long = "f".repeat(64);
+    assert_eq!(
+        rows(&printed),
+        [
+            "NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE",
+            "lab alive eth0 10.1.2.3/24,fd00:1234:5678:9abc:def0:1234:5678:9abc/64 alive",
+            "lab gone eth0 10.1.2.4/24 gone",
+            &format!("other {long} eth0 - unknown"),
+        ]
+    );
+    let column = |header: &str, cells: [&str; 3]| {
+        let mut lines = printed.lines();
+        let at = lines.next().unwrap().find(header).unwrap();
+        for (line, cell) in lines.zip(cells) {
+            assert_eq!(line[at..].split(' ').next(), Some(cell), "{printed}");
+        }
+    };
+    column("CONTAINER", ["alive", "gone", &long]);
+    column("INTERFACE", ["eth0"; 3]);
+    column("NAMESPACE", ["alive", "gone", "unknown"]);
+}
+
+#[test]
+fn networks_and_containers_can_be_chosen() {
+    let site = site();
+    let ids = |line: &str| {
+        let list = site.json(line);
+        list.as_array().unwrap().iter().map(|at| at["containerId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("ps lab"), ["alive", "gone"]);
+    assert_eq!(ids("ps --container-id gone"), ["gone"]);
+    assert_eq!(ids(&format!("ps lab --container-id {}", "f".repeat(64))), [""; 0]);
+    assert_eq!(ids("ps other --container-id gone"), [""; 0]);
+    assert_eq!(rows(&site.prints("ps nothing")), ["NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE"]);
+    assert_failed(&site.net("ps a/b"), "invalid characters found in network name", "a/b");
+    assert_failed(&site.net("ps --container-id ../x"), "invalid characters in containerID", "../x");
+}
+
+#[test]
+fn programs_get_the_same_as_json() {
+    let site = Site::with_lab();
+    site.attached("lab", "gone", "/nonexistent", &result(&["10.1.2.4/24"]));
+    let mut list = site.json("ps");
+    let age = list[0].as_object_mut().unwrap().remove("ageSeconds").unwrap();
+    assert!(age.as_u64().unwrap() < 600);
+    let expected = json!([{
+        "network": "lab", "containerId": "gone", "ifname": "eth0", "netns": "/nonexistent", "namespace": "gone",
+        "addresses": ["10.1.2.4/24"], "file": "/cache/results/lab-gone-eth0",
+    }]);
+    assert_eq!(list, expected);
+}
+
+#[test]
+fn files_of_older_libcnis_and_broken_ones_are_shown() {
+    let site = Site::with_lab();
+    let bare = json!({
+        "cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "/nonexistent"}],
+        "ips": [{"version": "4", "address": "10.9.0.2/24", "interface": 0}],
+    });
+    site.cached("lab-abc-eth0", &bare.to_string());
+    site.cached("unknown-abc-eth0", &bare.to_string());
+    site.cached("lab-torn-eth0", "{\"kind\":\"cniCacheV1\",");
+    site.cached("lab-empty-eth0", "");
+    site.cached("evil\u{1b}[31m", "");
+    let file = |name: &str| format!("/cache/results/{name}");
+    assert_eq!(
+        rows(&site.prints("ps")),
+        [
+            "NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE".to_owned(),
+            format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 0", file("evil?[31m")),
+            "lab abc eth0 10.9.0.2/24 gone".to_owned(),
+            format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 0", file("lab-empty-eth0")),
+            format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 21", file("lab-torn-eth0")),
+            "- - - 10.9.0.2/24 unknown nothing tells whose it is: unknown-abc-eth0".to_owned(),
+        ]
+    );
+    assert_eq!(rows(&site.prints("ps lab")).len(), 4, "those that may be of the network");
+    assert_eq!(rows(&site.prints("ps lab --container-id torn")).len(), 2);
+}
+
+#[test]
+fn a_cache_that_is_not_there_is_empty_and_one_that_cannot_be_read_is_an_error() {
+    let site = Site::with_lab();
+    std::fs::remove_dir_all(site.at("cache")).unwrap();
+    assert_eq!(site.json("ps"), json!([]));
+    std::fs::create_dir(site.at("cache")).unwrap();
+    std::fs::write(site.at("cache/results"), "").unwrap();
+    let error = format!("open {}: not a directory", site.at("cache/results"));
+    assert_failed(&site.net("ps"), &error, "");
+}

@@ -1,0 +1,172 @@
+//! ADD of a whole network: what each plugin gets, what is printed and kept.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{Host, ID, assert_failed, result};
+
+#[test]
+fn add_chains_results_and_prints_and_keeps_the_last() {
+    let host = Host::new("1.0.0");
+    host.answer("ADD", "a", &result("10.0.0.1/24"), false);
+    host.answer("ADD", "b", &result("10.0.0.2/24"), false);
+    host.answer("ADD", "c", r#"{"ips":[{"address":"10.0.0.3/24"}]}"#, false);
+    let call = host.call(&format!("add net /run/netns/t {ID} --args K=V;L=W"));
+    let outcome =
+        call.env("CAP_ARGS", r#"{"mac":"02:00:00:00:00:01","ips":["10.9.9.9"]}"#).env("CNI_CONTAINERID", "stale").run();
+    assert_eq!(
+        outcome.stdout,
+        "{\n    \"cniVersion\": \"1.0.0\",\n    \"ips\": [\n        {\n            \"address\": \"10.0.0.3/24\"\n        }\n    ]\n}"
+    );
+    assert_eq!((outcome.status, host.calls().as_str()), (0, "ADD a, ADD b, ADD c"));
+
+    let config = |plugin: &str| host.config(&format!("ADD-{plugin}"));
+    assert_eq!(config("a")["runtimeConfig"], json!({"mac": "02:00:00:00:00:01"}), "declared and supplied");
+    assert_eq!((config("a").get("prevResult"), config("b").get("runtimeConfig")), (None, None));
+    assert_eq!((&config("b")["name"], &config("b")["cniVersion"]), (&json!("net"), &json!("1.0.0")));
+    assert_eq!(config("b")["prevResult"], serde_json::from_str::<Value>(&result("10.0.0.1/24")).unwrap());
+    assert_eq!(config("c")["prevResult"]["ips"][0]["address"], "10.0.0.2/24");
+    let bin = host.0.join("bin");
+    let expected = format!(
+        "CNI_ARGS=K=V;L=W\nCNI_COMMAND=ADD\nCNI_CONTAINERID=id-1\nCNI_IFNAME=eth0\nCNI_NETNS=/run/netns/t\nCNI_PATH={}\n",
+        bin.display()
+    );
+    assert_eq!((host.env("ADD-a"), host.env("ADD-c")), (expected.clone(), expected));
+
+    let cached: Value = serde_json::from_str(&fs::read_to_string(host.cached()).unwrap()).unwrap();
+    assert_eq!(
+        (&cached["kind"], &cached["netns"], &cached["cniArgs"]),
+        (&json!("cniCacheV1"), &json!("/run/netns/t"), &json!([["K", "V"], ["L", "W"]]))
+    );
+    assert_eq!(cached["result"], outcome.json());
+}
+
+#[test]
+fn every_interface_has_its_own_cache_file_and_the_id_is_cnitool_s() {
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    for line in ["add net /var/run/netns/testing", "add net /var/run/netns/testing -i net1"] {
+        assert_eq!(host.net(line).status, 0);
+    }
+    assert_eq!(host.cached_names(), ["net-cnitool-77383ca0a0715733ca6f-eth0", "net-cnitool-77383ca0a0715733ca6f-net1"]);
+}
+
+#[test]
+fn a_result_of_another_version_is_converted_for_the_next_plugin() {
+    let host = Host::new("1.0.0");
+    host.answer("ADD", "a", r#"{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/24"}}"#, false);
+    assert_eq!(host.net(&format!("add net /x {ID}")).status, 1, "b printed nothing");
+    assert_eq!(host.config("ADD-b")["prevResult"], serde_json::from_str::<Value>(&result("10.0.0.1/24")).unwrap());
+}
+
+#[test]
+fn a_missing_plugin_shows_before_anything_is_done() {
+    let host = Host::new("1.0.0");
+    let bin = host.0.join("bin");
+    fs::remove_file(bin.join("c")).unwrap();
+    let missing = format!("failed to find plugin \"c\" in path [{}]", bin.display());
+    assert_failed(&host.net(&format!("add net /x {ID}")), &format!("plugin type=\"c\" failed (add): {missing}"), "");
+    assert_failed(&host.net(&format!("del net /x {ID}")), &format!("plugin type=\"c\" failed (delete): {missing}"), "");
+    assert_eq!(host.calls(), "");
+}
+
+#[test]
+fn nothing_on_stdout_of_a_successful_add_is_a_failure() {
+    let host = Host::new("1.0.0");
+    let outcome = host.net(&format!("add net /x {ID}"));
+    assert!(
+        outcome.stderr.starts_with("plugin type=\"a\" failed (add): failed to unmarshal raw result: "),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_file_that_stays_busy_and_one_that_cannot_run_are_told() {
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    let b = host.0.join("bin/b");
+    let open = fs::File::options().append(true).open(&b).unwrap();
+    let outcome = std::thread::scope(|scope| {
+        let add = scope.spawn(|| host.net(&format!("add net /x {ID}")));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(open);
+        add.join().unwrap()
+    });
+    outcome.ok();
+    assert_eq!((host.calls().as_str(), host.net(&format!("del net /x {ID}")).status), ("ADD a, ADD b, ADD c", 0));
+    host.calls();
+
+    fs::set_permissions(&b, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let outcome = host.net(&format!("add net /x {ID}"));
+    let reason = format!("netplugin failed with no error message: fork/exec {}: permission denied", b.display());
+    assert!(
+        outcome.stderr.starts_with(&format!("plugin type=\"b\" name=\"own\" failed (add): {reason}\n")),
+        "{outcome:?}"
+    );
+    assert!(outcome.stderr.contains("undo: ") && outcome.stderr.contains("failed (delete): "), "{outcome:?}");
+    assert_eq!(host.calls(), "ADD a, DEL c, DEL a", "all but the one that cannot");
+}
+
+#[test]
+fn a_plugin_may_be_there_twice() {
+    let host = Host::new("1.0.0");
+    host.network(
+        &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a", "n": 1}, {"type": "a", "n": 2}]}),
+    );
+    host.answer_adds();
+    host.net(&format!("add net /x {ID}")).ok();
+    assert_eq!((host.calls().as_str(), &host.config("ADD-a")["n"]), ("ADD a, ADD a", &json!(2)));
+    assert_eq!(host.net(&format!("del net /x {ID}")).status, 0);
+    assert_eq!((host.calls().as_str(), &host.config("DEL-a")["n"]), ("DEL a, DEL a", &json!(1)));
+}
+
+/// What a plugin gets is its object with what the runtime has to say, and nothing of the list besides.
+#[test]
+fn a_plugin_s_configuration_is_its_own_with_what_the_specification_adds() {
+    let host = Host::new("1.1.0");
+    host.answer_adds();
+    let plugin = json!({"type": "a", "name": "own", "cniVersion": "0.1.0", "capabilities": {"mac": true, "ips": true, "x": false},
+        "runtimeConfig": {"stale": 1}, "cni.dev/unknown": {"a": [1]}, "big": 18_446_744_073_709_551_615_u64, "args": {"labels": []}});
+    host.network(&json!({"cniVersion": "1.1.0", "name": "net", "args": {"podman_labels": {}}, "plugins": [plugin, {"type": "b", "runtimeConfig": {"kept": 1}}]}));
+    let call =
+        host.call(&format!("add net /x {ID}")).env("CAP_ARGS", r#"{"mac":"m","x":1,"other":2,"portMappings":[]}"#);
+    call.run().ok();
+    let expected = json!({"type": "a", "name": "net", "cniVersion": "1.1.0", "runtimeConfig": {"mac": "m"},
+        "cni.dev/unknown": {"a": [1]}, "big": 18_446_744_073_709_551_615_u64, "args": {"labels": []}});
+    assert_eq!(host.config("ADD-a"), expected);
+    assert_eq!(host.config("ADD-b")["runtimeConfig"], json!({"kept": 1}), "nothing to pass leaves what was there");
+    assert!(!fs::read_to_string(host.0.join("ADD-a.stdin")).unwrap().contains("capabilities"));
+}
+
+/// Every name is checked before a plugin is run.
+#[test]
+fn names_that_no_attachment_can_have_run_nothing() {
+    let host = Host::new("1.0.0");
+    for (arguments, msg) in [
+        ("--container-id some-%%id", "invalid characters in containerID\nsome-%%id"),
+        ("-i 1234567890123456", "interface name is too long\ninterface name should be less than 16 characters"),
+        ("-i .", "interface name is . or .."),
+        ("-i ..", "interface name is . or .."),
+        ("-i a/b", "interface name contains / or : or whitespace characters"),
+        ("-i a:b", "interface name contains / or : or whitespace characters"),
+    ] {
+        let outcome = host.net(&format!("add net /x {arguments}"));
+        assert_eq!((outcome.status, outcome.stderr), (1, format!("{msg}\n")), "{arguments}");
+    }
+    assert_eq!(host.calls(), "");
+}
+
+/// A version that nobody speaks, and a plugin that does not mind.
+#[test]
+fn a_result_that_cannot_be_told_in_the_network_s_version_is_undone() {
+    let host = Host::new("1.2.3");
+    host.answer_adds();
+    let outcome = host.net(&format!("add net /x {ID}"));
+    assert_failed(
+        &outcome,
+        "plugin type=\"a\" failed (add): no converter for CNI result version 1.0.0 to 1.2.3",
+        "what was done has been undone",
+    );
+    assert_eq!(host.calls(), "ADD a, DEL c, DEL b, DEL a");
+}

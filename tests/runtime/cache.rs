@@ -1,0 +1,158 @@
+//! What is kept of an attachment: files of libcni's, byte by byte, in both directions.
+//!
+//! `fixtures/cache/<version>.json` are what the upstream cnitool of library 1.3.0 wrote; each contains all that it was
+//! given, so it can be given to us as well.
+
+use std::fs;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use cni_multi::cni::attachment::Key;
+use cni_multi::runtime::cache::Cache;
+use cni_multi::runtime::list;
+use serde_json::{Value, json};
+
+use super::{Host, ID, assert_silent, result};
+
+const RECORDED: [&str; 5] = [
+    include_str!("../fixtures/cache/0.2.0.json"),
+    include_str!("../fixtures/cache/0.3.1.json"),
+    include_str!("../fixtures/cache/0.4.0.json"),
+    include_str!("../fixtures/cache/1.0.0.json"),
+    include_str!("../fixtures/cache/1.1.0.json"),
+];
+
+/// A host on which the recorded attachment can be made again; its file's name, and the arguments of `net`.
+fn host_of(recorded: &Value) -> (Host, String, String) {
+    let host = Host::new("1.0.0");
+    host.plugin("fake");
+    let text = |key: &str| recorded[key].as_str().unwrap();
+    fs::write(host.0.join("net.d/10-net.conflist"), STANDARD.decode(text("config")).unwrap()).unwrap();
+    host.answer("ADD", "fake", &recorded["result"].to_string(), false);
+    let name = format!("{}-{}-{}", text("networkName"), text("containerId"), text("ifName"));
+    (host, name, format!("{} {}", text("networkName"), text("netns")))
+}
+
+#[test]
+fn what_libcni_wrote_is_written_again_to_the_byte() {
+    for recorded in RECORDED {
+        let value: Value = serde_json::from_str(recorded).unwrap();
+        let (host, name, at) = host_of(&value);
+        let mut call = host.call(&format!("add {at}"));
+        if let Some(args) = value["cniArgs"].as_array() {
+            let pair = |pair: &Value| format!("{}={}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
+            call = call.env("CNI_ARGS", args.iter().map(pair).collect::<Vec<_>>().join(";"));
+            call = call.env("CAP_ARGS", value["capabilityArgs"].to_string());
+        }
+        call.run().ok();
+        assert_eq!(fs::read_to_string(host.0.join("cache/results").join(name)).unwrap(), recorded);
+    }
+}
+
+#[test]
+fn what_libcni_wrote_serves_check_and_del() {
+    for recorded in RECORDED {
+        let value: Value = serde_json::from_str(recorded).unwrap();
+        let (host, name, at) = host_of(&value);
+        host.cache(&name, recorded);
+        if value["result"]["cniVersion"].as_str().unwrap() >= "0.4.0" {
+            assert_silent(&host.net(&format!("check {at}")));
+            assert_eq!(host.config("CHECK-fake")["prevResult"], value["result"]);
+            assert_silent(&host.net(&format!("del {at}")));
+            assert_eq!(host.config("DEL-fake")["prevResult"], value["result"]);
+        } else {
+            assert_silent(&host.net(&format!("del {at}")));
+            assert_eq!(host.config("DEL-fake").get("prevResult"), None);
+        }
+        assert_eq!(host.cached_names(), [""; 0]);
+    }
+}
+
+#[test]
+fn what_libcni_wrote_is_told_and_can_be_detached_without_the_network_s_file() {
+    for recorded in RECORDED {
+        let value: Value = serde_json::from_str(recorded).unwrap();
+        let (host, name, _) = host_of(&value);
+        host.cache(&name, recorded);
+        fs::create_dir(host.0.join("net.d/mynet")).unwrap();
+        fs::write(host.0.join("net.d/mynet/10.conf"), r#"{"type":"b"}"#).unwrap();
+        host.with_runtime(|runtime, _| {
+            let found = &runtime.cache.all().unwrap()[0];
+            let record = found.record.clone().unwrap();
+            let at = record.at.unwrap();
+            assert_eq!(runtime.cache.record(&at.key).unwrap().unwrap().at, Some(at.clone()));
+            assert_eq!(
+                (at.key.network.as_str(), at.key.ifname.as_str(), at.netns.as_str()),
+                ("mynet", "eth0", "/run/netns/t")
+            );
+            let args: Vec<_> = at.args.iter().map(|(key, value)| json!([key, value])).collect();
+            assert_eq!(Value::from(args), value.get("cniArgs").cloned().unwrap_or(json!([])));
+            let capability_args: Value = serde_json::from_str(&at.capability_args.to_text()).unwrap();
+            assert_eq!(capability_args, value.get("capabilityArgs").cloned().unwrap_or(json!({})));
+            assert_eq!(record.result.unwrap().unwrap().cni_version(), value["result"]["cniVersion"]);
+
+            // The document does not have what the directory has; DEL of it alone would forget that.
+            let alone = list::NetworkList::parse(record.document.clone()).unwrap();
+            assert_eq!(alone.plugins.len(), 1);
+            let whole = list::of_document(record.document, &host.0.join("net.d")).unwrap();
+            runtime.del(&whole, &at).unwrap();
+        });
+        assert_eq!((host.calls().as_str(), host.cached_names().len()), ("DEL b, DEL fake", 0));
+    }
+}
+
+/// An editor of libcni's files: Multus changes the routes of a result in place.
+#[test]
+fn a_result_that_somebody_edited_counts() {
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    host.net(&format!("add net /x {ID}")).ok();
+    let mut value: Value = serde_json::from_str(&fs::read_to_string(host.cached()).unwrap()).unwrap();
+    value["result"]["routes"] = json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}]);
+    host.cache("net-id-1-eth0", &serde_json::to_string_pretty(&value).unwrap());
+    assert_silent(&host.net(&format!("check net /x {ID}")));
+    assert_eq!(host.config("CHECK-b")["prevResult"]["routes"], value["result"]["routes"]);
+}
+
+#[test]
+fn what_cannot_be_read_is_no_result() {
+    let host = Host::new("1.0.0");
+    fs::create_dir_all(host.cached()).unwrap(); // a directory where the file should be
+    assert_silent(&host.net(&format!("check net /x {ID}")));
+    assert_eq!(host.config("CHECK-a").get("prevResult"), None);
+    assert_silent(&host.net(&format!("del net /x {ID}")));
+}
+
+#[test]
+fn names_that_are_no_file_s_reach_no_plugin() {
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    let long = "n".repeat(200);
+    host.network(&json!({"cniVersion": "1.0.0", "name": long, "plugins": [{"type": "a"}]}));
+    let outcome = host.net(&format!("add {long} /x --container-id {}", "c".repeat(64)));
+    assert!(outcome.stderr.starts_with("the names of network, container and interface make 270 bytes"), "{outcome:?}");
+    assert_eq!((outcome.status, host.calls().as_str()), (1, ""));
+    host.net(&format!("add {long} /x --container-id {}", "c".repeat(49))).ok();
+
+    for wrong in ["add net /x --container-id ../../x", "add net /x -i ../x", "del ../net /x", "check net /x -i a/b"] {
+        let outcome = host.net(wrong);
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{wrong}: {outcome:?}");
+    }
+    host.network(&json!({"cniVersion": "1.0.0", "name": "../net", "plugins": [{"type": "a"}]}));
+    assert_eq!(host.net("add ../net /x").status, 1);
+    assert_eq!(host.calls(), "ADD a");
+}
+
+#[test]
+fn a_directory_is_made_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let host = Host::new("1.0.0");
+    host.answer("ADD", "a", &result("10.0.0.1/24"), false);
+    host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]}));
+    fs::remove_dir(host.0.join("cache")).unwrap();
+    host.net(&format!("add net /x {ID}")).ok();
+    let mode = |name: &str| fs::metadata(host.0.join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode("cache"), mode("cache/results"), mode("cache/results/net-id-1-eth0")], [0o700, 0o700, 0o600]);
+    let key = Key::parse("net", "id-1", "eth0").unwrap();
+    assert!(Cache::new(host.0.join("cache")).contains(&key));
+}

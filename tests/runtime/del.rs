@@ -1,0 +1,48 @@
+//! DEL of a whole network.
+
+use std::fs;
+
+use super::{Host, ID, assert_failed, assert_silent, result};
+
+#[test]
+fn del_goes_in_reverse_and_forgets() {
+    for (version, has_result) in [("0.3.1", false), ("0.4.0", true), ("1.1.0", true)] {
+        let host = Host::new(version);
+        host.answer_adds();
+        assert_eq!(host.net(&format!("add net /x {ID}")).status, 0);
+        host.calls();
+        assert_silent(&host.net(&format!("del net /x {ID}")));
+        assert_eq!(host.calls(), "DEL c, DEL b, DEL a");
+        assert_eq!(host.config("DEL-c").get("prevResult").is_some(), has_result, "{version}");
+        assert_eq!(host.cached_names(), [""; 0]);
+
+        assert_silent(&host.net(&format!("del net /x {ID}")));
+        assert_eq!(host.config("DEL-c").get("prevResult"), None);
+    }
+}
+
+#[test]
+fn a_failed_del_stops_and_can_be_repeated() {
+    let host = Host::new("1.0.0");
+    fs::create_dir(host.0.join("cache/results")).unwrap();
+    fs::write(host.cached(), result("10.0.0.1/24")).unwrap();
+    host.answer("DEL", "b", r#"{"code":11,"msg":"plugin error: banana"}"#, true);
+    let outcome = host.net(&format!("del net /x {ID}"));
+    assert_failed(&outcome, "plugin type=\"b\" name=\"own\" failed (delete): plugin error: banana", "");
+    assert_eq!((host.calls().as_str(), host.cached().exists()), ("DEL c, DEL b", true));
+    host.answer("DEL", "b", "", false);
+    assert_silent(&host.net(&format!("del net /x {ID}")));
+    assert!(host.config("DEL-a").get("prevResult").is_some() && !host.cached().exists());
+}
+
+#[test]
+fn del_does_without_a_cache_that_cannot_be_read() {
+    let host = Host::new("1.0.0");
+    fs::create_dir(host.0.join("cache/results")).unwrap();
+    for text in ["", "{", "[]", r#"{"cniVersion":"0.4567.0"}"#, r#"{"kind":"cniCacheV1","result":"x"}"#] {
+        fs::write(host.cached(), text).unwrap();
+        assert_silent(&host.net(&format!("del net /x {ID}")));
+        assert_eq!((host.calls().as_str(), host.cached().exists()), ("DEL c, DEL b, DEL a", false), "{text}");
+        assert_eq!(host.config("DEL-a").get("prevResult"), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! GC of a whole network.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::{Host, assert_failed, assert_silent, assert_tells, result};
+use cni_multi::cni::conf::ValidAttachment;
+
+#[test]
+fn gc_detaches_what_has_no_namespace() {
+    let host = Host::new("1.1.0");
+    host.answer_adds();
+    let netns = host.0.join("netns");
+    fs::write(&netns, "").unwrap();
+    assert_eq!(host.net(&format!("add net {} --container-id live", netns.display())).status, 0);
+    assert_eq!(host.net("add net /nonexistent --container-id stale --args K=V").status, 0);
+    host.calls();
+    assert_tells(&host.net("gc net"), "detached net stale eth0\n");
+    assert_eq!(host.calls(), "DEL c, DEL b, DEL a, GC a, GC b, GC c");
+    assert!(host.env("DEL-a").starts_with(
+        "CNI_ARGS=K=V\nCNI_COMMAND=DEL\nCNI_CONTAINERID=stale\nCNI_IFNAME=eth0\nCNI_NETNS=/nonexistent\n"
+    ));
+    assert_eq!(host.cached_names(), ["net-live-eth0"]);
+    let valid = json!([{"containerID": "live", "ifname": "eth0"}]);
+    assert_eq!(
+        (&host.config("GC-c")["cni.dev/valid-attachments"], &host.config("GC-c")["cni.dev/attachments"]),
+        (&valid, &valid)
+    );
+
+    host.answer("GC", "a", r#"{"code":5,"msg":"one"}"#, true);
+    host.answer("GC", "c", r#"{"code":5,"msg":"two"}"#, true);
+    assert_failed(&host.net("gc net"), "failed to GC plugin a: one", "also: failed to GC plugin c: two");
+    assert_eq!(host.calls(), "GC a, GC b, GC c");
+
+    host.network(&json!({"cniVersion": "1.1.0", "name": "net", "disableGC": true, "plugins": [{"type": "a"}]}));
+    assert_silent(&host.net("gc net"));
+    assert_eq!(host.calls(), "");
+}
+
+/// What libcni's callers hand over: nothing, nobody, somebody.
+#[test]
+fn gc_spares_the_attachments_that_it_is_told() {
+    let host = Host::new("1.1.0");
+    let gc = |valid: Option<&[ValidAttachment]>| {
+        for id in ["one", "two"] {
+            host.cache(&format!("net-{id}-eth0"), &recorded("net", id, "/proc"));
+        }
+        host.cache("other-one-eth0", &recorded("other", "one", "/proc"));
+        host.with_runtime(|runtime, list| runtime.gc(list, valid)).unwrap();
+        (host.calls(), host.cached_names().join(" "))
+    };
+    let one = ValidAttachment { container_id: "one".into(), ifname: "eth0".into() };
+    let all_del = "DEL c, DEL b, DEL a, DEL c, DEL b, DEL a, GC a, GC b, GC c".to_owned();
+
+    let one_del = "DEL c, DEL b, DEL a, GC a, GC b, GC c".to_owned();
+    assert_eq!(gc(Some(std::slice::from_ref(&one))), (one_del, "net-one-eth0 other-one-eth0".into()));
+    assert!(host.env("DEL-a").contains("CNI_CONTAINERID=two\n"));
+    assert_eq!(host.config("GC-b")["cni.dev/valid-attachments"], json!([{"containerID": "one", "ifname": "eth0"}]));
+    assert_eq!(host.config("GC-b")["cni.dev/attachments"], json!([{"containerID": "one", "ifname": "eth0"}]));
+    let keys: Vec<String> = host.config("GC-b").as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, ["cni.dev/attachments", "cni.dev/valid-attachments", "cniVersion", "name", "type"]);
+
+    assert_eq!(gc(Some(&[])), (all_del.clone(), "other-one-eth0".into()));
+    assert_eq!(host.config("GC-b")["cni.dev/valid-attachments"], json!([]));
+
+    assert_eq!(gc(None), (all_del, "other-one-eth0".into()));
+    assert_eq!(host.config("GC-b").get("cni.dev/valid-attachments"), None, "nobody has said who is wanted");
+}
+
+/// A file as it is written at ADD.
+fn recorded(network: &str, id: &str, netns: &str) -> String {
+    json!({"kind": "cniCacheV1", "containerId": id, "ifName": "eth0", "networkName": network, "netns": netns})
+        .to_string()
+}
+
+#[test]
+fn gc_before_1_1_0_is_del_alone() {
+    let host = Host::new("1.0.0");
+    host.cache("net-one-eth0", &recorded("net", "one", "/nowhere"));
+    assert_tells(&host.net("gc net"), "detached net one eth0\n");
+    assert_eq!(host.calls(), "DEL c, DEL b, DEL a");
+}
+
+#[test]
+fn gc_goes_on_after_an_attachment_that_cannot_be_detached() {
+    let host = Host::new("1.1.0");
+    for id in ["one", "two"] {
+        host.cache(&format!("net-{id}-eth0"), &recorded("net", id, "/nowhere"));
+    }
+    host.answer("DEL", "b", r#"{"code":5,"msg":"stuck"}"#, true);
+    host.answer("GC", "b", r#"{"code":5,"msg":"stuck too"}"#, true);
+    let outcome = host.net("gc net");
+    let one = "failed to delete stale attachment one eth0: plugin type=\"b\" name=\"own\" failed (delete): stuck";
+    let more = format!("also: {}; also: failed to GC plugin b: stuck too", one.replace("one eth0", "two eth0"));
+    assert_failed(&outcome, one, &more);
+    assert_eq!(host.calls(), "DEL c, DEL b, DEL c, DEL b, GC a, GC b, GC c");
+    assert_eq!(host.cached_names(), ["net-one-eth0", "net-two-eth0"], "so that it can be repeated");
+}
+
+/// Who lives and cannot be told must not be taken for dead: the files may be of real runtimes' containers.
+#[test]
+fn gc_spares_whatever_a_file_may_be_of_that_cannot_be_read() {
+    let host = Host::new("1.1.0");
+    host.cache("net-torn-id-eth0", "{");
+    host.cache("net-bare-eth0", &result("10.0.0.1/24"));
+    host.cache("other-torn-eth0", "");
+    let outcome = host.net("gc net");
+    let dir = host.0.join("cache/results");
+    let left_alone = "left alone, because nothing tells which namespace it is of";
+    let torn = format!("read {}/net-torn-id-eth0: EOF while parsing an object at line 1 column 1", dir.display());
+    assert_eq!(outcome.stderr, format!("{left_alone}: {}/net-bare-eth0\n{torn}\n", dir.display()));
+    assert_eq!((outcome.status, host.calls().as_str()), (1, "GC a, GC b, GC c"));
+    let spared = json!([
+        {"containerID": "bare", "ifname": "eth0"},
+        {"containerID": "torn", "ifname": "id-eth0"},
+        {"containerID": "torn-id", "ifname": "eth0"},
+    ]);
+    assert_eq!(host.config("GC-a")["cni.dev/valid-attachments"], spared);
+    assert_eq!(host.cached_names().len(), 3);
+}
+
+#[test]
+fn gc_takes_what_libcni_0_7_recorded_and_has_no_namespace() {
+    let host = Host::new("1.1.0");
+    let bare =
+        |netns: &str| format!(r#"{{"cniVersion":"0.4.0","interfaces":[{{"name":"eth0","sandbox":"{netns}"}}]}}"#);
+    host.cache("net-dead-eth0", &bare("/nowhere"));
+    host.cache("net-live-eth0", &bare("/proc"));
+    assert_tells(&host.net("gc net"), "detached net dead eth0\n");
+    assert_eq!(
+        (host.calls().as_str(), host.cached_names()),
+        ("DEL c, DEL b, DEL a, GC a, GC b, GC c", vec!["net-live-eth0".into()])
+    );
+    assert!(host.env("DEL-a").contains("CNI_CONTAINERID=dead\nCNI_IFNAME=eth0\nCNI_NETNS=/nowhere\n"));
+    assert_eq!(host.config("DEL-a")["prevResult"]["cniVersion"], "1.1.0");
+    assert_eq!(host.config("GC-a")["cni.dev/valid-attachments"], json!([{"containerID": "live", "ifname": "eth0"}]));
+}
+
+/// Whoever is wanted is in the cache: where that cannot be read, nobody is known to be dead.
+#[test]
+fn gc_does_nothing_where_the_cache_cannot_be_read() {
+    let host = Host::new("1.1.0");
+    std::fs::write(host.0.join("cache/results"), "").unwrap();
+    let outcome = host.net("gc net");
+    let expected = format!("open {}: not a directory\n", host.0.join("cache/results").display());
+    assert_eq!((outcome.status, outcome.stderr, host.calls().as_str()), (1, expected.clone(), ""));
+    // Who says who is wanted needs no cache for it.
+    let error = host.with_runtime(|runtime, list| runtime.gc(list, Some(&[]))).unwrap_err();
+    assert_eq!((format!("{error}\n"), host.calls().as_str()), (expected, "GC a, GC b, GC c"));
+}
+
+#[test]
+fn gc_of_a_plugin_that_is_missing_is_told_and_the_others_are_run() {
+    let host = Host::new("1.1.0");
+    std::fs::remove_file(host.0.join("bin/b")).unwrap();
+    let missing =
+        format!("failed to GC plugin b: failed to find plugin \"b\" in path [{}]", host.0.join("bin").display());
+    assert_failed(&host.net("gc net"), &missing, "");
+    assert_eq!(host.calls(), "GC a, GC c");
+}

@@ -1,0 +1,194 @@
+//! Several operations at the same time, and processes that are killed.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Host, ID, assert_failed, assert_silent, result, with_small_disk};
+use crate::protocol::has_user_namespaces;
+use crate::support::call::Outcome;
+use crate::support::patience;
+
+/// What is said by whoever comes second.
+const WAITS: &str = "waiting for another operation on the same container, or gc\n";
+
+/// What the container has is made by whoever comes first, as a link is, and DEL takes it down.
+fn with_one_link(host: &Host) {
+    host.answer_adds();
+    host.does("ADD", "a", r#"mkdir DIR/link 2>/dev/null || { echo '{"code":102,"msg":"it exists"}'; exit 1; }; sleep 0.3"#.replace("DIR", host.0.text()).as_str());
+    host.does("DEL", "a", &format!("rmdir {}/link", host.0.text()));
+}
+
+#[test]
+fn of_two_adds_at_once_one_fails_and_takes_nothing_down() {
+    let host = Host::new("1.0.0");
+    with_one_link(&host);
+    let outcomes: Vec<Outcome> = thread::scope(|scope| {
+        let adds = [(); 2].map(|()| scope.spawn(|| host.net(&format!("add net /x {ID}"))));
+        adds.into_iter().map(|add| add.join().unwrap()).collect()
+    });
+    let (done, failed): (Vec<_>, Vec<_>) = outcomes.iter().partition(|outcome| outcome.status == 0);
+    assert_eq!((done.len(), failed.len()), (1, 1), "{outcomes:?}");
+    let details = "not undone, because \"eth0\" was there before; `net del` removes it";
+    let waited = Outcome { stderr: failed[0].stderr.replacen(WAITS, "", 1), ..failed[0].clone() };
+    assert_failed(&waited, "plugin type=\"a\" failed (add): it exists", details);
+    assert_eq!(host.calls(), "ADD a, ADD b, ADD c, ADD a");
+    assert!(host.0.join("link").exists() && host.cached().exists());
+    assert_silent(&host.net(&format!("del net /x {ID}")));
+    assert!(!host.0.join("link").exists());
+}
+
+#[test]
+fn add_and_del_at_once_come_one_after_the_other() {
+    let host = Host::new("1.0.0");
+    with_one_link(&host);
+    thread::scope(|scope| {
+        let add = scope.spawn(|| host.net(&format!("add net /x {ID}")).ok());
+        wait_for(|| host.0.join("link").exists());
+        let outcome = host.net(&format!("del net /x {ID}"));
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, WAITS));
+        add.join().unwrap();
+    });
+    assert_eq!(host.calls(), "ADD a, ADD b, ADD c, DEL c, DEL b, DEL a");
+    assert!(!host.0.join("link").exists() && !host.cached().exists());
+}
+
+fn wait_for(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + patience(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it does not come");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn gc_waits_for_an_add_and_knows_it_then() {
+    let host = Host::new("1.1.0");
+    host.answer_adds();
+    let go = host.0.join("go");
+    host.does("ADD", "b", &format!("until test -e {}; do sleep 0.02; done", go.display()));
+    thread::scope(|scope| {
+        let add = scope.spawn(|| host.net(&format!("add net /proc {ID}")));
+        wait_for(|| host.0.join("ADD-b.env").exists());
+        let gc = scope.spawn(|| host.net("gc net"));
+        thread::sleep(Duration::from_millis(300));
+        fs::write(&go, "").unwrap();
+        add.join().unwrap().ok();
+        assert_eq!(gc.join().unwrap().stderr, WAITS);
+    });
+    assert_eq!(host.calls(), "ADD a, ADD b, ADD c, GC a, GC b, GC c");
+    let valid = json!([{"containerID": "id-1", "ifname": "eth0"}]);
+    assert_eq!(host.config("GC-a")["cni.dev/valid-attachments"], valid);
+}
+
+#[test]
+fn other_containers_are_not_waited_for() {
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    let go = host.0.join("go");
+    // Only the second container's ADD lets the first one's end.
+    host.does(
+        "ADD",
+        "b",
+        &format!("test $CNI_CONTAINERID = id-2 && touch {0}; until test -e {0}; do sleep 0.02; done", go.display()),
+    );
+    thread::scope(|scope| {
+        let first = scope.spawn(|| host.net("add net /x --container-id id-1").ok());
+        wait_for(|| host.0.join("ADD-b.env").exists());
+        host.net("add net /x --container-id id-2").ok();
+        first.join().unwrap();
+    });
+    assert_eq!(host.cached_names(), ["net-id-1-eth0", "net-id-2-eth0"]);
+}
+
+#[test]
+fn attachments_of_many_containers_at_once_are_all_kept() {
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    thread::scope(|scope| {
+        for number in 0..12 {
+            let host = &host;
+            scope.spawn(move || host.net(&format!("add net /x --container-id c{number}")).ok());
+        }
+    });
+    assert_eq!(host.cached_names().len(), 12);
+    for name in host.cached_names() {
+        let text = fs::read_to_string(host.0.join("cache/results").join(name)).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["result"], serde_json::from_str::<Value>(&result("10.0.0.1/24")).unwrap());
+    }
+}
+
+/// The process dies between the last ADD and the file.
+#[test]
+fn an_add_that_was_killed_is_taken_down_without_a_file() {
+    let host = Host::new("1.0.0");
+    with_one_link(&host);
+    host.does("ADD", "c", "kill -9 $PPID");
+    assert_eq!(host.net(&format!("add net /x {ID}")).status, -1);
+    assert!(host.0.join("link").exists() && !host.cached().exists());
+    host.calls();
+    assert_silent(&host.net(&format!("del net /x {ID}")));
+    assert_eq!((host.calls().as_str(), host.0.join("link").exists()), ("DEL c, DEL b, DEL a", false));
+    assert_eq!(host.config("DEL-a").get("prevResult"), None);
+    host.does("ADD", "c", "");
+    host.net(&format!("add net /x {ID}")).ok();
+}
+
+#[test]
+fn an_add_that_finds_the_disk_full_is_undone() {
+    if !has_user_namespaces() {
+        return;
+    }
+    let host = Host::new("1.0.0");
+    with_one_link(&host);
+    let cache = host.0.join("cache");
+    let long: String =
+        (0..400).map(|number| format!(r#",{{"dst":"10.{}.{}.0/24"}}"#, number / 256, number % 256)).collect();
+    let result = format!(
+        r#"{{"cniVersion":"1.0.0","ips":[{{"address":"10.0.0.1/24"}}],"routes":[{{"dst":"10.9.0.0/16"}}{long}]}}"#
+    );
+    host.answer("ADD", "c", &result, false);
+    let outcome = with_small_disk(host.call(&format!("add net /x {ID}")), &cache, "4k").run();
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""));
+    let (msg, details) = outcome.stderr.split_once('\n').unwrap();
+    assert!(
+        msg.starts_with("failed to set network \"net\" cached result: write ")
+            && msg.ends_with("no space left on device"),
+        "{msg}"
+    );
+    assert_eq!(details, "what was done has been undone\n");
+    assert_eq!(host.calls(), "ADD a, ADD b, ADD c, DEL c, DEL b, DEL a");
+    assert!(!host.0.join("link").exists());
+    let outcome = with_small_disk(host.call(&format!("add net /x {ID}")), &cache, "64k").run();
+    assert_eq!(outcome.ok()["ips"][0]["address"], "10.0.0.1/24", "there it would have had room");
+}
+
+/// A plugin that is killed, by a time limit of whoever or for want of memory.
+#[test]
+fn a_plugin_that_is_killed_is_told_for_every_operation() {
+    let host = Host::new("1.1.0");
+    host.cache("net-id-1-eth0", &result("10.0.0.1/24"));
+    host.cache(
+        "net-id-2-eth0",
+        r#"{"kind":"cniCacheV1","containerId":"id-2","ifName":"eth0","networkName":"net","netns":"/nowhere"}"#,
+    );
+    for command in ["ADD", "CHECK", "DEL", "STATUS", "GC"] {
+        host.does(command, "a", "kill -9 $$");
+    }
+    let at = format!("net /x {ID}");
+    for (line, operation) in [
+        (format!("add {at}"), "plugin type=\"a\" failed (add): "),
+        (format!("check {at}"), ""),
+        (format!("del {at}"), "plugin type=\"a\" failed (delete): "),
+        ("status net".into(), ""),
+        ("gc net".into(), "failed to delete stale attachment id-2 eth0: plugin type=\"a\" failed (delete): "),
+    ] {
+        let outcome = host.net(&line);
+        let expected = format!("{operation}netplugin failed with no error message: signal: killed\n");
+        assert!(outcome.status == 1 && outcome.stderr.contains(&expected), "{line}: {outcome:?}");
+    }
+    assert!(host.net("gc net").stderr.contains("also: failed to GC plugin a: netplugin failed with no error message"));
+}

@@ -1,0 +1,40 @@
+//! STATUS of a whole network.
+
+use std::fs;
+
+use super::{Host, assert_failed, assert_silent};
+
+#[test]
+fn status_stops_at_the_first_plugin_that_is_not_ready() {
+    let host = Host::new("1.1.0");
+    assert_silent(&host.net("status net"));
+    assert_eq!(host.calls(), "STATUS a, STATUS b, STATUS c");
+    host.answer("STATUS", "b", r#"{"code":50,"msg":"not ready"}"#, true);
+    assert_failed(&host.net("status net"), "not ready", "reported by plugin type=\"b\" name=\"own\"");
+    assert_eq!(host.calls(), "STATUS a, STATUS b");
+    assert!(
+        host.env("STATUS-a").starts_with("CNI_ARGS=\nCNI_COMMAND=STATUS\nCNI_CONTAINERID=\nCNI_IFNAME=\nCNI_NETNS=\n")
+    );
+
+    let older = Host::new("1.0.0");
+    assert_silent(&older.net("status net"));
+    assert_eq!(older.calls(), "", "there is no such question");
+}
+
+#[test]
+fn what_plugins_say_on_stderr_is_passed_on() {
+    let host = Host::new("1.1.0");
+    fs::write(host.0.join("STATUS-a.stderr"), "words for people\n").unwrap();
+    let outcome = host.net("status net");
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, "words for people\n"));
+}
+
+#[test]
+fn status_of_a_plugin_that_is_missing_is_an_error() {
+    let host = Host::new("1.1.0");
+    fs::remove_file(host.0.join("bin/b")).unwrap();
+    let missing = format!("failed to find plugin \"b\" in path [{}]", host.0.join("bin").display());
+    assert_failed(&host.net("status net"), &missing, "reported by plugin type=\"b\" name=\"own\"");
+    assert_eq!(host.calls(), "STATUS a");
+    assert_eq!(host.config("STATUS-a"), serde_json::json!({"type": "a", "name": "net", "cniVersion": "1.1.0"}));
+}
