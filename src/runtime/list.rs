@@ -18,6 +18,7 @@ use crate::cni::json::Value;
 use crate::cni::result::Dns;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
+use crate::sort::sort;
 
 /// A network: a list of plugins under one name.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,7 +142,7 @@ pub fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
             names.push(entry.file_name());
         }
     }
-    names.sort();
+    sort(&mut names, |a, b| a < b);
     Ok(names)
 }
 
