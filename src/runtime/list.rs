@@ -18,6 +18,7 @@ use crate::cni::json::Value;
 use crate::cni::result::Dns;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
+use crate::sort::sort;
 
 /// A network: a list of plugins under one name.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,7 +130,7 @@ fn ends_with(name: &OsStr, ending: &str) -> bool {
 }
 
 /// The names of what is in the directory, sorted, except directories; none where there is no directory.
-pub(super) fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
+pub fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
         entries => entries?,
@@ -141,7 +142,7 @@ pub(super) fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
             names.push(entry.file_name());
         }
     }
-    names.sort();
+    sort(&mut names, |a, b| a < b);
     Ok(names)
 }
 

@@ -18,7 +18,7 @@ use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::plugin::{Context, Entry, Kind};
 use crate::runtime::chain::Runtime;
-use crate::runtime::list::{NetworkList, PluginConfig};
+use crate::runtime::list::{NetworkList, PluginConfig, file_names};
 use crate::sort::sort;
 
 /// The keys of a list, in this case only: libcni reads them by hand.
@@ -247,7 +247,7 @@ impl<'a> Checker<'a> {
         }
         let only_inlined = match self.documents[document].member("loadOnlyInlinedPlugins") {
             Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
-            other => other == Some(&Value::Bool(true)),
+            other => is_true(other),
         };
         let dir = Path::new(&self.documents[document].file).parent().map(|parent| parent.join(&network.name));
         let files =
@@ -436,7 +436,7 @@ impl<'a> Checker<'a> {
     fn check_capabilities(&mut self, plugin: &Plugin, name: &str, read: &[&str]) {
         let document = plugin.document;
         let declared = plugin.value.get("capabilities");
-        let is_declared = |key: &str| declared.and_then(|all| all.get(key)) == Some(&Value::Bool(true));
+        let is_declared = |key: &str| is_true(declared.and_then(|all| all.get(key)));
         for key in self.keys(document, &plugin.at("capabilities")) {
             if !is_declared(&key) || read.contains(&key.as_str()) {
                 continue;
@@ -609,10 +609,8 @@ pub const NOTHING: Note<'static> =
 
 /// The files of a directory, by name.
 fn files_of(dir: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir).map_err(|e| Error::io("open", &e))?;
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| !path.is_dir()).collect();
-    sort(&mut files, |a, b| a < b);
-    Ok(files)
+    let names = file_names(dir).map_err(|e| Error::io("open", &e))?;
+    Ok(names.into_iter().map(|name| dir.join(name)).collect())
 }
 
 /// Decodes and checks a plugin's object as ADD does, without doing anything.
@@ -658,6 +656,11 @@ fn did_you_mean(near: &str) -> [&str; 3] {
     ["did you mean \"", near, "\"?"]
 }
 
+/// Whether a key is given as `true`.
+pub fn is_true(value: Option<&Value>) -> bool {
+    matches!(value, Some(Value::Bool(true)))
+}
+
 /// Whether one path is the other or leads to it.
 fn touches(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
@@ -666,7 +669,7 @@ fn touches(one: &str, other: &str) -> bool {
 
 /// The path without its last step.
 fn parent(path: &str) -> &str {
-    path.rfind(['.', '[']).map_or("", |end| &path[..end])
+    path.bytes().rposition(|byte| b".[".contains(&byte)).map_or("", |end| &path[..end])
 }
 
 /// Makes the value at this path null; false where there is none.

@@ -1,7 +1,7 @@
 //! What can be said of several networks only: addresses that two of them give out, a bridge that two of them share.
 
 use super::finding::Note;
-use super::network::{Checker, NOTHING, Plugin};
+use super::network::{Checker, NOTHING, Plugin, is_true};
 use crate::cni::addr;
 use crate::cni::json::Value;
 use crate::plugins::ipam::host_local::ranges::{Range, RangeConf};
@@ -78,14 +78,15 @@ fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static s
     }
     let [link_a, link_b] = [link(a), link(b)];
     let is_one_link = link_a.is_some() && link_a == link_b;
-    if !(is_one_link || is_routed(a) && is_routed(b)) {
+    let meet_on_host = is_routed(a) && is_routed(b);
+    if !is_one_link && !meet_on_host {
         return None; // two links that know nothing of each other
     }
     let (x, y) = (&one.range, &other.range);
     if x.contains(y.start) || y.contains(x.start) {
         return Some("each network keeps leases of its own, so an address may be given twice");
     }
-    let is_one_subnet = x.subnet.contains(&y.subnet) || y.subnet.contains(&x.subnet);
+    let is_one_subnet = x.subnet.contains(&y.subnet.addr()) || y.subnet.contains(&x.subnet.addr());
     (is_one_subnet && !is_one_link && a.text("type") == "bridge" && b.text("type") == "bridge")
         .then_some("the host has two routes to it")
 }
@@ -100,7 +101,7 @@ fn is_routed(plugin: &Plugin) -> bool {
 }
 
 fn is_gateway(plugin: &Plugin) -> bool {
-    ["isGateway", "isDefaultGateway"].iter().any(|key| plugin.value.get(key) == Some(&Value::Bool(true)))
+    ["isGateway", "isDefaultGateway"].iter().any(|key| is_true(plugin.value.get(key)))
 }
 
 /// What the containers are connected by.
@@ -136,7 +137,7 @@ fn compare_bridges(checker: &mut Checker<'_>, there: (usize, usize), here: (usiz
     let (theirs, ours) = (gateways(there), gateways(here));
     let is_shared = theirs.is_empty() || ours.is_empty() || ours.iter().any(|gateway| theirs.contains(gateway));
     if link(a) == link(b) && is_gateway(a) && is_gateway(b) && !is_shared {
-        let is_forced = [a, b].iter().any(|plugin| plugin.value.get("forceAddress") == Some(&Value::Bool(true)));
+        let is_forced = [a, b].iter().any(|plugin| is_true(plugin.value.get("forceAddress")));
         let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
         let (theirs, ours) = (theirs.join(", "), ours.join(", "));
         let message = &["it is the gateway ", &ours, " here and ", &theirs, " in network \"", &network, "\""];
