@@ -1,6 +1,6 @@
 //! Sorting in little code.
 //!
-//! What is sorted here are the files of a directory and the routes of a link: short lists. Std's `sort` is made for long
+//! What is sorted here are the routes of a link, the words of a rule: short lists. Std's `sort` is made for long
 //! ones and adds four kilobytes to the binary for each type.
 
 /// Sorts a list. Items of which neither comes before the other stay as they are.
