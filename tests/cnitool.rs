@@ -320,11 +320,44 @@ fn it_is_a_command_too_and_tells_how_it_is_used() {
         let (status, stdout, stderr) = run(args);
         assert!(status == 1 && stdout.is_empty() && stderr.contains("frobnicate"), "{args:?}: {stderr}");
     }
-    let (status, script, _) = run(&["cnitool", "completion", "bash"]);
-    assert_eq!(status, 0);
-    let line = format!(
-        "{script}\nCOMP_WORDS=(cnitool ch) COMP_CWORD=1 _cnitool; COMP_WORDS=(cnitool ch) COMP_CWORD=1; _cnitool; echo ${{COMPREPLY[*]}}"
+}
+
+/// What bash offers for the last of these words.
+fn completed(lab: &Lab, words: &str) -> String {
+    let script = format!(
+        r#"eval "$({OURS} completion bash)"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _cnitool; echo "${{COMPREPLY[*]}}""#
     );
-    let completed = Command::new("bash").args(["-c", &line]).output().unwrap();
-    assert_eq!(String::from_utf8(completed.stdout).unwrap(), "check\n");
+    let outcome = run(lab, &script);
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
+    outcome.stdout.trim_end().to_owned()
+}
+
+#[test]
+fn bash_completes_commands_networks_and_namespaces() {
+    let lab = lab(Peer::Ours);
+    network(
+        &lab,
+        "one.conflist",
+        r#"{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"loopback","name":"inner"}]}"#,
+    );
+    network(&lab, "two.conf", r#"{"cniVersion":"1.0.0","name":"second","type":"loopback"}"#);
+    network(
+        &lab,
+        "bad.conflist",
+        "{\"name\":\"$(touch /run/run)\"}\n{\"name\":\"`touch /run/run`\"}\n{\"name\":\"a b\"}",
+    );
+    let netns = lab.container().netns;
+    for (words, offered) in [
+        ("cnitool ch", "check"),
+        ("cnitool completion ''", "bash fish zsh"),
+        ("cnitool add f", "first"),
+        ("cnitool add ''", "first inner second"),
+        ("cnitool add -i eth1 sec", "second"),
+        ("cnitool add -", "-i --ifname --help"),
+        ("cnitool add first /run/netns/c", &netns),
+        ("cnitool add first -i eth1 /run/netns/c", &netns),
+    ] {
+        assert_eq!(completed(&lab, words), offered, "{words}");
+    }
+    assert_eq!(lab.host.sh("ls /run/run 2>&1 || true"), "ls: cannot access '/run/run': No such file or directory\n");
 }

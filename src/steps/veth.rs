@@ -102,34 +102,38 @@ pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
 /// reference made.
 pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     let host = cx.host()?;
-    if let Some(link) = find_host_end(host, &at.key)? {
-        return host.delete_link_by_name(&link.name);
+    let ends = host_ends(host, &at.key)?;
+    if !ends.is_empty() {
+        return ends.iter().try_for_each(|link| host.delete_link_by_name(&link.name));
     }
     let Some(netns) = &at.netns else { return Ok(()) };
     let container = netns.netlink()?;
     match container.find_link(at.key.ifname.as_str())? {
-        Some(link) if !belongs_to_another(host, &link)? => container.delete_link_by_name(&link.name),
+        Some(link) if !belongs_to_another(host, &link, &at.key)? => container.delete_link_by_name(&link.name),
         _ => Ok(()),
     }
 }
 
 /// The host's end of a pair that we made, found by nothing but the key.
 pub fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
-    for attempt in 0..NAMES {
-        match host.find_link(&host_name(key, attempt))? {
-            None => return Ok(None),
-            Some(link) if link_alias::is_of(&link.alias, key) => return Ok(Some(link)),
-            Some(_) => (), // another's, so ours got the next name
-        }
-    }
-    Ok(None)
+    Ok(host_ends(host, key)?.pop())
 }
 
-/// Whether the other end says that it is of an attachment, which then is not the one whose host end was not found.
-fn belongs_to_another(host: &Netlink, link: &Link) -> Result<bool> {
+/// All host's ends of the key, the one that was made last at the end. There are two while the kernel takes down a namespace
+/// that had the attachment before. Whoever had the names before may be gone, so none ends the search.
+fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
+    let mut found = vec![];
+    for attempt in 0..NAMES {
+        found.extend(host.find_link(&host_name(key, attempt))?.filter(|link| link_alias::is_of(&link.alias, key)));
+    }
+    Ok(found)
+}
+
+/// Whether the other end says that it is of an attachment that is not this one.
+fn belongs_to_another(host: &Netlink, link: &Link, key: &Key) -> Result<bool> {
     let other = link.lower.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
-    Ok(link.kind == "veth"
-        && other.is_some_and(|other| other.lower == Some(link.index) && link_alias::is_of_any(&other.alias)))
+    let is_another_s = |alias: &str| link_alias::is_of_any(alias) && !link_alias::is_of(alias, key);
+    Ok(link.kind == "veth" && other.is_some_and(|other| other.lower == Some(link.index) && is_another_s(&other.alias)))
 }
 
 /// Removes the pairs of this network's attachments that are not valid, where their namespaces still keep them.

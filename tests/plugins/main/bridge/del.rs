@@ -56,6 +56,48 @@ fn del_with_a_vanished_namespace_releases_the_address() {
     });
 }
 
+/// Somebody had the name that the host's end has by right, and has it no more.
+#[test]
+fn del_finds_the_pair_by_its_second_name_when_the_first_is_free_again() {
+    for conf in [conf(), with(&conf(), json!({"type": "ptp", "bridge": null, "isGateway": null}))] {
+        for_ours("bridge", |lab| {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &conf);
+            let name = |result: &Value| {
+                let mut names = result["interfaces"].as_array().unwrap().iter().map(|i| i["name"].as_str().unwrap());
+                names.find(|name| name.starts_with("veth")).unwrap().to_owned()
+            };
+            let first = name(&attachment.add());
+            attachment.del();
+            let before = Watch::start(lab, &[&container]);
+            lab.host.sh(&format!("ip link add {first} type bridge"));
+            assert_ne!(name(&attachment.add()), first);
+            lab.host.sh(&format!("ip link del {first}"));
+            attachment.del();
+            before.assert_unchanged("DEL");
+        });
+    }
+}
+
+/// The kernel takes a namespace down in the background, and for a while its pair is still there.
+#[test]
+fn del_of_an_attachment_whose_namespace_was_made_anew_leaves_nothing() {
+    for_ours("bridge", |lab| {
+        let at = lab.container().netns;
+        for round in 0..5 {
+            let container = lab.container();
+            let attachment = lab.attach(&container, &conf()).id("again").netns(Some(&at));
+            attachment.add();
+            lab.host.sh(&format!("umount {at}; touch {at}; unshare --net={at} true"));
+            let other = json!({"type": "static", "addresses": [{"address": "10.9.0.9/24"}], "ranges": null});
+            attachment.clone().conf(json!({"isGateway": null, "ipam": other})).add();
+            attachment.del();
+            let links = lab.host.sh(&format!("nsenter --net={at} ip -brief link show type veth"));
+            assert_eq!(links, "", "round {round}");
+        }
+    });
+}
+
 #[test]
 fn del_without_netns_releases_the_address() {
     for_each_peer("bridge", |lab| {
