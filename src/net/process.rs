@@ -9,7 +9,8 @@ use std::os::fd::IntoRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::panic::catch_unwind;
 
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::libc;
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 /// What the standard library's start returns after a panic.
 const PANICKED: u8 = 101;
@@ -66,4 +67,33 @@ fn open_standard_streams() {
 fn ignore_broken_pipes() {
     // SAFETY: nothing runs in place of the signal.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }; // it fails for signals that there are not
+}
+
+/// While this is there SIGINT, Ctrl-C at a terminal, has to wait, in this thread and in those that it starts. Programs
+/// that it starts get it as ever.
+pub struct Uninterrupted {
+    before: SigSet,
+}
+
+impl Uninterrupted {
+    /// Begins; None where the kernel refuses, and then SIGINT ends the process as ever.
+    pub fn begin() -> Option<Uninterrupted> {
+        let before = SigSet::thread_get_mask().ok()?;
+        SigSet::from(Signal::SIGINT).thread_block().ok()?;
+        Some(Uninterrupted { before })
+    }
+
+    /// Whether SIGINT came meanwhile. It is over with that: who asks has to see to it.
+    pub fn was_interrupted() -> bool {
+        let (interrupt, at_once) = (SigSet::from(Signal::SIGINT), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        // SAFETY: both are there until it returns, and what came besides the number is not asked for.
+        let taken = unsafe { libc::sigtimedwait(interrupt.as_ref(), std::ptr::null_mut(), &raw const at_once) };
+        taken == Signal::SIGINT as c_int
+    }
+}
+
+impl Drop for Uninterrupted {
+    fn drop(&mut self) {
+        let _ = self.before.thread_set_mask(); // it was one
+    }
 }

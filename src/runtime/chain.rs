@@ -16,6 +16,7 @@ use crate::cni::result::Document;
 use crate::cni::version;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netns::Netns;
+use crate::net::process::Uninterrupted;
 use crate::plugin::{Entry, Handles};
 use crate::runner::{self, Streams};
 
@@ -61,6 +62,7 @@ impl Runtime<'_> {
         self.require_programs(list)?;
         self.cache.require_name(&at.key)?;
         let _lock = self.cache.lock(Some(&at.key.container_id));
+        let _uninterrupted = Uninterrupted::begin(); // Ctrl-C is for between two plugins
         let was_there = self.cache.contains(&at.key) || self.has_interface(at);
         let mut result = None;
         match (self.add_all(Command::Add, list, at, &mut result), on_failure) {
@@ -105,6 +107,7 @@ impl Runtime<'_> {
     /// goes when all are done; a failure ends it and leaves that.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let _lock = self.cache.lock(Some(&at.key.container_id));
+        let _uninterrupted = Uninterrupted::begin();
         self.del_all(list, at)
     }
 
@@ -159,6 +162,9 @@ impl Runtime<'_> {
         for plugin in &list.plugins {
             let added = self.add_one(command, list, plugin, at, result.as_ref());
             *result = Some(added.map_err(|error| failed(error, plugin, what))?);
+            if Uninterrupted::was_interrupted() {
+                return Err(Error::new(Code::TRY_AGAIN, "interrupted"));
+            }
         }
         let result = result.clone().ok_or_else(|| Error::new(Code::INVALID_CONFIG, "no plugin configs found"))?;
         let written = self.cache.write(at, &list.document, &result);

@@ -18,11 +18,12 @@ use serde_json::{Value, json};
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::scratch::Scratch;
 
-/// What DEL of the fake plugin `slow` does, which says nothing on ADD that anybody would miss.
+/// The fake plugin `slow`, whose DEL takes a while. Where a file says so, its ADD is the moment at which somebody types Ctrl-C,
+/// or its DEL fails.
 const PLUGIN: &str = r#"#!/bin/sh
 cat >DIR/$CNI_COMMAND-$CNI_CONTAINERID.stdin
 case $CNI_COMMAND in
-  ADD) printf '{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.3/24"}]}' ;;
+  ADD) test ! -e DIR/interrupt || kill -INT $PPID; printf '{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.3/24"}]}' ;;
   DEL) sleep 0.03; test ! -e DIR/fails || { echo '{"code":11,"msg":"busy"}'; exit 1; } ;;
 esac
 "#;

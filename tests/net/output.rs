@@ -1,8 +1,11 @@
 //! What all commands have in common: where they print, and how they fail.
 
+use std::fs;
+
 use serde_json::json;
 
-use super::{Site, assert_failed, result};
+use super::{Site, assert_failed, result, slow_network};
+use crate::support::call::Outcome;
 
 #[test]
 fn a_reader_that_has_gone_is_an_error_and_no_panic() {
@@ -54,10 +57,75 @@ fn a_format_that_is_none_is_a_mistake() {
     let site = Site::with_lab();
     for line in ["list -o xml", "add lab /nonexistent --output JSON"] {
         let format = line.rsplit(' ').next().unwrap();
-        assert_failed(&site.net(line), &format!("--output: {format:?} is no format, expected table or json"), "");
+        assert_unreadable(&site.net(line), &format!("--output: {format:?} is no format, expected table or json"));
     }
     assert_eq!(site.prints("list -o table"), site.prints("list"));
     assert_eq!(site.cached_names(), [""; 0]);
+}
+
+#[track_caller]
+fn assert_unreadable(outcome: &Outcome, msg: &str) {
+    assert_eq!(
+        (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
+        (2, "", format!("{msg}\n").as_str())
+    );
+}
+
+/// As a script has it whose variable is not set.
+#[test]
+fn an_empty_namespace_is_a_mistake() {
+    let site = Site::with_lab();
+    for verb in ["add", "check", "del", "inspect"] {
+        let outcome = site.call_with(&[verb, "lab", ""]).run();
+        assert_unreadable(&outcome, "NETNS is empty, expected a path or a name");
+    }
+}
+
+/// Nobody has learned of the attachment; with `--no-undo` that is what was asked for.
+#[test]
+fn an_add_whose_result_cannot_be_written_is_undone() {
+    let site = Site::new();
+    site.network("10-lab.conflist", &slow_network("lab"));
+    let full =
+        |line: &str| site.call(line).wrapped(&["sh", "-c", "exec \"$@\" >/dev/full", "sh"].map(str::to_owned)).run();
+    let msg = "write to stdout: no space left on device";
+    assert_failed(&full("add lab /x --container-id one"), msg, "what was done has been undone");
+    assert!(site.cached_names().is_empty() && fs::exists(site.at("DEL-one.stdin")).unwrap());
+    assert_failed(&full("add lab /x --container-id two --no-undo"), msg, "it is attached");
+    assert_eq!(site.cached_names(), ["lab-two-eth0"]);
+    assert!(!fs::exists(site.at("DEL-two.stdin")).unwrap());
+}
+
+#[test]
+fn an_add_that_is_interrupted_is_undone() {
+    let site = Site::new();
+    let plugins = [
+        json!({"type": "slow"}),
+        json!({"type": "static", "ipam": {"type": "static", "addresses": [{"address": "x"}]}}),
+    ];
+    site.network("10-lab.conflist", &json!({"cniVersion": "1.0.0", "name": "lab", "plugins": plugins}));
+    fs::write(site.at("interrupt"), "").unwrap();
+    let outcome = site.net("add lab /x --container-id one");
+    assert_failed(&outcome, "interrupted", "what was done has been undone");
+    assert!(site.cached_names().is_empty() && fs::exists(site.at("DEL-one.stdin")).unwrap());
+    assert_failed(&site.net("add lab /x --container-id two --no-undo"), "interrupted", "");
+    assert!(!fs::exists(site.at("DEL-two.stdin")).unwrap());
+}
+
+/// Names of files, and what plugins say, are no commands to a terminal.
+#[test]
+fn what_is_told_of_others_does_not_speak_to_the_terminal() {
+    let site = Site::new();
+    site.network(
+        "10-\u{1b}[31mred\u{202e}.conflist",
+        &json!({"cniVersion": "1.0.0", "name": "a\u{9b}b", "plugins": [{"type": "slow"}]}),
+    );
+    site.network("20.conflist", &json!({"name": 5}));
+    for line in ["list", "add lab /x", "gc", "ps"] {
+        let outcome = site.net(line);
+        let told = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!told.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{line}: {told:?}");
+    }
 }
 
 /// No page of help is longer than it has to be, and each command has one.

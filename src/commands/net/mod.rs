@@ -26,6 +26,7 @@ use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::version;
+use crate::commands::printable;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::runner::Streams;
@@ -121,10 +122,13 @@ fn argument(word: &'static str) -> Arg {
 pub fn run(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required one
     let operator = Operator { matches, env };
-    let done = operator.require_known_format().and_then(|()| operate(verb, &operator, plugins, io));
+    let (done, status) = match operator.require_readable() {
+        Ok(()) => (operate(verb, &operator, plugins, io), 1),
+        unreadable => (unreadable, 2),
+    };
     let Err(error) = done else { return 0 };
     let _ = io.stderr.write_all(error_text(&error, operator.wants_json()).as_bytes()); // the status says it too
-    1
+    status
 }
 
 fn operate(verb: &str, operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
@@ -133,46 +137,58 @@ fn operate(verb: &str, operator: &Operator<'_>, plugins: &'static [Entry], io: &
         "ps" => ps::show(operator)?,
         "inspect" => inspect::show(operator)?,
         "gc" => return gc::run(operator, plugins, io),
+        "add" => return add(operator, plugins, io),
         _ => run_plugins(verb, operator, plugins, io.stderr)?,
     };
     table::print(io.stdout, &text)
 }
 
-/// A command that is one operation of the protocol, on one network.
+/// ADD is done when its result is written: an attachment that nobody learns of is taken back.
+fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
+    let list = network::of(operator)?;
+    let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
+    let on_failure = if operator.matches.get_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
+    let mut runtime = operator.runtime(plugins, io.stderr)?;
+    let result = runtime.add(&list, &at, on_failure)?;
+    table::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
+        OnFailure::Leave => error.with_details("it is attached"),
+        OnFailure::Undo => match runtime.del(&list, &at) {
+            Ok(()) => error.with_details("what was done has been undone"),
+            Err(failed) => error.with_details(format_args!("it is attached; undo: {failed}")),
+        },
+    })
+}
+
+/// A command that is another operation of the protocol, on one network.
 fn run_plugins(
     verb: &str,
     operator: &Operator<'_>,
     plugins: &'static [Entry],
     stderr: &mut dyn Write,
 ) -> Result<String> {
-    let name = NetworkName::parse(operator.argument("network"))?;
-    let list = network::find(&operator.conf_dir(), name.as_str())?;
+    let list = network::of(operator)?;
     let mut runtime = operator.runtime(plugins, stderr)?;
     if verb == "status" {
         runtime.status(&list)?;
         let mut ready = Members::new();
-        put_text(&mut ready, "network", name.as_str());
+        put_text(&mut ready, "network", &list.name);
         put(&mut ready, "ready", Value::Bool(true));
         return Ok(if operator.wants_json() { table::json(&Value::Object(ready)) } else { String::new() });
     }
-    let at = operator.parameters(name, &list)?;
+    let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
     match verb {
-        "add" => {
-            let on_failure = if operator.matches.get_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
-            return Ok(runtime.add(&list, &at, on_failure)?.to_text());
-        }
         "check" => runtime.check(&list, &at)?,
         _ => runtime.del(&list, &at)?,
     }
     Ok(String::new())
 }
 
-/// The message, and the details below it; or the specification's error object on one line, since plugins may have said
-/// something on stderr before.
+/// The message, and the details on a line below it; or the specification's error object on one line, since plugins may
+/// have said something on stderr before.
 fn error_text(error: &Error, as_json: bool) -> String {
     if !as_json {
         let end = if error.details.is_empty() { "" } else { "\n" };
-        return format!("{}\n{}{end}", error.msg, error.details);
+        return format!("{}\n{}{end}", printable(&error.msg), printable(&error.details));
     }
     let mut object = Members::new();
     put_text(&mut object, "cniVersion", version::CURRENT);

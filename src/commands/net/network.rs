@@ -2,9 +2,16 @@
 
 use std::path::Path;
 
+use super::operator::Operator;
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
 use crate::runtime::list::{self, NetworkList};
+
+/// The network that the first argument names.
+pub fn of(operator: &Operator<'_>) -> Result<NetworkList> {
+    let name = NetworkName::parse(operator.argument("network"))?;
+    find(&operator.conf_dir(), name.as_str())
+}
 
 /// The network of this name; who has mistyped it is told which there are. A file that cannot be read is what the error is
 /// about, and may be the very network.

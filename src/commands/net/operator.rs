@@ -52,12 +52,15 @@ impl Operator<'_> {
         self.argument("output") == "json"
     }
 
-    /// Nobody is to get a table in place of the format that was asked for.
-    pub fn require_known_format(&self) -> Result<()> {
-        let format = self.argument("output");
-        match format {
+    /// Finds what no command can mean.
+    pub fn require_readable(&self) -> Result<()> {
+        let is_given = |name| self.matches.try_contains_id(name).unwrap_or(false);
+        if is_given("netns") && self.argument("netns").is_empty() {
+            return Err(capability::mistake("NETNS is empty, expected a path or a name".to_owned()));
+        }
+        match self.argument("output") {
             "" | "table" | "json" => Ok(()),
-            _ => Err(capability::mistake(format!("--output: {format:?} is no format, expected table or json"))),
+            format => Err(capability::mistake(format!("--output: {format:?} is no format, expected table or json"))),
         }
     }
 

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use super::attached::age_text;
 use crate::cni::json::Value;
+use crate::commands::printable;
 use crate::error::{Error, Result};
 
 /// Between two columns.
@@ -84,8 +85,7 @@ fn cell(key: &str, value: Option<&Value>) -> String {
         Some(other) => other.to_text(),
         None => String::new(),
     };
-    // Files of others are shown as well, whose texts must not speak to the terminal nor begin lines.
-    let text = text.replace(char::is_control, "?");
+    let text = printable(&text);
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
