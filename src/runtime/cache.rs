@@ -574,7 +574,10 @@ mod tests {
         let key = |network: &str, id: &str| Key::parse(network, id, "eth0").unwrap();
         let (own, other) = (key("n-x", "y"), key("n", "x-y"));
         cache.write(&Parameters { key: other.clone(), ..parameters("n", "eth0") }, b"", &document(RESULT)).unwrap();
-        assert_eq!((cache.contains(&own), cache.result(&own, "0.4.0"), cache.record(&own)), (false, Ok(None), Ok(None)));
+        assert_eq!(
+            (cache.contains(&own), cache.result(&own, "0.4.0"), cache.record(&own)),
+            (false, Ok(None), Ok(None))
+        );
         assert_eq!(cache.delete(&own), Ok(()));
         let error = cache.require_name(&own).unwrap_err().msg.clone();
         assert_eq!(error, "the result of another attachment is kept under the same name, n-x-y-eth0");

@@ -44,6 +44,9 @@ pub enum OnFailure {
     Leave,
 }
 
+/// What is told of an undo that has left nothing.
+const UNDONE: &str = "what was done has been undone";
+
 /// What runs when a plugin's name is called.
 pub(super) enum Program {
     /// Code of this binary, in this process.
@@ -71,7 +74,6 @@ impl Runtime<'_> {
         match (self.add_all(Command::Add, list, at, &mut result), on_failure) {
             (Ok(result), _) => Ok(result),
             (Err(error), OnFailure::Leave) => Err(error),
-            (Err(error), OnFailure::Undo) if result.is_none() && self.begins_here(list) => Err(error),
             // DEL would take down what was there before, which may well work and may be somebody else's.
             (Err(error), OnFailure::Undo) if was_there => {
                 let ifname = at.key.ifname.as_str();
@@ -202,6 +204,9 @@ impl Runtime<'_> {
 
     /// DEL for all plugins, those too that ADD did not reach, whatever the others say. What all of them say is told once.
     fn undo_add(&mut self, list: &NetworkList, at: &Parameters, result: Option<&Document>, error: Error) -> Error {
+        if result.is_none() && self.begins_here(list) {
+            return error.with_details(UNDONE);
+        }
         let result = result.filter(|_| wants_result(list).unwrap_or(false));
         let mut failures: Vec<(String, Error)> = vec![];
         for plugin in list.plugins.iter().rev() {
@@ -212,7 +217,7 @@ impl Runtime<'_> {
             }
         }
         if failures.is_empty() {
-            return error.with_details("what was done has been undone");
+            return error.with_details(UNDONE);
         }
         failures.into_iter().fold(error, |error, (plugins, failure)| {
             error.with_details(format_args!("undo: plugin {plugins} failed (delete): {failure}"))
@@ -270,7 +275,7 @@ impl Runtime<'_> {
         link.ok().map(|link| link.is_some())
     }
 
-    /// Whether the first plugin is compiled in: where its ADD fails, nothing has been done that could be undone.
+    /// Whether the first plugin is compiled in: where its ADD fails, it has undone what it did, and nobody did more.
     fn begins_here(&self, list: &NetworkList) -> bool {
         list.plugins.first().is_some_and(|plugin| matches!(self.find(&plugin.kind), Ok(Program::Own(_))))
     }

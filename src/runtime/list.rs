@@ -480,8 +480,7 @@ mod tests {
 
     #[test]
     fn a_single_configuration_becomes_the_list_of_it_alone() {
-        let text =
-            r#"{"type":"bridge","name":"n","cniVersion":"0.3.1","x":"<","capabilities":{"mac":true},"disableCheck":true,"mtu":1e3}"#;
+        let text = r#"{"type":"bridge","name":"n","cniVersion":"0.3.1","x":"<","capabilities":{"mac":true},"disableCheck":true,"mtu":1e3}"#;
         let list = NetworkList::of_single(text.into()).unwrap();
         // As libcni keeps it: in order, with Go's escapes and whole numbers.
         let plugin = r#"{"capabilities":{"mac":true},"cniVersion":"0.3.1","disableCheck":true,"mtu":1000,"name":"n","type":"bridge","x":"\u003c"}"#;

@@ -64,11 +64,7 @@ fn two_ids_of_one_namespace_are_one_after_the_other() {
     let host = Host::new("1.0.0");
     host.answer_adds();
     let dir = host.0.text();
-    host.does(
-        "ADD",
-        "a",
-        &format!("mkdir {dir}/busy || echo $CNI_CONTAINERID >>{dir}/overlap; sleep 0.3"),
-    );
+    host.does("ADD", "a", &format!("mkdir {dir}/busy || echo $CNI_CONTAINERID >>{dir}/overlap; sleep 0.3"));
     host.does("ADD", "c", &format!("rmdir {dir}/busy"));
     let script = format!(
         "cd {dir}; ln -s /proc/$$/ns/net one; ln -s one two
