@@ -54,22 +54,24 @@ pub fn create_anew(path: &Path, content: &[u8]) -> io::Result<()> {
 /// The file is never emptied, nor is another one renamed over it: ext4 takes either for a program that forgot to sync
 /// and writes to the disk at once, which costs more than all the rest of an ADD.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(GUARD.bits())
-        .open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
+    let mut file = open_or_create(path)?;
+    let old = file.metadata()?.len();
     file.write_all(content)?;
-    if metadata.len() > content.len() as u64 {
+    if old > content.len() as u64 {
         file.set_len(content.len() as u64)?;
     }
     Ok(())
+}
+
+/// Opens a file for writing as it is, or creates it for its owner.
+pub fn open_or_create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.custom_flags(GUARD.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    Ok(file)
 }
 
 /// Removes a file; one that is gone is gone.

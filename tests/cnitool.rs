@@ -230,6 +230,44 @@ fn both_find_the_same_mistakes_in_the_same_order() {
     }
 }
 
+/// libcni reads numbers as floats, so 1400.0 reaches plugins as 1400; a plugin of Go would refuse the other.
+#[test]
+fn whole_numbers_reach_plugins_as_integers() {
+    let lab = lab(Peer::Ours);
+    network(
+        &lab,
+        "floats.conflist",
+        r#"{"name":"floats","cniVersion":"1.0.0","plugins":[
+            {"type":"bridge","bridge":"float0","mtu":14e2,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.69.0.0/24"}]]}},
+            {"type":"portmap","capabilities":{"portMappings":true}}]}"#,
+    );
+    network(
+        &lab,
+        "single.conf",
+        r#"{"name":"single","cniVersion":"1.0.0","type":"bridge","mtu":1400.0,"bridge":"float1","ipam":{"type":"host-local","ranges":[[{"subnet":"10.70.0.0/24"}]]}}"#,
+    );
+    let args = r#"CAP_ARGS='{"portMappings":[{"hostPort":8.08e3,"containerPort":80.0,"protocol":"tcp"}]}'"#;
+    for peer in Peer::all() {
+        for [add, check, del] in turns() {
+            let container = lab.container();
+            for (network, ifname) in [("floats", "eth0"), ("single", "eth1")] {
+                for (tool, verb) in [(add, "add"), (check, "check"), (del, "del")] {
+                    let path = peer.dir().display();
+                    let line = format!(
+                        "{args} CNI_IFNAME={ifname} CNI_PATH={path} {tool} {verb} {network} {}",
+                        container.netns
+                    );
+                    let outcome = run(&lab, &line);
+                    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{add}: {line}: {outcome:?}");
+                    if verb == "add" {
+                        assert!(container.sh(&format!("ip link show {ifname}")).contains("mtu 1400"), "{line}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The id is made from the path as text, so a relative one and one with dots are the same container.
 #[test]
 fn a_path_is_made_absolute_before_it_becomes_an_id() {

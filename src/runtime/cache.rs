@@ -2,13 +2,15 @@
 //! Multus) read, list and edit them.
 
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read as _, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::list;
+use nix::libc;
+
 use super::parameters::Parameters;
+use super::{go_json, list};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::base64;
 use crate::cni::json::Value;
@@ -76,7 +78,7 @@ impl Cache {
     /// Writes what ADD was given and what it returned; an older file of the attachment is replaced at once or not at
     /// all.
     pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
-        let text = go_text(&to_value(at, document, result)?);
+        let text = go_json::text(&to_value(at, document, result)?);
         let file = self.file(&at.key);
         let written = create_dir(&self.results()).and_then(|()| replace(&file, &self.temporary(), text.as_bytes()));
         written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
@@ -87,9 +89,14 @@ impl Cache {
         self.dir.join(format!(".result.{}", std::process::id()))
     }
 
-    /// An attachment whose file could have no name could not be kept; better to know before it is made.
+    /// An attachment whose file could have no name, or has one that is another's, could not be kept; better to know
+    /// before it is made.
     pub(super) fn require_name(&self, key: &Key) -> Result<()> {
         let name = file_name(key);
+        if self.is_another_s(key) {
+            let msg = format!("the result of another attachment is kept under the same name, {name}");
+            return Err(Error::new(Code::INVALID_CONFIG, msg).with_details("expected another container id or network"));
+        }
         if name.len() <= NAME_MAX {
             return Ok(());
         }
@@ -99,12 +106,20 @@ impl Cache {
 
     /// Whether there is anything for the attachment.
     pub fn contains(&self, key: &Key) -> bool {
-        self.file(key).exists()
+        self.file(key).exists() && !self.is_another_s(key)
+    }
+
+    /// Whether the attachment's file is of another whose names come to the same: `a-b` and `c`, `a` and `b-c`.
+    fn is_another_s(&self, key: &Key) -> bool {
+        read(&self.file(key)).is_ok_and(|text| names_another(&text, key))
     }
 
     /// What the attachment's ADD returned, in this version; None where there is nothing that can be read.
     pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
-        let Ok(text) = fs::read(self.file(key)) else { return Ok(None) };
+        let Ok(text) = read(&self.file(key)) else { return Ok(None) };
+        if names_another(&text, key) {
+            return Ok(None);
+        }
         let Some(result) = result_of(&text)? else { return Ok(None) };
         let failed =
             |e| Error::new(Code::DECODE, format!("failed to convert cached result to config version {version:?}: {e}"));
@@ -113,6 +128,9 @@ impl Cache {
 
     /// Forgets the attachment.
     pub fn delete(&self, key: &Key) -> Result<()> {
+        if self.is_another_s(key) {
+            return Ok(());
+        }
         let file = self.file(key);
         match fs::remove_file(&file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -125,8 +143,9 @@ impl Cache {
     /// What is known of one attachment; None where there is nothing. Runtimes that may have lost a network's
     /// configuration detach by this.
     pub fn record(&self, key: &Key) -> Result<Option<Record>> {
-        match fs::read(self.file(key)) {
+        match read(&self.file(key)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Ok(text) if names_another(&text, key) => Ok(None),
             read => record_of(&self.file(key), read).map(Some),
         }
     }
@@ -135,14 +154,13 @@ impl Cache {
     /// them, since it may be of a container that lives.
     pub fn all(&self) -> Result<Vec<Found>> {
         let dir = self.results();
-        let names = list::file_names(&dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+        let names = list::names(&dir, |_| true).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
         let found = |file: PathBuf| {
             let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
-            let record = record_of(&file, fs::read(&file));
+            let record = record_of(&file, read(&file));
             Found { file, written, record }
         };
-        // Nobody waits for who writes to a FIFO.
-        Ok(names.into_iter().map(|name| dir.join(name)).filter(|file| file.is_file()).map(found).collect())
+        Ok(names.into_iter().map(|name| dir.join(name)).map(found).collect())
     }
 
     /// Every attachment to the network. Files that do not tell theirs are passed over.
@@ -199,6 +217,28 @@ pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
+/// Reads a file, also where a link leads to it. Nobody waits for who writes to a FIFO.
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(file)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut text = vec![];
+    file.read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Whether the file tells whose it is, and that it is not this attachment's.
+fn names_another(text: &[u8], key: &Key) -> bool {
+    let Some(value) = Value::parse(text).ok().filter(is_ours) else { return false };
+    let own = [
+        ("networkName", key.network.as_str()),
+        ("containerId", key.container_id.as_str()),
+        ("ifName", key.ifname.as_str()),
+    ];
+    own.iter().any(|(member, name)| value.get(member).and_then(Value::as_str).is_some_and(|told| told != *name))
+}
+
 /// Writes `temporary` and gives it the name `file`.
 fn replace(file: &Path, temporary: &Path, text: &[u8]) -> io::Result<()> {
     let _ = fs::remove_file(temporary); // of a process that was killed and had the same id
@@ -226,36 +266,10 @@ fn to_value(at: &Parameters, document: &[u8], result: &Document) -> Result<Value
         ("networkName", text(at.key.network.as_str())),
         ("netns", text(&at.netns)),
         ("cniArgs", Value::Array(at.args.iter().map(pair).collect())),
-        ("capabilityArgs", sorted(at.capability_args.clone())),
-        ("result", sorted(Value::parse(result.to_compact_text().as_bytes())?)),
+        ("capabilityArgs", go_json::normal(at.capability_args.clone())),
+        ("result", go_json::normal(Value::parse(result.to_compact_text().as_bytes())?)),
     ];
     Ok(Value::Object(members.into_iter().filter(is_set).map(|(key, value)| (key.to_owned(), value)).collect()))
-}
-
-/// The value with the members of its objects in order, as a Go map has them: of several of a name the last one.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Array(list) => Value::Array(list.into_iter().map(sorted).collect()),
-        Value::Object(pairs) => {
-            let mut members: Vec<(String, Value)> = vec![];
-            for (key, value) in pairs {
-                let value = sorted(value);
-                match members.binary_search_by(|(known, _)| known.cmp(&key)) {
-                    Ok(at) => members[at].1 = value,
-                    Err(at) => members.insert(at, (key, value)), // few members: std's sort would be kilobytes for this alone
-                }
-            }
-            Value::Object(members)
-        }
-        scalar => scalar,
-    }
-}
-
-/// The letters that Go escapes in JSON for the sake of HTML; they occur in strings only.
-fn go_text(value: &Value) -> String {
-    let escapes =
-        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
-    escapes.iter().fold(value.to_text(), |text, (letter, escape)| text.replace(*letter, escape))
 }
 
 /// The result in a file's text: a member of ours, or the whole of what libcni 0.7 wrote.
@@ -462,7 +476,7 @@ mod tests {
     /// What [`parameters`] are once they have been in a file.
     fn as_read(network: &str, ifname: &str) -> Parameters {
         let at = parameters(network, ifname);
-        Parameters { capability_args: sorted(at.capability_args.clone()), ..at }
+        Parameters { capability_args: go_json::normal(at.capability_args.clone()), ..at }
     }
 
     #[test]
@@ -543,13 +557,60 @@ mod tests {
         let record = cache.record(&at.key).unwrap().unwrap();
         assert_eq!((record.at, record.document), (Some(as_read("n", "eth0")), b"{}".to_vec()));
         assert_eq!(record.result.unwrap().unwrap().to_compact_text(), RESULT);
-        let names = r#""containerId":"id","ifName":"eth0","networkName":"n""#;
+        let names = r#""containerId":"cnitool-20c433bb2b1d6ede56d6","ifName":"eth0","networkName":"n""#;
         dir.write(
             &format!("results/{}", file_name(&at.key)),
             &format!(r#"{{"kind":"cniCacheV1",{names},"config":"%"}}"#),
         );
         let error = cache.record(&at.key).unwrap_err();
         assert!(error.code == Code::DECODE && error.msg.ends_with(": config is no base64"), "{error}");
+    }
+
+    /// `n-x` and `y` come to the file name of `n` and `x-y`.
+    #[test]
+    fn a_file_that_is_another_attachment_s_is_left_alone() {
+        let dir = Scratch::new();
+        let cache = Cache::new(dir.path());
+        let key = |network: &str, id: &str| Key::parse(network, id, "eth0").unwrap();
+        let (own, other) = (key("n-x", "y"), key("n", "x-y"));
+        cache.write(&Parameters { key: other.clone(), ..parameters("n", "eth0") }, b"", &document(RESULT)).unwrap();
+        assert_eq!(
+            (cache.contains(&own), cache.result(&own, "0.4.0"), cache.record(&own)),
+            (false, Ok(None), Ok(None))
+        );
+        assert_eq!(cache.delete(&own), Ok(()));
+        let error = cache.require_name(&own).unwrap_err().msg.clone();
+        assert_eq!(error, "the result of another attachment is kept under the same name, n-x-y-eth0");
+        assert!(cache.contains(&other) && cache.require_name(&other).is_ok());
+        assert!(cache.result(&other, "0.4.0").unwrap().is_some() && cache.record(&other).unwrap().is_some());
+        assert_eq!((cache.delete(&other), cache.contains(&other)), (Ok(()), false));
+    }
+
+    #[test]
+    fn what_is_no_file_is_told_of_and_not_waited_for() {
+        let dir = Scratch::new();
+        let (cache, results) = (Cache::new(dir.path()), dir.path().join("results"));
+        dir.write("results/n-dir-eth0/x", "");
+        nix::unistd::mkfifo(&results.join("n-fifo-eth0"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink("nowhere", results.join("n-link-eth0")).unwrap();
+        dir.write("elsewhere", RESULT);
+        std::os::unix::fs::symlink("../elsewhere", results.join("n-there-eth0")).unwrap();
+        let told = cache.all().unwrap().into_iter().map(|found| match found.record {
+            Ok(record) => record.result.unwrap().unwrap().cni_version().to_owned(),
+            Err(error) => error.msg.replace(results.to_str().unwrap(), ""),
+        });
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [
+                "read /n-dir-eth0: not a regular file",
+                "read /n-fifo-eth0: not a regular file",
+                "read /n-link-eth0: no such file or directory",
+                "0.4.0",
+            ]
+        );
+        let key = |id: &str| Key::parse("n", id, "eth0").unwrap();
+        assert_eq!((cache.result(&key("fifo"), "0.4.0"), cache.record(&key("fifo")).is_err()), (Ok(None), true));
+        assert!(cache.record(&key("there")).unwrap().is_some());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::cni::delegate;
 use crate::cni::env::{Command, Environment};
 use crate::cni::result::Document;
 use crate::cni::version;
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::netns::Netns;
 use crate::net::process::Uninterrupted;
 use crate::plugin::{Entry, Handles};
@@ -45,6 +45,9 @@ pub enum OnFailure {
     Leave,
 }
 
+/// What is told of an undo that has left nothing.
+const UNDONE: &str = "what was done has been undone";
+
 /// What runs when a plugin's name is called.
 pub(super) enum Program {
     /// Code of this binary, in this process.
@@ -61,9 +64,14 @@ impl Runtime<'_> {
     pub fn add(&mut self, list: &NetworkList, at: &Parameters, on_failure: OnFailure) -> Result<Document> {
         self.require_programs(list)?;
         self.cache.require_name(&at.key)?;
-        let _lock = self.cache.lock(Some(&at.key.container_id));
+        let held = self.cache.lock(Some(at), self.env)?;
+        self.within(&held.env).add_alone(list, at, on_failure)
+    }
+
+    fn add_alone(&mut self, list: &NetworkList, at: &Parameters, on_failure: OnFailure) -> Result<Document> {
         let _uninterrupted = Uninterrupted::begin(); // Ctrl-C is for between two plugins
-        let was_there = self.cache.contains(&at.key) || self.has_interface(at);
+        // What is left in the cache of one that has gone is nothing that an undo could take down.
+        let was_there = self.has_interface(at).unwrap_or_else(|| self.cache.contains(&at.key));
         let mut result = None;
         match (self.add_all(Command::Add, list, at, &mut result), on_failure) {
             (Ok(result), _) => Ok(result),
@@ -83,9 +91,9 @@ impl Runtime<'_> {
     /// they hold. It goes from plugin to plugin as in ADD, beginning with the one that was kept, and is kept anew.
     pub fn get(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
         require_check(list, "GET")?;
-        let _lock = self.cache.lock(Some(&at.key.container_id));
+        let held = self.cache.lock(Some(at), self.env)?;
         let mut result = self.cached_result(list, at)?;
-        self.add_all(Command::Get, list, at, &mut result)
+        self.within(&held.env).add_all(Command::Get, list, at, &mut result)
     }
 
     /// CHECK: every plugin gets the result that ADD returned. Nothing is run where the network disables it.
@@ -94,10 +102,12 @@ impl Runtime<'_> {
         if list.disable_check {
             return Ok(());
         }
-        let _lock = self.cache.lock(Some(&at.key.container_id));
+        let held = self.cache.lock(Some(at), self.env)?;
         let result = self.cached_result(list, at)?;
+        let mut alone = self.within(&held.env);
         for plugin in &list.plugins {
-            self.run_attached(Command::Check, list, plugin, at, result.as_ref())
+            alone
+                .run_attached(Command::Check, list, plugin, at, result.as_ref())
                 .map_err(|error| error.with_details(reported_by(plugin)))?;
         }
         Ok(())
@@ -106,9 +116,9 @@ impl Runtime<'_> {
     /// DEL: in reverse order, each plugin with the result that ADD returned, as far as that can be read. What was kept
     /// goes when all are done; a failure ends it and leaves that.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
-        let _lock = self.cache.lock(Some(&at.key.container_id));
+        let held = self.cache.lock(Some(at), self.env)?;
         let _uninterrupted = Uninterrupted::begin();
-        self.del_all(list, at)
+        self.within(&held.env).del_all(list, at)
     }
 
     pub(super) fn del_all(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
@@ -198,17 +208,26 @@ impl Runtime<'_> {
             .map_err(|error| failed(error, plugin, "delete"))
     }
 
-    /// DEL for all plugins, those too that ADD did not reach, whatever the others say.
+    /// DEL for all plugins, those too that ADD did not reach, whatever the others say. What all of them say is told once.
     fn undo_add(&mut self, list: &NetworkList, at: &Parameters, result: Option<&Document>, error: Error) -> Error {
+        if result.is_none() && self.begins_here(list) {
+            return error.with_details(UNDONE);
+        }
         let result = result.filter(|_| wants_result(list).unwrap_or(false));
-        let mut errors = ErrorList::default();
+        let mut failures: Vec<(String, Error)> = vec![];
         for plugin in list.plugins.iter().rev() {
-            errors.push(self.del_one(list, plugin, at, result));
+            let Err(failure) = self.run_attached(Command::Del, list, plugin, at, result) else { continue };
+            match failures.iter_mut().find(|(_, known)| *known == failure) {
+                Some((plugins, _)) => *plugins += &format!(", {}", describe(plugin)),
+                None => failures.push((describe(plugin), failure)),
+            }
         }
-        match errors.finish() {
-            Ok(()) => error.with_details("what was done has been undone"),
-            Err(failed) => error.with_details(format_args!("undo: {failed}")),
+        if failures.is_empty() {
+            return error.with_details(UNDONE);
         }
+        failures.into_iter().fold(error, |error, (plugins, failure)| {
+            error.with_details(format_args!("undo: plugin {plugins} failed (delete): {failure}"))
+        })
     }
 
     fn run_attached(
@@ -255,13 +274,28 @@ impl Runtime<'_> {
         }
     }
 
-    /// Whether the container has an interface of that name; false where that cannot be told.
-    fn has_interface(&self, at: &Parameters) -> bool {
-        let Ok(Some(netns)) = self.handles.netns(&at.netns, Netns::open_if_there) else { return false };
-        netns
-            .netlink()
-            .and_then(|container| container.find_link(at.key.ifname.as_str()))
-            .is_ok_and(|link| link.is_some())
+    /// Whether the container has an interface of that name; None where that cannot be told.
+    fn has_interface(&self, at: &Parameters) -> Option<bool> {
+        let netns = self.handles.netns(&at.netns, Netns::open_if_there).ok().flatten()?;
+        let link = netns.netlink().and_then(|container| container.find_link(at.key.ifname.as_str()));
+        link.ok().map(|link| link.is_some())
+    }
+
+    /// Whether the first plugin is compiled in: where its ADD fails, it has undone what it did, and nobody did more.
+    fn begins_here(&self, list: &NetworkList) -> bool {
+        list.plugins.first().is_some_and(|plugin| matches!(self.find(&plugin.kind), Ok(Program::Own(_))))
+    }
+
+    /// The same, with this environment for its plugins.
+    pub(super) fn within<'b>(&'b mut self, env: &'b Environment) -> Runtime<'b> {
+        Runtime {
+            plugins: self.plugins,
+            env,
+            path: self.path.clone(),
+            cache: self.cache.clone(),
+            stderr: &mut *self.stderr,
+            handles: Rc::clone(&self.handles),
+        }
     }
 
     /// The directories of `path`.

@@ -4,6 +4,7 @@
 //! `capabilities` is taken out, as the specification has it: it is said to the runtime and not to the plugin, and libcni,
 //! which leaves it in, is alone with that. Every other key that is not set here stays.
 
+use super::go_json;
 use super::list::{NetworkList, PluginConfig, object};
 use crate::cni::conf::ValidAttachment;
 use crate::cni::json::Value;
@@ -61,7 +62,10 @@ fn named(list: &NetworkList, plugin: &PluginConfig) -> Value {
 
 fn declared(plugin: &PluginConfig, capability_args: &Value) -> Vec<(String, Value)> {
     let Value::Object(args) = capability_args else { return vec![] };
-    args.iter().filter(|(capability, _)| plugin.capabilities.contains(capability)).cloned().collect()
+    args.iter()
+        .filter(|(capability, _)| plugin.capabilities.contains(capability))
+        .map(|(capability, value)| (capability.clone(), go_json::normal(value.clone())))
+        .collect()
 }
 
 #[cfg(test)]
@@ -86,7 +90,7 @@ mod tests {
             None,
             "{}",
         );
-        assert_eq!(config, r#"{"type":"x","n":9007199254740993,"prevResult":{},"name":"net","cniVersion":"0.4.0"}"#);
+        assert_eq!(config, r#"{"n":9007199254740993,"prevResult":{},"type":"x","name":"net","cniVersion":"0.4.0"}"#);
     }
 
     #[test]

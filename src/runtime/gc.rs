@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::cache::{Found, Record};
 use super::chain::Runtime;
 use super::derive;
-use super::list::NetworkList;
+use super::list::{self, NetworkList};
+use super::lock::Held;
 use super::parameters::Parameters;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachment;
@@ -46,12 +47,13 @@ impl Runtime<'_> {
         if list.disable_gc {
             return Ok(());
         }
-        let _lock = self.cache.lock(None);
+        let held = self.cache.lock(None, self.env)?;
+        let mut alone = self.within(&held.env);
         let mut errors = ErrorList::default();
-        let attachments = errors.push(self.cache.attachments(&NetworkName::parse(&list.name)?)).unwrap_or_default();
+        let attachments = errors.push(alone.cache.attachments(&NetworkName::parse(&list.name)?)).unwrap_or_default();
         let stale = attachments.into_iter().filter(|at| !valid.unwrap_or_default().contains(&at.valid_attachment()));
-        self.detach(list, &stale.collect::<Vec<_>>(), Extent::Detach, &mut errors, &mut |_| ());
-        self.collect(list, valid, errors)
+        alone.detach(list, &stale.collect::<Vec<_>>(), Extent::Detach, &mut errors, &mut |_| ());
+        alone.collect(list, valid, errors)
     }
 
     /// GC of all whose namespace is gone. libcni and cnitool leave it to their caller who is wanted, and take without a
@@ -60,35 +62,47 @@ impl Runtime<'_> {
         if list.disable_gc {
             return Ok(());
         }
-        // An ADD in between would not be in the census.
-        let _lock = (extent == Extent::Detach).then(|| self.cache.lock(None));
-        let census = Census::of(self.cache.all()?, &NetworkName::parse(&list.name)?);
+        let held = self.lock_all(extent)?;
+        let mut alone = self.within(&held.env);
+        let census = Census::of(alone.cache.all()?, &NetworkName::parse(&list.name)?);
         let mut errors = ErrorList::default();
         for error in census.unreadable {
             errors.push::<()>(Err(error));
         }
         for file in census.unclear {
-            let _ =
-                writeln!(self.stderr, "left alone, because nothing tells which namespace it is of: {}", file.display());
+            let _ = writeln!(
+                alone.stderr,
+                "left alone, because nothing tells which namespace it is of: {}",
+                file.display()
+            );
         }
-        self.detach(list, &census.dead, extent, &mut errors, watch);
+        alone.detach(list, &census.dead, extent, &mut errors, watch);
         match extent {
             Extent::Look => errors.finish(),
-            Extent::Detach => self.collect(list, Some(&census.spared), errors),
+            Extent::Detach => alone.collect(list, Some(&census.spared), errors),
         }
     }
 
-    /// DEL for all whose namespace is gone and whose network is none of `known`: by the configuration that ADD had.
-    pub fn gc_forgotten(&mut self, known: &[NetworkName], extent: Extent, watch: Watch<'_>) -> Result<()> {
-        let _lock = (extent == Extent::Detach).then(|| self.cache.lock(None));
+    /// DEL for all whose namespace is gone and whose network is none of `known`: by the configuration that ADD had, with
+    /// the plugins that the network's directory in `conf_dir` has now.
+    pub fn gc_forgotten(
+        &mut self,
+        known: &[NetworkName],
+        conf_dir: &Path,
+        extent: Extent,
+        watch: Watch<'_>,
+    ) -> Result<()> {
+        let held = self.lock_all(extent)?;
+        let mut alone = self.within(&held.env);
         let mut errors = ErrorList::default();
-        for found in self.cache.all()? {
+        for found in alone.cache.all()? {
             let Ok(Record { at: Some(at), document, .. }) = found.record else { continue };
             if known.contains(&at.key.network) || !is_gone(&at.netns) {
                 continue;
             }
-            match NetworkList::parse(document) {
-                Ok(list) => self.detach(&list, &[at], extent, &mut errors, watch),
+            match list::of_document(document, conf_dir) {
+                Ok(list) if list.disable_gc => (),
+                Ok(list) => alone.detach(&list, &[at], extent, &mut errors, watch),
                 Err(error) => {
                     let msg = format!("network {:?} has no configuration any more", at.key.network.as_str());
                     errors.push::<()>(Err(error.context(msg)));
@@ -96,6 +110,14 @@ impl Runtime<'_> {
             }
         }
         errors.finish()
+    }
+
+    /// Nobody comes in between who would not be in the census; who only looks keeps nobody waiting.
+    fn lock_all(&self, extent: Extent) -> Result<Held> {
+        match extent {
+            Extent::Look => Ok(Held::nothing(self.env)),
+            Extent::Detach => self.cache.lock(None, self.env),
+        }
     }
 
     fn detach(
@@ -115,7 +137,8 @@ impl Runtime<'_> {
     }
 
     fn collect(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>, mut errors: ErrorList) -> Result<()> {
-        if version::Number::parse(&list.version)? >= version::WITH_GC {
+        // libcni takes what is no version for an old one.
+        if version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC) {
             for plugin in &list.plugins {
                 let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
                 let what = format_args!("failed to GC plugin {}", plugin.kind).to_string();

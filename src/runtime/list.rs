@@ -5,14 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, FileType};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::go_json;
 use crate::cni::attachment::NetworkName;
+use crate::cni::conf::ValidAttachment;
 use crate::cni::decode;
 use crate::cni::json::Value;
 use crate::cni::result::Dns;
@@ -130,6 +132,11 @@ fn ends_with(name: &OsStr, ending: &str) -> bool {
 
 /// The names of what is in the directory, sorted, except directories; none where there is no directory.
 pub fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
+    names(dir, |kind| !kind.is_dir())
+}
+
+/// The names of what is in the directory and of such a kind, sorted.
+pub(super) fn names(dir: &Path, is_wanted: fn(FileType) -> bool) -> io::Result<Vec<OsString>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
         entries => entries?,
@@ -137,7 +144,7 @@ pub fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
     let mut names = vec![];
     for entry in entries {
         let entry = entry?;
-        if !entry.file_type()?.is_dir() {
+        if is_wanted(entry.file_type()?) {
             names.push(entry.file_name());
         }
     }
@@ -161,7 +168,7 @@ impl NetworkList {
             ("name", Value::String(plugin.name)),
             ("plugins", Value::Array(vec![plugin.value])),
         ]);
-        NetworkList::parse(document.to_text().into_bytes())
+        NetworkList::parse(go_json::text(&document).into_bytes())
     }
 
     fn parse_value(document: &[u8]) -> Result<NetworkList> {
@@ -188,7 +195,8 @@ impl PluginConfig {
     /// Reads a plugin's object.
     pub fn parse(text: &[u8]) -> Result<PluginConfig> {
         let value = parse_object(text).map_err(|error| error.context("error parsing configuration"))?;
-        PluginConfig::of_value(value)
+        let plugin = PluginConfig::of_value(value)?;
+        Ok(PluginConfig { value: go_json::normal(plugin.value), ..plugin })
     }
 
     fn of_value(value: Value) -> Result<PluginConfig> {
@@ -218,7 +226,7 @@ struct Head {
     #[serde(rename = "prevResult")]
     _prev_result: BTreeMap<String, IgnoredAny>,
     #[serde(rename = "cni.dev/valid-attachments")]
-    _valid_attachments: Vec<IgnoredAny>,
+    _valid_attachments: Vec<Option<ValidAttachment>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -286,7 +294,8 @@ fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>
         Some(other) => return invalid(format!("invalid 'plugins' type {}", go_type(other))),
     };
     let parse = |(index, plugin): (usize, &Value)| {
-        PluginConfig::of_value(plugin.clone())
+        // Written once more by libcni before it is read: of `type` and `Type` the one that is behind in order counts.
+        PluginConfig::of_value(go_json::normal(plugin.clone()))
             .map_err(|error| error.context(format_args!("failed to parse plugin config {index}")))
     };
     plugins.iter().enumerate().map(parse).collect()
@@ -410,6 +419,8 @@ mod tests {
             r#""dns":[]"#,
             r#""prevResult":"x""#,
             r#""cni.dev/valid-attachments":{}"#,
+            r#""cni.dev/valid-attachments":[5]"#,
+            r#""cni.dev/valid-attachments":[{"ifname":5}]"#,
         ] {
             let error = PluginConfig::parse(format!(r#"{{"type":"x",{key}}}"#).as_bytes()).unwrap_err();
             assert!(error.msg.starts_with("error parsing configuration: "), "{key}: {error}");
@@ -458,14 +469,24 @@ mod tests {
         }
     }
 
+    /// libcni reads a plugin in a list after it has written it once more, in order, and one in a file of its own as it is.
+    #[test]
+    fn of_two_spellings_of_type_the_last_in_order_counts_in_a_list() {
+        let plugin = r#"{"type":"zz","Type":"fa"}"#;
+        let list = parse(&format!(r#"{{"name":"n","plugins":[{plugin}]}}"#)).unwrap();
+        assert_eq!(kinds(&list), ["zz"]);
+        assert_eq!(PluginConfig::parse(plugin.as_bytes()).unwrap().kind, "fa");
+    }
+
     #[test]
     fn a_single_configuration_becomes_the_list_of_it_alone() {
-        let text =
-            r#"{"name":"n","cniVersion":"0.3.1","type":"bridge","disableCheck":true,"capabilities":{"mac":true}}"#;
+        let text = r#"{"type":"bridge","name":"n","cniVersion":"0.3.1","x":"<","capabilities":{"mac":true},"disableCheck":true,"mtu":1e3}"#;
         let list = NetworkList::of_single(text.into()).unwrap();
+        // As libcni keeps it: in order, with Go's escapes and whole numbers.
+        let plugin = r#"{"capabilities":{"mac":true},"cniVersion":"0.3.1","disableCheck":true,"mtu":1000,"name":"n","type":"bridge","x":"\u003c"}"#;
         assert_eq!(
             String::from_utf8(list.document.clone()).unwrap(),
-            format!(r#"{{"cniVersion":"0.3.1","name":"n","plugins":[{text}]}}"#)
+            format!(r#"{{"cniVersion":"0.3.1","name":"n","plugins":[{plugin}]}}"#)
         );
         assert_eq!((list.name.as_str(), list.version.as_str(), list.disable_check), ("n", "0.3.1", false));
         assert_eq!(NetworkList::parse(list.document.clone()).unwrap(), list);

@@ -4,91 +4,241 @@
 //! would take an address for nobody's that an ADD has just been given. libcni leaves this to its caller, and where that is
 //! a person nobody else sees to it.
 //!
-//! There is one file for a cache, `lock`; a container has one byte of it, by the hash of its id, and GC takes all. So
-//! nothing is made or removed for a container, and what readers of the cache list stays as it is. Other runtimes do not
-//! look at it: they know their own containers only.
+//! There is one file for a cache, `lock`; a container has one byte of it, by the hash of its id, its namespace another,
+//! since two ids may mean one, and GC takes all. So nothing is made or removed for a container, and what readers of the
+//! cache list stays as it is. Other runtimes do not look at it: they know their own containers only.
+//!
+//! A plugin may call a runtime for its own container, as Multus does: what an ancestor holds is in its environment, and
+//! is not waited for.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
 use super::cache::{Cache, create_dir};
-use crate::cni::attachment::{ContainerId, hash8};
-use crate::error::warn;
+use super::parameters::Parameters;
+use crate::cni::attachment::hash8;
+use crate::cni::env::Environment;
+use crate::error::{Code, Error, Result, warn};
+use crate::plain_file;
 
 /// As far as a file can be locked.
 const TO_THE_END: i64 = 0;
 
-impl Cache {
-    /// Waits until nobody works on this container, or with None on any; it is so until the file is closed.
-    ///
-    /// None where there can be no lock: a directory that cannot be written must not keep DEL from its work.
-    pub(super) fn lock(&self, container: Option<&ContainerId>) -> Option<File> {
-        create_dir(self.dir()).ok()?;
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(self.dir().join("lock")).ok()?;
-        let (start, length) = container.map_or((0, TO_THE_END), |id| (place(id), 1));
-        let wanted = libc::flock {
-            l_type: libc::F_WRLCK as libc::c_short,
-            l_whence: libc::SEEK_SET as libc::c_short,
-            l_start: start,
-            l_len: length,
-            l_pid: 0,
-        };
-        if fcntl(&file, FcntlArg::F_OFD_SETLK(&wanted)).is_err() {
-            warn("waiting for another operation on the same container, or gc");
-            fcntl(&file, FcntlArg::F_OFD_SETLKW(&wanted)).ok()?;
-        }
-        Some(file)
+/// The bytes of namespaces are behind those of containers. Who has both has taken the one before the other, so no two
+/// wait for each other.
+const NAMESPACES: i64 = 1 << 61;
+
+/// Nobody waits for ever: what an operation runs may hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long to look away while somebody else is at work.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The variable with the places that are held by whoever has started this process. Its name does not begin with `CNI_`,
+/// because those are the protocol's.
+const HELD: &str = "HELD_BY_CNI_MULTI";
+
+/// What keeps others away, until it is dropped.
+pub(super) struct Held {
+    /// The environment for whatever runs meanwhile.
+    pub env: Environment,
+    _file: Option<File>,
+}
+
+/// Bytes of the file, and what they stand for.
+struct Place {
+    start: i64,
+    length: i64,
+    what: String,
+}
+
+impl Held {
+    /// Nobody is kept away.
+    pub fn nothing(env: &Environment) -> Held {
+        Held { env: env.clone(), _file: None }
     }
 }
 
-/// The container's byte.
-fn place(id: &ContainerId) -> i64 {
-    i64::from_be_bytes(hash8(id.as_str())) & (i64::MAX >> 1)
+impl Cache {
+    /// Waits until nobody works on this container or in this namespace, or with None on any. Code 11 where that takes too
+    /// long.
+    ///
+    /// Nothing is held where there can be no lock: a directory that cannot be written must not keep DEL from its work.
+    pub(super) fn lock(&self, at: Option<&Parameters>, env: &Environment) -> Result<Held> {
+        self.lock_within(PATIENCE, at, env)
+    }
+
+    fn lock_within(&self, patience: Duration, at: Option<&Parameters>, env: &Environment) -> Result<Held> {
+        let path = self.dir().join("lock");
+        let opened = create_dir(self.dir()).and_then(|()| plain_file::open_or_create(&path));
+        let Ok((file, metadata)) = opened.and_then(|file| file.metadata().map(|metadata| (file, metadata))) else {
+            return Ok(Held::nothing(env));
+        };
+        let mut held = env.get(HELD);
+        for place in places(at) {
+            let name = |start| format!(" {}:{}:{start}", metadata.dev(), metadata.ino());
+            let is_ancestor_s =
+                [name(place.start), name(TO_THE_END)].iter().any(|name| held.contains(&format!("{name} ")));
+            place
+                .wait(&file, if is_ancestor_s { None } else { Some(patience) })
+                .map_err(|error| error.with_details(format_args!("`fuser -v {}` tells whose it is", path.display())))?;
+            held += &format!("{} ", name(place.start));
+        }
+        Ok(Held { env: env.with(HELD, held), _file: Some(file) })
+    }
+}
+
+impl Place {
+    /// Takes the place. Without patience whoever has it is an ancestor, who will hold it for as long as this takes.
+    fn wait(&self, file: &File, patience: Option<Duration>) -> Result<()> {
+        let wanted = libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: self.start,
+            l_len: self.length,
+            l_pid: 0,
+        };
+        // A file system that has no locks keeps nobody from his work.
+        let is_taken = || matches!(fcntl(file, FcntlArg::F_OFD_SETLK(&wanted)), Err(Errno::EAGAIN | Errno::EACCES));
+        if !is_taken() {
+            return Ok(());
+        }
+        let Some(patience) = patience else { return Ok(()) };
+        warn("waiting for another operation on the same container, or gc");
+        let deadline = Instant::now() + patience;
+        while is_taken() {
+            if Instant::now() > deadline {
+                let msg = format!("{} has not ended for {patience:?}", self.what);
+                return Err(Error::new(Code::TRY_AGAIN, msg));
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+}
+
+/// What has to be free, in the order in which it is taken. A namespace that has gone nobody works in.
+fn places(at: Option<&Parameters>) -> Vec<Place> {
+    let Some(at) = at else {
+        return vec![Place { start: 0, length: TO_THE_END, what: "an operation on a container".into() }];
+    };
+    let id = at.key.container_id.as_str();
+    let what = format!("another operation on container {id:?}, or gc,");
+    let mut places = vec![Place { start: place(id), length: 1, what }];
+    if let Ok(namespace) = fs::metadata(&at.netns) {
+        let start = NAMESPACES | place(&format!("{}:{}", namespace.dev(), namespace.ino()));
+        let what = format!("another operation in namespace {:?}, or gc,", at.netns);
+        places.push(Place { start, length: 1, what });
+    }
+    places
+}
+
+/// The byte of whatever is called so; GC alone has that at the beginning.
+fn place(name: &str) -> i64 {
+    i64::from_be_bytes(hash8(name)) & (NAMESPACES - 1) | 1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::attachment::Key;
+    use crate::cni::json::Value;
     use crate::scratch::Scratch;
-    use std::sync::mpsc;
-    use std::thread;
-    use std::time::Duration;
 
-    fn id(text: &str) -> ContainerId {
-        ContainerId::parse(text).unwrap()
+    /// `ID NETNS`.
+    fn parameters(text: &str) -> Parameters {
+        let (id, netns) = text.split_once(' ').unwrap();
+        let key = Key::parse("n", id, "eth0").unwrap();
+        Parameters { key, netns: netns.into(), args: vec![], capability_args: Value::Object(vec![]) }
     }
 
     /// Whether somebody who holds `held` keeps away who wants `wanted`, for as long and no longer.
-    fn excludes(held: Option<&str>, wanted: Option<&'static str>) -> bool {
+    fn excludes(held: Option<&str>, wanted: Option<&str>) -> bool {
         let dir = Scratch::new();
         let cache = Cache::new(dir.path());
-        let first = cache.lock(held.map(id).as_ref()).unwrap();
-        let (got_it, wait) = mpsc::channel();
-        let second = thread::spawn(move || {
-            let _lock = cache.lock(wanted.map(id).as_ref()).unwrap();
-            got_it.send(()).unwrap();
-        });
-        let excluded = wait.recv_timeout(Duration::from_millis(200)).is_err();
+        let (first, env) = (held.map(parameters), Environment::default());
+        let wanted = wanted.map(parameters);
+        let first = cache.lock(first.as_ref(), &env).unwrap();
+        let lock = || cache.lock_within(Duration::ZERO, wanted.as_ref(), &env);
+        let excluded = lock().is_err();
         drop(first);
-        second.join().unwrap();
+        drop(lock().unwrap());
         excluded
     }
 
     #[test]
     fn a_container_has_a_lock_of_its_own_and_gc_has_all() {
-        assert!(excludes(Some("a"), Some("a")));
-        assert!(!excludes(Some("a"), Some("b")));
-        assert!(excludes(Some("a"), None) && excludes(None, Some("b")) && excludes(None, None));
+        assert!(excludes(Some("a /x"), Some("a /y")));
+        assert!(!excludes(Some("a /x"), Some("b /x")));
+        assert!(excludes(Some("a /x"), None) && excludes(None, Some("b /x")) && excludes(None, None));
     }
 
     #[test]
-    fn where_no_lock_can_be_there_is_none() {
+    fn a_namespace_has_a_lock_of_its_own_whatever_it_is_called() {
+        let own = format!("b /proc/{}/ns/net", std::process::id());
+        assert!(excludes(Some("a /proc/self/ns/net"), Some(&own)));
+        assert!(!excludes(Some("a /proc/self/ns/net"), Some("b /proc/self/ns/mnt")));
+    }
+
+    #[test]
+    fn who_waits_too_long_is_told_for_whom() {
+        let dir = Scratch::new();
+        let (cache, at, env) = (Cache::new(dir.path()), parameters("a /proc/self/ns/net"), Environment::default());
+        let _held = cache.lock(Some(&at), &env).unwrap();
+        let told = |at: Option<&Parameters>| {
+            let error = cache.lock_within(Duration::from_millis(1), at, &env).err().unwrap();
+            assert_eq!(error.code, Code::TRY_AGAIN);
+            error.to_string().replace(dir.path().to_str().unwrap(), "DIR")
+        };
+        let fuser = "has not ended for 1ms; `fuser -v DIR/lock` tells whose it is";
+        assert_eq!(told(Some(&at)), format!("another operation on container \"a\", or gc, {fuser}"));
+        let other = parameters("b /proc/self/ns/net");
+        let namespace = "another operation in namespace \"/proc/self/ns/net\", or gc,";
+        assert_eq!(told(Some(&other)), format!("{namespace} {fuser}"));
+        assert_eq!(told(None), format!("an operation on a container {fuser}"));
+    }
+
+    #[test]
+    fn what_an_ancestor_holds_is_not_waited_for() {
+        let (dir, other) = (Scratch::new(), Scratch::new());
+        let (cache, env) = (Cache::new(dir.path()), Environment::default());
+        let lock = |at: &str, env: &Environment| {
+            cache.lock_within(Duration::ZERO, Some(&parameters(at)), env).map(|held| held.env)
+        };
+        let first = cache.lock(Some(&parameters("a /x")), &env).unwrap();
+        let second = lock("a /x", &first.env).unwrap();
+        assert!(lock("a /x", &second).is_ok());
+        let _stranger = cache.lock(Some(&parameters("b /x")), &env).unwrap();
+        assert!(lock("b /x", &second).is_err() && lock("a /x", &env).is_err());
+        let elsewhere = Cache::new(other.path());
+        let _held = elsewhere.lock(Some(&parameters("a /x")), &env).unwrap();
+        let wanted = elsewhere.lock_within(Duration::ZERO, Some(&parameters("a /x")), &first.env);
+        assert!(wanted.is_err(), "it is another cache's");
+        drop((first, _stranger));
+        let gc = cache.lock(None, &env).unwrap();
+        assert!(lock("a /x", &gc.env).is_ok() && lock("a /x", &env).is_err());
+    }
+
+    #[test]
+    fn where_no_lock_can_be_there_is_none_and_nothing_is_waited_for_or_followed() {
         let dir = Scratch::new();
         dir.write("file", "");
-        assert!(Cache::new(dir.path().join("file")).lock(None).is_none());
+        let held = |cache: &Cache| cache.lock(None, &Environment::default()).unwrap()._file.is_some();
+        assert!(!held(&Cache::new(dir.path().join("file"))));
+        let cache = Cache::new(dir.path());
+        let lock = dir.path().join("lock");
+        nix::unistd::mkfifo(&lock, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(!held(&cache));
+        fs::remove_file(&lock).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("target"), &lock).unwrap();
+        assert!(!held(&cache) && !dir.path().join("target").exists());
+        fs::remove_file(&lock).unwrap();
+        assert!(held(&cache));
     }
 }

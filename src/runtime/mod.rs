@@ -3,13 +3,15 @@
 //!
 //! [`list`] reads a network, [`derive`] makes the configuration that one of its plugins gets, [`chain`] runs them all
 //! ([`gc`] and [`versions`] are its operations without an attachment), [`cache`] keeps results, [`lock`] keeps two
-//! operations on one container apart, and [`parameters`] is what is known of an attachment besides its network.
+//! operations on one container apart, [`parameters`] is what is known of an attachment besides its network, and
+//! [`go_json`] writes what Go would.
 
 pub mod cache;
 pub mod chain;
 pub mod derive;
 pub mod gc;
+mod go_json;
 pub mod list;
-pub mod lock;
+mod lock;
 pub mod parameters;
 pub mod versions;

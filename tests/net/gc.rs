@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use base64::Engine as _;
 use serde_json::json;
 
 use super::{Site, assert_failed, result, slow_network, static_network};
@@ -77,11 +78,86 @@ fn what_fails_keeps_nothing_else_from_being_done() {
         "error parsing configuration list: EOF while parsing an object at line 1 column 1; the file is {}",
         site.at("net.d/30-torn.conflist")
     );
-    let removed = "network \"removed\" has no configuration any more: error parsing configuration list: \
-                   EOF while parsing a value at line 1 column 0";
+    let left_alone = "networks without a configuration are left alone, as a file cannot be read";
     assert_eq!((outcome.status, outcome.stdout.as_str()), (1, "detached lab a eth0\n"));
-    assert_eq!(outcome.stderr, format!("{}\nalso: {}; also: {torn}; also: {removed}\n", busy("b"), busy("c")));
+    assert_eq!(outcome.stderr, format!("{left_alone}\n{}\nalso: {}; also: {torn}\n", busy("b"), busy("c")));
     assert_eq!(site.cached_names(), ["removed-d-eth0", "slow-b-eth0", "slow-c-eth0"]);
+}
+
+/// What was kept at ADD of a network that has gone since.
+fn of_forgotten(site: &Site, id: &str, document: &serde_json::Value) {
+    let config = base64::engine::general_purpose::STANDARD.encode(document.to_string());
+    let record = json!({
+        "kind": "cniCacheV1", "containerId": id, "config": config, "ifName": "eth0", "networkName": "removed",
+        "netns": GONE,
+    });
+    site.cached(&format!("removed-{id}-eth0"), &record.to_string());
+}
+
+/// Documents have not what the directory of their network has.
+#[test]
+fn a_network_without_a_configuration_has_the_plugins_of_its_directory_still() {
+    let site = Site::with_lab();
+    of_forgotten(&site, "a", &json!({"cniVersion": "1.0.0", "name": "removed"}));
+    let msg = "network \"removed\" has no configuration any more: no plugin configs found";
+    assert_failed(&site.net("gc"), msg, "");
+    assert_eq!(site.cached_names(), ["removed-a-eth0"], "so that it can be repeated");
+    fs::create_dir(site.at("net.d/removed")).unwrap();
+    fs::write(site.at("net.d/removed/10-slow.conf"), r#"{"type":"slow"}"#).unwrap();
+    assert_eq!(site.prints("gc"), "detached removed a eth0\n");
+    assert!(fs::exists(site.at("DEL-a.stdin")).unwrap());
+    assert_eq!(site.cached_names(), [""; 0]);
+}
+
+#[test]
+fn a_network_without_a_configuration_that_had_disabled_gc_is_left_alone() {
+    let site = Site::with_lab();
+    of_forgotten(
+        &site,
+        "a",
+        &json!({"cniVersion": "1.0.0", "name": "removed", "disableGC": true, "plugins": [{"type": "slow"}]}),
+    );
+    assert_eq!((site.prints("gc --dry-run"), site.prints("gc")), (String::new(), String::new()));
+    assert_eq!(site.cached_names(), ["removed-a-eth0"]);
+    assert!(!fs::exists(site.at("DEL-a.stdin")).unwrap());
+}
+
+/// A link, a FIFO or a directory may stand for somebody who lives.
+#[test]
+fn what_is_no_file_in_the_cache_is_shown_and_spared() {
+    let site = Site::with_lab();
+    let results = site.at("cache/results");
+    fs::create_dir(format!("{results}/lab-dir-eth0")).unwrap();
+    assert!(Command::new("mkfifo").arg(format!("{results}/lab-fifo-eth0")).status().unwrap().success());
+    std::os::unix::fs::symlink("nowhere", format!("{results}/lab-link-eth0")).unwrap();
+    let names = ["lab-dir-eth0", "lab-fifo-eth0", "lab-link-eth0"];
+    let problems = ["not a regular file", "not a regular file", "no such file or directory"]
+        .iter()
+        .zip(names)
+        .map(|(problem, name)| format!("read {results}/{name}: {problem}"));
+    let problems: Vec<String> = problems.collect();
+    let shown = site.net("ps -o json").ok();
+    let told: Vec<&str> = shown.as_array().unwrap().iter().map(|row| row["problem"].as_str().unwrap()).collect();
+    assert_eq!(told, problems);
+    assert_failed(&site.net("gc lab"), &problems[0], &format!("also: {}; also: {}", problems[1], problems[2]));
+    assert_eq!(site.cached_names(), names);
+    let outcome = site.net("check lab /x --container-id fifo");
+    assert!(
+        outcome.stderr.starts_with("prevResult: Required prevResult missing"),
+        "as where nothing was kept: {outcome:?}"
+    );
+}
+
+#[test]
+fn a_lock_that_is_no_file_is_not_waited_for_or_followed() {
+    let site = Site::with_lab();
+    let lock = site.at("cache/lock");
+    assert!(Command::new("mkfifo").arg(&lock).status().unwrap().success());
+    assert_eq!(site.prints("gc lab"), "");
+    fs::remove_file(&lock).unwrap();
+    std::os::unix::fs::symlink(site.at("target"), &lock).unwrap();
+    assert_eq!(site.prints("gc lab"), "");
+    assert!(!fs::exists(site.at("target")).unwrap());
 }
 
 #[test]

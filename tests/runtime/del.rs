@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use super::{Host, ID, assert_failed, assert_silent, result};
 
 #[test]
@@ -45,4 +47,24 @@ fn del_does_without_a_cache_that_cannot_be_read() {
         assert_eq!((host.calls().as_str(), host.cached().exists()), ("DEL c, DEL b, DEL a", false), "{text}");
         assert_eq!(host.config("DEL-a").get("prevResult"), None);
     }
+}
+
+/// `a-b` and `c` make the same file name as `a` and `b-c`.
+#[test]
+fn del_leaves_the_record_of_another_attachment_alone() {
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    let other = json!({"cniVersion": "1.0.0", "name": "net-b", "plugins": [{"type": "a"}]});
+    fs::write(host.0.join("net.d/20-other.conflist"), other.to_string()).unwrap();
+    assert_eq!(host.net("add net /x --container-id b-c").status, 0);
+    host.calls();
+    assert_silent(&host.net("del net-b /x --container-id c"));
+    assert_eq!((host.calls().as_str(), host.config("DEL-a").get("prevResult")), ("DEL a", None));
+    assert_eq!(host.cached_names(), ["net-b-c-eth0"]);
+    let msg = "the result of another attachment is kept under the same name, net-b-c-eth0";
+    let details = "expected another container id or network";
+    assert_failed(&host.net("add net-b /x --container-id c"), msg, details);
+    assert_eq!(host.calls(), "", "nothing that could not be kept");
+    assert_silent(&host.net("del net /x --container-id b-c"));
+    assert_eq!(host.cached_names(), [""; 0]);
 }

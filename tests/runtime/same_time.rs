@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Host, ID, assert_failed, assert_silent, result, with_small_disk};
 use crate::protocol::has_user_namespaces;
-use crate::support::call::Outcome;
+use crate::support::call::{Outcome, binary};
 use crate::support::patience;
 
 /// What is said by whoever comes second.
@@ -53,6 +53,54 @@ fn add_and_del_at_once_come_one_after_the_other() {
     });
     assert_eq!(host.calls(), "ADD a, ADD b, ADD c, DEL c, DEL b, DEL a");
     assert!(!host.0.join("link").exists() && !host.cached().exists());
+}
+
+/// Two ids may mean one namespace: cnitool makes them of its path, which may be written in two ways.
+#[test]
+fn two_ids_of_one_namespace_are_one_after_the_other() {
+    if !has_user_namespaces() {
+        return;
+    }
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    let dir = host.0.text();
+    host.does("ADD", "a", &format!("mkdir {dir}/busy || echo $CNI_CONTAINERID >>{dir}/overlap; sleep 0.3"));
+    host.does("ADD", "c", &format!("rmdir {dir}/busy"));
+    let script = format!(
+        "cd {dir}; ln -s /proc/$$/ns/net one; ln -s one two
+         \"$@\" add net {dir}/one --container-id one --cache-dir {dir}/cache >/dev/null &
+         \"$@\" add net {dir}/two --container-id two --cache-dir {dir}/cache >/dev/null; wait"
+    );
+    let mut call = host.call("list");
+    call.args = vec!["net".into()];
+    let call = call.wrapped(&["unshare", "-Urn", "sh", "-c", &script, "sh"].map(str::to_owned));
+    let outcome = call.run();
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, WAITS));
+    assert!(!host.0.join("overlap").exists());
+    assert_eq!(host.calls(), "ADD a, ADD b, ADD c, ADD a, ADD b, ADD c");
+}
+
+/// As Multus does it: a plugin attaches its container to another network.
+#[test]
+fn a_plugin_may_attach_its_own_container_to_another_network() {
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    let other = json!({"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "b"}]});
+    fs::write(host.0.join("net.d/20-other.conflist"), other.to_string()).unwrap();
+    for (command, verb) in [("ADD", "add"), ("DEL", "del")] {
+        let nested = format!(
+            "net {verb} other $CNI_NETNS -i net1 --container-id $CNI_CONTAINERID --cache-dir {}",
+            host.0.join("cache").display()
+        );
+        host.does(command, "a", &format!("timeout 5 {} {nested} >/dev/null || exit 9", binary().display()));
+    }
+    let start = Instant::now();
+    assert_eq!(host.net(&format!("add net /proc/self/ns/net {ID}")).status, 0);
+    assert_eq!(host.cached_names(), ["net-id-1-eth0", "other-id-1-net1"]);
+    assert_silent(&host.net(&format!("del net /proc/self/ns/net {ID}")));
+    assert_eq!(host.cached_names(), [""; 0]);
+    assert_eq!(host.calls(), "ADD a, ADD b, ADD b, ADD c, DEL c, DEL b, DEL a, DEL b");
+    assert!(start.elapsed() < patience(5), "nothing was waited for");
 }
 
 fn wait_for(condition: impl Fn() -> bool) {

@@ -7,8 +7,10 @@ use cni_multi::cni::attachment::Key;
 use cni_multi::cni::json::Value;
 use cni_multi::runtime::chain::OnFailure;
 use cni_multi::runtime::parameters::Parameters;
+use serde_json::json;
 
 use super::{Host, ID, assert_failed, result};
+use crate::protocol::has_user_namespaces;
 use crate::support::attachment::skip;
 
 #[test]
@@ -108,4 +110,58 @@ fn an_undo_before_0_4_0_has_no_result() {
         (host.calls().as_str(), host.config("DEL-a").get("prevResult")),
         ("ADD a, ADD b, DEL c, DEL b, DEL a", None)
     );
+}
+
+/// A namespace in which there is nothing but `lo`, for as long as the call lasts.
+const EMPTY: &str = "/proc/self/ns/net";
+
+#[test]
+fn what_is_left_in_the_cache_is_no_interface_that_was_there_before() {
+    if !has_user_namespaces() {
+        return;
+    }
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    assert_eq!(host.net(&format!("add net /x {ID}")).status, 0);
+    let left = fs::read(host.cached()).unwrap();
+    host.calls();
+    host.answer("ADD", "b", r#"{"code":42,"msg":"banana"}"#, true);
+    let call = host.call(&format!("add net {EMPTY} {ID}")).wrapped(&["unshare", "-Urn"].map(str::to_owned));
+    let details = "what was done has been undone";
+    assert_failed(&call.run(), "plugin type=\"b\" name=\"own\" failed (add): banana", details);
+    assert_eq!(host.calls(), "ADD a, ADD b, DEL c, DEL b, DEL a");
+    assert_eq!(host.config("DEL-a")["prevResult"]["ips"][0]["address"], "10.0.0.1/24", "this ADD's");
+    assert_eq!(fs::read(host.cached()).unwrap(), left);
+}
+
+/// The link of a compiled-in plugin that has been refused is not there, so nothing else need be called.
+#[test]
+fn nothing_is_undone_where_a_plugin_of_ours_is_the_first_to_refuse() {
+    let host = Host::new("1.0.0");
+    let ptp = json!({"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "10.5.0.2/24"}]}});
+    host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [ptp, {"type": "a"}]}));
+    let outcome = host.net(&format!("add net /nowhere {ID}"));
+    let msg = "plugin type=\"ptp\" failed (add): CNI_NETNS: open netns \"/nowhere\": no such file or directory";
+    assert_failed(&outcome, msg, "what was done has been undone");
+    assert_eq!(host.calls(), "");
+    // Another's may have left something.
+    host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}, ptp]}));
+    host.answer("ADD", "a", r#"{"code":42,"msg":"banana"}"#, true);
+    assert_eq!(host.net(&format!("add net /nowhere {ID}")).status, 1);
+    assert_eq!(host.calls(), "ADD a, DEL a");
+}
+
+#[test]
+fn what_every_plugin_says_of_the_undo_is_told_once() {
+    let host = Host::new("1.0.0");
+    let refusal = r#"{"code":1,"msg":"no such version"}"#;
+    for plugin in ["a", "b", "c"] {
+        host.answer("ADD", plugin, refusal, true);
+        host.answer("DEL", plugin, refusal, true);
+    }
+    host.answer("DEL", "b", r#"{"code":5,"msg":"stuck"}"#, true);
+    let undo = "undo: plugin type=\"c\", type=\"a\" failed (delete): no such version; \
+                undo: plugin type=\"b\" name=\"own\" failed (delete): stuck";
+    let outcome = host.net(&format!("add net /x {ID}"));
+    assert_failed(&outcome, "plugin type=\"a\" failed (add): no such version", undo);
 }

@@ -34,15 +34,25 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     } else {
         // A file that cannot be read keeps nobody from those behind it.
         let mut known: Vec<NetworkName> = vec![];
+        let mut is_all_known = true;
         for file in list::files(&dir)? {
-            let Some(list) = errors.push(list::load(&file)) else { continue };
+            let Some(list) = errors.push(list::load(&file)) else {
+                is_all_known = false;
+                continue;
+            };
             let Some(name) = errors.push(NetworkName::parse(&list.name)).filter(|name| !known.contains(name)) else {
                 continue;
             };
             known.push(name);
             errors.push(runtime.gc_dead(&list, extent, &mut |step| report.step(step)));
         }
-        errors.push(runtime.gc_forgotten(&known, extent, &mut |step| report.step(step)));
+        if is_all_known {
+            errors.push(runtime.gc_forgotten(&known, &dir, extent, &mut |step| report.step(step)));
+        } else {
+            // Somebody may be writing that very file, and what is in it may be other than it was at ADD.
+            let _ =
+                writeln!(runtime.stderr, "networks without a configuration are left alone, as a file cannot be read");
+        }
     }
     errors.push(report.finish());
     errors.finish()
