@@ -1,13 +1,19 @@
 //! `cni-multi validate FILE|DIR`: every mistake in configurations, found without touching the kernel.
 //!
-//! [`document`] knows where in a text a value stands, [`network`] looks at one file, [`together`] at several, and
-//! [`picks`] says which file a runtime would take.
+//! [`document`] knows where in a text a value stands. [`files`] reads, [`network`] looks at what one file has, with [`names`],
+//! [`plugin`], [`mistakes`] and [`programs`]; [`together`] looks at several, and [`picks`] says which file a runtime would take.
 
+mod checker;
 mod document;
+mod files;
 mod finding;
+mod mistakes;
+mod names;
 mod nearest;
 mod network;
 mod picks;
+mod plugin;
+mod programs;
 mod together;
 
 use std::path::Path;
@@ -15,9 +21,9 @@ use std::rc::Rc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use self::checker::Checker;
 use self::finding::{Finding, push, write_texts};
-use self::network::Checker;
-pub use self::network::try_out;
+pub use self::mistakes::try_out;
 use super::{CONF_DIR, own_directory};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};

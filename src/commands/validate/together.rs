@@ -1,7 +1,8 @@
 //! What can be said of several networks only: addresses that two of them give out, a bridge that two of them share.
 
+use super::checker::{Checker, NOTHING, is_true};
 use super::finding::Note;
-use super::network::{Checker, NOTHING, Plugin, is_true};
+use super::network::Plugin;
 use crate::cni::addr;
 use crate::cni::json::Value;
 use crate::plugins::ipam::host_local::ranges::{Range, RangeConf};

@@ -1,0 +1,83 @@
+//! Files and directories: which are there, and what is no JSON in them.
+
+use super::checker::{Checker, NOTHING};
+use super::finding::Note;
+
+use super::document::Document;
+use super::finding::Finding;
+use super::picks::{self, Pick};
+use crate::error::{Error, Result};
+use crate::runtime::list::file_names;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+impl Checker<'_> {
+    /// Looks at every file of a directory.
+    pub fn check_dir(&mut self, dir: &Path) -> Vec<Pick> {
+        let files = match files_of(dir) {
+            Ok(files) => files,
+            Err(error) => {
+                self.tell_of_file("unreadable", dir, &error.msg);
+                return vec![];
+            }
+        };
+        let (first, mut read) = (self.networks.len(), vec![]);
+        for file in files {
+            let name = file.to_string_lossy().to_ascii_lowercase();
+            if picks::extension(&file).is_some() {
+                let network = self.check_file(&file);
+                read.push((file, network));
+            } else if name.contains(".conf") || name.contains(".json") {
+                self.tell_of_file("not-read", &file, "no runtime reads a file of this name");
+            }
+        }
+        if read.is_empty() {
+            self.tell_of_file("no-files", dir, "there is no network configuration");
+        }
+        self.check_names(first);
+        picks::of_dir(&read, &self.networks)
+    }
+
+    /// Looks at one file; returns the network in it.
+    pub fn check_file(&mut self, file: &Path) -> Option<usize> {
+        let bytes = self.bytes_of(file)?;
+        self.check(file.to_string_lossy().into_owned(), &bytes)
+    }
+
+    pub fn bytes_of(&mut self, file: &Path) -> Option<Vec<u8>> {
+        let told = |error| self.tell_of_file("unreadable", file, &Error::io("open", &error).msg);
+        fs::read(file).map_err(told).ok()
+    }
+
+    /// The document of a text, if it is an object.
+    pub fn read(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
+        let extension = picks::extension(Path::new(&file));
+        let (mut read, problem) = Document::parse(file, bytes);
+        read.is_list = extension.map_or(read.member("plugins").is_some(), |extension| extension == "conflist");
+        let (kind, is_empty) = (read.value.kind(), read.text.trim_ascii().is_empty());
+        self.documents.push(read);
+        let document = self.documents.len() - 1;
+        if let Some((offset, problem)) = problem {
+            let problem = if is_empty { "the file is empty" } else { &problem };
+            let note = Note { code: "syntax", document, message: &[problem], ..NOTHING };
+            self.findings.push(Finding::at(&note, &self.documents[document], offset));
+            return None;
+        }
+        if kind != "object" {
+            self.tell_wrong_type(document, "", kind, "an object");
+            return None;
+        }
+        for path in self.documents[document].duplicates() {
+            let (path, hint): (&str, &[&str]) = (&path, &["the last one counts"]);
+            let message = &["the key stands twice"];
+            self.tell(Note { code: "duplicate-key", document, path, is_key: true, message, hint, ..NOTHING });
+        }
+        Some(document)
+    }
+}
+
+/// The files of a directory, by name.
+pub fn files_of(dir: &Path) -> Result<Vec<PathBuf>> {
+    let names = file_names(dir).map_err(|e| Error::io("open", &e))?;
+    Ok(names.into_iter().map(|name| dir.join(name)).collect())
+}
