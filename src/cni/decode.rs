@@ -61,6 +61,11 @@ pub enum Expected {
 }
 
 impl Observer {
+    /// Takes note of an object's keys that are read without its type.
+    pub fn tell(&self, path: &str, keys: &'static [&'static str]) {
+        self.0.borrow_mut().push((path.to_owned(), Expected::Keys(keys)));
+    }
+
     /// Every place that was decoded, in that order, some of them more than once.
     pub fn take(&self) -> Vec<(String, Expected)> {
         self.0.take()

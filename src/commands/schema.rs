@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::validate::try_out;
+use super::validate::{put, try_out};
 use crate::cni::decode::{Expected, Observer};
 use crate::cni::json::Value;
 use crate::cni::version;
@@ -329,25 +329,6 @@ fn document(path: &[Step], value: Value) -> Value {
         Step::Key(key) => Value::object(vec![(key, value)]),
         Step::Item => Value::Array(vec![value]),
     })
-}
-
-/// Adds a member to the object that the path leads to, through lists of one.
-fn put(document: &mut Value, path: &str, value: Value) {
-    let path = path.strip_prefix('.').unwrap_or(path);
-    let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
-    match document {
-        Value::Array(items) => {
-            if let (Some(item), Some((_, rest))) = (items.first_mut(), path.split_once(']')) {
-                put(item, rest, value);
-            }
-        }
-        Value::Object(pairs) if !rest.is_empty() => {
-            if let Some((_, inner)) = pairs.iter_mut().find(|(name, _)| name == key) {
-                put(inner, rest, value);
-            }
-        }
-        other => other.set(key, value),
-    }
 }
 
 fn path_text(path: &[Step]) -> String {

@@ -9,7 +9,7 @@ use super::together;
 use crate::cni::json::Value;
 use crate::plugin::Entry;
 use crate::runtime::chain::Runtime;
-use crate::sort::sort;
+use crate::sort::order;
 
 /// Everything that was looked at so far.
 pub struct Checker<'a> {
@@ -34,8 +34,10 @@ impl<'a> Checker<'a> {
     /// Looks at what lies between the networks, and returns every finding, sorted by place.
     pub fn finish(mut self) -> Vec<Finding> {
         together::check(&mut self);
-        sort(&mut self.findings, |a, b| (&a.file, a.place) < (&b.file, b.place));
-        self.findings
+        let mut found: Vec<Option<Finding>> = self.findings.into_iter().map(Some).collect();
+        let place = |at: usize| found.get(at).and_then(Option::as_ref).map(|finding| (&finding.file, finding.place));
+        let order = order(found.len(), &|a, b| place(a) < place(b));
+        order.into_iter().filter_map(|at| found.get_mut(at)?.take()).collect()
     }
 
     pub fn own(&self, kind: &str) -> Option<&'static Entry> {

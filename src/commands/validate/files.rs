@@ -6,21 +6,21 @@ use super::finding::Note;
 use super::document::Document;
 use super::finding::Finding;
 use super::picks::{self, Pick};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::runtime::list::file_names;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// What stands for a file's name where the text comes from stdin.
+pub const STDIN: &str = "<stdin>";
+
+/// What some editors write before a text (BOM).
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 impl Checker<'_> {
     /// Looks at every file of a directory.
-    pub fn check_dir(&mut self, dir: &Path) -> Vec<Pick> {
-        let files = match files_of(dir) {
-            Ok(files) => files,
-            Err(error) => {
-                self.tell_of_file("unreadable", dir, &error.msg);
-                return vec![];
-            }
-        };
+    pub fn check_dir(&mut self, dir: &Path) -> Result<Vec<Pick>> {
+        let files = files_of(dir).map_err(|e| e.context(dir.display()))?;
         let (first, mut read) = (self.networks.len(), vec![]);
         for file in files {
             let name = file.to_string_lossy().to_ascii_lowercase();
@@ -35,18 +35,18 @@ impl Checker<'_> {
             self.tell_of_file("no-files", dir, "there is no network configuration");
         }
         self.check_names(first);
-        picks::of_dir(&read, &self.networks)
+        Ok(picks::of_dir(&read, &self.networks))
     }
 
     /// Looks at one file; returns the network in it.
-    pub fn check_file(&mut self, file: &Path) -> Option<usize> {
-        let bytes = self.bytes_of(file)?;
+    fn check_file(&mut self, file: &Path) -> Option<usize> {
+        let bytes = self.read_file(file)?;
         self.check(file.to_string_lossy().into_owned(), &bytes)
     }
 
-    pub fn bytes_of(&mut self, file: &Path) -> Option<Vec<u8>> {
-        let told = |error| self.tell_of_file("unreadable", file, &Error::io("open", &error).msg);
-        fs::read(file).map_err(told).ok()
+    /// The bytes of a file, if it can be read.
+    pub fn read_file(&mut self, file: &Path) -> Option<Vec<u8>> {
+        bytes_of(file).map_err(|error| self.tell_of_file("unreadable", file, &error.msg)).ok()
     }
 
     /// The document of a text, if it is an object.
@@ -58,8 +58,13 @@ impl Checker<'_> {
         self.documents.push(read);
         let document = self.documents.len() - 1;
         if let Some((offset, problem)) = problem {
-            let problem = if is_empty { "the file is empty" } else { &problem };
-            let note = Note { code: "syntax", document, message: &[problem], ..NOTHING };
+            let is_marked = bytes.starts_with(BYTE_ORDER_MARK);
+            let (problem, hint): (_, &[&str]) = match () {
+                () if is_empty => ("the file is empty", &[]),
+                () if is_marked => ("the file begins with a byte order mark", &["save it without one"]),
+                () => (problem.as_str(), &[]),
+            };
+            let note = Note { code: "syntax", document, message: &[problem], hint, ..NOTHING };
             self.findings.push(Finding::at(&note, &self.documents[document], offset));
             return None;
         }
@@ -69,11 +74,20 @@ impl Checker<'_> {
         }
         for path in self.documents[document].duplicates() {
             let (path, hint): (&str, &[&str]) = (&path, &["the last one counts"]);
-            let message = &["the key stands twice"];
+            let message = &["the key stands more than once"];
             self.tell(Note { code: "duplicate-key", document, path, is_key: true, message, hint, ..NOTHING });
         }
         Some(document)
     }
+}
+
+/// The bytes of a file. Whatever else has the name is not opened: a pipe would have to be waited for.
+pub fn bytes_of(file: &Path) -> Result<Vec<u8>> {
+    let metadata = fs::metadata(file).map_err(|e| Error::io("open", &e))?;
+    if metadata.is_file() || metadata.is_dir() {
+        return fs::read(file).map_err(|e| Error::io("open", &e));
+    }
+    Err(Error::new(Code::IO, "it is no regular file"))
 }
 
 /// The files of a directory, by name.

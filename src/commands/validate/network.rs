@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::checker::{Checker, NOTHING, is_true};
 use super::document::below;
-use super::files::files_of;
+use super::files::{STDIN, files_of};
 use super::finding::Note;
 use super::names::LIST_KEYS;
 use super::picks;
@@ -39,6 +39,8 @@ pub struct Plugin {
     pub path: String,
     /// Its object.
     pub value: Value,
+    /// Whether it is the first of its network.
+    pub is_first: bool,
 }
 
 impl Plugin {
@@ -65,17 +67,21 @@ impl Checker<'_> {
         let (is_list, text) = (self.documents[document].is_list, self.documents[document].text.clone().into_bytes());
         let loaded = if is_list { NetworkList::parse(text) } else { NetworkList::of_single(text) };
         let before = self.errors();
-        let network = self.check_network(document, loaded.as_ref().map_or("", |list| &list.version));
+        let network = self.check_network(document);
         // Whatever it is, libcni's word goes.
         if let (Err(error), true) = (&loaded, self.errors() == before) {
-            let path = LIST_KEYS.into_iter().find(|key| error.msg.contains(key)).unwrap_or_default();
+            let path = LIST_KEYS
+                .into_iter()
+                .filter(|key| error.msg.contains(key))
+                .max_by_key(|key| key.len())
+                .unwrap_or_default();
             self.tell(Note { code: "not-loaded", document, path, message: &[&error.msg], ..NOTHING });
         }
         self.networks[network].loads &= loaded.is_ok();
         Some(network)
     }
 
-    fn check_network(&mut self, document: usize, version: &str) -> usize {
+    fn check_network(&mut self, document: usize) -> usize {
         let of = &self.documents[document];
         let (is_list, has_type, has_plugins) =
             (of.is_list, of.member("type").is_some(), of.member("plugins").is_some());
@@ -96,11 +102,11 @@ impl Checker<'_> {
             return self.networks.len() - 1;
         }
         let name = self.check_name(document);
-        let version = self.check_version(document, version);
+        let version = self.check_version(document);
         let mut network = network(name, vec![]);
         if !is_list {
             let value = self.documents[document].value.clone();
-            network.plugins.push(Plugin { document, path: String::new(), value });
+            network.plugins.push(Plugin { document, path: String::new(), value, is_first: true });
         } else if has_type && !has_plugins {
             let (message, hint) = (&["a single plugin in a file that is read as a list"], &["name the file .conf"]);
             self.tell(Note { code: "plugin-in-list", document, path: "type", message, hint, ..NOTHING });
@@ -125,6 +131,7 @@ impl Checker<'_> {
                 document,
                 path: ["plugins[", &i.to_string(), "]"].concat(),
                 value: item.clone(),
+                is_first: i == 0,
             };
             network.plugins.extend(items.iter().enumerate().map(plugin));
         }
@@ -132,18 +139,21 @@ impl Checker<'_> {
             Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
             other => is_true(other),
         };
-        let dir = Path::new(&self.documents[document].file).parent().map(|parent| parent.join(&network.name));
-        let files =
-            dir.filter(|_| !only_inlined && NetworkName::parse(&network.name).is_ok()).map(|dir| files_of(&dir));
+        let file = self.documents[document].file.as_str();
+        let dir = Path::new(file).parent().map(|parent| parent.join(&network.name));
+        let files = dir
+            .filter(|_| !only_inlined && file != STDIN && NetworkName::parse(&network.name).is_ok())
+            .map(|dir| files_of(&dir));
         for file in files.and_then(Result::ok).unwrap_or_default() {
             if picks::extension(&file) != Some("conf") {
                 continue;
             }
-            let bytes = self.bytes_of(&file);
+            let bytes = self.read_file(&file);
             match bytes.and_then(|bytes| self.read(file.to_string_lossy().into_owned(), &bytes)) {
                 Some(document) => {
                     let value = self.documents[document].value.clone();
-                    network.plugins.push(Plugin { document, path: String::new(), value });
+                    let is_first = network.plugins.is_empty();
+                    network.plugins.push(Plugin { document, path: String::new(), value, is_first });
                 }
                 None => network.loads = false,
             }

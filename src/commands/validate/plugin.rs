@@ -4,7 +4,7 @@ use super::checker::{Checker, NOTHING, did_you_mean, is_true};
 use super::finding::Note;
 
 use super::document::below;
-use super::mistakes::{Rest, try_out};
+use super::mistakes::{Rest, supplied, try_out};
 use super::nearest::nearest;
 use super::network::{A_LIST, Plugin};
 use crate::cni::decode::{Expected, Observer};
@@ -16,11 +16,10 @@ use crate::runtime::list::PluginConfig;
 use std::rc::Rc;
 
 /// What every plugin may have. A single plugin's file has `name` and `cniVersion`, too.
-const PLUGIN_KEYS: [&str; 8] =
-    ["cniVersion", "name", "type", "capabilities", "ipam", "args", "runtimeConfig", "prevResult"];
+const PLUGIN_KEYS: [&str; 7] = ["cniVersion", "name", "type", "capabilities", "args", "runtimeConfig", "prevResult"];
 
 /// What runtimes write beside it for themselves.
-const NOTES_OF_RUNTIMES: [&str; 4] = ["nerdctlID", "nerdctlLabels", "ipRange", "podman_labels"];
+const NOTES_OF_RUNTIMES: [&str; 5] = ["nerdctlID", "nerdctlLabels", "ipRange", "podman_labels", "args"];
 
 /// What the specification leaves to runtimes.
 const RESERVED: [&str; 2] = ["runtimeConfig", "prevResult"];
@@ -36,7 +35,7 @@ impl Checker<'_> {
             self.tell_wrong_type(document, &plugin.path, plugin.value.kind(), "an object");
             return false;
         }
-        let mut rest = Rest { value: plugin.value.clone(), removed: vec![] };
+        let mut rest = Rest::new(plugin.value.clone());
         self.mistakes(plugin, &mut rest, &|value| {
             PluginConfig::parse(value.to_text().as_bytes()).map(drop).map_err(|error| {
                 match error.msg.trim_start_matches("error parsing configuration: ") {
@@ -65,34 +64,45 @@ impl Checker<'_> {
 
     /// What the plugin's own types and checks say, and which of its keys nobody reads.
     fn check_typed(&mut self, plugin: &Plugin, entry: &'static Entry, mut rest: Rest, network: &str, version: &str) {
-        let ipam = if entry.kind == Kind::Main { plugin.ipam_type() } else { "" };
-        let mut of_ipam = None;
-        if !ipam.is_empty() {
-            self.check_program(plugin, "ipam.type", ipam, version);
-            of_ipam = self.own(ipam);
-            if let Some(other) = of_ipam.filter(|other| other.kind != Kind::Ipam) {
-                let (document, path) = (plugin.document, &plugin.at("ipam.type"));
-                let (message, expected) = (&[ipam, " is a ", other.kind.as_str(), " plugin"], "an ipam plugin");
-                self.tell(Note { code: "wrong-ipam", document, path, message, expected, ..NOTHING });
-                of_ipam = None;
-            }
-        }
-        let version = if version.is_empty() { version::CURRENT } else { version };
         let observer = Rc::new(Observer::default());
         let plugins = self.runtime.plugins;
+        let spoken = if version.is_empty() { version::CURRENT } else { version };
         if rest.value.get("runtimeConfig").is_none() {
             rest.value.set("runtimeConfig", Value::Object(vec![])); // so that it is told what is read of it
         }
-        for entry in [Some(entry), of_ipam].into_iter().flatten() {
-            self.mistakes(plugin, &mut rest, &|value| {
-                try_out(entry, plugins, value.clone(), network, version, &observer)
-            });
+        if !plugin.is_first {
+            rest.value.set("prevResult", a_result(spoken));
         }
-        let read = keys_that_are_read(observer.take());
+        let try_out = |entry, value: Value| try_out(entry, plugins, value, network, spoken, &observer);
+        let check = |entry, value: &Value| {
+            let error = match (try_out(entry, value.clone()), supplied(value)) {
+                (Err(error), Some(completed)) => match try_out(entry, completed) {
+                    Ok(()) => return Ok(()),
+                    Err(other) if other.msg.starts_with("runtimeConfig") => error,
+                    Err(other) => other,
+                },
+                (tried, _) => return tried,
+            };
+            Err(error)
+        };
+        self.mistakes(plugin, &mut rest, &|value| check(entry, value));
+        let mut told = observer.take();
+        let is_ipam = |(path, expected): &(String, Expected)| match expected {
+            Expected::Keys(keys) => path.is_empty() && keys.contains(&"ipam"),
+            Expected::Kind(_) => false,
+        };
+        let reads_ipam = entry.kind == Kind::Main && told.iter().any(is_ipam);
+        let ipam = if reads_ipam { plugin.ipam_type() } else { "" };
+        let of_ipam = self.check_ipam(plugin, ipam, version);
+        if let Some(entry) = of_ipam {
+            self.mistakes(plugin, &mut rest, &|value| check(entry, value));
+            told.extend(observer.take());
+        }
+        let read = keys_that_are_read(told);
         for (path, keys) in &read {
             let mut known = keys.clone();
             match path.as_str() {
-                "" => known.extend(PLUGIN_KEYS.iter().filter(|key| **key != "ipam" || entry.kind == Kind::Main)),
+                "" => known.extend(PLUGIN_KEYS),
                 "ipam" => known.push("type"),
                 _ => (),
             }
@@ -104,6 +114,22 @@ impl Checker<'_> {
             let read = read.iter().find(|(path, _)| path == "runtimeConfig");
             self.check_capabilities(plugin, entry.name, read.map_or(&[], |(_, keys)| keys));
         }
+    }
+
+    /// Whether the IPAM plugin of this name is there and is one; its entry, if it is ours.
+    fn check_ipam(&mut self, plugin: &Plugin, ipam: &str, version: &str) -> Option<&'static Entry> {
+        if ipam.is_empty() {
+            return None;
+        }
+        self.check_program(plugin, "ipam.type", ipam, version);
+        let entry = self.own(ipam)?;
+        if entry.kind == Kind::Ipam {
+            return Some(entry);
+        }
+        let (document, path) = (plugin.document, &plugin.at("ipam.type"));
+        let (message, expected) = (&[ipam, " is a ", entry.kind.as_str(), " plugin"], "an ipam plugin");
+        self.tell(Note { code: "wrong-ipam", document, path, message, expected, ..NOTHING });
+        None
     }
 
     /// Declared capabilities that are not read, and what works by a capability only.
@@ -170,4 +196,15 @@ fn keys_that_are_read(told: Vec<(String, Expected)>) -> Vec<(String, Vec<&'stati
         }
     }
     read
+}
+
+/// What a plugin may get of those before it.
+fn a_result(version: &str) -> Value {
+    let address = || Value::text("192.0.2.2/24");
+    let ip = Value::object(vec![("version", Value::text("4")), ("address", address())]);
+    Value::object(vec![
+        ("cniVersion", Value::text(version)),
+        ("ips", Value::Array(vec![ip])),
+        ("ip4", Value::object(vec![("ip", address())])),
+    ])
 }
