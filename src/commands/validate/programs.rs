@@ -1,11 +1,16 @@
 //! The programs that plugins' names stand for.
 
+use std::time::Duration;
+
 use super::checker::{Checker, NOTHING, did_you_mean};
 use super::finding::Note;
 
 use super::nearest::nearest;
 use super::network::Plugin;
 use crate::cni::delegate;
+
+/// How long a program may take to tell its versions.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Checker<'_> {
     /// Whether the program `kind` that `key` names is where a runtime looks, and speaks the version.
@@ -40,7 +45,7 @@ impl Checker<'_> {
             self.tell(Note { code, document, path, message: &[&error.msg], hint: &hint, ..NOTHING });
             return self.own(kind).map(|entry| entry.versions.join(", "));
         }
-        match self.runtime.versions(kind) {
+        match self.runtime.versions_within(kind, PATIENCE) {
             Ok(versions) => Some(versions.join(", ")),
             Err(error) => {
                 let message = &["it does not tell its versions: ", &error.msg];
