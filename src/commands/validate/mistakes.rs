@@ -15,6 +15,9 @@ use crate::plugin::{Context, Entry};
 /// More mistakes of one plugin are not looked for.
 const ROUNDS: usize = 64;
 
+/// So many keys a plugin may miss before it comes to the one that it is asked for.
+const FEW: usize = 4;
+
 impl Checker<'_> {
     /// Every mistake that `check` finds: where one is, its value is taken out and it is asked again. What it then says of
     /// the same place, such as that it is missing, follows from that.
@@ -28,7 +31,7 @@ impl Checker<'_> {
             // Where taking it out has not helped, what stands above goes as well.
             let mut gone = follows.map_or(path.as_str(), |gone| parent(gone)).to_owned();
             if is_new {
-                let limits = narrowed(&rest.value, current, problem, check);
+                let limits = narrowed(current, problem, check);
                 self.tell_mistake(plugin, &path, problem, limits.as_deref(), &error);
             }
             let mut taken = rest.take_out(&gone);
@@ -67,15 +70,21 @@ fn split(msg: &str) -> (&str, &str) {
     msg.split_once(": ").filter(|(path, _)| is_path(path)).unwrap_or(("", msg))
 }
 
-/// What the plugin takes where its type takes more: what it says to the greatest number of the type.
-fn narrowed(value: &Value, path: &str, problem: &str, check: &dyn Fn(&Value) -> Result<()>) -> Option<String> {
+/// What the plugin takes where its type takes more: what it says to the greatest number of the type, and nothing else.
+fn narrowed(path: &str, problem: &str, check: &dyn Fn(&Value) -> Result<()>) -> Option<String> {
     let greatest = problem.split_once("expected an integer from 0 to ")?.1.split(',').next()?;
-    let mut value = value.clone();
+    let mut value = Value::Object(vec![]);
     put(&mut value, path, Value::parse(greatest.as_bytes()).ok()?);
-    let error = check(&value).err()?;
-    let (place, problem) = split(&error.msg);
-    let (_, expected) = problem.rsplit_once(", expected ").filter(|_| place == path)?;
-    Some(expected.to_owned())
+    for _ in 0..FEW {
+        let error = check(&value).err()?;
+        match split(&error.msg) {
+            (place, problem) if place == path => {
+                return problem.rsplit_once(", expected ").map(|(_, it)| it.to_owned());
+            }
+            (missing, _) => put(&mut value, missing, Value::text("x")),
+        }
+    }
+    None
 }
 
 /// A plugin's object without the values that were found wrong, and their paths.

@@ -112,7 +112,7 @@ fn as_text(findings: &[Finding], picks: &[picks::Pick]) -> String {
         text.push_str("which file a runtime takes:\n");
     }
     for pick in picks {
-        let blanks = "                ".get(pick.runtime.len()..).unwrap_or_default();
+        let blanks = "          ".get(pick.runtime.len()..).unwrap_or_default();
         push(&mut text, &["  ", pick.runtime, blanks, "  ", &visible(&pick.reason), "\n"]);
     }
     text

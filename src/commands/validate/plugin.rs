@@ -152,7 +152,12 @@ impl Checker<'_> {
             self.tell(Note { code: "unused-capability", document, path, is_key: true, message, hint, ..NOTHING });
         }
         let is_given = |key: &str| plugin.value.get(key).is_some();
+        let has_addresses = matches!(plugin.value.get("ipam").and_then(|ipam| ipam.get("addresses")), Some(Value::Array(all)) if !all.is_empty());
+        let gives_ips = plugin.value.get("args").and_then(|args| args.get("cni")?.get("ips")).is_some();
         let (capability, effect) = match name {
+            _ if plugin.ipam_type() == "static" && read.contains(&"ips") && !has_addresses && !gives_ips => {
+                ("ips", " and static has no addresses, so only CNI_ARGS can give any")
+            }
             "portmap" => ("portMappings", ", so no port is ever published"),
             "bandwidth" if !is_given("ingressRate") && !is_given("egressRate") => {
                 ("bandwidth", ", so nothing is ever limited")
