@@ -6,6 +6,7 @@ use super::document::Document;
 use super::finding::{Finding, Note};
 use super::network::{Network, Plugin};
 use super::together;
+use crate::cni::decode::describe;
 use crate::cni::json::Value;
 use crate::plugin::Entry;
 use crate::runtime::chain::Runtime;
@@ -64,7 +65,8 @@ impl<'a> Checker<'a> {
         self.findings.push(Finding::new(&note, &self.documents[note.document]));
     }
 
-    pub fn tell_wrong_type(&mut self, document: usize, path: &str, found: &str, expected: &str) {
+    pub fn tell_wrong_type(&mut self, document: usize, path: &str, found: &Value, expected: &str) {
+        let found = &describe(found);
         self.tell(Note { code: "wrong-type", document, path, message: &["found ", found], expected, ..NOTHING });
     }
 

@@ -69,7 +69,8 @@ impl Checker<'_> {
             return None;
         }
         if kind != "object" {
-            self.tell_wrong_type(document, "", kind, "an object");
+            let found = self.documents[document].value.clone();
+            self.tell_wrong_type(document, "", &found, "an object");
             return None;
         }
         for path in self.documents[document].duplicates() {

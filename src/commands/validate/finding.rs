@@ -98,8 +98,7 @@ impl Shown {
 
 /// Adds a letter, or what stands for it where a terminal would obey it; how many columns that takes.
 fn push_visible(out: &mut String, letter: char) -> usize {
-    let turns_text =
-        matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns_text = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     if !letter.is_control() && !turns_text {
         out.push(letter);
         return 1;

@@ -57,7 +57,11 @@ impl Checker<'_> {
                 ([problem, ""], expected)
             }
         };
-        let expected = limits.unwrap_or(expected);
+        let (kind, expected) = match limits {
+            Some(limits) if problem.starts_with("expected ") => ("an integer from ", limits),
+            limits => ("", limits.unwrap_or(expected)),
+        };
+        let expected = &[kind, expected].concat();
         let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
         let (document, path, hint) = (plugin.document, &plugin.at(path), &[error.details.as_str()]);
         self.tell(Note { code, document, path, message: &message, expected, hint, ..NOTHING });
@@ -233,6 +237,7 @@ pub fn put(value: &mut Value, path: &str, new: Value) {
             Some((Some(item), rest)) => put(item, rest, new),
             _ => (),
         },
+        Value::Object(_) if key.is_empty() => (), // an item, and there is no list
         Value::Object(pairs) if !rest.is_empty() => {
             match pairs.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
                 Some((_, inner)) => put(inner, rest, new),

@@ -20,8 +20,8 @@ impl Checker<'_> {
         let name = match self.documents[document].member("name") {
             Some(Value::String(name)) => name.clone(),
             Some(other) => {
-                let kind = other.kind();
-                self.tell_wrong_type(document, "name", kind, "a string");
+                let found = other.clone();
+                self.tell_wrong_type(document, "name", &found, "a string");
                 return String::new();
             }
             None => String::new(),

@@ -13,6 +13,7 @@ use crate::cni::json::Value;
 use crate::error::Result;
 use crate::plugin::Kind;
 use crate::runtime::list::NetworkList;
+use crate::steps::veth::validate_mtu;
 
 /// What a list is called where its keys are told.
 pub const A_LIST: &str = "a list of plugins";
@@ -115,6 +116,7 @@ impl Checker<'_> {
             self.unknown_keys(document, "", &LIST_KEYS, A_LIST, true);
             self.add_plugins(&mut network);
             self.check_order(&network.plugins);
+            self.check_tuned_mtu(&network.plugins);
         }
         for plugin in &network.plugins {
             network.is_served &= self.check_plugin(plugin, &network.name, &version);
@@ -161,6 +163,29 @@ impl Checker<'_> {
         if network.plugins.is_empty() {
             self.tell(Note { code: "no-plugins", document, path: "plugins", message: &["there are none"], ..NOTHING });
             network.loads = false;
+        }
+    }
+
+    /// An MTU that the interface of the plugin before cannot have. tuning sees it when there is an interface; what others
+    /// make, and a dummy's, may have any.
+    fn check_tuned_mtu(&mut self, plugins: &[Plugin]) {
+        let limited = ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "tap"];
+        if !plugins.first().is_some_and(|first| limited.contains(&first.text("type"))) {
+            return;
+        }
+        for plugin in plugins.iter().filter(|plugin| plugin.text("type") == "tuning") {
+            let given = plugin.value.get("args").and_then(|args| args.get("cni")?.get("mtu"));
+            let (key, value) = match given {
+                Some(value) => ("args.cni.mtu", Some(value)),
+                None => ("mtu", plugin.value.get("mtu")),
+            };
+            let mtu = value.and_then(|value| value.to_text().parse().ok()).unwrap_or_default();
+            if let Err(error) = validate_mtu(mtu) {
+                let (document, path) = (plugin.document, &plugin.at(key));
+                let (problem, expected) = error.msg.rsplit_once(", expected ").unwrap_or((&error.msg, ""));
+                let message = &[problem.strip_prefix("mtu: ").unwrap_or(problem)];
+                self.tell(Note { code: "invalid-value", document, path, message, expected, ..NOTHING });
+            }
         }
     }
 

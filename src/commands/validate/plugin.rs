@@ -32,7 +32,7 @@ impl Checker<'_> {
     pub fn check_plugin(&mut self, plugin: &Plugin, network: &str, version: &str) -> bool {
         let document = plugin.document;
         if plugin.value.kind() != "object" {
-            self.tell_wrong_type(document, &plugin.path, plugin.value.kind(), "an object");
+            self.tell_wrong_type(document, &plugin.path, &plugin.value, "an object");
             return false;
         }
         let mut rest = Rest::new(plugin.value.clone());
