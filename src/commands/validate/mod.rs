@@ -25,6 +25,7 @@ use self::checker::Checker;
 use self::files::bytes_of;
 use self::finding::{Finding, push, visible, write_texts};
 pub use self::mistakes::{put, try_out};
+pub use self::plugin::a_result;
 use super::{CONF_DIR, own_directory};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};

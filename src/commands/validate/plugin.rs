@@ -204,7 +204,7 @@ fn keys_that_are_read(told: Vec<(String, Expected)>) -> Vec<(String, Vec<&'stati
 }
 
 /// What a plugin may get of those before it.
-fn a_result(version: &str) -> Value {
+pub fn a_result(version: &str) -> Value {
     let address = || Value::text("192.0.2.2/24");
     let ip = Value::object(vec![("version", Value::text("4")), ("address", address())]);
     Value::object(vec![
