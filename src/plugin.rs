@@ -112,7 +112,7 @@ impl Entry {
             about: P::ABOUT,
             versions: P::VERSIONS,
             run: run::<P>,
-            validate: |cx| validated_for_add::<P>(cx).map(drop),
+            validate: |cx| validated::<P>(cx, true).map(drop),
         }
     }
 
@@ -127,15 +127,14 @@ impl Entry {
     }
 }
 
-fn validated<P: Plugin>(cx: &Context<'_>) -> Result<P::Conf> {
+/// One function a plugin, wherever it is called: it has the whole decoder of the configuration in it.
+#[inline(never)]
+fn validated<P: Plugin>(cx: &Context<'_>, is_for_add: bool) -> Result<P::Conf> {
     let mut conf: P::Conf = cx.config.decode()?;
     conf.validate(cx)?;
-    Ok(conf)
-}
-
-fn validated_for_add<P: Plugin>(cx: &Context<'_>) -> Result<P::Conf> {
-    let conf = validated::<P>(cx)?;
-    conf.validate_add(cx)?;
+    if is_for_add {
+        conf.validate_add(cx)?;
+    }
     Ok(conf)
 }
 
@@ -143,8 +142,8 @@ fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
     let conf = match call {
         // Whatever was attached must go, also when its configuration has become one that ADD would refuse.
         Call::Del(_) | Call::Gc(_) => cx.config.decode().unwrap_or_default(),
-        Call::Add(_) => validated_for_add::<P>(cx)?,
-        Call::Check(_) | Call::Status => validated::<P>(cx)?,
+        Call::Add(_) => validated::<P>(cx, true)?,
+        Call::Check(_) | Call::Status => validated::<P>(cx, false)?,
     };
     let nothing = |()| AddResult::default();
     match call {
