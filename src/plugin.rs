@@ -42,6 +42,11 @@ pub trait PluginConf: DeserializeOwned + Default {
     /// Checks what the types cannot say; no kernel access. Not called for DEL and GC, which must work with whatever
     /// configuration is left.
     fn validate(&mut self, cx: &Context<'_>) -> Result<()>;
+
+    /// Checks what ADD alone refuses, and CHECK and STATUS take; no kernel access.
+    fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One plugin. All operations are required: an operation that is optional is forgotten.
@@ -107,11 +112,11 @@ impl Entry {
             about: P::ABOUT,
             versions: P::VERSIONS,
             run: run::<P>,
-            validate: |cx| validated::<P>(cx).map(drop),
+            validate: |cx| validated::<P>(cx, true).map(drop),
         }
     }
 
-    /// Finds mistakes in the configuration without doing anything.
+    /// Finds the mistakes in the configuration that ADD would find, without doing anything.
     pub fn validate(&self, cx: &Context<'_>) -> Result<()> {
         (self.validate)(cx)
     }
@@ -122,9 +127,14 @@ impl Entry {
     }
 }
 
-fn validated<P: Plugin>(cx: &Context<'_>) -> Result<P::Conf> {
+/// One function a plugin, wherever it is called: it has the whole decoder of the configuration in it.
+#[inline(never)]
+fn validated<P: Plugin>(cx: &Context<'_>, is_for_add: bool) -> Result<P::Conf> {
     let mut conf: P::Conf = cx.config.decode()?;
     conf.validate(cx)?;
+    if is_for_add {
+        conf.validate_add(cx)?;
+    }
     Ok(conf)
 }
 
@@ -132,7 +142,8 @@ fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
     let conf = match call {
         // Whatever was attached must go, also when its configuration has become one that ADD would refuse.
         Call::Del(_) | Call::Gc(_) => cx.config.decode().unwrap_or_default(),
-        Call::Add(_) | Call::Check(_) | Call::Status => validated::<P>(cx)?,
+        Call::Add(_) => validated::<P>(cx, true)?,
+        Call::Check(_) | Call::Status => validated::<P>(cx, false)?,
     };
     let nothing = |()| AddResult::default();
     match call {

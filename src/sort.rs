@@ -14,6 +14,36 @@ pub fn sort<T>(items: &mut [T], comes_before: impl Fn(&T, &T) -> bool) {
     }
 }
 
+/// The indices of `count` items in the order that they are sorted in, for long lists: a heap's sort, once for all types.
+/// Items of which neither comes before the other stay as they are.
+pub fn order(count: usize, comes_before: &dyn Fn(usize, usize) -> bool) -> Vec<usize> {
+    let mut heap: Vec<usize> = (0..count).collect();
+    let is_less = |a: usize, b: usize| comes_before(a, b) || a < b && !comes_before(b, a);
+    for root in (0..count / 2).rev() {
+        sink(&mut heap, root, &is_less);
+    }
+    for end in (1..count).rev() {
+        heap.swap(0, end); // the greatest
+        sink(&mut heap[..end], 0, &is_less);
+    }
+    heap
+}
+
+/// Makes what stands at `root` go down until nothing below is greater.
+fn sink(heap: &mut [usize], mut root: usize, is_less: &dyn Fn(usize, usize) -> bool) {
+    loop {
+        let mut child = 2 * root + 1;
+        if child + 1 < heap.len() && is_less(heap[child], heap[child + 1]) {
+            child += 1;
+        }
+        if child >= heap.len() || !is_less(heap[root], heap[child]) {
+            return;
+        }
+        heap.swap(root, child);
+        root = child;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,6 +59,8 @@ mod tests {
             }
             let mut expected = items.clone();
             expected.sort_by_key(|item| item.0);
+            let ordered = order(length, &|a, b| items[a].0 < items[b].0);
+            assert_eq!(ordered.into_iter().map(|at| items[at]).collect::<Vec<_>>(), expected);
             sort(&mut items, |a, b| a.0 < b.0);
             assert_eq!(items, expected);
         }

@@ -84,10 +84,13 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
         .chain([("not-on-path".to_owned(), "warning".to_owned())]) // see `a_plugin_that_is_compiled_in_…`
         .collect();
     assert_eq!(found, codes());
-    let sources = ["network", "together"].map(|name| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/commands/validate/{name}.rs"));
-        fs::read_to_string(path).unwrap()
-    });
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/validate");
+    let sources: Vec<String> = fs::read_dir(sources)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| !path.ends_with("finding.rs"))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
     for (code, _) in codes() {
         assert!(sources.iter().any(|source| source.contains(&format!("\"{code}\""))), "{code} is told nowhere");
     }
@@ -105,7 +108,7 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
 
 #[test]
 fn tools_get_every_field_and_the_picks() {
-    let text = "{\n  \"cniVersion\": \"1.1.0\",\n  \"name\": \"n\",\n  \"plugins\": [{ \"type\": \"ptp\", \"mtu\": 40, \"ipMask\": true }]\n}\n";
+    let text = "{\n  \"cniVersion\": \"1.1.0\",\n  \"name\": \"n\",\n  \"plugins\": [{ \"type\": \"ptp\", \"mtu\": 40, \"ipMask\": true,\n    \"ipam\": { \"type\": \"host-local\", \"subnet\": \"10.1.0.0/24\" } }]\n}\n";
     let dir = scratch("10-n.conflist", text);
     let outcome = validate(Path::new(dir.text()), &["--output", "json", "."], b"");
     assert_eq!(outcome.status, 1, "{outcome:?}");
@@ -127,7 +130,7 @@ fn tools_get_every_field_and_the_picks() {
         json!({"runtime": "containerd", "network": "n", "file": "10-n.conflist",
         "reason": "\"n\" of 10-n.conflist: the first file by name"})
     );
-    assert_eq!(picks.as_array().unwrap().len(), 3, "{picks}");
+    assert_eq!(picks.as_array().unwrap().len(), 4, "{picks}");
 }
 
 #[test]
@@ -166,11 +169,122 @@ fn what_cannot_be_asked_is_refused() {
         assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{outcome:?}");
         assert!(!outcome.stderr.is_empty());
     }
-    let outcome = validate(&fixtures(), &["nowhere"], b"");
-    assert_eq!(
-        (outcome.status, outcome.stdout.as_str()),
-        (1, "nowhere: error: open: no such file or directory [unreadable]\n"),
+    for (file, told) in [
+        ("nowhere", "nowhere: open: no such file or directory"),
+        ("", "FILE|DIR: empty, expected the name of a file or directory"),
+        ("/dev/null", "/dev/null: it is no regular file"),
+    ] {
+        let outcome = validate(&fixtures(), &[file], b"");
+        assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.trim_end()), (2, "", told));
+    }
+}
+
+/// A pipe would have to be waited for; a file that is one is told, and the others are looked at.
+#[test]
+fn a_pipe_is_not_waited_for() {
+    let dir =
+        scratch("20-n.conflist", r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [{ "type": "loopback" }] }"#);
+    nix::unistd::mkfifo(&dir.join("10-pipe.conflist"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let outcome = validate(Path::new(dir.text()), &["."], b"");
+    let first = outcome.stdout.lines().next().unwrap_or_default();
+    assert_eq!((outcome.status, first), (1, "./10-pipe.conflist: error: it is no regular file [unreadable]"));
+    let outcome = validate(Path::new(dir.text()), &["10-pipe.conflist"], b"");
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (2, "10-pipe.conflist: it is no regular file\n"));
+}
+
+/// It is killed, with what it has started: nothing keeps running.
+#[test]
+fn a_plugin_that_does_not_answer_is_not_waited_for() {
+    let text = r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [{ "type": "silent" }, { "type": "closed" }] }"#;
+    let dir = scratch("10-n.conflist", text);
+    let program = |name: &str, body: &str| {
+        fs::create_dir_all(dir.join("bin")).unwrap();
+        let program = dir.join("bin").join(name);
+        fs::write(&program, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let pids = dir.join("pids");
+    let stay = format!("echo $$ >>{0}; sleep 600 & echo $! >>{0}; wait", pids.display());
+    program("silent", &stay);
+    program("closed", &format!("exec >&- 2>&-; {stay}"));
+    let begin = std::time::Instant::now();
+    let outcome = validate(Path::new(dir.text()), &["."], b"");
+    assert!(begin.elapsed().as_secs() < 60, "{outcome:?}");
+    assert_eq!(outcome.stdout.matches("it does not tell its versions: no answer in 5 s [no-answer]").count(), 2);
+    let state = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let runs = |pid: &str| !state(pid).is_empty() && !state(pid).contains(") Z ");
+    for pid in fs::read_to_string(pids).unwrap().lines() {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10); // who is killed takes a moment
+        while runs(pid) && std::time::Instant::now() < end {
+            std::thread::yield_now();
+        }
+        assert!(!runs(pid), "{pid} runs on: {}", state(pid));
+    }
+}
+
+/// What files, their names and other programs say is shown and not obeyed.
+#[test]
+fn a_terminal_is_not_told_what_to_do() {
+    let evil = "\u{1b}[31m\u{7f}\u{85}\u{202e}\u{feff}";
+    let text = format!(
+        r#"{{ "cniVersion": "1.1.0", "name": "n", "plugins": [{{ "type": "loud", "\u001b[2J": 1 }}, {{ "type": "ptp", "{}": 1 }}] }}"#,
+        &evil[evil.find('\u{7f}').unwrap()..]
     );
+    let dir = scratch("10-\u{1b}]0;x\u{7}\n.conflist", &text);
+    fs::write(dir.join("20-torn.conflist"), format!("{{ {evil}")).unwrap();
+    fs::create_dir(dir.join("bin")).unwrap();
+    let program = dir.join("bin/loud");
+    fs::write(&program, format!("#!/bin/sh\nprintf '{evil}' >&2\nexit 1\n")).unwrap();
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let outcome = validate(Path::new(dir.text()), &["."], b"");
+    assert_eq!(outcome.stderr, "");
+    let is_obeyed = |letter: char| letter.is_control() && letter != '\n' || "\u{202e}\u{feff}".contains(letter);
+    assert!(!outcome.stdout.contains(is_obeyed), "{:?}", outcome.stdout);
+    assert!(outcome.stdout.contains("./10-\\u{1b}]0;x\\u{7}\\n.conflist:1:"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("\"\\u{7f}\\u{85}\\u{202e}\\u{feff}\": 1"), "{}", outcome.stdout);
+}
+
+/// A name need not be UTF-8.
+#[test]
+fn a_file_of_any_name_is_told() {
+    let dir = Scratch::new();
+    let name = std::os::unix::ffi::OsStrExt::from_bytes(b"10-\xff.conflist");
+    fs::write(dir.join("").join::<&std::ffi::OsStr>(name), "{").unwrap();
+    let outcome = validate(Path::new(dir.text()), &["."], b"");
+    assert!(outcome.stdout.contains("./10-\u{fffd}.conflist:1:1: error"), "{outcome:?}");
+    assert!(outcome.stdout.contains("none: 10-\u{fffd}.conflist is the first file by name"), "{outcome:?}");
+}
+
+/// A text on stdin is in no directory.
+#[test]
+fn stdin_has_no_plugins_of_a_directory() {
+    let dir = Scratch::new();
+    fs::create_dir(dir.join("n")).unwrap();
+    fs::write(dir.join("n/10-x.conf"), "{").unwrap();
+    let text = br#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [{ "type": "loopback" }] }"#;
+    let outcome = validate(Path::new(dir.text()), &["-"], text);
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
+}
+
+/// Time grows with the text, not with its square: one line of twenty thousand mistakes, and five thousand files.
+#[test]
+fn much_is_looked_at_in_little_time() {
+    let keys: Vec<String> = (0..20_000).map(|i| format!("\"unknown-{i}\":{i}")).collect();
+    let text = format!(r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"loopback",{}}}]}}"#, keys.join(","));
+    let begin = std::time::Instant::now();
+    let outcome = validate(Path::new("/"), &["-"], text.as_bytes());
+    assert_eq!(outcome.stdout.matches("[unknown-key]").count(), 20_000);
+    let dir = Scratch::new();
+    for i in 0..5000 {
+        let subnet = format!("10.{}.{}.0/24", i / 256, i % 256);
+        let plugin =
+            format!(r#"{{"type":"bridge","isGateway":true,"ipam":{{"type":"host-local","subnet":"{subnet}"}}}}"#);
+        let text = format!(r#"{{"cniVersion":"1.1.0","name":"n{i}","plugins":[{plugin},{{"type":"tuning"}}]}}"#);
+        fs::write(dir.join(&format!("{i:05}.conflist")), text).unwrap();
+    }
+    let outcome = validate(Path::new(dir.text()), &["."], b"");
+    assert_eq!(outcome.stdout.matches("[bridge-gateway]").count(), 4999);
+    assert!(begin.elapsed().as_secs() < 25, "{:?}", begin.elapsed());
 }
 
 /// `cni-multi net` runs what is compiled in; who else reads the file looks for a program of that name.

@@ -57,6 +57,9 @@ impl Config {
         struct Ipam {
             r#type: String,
         }
+        if let Some(observer) = &self.observer {
+            observer.tell("", &["ipam"]);
+        }
         Ok(decode::member::<Ipam>(&self.value, "ipam")?.r#type)
     }
 

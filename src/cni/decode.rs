@@ -61,6 +61,11 @@ pub enum Expected {
 }
 
 impl Observer {
+    /// Takes note of an object's keys that are read without its type.
+    pub fn tell(&self, path: &str, keys: &'static [&'static str]) {
+        self.0.borrow_mut().push((path.to_owned(), Expected::Keys(keys)));
+    }
+
     /// Every place that was decoded, in that order, some of them more than once.
     pub fn take(&self) -> Vec<(String, Expected)> {
         self.0.take()
@@ -281,7 +286,7 @@ impl<'de> Deserializer<'de> for Node<'_> {
             Value::Object(pairs) => visitor.visit_map(Members::of_struct(pairs, fields, &path)).map_err(|m| m.at(path)),
             // Members that are null were passed over, so this is an item of a list.
             Value::Null => Err(Mistake::new(Code::INVALID_CONFIG, "expected an object, found null").at(path)),
-            other => Err(Mistake::new(Code::DECODE, format!("expected an object, found {}", other.kind())).at(path)),
+            other => Err(Mistake::new(Code::DECODE, format!("expected an object, found {}", describe(other))).at(path)),
         }
     }
 
@@ -293,7 +298,9 @@ impl<'de> Deserializer<'de> for Node<'_> {
     ) -> Result<V::Value, Mistake> {
         let path = self.path;
         let Value::String(text) = self.value else {
-            return Err(Mistake::new(Code::DECODE, format!("expected a string, found {}", self.value.kind())).at(path));
+            return Err(
+                Mistake::new(Code::DECODE, format!("expected a string, found {}", describe(self.value))).at(path)
+            );
         };
         let variant: StrDeserializer<'_, Mistake> = text.as_str().into_deserializer();
         visitor.visit_enum(variant).map_err(|mistake| mistake.at(path))
@@ -378,19 +385,27 @@ impl Node<'_> {
     #[cold]
     #[inline(never)]
     fn mismatch(&self, expected: &dyn de::Expected) -> Mistake {
-        let found = match self.value {
-            Value::Null => Unexpected::Unit,
-            Value::Bool(value) => Unexpected::Bool(*value),
-            Value::Number(number) => match self.integer() {
-                Some(Integer::Positive(value)) => Unexpected::Unsigned(value),
-                Some(Integer::Negative(value)) => Unexpected::Signed(value),
-                None => Unexpected::Float(number.as_f64().unwrap_or_default()),
-            },
-            Value::String(value) => Unexpected::Str(value),
-            Value::Array(_) => Unexpected::Seq,
-            Value::Object(_) => Unexpected::Map,
-        };
-        <Mistake as de::Error>::invalid_type(found, expected).at(self.path)
+        <Mistake as de::Error>::invalid_type(unexpected(self.value), expected).at(self.path)
+    }
+}
+
+/// What a value is, in the words of messages: `a list`, `string "x"`.
+pub fn describe(value: &Value) -> String {
+    Kind(unexpected(value)).to_string()
+}
+
+fn unexpected(value: &Value) -> Unexpected<'_> {
+    match value {
+        Value::Null => Unexpected::Unit,
+        Value::Bool(value) => Unexpected::Bool(*value),
+        Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+            (Some(value), _) => Unexpected::Unsigned(value),
+            (_, Some(value)) => Unexpected::Signed(value),
+            _ => Unexpected::Float(number.as_f64().unwrap_or_default()),
+        },
+        Value::String(value) => Unexpected::Str(value),
+        Value::Array(_) => Unexpected::Seq,
+        Value::Object(_) => Unexpected::Map,
     }
 }
 
@@ -559,8 +574,8 @@ mod tests {
                 "ranges[0][1].mtu: expected an integer from 0 to 4294967295, found string \"x\"",
             ),
             (r#"{"ranges":[3]}"#, 6, "ranges[0]: expected a list, found integer 3"),
-            (r#"{"inner":[]}"#, 6, "inner: expected an object, found array"),
-            ("[]", 6, "expected an object, found array"),
+            (r#"{"inner":[]}"#, 6, "inner: expected an object, found a list"),
+            ("[]", 6, "expected an object, found a list"),
         ];
         for (text, code, msg) in cases {
             let error = decode(text).unwrap_err();

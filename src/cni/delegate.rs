@@ -17,6 +17,7 @@ use serde::Deserialize;
 use super::decode;
 use super::env::Environment;
 use super::json::Value;
+use super::patience;
 use super::result::Document;
 use super::version;
 use crate::error::{Code, Error, Result, errno_text};
@@ -55,7 +56,7 @@ pub fn is_this_binary(program: &Path) -> bool {
 /// The error object of a plugin that fails becomes the error, with its code. Without one the code is 104, or 11 where
 /// the file stays open for writing.
 pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
-    let child = spawn(program, env)?;
+    let child = spawn(program, &mut command(program, env))?;
     let output = converse(child, stdin)
         .map_err(|e| Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE))?;
     match output.status.success() {
@@ -112,6 +113,29 @@ struct ErrorObject {
 /// A plugin that does not know the question is of 0.1.0. The dummies are for plugins of that age, which want every
 /// variable whatever they are asked.
 pub fn versions(program: &Path, env: &Environment) -> Result<Vec<String>> {
+    let (env, stdin) = version_request(env);
+    read_answer(exec(program, &env, &stdin))
+}
+
+/// As [`versions`], from a plugin that gets so much time for it. What it writes to stderr is kept to be told.
+pub fn versions_within(program: &Path, env: &Environment, patience: Duration) -> Result<Vec<String>> {
+    let (env, stdin) = version_request(env);
+    let mut command = command(program, &env);
+    let child = spawn(program, command.process_group(0))?;
+    let stdout = match patience::hear(child, &stdin, patience) {
+        Ok((status, stdout, _)) if status.success() => Ok(stdout),
+        Ok((status, stdout, stderr)) => Err(parse_error(program, &stdout, &stderr, &reason(status))),
+        Err(error) if error.kind() == ErrorKind::TimedOut => {
+            let msg = format!("no answer in {} s", patience.as_secs());
+            Err(Error::new(Code::TRY_AGAIN, msg).with_details(format_args!("the plugin is {}", program.display())))
+        }
+        Err(error) => Err(Error::io(format_args!("run plugin {program:?}"), &error).with_code(Code::DELEGATE)),
+    };
+    read_answer(stdout)
+}
+
+/// The environment and the stdin of the question.
+fn version_request(env: &Environment) -> (Environment, Vec<u8>) {
     let asked = [
         ("CNI_COMMAND", "VERSION"),
         ("CNI_CONTAINERID", ""),
@@ -121,8 +145,11 @@ pub fn versions(program: &Path, env: &Environment) -> Result<Vec<String>> {
         ("CNI_PATH", "dummy"),
     ];
     let env = asked.iter().fold(env.clone(), |env, (name, value)| env.with(name, *value));
-    let stdin = format!("{{\"cniVersion\":{:?}}}", version::CURRENT);
-    match exec(program, &env, stdin.as_bytes()) {
+    (env, format!("{{\"cniVersion\":{:?}}}", version::CURRENT).into_bytes())
+}
+
+fn read_answer(answered: Result<Vec<u8>>) -> Result<Vec<String>> {
+    match answered {
         Ok(stdout) => parse_versions(&stdout),
         Err(error) if error.msg == "unknown CNI_COMMAND: VERSION" => Ok(vec![version::ABSENT.to_owned()]),
         Err(error) => Err(error),
@@ -154,10 +181,10 @@ const BUSY_WAIT: Duration = Duration::from_millis(100);
 
 /// Starts the plugin, later if its file is open for writing now. The reference means to try again as well, and fails
 /// with "exec: already started" when it does.
-fn spawn(program: &Path, env: &Environment) -> Result<Child> {
+fn spawn(program: &Path, command: &mut Command) -> Result<Child> {
     let mut retries = 0;
     loop {
-        match command(program, env).spawn() {
+        match command.spawn() {
             Ok(child) => return Ok(child),
             Err(error) if error.kind() != ErrorKind::ExecutableFileBusy => {
                 return Err(not_started(program, &error).with_code(Code::DELEGATE));

@@ -9,5 +9,6 @@ pub mod decode;
 pub mod delegate;
 pub mod env;
 pub mod json;
+mod patience;
 pub mod result;
 pub mod version;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::validate::try_out;
+use super::validate::{a_result, put, try_out};
 use crate::cni::decode::{Expected, Observer};
 use crate::cni::json::Value;
 use crate::cni::version;
@@ -113,7 +113,7 @@ impl Author {
     fn write_common(&mut self) {
         self.write(&[NAME, ",\"cniVersion\":{\"enum\":["]);
         self.write_words(version::ALL);
-        self.write(&["]}"]);
+        self.write(&[",\"\"]}"]);
     }
 
     /// Any name, ours for completion.
@@ -146,11 +146,12 @@ impl Author {
     /// The members of a plugin's schema: what its types read, and what every plugin may have. That of an IPAM plugin is of
     /// the object of the plugin that calls it.
     fn write_plugin(&mut self, entry: &Entry) {
-        self.write(&[
-            "\"description\":\"",
-            entry.about,
-            "\",\"type\":\"object\",\"required\":[\"type\"],\"properties\":{",
-        ]);
+        let learnt = self.learn(entry, &[]);
+        self.write(&["\"description\":\"", entry.about, "\",\"type\":\"object\",\"required\":[\"type\""]);
+        for key in &learnt.required {
+            self.write(&[",\"", key, "\""]);
+        }
+        self.write(&["],\"properties\":{"]);
         match entry.kind {
             Kind::Ipam => self.write(&["\"type\":{\"type\":\"string\"},"]),
             Kind::Main | Kind::Meta => self.write(&["\"type\":{\"const\":\"", entry.name, "\"},"]),
@@ -163,12 +164,17 @@ impl Author {
             comma = ",";
         }
         self.write(&["}}"]);
-        for key in self.learn(entry, &[]).keys {
+        let is_own = |key: &&str| entry.kind == Kind::Ipam || *key != "ipam"; // the latter is written below
+        for key in learnt.keys.iter().copied().filter(is_own) {
             self.write(&[",\"", key, "\":"]);
             self.write_at(entry, &mut vec![Step::Key(key)]);
         }
-        if entry.kind == Kind::Main {
-            self.write(&[",\"ipam\":{\"type\":\"object\",\"properties\":{\"type\":"]);
+        if entry.kind == Kind::Main && learnt.keys.contains(&"ipam") {
+            self.write(&[",\"ipam\":{\"type\":\"object\",\"required\":["]);
+            if learnt.required.iter().any(|key| key == "ipam") {
+                self.write_words(&["type"]);
+            }
+            self.write(&["],\"properties\":{\"type\":"]);
             self.write_names(|kind| kind == Kind::Ipam);
             self.write(&["}}},\"allOf\":["]);
             self.write_rules(
@@ -218,8 +224,8 @@ impl Author {
 
     fn write_object(&mut self, entry: &Entry, path: &mut Vec<Step>, learnt: &Learnt) {
         self.write(&["{\"type\":\"object\",\"required\":["]);
-        if let Some(missing) = required(&learnt.mistake, &path_text(path)) {
-            self.write_words(&[missing]);
+        if !learnt.required.is_empty() {
+            self.write_words(&learnt.required.iter().map(String::as_str).collect::<Vec<_>>());
         }
         self.write(&["],\"properties\":{"]);
         let mut comma = "";
@@ -241,6 +247,8 @@ impl Author {
         if words.is_empty() || !words.iter().all(is_taken) {
             return self.write(&["{\"type\":\"string\"}"]);
         }
+        let capitals: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
+        words.extend(capitals.iter().map(String::as_str).filter(is_taken));
         words.extend(Some("").filter(is_taken));
         self.write(&["{\"enum\":["]);
         self.write_words(&words);
@@ -250,30 +258,53 @@ impl Author {
     /// An integer; the range that the plugin takes, where that is narrower than its type's.
     fn write_integer(&mut self, entry: &Entry, path: &[Step], greatest: u64) {
         let problem = |value: u64| self.problem(entry, path, Value::Number(value.into()));
-        let range = match problem(greatest).as_deref().and_then(range) {
-            Some((_, greatest)) if problem(0).is_none() => Some((0, greatest)), // as a rule 0 says that nobody wishes anything
-            None if greatest != i64::MAX as u64 => Some((0, greatest)),
-            range => range,
+        let range = problem(greatest).as_deref().and_then(range);
+        let limits = |(least, greatest): (u64, u64)| {
+            ["\"minimum\":", &least.to_string(), ",\"maximum\":", &greatest.to_string()].concat()
         };
-        self.write(&["{\"type\":\"integer\""]);
-        if let Some((least, greatest)) = range {
-            self.write(&[",\"minimum\":", &least.to_string(), ",\"maximum\":", &greatest.to_string()]);
-        }
-        self.write(&["}"]);
+        let limits = match range {
+            // As a rule 0 says that nobody wishes anything.
+            Some((2.., _)) if problem(0).is_none() => {
+                range.map(|range| ["\"anyOf\":[{\"const\":0},{", &limits(range), "}]"].concat())
+            }
+            Some((_, greatest)) if problem(0).is_none() => Some(limits((0, greatest))),
+            None if greatest != i64::MAX as u64 => Some(limits((0, greatest))),
+            range => range.map(limits),
+        };
+        self.write(&[
+            "{\"type\":\"integer\"",
+            if limits.is_some() { "," } else { "" },
+            &limits.unwrap_or_default(),
+            "}",
+        ]);
     }
 
     /// What the plugin says to something that is no value for any type, and to an object.
     fn learn(&self, entry: &Entry, path: &[Step]) -> Learnt {
         let at = path_text(path);
-        let (mut told, mut mistake) = (vec![], String::new());
-        for value in [Value::Bool(true), Value::Object(vec![])] {
-            if !path.is_empty() || value.kind() == "object" {
-                let (more, problem) = self.ask(entry, document(path, value));
-                told.extend(more.into_iter().filter(|(place, _)| *place == at));
-                mistake = problem;
+        let mut told = self.ask(entry, document(path, Value::Bool(true))).0;
+        let mut required = vec![];
+        let mut asked = document(path, Value::Object(vec![]));
+        for _ in 0..ROUNDS {
+            let (more, mistake) = self.ask(entry, asked.clone());
+            told.extend(more);
+            let Some((place, problem)) = mistake.split_once(": ") else { break };
+            // What it misses is given, so that it goes on.
+            let (place, is_missing) = match problem.strip_suffix("\" is missing").and_then(|key| key.strip_prefix('"'))
+            {
+                Some(key) => ([place, ".", key].concat(), true),
+                None => (place.to_owned(), is_missing(place, problem)),
+            };
+            let Some(key) = place.strip_prefix(&at).map(|key| key.trim_start_matches('.')) else { break };
+            let key = key.split('.').next().unwrap_or_default().to_owned();
+            if key.is_empty() || key.starts_with('[') || required.contains(&key) {
+                break;
             }
+            put(&mut asked, &place, filler(problem));
+            required.extend(Some(key).filter(|_| is_missing));
         }
-        let mut learnt = Learnt { keys: vec![], kind: String::new(), mistake };
+        told.retain(|(place, _)| *place == at);
+        let mut learnt = Learnt { keys: vec![], kind: String::new(), required };
         for (_, expected) in told {
             match expected {
                 Expected::Keys(keys) => {
@@ -299,14 +330,14 @@ impl Author {
             if place == at {
                 return Some(problem.to_owned());
             }
-            let other = range(problem).map_or(Value::text("x"), |(least, _)| Value::Number(least.into()));
-            put(&mut document, place, other);
+            put(&mut document, place, filler(problem));
         }
         None
     }
 
     /// Decodes and checks a document: what was expected where, and the mistake.
-    fn ask(&self, entry: &Entry, document: Value) -> (Vec<(String, Expected)>, String) {
+    fn ask(&self, entry: &Entry, mut document: Value) -> (Vec<(String, Expected)>, String) {
+        document.set("prevResult", a_result(version::CURRENT)); // it may be any of a list
         let observer = Rc::new(Observer::default());
         let checked = try_out(entry, self.plugins, document, "network", version::CURRENT, &observer);
         (observer.take(), checked.err().map(|error| error.msg.clone()).unwrap_or_default())
@@ -319,8 +350,8 @@ struct Learnt {
     keys: Vec<&'static str>,
     /// Else in serde's words.
     kind: String,
-    /// What was wrong with an object.
-    mistake: String,
+    /// The keys that an object has to have.
+    required: Vec<String>,
 }
 
 /// A document that has a value at this path and nothing else.
@@ -329,25 +360,6 @@ fn document(path: &[Step], value: Value) -> Value {
         Step::Key(key) => Value::object(vec![(key, value)]),
         Step::Item => Value::Array(vec![value]),
     })
-}
-
-/// Adds a member to the object that the path leads to, through lists of one.
-fn put(document: &mut Value, path: &str, value: Value) {
-    let path = path.strip_prefix('.').unwrap_or(path);
-    let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
-    match document {
-        Value::Array(items) => {
-            if let (Some(item), Some((_, rest))) = (items.first_mut(), path.split_once(']')) {
-                put(item, rest, value);
-            }
-        }
-        Value::Object(pairs) if !rest.is_empty() => {
-            if let Some((_, inner)) = pairs.iter_mut().find(|(name, _)| name == key) {
-                put(inner, rest, value);
-            }
-        }
-        other => other.set(key, value),
-    }
 }
 
 fn path_text(path: &[Step]) -> String {
@@ -365,9 +377,14 @@ fn path_text(path: &[Step]) -> String {
     text
 }
 
-/// The key that an object at this path has to have.
-fn required<'a>(mistake: &'a str, at: &str) -> Option<&'a str> {
-    mistake.strip_prefix(at)?.strip_prefix(": \"")?.strip_suffix("\" is missing")
+/// Whether a problem is that there is no value, in the words of ours or of the reference.
+fn is_missing(place: &str, problem: &str) -> bool {
+    place == "ipam.type" || problem.starts_with("missing") || problem.ends_with("got: ''")
+}
+
+/// A value for a key that is missing.
+fn filler(problem: &str) -> Value {
+    range(problem).map_or(Value::text("x"), |(least, _)| Value::Number(least.into()))
 }
 
 /// The words of `…, expected "a", "b" or "c"`. Whether they are words that can be written there is for the plugin to say.
@@ -379,8 +396,8 @@ fn words(problem: &str) -> Vec<&str> {
     if words.iter().any(|word| word.contains(' ')) { vec![] } else { words }
 }
 
-/// The numbers of `…, expected 68 to 65535`.
+/// The least and the greatest number of `…, expected 1 to 252 or 256 to 4294967295`.
 fn range(problem: &str) -> Option<(u64, u64)> {
-    let (least, greatest) = problem.rsplit_once("expected ")?.1.split_once(" to ")?;
-    Some((least.parse().ok()?, greatest.parse().ok()?))
+    let ranges = problem.rsplit_once("expected ")?.1;
+    Some((ranges.split_once(" to ")?.0.parse().ok()?, ranges.rsplit_once(" to ")?.1.parse().ok()?))
 }

@@ -237,7 +237,7 @@ struct Ipam {
 }
 
 /// The newest of `cniVersions` and `cniVersion` that is spoken here; `cniVersion` as it is where none is.
-fn choose_version(list: &Value) -> Result<String> {
+pub fn choose_version(list: &Value) -> Result<String> {
     let single = match member(list, "cniVersion") {
         None => String::new(),
         Some(Value::String(version)) => version.clone(),

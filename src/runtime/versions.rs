@@ -1,5 +1,7 @@
 //! Whether a network's plugins speak its version, as runtimes ask before they use a network.
 
+use std::time::Duration;
+
 use super::chain::{Program, Runtime};
 use super::list::NetworkList;
 use crate::cni::{delegate, version};
@@ -26,6 +28,14 @@ impl Runtime<'_> {
         match self.find(kind)? {
             Program::File(program) => delegate::versions(&program, self.env),
             Program::Own(entry) => Ok(entry.versions.iter().map(|&version| version.to_owned()).collect()),
+        }
+    }
+
+    /// As [`Runtime::versions`], from a program that gets so much time for it.
+    pub fn versions_within(&self, kind: &str, patience: Duration) -> Result<Vec<String>> {
+        match self.find(kind)? {
+            Program::File(program) => delegate::versions_within(&program, self.env, patience),
+            Program::Own(_) => self.versions(kind),
         }
     }
 

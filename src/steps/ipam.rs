@@ -52,8 +52,8 @@ impl<'a> Ipam<'a> {
 
     /// The plugin that `ipam.type` names, which must be there.
     pub fn require(cx: &'a Context<'a>) -> Result<Ipam<'a>> {
-        Ipam::find(cx)?
-            .ok_or_else(|| Error::config("ipam.type", "no plugin name provided, expected the name of an ipam plugin"))
+        require_type(cx)?;
+        Ipam::find(cx)?.ok_or_else(missing)
     }
 
     /// For ADD: the plugin that `ipam.type` names, which must be there and take the configuration, before anything is
@@ -64,14 +64,11 @@ impl<'a> Ipam<'a> {
         Ok(ipam)
     }
 
-    /// For ADD: as [`Ipam::require_valid`]; without `ipam.type` the network is one of layer 2, whose result the oldest
-    /// versions cannot tell.
+    /// For ADD: as [`Ipam::require_valid`]; without `ipam.type` the network is one of layer 2, see
+    /// [`require_type_or_layer_two`].
     pub fn find_unless_layer_two(cx: &'a Context<'a>) -> Result<Option<Ipam<'a>>> {
         let ipam = Ipam::find(cx)?;
-        match &ipam {
-            Some(ipam) => ipam.validate()?,
-            None => require_result_without_addresses(&cx.config.version)?,
-        }
+        ipam.as_ref().map_or(Ok(()), Ipam::validate)?;
         Ok(ipam)
     }
 
@@ -154,8 +151,19 @@ impl<'a> Ipam<'a> {
     }
 }
 
-fn require_result_without_addresses(config_version: &str) -> Result<()> {
-    if version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES {
+fn missing() -> Error {
+    Error::config("ipam.type", "no plugin name provided, expected the name of an ipam plugin")
+}
+
+/// The configuration has to name an IPAM plugin.
+pub fn require_type(cx: &Context<'_>) -> Result<()> {
+    if cx.config.ipam_type()?.is_empty() { Err(missing()) } else { Ok(()) }
+}
+
+/// For ADD: without an IPAM plugin the network is one of layer 2, whose result the oldest versions cannot tell.
+pub fn require_type_or_layer_two(cx: &Context<'_>) -> Result<()> {
+    let config_version = cx.config.version.as_str();
+    if cx.config.ipam_type()?.is_empty() && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES {
         return Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses")
             .with_details(format_args!("a result without addresses cannot be told in cniVersion {config_version}")));
     }

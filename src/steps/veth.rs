@@ -34,7 +34,7 @@ pub struct Wishes {
     pub mac: Option<MacAddr>,
 }
 
-/// What a veth takes as MTU.
+/// What a veth takes as MTU, and every link that stands on another.
 const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
 
 /// The `mtu` of a configuration; 0 leaves it to the kernel.

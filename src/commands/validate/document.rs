@@ -1,8 +1,10 @@
 //! JSON text in which every value is found again by its path.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::cni::json::Value;
+use crate::sort::order;
 
 /// A file's text with what it says and where.
 #[derive(Default)]
@@ -16,6 +18,8 @@ pub struct Document {
     /// Whether it is a list, whose own keys are matched with case.
     pub is_list: bool,
     root: Item,
+    /// Where its lines begin, except the first.
+    lines: Vec<usize>,
 }
 
 /// A value's place.
@@ -31,7 +35,8 @@ enum Content {
     #[default]
     Nothing,
     List(Vec<Item>),
-    Object(Vec<Member>),
+    /// The members, and their indices sorted by key without case.
+    Object(Vec<Member>, Vec<usize>),
 }
 
 struct Member {
@@ -54,14 +59,15 @@ impl Document {
     /// Reads a text; with the problem and its offset where it is no JSON.
     pub fn parse(file: String, bytes: &[u8]) -> (Document, Option<(usize, String)>) {
         let text = String::from_utf8_lossy(bytes).into_owned();
+        let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
         match Value::parse(text.as_bytes()) {
             Ok(value) => {
                 let root = Scanner { text: text.as_bytes(), at: 0 }.item();
-                (Document { file, text, value, is_list: false, root }, None)
+                (Document { file, text, value, is_list: false, root, lines }, None)
             }
             Err(error) => {
                 let (problem, offset) = split_place(&error.msg, &text);
-                (Document { file, text, ..Document::default() }, Some((offset, problem)))
+                (Document { file, text, lines, ..Document::default() }, Some((offset, problem)))
             }
         }
     }
@@ -97,7 +103,7 @@ impl Document {
     /// The keys of the object at this path; none where there is no object.
     pub fn keys(&self, path: &str) -> Vec<&str> {
         match self.follow(path) {
-            (Item { content: Content::Object(members), .. }, _, "") => {
+            (Item { content: Content::Object(members, _), .. }, _, "") => {
                 members.iter().map(|member| member.key.as_str()).collect()
             }
             _ => vec![],
@@ -110,9 +116,9 @@ impl Document {
             let step = found.2.strip_prefix('.').unwrap_or(found.2);
             let next = match &found.0.content {
                 Content::List(items) => step_into_list(items, step),
-                Content::Object(members) => {
+                Content::Object(members, order) => {
                     let is_key = |one: &str, other: &str| self.is_key(found.2.len() == path.len(), one, other);
-                    step_into_object(members, step, &is_key)
+                    step_into_object(members, order, step, &is_key)
                 }
                 Content::Nothing => None,
             };
@@ -123,15 +129,22 @@ impl Document {
         }
     }
 
-    /// The path of every key that stands in an object for a second time.
+    /// The path of every key that stands in an object more than once. The keys of some maps mean something in their case.
     pub fn duplicates(&self) -> Vec<String> {
         let mut found = vec![];
         self.root.walk(String::new(), &mut |path, item| {
-            let Content::Object(members) = &item.content else { return };
-            for (i, member) in members.iter().enumerate() {
-                if members[..i].iter().any(|first| self.is_key(path.is_empty(), &first.key, &member.key)) {
-                    found.push(below(path, &member.key));
-                }
+            let Content::Object(members, order) = &item.content else { return };
+            let key = path.rsplit('.').next().unwrap_or_default();
+            let has_case = WITH_CASE.iter().any(|map| key.eq_ignore_ascii_case(map));
+            let is_key = |one: &Member, other: &Member| {
+                if has_case { one.key == other.key } else { self.is_key(path.is_empty(), &one.key, &other.key) }
+            };
+            for group in order.chunk_by(|&a, &b| without_case(&members[a].key, &members[b].key).is_eq()) {
+                let last = |&(i, at): &(usize, &usize)| {
+                    let is_twin = |other: &usize| is_key(&members[*other], &members[*at]);
+                    group[..i].iter().any(is_twin) && !group[i + 1..].iter().any(is_twin)
+                };
+                found.extend(group.iter().enumerate().filter(last).map(|(_, at)| below(path, &members[*at].key)));
             }
         });
         found
@@ -139,18 +152,31 @@ impl Document {
 
     /// Line and column, from 1 on; columns count characters.
     pub fn position(&self, offset: usize) -> (usize, usize) {
-        let before = self.text.get(..offset).unwrap_or(&self.text);
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        (before.matches('\n').count() + 1, line.chars().count() + 1)
+        let offset = if self.text.is_char_boundary(offset) { offset } else { self.text.len() };
+        let line = self.lines.partition_point(|start| *start <= offset);
+        let before = self.text.get(self.start_of(line)..offset).unwrap_or_default();
+        (line + 1, before.chars().count() + 1)
     }
 
-    /// The line that the offset is in, without its end.
-    pub fn line(&self, offset: usize) -> &str {
-        let offset = offset.min(self.text.len());
-        let start = self.text.get(..offset).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
-        let line = self.text.get(start..).unwrap_or_default();
-        line.split('\n').next().unwrap_or_default().trim_end_matches('\r')
+    /// The line that the offset is in, as far as it is before and behind it, without its end.
+    pub fn line(&self, offset: usize) -> (&str, &str) {
+        let offset = if self.text.is_char_boundary(offset) { offset } else { self.text.len() };
+        let start = self.start_of(self.lines.partition_point(|start| *start <= offset));
+        let behind = self.text.get(offset..).unwrap_or_default().split('\n').next().unwrap_or_default();
+        (self.text.get(start..offset).unwrap_or_default(), behind.trim_end_matches('\r'))
     }
+
+    fn start_of(&self, line: usize) -> usize {
+        line.checked_sub(1).and_then(|line| self.lines.get(line)).copied().unwrap_or_default()
+    }
+}
+
+/// Maps whose keys are names of others, which differ by case.
+const WITH_CASE: [&str; 2] = ["sysctl", "capabilities"];
+
+fn without_case(one: &str, other: &str) -> Ordering {
+    let lower = |byte: u8| byte.to_ascii_lowercase();
+    one.bytes().map(lower).cmp(other.bytes().map(lower))
 }
 
 /// The path of a member.
@@ -165,16 +191,23 @@ fn step_into_list<'a, 'p>(items: &'a [Item], step: &'p str) -> Step<'a, 'p> {
     Some((items.get(index.parse::<usize>().ok()?)?, None, rest))
 }
 
-fn step_into_object<'a, 'p>(members: &'a [Member], step: &'p str, is_key: &dyn Fn(&str, &str) -> bool) -> Step<'a, 'p> {
-    let begins = |member: &&Member| {
-        let (Some(head), rest) = (step.get(..member.key.len()), step.get(member.key.len()..).unwrap_or_default())
-        else {
-            return false;
-        };
-        !head.is_empty() && is_key(head, &member.key) && (rest.is_empty() || rest.starts_with(['.', '[']))
-    };
-    let member = members.iter().filter(begins).max_by_key(|member| member.key.len())?;
-    Some((&member.item, Some(member.span.clone()), step.get(member.key.len()..)?))
+fn step_into_object<'a, 'p>(
+    members: &'a [Member],
+    order: &[usize],
+    step: &'p str,
+    is_key: &dyn Fn(&str, &str) -> bool,
+) -> Step<'a, 'p> {
+    // A key may have the dots and brackets in it that end a step: the longest counts, and of several the last.
+    let ends = step.match_indices(['.', '[']).map(|(at, _)| at).chain([step.len()]);
+    for (key, rest) in ends.filter_map(|end| step.split_at_checked(end)).collect::<Vec<_>>().into_iter().rev() {
+        let end = order.partition_point(|at| without_case(&members[*at].key, key).is_le());
+        let group = order[..end].iter().rev().map(|at| &members[*at]);
+        let mut spellings = group.take_while(|member| without_case(&member.key, key).is_eq());
+        if let Some(member) = spellings.find(|member| !key.is_empty() && is_key(key, &member.key)) {
+            return Some((&member.item, Some(member.span.clone()), rest));
+        }
+    }
+    None
 }
 
 impl Item {
@@ -188,7 +221,7 @@ impl Item {
                     .enumerate()
                     .for_each(|(i, item)| item.walk([&path, "[", &i.to_string(), "]"].concat(), visit));
             }
-            Content::Object(members) => {
+            Content::Object(members, _) => {
                 members.iter().for_each(|member| member.item.walk(below(&path, &member.key), visit));
             }
         }
@@ -213,7 +246,11 @@ impl Scanner<'_> {
         let first = self.peek();
         let start = self.at;
         let content = match first {
-            b'{' => Content::Object(self.members()),
+            b'{' => {
+                let members = self.members();
+                let order = order(members.len(), &|a, b| without_case(&members[a].key, &members[b].key).is_lt());
+                Content::Object(members, order)
+            }
             b'[' => Content::List(self.items()),
             b'"' => {
                 self.string();
@@ -344,8 +381,11 @@ mod tests {
         let document = document("{\r\n  \"ä\": \"öü\",\r\n\t\"b\": 1 }\n");
         let place = document.find("b");
         assert_eq!(document.position(place.key.clone().unwrap().start), (3, 2));
-        assert_eq!(document.line(place.key.clone().unwrap().start), "\t\"b\": 1 }");
-        assert_eq!((document.position(document.find("ä").value.start), document.line(8)), ((2, 8), "  \"ä\": \"öü\","));
+        assert_eq!(document.line(place.key.clone().unwrap().start), ("\t", "\"b\": 1 }"));
+        assert_eq!(
+            (document.position(document.find("ä").value.start), document.line(8)),
+            ((2, 8), ("  \"ä", "\": \"öü\","))
+        );
         assert_eq!(document.position(usize::MAX), (4, 1));
     }
 

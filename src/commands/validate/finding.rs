@@ -4,11 +4,12 @@ use super::document::Document;
 use crate::cni::json::Value;
 
 /// What works, and probably is not what was meant. Every other code is of what fails for certain.
-const WARNINGS: [&str; 14] = [
+const WARNINGS: [&str; 16] = [
     "bridge-gateway-replaced",
     "bridge-vlan",
     "duplicate-key",
     "duplicate-name",
+    "long-name",
     "missing-capability",
     "no-files",
     "no-version",
@@ -19,6 +20,7 @@ const WARNINGS: [&str; 14] = [
     "reserved-key",
     "unknown-key",
     "unused-capability",
+    "unused-version",
 ];
 
 /// Longer lines are shown in part.
@@ -56,7 +58,63 @@ pub struct Finding {
     message: String,
     expected: String,
     hint: String,
-    shown: String,
+    shown: Shown,
+}
+
+/// A line as it is shown, with what stands below it.
+#[derive(Debug, Default)]
+struct Shown {
+    line: String,
+    padding: String,
+    carets: usize,
+}
+
+impl Shown {
+    fn new(document: &Document, offset: usize, width: usize) -> Shown {
+        let (before, behind) = document.line(offset);
+        // A minified file may be one line of any length: no more of it is looked at than is shown.
+        let length = before.chars().chain(behind.chars()).take(WIDTH + 1).count();
+        let context = if length <= WIDTH { WIDTH } else { WIDTH / 3 };
+        let start = before.char_indices().rev().take(context).last().map_or(before.len(), |(at, _)| at);
+        let before = &before[start..];
+        let mut shown = Shown::default();
+        for letter in before.chars() {
+            // Tabs stay tabs, so that what stands below a letter does so whatever a tab is worth.
+            if letter == '\t' {
+                shown.line.push(letter);
+                shown.padding.push(letter);
+            } else {
+                shown.padding.push_str(&" ".repeat(push_visible(&mut shown.line, letter)));
+            }
+        }
+        for (i, letter) in behind.chars().take(WIDTH - before.chars().count()).enumerate() {
+            let columns = push_visible(&mut shown.line, letter);
+            shown.carets += if i < width { columns } else { 0 };
+        }
+        shown.carets = shown.carets.max(1);
+        shown
+    }
+}
+
+/// Adds a letter, or what stands for it where a terminal would obey it; how many columns that takes.
+fn push_visible(out: &mut String, letter: char) -> usize {
+    let turns_text = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    if !letter.is_control() && !turns_text {
+        out.push(letter);
+        return 1;
+    }
+    let escaped = letter.escape_default();
+    out.extend(escaped.clone());
+    escaped.len()
+}
+
+/// A text from a file, a name or another program as it can be shown on a terminal.
+pub fn visible(text: &str) -> String {
+    let mut out = String::new();
+    text.chars().for_each(|letter| {
+        push_visible(&mut out, letter);
+    });
+    out
 }
 
 impl Finding {
@@ -79,13 +137,13 @@ impl Finding {
             message: [note.path, colon, &note.message.concat()].concat(),
             expected: note.expected.to_owned(),
             hint: note.hint.concat(),
-            shown: document.line(span.start).to_owned(),
+            shown: Shown::new(document, span.start, width),
         }
     }
 
     /// A finding about what is at an offset.
     pub fn at(note: &Note<'_>, document: &Document, offset: usize) -> Finding {
-        let (place, shown) = (document.position(offset), document.line(offset).to_owned());
+        let (place, shown) = (document.position(offset), Shown::new(document, offset, 1));
         Finding { place, width: 1, shown, ..Finding::new(note, document) }
     }
 
@@ -109,24 +167,18 @@ impl Finding {
         let (line, column) = (self.place.0.to_string(), self.place.1.to_string());
         let is_of_file = self.place.0 == 0;
         let place = if is_of_file { String::new() } else { [":", &line, ":", &column].concat() };
-        push(out, &[&self.file, &place, ": ", self.severity(), ": ", &self.message, " [", self.code, "]\n"]);
+        let (file, message) = (visible(&self.file), visible(&self.message));
+        push(out, &[&file, &place, ": ", self.severity(), ": ", &message, " [", self.code, "]\n"]);
         if is_of_file {
             return;
         }
-        let shown: Vec<char> = self.shown.chars().collect();
-        let before = (self.place.1 - 1).min(shown.len());
-        let start = if shown.len() <= WIDTH { 0 } else { before.saturating_sub(WIDTH / 3) };
-        push(out, &[&"   "[line.len().min(3)..], &line, " | "]);
-        out.extend(&shown[start..shown.len().min(start + WIDTH)]);
-        push(out, &["\n", &" ".repeat(line.len().max(3)), " | "]);
-        // Tabs stay tabs, so that what stands below a letter does so whatever a tab is worth.
-        out.extend(shown[start..before].iter().map(|c| if *c == '\t' { '\t' } else { ' ' }));
-        out.push_str(&"^".repeat(self.width.clamp(1, WIDTH)));
+        push(out, &[&"   "[line.len().min(3)..], &line, " | ", &self.shown.line, "\n"]);
+        push(out, &[&" ".repeat(line.len().max(3)), " | ", &self.shown.padding, &"^".repeat(self.shown.carets)]);
         if !self.expected.is_empty() {
-            push(out, &[" expected ", &self.expected]);
+            push(out, &[" expected ", &visible(&self.expected)]);
         }
         if !self.hint.is_empty() {
-            push(out, &[if self.expected.is_empty() { " " } else { "; " }, &self.hint]);
+            push(out, &[if self.expected.is_empty() { " " } else { "; " }, &visible(&self.hint)]);
         }
         out.push('\n');
     }

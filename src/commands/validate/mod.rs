@@ -1,13 +1,19 @@
 //! `cni-multi validate FILE|DIR`: every mistake in configurations, found without touching the kernel.
 //!
-//! [`document`] knows where in a text a value stands, [`network`] looks at one file, [`together`] at several, and
-//! [`picks`] says which file a runtime would take.
+//! [`document`] knows where in a text a value stands. [`files`] reads, [`network`] looks at what one file has, with [`names`],
+//! [`plugin`], [`mistakes`] and [`programs`]; [`together`] looks at several, and [`picks`] says which file a runtime would take.
 
+mod checker;
 mod document;
+mod files;
 mod finding;
+mod mistakes;
+mod names;
 mod nearest;
 mod network;
 mod picks;
+mod plugin;
+mod programs;
 mod together;
 
 use std::path::Path;
@@ -15,9 +21,11 @@ use std::rc::Rc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use self::finding::{Finding, push, write_texts};
-use self::network::Checker;
-pub use self::network::try_out;
+use self::checker::Checker;
+use self::files::bytes_of;
+use self::finding::{Finding, push, visible, write_texts};
+pub use self::mistakes::{put, try_out};
+pub use self::plugin::a_result;
 use super::{CONF_DIR, own_directory};
 use crate::cni::env::Environment;
 use crate::error::{Error, Result};
@@ -46,7 +54,7 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment, i
     let (fails, text) = match look(matches, plugins, env, io) {
         Ok(looked) => looked,
         Err(error) => {
-            let _ = writeln!(io.stderr, "{error}"); // the status says it too
+            let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
             return 2;
         }
     };
@@ -76,18 +84,20 @@ fn look(
     let (cache, handles) = (Cache::new(""), Rc::default());
     let mut checker = Checker::new(Runtime { plugins, env, path, cache, stderr: io.stderr, handles });
     let mut picks = vec![];
-    match argument("file") {
+    match matches.get_one::<String>("file").map_or(CONF_DIR, String::as_str) {
+        "" => return Err(Error::config("FILE|DIR", "empty, expected the name of a file or directory")),
         "-" => {
             let mut bytes = vec![];
             io.stdin.read_to_end(&mut bytes).map_err(|e| Error::io("read stdin", &e))?;
-            checker.check("<stdin>".to_owned(), &bytes);
+            checker.check(files::STDIN.to_owned(), &bytes);
         }
         file => {
-            let file = Path::new(if file.is_empty() { CONF_DIR } else { file });
+            let file = Path::new(file);
             if file.is_dir() {
-                picks = checker.check_dir(file);
+                picks = checker.check_dir(file)?;
             } else {
-                checker.check_file(file);
+                let bytes = bytes_of(file).map_err(|e| e.context(file.display()))?;
+                checker.check(file.to_string_lossy().into_owned(), &bytes);
             }
         }
     }
@@ -103,8 +113,8 @@ fn as_text(findings: &[Finding], picks: &[picks::Pick]) -> String {
         text.push_str("which file a runtime takes:\n");
     }
     for pick in picks {
-        let blanks = "                ".get(pick.runtime.len()..).unwrap_or_default();
-        push(&mut text, &["  ", pick.runtime, blanks, "  ", &pick.reason, "\n"]);
+        let blanks = "          ".get(pick.runtime.len()..).unwrap_or_default();
+        push(&mut text, &["  ", pick.runtime, blanks, "  ", &visible(&pick.reason), "\n"]);
     }
     text
 }

@@ -1,8 +1,10 @@
 //! Which of a directory's files a runtime takes, by the rules of each.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use super::network::Network;
+use crate::cni::attachment::NetworkName;
 
 /// What runtimes read, as far as they read directories of networks.
 const EXTENSIONS: [&str; 3] = ["conflist", "conf", "json"];
@@ -30,25 +32,35 @@ pub fn extension(file: &Path) -> Option<&'static str> {
 /// The picks from the files of a directory, which are sorted by name, each with its network where it is JSON at all.
 pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<Pick> {
     let mut picks: Vec<Pick> = vec![];
-    let mut push = |runtime, file: &str, network: &str, reason: &[&str]| {
-        picks.push(Pick { runtime, network: network.to_owned(), file: file.to_owned(), reason: reason.concat() });
-    };
-    let files: Vec<(&str, Option<&Network>)> = files
+    let files: Vec<(Cow<'_, str>, Option<&Network>)> = files
         .iter()
         .map(|(file, network)| {
             let network = network.and_then(|network| networks.get(network)).filter(|network| network.loads);
-            (file.file_name().and_then(|name| name.to_str()).unwrap_or_default(), network)
+            (file.file_name().unwrap_or_default().to_string_lossy(), network)
         })
         .collect();
+    let files: Vec<(&str, Option<&Network>)> = files.iter().map(|(file, network)| (file.as_ref(), *network)).collect();
 
     // go-cni: all kinds sorted together, and the first max_conf_num of them, which is 1.
     match files.first() {
         None => return picks,
         Some((file, Some(network))) => {
-            push("containerd", file, &network.name, &["\"", &network.name, "\" of ", file, ": the first file by name"]);
+            push(
+                &mut picks,
+                "containerd",
+                file,
+                &network.name,
+                &["\"", &network.name, "\" of ", file, ": the first file by name"],
+            );
         }
         Some((file, None)) => {
-            push("containerd", file, "", &["none: ", file, " is the first file by name, and does not load"]);
+            push(
+                &mut picks,
+                "containerd",
+                file,
+                "",
+                &["none: ", file, " is the first file by name, and does not load"],
+            );
         }
     }
 
@@ -56,28 +68,66 @@ pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<P
     match files.iter().find_map(|(file, network)| Some((file, network.filter(|network| network.is_served)?))) {
         Some((file, network)) => {
             let why = ": the first file whose plugins are all there, unless cni_default_network names another";
-            push("CRI-O", file, &network.name, &["\"", &network.name, "\" of ", file, why]);
+            push(&mut picks, "CRI-O", file, &network.name, &["\"", &network.name, "\" of ", file, why]);
         }
-        None => push("CRI-O", "", "", &["none: there is no file that loads and whose plugins are all there"]),
+        None => {
+            push(&mut picks, "CRI-O", "", "", &["none: there is no file that loads and whose plugins are all there"])
+        }
     }
 
-    // libcni: by name, lists before single plugins; the first that does not load ends the search. Podman reads lists only.
+    // Podman: lists only; what does not load or cannot be used is passed over.
     let mut seen: Vec<(&str, &str)> = vec![];
-    for (is_list, runtime) in [(true, "cnitool, podman"), (false, "cnitool")] {
-        for (file, network) in files.iter().filter(|(file, _)| file.ends_with("list") == is_list) {
-            let Some(network) = network else {
-                push(runtime, file, "", &[file, " does not load, and no network behind it is found"]);
-                return picks;
-            };
-            let name = network.name.as_str();
-            match seen.iter().find(|(other, _)| *other == name) {
-                Some((_, first)) => push(runtime, file, name, &[file, " is ignored: \"", name, "\" is in ", first]),
-                None => {
-                    push(runtime, file, name, &["\"", name, "\": ", file]);
-                    seen.push((name, file));
-                }
-            }
+    let is_list = |file: &str| file.ends_with("list");
+    for (file, network) in files.iter().filter(|(file, _)| is_list(file)) {
+        let Some(network) = network else {
+            push(&mut picks, "podman", file, "", &[file, " is ignored: it does not load"]);
+            continue;
+        };
+        let name = network.name.as_str();
+        if NetworkName::parse(name).is_err() {
+            push(&mut picks, "podman", file, name, &[file, " is ignored: no network can have its name"]);
+        } else if !network.is_served {
+            push(
+                &mut picks,
+                "podman",
+                file,
+                name,
+                &[file, " is ignored: not all of its plugins are there and speak its version"],
+            );
+        } else {
+            push_first(&mut picks, &mut seen, "podman", (name, file));
         }
     }
+
+    // libcni: by name, lists before single plugins; the first that does not load ends the search.
+    seen.clear();
+    let (lists, singles): (Vec<_>, Vec<_>) = files.iter().partition(|(file, _)| is_list(file));
+    for (file, network) in lists.into_iter().chain(singles) {
+        let Some(network) = network else {
+            push(&mut picks, "cnitool", file, "", &[file, " does not load, and no network behind it is found"]);
+            break;
+        };
+        push_first(&mut picks, &mut seen, "cnitool", (&network.name, file));
+    }
     picks
+}
+
+/// The first of a name is taken.
+fn push_first<'a>(
+    picks: &mut Vec<Pick>,
+    seen: &mut Vec<(&'a str, &'a str)>,
+    runtime: &'static str,
+    (name, file): (&'a str, &'a str),
+) {
+    match seen.iter().find(|(other, _)| *other == name) {
+        Some((_, first)) => push(picks, runtime, file, name, &[file, " is ignored: \"", name, "\" is in ", first]),
+        None => {
+            push(picks, runtime, file, name, &["\"", name, "\": ", file]);
+            seen.push((name, file));
+        }
+    }
+}
+
+fn push(picks: &mut Vec<Pick>, runtime: &'static str, file: &str, network: &str, reason: &[&str]) {
+    picks.push(Pick { runtime, network: network.to_owned(), file: file.to_owned(), reason: reason.concat() });
 }

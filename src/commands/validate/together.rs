@@ -1,47 +1,92 @@
 //! What can be said of several networks only: addresses that two of them give out, a bridge that two of them share.
 
+use super::checker::{Checker, NOTHING, is_true};
 use super::finding::Note;
-use super::network::{Checker, NOTHING, Plugin, is_true};
+use super::network::Plugin;
 use crate::cni::addr;
 use crate::cni::json::Value;
 use crate::plugins::ipam::host_local::ranges::{Range, RangeConf};
 
 /// Addresses that a network gives out.
 struct Pool {
-    network: usize,
-    plugin: usize,
+    at: Place,
     path: String,
     range: Range,
+    data_dir: String,
+    link: Option<String>,
+    is_routed: bool,
+    is_bridge: bool,
 }
 
-/// Looks at every two networks.
+/// A plugin, as the numbers of its network and of its place in that.
+type Place = (usize, usize);
+
+/// A bridge as one network wants it.
+struct Bridge {
+    at: Place,
+    name: String,
+    link: Option<String>,
+    filters_vlans: bool,
+    gateways: Vec<String>,
+}
+
+/// Looks at every two networks. Each of a pair's mistakes is told once, at the second with the first that it is about.
 pub fn check(checker: &mut Checker<'_>) {
-    let mut pools = vec![];
-    for (network, list) in checker.networks.iter().enumerate() {
+    let (mut pools, mut bridges): (Vec<Pool>, Vec<Bridge>) = (vec![], vec![]);
+    for (network, list) in checker.networks.iter().enumerate().filter(|(_, list)| list.loads) {
         for (plugin, conf) in list.plugins.iter().enumerate() {
-            let of = |(path, range): (String, Range)| Pool { network, plugin, path: conf.at(&path), range };
-            pools.extend(ranges(conf).into_iter().map(of));
+            let at = (network, plugin);
+            let ranges = ranges(conf);
+            if conf.text("type") == "bridge" {
+                let own = ranges.iter().filter(|(_, range)| range.gateway.is_ipv4() && is_gateway(conf));
+                let gateways = own.map(|(_, range)| range.gateway.to_string()).collect();
+                let (name, link, filters_vlans) = (bridge(conf).to_owned(), link(conf), filters_vlans(conf));
+                bridges.push(Bridge { at, name, link, filters_vlans, gateways });
+            }
+            let of = |(path, range): (String, Range)| Pool {
+                at,
+                path: conf.at(&path),
+                range,
+                data_dir: data_dir(conf).to_owned(),
+                link: link(conf),
+                is_routed: is_routed(conf),
+                is_bridge: conf.text("type") == "bridge",
+            };
+            pools.extend(ranges.into_iter().map(of));
         }
     }
     for (i, pool) in pools.iter().enumerate() {
         if let Some((other, what)) = pools[..i].iter().find_map(|other| Some((other, overlap(checker, other, pool)?))) {
-            let (here, there) = (&checker.networks[pool.network], &checker.networks[other.network]);
-            let place = checker.place(&there.plugins[other.plugin], &other.path);
-            let (document, path) = (here.plugins[pool.plugin].document, pool.path.as_str());
-            let (subnets, name) = ([pool.range.subnet.to_string(), other.range.subnet.to_string()], there.name.clone());
+            let name = checker.networks[other.at.0].name.clone();
+            let place = checker.place(plugin(checker, other.at), &other.path);
+            let (document, path) = (plugin(checker, pool.at).document, pool.path.as_str());
+            let subnets = [pool.range.subnet.to_string(), other.range.subnet.to_string()];
             let message = &[&subnets[0], " overlaps with ", &subnets[1], " of network \"", &name, "\""];
             checker.tell(Note { code: "overlap", document, path, message, hint: &[what, "; see ", &place], ..NOTHING });
         }
     }
-    let bridges: Vec<(usize, usize)> = (0..checker.networks.len())
-        .flat_map(|network| (0..checker.networks[network].plugins.len()).map(move |plugin| (network, plugin)))
-        .filter(|(network, plugin)| checker.networks[*network].plugins[*plugin].text("type") == "bridge")
-        .collect();
     for (i, here) in bridges.iter().enumerate() {
-        for there in &bridges[..i] {
-            compare_bridges(checker, *there, *here, &pools);
+        let others =
+            || bridges[..i].iter().filter(|there| there.name == here.name && !is_one_name(checker, there.at, here.at));
+        let (gateway, vlans) = (
+            others().find(|there| has_other_gateway(there, here)),
+            others().find(|there| there.filters_vlans != here.filters_vlans),
+        );
+        if let Some(there) = gateway {
+            tell_gateways(checker, there, here);
+        } else if let Some(there) = vlans {
+            tell_vlans(checker, there, here);
         }
     }
+}
+
+fn plugin<'a>(checker: &'a Checker<'_>, at: Place) -> &'a Plugin {
+    &checker.networks[at.0].plugins[at.1]
+}
+
+/// Whether a runtime takes one of the two and never the other.
+fn is_one_name(checker: &Checker<'_>, one: Place, other: Place) -> bool {
+    checker.networks[one.0].name == checker.networks[other.0].name
 }
 
 /// The ranges of host-local, each with the path of its subnet.
@@ -70,15 +115,11 @@ fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
 
 /// What is wrong with two pools, if anything is.
 fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static str> {
-    let lists = [&checker.networks[one.network], &checker.networks[other.network]];
-    let [a, b] = [&lists[0].plugins[one.plugin], &lists[1].plugins[other.plugin]];
-    let is_one_store = lists[0].name == lists[1].name && data_dir(a) == data_dir(b);
-    if one.network == other.network || is_one_store {
+    if one.at.0 == other.at.0 || is_one_name(checker, one.at, other.at) && one.data_dir == other.data_dir {
         return None;
     }
-    let [link_a, link_b] = [link(a), link(b)];
-    let is_one_link = link_a.is_some() && link_a == link_b;
-    let meet_on_host = is_routed(a) && is_routed(b);
+    let is_one_link = one.link.is_some() && one.link == other.link;
+    let meet_on_host = one.is_routed && other.is_routed;
     if !is_one_link && !meet_on_host {
         return None; // two links that know nothing of each other
     }
@@ -87,8 +128,7 @@ fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static s
         return Some("each network keeps leases of its own, so an address may be given twice");
     }
     let is_one_subnet = x.subnet.contains(&y.subnet.addr()) || y.subnet.contains(&x.subnet.addr());
-    (is_one_subnet && !is_one_link && a.text("type") == "bridge" && b.text("type") == "bridge")
-        .then_some("the host has two routes to it")
+    (is_one_subnet && !is_one_link && one.is_bridge && other.is_bridge).then_some("the host has two routes to it")
 }
 
 fn data_dir(plugin: &Plugin) -> &str {
@@ -106,7 +146,7 @@ fn is_gateway(plugin: &Plugin) -> bool {
 
 /// What the containers are connected by.
 fn link(plugin: &Plugin) -> Option<String> {
-    let number = |key| plugin.value.get(key).map(Value::to_text).unwrap_or_default();
+    let number = |key| plugin.value.get(key).map_or_else(|| "0".to_owned(), Value::to_text);
     match plugin.text("type") {
         "bridge" => Some([bridge(plugin), " ", &number("vlan")].concat()),
         "vlan" => Some([plugin.text("master"), " ", &number("vlanId")].concat()),
@@ -122,31 +162,31 @@ fn bridge(plugin: &Plugin) -> &str {
     }
 }
 
-fn compare_bridges(checker: &mut Checker<'_>, there: (usize, usize), here: (usize, usize), pools: &[Pool]) {
-    let of = |(network, plugin): (usize, usize)| &checker.networks[network].plugins[plugin];
-    let (a, b) = (of(there), of(here));
-    if bridge(a) != bridge(b) {
-        return;
-    }
-    let (network, place) = (checker.networks[there.0].name.clone(), checker.place(a, &a.at("bridge")));
-    let (document, path) = (b.document, &b.at("bridge"));
-    let gateways = |at: (usize, usize)| -> Vec<String> {
-        let own = pools.iter().filter(|pool| (pool.network, pool.plugin) == at && pool.range.gateway.is_ipv4());
-        own.map(|pool| pool.range.gateway.to_string()).collect()
-    };
-    let (theirs, ours) = (gateways(there), gateways(here));
-    let is_shared = theirs.is_empty() || ours.is_empty() || ours.iter().any(|gateway| theirs.contains(gateway));
-    if link(a) == link(b) && is_gateway(a) && is_gateway(b) && !is_shared {
-        let is_forced = [a, b].iter().any(|plugin| is_true(plugin.value.get("forceAddress")));
-        let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
-        let (theirs, ours) = (theirs.join(", "), ours.join(", "));
-        let message = &["it is the gateway ", &ours, " here and ", &theirs, " in network \"", &network, "\""];
-        checker.tell(Note { code, document, path, message, hint: &["see ", &place], ..NOTHING });
-    } else if filters_vlans(a) != filters_vlans(b) {
-        let message = &["it is to filter by VLAN in this network or in \"", &network, "\" only"];
-        let hint = &["whichever makes the bridge decides; see ", &place];
-        checker.tell(Note { code: "bridge-vlan", document, path, message, hint, ..NOTHING });
-    }
+fn has_other_gateway(there: &Bridge, here: &Bridge) -> bool {
+    let is_shared = here.gateways.iter().any(|gateway| there.gateways.contains(gateway));
+    here.link == there.link && !there.gateways.is_empty() && !here.gateways.is_empty() && !is_shared
+}
+
+fn tell_gateways(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
+    let (network, place, document, path) = places(checker, there, here);
+    let is_forced = [there, here].iter().any(|bridge| is_true(plugin(checker, bridge.at).value.get("forceAddress")));
+    let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
+    let (theirs, ours) = (there.gateways.join(", "), here.gateways.join(", "));
+    let message = &["it is the gateway ", &ours, " here and ", &theirs, " in network \"", &network, "\""];
+    checker.tell(Note { code, document, path: &path, message, hint: &["see ", &place], ..NOTHING });
+}
+
+fn tell_vlans(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
+    let (network, place, document, path) = places(checker, there, here);
+    let message = &["it is to filter by VLAN in this network or in \"", &network, "\" only"];
+    let hint = &["whichever makes the bridge decides; see ", &place];
+    checker.tell(Note { code: "bridge-vlan", document, path: &path, message, hint, ..NOTHING });
+}
+
+/// The other network and where it names the bridge; the document and the path of the name here.
+fn places(checker: &Checker<'_>, there: &Bridge, here: &Bridge) -> (String, String, usize, String) {
+    let (a, b) = (plugin(checker, there.at), plugin(checker, here.at));
+    (checker.networks[there.at.0].name.clone(), checker.place(a, &a.at("bridge")), b.document, b.at("bridge"))
 }
 
 fn filters_vlans(plugin: &Plugin) -> bool {

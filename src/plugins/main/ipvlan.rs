@@ -18,6 +18,7 @@ use crate::steps::container_link;
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::lower_link::{self, LowerLink};
+use crate::steps::veth;
 
 /// The kernel's word for such a link.
 const KIND: &str = "ipvlan";
@@ -46,6 +47,14 @@ pub struct Conf {
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         Ok(())
+    }
+
+    fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
+        veth::validate_mtu(self.mtu)?;
+        match cx.config.prev_result()? {
+            Some(previous) if !previous.ips.is_empty() => cx.config.ipam_type().map(drop),
+            _ => ipam::require_type(cx),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::lower_link::{self, LowerLink};
+use crate::steps::veth;
 
 /// The kernel's word for such a link.
 const KIND: &str = "macvlan";
@@ -51,6 +52,11 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         self.mac = hardware_address::of_key(self.mac.as_ref(), cx.args, &self.runtime_config)?;
         Ok(())
+    }
+
+    fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
+        ipam::require_type_or_layer_two(cx)?;
+        veth::validate_mtu(self.mtu)
     }
 }
 

@@ -41,6 +41,10 @@ impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         veth::validate_mtu(self.mtu)
     }
+
+    fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
+        ipam::require_type(cx)
+    }
 }
 
 impl Plugin for Ptp {

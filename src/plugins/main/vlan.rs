@@ -14,6 +14,7 @@ use crate::steps::container_link;
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::lower_link::{self, LowerLink};
+use crate::steps::veth;
 
 /// The kernel's word for such a link.
 const KIND: &str = "vlan";
@@ -49,6 +50,11 @@ impl PluginConf for Conf {
             return Err(Error::config("vlanId", problem));
         }
         Ok(())
+    }
+
+    fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
+        ipam::require_type(cx)?;
+        veth::validate_mtu(self.mtu)
     }
 }
 

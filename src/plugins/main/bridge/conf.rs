@@ -10,6 +10,7 @@ use crate::plugin::{Context, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
+use crate::steps::ipam;
 use crate::steps::masquerade::Backend;
 use crate::steps::veth::{self, Wishes};
 
@@ -115,6 +116,11 @@ impl PluginConf for Conf {
         self.mac = self.strongest_mac(cx.args)?;
         Ok(())
     }
+
+    fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
+        ipam::require_type_or_layer_two(cx)?;
+        if cx.config.ipam_type()?.is_empty() { Ok(()) } else { self.require_use_for_ipam() }
+    }
 }
 
 impl Conf {
@@ -154,7 +160,7 @@ impl Conf {
     }
 
     /// An interface that stays down can have no addresses.
-    pub fn require_use_for_ipam(&self) -> Result<()> {
+    fn require_use_for_ipam(&self) -> Result<()> {
         match self.disable_container_interface {
             true => Err(Error::config(
                 "disableContainerInterface",

@@ -41,7 +41,6 @@ impl Plugin for Bridge {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let ipam = Ipam::find_unless_layer_two(cx)?;
-        ipam.as_ref().map_or(Ok(()), |_| conf.require_use_for_ipam())?;
         at.netns()?;
         transaction(|rb| {
             let bridge = ensure(cx, conf, rb)?;

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::net::mac::{self, MacAddr};
 use crate::plugin::{Context, PluginConf};
 use crate::steps::dns::DnsConf;
+use crate::steps::ipam;
 
 /// Its keys: one of the four that say which device, or `runtimeConfig.deviceID`.
 #[derive(Debug, Default, Deserialize)]
@@ -57,6 +58,10 @@ impl PluginConf for Conf {
             return Err(Error::config("kernelpath", problem));
         }
         self.selector().map(drop)
+    }
+
+    fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
+        ipam::require_type_or_layer_two(cx)
     }
 }
 

@@ -55,6 +55,10 @@ impl PluginConf for Conf {
         self.mac = hardware_address::of_key(self.mac.as_ref(), cx.args, &self.runtime_config)?;
         Ok(())
     }
+
+    fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
+        ipam::require_type_or_layer_two(cx)
+    }
 }
 
 impl Plugin for Tap {

@@ -1,0 +1,89 @@
+//! What the looks at files, plugins and programs share: what was read, and what is to be told of it.
+
+use std::path::Path;
+
+use super::document::Document;
+use super::finding::{Finding, Note};
+use super::network::{Network, Plugin};
+use super::together;
+use crate::cni::decode::describe;
+use crate::cni::json::Value;
+use crate::plugin::Entry;
+use crate::runtime::chain::Runtime;
+use crate::sort::order;
+
+/// Everything that was looked at so far.
+pub struct Checker<'a> {
+    /// Where plugins are looked for.
+    pub runtime: Runtime<'a>,
+    /// Every file.
+    pub documents: Vec<Document>,
+    /// Every network.
+    pub networks: Vec<Network>,
+    /// What was found so far.
+    pub findings: Vec<Finding>,
+    /// The plugins that were looked for, and the versions of those that told them.
+    pub asked: Vec<(String, Option<String>)>,
+}
+
+impl<'a> Checker<'a> {
+    /// A checker that looks for plugins where this runtime does.
+    pub fn new(runtime: Runtime<'a>) -> Checker<'a> {
+        Checker { runtime, documents: vec![], networks: vec![], findings: vec![], asked: vec![] }
+    }
+
+    /// Looks at what lies between the networks, and returns every finding, sorted by place.
+    pub fn finish(mut self) -> Vec<Finding> {
+        together::check(&mut self);
+        let mut found: Vec<Option<Finding>> = self.findings.into_iter().map(Some).collect();
+        let place = |at: usize| found.get(at).and_then(Option::as_ref).map(|finding| (&finding.file, finding.place));
+        let order = order(found.len(), &|a, b| place(a) < place(b));
+        order.into_iter().filter_map(|at| found.get_mut(at)?.take()).collect()
+    }
+
+    pub fn own(&self, kind: &str) -> Option<&'static Entry> {
+        self.runtime.plugins.iter().find(|entry| entry.name == kind)
+    }
+
+    pub fn keys(&self, document: usize, path: &str) -> Vec<String> {
+        self.documents[document].keys(path).into_iter().map(str::to_owned).collect()
+    }
+
+    /// Where a value of a plugin is, as `file:line`.
+    pub fn place(&self, plugin: &Plugin, path: &str) -> String {
+        let document = &self.documents[plugin.document];
+        [&document.file, ":", &document.position(document.find(path).value.start).0.to_string()].concat()
+    }
+
+    pub fn errors(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.is_error()).count()
+    }
+
+    /// Takes note of a finding.
+    #[inline(never)]
+    pub fn tell(&mut self, note: Note<'_>) {
+        self.findings.push(Finding::new(&note, &self.documents[note.document]));
+    }
+
+    pub fn tell_wrong_type(&mut self, document: usize, path: &str, found: &Value, expected: &str) {
+        let found = &describe(found);
+        self.tell(Note { code: "wrong-type", document, path, message: &["found ", found], expected, ..NOTHING });
+    }
+
+    pub fn tell_of_file(&mut self, code: &'static str, file: &Path, message: &str) {
+        self.findings.push(Finding::of_file(code, file.to_string_lossy().into_owned(), message));
+    }
+}
+
+/// What is not said of a finding.
+pub const NOTHING: Note<'static> =
+    Note { code: "", document: 0, path: "", is_key: false, message: &[], expected: "", hint: &[] };
+
+pub fn did_you_mean(near: &str) -> [&str; 3] {
+    ["did you mean \"", near, "\"?"]
+}
+
+/// Whether a key is given as `true`.
+pub fn is_true(value: Option<&Value>) -> bool {
+    matches!(value, Some(Value::Bool(true)))
+}

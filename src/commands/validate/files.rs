@@ -1,0 +1,98 @@
+//! Files and directories: which are there, and what is no JSON in them.
+
+use super::checker::{Checker, NOTHING};
+use super::finding::Note;
+
+use super::document::Document;
+use super::finding::Finding;
+use super::picks::{self, Pick};
+use crate::error::{Code, Error, Result};
+use crate::runtime::list::file_names;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What stands for a file's name where the text comes from stdin.
+pub const STDIN: &str = "<stdin>";
+
+/// What some editors write before a text (BOM).
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+impl Checker<'_> {
+    /// Looks at every file of a directory.
+    pub fn check_dir(&mut self, dir: &Path) -> Result<Vec<Pick>> {
+        let files = files_of(dir).map_err(|e| e.context(dir.display()))?;
+        let (first, mut read) = (self.networks.len(), vec![]);
+        for file in files {
+            let name = file.to_string_lossy().to_ascii_lowercase();
+            if picks::extension(&file).is_some() {
+                let network = self.check_file(&file);
+                read.push((file, network));
+            } else if name.contains(".conf") || name.contains(".json") {
+                self.tell_of_file("not-read", &file, "no runtime reads a file of this name");
+            }
+        }
+        if read.is_empty() {
+            self.tell_of_file("no-files", dir, "there is no network configuration");
+        }
+        self.check_names(first);
+        Ok(picks::of_dir(&read, &self.networks))
+    }
+
+    /// Looks at one file; returns the network in it.
+    fn check_file(&mut self, file: &Path) -> Option<usize> {
+        let bytes = self.read_file(file)?;
+        self.check(file.to_string_lossy().into_owned(), &bytes)
+    }
+
+    /// The bytes of a file, if it can be read.
+    pub fn read_file(&mut self, file: &Path) -> Option<Vec<u8>> {
+        bytes_of(file).map_err(|error| self.tell_of_file("unreadable", file, &error.msg)).ok()
+    }
+
+    /// The document of a text, if it is an object.
+    pub fn read(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
+        let extension = picks::extension(Path::new(&file));
+        let (mut read, problem) = Document::parse(file, bytes);
+        read.is_list = extension.map_or(read.member("plugins").is_some(), |extension| extension == "conflist");
+        let (kind, is_empty) = (read.value.kind(), read.text.trim_ascii().is_empty());
+        self.documents.push(read);
+        let document = self.documents.len() - 1;
+        if let Some((offset, problem)) = problem {
+            let is_marked = bytes.starts_with(BYTE_ORDER_MARK);
+            let (problem, hint): (_, &[&str]) = match () {
+                () if is_empty => ("the file is empty", &[]),
+                () if is_marked => ("the file begins with a byte order mark", &["save it without one"]),
+                () => (problem.as_str(), &[]),
+            };
+            let note = Note { code: "syntax", document, message: &[problem], hint, ..NOTHING };
+            self.findings.push(Finding::at(&note, &self.documents[document], offset));
+            return None;
+        }
+        if kind != "object" {
+            let found = self.documents[document].value.clone();
+            self.tell_wrong_type(document, "", &found, "an object");
+            return None;
+        }
+        for path in self.documents[document].duplicates() {
+            let (path, hint): (&str, &[&str]) = (&path, &["the last one counts"]);
+            let message = &["the key stands more than once"];
+            self.tell(Note { code: "duplicate-key", document, path, is_key: true, message, hint, ..NOTHING });
+        }
+        Some(document)
+    }
+}
+
+/// The bytes of a file. Whatever else has the name is not opened: a pipe would have to be waited for.
+pub fn bytes_of(file: &Path) -> Result<Vec<u8>> {
+    let metadata = fs::metadata(file).map_err(|e| Error::io("open", &e))?;
+    if metadata.is_file() || metadata.is_dir() {
+        return fs::read(file).map_err(|e| Error::io("open", &e));
+    }
+    Err(Error::new(Code::IO, "it is no regular file"))
+}
+
+/// The files of a directory, by name.
+pub fn files_of(dir: &Path) -> Result<Vec<PathBuf>> {
+    let names = file_names(dir).map_err(|e| Error::io("open", &e))?;
+    Ok(names.into_iter().map(|name| dir.join(name)).collect())
+}

@@ -1,0 +1,253 @@
+//! Every mistake of one plugin, though its checks tell one at a time.
+
+use std::rc::Rc;
+
+use super::checker::{Checker, NOTHING, is_true};
+use super::finding::{Note, push};
+use super::network::Plugin;
+use crate::cni::attachment::NetworkName;
+use crate::cni::conf::Config;
+use crate::cni::decode::Observer;
+use crate::cni::json::Value;
+use crate::error::{Code, Error, Result};
+use crate::plugin::{Context, Entry};
+
+/// More mistakes of one plugin are not looked for.
+const ROUNDS: usize = 64;
+
+/// So many keys a plugin may miss before it comes to the one that it is asked for.
+const FEW: usize = 4;
+
+impl Checker<'_> {
+    /// Every mistake that `check` finds: where one is, its value is taken out and it is asked again. What it then says of
+    /// the same place, such as that it is missing, follows from that.
+    pub fn mistakes(&mut self, plugin: &Plugin, rest: &mut Rest, check: &dyn Fn(&Value) -> Result<()>) {
+        for _ in 0..ROUNDS {
+            let Err(error) = check(&rest.value) else { return };
+            let (current, problem) = split(&error.msg);
+            let path = rest.as_written(current);
+            let follows = rest.removed.iter().filter(|gone| touches(gone, &path)).min_by_key(|gone| gone.len());
+            let is_new = follows.is_none();
+            // Where taking it out has not helped, what stands above goes as well.
+            let mut gone = follows.map_or(path.as_str(), |gone| parent(gone)).to_owned();
+            if is_new {
+                let limits = narrowed(current, problem, check);
+                self.tell_mistake(plugin, &path, problem, limits.as_deref(), &error);
+            }
+            let mut taken = rest.take_out(&gone);
+            if is_new && !taken && !path.is_empty() {
+                put(&mut rest.value, current, Value::text("x")); // it is missing: what comes after it is asked for, too
+            }
+            while !gone.is_empty() && !taken && !is_new {
+                gone.truncate(parent(&gone).len());
+                taken = rest.take_out(&gone);
+            }
+            if gone.is_empty() {
+                return;
+            }
+            rest.removed.push(gone);
+        }
+    }
+
+    fn tell_mistake(&mut self, plugin: &Plugin, path: &str, problem: &str, limits: Option<&str>, error: &Error) {
+        let (message, expected) = match problem.strip_prefix("expected ").and_then(|rest| rest.split_once(", found ")) {
+            Some((expected, found)) => (["found ", found], expected),
+            None => {
+                let (problem, expected) = problem.rsplit_once(", expected ").unwrap_or((problem, ""));
+                ([problem, ""], expected)
+            }
+        };
+        let (kind, expected) = match limits {
+            Some(limits) if problem.starts_with("expected ") => ("an integer from ", limits),
+            limits => ("", limits.unwrap_or(expected)),
+        };
+        let expected = &[kind, expected].concat();
+        let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
+        let (document, path, hint) = (plugin.document, &plugin.at(path), &[error.details.as_str()]);
+        self.tell(Note { code, document, path, message: &message, expected, hint, ..NOTHING });
+    }
+}
+
+/// The path and the problem of a message.
+fn split(msg: &str) -> (&str, &str) {
+    let is_path = |head: &str| !head.contains(' ') && head.starts_with(|c: char| c.is_ascii_lowercase());
+    msg.split_once(": ").filter(|(path, _)| is_path(path)).unwrap_or(("", msg))
+}
+
+/// What the plugin takes where its type takes more: what it says to the greatest number of the type, and nothing else.
+fn narrowed(path: &str, problem: &str, check: &dyn Fn(&Value) -> Result<()>) -> Option<String> {
+    let greatest = problem.split_once("expected an integer from 0 to ")?.1.split(',').next()?;
+    let mut value = Value::Object(vec![]);
+    put(&mut value, path, Value::parse(greatest.as_bytes()).ok()?);
+    for _ in 0..FEW {
+        let error = check(&value).err()?;
+        match split(&error.msg) {
+            (place, problem) if place == path => {
+                return problem.rsplit_once(", expected ").map(|(_, it)| it.to_owned());
+            }
+            (missing, _) => put(&mut value, missing, Value::text("x")),
+        }
+    }
+    None
+}
+
+/// A plugin's object without the values that were found wrong, and their paths.
+pub struct Rest {
+    /// What is left.
+    pub value: Value,
+    removed: Vec<String>,
+    /// The items among them: the path of the list, and the index.
+    items: Vec<(String, usize)>,
+}
+
+impl Rest {
+    /// All of it.
+    pub fn new(value: Value) -> Rest {
+        Rest { value, removed: vec![], items: vec![] }
+    }
+
+    /// The path in the file of what is at this path in what is left.
+    fn as_written(&self, path: &str) -> String {
+        self.renumbered(path, false).unwrap_or_else(|| path.to_owned())
+    }
+
+    /// Removes what is at this path of the file; false where there is nothing.
+    fn take_out(&mut self, path: &str) -> bool {
+        let Some(current) = self.renumbered(path, true) else { return false };
+        let taken = remove(&mut self.value, &current);
+        if let (true, Some((list, index))) = (taken, path.strip_suffix(']').and_then(|path| path.rsplit_once('['))) {
+            self.items.extend(index.parse().map(|index| (list.to_owned(), index)));
+        }
+        taken
+    }
+
+    /// The path with the indices of what is left in place of those of the file, or the other way round. None where an item
+    /// of it is gone.
+    fn renumbered(&self, path: &str, is_of_file: bool) -> Option<String> {
+        let (mut of_file, mut other, mut rest) = (String::new(), String::new(), path);
+        while let Some((head, more)) = rest.split_once('[') {
+            let (index, more) = more.split_once(']')?;
+            let index: usize = index.parse().ok()?;
+            of_file.push_str(head);
+            let is_left = |at: &usize| !self.items.iter().any(|(list, gone)| *list == of_file && gone == at);
+            let (before, after) = match is_of_file {
+                true if !is_left(&index) => return None,
+                true => (index, (0..index).filter(is_left).count()),
+                false => (0..).filter(is_left).nth(index).map(|index| (index, index))?,
+            };
+            push(&mut of_file, &["[", &before.to_string(), "]"]);
+            push(&mut other, &[head, "[", &after.to_string(), "]"]);
+            rest = more;
+        }
+        other.push_str(rest);
+        Some(other)
+    }
+}
+
+/// Decodes and checks a plugin's object as ADD does, without doing anything.
+pub fn try_out(
+    entry: &Entry,
+    plugins: &'static [Entry],
+    mut value: Value,
+    network: &str,
+    version: &str,
+    observer: &Rc<Observer>,
+) -> Result<()> {
+    let name = NetworkName::parse(network).or_else(|_| NetworkName::parse("network"))?; // the second one is a name
+    value.set("name", Value::text(name.as_str()));
+    value.set("cniVersion", Value::text(version));
+    let (text, version, observer) = (vec![], version.to_owned(), Some(Rc::clone(observer)));
+    let config = Config { text, value, name, version, observer };
+    let env = [("CNI_IFNAME".into(), "eth0".into())].into_iter().collect();
+    entry.validate(&Context::new(plugins, &config, &env, "", vec![]))
+}
+
+/// What runtimes supply by capabilities that configurations leave something to.
+const SUPPLIED: [(&str, &str); 2] =
+    [("ipRanges", "[[{\"subnet\":\"192.0.2.0/24\"}]]"), ("deviceID", "\"0000:00:00.0\"")];
+
+/// The object as a runtime completes it by the capabilities that it declares; None where it declares none of those.
+pub fn supplied(value: &Value) -> Option<Value> {
+    let Some(Value::Object(declared)) = value.get("capabilities") else { return None };
+    let mut all = vec![];
+    for (capability, value) in SUPPLIED {
+        if declared.iter().any(|(key, declared)| key == capability && is_true(Some(declared))) {
+            all.push((capability, Value::parse(value.as_bytes()).ok()?));
+        }
+    }
+    let mut completed = value.clone();
+    let is_any = !all.is_empty();
+    all.into_iter()
+        .for_each(|(capability, value)| put(&mut completed, &["runtimeConfig.", capability].concat(), value));
+    is_any.then_some(completed)
+}
+
+/// Whether one path is the other or leads to it.
+fn touches(one: &str, other: &str) -> bool {
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// The path without its last step.
+fn parent(path: &str) -> &str {
+    path.bytes().rposition(|byte| b".[".contains(&byte)).map_or("", |end| &path[..end])
+}
+
+/// Removes the member or item at this path; false where there is none.
+fn remove(value: &mut Value, path: &str) -> bool {
+    if path.is_empty() {
+        return std::mem::take(value).kind() != "null";
+    }
+    let step = path.strip_prefix('.').unwrap_or(path);
+    match value {
+        Value::Array(items) => {
+            let Some((index, rest)) = item_of(step).filter(|(index, _)| *index < items.len()) else { return false };
+            if rest.is_empty() {
+                items.remove(index);
+            }
+            rest.is_empty() || remove(&mut items[index], rest)
+        }
+        Value::Object(pairs) => {
+            let mut taken = false;
+            pairs.retain_mut(|(key, value)| {
+                let (Some(head), Some(rest)) = (step.get(..key.len()), step.get(key.len()..)) else { return true };
+                let is_it = head.eq_ignore_ascii_case(key);
+                taken |= is_it && (rest.is_empty() || rest.starts_with(['.', '[']) && remove(value, rest));
+                !(is_it && rest.is_empty())
+            });
+            taken
+        }
+        _ => false,
+    }
+}
+
+/// `[2].x` as 2 and `.x`.
+fn item_of(step: &str) -> Option<(usize, &str)> {
+    let (index, rest) = step.strip_prefix('[')?.split_once(']')?;
+    Some((index.parse().ok()?, rest))
+}
+
+/// Sets the member at this path, in objects that are there or are made for it, through lists that are.
+pub fn put(value: &mut Value, path: &str, new: Value) {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
+    match value {
+        Value::Array(items) => match item_of(path).map(|(index, rest)| (items.get_mut(index), rest)) {
+            Some((Some(item), "")) => *item = new,
+            Some((Some(item), rest)) => put(item, rest, new),
+            _ => (),
+        },
+        Value::Object(_) if key.is_empty() => (), // an item, and there is no list
+        Value::Object(pairs) if !rest.is_empty() => {
+            match pairs.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
+                Some((_, inner)) => put(inner, rest, new),
+                None => {
+                    let mut inner = Value::Object(vec![]);
+                    put(&mut inner, rest, new);
+                    pairs.push((key.to_owned(), inner));
+                }
+            }
+        }
+        other => other.set(key, new),
+    }
+}
