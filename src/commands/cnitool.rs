@@ -11,7 +11,8 @@ use std::rc::Rc;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-use super::{CONF_DIR, own_directory, printable};
+use super::visible::visible;
+use super::{CONF_DIR, own_directory};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -71,7 +72,7 @@ pub fn run(args: &[OsString], plugins: &'static [Entry], env: &Environment, io: 
         written.map_err(|e| Error::io("write to stdout", &e))
     });
     let Err(error) = done else { return 0 };
-    let _ = writeln!(io.stderr, "{}", printable(&error.to_string())); // the status says it too
+    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
     1
 }
 

@@ -402,7 +402,7 @@ mod tests {
             ),
             (
                 r#"{"name":"n","plugins":["x"]}"#,
-                "failed to parse plugin config 0: error parsing configuration: expected an object, found string",
+                "failed to parse plugin config 0: error parsing configuration: expected an object, found string \"x\"",
             ),
         ];
         for (text, expected) in cases {

@@ -92,7 +92,7 @@ fn files_of_older_libcnis_and_broken_ones_are_shown() {
         rows(&site.prints("ps")),
         [
             "NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE".to_owned(),
-            format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 0", file("evil?[31m")),
+            format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 0", file("evil\\u{1b}[31m")),
             "lab abc eth0 10.9.0.2/24 gone".to_owned(),
             format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 0", file("lab-empty-eth0")),
             format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 21", file("lab-torn-eth0")),

@@ -40,7 +40,9 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
                 is_all_known = false;
                 continue;
             };
-            let Some(name) = errors.push(NetworkName::parse(&list.name)).filter(|name| !known.contains(name)) else {
+            let name = NetworkName::parse(&list.name)
+                .map_err(|error| error.with_details(format_args!("the file is {}", file.display())));
+            let Some(name) = errors.push(name).filter(|name| !known.contains(name)) else {
                 continue;
             };
             known.push(name);

@@ -26,7 +26,7 @@ use crate::cni::attachment::NetworkName;
 use crate::cni::env::Environment;
 use crate::cni::json::Value;
 use crate::cni::version;
-use crate::commands::printable;
+use crate::commands::visible::visible;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::runner::Streams;
@@ -188,7 +188,7 @@ fn run_plugins(
 fn error_text(error: &Error, as_json: bool) -> String {
     if !as_json {
         let end = if error.details.is_empty() { "" } else { "\n" };
-        return format!("{}\n{}{end}", printable(&error.msg), printable(&error.details));
+        return format!("{}\n{}{end}", visible(&error.msg), visible(&error.details));
     }
     let mut object = Members::new();
     put_text(&mut object, "cniVersion", version::CURRENT);

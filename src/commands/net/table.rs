@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::attached::age_text;
 use crate::cni::json::Value;
-use crate::commands::printable;
+use crate::commands::visible::visible;
 use crate::error::{Error, Result};
 
 /// Between two columns.
@@ -85,7 +85,7 @@ fn cell(key: &str, value: Option<&Value>) -> String {
         Some(other) => other.to_text(),
         None => String::new(),
     };
-    let text = printable(&text);
+    let text = visible(&text);
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
@@ -146,7 +146,7 @@ mod tests {
             concat!(
                 "NETWORK  ADDRESSES                                              AGE\n",
                 "lab      fd00:1234:5678:9abc:def0:1234:5678:9abc/64,10.0.0.1/8  3s\n",
-                "-        ä                                                      12d  torn?file\n",
+                "-        ä                                                      12d  torn\\nfile\n",
                 "-        -                                                      0s\n",
             )
         );

@@ -2,6 +2,7 @@
 
 use super::document::Document;
 use crate::cni::json::Value;
+use crate::commands::visible::{push_visible, visible};
 
 /// What works, and probably is not what was meant. Every other code is of what fails for certain.
 const WARNINGS: [&str; 16] = [
@@ -94,27 +95,6 @@ impl Shown {
         shown.carets = shown.carets.max(1);
         shown
     }
-}
-
-/// Adds a letter, or what stands for it where a terminal would obey it; how many columns that takes.
-fn push_visible(out: &mut String, letter: char) -> usize {
-    let turns_text = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-    if !letter.is_control() && !turns_text {
-        out.push(letter);
-        return 1;
-    }
-    let escaped = letter.escape_default();
-    out.extend(escaped.clone());
-    escaped.len()
-}
-
-/// A text from a file, a name or another program as it can be shown on a terminal.
-pub fn visible(text: &str) -> String {
-    let mut out = String::new();
-    text.chars().for_each(|letter| {
-        push_visible(&mut out, letter);
-    });
-    out
 }
 
 impl Finding {

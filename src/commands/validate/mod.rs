@@ -23,11 +23,12 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use self::checker::Checker;
 use self::files::bytes_of;
-use self::finding::{Finding, push, visible, write_texts};
+use self::finding::{Finding, push, write_texts};
 pub use self::mistakes::{put, try_out};
 pub use self::plugin::a_result;
 use super::{CONF_DIR, own_directory};
 use crate::cni::env::Environment;
+use crate::commands::visible::visible;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
 use crate::runner::Streams;
