@@ -1,23 +1,22 @@
 //! Finding a plugin in CNI_PATH and running it as a process: what a runtime does for every plugin of a list, and what
 //! a plugin does for its IPAM (specification, sections 3 and 4).
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
+use super::conversation::{Manner, converse};
 use super::decode;
 use super::env::Environment;
 use super::json::Value;
-use super::patience;
 use super::result::Document;
 use super::version;
 use crate::error::{Code, Error, Result, errno_text};
@@ -57,7 +56,7 @@ pub fn is_this_binary(program: &Path) -> bool {
 /// the file stays open for writing.
 pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
     let child = spawn(program, &mut command(program, env))?;
-    let output = converse(child, stdin)
+    let output = converse(child, stdin, &Manner::Patient)
         .map_err(|e| Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE))?;
     match output.status.success() {
         true => Ok(output.stdout),
@@ -122,9 +121,9 @@ pub fn versions_within(program: &Path, env: &Environment, patience: Duration) ->
     let (env, stdin) = version_request(env);
     let mut command = command(program, &env);
     let child = spawn(program, command.process_group(0))?;
-    let stdout = match patience::hear(child, &stdin, patience) {
-        Ok((status, stdout, _)) if status.success() => Ok(stdout),
-        Ok((status, stdout, stderr)) => Err(parse_error(program, &stdout, &stderr, &reason(status))),
+    let stdout = match converse(child, &stdin, &Manner::Within(patience)) {
+        Ok(output) if output.status.success() => Ok(output.stdout),
+        Ok(output) => Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status))),
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             let msg = format!("no answer in {} s", patience.as_secs());
             Err(Error::new(Code::TRY_AGAIN, msg).with_details(format_args!("the plugin is {}", program.display())))
@@ -217,48 +216,6 @@ fn not_started(program: &Path, error: &io::Error) -> Error {
         Code::DELEGATE,
         format!("netplugin failed with no error message: fork/exec {}: {reason}", program.display()),
     )
-}
-
-/// What a plugin left behind.
-struct Output {
-    status: ExitStatus,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-}
-
-/// Feeds the plugin and hears it out. It may write before it reads, so nobody waits for anybody: each stream has a
-/// thread.
-fn converse(mut child: Child, config: &[u8]) -> io::Result<Output> {
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let heard = thread::scope(|scope| {
-        // A plugin that ends without reading it all closes the pipe on us; its status says whether that was right.
-        thread::Builder::new().spawn_scoped(scope, move || stdin.map(|mut stdin| stdin.write_all(config)))?;
-        let stderr =
-            thread::Builder::new().spawn_scoped(scope, move || stderr.map(pass_through).unwrap_or_default())?;
-        let stdout = stdout.map(read_all).unwrap_or(Ok(vec![]))?;
-        Ok((stdout, stderr.join().unwrap_or_default()))
-    });
-    let status = child.wait()?; // also after a failure: no zombies
-    heard.map(|(stdout, stderr)| Output { status, stdout, stderr })
-}
-
-fn read_all(mut from: impl Read) -> io::Result<Vec<u8>> {
-    let mut text = vec![];
-    from.read_to_end(&mut text).map(|_| text)
-}
-
-/// Copies to our stderr while it comes, and keeps it: it is all there is to tell of a plugin that dies without an error
-/// object. The copy goes to the file descriptor, as the plugin's own writes would: the lock on the stream is main's.
-fn pass_through(mut from: ChildStderr) -> Vec<u8> {
-    let mut ours = io::stderr().as_fd().try_clone_to_owned().map(File::from);
-    let (mut text, mut chunk) = (vec![], [0; 4096]);
-    while let Ok(length @ 1..) = from.read(&mut chunk) {
-        if let Ok(ours) = &mut ours {
-            let _ = ours.write_all(&chunk[..length]); // nobody reads our stderr: no reason to stop the plugin
-        }
-        text.extend_from_slice(&chunk[..length]);
-    }
-    text
 }
 
 /// How the plugin ended, as Go spells it.
@@ -470,7 +427,7 @@ mod tests {
     fn a_file_open_for_writing_is_tried_again_and_never_a_success() {
         let plugins = Plugins::new("busy");
         let program = plugins.script("x", "echo '{}'");
-        let open = File::options().append(true).open(&program).unwrap();
+        let open = fs::File::options().append(true).open(&program).unwrap();
         let error = exec(&program, &env(&[]), b"").unwrap_err();
         assert_eq!((error.code, error.msg.ends_with("text file busy")), (Code::TRY_AGAIN, true), "{error}");
         let closer = thread::spawn(move || {

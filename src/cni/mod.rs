@@ -3,12 +3,11 @@
 pub mod addr;
 pub mod args;
 pub mod attachment;
-pub mod base64;
 pub mod conf;
+mod conversation;
 pub mod decode;
 pub mod delegate;
 pub mod env;
 pub mod json;
-mod patience;
 pub mod result;
 pub mod version;

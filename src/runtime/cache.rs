@@ -7,12 +7,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use nix::libc;
 
 use super::parameters::Parameters;
 use super::{go_json, list};
 use crate::cni::attachment::{Key, NetworkName};
-use crate::cni::base64;
 use crate::cni::json::Value;
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
@@ -261,7 +262,7 @@ fn to_value(at: &Parameters, document: &[u8], result: &Document) -> Result<Value
     let members = [
         ("kind", text(KIND)),
         ("containerId", text(at.key.container_id.as_str())),
-        ("config", Value::String(base64::encode(document))),
+        ("config", Value::String(STANDARD.encode(document))),
         ("ifName", text(at.key.ifname.as_str())),
         ("networkName", text(at.key.network.as_str())),
         ("netns", text(&at.netns)),
@@ -311,7 +312,7 @@ fn of_value(value: &Value, result: Result<Option<Document>>) -> Result<Record> {
         _ => vec![],
     };
     let capability_args = value.get("capabilityArgs").cloned().unwrap_or(Value::Object(vec![]));
-    let document = base64::decode(text("config")).ok_or_else(|| Error::new(Code::DECODE, "config is no base64"))?;
+    let document = STANDARD.decode(text("config")).map_err(|_| Error::new(Code::DECODE, "config is no base64"))?;
     let sandboxes = value.get("result").map(sandboxes).unwrap_or_default();
     let mut record = Record { at: None, document, result, sandboxes };
     let netns = match text("netns") {

@@ -13,7 +13,7 @@ pub(super) fn normal(value: Value) -> Value {
                 let value = normal(value);
                 match members.binary_search_by(|(known, _)| known.cmp(&key)) {
                     Ok(at) => members[at].1 = value,
-                    Err(at) => members.insert(at, (key, value)), // few members: std's sort would be kilobytes for this alone
+                    Err(at) => members.insert(at, (key, value)),
                 }
             }
             Value::Object(members)

@@ -6,7 +6,6 @@ use super::chain::{Program, Runtime};
 use super::list::NetworkList;
 use crate::cni::{delegate, version};
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::sort::sort;
 
 impl Runtime<'_> {
     /// VERSION for every plugin: each has to list the network's version, by the letter. Returns the capabilities that any
@@ -18,7 +17,7 @@ impl Runtime<'_> {
             errors.push(self.require_version(&plugin.kind, list));
             capabilities.extend(plugin.capabilities.iter().cloned());
         }
-        sort(&mut capabilities, |a, b| a < b);
+        capabilities.sort_unstable();
         capabilities.dedup();
         errors.finish().map(|()| capabilities)
     }
