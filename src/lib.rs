@@ -6,7 +6,7 @@
 //!
 //! | layer | what it is |
 //! |---|---|
-//! | [`error`], [`rollback`], [`plain_file`], [`sort`] | the one error type; the undo stack; files that others may have written; little code for lists |
+//! | [`error`], [`rollback`], [`plain_file`] | the one error type; the undo stack; files that others may have written |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
 //! | [`plugin`] | what a plugin is, and what it is given |
@@ -39,5 +39,4 @@ pub mod runtime;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod scratch;
-pub mod sort;
 pub mod steps;

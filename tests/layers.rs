@@ -8,7 +8,7 @@ use cni_multi::registry::PLUGINS;
 
 /// From the bottom up. Those of one line do not know each other.
 const LAYERS: [&[&str]; 11] = [
-    &["error", "scratch", "sort"],
+    &["error", "scratch"],
     &["rollback", "plain_file"],
     &["cni", "net"],
     &["plugin"],

@@ -16,7 +16,6 @@ use ipnet::IpNet;
 use super::nft::{Family, Nft};
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
-use crate::sort::sort;
 
 /// Where the programs are when PATH, which is the runtime's, does not say.
 const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
@@ -133,7 +132,7 @@ impl Saved {
     pub fn has(&self, chain: &str, rule: &str) -> bool {
         let words = |rule: &str| {
             let mut words: Vec<String> = rule.split_whitespace().map(str::to_owned).collect();
-            sort(&mut words, |a, b| a < b);
+            words.sort_unstable();
             words
         };
         let wanted = words(rule);

@@ -92,7 +92,7 @@ impl Json {
         match self {
             Json::List(items) => Json::List(items.into_iter().map(Json::sorted).collect()),
             Json::Object(Object(mut entries)) => {
-                crate::sort::sort(&mut entries, |(a, _), (b, _)| a < b);
+                entries.sort_by_key(|(key, _)| *key);
                 Json::Object(Object(entries.into_iter().map(|(key, value)| (key, value.sorted())).collect()))
             }
             plain => plain,

@@ -10,7 +10,6 @@ use crate::cni::decode::describe;
 use crate::cni::json::Value;
 use crate::plugin::Entry;
 use crate::runtime::chain::Runtime;
-use crate::sort::order;
 
 /// Everything that was looked at so far.
 pub struct Checker<'a> {
@@ -35,10 +34,8 @@ impl<'a> Checker<'a> {
     /// Looks at what lies between the networks, and returns every finding, sorted by place.
     pub fn finish(mut self) -> Vec<Finding> {
         together::check(&mut self);
-        let mut found: Vec<Option<Finding>> = self.findings.into_iter().map(Some).collect();
-        let place = |at: usize| found.get(at).and_then(Option::as_ref).map(|finding| (&finding.file, finding.place));
-        let order = order(found.len(), &|a, b| place(a) < place(b));
-        order.into_iter().filter_map(|at| found.get_mut(at)?.take()).collect()
+        self.findings.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
+        self.findings
     }
 
     pub fn own(&self, kind: &str) -> Option<&'static Entry> {

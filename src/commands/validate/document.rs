@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::cni::json::Value;
-use crate::sort::order;
 
 /// A file's text with what it says and where.
 #[derive(Default)]
@@ -248,7 +247,8 @@ impl Scanner<'_> {
         let content = match first {
             b'{' => {
                 let members = self.members();
-                let order = order(members.len(), &|a, b| without_case(&members[a].key, &members[b].key).is_lt());
+                let mut order: Vec<usize> = (0..members.len()).collect();
+                order.sort_by(|a, b| without_case(&members[*a].key, &members[*b].key));
                 Content::Object(members, order)
             }
             b'[' => Content::List(self.items()),

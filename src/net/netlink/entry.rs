@@ -142,8 +142,7 @@ impl RouteEntry {
 
     /// Sorts so that each route comes after those that its gateway is reached by.
     pub fn sort_by_dependence(routes: &mut [RouteEntry]) {
-        let key = |route: &RouteEntry| (route.has_gateway(), Reverse(u8::from(route.header.scope)));
-        crate::sort::sort(routes, |a, b| key(a) < key(b));
+        routes.sort_by_key(|route| (route.has_gateway(), Reverse(u8::from(route.header.scope))));
     }
 
     fn has_gateway(&self) -> bool {

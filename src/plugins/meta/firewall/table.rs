@@ -34,7 +34,6 @@ use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, Owner, Replaced};
-use crate::sort::sort;
 use crate::steps::nft_owner;
 
 /// For GC, which asks for its owners.
@@ -225,7 +224,7 @@ pub fn release(owner: &Owner, search: Search) -> Result<()> {
 
 fn elements(ips: &[IpAddr], notes: Notes<'_>) -> Vec<OwnedElement> {
     let mut ips = ips.to_vec();
-    sort(&mut ips, |a, b| a < b);
+    ips.sort_unstable();
     ips.dedup();
     let of_bridge = notes.isolation.into_iter().flat_map(of_bridge);
     let of_zone = notes.zone.into_iter().flat_map(|zone| ips.iter().map(|ip| of_source(*ip, zone)));

@@ -8,7 +8,6 @@ use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plugin::Attachment;
 use crate::rollback::Rollback;
-use crate::sort::sort;
 
 /// What stands for the link's name in configurations.
 pub const PLACEHOLDER: &str = "IFNAME";
@@ -57,9 +56,10 @@ pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
         return Ok(vec![]);
     }
     let ifname = at.ifname();
-    let mut changes: Vec<Change> = at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
+    let changes: Vec<Change> = at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
     let is_last = |change: &Change| change.sysctl.to_string().ends_with("/disable_ipv6");
-    sort(&mut changes, |a, b| !is_last(a) && is_last(b));
+    let (last, mut changes): (Vec<Change>, Vec<Change>) = changes.into_iter().partition(is_last);
+    changes.extend(last);
     Ok(changes)
 }
 
