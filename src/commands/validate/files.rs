@@ -7,7 +7,7 @@ use super::document::Document;
 use super::finding::Finding;
 use super::picks::{self, Pick};
 use crate::error::{Code, Error, Result};
-use crate::runtime::list::file_names;
+use crate::runtime::directory::file_names;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,10 @@
 //! What is written is read again, and what others have written.
 
-use super::*;
-use crate::scratch::Scratch;
 use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::cni::json::Value;
+use crate::scratch::Scratch;
 
 fn key(network: &str, ifname: &str) -> Key {
     Key::parse(network, "cnitool-20c433bb2b1d6ede56d6", ifname).unwrap()
@@ -45,23 +47,6 @@ fn the_file_is_libcni_s_to_the_byte() {
         (0o600, 0o700, 0o700)
     );
     assert_eq!(fs::read_dir(dir.path().join("new")).unwrap().count(), 1, "no temporary file stays");
-}
-
-#[test]
-fn what_is_empty_is_left_out() {
-    let at = Parameters {
-        netns: String::new(),
-        args: vec![],
-        capability_args: Value::Object(vec![]),
-        ..parameters("n", "eth0")
-    };
-    let value = to_value(&at, b"", &document(r#"{"cniVersion":"1.0.0"}"#)).unwrap();
-    assert!(
-        !["netns", "cniArgs", "capabilityArgs", "config"]
-            .iter()
-            .any(|key| value.to_text().contains(&format!("{key:?}:"))),
-        "{value:?}"
-    );
 }
 
 #[test]
@@ -194,14 +179,6 @@ fn a_bare_result_s_attachment_is_told_by_its_interface_where_the_id_is_certain()
     assert_eq!(told("n-id-eth0", result), none, "no such interface");
     assert_eq!(told("n-id-eth0", RESULT), none, "no namespace");
     assert_eq!(told("m-id-net-1", result), none);
-}
-
-#[test]
-fn a_file_that_does_not_tell_the_namespace_has_a_result_that_does() {
-    let text = r#"{"kind":"cniCacheV1","containerId":"id","ifName":"eth0","networkName":"n","result":
-        {"cniVersion":"1.0.0","interfaces":[{"name":"eth0"},{"name":"eth0","sandbox":"/run/netns/x"}]}}"#;
-    let record = record_of(Path::new("f"), Ok(text.into())).unwrap();
-    assert_eq!(record.at.unwrap().netns, "/run/netns/x");
 }
 
 #[test]
