@@ -7,6 +7,7 @@ pub mod flow;
 pub mod netns;
 pub mod peers;
 pub mod scratch;
+pub mod shells;
 pub mod snapshot;
 pub mod stdin;
 pub mod traffic;
