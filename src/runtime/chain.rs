@@ -69,7 +69,7 @@ impl Runtime<'_> {
     }
 
     fn add_alone(&mut self, list: &NetworkList, at: &Parameters, on_failure: OnFailure) -> Result<Document> {
-        let _uninterrupted = Uninterrupted::begin(); // Ctrl-C is for between two plugins
+        let _uninterrupted = Uninterrupted::begin(); // Ctrl-C and the like are for between two plugins
         // What is left in the cache of one that has gone is nothing that an undo could take down.
         let was_there = self.has_interface(at).unwrap_or_else(|| self.cache.contains(&at.key));
         let mut result = None;
@@ -83,7 +83,11 @@ impl Runtime<'_> {
                     "not undone, because {ifname:?} was there before; `net del` removes it"
                 )))
             }
-            (Err(error), OnFailure::Undo) => Err(self.undo_add(list, at, result.as_ref(), error)),
+            (Err(error), OnFailure::Undo) => {
+                let error = self.undo_add(list, at, result.as_ref(), error);
+                let _ = Uninterrupted::was_interrupted(); // it ends now in any case, and what was done is to be told
+                Err(error)
+            }
         }
     }
 
