@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::call::{Outcome, binary, farm};
+use crate::support::patience;
 use crate::support::scratch::Scratch;
 
 fn fixtures() -> PathBuf {
@@ -24,7 +25,12 @@ fn folders() -> Vec<PathBuf> {
 
 /// The command in a directory.
 fn validate(dir: &Path, args: &[&str], stdin: &[u8]) -> Outcome {
-    let mut child = Command::new(binary())
+    outcome(Command::new(binary()), dir, args, stdin)
+}
+
+/// The same, by this command.
+fn outcome(mut command: Command, dir: &Path, args: &[&str], stdin: &[u8]) -> Outcome {
+    let mut child = command
         .arg("validate")
         .args(args)
         .current_dir(dir)
@@ -209,7 +215,7 @@ fn a_plugin_that_does_not_answer_is_not_waited_for() {
     program("closed", &format!("exec >&- 2>&-; {stay}"));
     let begin = std::time::Instant::now();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
-    assert!(begin.elapsed().as_secs() < 60, "{outcome:?}");
+    assert!(begin.elapsed() < patience(120), "{outcome:?}"); // those that it starts would stay for ten minutes
     assert_eq!(outcome.stdout.matches("it does not tell its versions: no answer in 5 s [no-answer]").count(), 2);
     let state = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let runs = |pid: &str| !state(pid).is_empty() && !state(pid).contains(") Z ");
@@ -266,12 +272,18 @@ fn stdin_has_no_plugins_of_a_directory() {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
 }
 
-/// Time grows with the text, not with its square: one line of twenty thousand mistakes, and five thousand files.
+/// Time grows with the text, not with its square: one line of twenty thousand mistakes, and five thousand files. It is the
+/// processor's time, which a busy machine does not make longer; a process that needs more is killed.
 #[test]
 fn much_is_looked_at_in_little_time() {
+    let validate = |dir: &Path, args: &[&str], stdin: &[u8]| {
+        let mut limited = Command::new("sh");
+        let limit = format!("ulimit -t {}; exec \"$@\"", patience(20).as_secs());
+        limited.args(["-c", &limit, "sh"]).arg(binary());
+        outcome(limited, dir, args, stdin)
+    };
     let keys: Vec<String> = (0..20_000).map(|i| format!("\"unknown-{i}\":{i}")).collect();
     let text = format!(r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"loopback",{}}}]}}"#, keys.join(","));
-    let begin = std::time::Instant::now();
     let outcome = validate(Path::new("/"), &["-"], text.as_bytes());
     assert_eq!(outcome.stdout.matches("[unknown-key]").count(), 20_000);
     let dir = Scratch::new();
@@ -284,7 +296,6 @@ fn much_is_looked_at_in_little_time() {
     }
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     assert_eq!(outcome.stdout.matches("[bridge-gateway]").count(), 4999);
-    assert!(begin.elapsed().as_secs() < 25, "{:?}", begin.elapsed());
 }
 
 /// `cni-multi net` runs what is compiled in; who else reads the file looks for a program of that name.

@@ -99,10 +99,24 @@ impl Snapshot {
             is_of(line, "veth") && line.contains("\"NO-CARRIER\"")
                 || is_late(line) && line.contains("\"operstate\":\"UNKNOWN\"")
         };
-        if self.0.iter().any(is_new) {
+        if self.0.iter().any(is_new) || self.awaits_local_routes() {
             return Some(Duration::from_millis(1100));
         }
         self.0.iter().any(is_late).then_some(Duration::from_millis(50))
+    }
+
+    /// Whether an IPv6 address has no local route yet. A worker of the kernel adds that one after the address, and on a busy
+    /// machine much later.
+    fn awaits_local_routes(&self) -> bool {
+        let facts = |title: &'static str| {
+            self.0.iter().filter_map(move |line| serde_json::from_str::<Value>(line.strip_prefix(title)?).ok())
+        };
+        let local = |route: Value| (route["type"] == "local").then(|| route["dst"].clone());
+        let routes: Vec<Value> = facts("route: ").filter_map(local).collect();
+        facts("address: ").any(|link| {
+            let addresses = link["addr_info"].as_array().map(Vec::as_slice).unwrap_or_default();
+            addresses.iter().any(|address| address["family"] == "inet6" && !routes.contains(&address["local"]))
+        })
     }
 
     /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
