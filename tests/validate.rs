@@ -178,7 +178,7 @@ fn what_cannot_be_asked_is_refused() {
     for (file, told) in [
         ("nowhere", "nowhere: open: no such file or directory"),
         ("", "FILE|DIR: empty, expected the name of a file or directory"),
-        ("/dev/null", "/dev/null: it is no regular file"),
+        ("/dev/null", "/dev/null: open: not a regular file"),
     ] {
         let outcome = validate(&fixtures(), &[file], b"");
         assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.trim_end()), (2, "", told));
@@ -193,9 +193,9 @@ fn a_pipe_is_not_waited_for() {
     nix::unistd::mkfifo(&dir.join("10-pipe.conflist"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     let first = outcome.stdout.lines().next().unwrap_or_default();
-    assert_eq!((outcome.status, first), (1, "./10-pipe.conflist: error: it is no regular file [unreadable]"));
+    assert_eq!((outcome.status, first), (1, "./10-pipe.conflist: error: open: not a regular file [unreadable]"));
     let outcome = validate(Path::new(dir.text()), &["10-pipe.conflist"], b"");
-    assert_eq!((outcome.status, outcome.stderr.as_str()), (2, "10-pipe.conflist: it is no regular file\n"));
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (2, "10-pipe.conflist: open: not a regular file\n"));
 }
 
 /// It is killed, with what it has started: nothing keeps running.
@@ -220,7 +220,7 @@ fn a_plugin_that_does_not_answer_is_not_waited_for() {
     let state = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let runs = |pid: &str| !state(pid).is_empty() && !state(pid).contains(") Z ");
     for pid in fs::read_to_string(pids).unwrap().lines() {
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(10); // who is killed takes a moment
+        let end = std::time::Instant::now() + patience(10); // who is killed takes a moment
         while runs(pid) && std::time::Instant::now() < end {
             std::thread::yield_now();
         }

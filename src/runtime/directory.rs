@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::list::{NetworkList, PluginConfig};
 use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
+use crate::plain_file;
 
 /// The network of this name in the directory. A `.conflist` goes before a single plugin's file of the same name; the
 /// first file that cannot be read ends the search, whether it was the one or not.
@@ -35,8 +36,7 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
 /// Reads one file: a list if it is a `.conflist`, with the plugins of the directory that is named like the network,
 /// else a single plugin.
 pub fn load(file: &Path) -> Result<NetworkList> {
-    let text =
-        fs::read(file).map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))?;
+    let text = read(file)?;
     let dir = file.parent().unwrap_or(Path::new("."));
     let list =
         if ends_with(file.as_os_str(), ".conflist") { of_document(text, dir) } else { NetworkList::of_single(text) };
@@ -66,10 +66,13 @@ fn plugins_of_directory(dir: &Path, network: &str) -> Result<Vec<PluginConfig>> 
 }
 
 fn load_plugin(file: &Path) -> Result<PluginConfig> {
-    let text =
-        fs::read(file).map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))?;
-    let plugin = PluginConfig::parse(&text);
+    let plugin = PluginConfig::parse(&read(file)?);
     plugin.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    let read = plain_file::read_configuration(file);
+    read.map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))
 }
 
 /// What is in the directory and ends so, sorted, except directories. A directory that is not there has nothing in it.

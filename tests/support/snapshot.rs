@@ -99,21 +99,25 @@ impl Snapshot {
             is_of(line, "veth") && line.contains("\"NO-CARRIER\"")
                 || is_late(line) && line.contains("\"operstate\":\"UNKNOWN\"")
         };
-        if self.0.iter().any(is_new) || self.awaits_local_routes() {
+        if self.0.iter().any(is_new) {
             return Some(Duration::from_millis(1100));
         }
-        self.0.iter().any(is_late).then_some(Duration::from_millis(50))
+        (self.0.iter().any(is_late) || self.awaits_local_routes()).then_some(Duration::from_millis(50))
     }
 
-    /// Whether an IPv6 address has no local route yet. A worker of the kernel adds that one after the address, and on a busy
-    /// machine much later.
+    /// Whether an IPv6 address of a link with a carrier has no local route yet. A worker of the kernel adds that one after
+    /// the address, and on a busy machine seconds later.
     fn awaits_local_routes(&self) -> bool {
         let facts = |title: &'static str| {
             self.0.iter().filter_map(move |line| serde_json::from_str::<Value>(line.strip_prefix(title)?).ok())
         };
         let local = |route: Value| (route["type"] == "local").then(|| route["dst"].clone());
         let routes: Vec<Value> = facts("route: ").filter_map(local).collect();
-        facts("address: ").any(|link| {
+        let has_carrier = |link: &Value| {
+            let flags = link["flags"].as_array().map(Vec::as_slice).unwrap_or_default();
+            flags.contains(&"LOWER_UP".into()) && !flags.contains(&"NO-CARRIER".into())
+        };
+        facts("address: ").filter(has_carrier).any(|link| {
             let addresses = link["addr_info"].as_array().map(Vec::as_slice).unwrap_or_default();
             addresses.iter().any(|address| address["family"] == "inet6" && !routes.contains(&address["local"]))
         })
@@ -209,14 +213,16 @@ impl<'a> Watch<'a> {
         std::iter::once(Snapshot::of_host(self.lab)).chain(self.containers.iter().map(|c| Snapshot::of(c))).collect()
     }
 
-    /// The kernel reports carrier changes of some links late (linkwatch, up to a second); two equal snapshots in a row are a state.
+    /// The kernel reports carrier changes of some links late (linkwatch, up to a second); two equal snapshots in a row are a
+    /// state, unless something is known to be missing.
     fn settled(&self) -> Vec<Snapshot> {
         let deadline = Instant::now() + patience(5);
         let mut last = self.now();
         while let Some(pause) = last.iter().filter_map(Snapshot::may_change_within).max() {
             std::thread::sleep(pause);
             let now = self.now();
-            if now == last || Instant::now() > deadline {
+            let is_whole = !now.iter().any(Snapshot::awaits_local_routes);
+            if now == last && is_whole || Instant::now() > deadline {
                 return now;
             }
             last = now;

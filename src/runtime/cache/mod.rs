@@ -2,18 +2,17 @@
 //! Multus) read, list and edit them. Here is where they lie and how they are written and found; what one of them tells is
 //! in [`record`].
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-
-use nix::libc;
 
 use super::parameters::Parameters;
 use super::{directory, go_json};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
+use crate::plain_file::{self, read_configuration};
 
 mod record;
 pub use record::{Found, Record};
@@ -85,12 +84,12 @@ impl Cache {
 
     /// Whether the attachment's file is of another whose names come to the same: `a-b` and `c`, `a` and `b-c`.
     fn is_another_s(&self, key: &Key) -> bool {
-        read(&self.file(key)).is_ok_and(|text| names_another(&text, key))
+        read_configuration(&self.file(key)).is_ok_and(|text| names_another(&text, key))
     }
 
     /// What the attachment's ADD returned, in this version; None where there is nothing that can be read.
     pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
-        let Ok(text) = read(&self.file(key)) else { return Ok(None) };
+        let Ok(text) = read_configuration(&self.file(key)) else { return Ok(None) };
         if names_another(&text, key) {
             return Ok(None);
         }
@@ -106,18 +105,13 @@ impl Cache {
             return Ok(());
         }
         let file = self.file(key);
-        match fs::remove_file(&file) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(Error::io(format_args!("remove {}", file.display()), &error))
-            }
-            _ => Ok(()),
-        }
+        plain_file::remove(&file).map_err(|e| Error::io(format_args!("remove {}", file.display()), &e))
     }
 
     /// What is known of one attachment; None where there is nothing. Runtimes that may have lost a network's
     /// configuration detach by this.
     pub fn record(&self, key: &Key) -> Result<Option<Record>> {
-        match read(&self.file(key)) {
+        match read_configuration(&self.file(key)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Ok(text) if names_another(&text, key) => Ok(None),
             read => record_of(&self.file(key), read).map(Some),
@@ -132,7 +126,7 @@ impl Cache {
             directory::names(&dir, |_| true).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
         let found = |file: PathBuf| {
             let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
-            let record = record_of(&file, read(&file));
+            let record = record_of(&file, read_configuration(&file));
             Found { file, written, record }
         };
         Ok(names.into_iter().map(|name| dir.join(name)).map(found).collect())
@@ -153,22 +147,10 @@ pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Reads a file, also where a link leads to it. Nobody waits for who writes to a FIFO.
-fn read(file: &Path) -> io::Result<Vec<u8>> {
-    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(file)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    let mut text = vec![];
-    file.read_to_end(&mut text)?;
-    Ok(text)
-}
-
 /// Writes `temporary` and gives it the name `file`.
 fn replace(file: &Path, temporary: &Path, text: &[u8]) -> io::Result<()> {
-    let _ = fs::remove_file(temporary); // of a process that was killed and had the same id
-    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
-    open.write_all(text).and_then(|()| fs::rename(temporary, file)).inspect_err(|_| {
+    plain_file::create_anew(temporary, text)?; // a process that was killed may have had the same id
+    fs::rename(temporary, file).inspect_err(|_| {
         let _ = fs::remove_file(temporary); // the error is why it cannot stay
     })
 }
