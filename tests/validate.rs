@@ -272,7 +272,8 @@ fn stdin_has_no_plugins_of_a_directory() {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
 }
 
-/// Time grows with the text, not with its square: one line of twenty thousand mistakes, and five thousand files. It is the
+/// Time grows with the text, not with its square: one line of twenty thousand mistakes, one key of three million letters,
+/// and five thousand files. It is the
 /// processor's time, which a busy machine does not make longer; a process that needs more is killed.
 #[test]
 fn much_is_looked_at_in_little_time() {
@@ -286,6 +287,10 @@ fn much_is_looked_at_in_little_time() {
     let text = format!(r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"loopback",{}}}]}}"#, keys.join(","));
     let outcome = validate(Path::new("/"), &["-"], text.as_bytes());
     assert_eq!(outcome.stdout.matches("[unknown-key]").count(), 20_000);
+    let plugin = format!(r#"{{"type":"bridge","{}":1}}"#, "k".repeat(3_000_000));
+    let text = format!(r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{plugin}]}}"#);
+    let outcome = validate(Path::new("/"), &["-"], text.as_bytes());
+    assert_eq!(outcome.stdout.matches("[unknown-key]").count(), 1);
     let dir = Scratch::new();
     for i in 0..5000 {
         let subnet = format!("10.{}.{}.0/24", i / 256, i % 256);

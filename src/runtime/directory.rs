@@ -176,6 +176,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let dir = Scratch::new();
+        nix::unistd::mkfifo(&dir.path().join("n.conflist"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(find(dir.path(), "n").unwrap_err().msg.ends_with("n.conflist: not a regular file"));
+    }
+
+    #[test]
     fn a_list_in_a_conf_file_is_no_plugin() {
         let dir = Scratch::new();
         dir.write("00.conf", LIST);
