@@ -16,11 +16,12 @@ use super::patience;
 const MARK: &str = "@@ ";
 
 /// JSON sections are normalised, one document a title; `text` ones are taken line by line. iptables of the nf_tables variant is part of
-/// the ruleset. As few programs as possible: in the virtual machine starting one takes longer than all that it does.
+/// the ruleset. As few programs as possible: in the virtual machine starting one takes longer than all that it does. Routes
+/// of all tables are those of both families, rules are not.
 const SCRIPT: &str = r#"
 s() { echo "@@ $1"; }
 s link,address,route,rule; printf 'link\naddress\nroute show table all\nrule\n' | ip -j -d -batch -
-s route,rule;              printf 'route show table all\nrule\n' | ip -6 -j -d -batch -
+s rule;          ip -6 -j -d rule
 s port,vlan;               printf 'link\nvlan\n' | bridge -j -d -batch - 2>/dev/null
 s qdisc/text;    tc qdisc show
 s nft/text;      nft -s list ruleset 2>/dev/null
