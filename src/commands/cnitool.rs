@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
 use super::visible::visible;
-use super::{CONF_DIR, own_directory};
+use super::{CONF_DIR, plugin_path};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -113,7 +113,7 @@ fn operate(
     let mut runtime = Runtime {
         plugins,
         env,
-        path: if env.get("CNI_PATH").is_empty() { own_directory()? } else { env.get("CNI_PATH") },
+        path: plugin_path("", env)?,
         cache: Cache::new(cache::DEFAULT_DIR),
         stderr,
         handles: Rc::default(),

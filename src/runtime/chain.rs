@@ -1,6 +1,7 @@
 //! Operations on a network: its plugins run one after the other, as libcni runs them (specification, section 3).
 //!
-//! Two things are not libcni's: an ADD that fails is undone, and a plugin that is compiled in runs in this process.
+//! What is not libcni's: an ADD that fails is undone, operations on one container wait for each other, and a plugin that is
+//! compiled in runs in this process.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -176,7 +176,9 @@ const ID: &str = "--container-id id-1";
 /// A call in a mount namespace where `dir` is an empty file system of this size.
 fn with_small_disk(call: Call, dir: &Path, size: &str) -> Call {
     let script = format!("mount -t tmpfs -o size={size} small {} && exec \"$@\"", dir.display());
-    call.wrapped(&["unshare", "-Urm", "sh", "-c", &script, "sh"].map(str::to_owned))
+    let wrapper = ["unshare", "-Urm", "sh", "-c", &script, "sh"].map(str::to_owned).to_vec();
+    let wrapper = [wrapper, call.wrapper.clone()].concat();
+    call.wrapped(&wrapper)
 }
 
 #[track_caller]

@@ -214,6 +214,26 @@ fn an_add_that_finds_the_disk_full_is_undone() {
     assert_eq!(outcome.ok()["ips"][0]["address"], "10.0.0.1/24", "there it would have had room");
 }
 
+/// Somebody may want them to be gone after the next boot. No file has the name before it is whole, there either.
+#[test]
+fn the_results_may_be_a_file_system_of_their_own() {
+    if !has_user_namespaces() {
+        return;
+    }
+    let host = Host::new("1.0.0");
+    host.answer_adds();
+    let results = host.0.join("cache/results");
+    fs::create_dir(&results).unwrap();
+    let list = format!("\"$@\" >/dev/null && ls -A {}", results.display());
+    let add = |size: &str| {
+        let call = host.call(&format!("add net /x {ID}")).wrapped(&["sh", "-c", &list, "sh"].map(str::to_owned));
+        with_small_disk(call, &results, size).run()
+    };
+    assert_eq!(add("64k").stdout, "net-id-1-eth0\n");
+    let full = add("64k,nr_inodes=1");
+    assert!(full.status == 1 && full.stderr.contains("no space left on device"), "{full:?}");
+}
+
 /// A plugin that is killed, by a time limit of whoever or for want of memory.
 #[test]
 fn a_plugin_that_is_killed_is_told_for_every_operation() {

@@ -53,13 +53,20 @@ impl Cache {
     pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
         let text = go_json::text(&to_value(at, document, result)?);
         let file = self.file(&at.key);
-        let written = create_dir(&self.results()).and_then(|()| replace(&file, &self.temporary(), text.as_bytes()));
+        let written = create_dir(&self.results()).and_then(|()| self.replace(&file, text.as_bytes()));
         written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
     }
 
-    /// Where a file is written before it has its name: not among the results, whose readers list whatever is there.
-    fn temporary(&self) -> PathBuf {
-        self.dir.join(format!(".result.{}", std::process::id()))
+    /// Writes the text before it has the file's name: not among the results, whose readers list whatever is there, unless
+    /// they are a file system of their own.
+    fn replace(&self, file: &Path, text: &[u8]) -> io::Result<()> {
+        let temporary = format!(".result.{}", std::process::id());
+        match replace(file, &self.dir.join(&temporary), text) {
+            Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+                replace(file, &self.results().join(temporary), text)
+            }
+            replaced => replaced,
+        }
     }
 
     /// An attachment whose file could have no name, or has one that is another's, could not be kept; better to know
