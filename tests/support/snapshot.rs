@@ -103,25 +103,30 @@ impl Snapshot {
         if self.0.iter().any(is_new) {
             return Some(Duration::from_millis(1100));
         }
-        (self.0.iter().any(is_late) || self.awaits_local_routes()).then_some(Duration::from_millis(50))
+        (self.0.iter().any(is_late) || self.awaits_something()).then_some(Duration::from_millis(50))
     }
 
-    /// Whether an IPv6 address of a link with a carrier has no local route yet. A worker of the kernel adds that one after
-    /// the address, and on a busy machine seconds later.
-    fn awaits_local_routes(&self) -> bool {
+    /// Whether something is known to be missing. On a busy machine the kernel's workers come seconds later: an IPv6 address
+    /// of a link with a carrier gets its local route, and a bridge without ports loses its carrier.
+    fn awaits_something(&self) -> bool {
         let facts = |title: &'static str| {
             self.0.iter().filter_map(move |line| serde_json::from_str::<Value>(line.strip_prefix(title)?).ok())
         };
-        let local = |route: Value| (route["type"] == "local").then(|| route["dst"].clone());
-        let routes: Vec<Value> = facts("route: ").filter_map(local).collect();
         let has_carrier = |link: &Value| {
             let flags = link["flags"].as_array().map(Vec::as_slice).unwrap_or_default();
-            flags.contains(&"LOWER_UP".into()) && !flags.contains(&"NO-CARRIER".into())
+            flags.contains(&"UP".into()) && !flags.contains(&"NO-CARRIER".into())
         };
-        facts("address: ").filter(has_carrier).any(|link| {
+        let local = |route: Value| (route["type"] == "local").then(|| route["dst"].clone());
+        let routes: Vec<Value> = facts("route: ").filter_map(local).collect();
+        let awaits_route = |link: Value| {
             let addresses = link["addr_info"].as_array().map(Vec::as_slice).unwrap_or_default();
             addresses.iter().any(|address| address["family"] == "inet6" && !routes.contains(&address["local"]))
-        })
+        };
+        let masters: Vec<Value> = facts("link: ").map(|link| link["master"].clone()).collect();
+        // One that never had a port is `UNKNOWN`.
+        let is_bridge = |link: &Value| link["linkinfo"]["info_kind"] == "bridge" && link["operstate"] == "UP";
+        let awaits_loss = |link: Value| is_bridge(&link) && !masters.contains(&link["ifname"]);
+        facts("address: ").filter(has_carrier).any(awaits_route) || facts("link: ").any(awaits_loss)
     }
 
     /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
@@ -222,7 +227,7 @@ impl<'a> Watch<'a> {
         while let Some(pause) = last.iter().filter_map(Snapshot::may_change_within).max() {
             std::thread::sleep(pause);
             let now = self.now();
-            let is_whole = !now.iter().any(Snapshot::awaits_local_routes);
+            let is_whole = !now.iter().any(Snapshot::awaits_something);
             if now == last && is_whole || Instant::now() > deadline {
                 return now;
             }
