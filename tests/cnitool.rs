@@ -342,6 +342,23 @@ fn a_failed_add_is_left_as_it_is_until_del() {
     }
 }
 
+/// As libcni leaves what a failed `add` has done.
+#[test]
+fn an_add_that_is_to_end_ends_between_two_plugins() {
+    let lab = lab(Peer::Ours);
+    network(&lab, "two.conflist", r#"{"cniVersion":"1.0.0","name":"two","plugins":[{"type":"a"},{"type":"b"}]}"#);
+    lab.host.sh(
+        r#"mkdir /run/fakes; cd /run/fakes
+        printf '#!/bin/sh\ncat >/dev/null; echo "$CNI_COMMAND ${0##*/}" >>/run/calls; kill -TERM $PPID; echo "{\\"cniVersion\\":\\"1.0.0\\"}"\n' >a
+        cp a b; chmod +x a b"#,
+    );
+    let on = |verb: &str| run(&lab, &format!("CNI_PATH=/run/fakes exec {OURS} {verb} two /run/netns/x"));
+    let outcome = on("add");
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (1, "interrupted\n"));
+    assert_eq!(on("del").status, -1, "the signal ends it when all is done");
+    assert_eq!(lab.host.sh("cat /run/calls"), "ADD a\nDEL b\nDEL a\n");
+}
+
 #[test]
 fn it_is_a_command_too_and_tells_how_it_is_used() {
     let run = |args: &[&str]| {
