@@ -122,11 +122,11 @@ impl Runtime<'_> {
     /// goes when all are done; a failure ends it and leaves that.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let held = self.cache.lock(Some(at), self.env)?;
-        let _uninterrupted = Uninterrupted::begin();
         self.within(&held.env).del_all(list, at)
     }
 
     pub(super) fn del_all(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
+        let _uninterrupted = Uninterrupted::begin();
         let result = match wants_result(list)? {
             true => self.cache.result(&at.key, &list.version).unwrap_or_else(|_| {
                 let _ = self.cache.delete(&at.key); // it can only be in the way of the next ADD and DEL

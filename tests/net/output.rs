@@ -141,6 +141,11 @@ fn a_del_that_is_interrupted_is_done_first() {
         assert_eq!(site.cached_names(), [""; 0]);
         fs::remove_file(site.at("interrupt")).unwrap();
     }
+    for id in ["one", "two"] {
+        site.net(&format!("add lab /gone --container-id {id}")).ok();
+    }
+    fs::write(site.at("interrupt"), "TERM").unwrap();
+    assert_eq!((site.net("gc lab").status, site.cached_names()), (-1, vec!["lab-two-eth0".to_owned()]));
 }
 
 /// Names of files, and what plugins say, are no commands to a terminal.
