@@ -86,9 +86,8 @@ target_triple() {
 # What makes the binary smaller besides Cargo.toml; docs/performance.md says what each is worth.
 #   relocation-model=static    at a fixed address, as the reference: nothing to relocate at each start
 #   force-frame-pointers=yes   such functions need shorter tables to be unwound by
-#   without_backtrace, muldefs what names functions in a backtrace is left out: src/net/process.rs has the function of the
-#                              unwinder's by which that is seen, and the linker takes the first of two
-small='-C relocation-model=static -C force-frame-pointers=yes --cfg without_backtrace -C link-arg=-Wl,-z,muldefs'
+#   small_binary, muldefs      src/net/left_out.rs leaves out what is not needed: the linker takes the first of two
+small='-C relocation-model=static -C force-frame-pointers=yes --cfg small_binary -C link-arg=-Wl,-z,muldefs'
 
 # crt-static goes to the target alone: with it in RUSTFLAGS for all, procedural macros do not build.
 # RUSTFLAGS of the caller would hide the variable of the target, so they are handed on in it, after

@@ -1,8 +1,7 @@
 //! The process as the kernel starts it (execve(2)).
 //!
 //! The standard library's own start reads /proc/self/maps by C's `sscanf`, to tell where the stack ends; linked statically
-//! that is a twenty-fifth of the binary (113 of 2979 kB). What else it does is done here. So is what it takes to leave out
-//! what would name the functions of a backtrace, a fourteenth of the binary (206 of 2990 kB).
+//! that is a twenty-fifth of the binary (113 of 2979 kB). What else it does is done here.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fs::File;
@@ -15,9 +14,6 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 /// What the standard library's start returns after a panic.
 const PANICKED: u8 = 101;
-
-/// What an unwinder says when there are no more frames (`_URC_END_OF_STACK` of the Itanium C++ ABI, Level I: 1.2).
-pub const END_OF_STACK: c_int = 5;
 
 /// Makes C's `main` of a function from arguments to the exit status.
 #[macro_export]
@@ -36,19 +32,6 @@ macro_rules! c_main {
         ) -> ::std::ffi::c_int {
             // SAFETY: these are the arguments of C's `main`.
             unsafe { $crate::net::process::run_as_main(count, args, $run) }
-        }
-
-        /// The unwinder's walk for a backtrace; here it visits no frame. The program has its own words for a panic and
-        /// prints no backtrace, which the compiler can tell by this where it sees the whole at once. `install.sh` has the
-        /// linker take this function and not the unwinder's. Panics unwind as ever.
-        // SAFETY: the signature is the unwinder's, for which a stack without frames is one that has been walked.
-        #[cfg(without_backtrace)]
-        #[unsafe(no_mangle)]
-        pub extern "C" fn _Unwind_Backtrace(
-            _visit: *const ::std::ffi::c_void,
-            _argument: *mut ::std::ffi::c_void,
-        ) -> ::std::ffi::c_int {
-            $crate::net::process::END_OF_STACK
         }
     };
 }
