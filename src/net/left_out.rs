@@ -1,8 +1,9 @@
 //! What a static binary would carry though nothing here has a use for it, cut off where it begins. Only in the binary that
 //! `install.sh` makes smaller (`cfg(small_binary)`): its linker takes the first of two definitions, which is ours.
 //!
-//! Each of these answers as the function in whose place it is would in this program, or as it may when it fails. Where
-//! another release of the C library has other names inside, nothing is cut off and nothing else changes.
+//! Each of these answers as the function in whose place it is would in this program, or as it may when it fails. So who comes
+//! to call printf(3), or to look up the name of a host, takes that out here first. Where another release of the C library has
+//! other names inside, nothing is cut off and nothing else changes.
 
 use std::ffi::{c_int, c_void};
 
@@ -18,7 +19,7 @@ extern "C" fn _Unwind_Backtrace(_visit: *const c_void, _argument: *mut c_void) -
     END_OF_STACK
 }
 
-/// glibc's messages: printf(3), translations, and name servers, which none of its functions that are called here has to do with.
+/// Of glibc: what prints, translates, and asks name servers. None of its functions that are called here does.
 #[cfg(target_env = "gnu")]
 mod glibc {
     use std::arch::global_asm;
