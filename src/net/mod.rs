@@ -1,8 +1,11 @@
 //! The kernel's network: namespaces, netlink, nftables, iptables, sysctls. Knows nothing of CNI.
 
+pub mod activation;
+pub mod clock;
 pub mod conntrack;
 pub mod dbus;
 pub mod iptables;
+pub mod local_stream;
 pub mod mac;
 pub mod netlink;
 pub mod netns;
