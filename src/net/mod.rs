@@ -1,5 +1,6 @@
 //! The kernel's network: namespaces, netlink, nftables, iptables, sysctls. Knows nothing of CNI.
 
+pub mod clock;
 pub mod conntrack;
 pub mod dbus;
 pub mod iptables;
@@ -8,5 +9,6 @@ pub mod netlink;
 pub mod netns;
 pub mod nft;
 pub mod process;
+pub mod random;
 pub mod sysctl;
 pub mod tuntap;
