@@ -11,5 +11,6 @@ pub mod netlink;
 pub mod netns;
 pub mod nft;
 pub mod process;
+pub mod random;
 pub mod sysctl;
 pub mod tuntap;

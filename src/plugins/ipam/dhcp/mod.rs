@@ -1,4 +1,8 @@
-//! `dhcp` has a daemon lease an address from a DHCP server.
+//! `dhcp` gets a container's address from a DHCP server of its network; a daemon keeps the lease.
+//!
+//! <https://www.cni.dev/plugins/current/ipam/dhcp/>
 
 mod conf;
-mod wire;
+pub mod daemon;
+pub mod v4;
+pub mod wire;

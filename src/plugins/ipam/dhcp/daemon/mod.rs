@@ -1,0 +1,2 @@
+//! The daemon.
+pub mod flags;
