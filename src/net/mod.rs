@@ -10,6 +10,7 @@ pub mod mac;
 pub mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod packet_socket;
 pub mod process;
 pub mod random;
 pub mod sysctl;
