@@ -117,7 +117,14 @@ pub fn socket_path(config: &Config) -> Result<PathBuf> {
         daemon_socket_path: String,
     }
     let path = config.decode::<Document>()?.ipam.daemon_socket_path;
-    Ok(Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path }).to_owned())
+    let path = Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path });
+    if !path.is_absolute() {
+        return Err(Error::config(
+            "ipam.daemonSocketPath",
+            format_args!("{path:?} is relative, expected an absolute path"),
+        ));
+    }
+    Ok(path.to_owned())
 }
 
 /// The options for the server. Of several values of one option the last counts.
@@ -255,6 +262,8 @@ mod tests {
             socket_path(&config).unwrap()
         };
         assert_eq!(path("{}"), Path::new(DEFAULT_SOCKET));
+        let config = Config::parse(br#"{"name":"n","ipam":{"daemonSocketPath":"y.sock"}}"#.to_vec()).unwrap();
+        assert!(socket_path(&config).unwrap_err().msg.starts_with("ipam.daemonSocketPath: \"y.sock\" is relative"));
         assert_eq!(path(r#"{"daemonSocketPath":"/x/y.sock","provide":7}"#), Path::new("/x/y.sock"));
     }
 }

@@ -20,6 +20,9 @@ use crate::net::local_stream::LocalStream;
 /// The version of this protocol.
 pub const PROTOCOL: u64 = 1;
 
+/// The version of the result that answers an ADD.
+pub const RESULT_VERSION: &str = "1.1.0";
+
 /// The longest line that the daemon reads: a GC of a thousand attachments is a tenth of it.
 pub const REQUEST_MAX: usize = 1 << 20;
 /// The longest answer: all leases of a daemon.

@@ -141,7 +141,8 @@ fn duration(text: &str) -> Option<Duration> {
     let mut seconds = 0.0;
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let unit_end = rest[number..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| number + at);
+        let unit_end =
+            rest[number..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| number + at);
         let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == &rest[number..unit_end])?;
         seconds += rest[..number].parse::<f64>().ok()? * unit;
         rest = &rest[unit_end..];

@@ -106,7 +106,9 @@ impl Place {
             if cookies.is_some_and(|(then, now)| then != now) {
                 return Ok(Err(Absent::Gone("another namespace has its path")));
             }
-            let link = netlink.find_link(&self.ifname)?.filter(|link| (link.index, link.mac()) == (self.ifindex, self.mac.clone()));
+            let link = netlink
+                .find_link(&self.ifname)?
+                .filter(|link| (link.index, link.mac()) == (self.ifindex, self.mac.clone()));
             let Some(link) = link else { return Ok(Err(Absent::Gone("its interface is gone"))) };
             work(&netlink, &link).map(Ok)
         })?

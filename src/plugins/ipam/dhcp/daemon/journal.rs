@@ -51,7 +51,11 @@ impl Record {
         let mut members = wire::key_members(&self.key);
         members.extend(self.place.members());
         members.extend(self.terms.members());
-        members.extend([("version", Value::number(VERSION)), ("boot", Value::text(boot)), ("lost", Value::Bool(self.lost))]);
+        members.extend([
+            ("version", Value::number(VERSION)),
+            ("boot", Value::text(boot)),
+            ("lost", Value::Bool(self.lost)),
+        ]);
         members.extend(self.lease.as_ref().map(|lease| ("lease", lease.to_value())));
         members.extend(self.intent.as_ref().map(|intent| {
             let address = ("address", Value::text(intent.address.to_string()));
@@ -114,7 +118,9 @@ impl Journal {
         made.map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
         let mut journal = Journal::unlocked(dir)?;
         if let Err(error) = fs2::FileExt::try_lock_exclusive(&journal.lock) {
-            if error.kind() != fs2::lock_contended_error().kind() || fs2::FileExt::try_lock_shared(&journal.lock).is_err() {
+            if error.kind() != fs2::lock_contended_error().kind()
+                || fs2::FileExt::try_lock_shared(&journal.lock).is_err()
+            {
                 return Err(journal.held(&error));
             }
             // Only a DEL or a GC can be there that found no daemon, and it ends soon.
@@ -158,14 +164,17 @@ impl Journal {
         let mut lock = &self.lock;
         let read = lock.rewind().and_then(|()| lock.take(20).read_to_string(&mut holder));
         let holder = read.ok().and_then(|_| holder.trim().parse::<u32>().ok());
-        let holder = holder.map_or("another process".to_owned(), |pid| format!("the DHCP daemon with process id {pid}"));
-        Error::new(Code::CONFLICT, format!("{what}: {holder} has it"))
-            .with_details("two daemons cannot have the same leases: stop that one, or give this one another -socketpath")
+        let holder =
+            holder.map_or("another process".to_owned(), |pid| format!("the DHCP daemon with process id {pid}"));
+        Error::new(Code::CONFLICT, format!("{what}: {holder} has it")).with_details(
+            "two daemons cannot have the same leases: stop that one, or give this one another -socketpath",
+        )
     }
 
     /// All records. What is none is removed, or set aside where it may tell people something.
     pub fn read_all(&self) -> Result<Vec<Read>> {
-        let entries = fs::read_dir(&self.dir).map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?;
+        let entries =
+            fs::read_dir(&self.dir).map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?;
         let mut all = vec![];
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             let extension = path.extension().map(|extension| extension.to_string_lossy().into_owned());
@@ -321,7 +330,8 @@ mod tests {
             assert!(error.code == Code::CONFLICT && error.msg.ends_with(&own), "{error}");
         }
         drop(first);
-        let (_one, _other) = (Journal::left_behind(scratch.path()).unwrap(), Journal::left_behind(scratch.path()).unwrap());
+        let (_one, _other) =
+            (Journal::left_behind(scratch.path()).unwrap(), Journal::left_behind(scratch.path()).unwrap());
     }
 
     #[test]
@@ -340,7 +350,9 @@ mod tests {
 
     #[test]
     fn the_journal_lies_beside_the_socket() {
-        for (socket, dir) in [("/run/cni/dhcp.sock", "/run/cni/dhcp.leases"), ("/x/a.b", "/x/a.b.leases"), ("/x/y", "/x/y.leases")] {
+        for (socket, dir) in
+            [("/run/cni/dhcp.sock", "/run/cni/dhcp.leases"), ("/x/a.b", "/x/a.b.leases"), ("/x/y", "/x/y.leases")]
+        {
             assert_eq!(Journal::beside(Path::new(socket)), Path::new(dir));
         }
     }
