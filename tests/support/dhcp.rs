@@ -5,6 +5,7 @@
 //! lab, so that snapshots do not see them.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -201,14 +202,21 @@ impl<'a> Daemon<'a> {
 
     /// Where its flags say that it listens.
     fn socket(&self) -> &str {
-        let mut args = self.args.iter().map(String::as_str);
-        args.find(|arg| *arg == "-socketpath").and_then(|_| args.next()).unwrap_or(SOCKET)
+        let mut args = self.args.iter().map(|arg| arg.trim_start_matches('-'));
+        let given = args.find_map(|arg| arg.strip_prefix("socketpath")).map(|rest| rest.strip_prefix('='));
+        given.map_or(SOCKET, |value| value.unwrap_or_else(|| args.next().unwrap()))
     }
 
     #[track_caller]
-    fn wait_for_socket(&self) {
+    pub fn wait_for_socket(&self) {
         let socket = self.lab.path(self.socket());
         wait_until("the daemon listens", 10, || UnixStream::connect(&socket).is_ok());
+        if self.lab.peer != Peer::Ours {
+            // It minds signals only when it answers.
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            assert_ne!(stream.read(&mut [0; 16]).unwrap(), 0);
+        }
     }
 
     /// Starts again after an end of any kind, with the same flags.

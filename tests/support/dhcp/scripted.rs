@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::{SERVER, wait_until};
 use crate::support::attachment::with;
+use crate::support::call::Peer;
 use crate::support::netns::Lab;
 
 /// The test that is a server when this is set.
@@ -107,6 +108,14 @@ impl Scripted {
     }
 }
 
+/// Waits for the first RELEASE of our daemon. That of the reference has no source address, and no socket hears such a one.
+#[track_caller]
+pub fn wait_for_release(lab: &Lab, server: &Scripted) {
+    if lab.peer == Peer::Ours {
+        server.wait_for(RELEASE, 1, 5);
+    }
+}
+
 impl Drop for Scripted {
     fn drop(&mut self) {
         let _ = self.child.kill(); // it may have ended by itself
@@ -135,7 +144,7 @@ fn the_scripted_server_keeps_to_its_script() {
     if std::env::var_os(ROLE).is_some() {
         return serve();
     }
-    let lab = Lab::new(crate::support::call::Peer::Ours);
+    let lab = Lab::new(Peer::Ours);
     lab.lan(super::Kind::Macvlan);
     let server = Scripted::start(&lab, json!({"discover": "silence"}));
     // The packet of a client that nobody knows, as the shell can send one.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::{Process, SERVER, wait_until};
+use crate::support::call::Peer;
 use crate::support::netns::Lab;
 use crate::support::scratch::Scratch;
 
@@ -103,18 +105,38 @@ impl<'a> Server<'a> {
         self.process.output()
     }
 
-    /// The leases that it has written down: when each address' lease ends, in seconds since 1970.
-    pub fn leases(&self) -> BTreeMap<String, u64> {
-        let text = std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default(); // none before the first lease
-        match self.program {
-            // expiry, hardware address, address, name, client id
-            Program::Dnsmasq => {
-                let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-                lines.map(|columns| (columns[2].to_owned(), columns[0].parse().unwrap())).collect()
-            }
-            Program::Kea => kea_leases(&text),
+    /// Our daemon has given all its leases back. The reference may say so when the link is gone already, and says it without a source address,
+    /// so that only a server with a packet socket could hear it.
+    #[track_caller]
+    pub fn assert_has_no_lease(&self) {
+        if self.lab.peer == Peer::Ours {
+            wait_until("the server has no lease", 3, || self.leases().is_empty());
         }
     }
+
+    /// The leases that it has written down: when each address' lease ends, in seconds since 1970.
+    pub fn leases(&self) -> BTreeMap<String, u64> {
+        let read = || std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default(); // none before the first lease
+        let mut text = read();
+        loop {
+            // It may be in the middle of writing.
+            std::thread::sleep(Duration::from_millis(5));
+            let again = read();
+            if again == text && (text.is_empty() || text.ends_with('\n')) {
+                return match self.program {
+                    Program::Dnsmasq => dnsmasq_leases(&text),
+                    Program::Kea => kea_leases(&text),
+                };
+            }
+            text = again;
+        }
+    }
+}
+
+/// Each line: expiry, hardware address, address, name, client id.
+fn dnsmasq_leases(text: &str) -> BTreeMap<String, u64> {
+    let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    lines.map(|columns| (columns[2].to_owned(), columns[0].parse().unwrap())).collect()
 }
 
 /// A journal: later lines replace earlier ones. address, hwaddr, client_id, valid_lifetime, expire, …, state (0: assigned).
@@ -136,7 +158,7 @@ fn kea_leases(text: &str) -> BTreeMap<String, u64> {
 fn dnsmasq(scratch: &Scratch, range: &str, t1: u64) -> Vec<String> {
     [
         "dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --interface=lan --bind-interfaces --no-ping",
-        " --dhcp-authoritative --user=root --pid-file= --log-facility=- --log-dhcp",
+        " --dhcp-authoritative --user=root --pid-file= --log-facility=-",
         &format!(" --dhcp-range={range} --dhcp-leasefile={}/leases", scratch.text()),
         &format!(" --dhcp-lease-max=5000 --dhcp-option=option:T1,{t1}"),
     ]

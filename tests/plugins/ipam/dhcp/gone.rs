@@ -5,6 +5,7 @@ use serde_json::json;
 use super::conf;
 use super::failed_add::journal;
 use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
 use crate::support::dhcp::{Daemon, Kind, wait_until};
 use crate::support::netns::{Container, Lab};
@@ -41,7 +42,9 @@ fn del_of_a_container_that_is_gone_succeeds() {
     for_each_peer("dhcp", |lab| {
         let _server = short(lab);
         let _daemon = Daemon::start(lab);
-        for go in [Container::vanish, Container::go_stale] {
+        let ways = [Container::vanish, Container::go_stale];
+        // The reference's macvlan fails where a plain file is at the path.
+        for go in &ways[..if lab.peer == Peer::Ours { 2 } else { 1 }] {
             let container = lab.container();
             let attachment = lab.attach(&container, &conf());
             attachment.add();
@@ -49,7 +52,7 @@ fn del_of_a_container_that_is_gone_succeeds() {
             attachment.del();
             attachment.clone().netns(None).del();
         }
-        if lab.peer == crate::support::call::Peer::Ours {
+        if lab.peer == Peer::Ours {
             assert_eq!(journal(lab), [""; 0]);
         }
     });
