@@ -254,7 +254,7 @@ fn a_lease_without_end_is_never_renewed() {
 /// RFC 2131, 4.4.5: half of the lease, and seven eighths of it.
 #[test]
 fn times_that_make_no_sense_are_the_usual_ones() {
-    for times in [json!({"t1": 100, "t2": 200}), json!({"t1": 0, "t2": 0}), json!({"t1": 3, "t2": 1})] {
+    for times in [json!({"t1": 100, "t2": 200}), json!({"t1": 0, "t2": 0}), json!({"t1": null, "t2": 100})] {
         for_ours("dhcp", |lab| {
             let leased = lease(lab, with(&json!({"lease": 4}), times.clone()));
             let requests = leased.server.wait_for(REQUEST, 2, 4);
