@@ -22,10 +22,13 @@ fn conversation(lab: &Lab, flags: &[&str], kind: Kind, ipam: Value, args: Option
     server.heard()
 }
 
-/// The result that these options lead to.
+/// The result that these options lead to. The address is free again afterwards.
 fn result_of(lab: &Lab, ipam: Value, options: Value) -> Value {
     let _server = Scripted::start(lab, json!({"options": options}));
-    lab.attach(&lab.container(), &with(&conf(), json!({"ipam": ipam}))).add()
+    let attachment = lab.attach(&lab.container(), &with(&conf(), json!({"ipam": ipam})));
+    let result = attachment.add();
+    attachment.del();
+    result
 }
 
 fn for_ours_on_the_lan(case: impl Fn(&Lab)) {
