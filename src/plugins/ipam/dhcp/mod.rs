@@ -18,6 +18,7 @@ use ipnet::IpNet;
 pub use self::conf::DEFAULT_SOCKET;
 use self::conf::{Conf, socket_path};
 use self::wire::{Request, Terms, Wish, is_not_running};
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Document};
@@ -49,7 +50,11 @@ impl Plugin for Dhcp {
             netns: netns.to_string_lossy().into_owned(),
             terms: Terms { provide: conf.provide.clone(), request: conf.request.clone(), priority: conf.priority },
         };
-        let answer = wire::ask(&socket, &Request::Add(wish))?;
+        // If the daemon dies, what it had asked for is given back as long as the interface is there to say so.
+        let answer = wire::talk(&socket, &Request::Add(wish)).map_err(|error| match release(&socket, &at.key) {
+            Ok(()) => error,
+            Err(failed) => error.with_details(format_args!("undo: {failed}")),
+        })??;
         let document = Document::parse(&answer, wire::RESULT_VERSION).and_then(Document::into_add_result);
         document.map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
     }
@@ -63,11 +68,7 @@ impl Plugin for Dhcp {
 
     /// The reference fails where no daemon runs, and the container cannot end.
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
-        let socket = any_socket_path(cx);
-        match wire::ask(&socket, &Request::Del(at.key.clone())) {
-            Err(error) if is_not_running(&error) => daemon::orphans::del(&socket, &at.key),
-            done => done.map(drop),
-        }
+        release(&any_socket_path(cx), &at.key)
     }
 
     fn status(cx: &Context<'_>, _: &Conf) -> Result<()> {
@@ -81,6 +82,18 @@ impl Plugin for Dhcp {
             Err(error) if is_not_running(&error) => daemon::orphans::gc(&socket, &cx.config.name, valid),
             done => done.map(drop),
         }
+    }
+}
+
+/// Gives the lease of an attachment back: the daemon does, and where none runs we do.
+fn release(socket: &Path, key: &Key) -> Result<()> {
+    let ask = || wire::ask(socket, &Request::Del(key.clone())).map(drop);
+    match ask() {
+        Err(error) if is_not_running(&error) => match daemon::orphans::del(socket, key) {
+            Err(error) if error.code == Code::CONFLICT => ask(), // one has started in between
+            done => done,
+        },
+        done => done,
     }
 }
 

@@ -239,6 +239,11 @@ pub const TO_THE_REFERENCE: &str = "HTTP/1.0 400 this is the DHCP daemon of cni-
 
 /// Asks the daemon that listens at `socket`.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
+    talk(socket, request)?
+}
+
+/// As [`ask`]; the inner result is the daemon's own word, the outer one says that there was none.
+pub fn talk(socket: &Path, request: &Request) -> Result<Result<Value>> {
     let address = UnixAddr::new(socket).map_err(|e| unreached(socket, e.into()))?;
     let mut stream = LocalStream::connect(&address, PATIENCE).map_err(|e| unreached(socket, e))?;
     let talking = |e: io::Error| Error::io(format_args!("talk to the DHCP daemon at {socket:?}"), &e);
@@ -248,7 +253,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
         let mut line = vec![];
         (&mut stream).take(ANSWER_MAX).read_until(b'\n', &mut line).map_err(talking)?;
         match read_answer(&line, socket)? {
-            Said::Answer(answer) => return answer,
+            Said::Answer(answer) => return Ok(answer),
             Said::Patience(patience) => stream.get_mut().allow(patience + PATIENCE),
         }
     }
