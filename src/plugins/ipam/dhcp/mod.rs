@@ -11,6 +11,7 @@ pub mod v4;
 pub mod wire;
 
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -29,6 +30,11 @@ use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 /// How long an interface has to carry before servers are asked: what is sent before is lost, and the next try is seconds
 /// away. One that does not by then may have a cable that is not plugged in.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a daemon may take to end, or to start, while a lease is given back.
+const RESTART_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two tries to reach it.
+const RESTART_PAUSE: Duration = Duration::from_millis(2);
 
 /// The plugin.
 pub struct Dhcp;
@@ -87,13 +93,22 @@ impl Plugin for Dhcp {
 
 /// Gives the lease of an attachment back: the daemon does, and where none runs we do.
 fn release(socket: &Path, key: &Key) -> Result<()> {
-    let ask = || wire::ask(socket, &Request::Del(key.clone())).map(drop);
-    match ask() {
-        Err(error) if is_not_running(&error) => match daemon::orphans::del(socket, key) {
-            Err(error) if error.code == Code::CONFLICT => ask(), // one has started in between
-            done => done,
-        },
-        done => done,
+    let deadline = Instant::now() + RESTART_PATIENCE;
+    loop {
+        // It may end while it is asked, and start while we are at work.
+        let again = match wire::talk(socket, &Request::Del(key.clone())) {
+            Ok(answer) => return answer.map(drop),
+            Err(error) if is_not_running(&error) => match daemon::orphans::del(socket, key) {
+                Err(error) if error.code == Code::CONFLICT => error,
+                done => return done,
+            },
+            Err(error) if error.code == Code::TRY_AGAIN => error,
+            Err(error) => return Err(error),
+        };
+        if Instant::now() > deadline {
+            return Err(again);
+        }
+        thread::sleep(RESTART_PAUSE); // one that is killed lets go of its socket first and of its lock last
     }
 }
 
