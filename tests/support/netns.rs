@@ -121,6 +121,11 @@ impl Lab {
             done"#);
     }
 
+    /// The process that the lab's namespaces live with.
+    pub fn pid(&self) -> u32 {
+        self.holder.pid()
+    }
+
     /// A file of the pretend host, as this process can open it.
     pub fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.holder.pid()))

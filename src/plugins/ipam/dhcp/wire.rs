@@ -303,7 +303,7 @@ fn hung_up(socket: &Path) -> Error {
 fn unreached(socket: &Path, error: io::Error) -> Error {
     let error = Error::io(format_args!("connect to the DHCP daemon at {socket:?}"), &error);
     match is_not_running(&error) {
-        true => error.with_details("it does not run: start cni-dhcp.socket or cni-dhcp.service, or `dhcp daemon`"),
+        true => error.with_details("it does not run: start cni-dhcp.socket or cni-dhcp.service"),
         false => error,
     }
 }

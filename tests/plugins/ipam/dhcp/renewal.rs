@@ -19,7 +19,7 @@ fn short() -> Value {
     json!({"lease": 8, "t1": 1, "t2": 6})
 }
 
-/// Waits until the server has the lease for longer. A moment of an empty file is none in which it has no lease: it is written anew.
+/// Waits until the server has the lease for longer; where a renewal was lost, until it is asked at T2 once more. A moment of an empty file is none in which it has no lease: it is written anew.
 #[track_caller]
 fn wait_for_renewal(server: &Server, address: &str, what: &str) {
     let until = || server.leases().get(address).copied();
@@ -28,7 +28,7 @@ fn wait_for_renewal(server: &Server, address: &str, what: &str) {
         before = until();
         before.is_some()
     });
-    wait_until(&format!("a renewal {what}"), Program::Dnsmasq.t1() + 3, || until() > before);
+    wait_until(&format!("a renewal {what}"), 10, || until() > before);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_lease_without_end_is_never_renewed() {
 /// RFC 2131, 4.4.5: half of the lease, and seven eighths of it.
 #[test]
 fn times_that_make_no_sense_are_the_usual_ones() {
-    for times in [json!({"t1": 100, "t2": 200}), json!({"t1": 0, "t2": 0}), json!({"t1": 3, "t2": 1})] {
+    for times in [json!({"t1": 100, "t2": 200}), json!({"t1": 0, "t2": 0}), json!({"t1": null, "t2": 100})] {
         for_ours("dhcp", |lab| {
             let leased = lease(lab, with(&json!({"lease": 4}), times.clone()));
             let requests = leased.server.wait_for(REQUEST, 2, 4);
