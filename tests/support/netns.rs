@@ -157,6 +157,16 @@ impl Namespace {
         command
     }
 
+    /// Where this very process finds the network namespace.
+    pub fn path(&self) -> String {
+        let named = self.enter.iter().find_map(|word| word.strip_prefix("--net="));
+        let of_holder = || {
+            let pid = self.enter.iter().find_map(|word| word.strip_prefix("--target=")).unwrap();
+            format!("/proc/{pid}/ns/net")
+        };
+        named.map_or_else(of_holder, str::to_owned)
+    }
+
     pub fn try_sh(&self, script: &str) -> Output {
         self.command("sh").args(["-c", script]).output().unwrap()
     }

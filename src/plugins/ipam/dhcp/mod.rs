@@ -11,6 +11,7 @@ pub mod v4;
 pub mod wire;
 
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -18,6 +19,7 @@ use ipnet::IpNet;
 pub use self::conf::DEFAULT_SOCKET;
 use self::conf::{Conf, socket_path};
 use self::wire::{Request, Terms, Wish, is_not_running};
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Document};
@@ -28,6 +30,11 @@ use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 /// How long an interface has to carry before servers are asked: what is sent before is lost, and the next try is seconds
 /// away. One that does not by then may have a cable that is not plugged in.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a daemon may take to end, or to start, while a lease is given back.
+const RESTART_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two tries to reach it.
+const RESTART_PAUSE: Duration = Duration::from_millis(2);
 
 /// The plugin.
 pub struct Dhcp;
@@ -49,7 +56,11 @@ impl Plugin for Dhcp {
             netns: netns.to_string_lossy().into_owned(),
             terms: Terms { provide: conf.provide.clone(), request: conf.request.clone(), priority: conf.priority },
         };
-        let answer = wire::ask(&socket, &Request::Add(wish))?;
+        // If the daemon dies, what it had asked for is given back as long as the interface is there to say so.
+        let answer = wire::talk(&socket, &Request::Add(wish)).map_err(|error| match release(&socket, &at.key) {
+            Ok(()) => error,
+            Err(failed) => error.with_details(format_args!("undo: {failed}")),
+        })??;
         let document = Document::parse(&answer, wire::RESULT_VERSION).and_then(Document::into_add_result);
         document.map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
     }
@@ -63,11 +74,7 @@ impl Plugin for Dhcp {
 
     /// The reference fails where no daemon runs, and the container cannot end.
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
-        let socket = any_socket_path(cx);
-        match wire::ask(&socket, &Request::Del(at.key.clone())) {
-            Err(error) if is_not_running(&error) => daemon::orphans::del(&socket, &at.key),
-            done => done.map(drop),
-        }
+        release(&any_socket_path(cx), &at.key)
     }
 
     fn status(cx: &Context<'_>, _: &Conf) -> Result<()> {
@@ -81,6 +88,27 @@ impl Plugin for Dhcp {
             Err(error) if is_not_running(&error) => daemon::orphans::gc(&socket, &cx.config.name, valid),
             done => done.map(drop),
         }
+    }
+}
+
+/// Gives the lease of an attachment back: the daemon does, and where none runs we do.
+fn release(socket: &Path, key: &Key) -> Result<()> {
+    let deadline = Instant::now() + RESTART_PATIENCE;
+    loop {
+        // It may end while it is asked, and start while we are at work.
+        let again = match wire::talk(socket, &Request::Del(key.clone())) {
+            Ok(answer) => return answer.map(drop),
+            Err(error) if is_not_running(&error) => match daemon::orphans::del(socket, key) {
+                Err(error) if error.code == Code::CONFLICT => error,
+                done => return done,
+            },
+            Err(error) if error.code == Code::TRY_AGAIN => error,
+            Err(error) => return Err(error),
+        };
+        if Instant::now() > deadline {
+            return Err(again);
+        }
+        thread::sleep(RESTART_PAUSE); // one that is killed lets go of its socket first and of its lock last
     }
 }
 

@@ -239,16 +239,25 @@ pub const TO_THE_REFERENCE: &str = "HTTP/1.0 400 this is the DHCP daemon of cni-
 
 /// Asks the daemon that listens at `socket`.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
+    talk(socket, request)?
+}
+
+/// As [`ask`]; the inner result is the daemon's own word, the outer one says that there was none. Code 11 is that the
+/// daemon has ended meanwhile.
+pub fn talk(socket: &Path, request: &Request) -> Result<Result<Value>> {
     let address = UnixAddr::new(socket).map_err(|e| unreached(socket, e.into()))?;
     let mut stream = LocalStream::connect(&address, PATIENCE).map_err(|e| unreached(socket, e))?;
-    let talking = |e: io::Error| Error::io(format_args!("talk to the DHCP daemon at {socket:?}"), &e);
+    let talking = |e: io::Error| match e.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => hung_up(socket),
+        _ => Error::io(format_args!("talk to the DHCP daemon at {socket:?}"), &e),
+    };
     stream.write_all((request.to_text() + "\n").as_bytes()).map_err(talking)?;
     let mut stream = BufReader::new(stream);
     loop {
         let mut line = vec![];
         (&mut stream).take(ANSWER_MAX).read_until(b'\n', &mut line).map_err(talking)?;
         match read_answer(&line, socket)? {
-            Said::Answer(answer) => return answer,
+            Said::Answer(answer) => return Ok(answer),
             Said::Patience(patience) => stream.get_mut().allow(patience + PATIENCE),
         }
     }
@@ -267,8 +276,7 @@ fn read_answer(line: &[u8], socket: &Path) -> Result<Said> {
             .with_details("is it the reference's dhcp daemon? stop that one and start cni-dhcp.service of cni-multi"));
     }
     if !line.ends_with(b"\n") {
-        return Err(at(Error::new(Code::TRY_AGAIN, "it hung up without an answer"))
-            .with_details("it may have been restarted; its log says why"));
+        return Err(hung_up(socket));
     }
     let value = Value::parse(line).map_err(at)?;
     let protocol = value.get("protocol").and_then(Value::as_u64);
@@ -285,6 +293,11 @@ fn read_answer(line: &[u8], socket: &Path) -> Result<Said> {
     let code = code.map_or(Code::BUG, Code);
     let told = Error::new(code, text(error, "msg").map_err(at)?);
     Ok(Said::Answer(Err(told.with_details(text(error, "details").unwrap_or_default()))))
+}
+
+fn hung_up(socket: &Path) -> Error {
+    let msg = format!("ask the DHCP daemon at {socket:?}: it hung up without an answer");
+    Error::new(Code::TRY_AGAIN, msg).with_details("it may have been restarted; its log says why")
 }
 
 fn unreached(socket: &Path, error: io::Error) -> Error {

@@ -1,11 +1,13 @@
 //! ADD that fails: within its time, with an error that says why, and nothing is left.
 
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::conf;
-use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST, Scripted, wait_for_release};
 use crate::support::dhcp::servers::{BOTH, Server};
@@ -166,17 +168,7 @@ fn the_plugin_is_killed_while_it_waits() {
         let server = Scripted::start(lab, json!({"request": "silence"}));
         let daemon = Daemon::start(lab);
         let container = lab.container();
-        let call = lab.attach(&container, &conf()).call("ADD", None);
-        let mut line = call.wrapper.clone();
-        line.push(call.program.to_str().unwrap().to_owned());
-        let mut plugin = std::process::Command::new(&line[0])
-            .args(&line[1..])
-            .envs(&call.env)
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        std::io::Write::write_all(&mut plugin.stdin.take().unwrap(), &call.stdin).unwrap();
+        let mut plugin = begun(&lab.attach(&container, &conf()));
         server.wait_for(REQUEST, 1, 5);
         plugin.kill().unwrap();
         plugin.wait().unwrap();
@@ -190,6 +182,22 @@ fn the_plugin_is_killed_while_it_waits() {
         assert_eq!(server.heard_of(REQUEST).len(), asked + 1, "nothing goes on for the dead one");
         drop(daemon);
     });
+}
+
+/// An ADD that is on its way.
+pub fn begun(attachment: &Attachment) -> Child {
+    let call = attachment.call("ADD", None);
+    let mut line = call.wrapper.clone();
+    line.push(call.program.to_str().unwrap().to_owned());
+    let mut plugin = Command::new(&line[0])
+        .args(&line[1..])
+        .envs(&call.env)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    plugin.stdin.take().unwrap().write_all(&call.stdin).unwrap();
+    plugin
 }
 
 /// The journal's files that are leases.
