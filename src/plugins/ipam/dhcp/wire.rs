@@ -29,7 +29,7 @@ pub const REQUEST_MAX: usize = 1 << 20;
 const ANSWER_MAX: u64 = 1 << 26;
 
 /// How long a daemon that is well takes at most for what it can answer at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the daemon is asked for.
 #[derive(Clone, Debug, PartialEq)]

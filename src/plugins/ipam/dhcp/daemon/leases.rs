@@ -207,10 +207,9 @@ impl Daemon {
                 }
             }
             Action::Probe(address) => {
-                let probed = entry.exchange.as_ref().map(|exchange| exchange.probe(address, &entry.record.place));
-                if let Some(Err(error)) = probed {
-                    self.log.lease(name, format_args!("problem={:?}", error.to_string()));
-                }
+                let Some(exchange) = &mut entry.exchange else { return Ok(()) };
+                let probed = exchange.probe(address, &entry.record.place, &self.flags.hostprefix);
+                self.changed(name, probed)?;
             }
             Action::Intend(intent) => {
                 entry.record.intent = Some(intent);
@@ -290,7 +289,7 @@ impl Daemon {
         self.changed(name, put)
     }
 
-    /// What came of a change of the interface.
+    /// What came of a visit.
     fn changed(&mut self, name: &str, done: Result<(), Absent>) -> Result<(), End> {
         match done {
             Ok(()) => Ok(()),
@@ -321,7 +320,7 @@ impl Daemon {
             return self.table.put(name, entry, limit);
         };
         if !needs {
-            entry.exchange = None;
+            entry.close();
         }
         if entry.state != Some(state) {
             self.tell_state(&name, &mut entry, state);
@@ -380,7 +379,7 @@ impl Daemon {
 
     /// Gives back what a lease has, and forgets it.
     pub(super) fn let_go(&mut self, name: &str, mut entry: Entry) {
-        entry.exchange = None;
+        entry.close();
         match give_back(&entry.record, &self.flags, &mut self.random) {
             Ok(true) => {
                 self.metrics.count(Count::Sent);
