@@ -15,6 +15,9 @@ const STACK: usize = 64 * 1024;
 /// What is open while answers are expected.
 pub struct Exchange {
     packets: PacketSocket,
+    /// On ipvlan, what its master gets. Some servers, Kea among them, broadcast in frames to one hardware address, the
+    /// master's; ipvlan looks for whose IP address they are for and leaves them to the master.
+    master: Option<PacketSocket>,
     /// Where an address was tried.
     arp: Option<ArpSocket>,
     /// What asked one server: while it is there, the container's kernel does not tell the server that nobody listens.
@@ -24,13 +27,18 @@ pub struct Exchange {
 impl Exchange {
     /// Opens the sockets, if the interface still is there.
     pub fn open(place: &Place, prefix: &str) -> Result<Exchange, Absent> {
-        let mut packets = None;
+        let (mut packets, mut master, mut master_here) = (None, None, None);
         place.visit(prefix, &mut |_, link| {
             packets = Some(PacketSocket::open(link.index)?);
+            match link.lower.filter(|_| link.kind == "ipvlan") {
+                Some(lower) if link.lower_is_elsewhere => master_here = Some(lower),
+                lower => master = lower.and_then(listen_too),
+            }
             Ok(())
         })?;
         let packets = packets.ok_or(Absent::Gone("its interface is gone"))?;
-        Ok(Exchange { packets, arp: None, unicast: None })
+        let master = master.or_else(|| master_here.and_then(listen_too));
+        Ok(Exchange { packets, master, arp: None, unicast: None })
     }
 
     /// Sends a message. One to a server leaves by the container's own routes, if the interface has the address.
@@ -57,7 +65,12 @@ impl Exchange {
 
     /// The next datagram.
     pub fn datagram(&self) -> Result<Option<Vec<u8>>> {
-        Ok(self.packets.receive()?.map(|(_, payload)| payload))
+        for socket in [Some(&self.packets), self.master.as_ref()].into_iter().flatten() {
+            if let Some((_, payload)) = socket.receive()? {
+                return Ok(Some(payload));
+            }
+        }
+        Ok(None)
     }
 
     /// The next word about the address that was probed for.
@@ -66,8 +79,9 @@ impl Exchange {
     }
 
     /// What becomes readable: datagrams, and claims.
-    pub fn descriptors(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>) {
-        (self.packets.as_fd(), self.arp.as_ref().map(|arp| arp.as_fd()))
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let others = [self.master.as_ref().map(|master| master.as_fd()), self.arp.as_ref().map(|arp| arp.as_fd())];
+        std::iter::once(self.packets.as_fd()).chain(others.into_iter().flatten())
     }
 
     /// Closes the sockets. The kernel lets who closes a packet socket wait until no processor can be at work on it, tens
@@ -76,6 +90,11 @@ impl Exchange {
         let closed = thread::Builder::new().stack_size(STACK).spawn(move || drop(self));
         let _ = closed; // where no thread is to be had they have been closed here
     }
+}
+
+/// A socket on the master, as far as it can be had: the master may be in a namespace that is neither the container's nor ours.
+fn listen_too(ifindex: u32) -> Option<PacketSocket> {
+    PacketSocket::open(ifindex).ok()
 }
 
 /// Sends what gives a lease back. Nothing is open for it as a rule.

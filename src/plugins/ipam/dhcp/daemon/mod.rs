@@ -18,7 +18,7 @@ mod requests;
 mod table;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -149,8 +149,7 @@ impl Daemon {
             watch(self.listener.socket.as_fd(), PollFlags::POLLIN, Ready::Listener);
         }
         for (name, exchange) in self.table.talking() {
-            let (datagrams, claims): (_, Option<BorrowedFd<'_>>) = exchange.descriptors();
-            for fd in [Some(datagrams), claims].into_iter().flatten() {
+            for fd in exchange.descriptors() {
                 watch(fd, PollFlags::POLLIN, Ready::Lease(name.clone()));
             }
         }
