@@ -334,8 +334,8 @@ fn search_lists_are_uncompressed_or_left_out() {
     for (sent, expected) in cases {
         assert_eq!(lease_of(options(&[(119, sent)])).result(0).dns.search, expected, "{}", sent.escape_ascii());
     }
-    let endless = [b"\x01a\0".repeat(1), b"\x3f".to_vec(), vec![b'x'; 63], b"\xc0\0".to_vec()].concat();
-    assert_eq!(lease_of(options(&[(119, &endless)])).result(0).dns.search.len(), 2);
+    let longest = [b"\x01a\0".to_vec(), b"\x3f".to_vec(), vec![b'x'; 63], b"\xc0\0".to_vec()].concat();
+    assert_eq!(lease_of(options(&[(119, &longest)])).result(0).dns.search.len(), 2);
     let too_long = [[b"\x3f".to_vec(), vec![b'x'; 63]].concat().repeat(4), vec![0]].concat();
     assert!(lease_of(options(&[(119, &too_long)])).result(0).dns.search.is_empty());
 }
