@@ -3,3 +3,4 @@
 //! <https://www.cni.dev/plugins/current/ipam/dhcp/>
 
 pub mod v4;
+pub mod v6;
