@@ -3,6 +3,7 @@
 pub mod attachment;
 pub mod call;
 pub mod chain;
+pub mod dhcp;
 pub mod flow;
 pub mod netns;
 pub mod peers;

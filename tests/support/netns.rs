@@ -206,19 +206,19 @@ pub struct Container {
 }
 
 impl Container {
-    /// Destroys the namespace; the path names nothing any more.
+    /// Destroys the namespace, as runtimes do: also when somebody has it open. The path names nothing any more.
     pub fn vanish(&self) {
         if let Some(holder) = self.holder.lock().unwrap().take() {
             drop(holder);
         } else {
-            self.host.sh(&format!("umount {0} && rm {0}", self.netns));
+            self.host.sh(&format!("umount --lazy {0} && rm {0}", self.netns));
         }
     }
 
     /// Destroys the namespace but leaves a plain file at its path, as a reboot does when the directory is not a tmpfs.
     pub fn go_stale(&self) {
         assert!(self.holder.lock().unwrap().is_none(), "only a file can go stale");
-        self.host.sh(&format!("umount {}", self.netns));
+        self.host.sh(&format!("umount --lazy {}", self.netns));
     }
 }
 

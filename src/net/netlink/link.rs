@@ -19,6 +19,7 @@ use crate::net::mac::MacAddr;
 /// ifinfomsg.
 const HEADER: usize = 16;
 const IFF_UP: u32 = 1;
+const IFF_NOARP: u32 = 0x80;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
 /// IF_OPER_UP of linux/if.h.
@@ -78,6 +79,8 @@ pub struct Link {
     pub alias: String,
     /// Set up by the administrator.
     pub up: bool,
+    /// Hardware addresses are asked for there by ARP.
+    pub arp: bool,
     /// IF_OPER_*: up only when it carries.
     pub operstate: u8,
     /// Set by the administrator to take every packet. A capture that does so as well is not told here.
@@ -115,6 +118,7 @@ impl Link {
             lower: attrs.u32(IFLA_LINK),
             alias: attrs.text(IFLA_IFALIAS).unwrap_or_default(),
             up: flags & IFF_UP != 0,
+            arp: flags & IFF_NOARP == 0,
             operstate: attrs.u8(IFLA_OPERSTATE).unwrap_or_default(),
             promisc: flags & IFF_PROMISC != 0,
             allmulti: flags & IFF_ALLMULTI != 0,

@@ -1,6 +1,129 @@
 //! `dhcp` gets a container's address from a DHCP server of its network; a daemon keeps the lease.
 //!
+//! The plugin asks the daemon ([`wire`]), which looks for a lease as [`v4`] says, renews it for as long as the container
+//! lives, and remembers it in a file ([`daemon`]).
+//!
 //! <https://www.cni.dev/plugins/current/ipam/dhcp/>
 
+mod conf;
+pub mod daemon;
 pub mod v4;
 pub mod v6;
+pub mod wire;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+
+pub use self::conf::DEFAULT_SOCKET;
+use self::conf::{Conf, socket_path};
+use self::wire::{Request, Terms, Wish, is_not_running};
+use crate::cni::conf::ValidAttachments;
+use crate::cni::json::Value;
+use crate::cni::result::{AddResult, Document};
+use crate::error::{Code, Error, Result};
+use crate::net::netlink::{Link, LinkChange, Watch};
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+
+/// How long an interface has to carry before servers are asked: what is sent before is lost, and the next try is seconds
+/// away. One that does not by then may have a cable that is not plugged in.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The plugin.
+pub struct Dhcp;
+
+impl Plugin for Dhcp {
+    const NAME: &'static str = "dhcp";
+    const KIND: Kind = Kind::Ipam;
+    const ABOUT: &'static str = "addresses of the network's DHCP server, which a daemon keeps";
+    const NEEDS_LINK: bool = true;
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let socket = socket_path(cx.config)?;
+        set_up(at)?;
+        let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
+        let wish = Wish {
+            key: at.key.clone(),
+            netns: netns.to_string_lossy().into_owned(),
+            terms: Terms { provide: conf.provide.clone(), request: conf.request.clone(), priority: conf.priority },
+        };
+        let answer = wire::ask(&socket, &Request::Add(wish))?;
+        let document = Document::parse(&answer, wire::RESULT_VERSION).and_then(Document::into_add_result);
+        document.map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
+    }
+
+    /// The reference looks for a lease where there is none.
+    fn check(cx: &Context<'_>, _: &Conf, at: &Attachment) -> Result<()> {
+        let result = cx.config.prev_result()?.unwrap_or_default();
+        let lease = wire::ask(&socket_path(cx.config)?, &Request::Check(at.key.clone()))?;
+        verify(&lease, &result)
+    }
+
+    /// The reference fails where no daemon runs, and the container cannot end.
+    fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
+        let socket = any_socket_path(cx);
+        match wire::ask(&socket, &Request::Del(at.key.clone())) {
+            Err(error) if is_not_running(&error) => daemon::orphans::del(&socket, &at.key),
+            done => done.map(drop),
+        }
+    }
+
+    fn status(cx: &Context<'_>, _: &Conf) -> Result<()> {
+        let answer = wire::ask(&socket_path(cx.config)?, &Request::Status);
+        answer.map(drop).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
+    }
+
+    fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let socket = any_socket_path(cx);
+        match wire::ask(&socket, &Request::gc(&cx.config.name, valid)) {
+            Err(error) if is_not_running(&error) => daemon::orphans::gc(&socket, &cx.config.name, valid),
+            done => done.map(drop),
+        }
+    }
+}
+
+/// For DEL and GC: a configuration that does not say it properly could not have been used for ADD.
+fn any_socket_path(cx: &Context<'_>) -> std::path::PathBuf {
+    socket_path(cx.config).unwrap_or_else(|_| Path::new(DEFAULT_SOCKET).to_owned())
+}
+
+/// Sets the interface up and waits until it carries.
+fn set_up(at: &Attachment) -> Result<()> {
+    let container = at.netlink()?;
+    let link = container.link(at.ifname())?;
+    if link.up && (link.is_operational() || says_nothing(&link)) {
+        return Ok(());
+    }
+    let watch = at.run(Watch::links)?;
+    container.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+    if says_nothing(&container.link(at.ifname())?) {
+        return Ok(());
+    }
+    watch.until_operational(container, at.ifname(), Instant::now() + CARRIER_PATIENCE).map(drop)
+}
+
+/// Some kinds of links never say whether they carry.
+fn says_nothing(link: &Link) -> bool {
+    link.operstate_text() == "unknown"
+}
+
+/// The lease is held, and its address is the one that the container was told.
+fn verify(lease: &Value, result: &AddResult) -> Result<()> {
+    let text = |key: &str| lease.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (key, state, address) = (text("key"), text("state"), text("address"));
+    if !matches!(state, "bound" | "renewing" | "rebinding") {
+        let msg = format!("lease {key} is {state}");
+        return Err(Error::check(msg).with_details(format_args!("{address} is not the container's any more")));
+    }
+    let held: Option<IpNet> = address.parse().ok();
+    match result.ips.iter().any(|ip| Some(ip.address) == held) {
+        true => Ok(()),
+        false => {
+            let told: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
+            let msg = format!("lease {key} is {address}, which prevResult does not have");
+            Err(Error::check(msg).with_details(format_args!("it has {}", told.join(", "))))
+        }
+    }
+}

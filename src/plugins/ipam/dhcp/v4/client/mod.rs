@@ -127,7 +127,7 @@ struct Request {
 }
 
 /// A client of one link.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Client {
     setup: Setup,
     phase: Phase,
@@ -165,7 +165,7 @@ impl Client {
     pub fn acquire(setup: Setup, wanted: Option<Ipv4Addr>, now: Moment, random: &mut Random) -> (Client, Vec<Action>) {
         let mut client = Client::new(setup, now);
         client.wanted = wanted;
-        client.limit = now + client.setup.patience.resend_timeout;
+        client.limit = client.end_of_search();
         let actions = client.discover(now, random);
         (client, actions)
     }
@@ -249,11 +249,7 @@ impl Client {
             Phase::Requesting(request) if request.sent < REQUESTS => self.send_request(request, now, random),
             Phase::Requesting(request) => {
                 self.trouble = format!("no answer of {} to DHCPREQUEST", request.intent.server);
-                if self.lost {
-                    self.pause(self.setup.patience.resend_max, now, random)
-                } else {
-                    self.discover(now, random)
-                }
+                self.search_again(Duration::ZERO, now, random)
             }
             Phase::Bound | Phase::Renewing | Phase::Rebinding => self.keep(now, random),
         }
@@ -289,10 +285,8 @@ impl Client {
         }
         let decline = Action::Send(self.setup.decline(intent));
         self.trouble = format!("{address} is in use by {holder}");
-        let pause = if self.lost { self.setup.patience.resend_max } else { AFTER_DECLINE };
-        let mut actions = vec![decline];
-        actions.extend(self.pause(pause, now, random));
-        actions
+        let more = self.search_again(AFTER_DECLINE, now, random);
+        [decline].into_iter().chain(more).collect()
     }
 
     /// Ends the client. What it has, or has asked for, is to be given back by this message.
@@ -354,12 +348,22 @@ impl Client {
         self.wait = (self.wait * 2).min(self.setup.patience.resend_max);
     }
 
-    /// Does nothing for a while, and then looks for servers.
-    fn pause(&mut self, pause: Duration, now: Moment, random: &mut Random) -> Vec<Action> {
+    /// Does nothing for at least this long, and then looks for servers.
+    fn pause(&mut self, pause: Duration, now: Moment, random: &mut Random) {
+        let pause = pause.max(SHORTEST_WAIT);
         self.phase = Phase::Waiting;
-        self.next = now + if pause == AFTER_DECLINE { pause } else { jittered(pause, random) };
+        self.next = now + pause + random.below(pause / 5);
         self.listening = None;
-        vec![]
+    }
+
+    /// When the search for a lease ends: what the container has may go on as long, what it has lost is looked for for ever.
+    fn end_of_search(&self) -> Moment {
+        let end = self.began + self.setup.patience.resend_timeout;
+        match &self.lease {
+            _ if self.lost => NEVER,
+            Some(lease) => end.min(lease.expires),
+            None => end,
+        }
     }
 
     /// The first offer is taken. Of a container that has an address, only that address is.
@@ -367,14 +371,15 @@ impl Client {
         if address.is_unspecified() || address.is_broadcast() || address.is_multicast() || address.is_loopback() {
             return vec![];
         }
-        if let Some(lease) = self.lease.as_ref().filter(|lease| lease.address != address) {
-            if !self.lost {
+        let is_on_link = self.lease.is_some() && !self.lost;
+        if self.lease.as_ref().is_some_and(|lease| lease.address != address) {
+            if is_on_link {
                 self.other = Some(address);
-                self.limit = self.limit.min(now + AFTER_OTHER_OFFER).min(lease.expires);
+                self.limit = self.limit.min(now + AFTER_OTHER_OFFER);
             }
             return vec![];
         }
-        let is_on_link = self.lease.is_some() && !self.lost;
+        self.limit = self.end_of_search(); // no matter what else was offered
         let intent = Intent { address, server, xid: self.xid };
         let mut actions = vec![];
         let mut probed_until = Moment::ZERO;
@@ -443,12 +448,19 @@ impl Client {
         self.trouble = format!("{server} has refused DHCPREQUEST: {}", why.as_deref().unwrap_or("no reason given"));
         self.refusals += 1;
         let doubled = AFTER_NAK * 2_u32.saturating_pow(self.refusals.saturating_sub(2).min(16));
-        let longest = self.setup.patience.resend_max;
-        match self.refusals {
-            _ if self.lost => self.pause(longest, now, random),
-            1 => self.discover(now, random),
-            _ => self.pause(doubled.min(longest), now, random),
+        let pause = if self.refusals == 1 { Duration::ZERO } else { doubled.min(self.setup.patience.resend_max) };
+        self.search_again(pause, now, random)
+    }
+
+    /// Looks for servers after a pause; after the longest where there is no hurry any more.
+    fn search_again(&mut self, pause: Duration, now: Moment, random: &mut Random) -> Vec<Action> {
+        self.wanted = self.wanted.filter(|_| self.lease.is_some()); // what was only a wish may be the trouble
+        let pause = if self.lost { self.setup.patience.resend_max } else { pause };
+        if pause.is_zero() {
+            return self.discover(now, random);
         }
+        self.pause(pause, now, random);
+        vec![]
     }
 
     /// Sees to a lease by the clock.
@@ -490,12 +502,12 @@ impl Client {
     /// A server gives no more time. Often it has only forgotten the lease, and offers the same address again: then the
     /// container does not notice.
     fn take_refusal(&mut self, server: Option<Ipv4Addr>, now: Moment, random: &mut Random) -> Vec<Action> {
-        let Some(lease) = &self.lease else { return vec![] };
-        if matches!(self.phase, Phase::Renewing) && server.is_some_and(|server| server != lease.server) {
+        let its_server = self.lease.as_ref().map(|lease| lease.server);
+        if matches!(self.phase, Phase::Renewing) && server.is_some() && server != its_server {
             return vec![];
         }
         self.began = now;
-        self.limit = lease.expires.min(now + self.setup.patience.resend_timeout);
+        self.limit = self.end_of_search();
         self.refusals = 1;
         self.discover(now, random)
     }
@@ -522,12 +534,11 @@ impl Client {
         self.lost = true;
         self.limit = NEVER;
         self.began = now;
-        let mut actions = vec![Action::Lost(reason)];
-        actions.extend(match reason {
+        let more = match reason {
             Reason::Expired => self.discover(now, random),
-            _ => self.pause(self.setup.patience.resend_max, now, random),
-        });
-        actions
+            Reason::Refused | Reason::OtherAddress(_) => self.search_again(Duration::ZERO, now, random),
+        };
+        [Action::Lost(reason)].into_iter().chain(more).collect()
     }
 }
 
