@@ -5,3 +5,5 @@ pub mod client;
 pub mod lease;
 pub mod message;
 pub mod options;
+#[cfg(test)]
+mod tests;
