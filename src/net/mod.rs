@@ -5,6 +5,7 @@ pub mod clock;
 pub mod conntrack;
 pub mod dbus;
 pub mod iptables;
+pub mod link_socket;
 pub mod local_stream;
 pub mod mac;
 pub mod netlink;

@@ -26,6 +26,8 @@ pub struct Lease {
     pub prefix_len: u8,
     /// The DUID of the server that renewals go to; empty where the address is a router's prefix.
     pub server: Vec<u8>,
+    /// When it was granted.
+    pub acquired: Moment,
     /// T1: when it is renewed.
     pub t1: Moment,
     /// T2: when any server is asked.
@@ -60,6 +62,7 @@ impl Lease {
             address: grant.address,
             prefix_len: 128,
             server: vec![],
+            acquired: now,
             t1,
             t2: moment(sane(t2), 8).max(t1),
             expires: after(now, grant.valid),
@@ -132,7 +135,8 @@ impl Lease {
             ("domains", texts(self.domains.clone())),
         ];
         members.extend(self.router.map(|router| ("router", Value::text(router.to_string()))));
-        for (key, moment) in [("t1", self.t1), ("t2", self.t2), ("expires", self.expires)] {
+        for (key, moment) in [("acquired", self.acquired), ("t1", self.t1), ("t2", self.t2), ("expires", self.expires)]
+        {
             if moment != NEVER {
                 members.push((key, number(moment.as_millis() as u64)));
             }
@@ -148,6 +152,7 @@ impl Lease {
             address: net.addr(),
             prefix_len: net.prefix_len(),
             server: of_hex(text(value, "server")?).ok_or_else(|| unread(value, "server"))?,
+            acquired: moment("acquired")?,
             t1: moment("t1")?,
             t2: moment("t2")?,
             expires: moment("expires")?,

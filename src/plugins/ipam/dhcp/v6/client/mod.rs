@@ -227,9 +227,16 @@ impl Client {
         self.turn(now, random, |client, turn| client.take_message(message, turn))
     }
 
-    /// Takes what a router tells, if it is awaited.
-    pub fn on_router(&mut self, told: Advertisement, now: Moment, random: &mut Random) -> Vec<Action> {
-        self.turn(now, random, |client, turn| client.take_advertisement(told, turn))
+    /// Takes what a router tells, if it is awaited. An address that is made of its prefix has the second half of the link's
+    /// own address, as the kernel would take it.
+    pub fn on_router(
+        &mut self,
+        told: Advertisement,
+        link_local: Ipv6Addr,
+        now: Moment,
+        random: &mut Random,
+    ) -> Vec<Action> {
+        self.turn(now, random, |client, turn| client.take_advertisement(told, link_local, turn))
     }
 
     /// Takes that somebody on the link says that he has an address.

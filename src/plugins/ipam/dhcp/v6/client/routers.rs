@@ -1,5 +1,6 @@
 //! What routers tell (RFC 4861, section 6.3.4), and addresses that are made of it (RFC 4862, section 5.5.3).
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::{Action, Client, Mode, State, Turn};
@@ -16,7 +17,7 @@ const SLAAC_PREFIX_LEN: u8 = 64;
 
 impl Client {
     /// Takes what a router tells, if it is awaited.
-    pub(super) fn take_advertisement(&mut self, told: Advertisement, turn: &mut Turn<'_>) {
+    pub(super) fn take_advertisement(&mut self, told: Advertisement, link_local: Ipv6Addr, turn: &mut Turn<'_>) {
         if self.asking.is_none() && self.settling.is_none() {
             return;
         }
@@ -32,15 +33,16 @@ impl Client {
             self.routers.push(told);
         }
         match (self.setup.mode, autonomous) {
-            (Mode::Slaac, Some(prefix)) if self.settling.is_none() => self.take_prefix(&prefix, turn),
+            (Mode::Slaac, Some(prefix)) if self.settling.is_none() => self.take_prefix(&prefix, link_local, turn),
             _ if self.state == State::Bound => self.learn(turn),
             _ => (),
         }
     }
 
     /// Makes an address of a prefix, or gives the one that there is more time.
-    fn take_prefix(&mut self, prefix: &Prefix, turn: &mut Turn<'_>) {
-        let made = u128::from(prefix.net.network()) | u128::from(self.setup.identifier);
+    fn take_prefix(&mut self, prefix: &Prefix, link_local: Ipv6Addr, turn: &mut Turn<'_>) {
+        let identifier = u128::from(link_local) & u128::from(u64::MAX);
+        let made = u128::from(prefix.net.network()) | identifier;
         let address = self.lease.as_ref().map_or(made.into(), |lease| lease.address);
         let grant = Grant { address, preferred: prefix.preferred, valid: prefix.valid };
         let mut lease = Lease::of_grant(&grant, 0, 0, turn.now);

@@ -30,8 +30,6 @@ pub struct Setup {
     pub mode: Mode,
     /// The client's DUID.
     pub duid: Vec<u8>,
-    /// The second half of addresses by [`Mode::Slaac`]: that of the link-local address, as the kernel would take it.
-    pub identifier: u64,
     /// How long it tries to get a lease.
     pub within: Duration,
 }

@@ -21,7 +21,7 @@ fn seconds(seconds: f64) -> Moment {
 }
 
 fn setup(mode: Mode) -> Setup {
-    Setup { mode, duid: duid("id/net/eth0"), identifier: 0x0858_0aff_fe01_0203, within: Duration::from_secs(208) }
+    Setup { mode, duid: duid("id/net/eth0"), within: Duration::from_secs(208) }
 }
 
 /// What a server says: addresses with their preferred and valid lifetimes, and a status inside the association.
@@ -115,7 +115,7 @@ impl Run {
     }
 
     fn router(&mut self, at: f64, told: Advertisement) -> &[Action] {
-        self.actions = self.client.on_router(told, seconds(at), &mut self.random);
+        self.actions = self.client.on_router(told, ip("fe80::858:aff:fe01:203"), seconds(at), &mut self.random);
         &self.actions
     }
 
