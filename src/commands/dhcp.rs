@@ -1,6 +1,5 @@
 //! `cni-multi dhcp …`: the DHCP daemon, and what it is asked from the operator's hand.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};

@@ -42,6 +42,7 @@ impl Plugin for Dhcp {
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let socket = socket_path(cx.config)?;
+        wire::ask(&socket, &Request::Status)?; // before anything is changed, and before the cable is waited for
         set_up(at)?;
         let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
         let wish = Wish {

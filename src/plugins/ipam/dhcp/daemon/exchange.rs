@@ -35,16 +35,21 @@ impl Exchange {
         let payload = outgoing.message.encode();
         let Destination::Server { from, to } = outgoing.to else { return Ok(self.packets.broadcast(&payload)?) };
         let mut sent = None;
-        let asked = place.visit(prefix, &mut |_, link| {
-            sent = Some(packet_socket::unicast(from, to, &link.name, &payload)?);
+        let asked = place.visit(prefix, &mut |netlink, link| {
+            // Binding tells nothing: in a namespace that never had an address, any can be bound.
+            if netlink.addresses(link)?.iter().any(|address| address.net.addr() == from) {
+                sent = Some(packet_socket::unicast(from, to, &link.name, &payload)?);
+            }
             Ok(())
         });
-        match asked {
-            Ok(()) => self.unicast = sent,
-            Err(Absent::Gone(why)) => return Err(Absent::Gone(why)),
-            Err(Absent::Failed(_)) => self.packets.send(from, to, &payload)?, // then to whoever is on the link
+        if let Err(Absent::Gone(why)) = asked {
+            return Err(Absent::Gone(why));
         }
-        Ok(())
+        self.unicast = sent;
+        match self.unicast {
+            Some(_) => Ok(()),
+            None => Ok(self.packets.send(from, to, &payload)?), // then by whoever is on the link
+        }
     }
 
     /// Asks by ARP who has an address.
