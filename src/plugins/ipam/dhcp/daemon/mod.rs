@@ -5,6 +5,7 @@
 
 mod connection;
 mod exchange;
+mod exchange_v6;
 pub mod flags;
 mod interface;
 mod journal;
@@ -18,7 +19,7 @@ mod requests;
 mod table;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -148,8 +149,7 @@ impl Daemon {
             watch(self.listener.socket.as_fd(), PollFlags::POLLIN, Ready::Listener);
         }
         for (name, exchange) in self.table.talking() {
-            let (datagrams, claims): (_, Option<BorrowedFd<'_>>) = exchange.descriptors();
-            for fd in [Some(datagrams), claims].into_iter().flatten() {
+            for fd in exchange.descriptors() {
                 watch(fd, PollFlags::POLLIN, Ready::Lease(name.clone()));
             }
         }

@@ -4,6 +4,8 @@ use std::net::Ipv6Addr;
 
 use super::options::{self, Options, read_address, read_addresses, read_domains, read_u16, read_u32};
 
+/// All servers and relays of the link (section 7.1).
+pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 /// Type and transaction id.
 const HEADER: usize = 4;
 
