@@ -6,7 +6,8 @@
 //! line `...` stands for any lines.
 //!
 //! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as `ip link add` makes it. Such pages
-//! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then.
+//! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then. `needs program dnsmasq`
+//! is a program of the host.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -384,12 +385,15 @@ impl Terminal {
     fn for_page(page: &Page) -> Option<Terminal> {
         let terminal = Terminal::new();
         let missing = |kind: &String| {
-            let probe = format!("ip link add link uplink name probe type {kind} && ip link del probe");
+            let probe = match kind.strip_prefix("program ") {
+                Some(program) => format!("command -v {program}"),
+                None => format!("ip link add link uplink name probe type {kind} && ip link del probe"),
+            };
             !terminal.lab.host.try_sh(&probe).status.success()
         };
         match page.needs().iter().find(|kind| missing(kind)) {
             Some(kind) => {
-                skip(kind.split(' ').next().unwrap());
+                skip(kind.strip_prefix("program ").unwrap_or(kind.split(' ').next().unwrap()));
                 None
             }
             None => Some(terminal),
@@ -424,6 +428,18 @@ impl Terminal {
                 expected.join("\n")
             );
         }
+    }
+}
+
+impl Drop for Terminal {
+    /// Ends what the page's commands have left running: everything of the lab's mount namespace but the lab itself.
+    fn drop(&mut self) {
+        let script = r#"lab=$(readlink /proc/self/ns/mnt); [ -n "$lab" ] || exit 1
+            for process in /proc/[0-9]*; do
+                pid=${process#/proc/}
+                [ "$pid" = $$ ] || [ "$pid" = LAB ] || [ "$(readlink $process/ns/mnt)" != "$lab" ] || kill -9 $pid
+            done"#;
+        let _ = self.lab.host.try_sh(&script.replace("LAB", &self.lab.pid().to_string())); // some end by themselves
     }
 }
 

@@ -182,6 +182,18 @@ impl<'a> Daemon<'a> {
         daemon
     }
 
+    /// Run by another program, such as `setpriv … --`.
+    #[track_caller]
+    pub fn wrapped(lab: &'a Lab, wrapper: &[&str]) -> Daemon<'a> {
+        let mut line: Vec<String> = wrapper.iter().map(|s| (*s).to_owned()).collect();
+        line.extend(command_line(&lab.peer, &[]));
+        let scratch = Scratch::new();
+        let process = Process::start(&lab.host, &line, Stdio::null(), scratch.join("log"));
+        let daemon = Daemon { lab, args: vec![], process, scratch };
+        daemon.wait_for_socket();
+        daemon
+    }
+
     /// With the listener that systemd would have made; it is bound to the usual socket already.
     pub fn activated(lab: &'a Lab, listener: std::os::fd::OwnedFd, flags: &[&str]) -> Daemon<'a> {
         let mut line = vec!["sh".to_owned(), "-c".to_owned()];

@@ -134,6 +134,9 @@ impl AsFd for PacketSocket {
 
 /// Sends a datagram to one server, by the routes of this thread's namespace, from an address that the link has. As long as
 /// the socket is there, the kernel takes answers for wanted; they are to be had from a [`PacketSocket`].
+///
+/// Without that address it is EADDRNOTAVAIL, except in a namespace that never had any: there the kernel lets it pass, and
+/// whether the datagram arrives is left open. What is known not to be on the link is for [`PacketSocket::send`].
 pub fn unicast(from: Ipv4Addr, to: Ipv4Addr, ifname: &str, payload: &[u8]) -> Result<UdpSocket> {
     let send = || {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

@@ -57,7 +57,7 @@ impl<'a> Server<'a> {
         let (first, last) = (format!("10.60.0.{first}"), format!("10.60.0.{last}"));
         let scratch = Scratch::new();
         let line = match program {
-            Program::Dnsmasq => dnsmasq(&scratch, &format!("{first},{last},255.255.255.0,2m"), program.t1()),
+            Program::Dnsmasq => dnsmasq(&scratch, &format!("{first},{last},255.255.255.0,2m"), [program.t1(), 8]),
             Program::Kea => kea(&scratch, &first, &last),
         };
         Server::run(lab, program, line, scratch)
@@ -66,7 +66,7 @@ impl<'a> Server<'a> {
     /// Thousands of addresses, 10.60.16.0 to 10.60.31.255, whose leases need nothing for the first hours. Its answers are unicast, so each is heard by one.
     pub fn for_many(lab: &'a Lab) -> Server<'a> {
         let scratch = Scratch::new();
-        let line = dnsmasq(&scratch, "10.60.16.0,10.60.31.255,255.255.0.0,24h", 12 * 3600);
+        let line = dnsmasq(&scratch, "10.60.16.0,10.60.31.255,255.255.0.0,24h", [12 * 3600, 21 * 3600]);
         Server::run(lab, Program::Dnsmasq, line, scratch)
     }
 
@@ -155,12 +155,12 @@ fn kea_leases(text: &str) -> BTreeMap<String, u64> {
 }
 
 /// No name service, no ping before an offer, no configuration of the machine.
-fn dnsmasq(scratch: &Scratch, range: &str, t1: u64) -> Vec<String> {
+fn dnsmasq(scratch: &Scratch, range: &str, [t1, t2]: [u64; 2]) -> Vec<String> {
     [
         "dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --interface=lan --bind-interfaces --no-ping",
         " --dhcp-authoritative --user=root --pid-file= --log-facility=-",
         &format!(" --dhcp-range={range} --dhcp-leasefile={}/leases", scratch.text()),
-        &format!(" --dhcp-lease-max=5000 --dhcp-option=option:T1,{t1}"),
+        &format!(" --dhcp-lease-max=5000 --dhcp-option=option:T1,{t1} --dhcp-option=option:T2,{t2}"),
     ]
     .concat()
     .split(' ')

@@ -13,6 +13,7 @@ pub mod v6;
 pub mod wire;
 
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -21,6 +22,7 @@ pub use self::conf::DEFAULT_SOCKET;
 use self::conf::{Conf, socket_path};
 use self::family::Family;
 use self::wire::{Request, Terms, Wish, is_not_running};
+use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Document};
@@ -33,6 +35,11 @@ use crate::steps::addresses;
 /// How long an interface has to carry before servers are asked: what is sent before is lost, and the next try is seconds
 /// away. One that does not by then may have a cable that is not plugged in.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a daemon may take to end, or to start, while a lease is given back.
+const RESTART_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two tries to reach it.
+const RESTART_PAUSE: Duration = Duration::from_millis(2);
 
 /// The plugin.
 pub struct Dhcp;
@@ -56,10 +63,16 @@ impl Plugin for Dhcp {
             Request::Add(Wish { key: at.key.clone(), netns: netns.clone().into_owned(), terms })
         });
         let wishes: Vec<Request> = wishes.collect();
-        leased(&socket, &wishes).inspect_err(|_| {
-            if wishes.len() > 1 {
-                let _ = wire::ask(&socket, &Request::Del(at.key.clone())); // the other family may have its lease
-            }
+        let error = match leased(&socket, &wishes) {
+            Ok(Ok(result)) => return Ok(result),
+            Ok(Err(error)) if wishes.len() == 1 => return Err(error), // the daemon has given back what it asked for
+            Ok(Err(error)) | Err(error) => error,
+        };
+        // If the daemon dies, what it had asked for is given back as long as the interface is there to say so; and so is what
+        // was leased in the other family.
+        Err(match release(&socket, &at.key) {
+            Ok(()) => error,
+            Err(failed) => error.with_details(format_args!("undo: {failed}")),
         })
     }
 
@@ -75,11 +88,7 @@ impl Plugin for Dhcp {
 
     /// The reference fails where no daemon runs, and the container cannot end.
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
-        let socket = any_socket_path(cx);
-        match wire::ask(&socket, &Request::Del(at.key.clone())) {
-            Err(error) if is_not_running(&error) => daemon::orphans::del(&socket, &at.key),
-            done => done.map(drop),
-        }
+        release(&any_socket_path(cx), &at.key)
     }
 
     fn status(cx: &Context<'_>, _: &Conf) -> Result<()> {
@@ -96,19 +105,42 @@ impl Plugin for Dhcp {
     }
 }
 
+/// Gives the lease of an attachment back: the daemon does, and where none runs we do.
+fn release(socket: &Path, key: &Key) -> Result<()> {
+    let deadline = Instant::now() + RESTART_PATIENCE;
+    loop {
+        // It may end while it is asked, and start while we are at work.
+        let again = match wire::talk(socket, &Request::Del(key.clone())) {
+            Ok(answer) => return answer.map(drop),
+            Err(error) if is_not_running(&error) => match daemon::orphans::del(socket, key) {
+                Err(error) if error.code == Code::CONFLICT => error,
+                done => return done,
+            },
+            Err(error) if error.code == Code::TRY_AGAIN => error,
+            Err(error) => return Err(error),
+        };
+        if Instant::now() > deadline {
+            return Err(again);
+        }
+        thread::sleep(RESTART_PAUSE); // one that is killed lets go of its socket first and of its lock last
+    }
+}
+
 /// For DEL and GC: a configuration that does not say it properly could not have been used for ADD.
 fn any_socket_path(cx: &Context<'_>) -> std::path::PathBuf {
     socket_path(cx.config).unwrap_or_else(|_| Path::new(DEFAULT_SOCKET).to_owned())
 }
 
-/// What the daemon answers to these wishes, all of which it has at the same time.
-fn leased(socket: &Path, wishes: &[Request]) -> Result<AddResult> {
+/// What the daemon answers to these wishes, all of which it has at the same time. The results are those of
+/// [`wire::Asked::answer`].
+fn leased(socket: &Path, wishes: &[Request]) -> Result<Result<AddResult>> {
     let asked: Result<Vec<_>> = wishes.iter().map(|wish| wire::begin_to_ask(socket, wish)).collect();
     let mut all = AddResult::default();
     for asked in asked? {
-        let document = Document::parse(&asked.answer()?, wire::RESULT_VERSION).and_then(Document::into_add_result);
-        let result =
-            document.map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))?;
+        let result = match asked.answer()? {
+            Ok(answer) => read_result(&answer)?,
+            Err(error) => return Ok(Err(error)),
+        };
         all.ips.extend(result.ips);
         all.routes.extend(result.routes);
         all.dns.nameservers.extend(result.dns.nameservers);
@@ -119,7 +151,12 @@ fn leased(socket: &Path, wishes: &[Request]) -> Result<AddResult> {
             }
         }
     }
-    Ok(all)
+    Ok(Ok(all))
+}
+
+fn read_result(answer: &Value) -> Result<AddResult> {
+    let document = Document::parse(answer, wire::RESULT_VERSION).and_then(Document::into_add_result);
+    document.map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
 }
 
 /// Lets the interface speak IPv6. What routers advertise is for the daemon: the kernel would give the interface other

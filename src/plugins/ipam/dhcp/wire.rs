@@ -271,6 +271,11 @@ pub const TO_THE_REFERENCE: &str = "HTTP/1.0 400 this is the DHCP daemon of cni-
 
 /// Asks the daemon that listens at `socket`.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
+    talk(socket, request)?
+}
+
+/// As [`ask`]; the results are those of [`Asked::answer`].
+pub fn talk(socket: &Path, request: &Request) -> Result<Result<Value>> {
     begin_to_ask(socket, request)?.answer()
 }
 
@@ -289,8 +294,9 @@ pub fn begin_to_ask<'a>(socket: &'a Path, request: &Request) -> Result<Asked<'a>
 }
 
 impl Asked<'_> {
-    /// Waits for the answer.
-    pub fn answer(mut self) -> Result<Value> {
+    /// Waits for the answer. The inner result is the daemon's own word, the outer one says that there was none. Code 11 is
+    /// that the daemon has ended meanwhile.
+    pub fn answer(mut self) -> Result<Result<Value>> {
         self.stream.allow(PATIENCE);
         let mut stream = BufReader::new(self.stream);
         loop {
@@ -298,7 +304,7 @@ impl Asked<'_> {
             let read = (&mut stream).take(ANSWER_MAX).read_until(b'\n', &mut line);
             read.map_err(|e| talking(self.socket, &e))?;
             match read_answer(&line, self.socket)? {
-                Said::Answer(answer) => return answer,
+                Said::Answer(answer) => return Ok(answer),
                 Said::Patience(patience) => stream.get_mut().allow(patience + PATIENCE),
             }
         }
@@ -306,7 +312,10 @@ impl Asked<'_> {
 }
 
 fn talking(socket: &Path, error: &io::Error) -> Error {
-    Error::io(format_args!("talk to the DHCP daemon at {socket:?}"), error)
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => hung_up(socket),
+        _ => Error::io(format_args!("talk to the DHCP daemon at {socket:?}"), error),
+    }
 }
 
 /// What a line of the daemon says.
@@ -322,8 +331,7 @@ fn read_answer(line: &[u8], socket: &Path) -> Result<Said> {
             .with_details("is it the reference's dhcp daemon? stop that one and start cni-dhcp.service of cni-multi"));
     }
     if !line.ends_with(b"\n") {
-        return Err(at(Error::new(Code::TRY_AGAIN, "it hung up without an answer"))
-            .with_details("it may have been restarted; its log says why"));
+        return Err(hung_up(socket));
     }
     let value = Value::parse(line).map_err(at)?;
     let protocol = value.get("protocol").and_then(Value::as_u64);
@@ -342,10 +350,15 @@ fn read_answer(line: &[u8], socket: &Path) -> Result<Said> {
     Ok(Said::Answer(Err(told.with_details(text(error, "details").unwrap_or_default()))))
 }
 
+fn hung_up(socket: &Path) -> Error {
+    let msg = format!("ask the DHCP daemon at {socket:?}: it hung up without an answer");
+    Error::new(Code::TRY_AGAIN, msg).with_details("it may have been restarted; its log says why")
+}
+
 fn unreached(socket: &Path, error: io::Error) -> Error {
     let error = Error::io(format_args!("connect to the DHCP daemon at {socket:?}"), &error);
     match is_not_running(&error) {
-        true => error.with_details("it does not run: start cni-dhcp.socket or cni-dhcp.service, or `dhcp daemon`"),
+        true => error.with_details("it does not run: start cni-dhcp.socket or cni-dhcp.service"),
         false => error,
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::conf;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
-use crate::support::dhcp::scripted::Scripted;
+use crate::support::dhcp::scripted::{REQUEST, Scripted};
 use crate::support::dhcp::{Daemon, JOURNAL, Kind, SOCKET};
 use crate::support::netns::Lab;
 
@@ -254,6 +254,36 @@ fn descriptors_for_another_process_are_none() {
              for i in $(seq 100); do [ -S {SOCKET} ] && exit 0; sleep 0.01; done; cat /run/log; exit 1",
             program.display()
         ));
+    });
+}
+
+/// The unit's restrictions leave what the daemon needs, also for a namespace that is named by a process.
+#[test]
+fn the_capabilities_of_the_unit_suffice() {
+    let units = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/cni-dhcp");
+    let value = |unit: &str, key: &str| {
+        let text = std::fs::read_to_string(format!("{units}.{unit}")).unwrap();
+        let found = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned));
+        found.unwrap_or_else(|| panic!("no {key} in the {unit}"))
+    };
+    assert_eq!(value("socket", "ListenStream"), SOCKET);
+    assert_eq!(value("socket", "SocketMode"), "0600");
+    assert!(value("service", "ExecStart").ends_with("/dhcp daemon"));
+    let capabilities = value("service", "CapabilityBoundingSet").to_lowercase().replace("cap_", "+").replace(' ', ",");
+    for_ours("dhcp", |lab| {
+        let server = network(lab);
+        server.change(json!({"lease": 8, "t1": 1, "t2": 6}));
+        let wrapper = ["setpriv", "--no-new-privs", "--bounding-set", &format!("-all,{capabilities}"), "--"];
+        let mut daemon = Daemon::wrapped(lab, &wrapper);
+        for container in [lab.container(), lab.container_of_process()] {
+            let attachment = lab.attach(&container, &conf());
+            let result = attachment.add();
+            let before = server.heard_of(REQUEST).len();
+            server.wait_for(REQUEST, before + 1, 5);
+            attachment.check(&result).ok();
+            attachment.del();
+        }
+        assert_eq!(daemon.end_by("TERM"), 0);
     });
 }
 

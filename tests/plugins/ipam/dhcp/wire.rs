@@ -22,10 +22,13 @@ fn conversation(lab: &Lab, flags: &[&str], kind: Kind, ipam: Value, args: Option
     server.heard()
 }
 
-/// The result that these options lead to.
+/// The result that these options lead to. The address is free again afterwards.
 fn result_of(lab: &Lab, ipam: Value, options: Value) -> Value {
     let _server = Scripted::start(lab, json!({"options": options}));
-    lab.attach(&lab.container(), &with(&conf(), json!({"ipam": ipam}))).add()
+    let attachment = lab.attach(&lab.container(), &with(&conf(), json!({"ipam": ipam})));
+    let result = attachment.add();
+    attachment.del();
+    result
 }
 
 fn for_ours_on_the_lan(case: impl Fn(&Lab)) {
@@ -202,7 +205,7 @@ fn routes_of_option_121_replace_the_router() {
         lab.lan(Kind::Macvlan);
         let _daemon = Daemon::start(lab);
         // 192.0.2.0/25 via .9, and the default route via .8; option 3 says .1, and 33 has one as well.
-        let options = json!({"33": "c0000280 0a3c0007".replace(' ', ""), "121": "19c00002000a3c0009000a3c0008"});
+        let options = json!({"33": "c00002800a3c0007", "121": "19c00002000a3c0009000a3c0008"});
         let result = result_of(lab, json!({}), options);
         assert_eq!(
             result["routes"],
@@ -217,7 +220,7 @@ fn routes_of_option_121_replace_the_router() {
 fn a_route_without_a_router_is_of_the_link() {
     for_ours_on_the_lan(|lab| {
         let container = lab.container();
-        let _server = Scripted::start(lab, json!({"options": {"121": "18cb007100000000 00".replace(' ', "")}}));
+        let _server = Scripted::start(lab, json!({"options": {"121": "18cb007100000000"}}));
         let result = lab.attach(&container, &conf()).add();
         assert_eq!(result["routes"][0]["dst"], "203.0.113.0/24");
         assert_eq!(result["routes"][0]["scope"], 253);
@@ -234,7 +237,7 @@ fn routes_of_option_33_come_before_that_of_the_router() {
     for_each_peer("dhcp", |lab| {
         lab.lan(Kind::Macvlan);
         let _daemon = Daemon::start(lab);
-        let result = result_of(lab, json!({}), json!({"33": "0a000000 0a3c0007 c0000200 0a3c0008".replace(' ', "")}));
+        let result = result_of(lab, json!({}), json!({"33": "0a0000000a3c0007c00002000a3c0008"}));
         // Classes of addresses have their masks: RFC 2132 knows no others.
         assert_eq!(
             result["routes"],

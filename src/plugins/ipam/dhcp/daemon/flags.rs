@@ -138,7 +138,7 @@ fn duration(text: &str) -> Option<Duration> {
     if rest == "0" {
         return Some(Duration::ZERO);
     }
-    let mut seconds = 0.0;
+    let (given, mut seconds) = (!rest.is_empty(), 0.0);
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let unit_end =
@@ -147,7 +147,7 @@ fn duration(text: &str) -> Option<Duration> {
         seconds += rest[..number].parse::<f64>().ok()? * unit;
         rest = &rest[unit_end..];
     }
-    Duration::try_from_secs_f64(seconds).ok().filter(|_| !text.is_empty())
+    Duration::try_from_secs_f64(seconds).ok().filter(|_| given)
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ use crate::plugins::ipam::dhcp::wire::{self, Terms};
 
 /// Of a record's shape; one that has another is not read.
 const VERSION: u64 = 1;
+/// The file that is locked.
+const LOCK: &str = "lock";
 /// No record is longer: a CNI configuration may provide 250 options of 255 octets.
 const LIMIT: usize = 1 << 18;
 /// The names of records end so.
@@ -91,6 +93,7 @@ pub struct Journal {
     dir: PathBuf,
     boot: String,
     lock: File,
+    door: Option<File>,
 }
 
 impl Journal {
@@ -106,46 +109,48 @@ impl Journal {
         }
     }
 
-    /// For the daemon: makes the directory if there is none, and takes the lock for as long as it runs.
+    /// For the daemon: makes the directory if there is none, and takes the lock for as long as it runs. Nobody else gets
+    /// here before [`Journal::started`].
     pub fn open(dir: &Path) -> Result<Journal> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
-        let mut journal = Journal::unlocked(dir)?;
-        if let Err(error) = fs2::FileExt::try_lock_exclusive(&journal.lock) {
-            if error.kind() != fs2::lock_contended_error().kind()
-                || fs2::FileExt::try_lock_shared(&journal.lock).is_err()
-            {
-                return Err(journal.held(&error));
-            }
-            // Only a DEL or a GC can be there that found no daemon, and it ends soon.
-            fs2::FileExt::lock_exclusive(&journal.lock).map_err(|e| journal.held(&e))?;
-        }
+        let mut journal = Journal::at(dir, fs2::FileExt::lock_exclusive)?;
+        fs2::FileExt::try_lock_exclusive(&journal.lock).map_err(|e| journal.held(&e))?;
         let own = std::process::id().to_string();
         let written = journal.lock.set_len(0).and_then(|()| journal.lock.write_all(own.as_bytes()));
         written.map_err(|e| Error::io(format_args!("write {}", journal.path_of_lock().display()), &e))?;
         Ok(journal)
     }
 
-    /// For who finds no daemon: the journal that one has left, if any. Several may have it so at the same time.
+    /// The daemon can be asked from now on: who finds the lock taken will find somebody who listens.
+    pub fn started(&mut self) {
+        self.door = None;
+    }
+
+    /// For who finds no daemon: the journal that one has left, if any. Several may have it so at the same time, and none
+    /// starts meanwhile.
     pub fn left_behind(dir: &Path) -> Result<Option<Journal>> {
-        if !dir.join("lock").exists() {
+        if !dir.join(LOCK).exists() {
             return Ok(None);
         }
-        let journal = Journal::unlocked(dir)?;
+        let journal = Journal::at(dir, fs2::FileExt::lock_shared)?;
         fs2::FileExt::try_lock_shared(&journal.lock).map_err(|e| journal.held(&e))?;
         Ok(Some(journal))
     }
 
-    fn unlocked(dir: &Path) -> Result<Journal> {
+    /// Waits for the door, which is the directory itself: whoever has it does so for milliseconds.
+    fn at(dir: &Path, enter: fn(&File) -> io::Result<()>) -> Result<Journal> {
+        let door = File::open(dir).and_then(|door| enter(&door).map(|()| door));
+        let door = door.map_err(|e| Error::io(format_args!("lock {}", dir.display()), &e))?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let lock = options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(dir.join("lock"));
-        let lock = lock.map_err(|e| Error::io(format_args!("open {}", dir.join("lock").display()), &e))?;
-        Ok(Journal { dir: dir.to_owned(), boot: boot_id()?, lock })
+        let lock = options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(dir.join(LOCK));
+        let lock = lock.map_err(|e| Error::io(format_args!("open {}", dir.join(LOCK).display()), &e))?;
+        Ok(Journal { dir: dir.to_owned(), boot: boot_id()?, lock, door: Some(door) })
     }
 
     fn path_of_lock(&self) -> PathBuf {
-        self.dir.join("lock")
+        self.dir.join(LOCK)
     }
 
     /// The lock was not to be had.
@@ -257,7 +262,7 @@ mod tests {
     fn record(id: &str) -> Record {
         let place = r#"{"netns":"/run/netns/x","device":4,"inode":4026532000,"cookie":77,"ifname":"eth0","ifindex":2,
             "mac":"0a5800010203","broadcast":false,"probe":true}"#;
-        let lease = r#"{"address":"10.0.0.5/24","server":"10.0.0.1","xid":7,"options":"","acquired":1000,"t1":2000,
+        let lease = r#"{"address":"10.0.0.5/24","server":"10.0.0.1","xid":7,"options":"ff","acquired":1000,"t1":2000,
             "t2":3000,"expires":4000}"#;
         let value = |text: &str| Value::parse(text.as_bytes()).unwrap();
         Record {
@@ -352,7 +357,8 @@ mod tests {
     fn the_second_daemon_learns_who_the_first_is() {
         let scratch = Scratch::new();
         assert!(Journal::left_behind(scratch.path()).unwrap().is_none());
-        let first = Journal::open(scratch.path()).unwrap();
+        let mut first = Journal::open(scratch.path()).unwrap();
+        first.started();
         let own = format!("the DHCP daemon with process id {} has it", std::process::id());
         for second in [Journal::open(scratch.path()).map(drop), Journal::left_behind(scratch.path()).map(drop)] {
             let error = second.unwrap_err();
@@ -370,10 +376,25 @@ mod tests {
         let del = Journal::left_behind(scratch.path()).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| sender.send(Journal::open(scratch.path()).map(drop)).unwrap());
+            scope.spawn(|| sender.send(Journal::open(scratch.path())).unwrap());
             assert!(receiver.recv_timeout(std::time::Duration::from_millis(50)).is_err());
             drop(del);
             receiver.recv_timeout(std::time::Duration::from_secs(5)).unwrap().unwrap();
+        });
+    }
+
+    /// Else it would find the lock taken, and nobody to ask.
+    #[test]
+    fn a_del_waits_for_a_daemon_that_starts() {
+        let scratch = Scratch::new();
+        let mut daemon = Journal::open(scratch.path()).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| sender.send(Journal::left_behind(scratch.path()).map(drop)).unwrap());
+            assert!(receiver.recv_timeout(std::time::Duration::from_millis(50)).is_err());
+            daemon.started();
+            let error = receiver.recv_timeout(std::time::Duration::from_secs(5)).unwrap().unwrap_err();
+            assert_eq!(error.code, Code::CONFLICT);
         });
     }
 

@@ -93,8 +93,9 @@ impl Daemon {
         let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(starting)?;
         raise_descriptors();
         let (socket, journal) = places(&flags);
-        let journal = Journal::open(&journal)?;
+        let mut journal = Journal::open(&journal)?;
         let mut listener = Listener::open(&socket, &variable)?;
+        journal.started();
         listener.write_pid(&flags)?;
         Ok(Daemon {
             log: Log::new(variable),
