@@ -2053,7 +2053,8 @@ fn for_a_while() {
 fn leases_outlive_the_daemon() {
     let observe = |lab: &Lab, server: &Scripted, daemon: &mut Daemon| {
         lab.attach(&lab.container(), &dhcp::conf()).add();
-        daemon.crash_and_start_again();
+        daemon.end_by("TERM");
+        daemon.start_again();
         let before = server.heard_of(REQUEST).len();
         for_a_while();
         server.heard_of(REQUEST).len() > before

@@ -276,6 +276,14 @@ fn every_option_of_net_is_documented() {
 }
 
 #[test]
+fn every_flag_of_the_dhcp_daemon_is_documented() {
+    use cni_multi::plugins::ipam::dhcp::daemon::flags::FLAGS;
+    let rows = Page::read("docs/dhcp-daemon.md").rows(Some("Run it"));
+    let documented: BTreeSet<String> = rows.iter().flat_map(|row| code_spans(&row[0])).collect();
+    assert_eq!(documented, FLAGS.iter().map(|(name, ..)| format!("-{name}")).collect());
+}
+
+#[test]
 fn every_option_of_validate_is_documented() {
     let text = Page::read("docs/validate.md").text;
     let help = std::process::Command::new(binary()).args(["validate", "--help"]).output().unwrap();
@@ -326,14 +334,14 @@ fn camel_case(name: &str) -> String {
     words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
 }
 
-/// The sources of a plugin: the file of its name, or all of the folder.
+/// The sources of a plugin: the file of its name, or all of the folder but what is in folders of it, such as dhcp's daemon.
 fn sources(plugin: &str, kind: &str) -> String {
     let name = root().join("src/plugins").join(kind).join(plugin.replace('-', "_"));
     let file = name.with_extension("rs");
     if file.exists() {
         return fs::read_to_string(file).unwrap();
     }
-    let files = fs::read_dir(&name).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(&name).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     let without_tests =
         |path: PathBuf| fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned();
     files.map(without_tests).collect()

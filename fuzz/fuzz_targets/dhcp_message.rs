@@ -20,5 +20,5 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(domains.flat_map(|domain| domain.bytes()).all(|byte| byte.is_ascii_graphic()));
     result.into_document("1.1.0").expect("1.1.0 has room for everything").to_text();
     let journalled = Lease::of_value(&lease.to_value()).expect("what is journalled is read");
-    assert_eq!((journalled.options, journalled.net()), (lease.options, lease.net()));
+    assert_eq!((journalled.net(), journalled.options), (lease.net(), lease.options));
 });

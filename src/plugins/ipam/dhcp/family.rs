@@ -61,6 +61,11 @@ impl Lease {
         }
     }
 
+    /// The router of IPv6, which may be another one at any time.
+    pub fn router(&self) -> Option<Ipv6Addr> {
+        if let Lease::V6(lease) = self { lease.router } else { None }
+    }
+
     /// When it was asked for, T1, T2 and the end.
     pub fn times(&self) -> [Moment; 4] {
         match self {

@@ -35,7 +35,7 @@ const DHCP: &str = "dhcp";
 const SLAAC: &str = "slaac";
 
 /// How long a daemon that is well takes at most for what it can answer at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the daemon is asked for.
 #[derive(Clone, Debug, PartialEq)]

@@ -150,7 +150,7 @@ fn descriptors_and_threads_belong_to_no_lease() {
             (0..8).map(|n| lab.attach(&container, &with(&conf(), json!({}))).ifname(&format!("eth{n}"))).collect();
         attachments.iter().for_each(|attachment| drop(attachment.add()));
         wait_until("no descriptor is left", 3, || daemon.descriptors() == before);
-        assert_eq!(threads(), 1);
+        wait_until("no thread is left", 3, || threads() == 1);
         attachments.iter().for_each(|attachment| attachment.del());
         wait_until("no descriptor is left", 3, || daemon.descriptors() == before);
     });

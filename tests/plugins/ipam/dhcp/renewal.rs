@@ -106,7 +106,8 @@ struct Leased<'a> {
 fn lease(lab: &Lab, script: Value) -> Leased<'_> {
     lab.lan(Kind::Macvlan);
     let server = Scripted::start(lab, script);
-    let daemon = Daemon::start(lab);
+    // Whoever looks for a server again waits two seconds at most.
+    let daemon = Daemon::with_flags(lab, &["-timeout", "1s", "-resendmax", "2s"]);
     let container = lab.container();
     let attachment = lab.attach(&container, &conf());
     let result = attachment.add();
@@ -234,7 +235,7 @@ fn an_expired_lease_takes_its_address_along_and_may_come_back() {
         assert!(error.contains("expired"), "{error}");
         assert!(leased.daemon.log().contains("state=expired"), "{}", leased.daemon.log());
         leased.server.change(answers);
-        wait_until("the address is back", 80, || leased.has_address());
+        wait_until("the address is back", 8, || leased.has_address());
         wait_until("the routes are back", 2, || leased.container.sh("ip route") == routes);
         leased.attachment.check(&leased.result).ok();
         assert_pings(&leased.container, SERVER);

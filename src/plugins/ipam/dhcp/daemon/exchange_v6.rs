@@ -20,6 +20,8 @@ pub struct ExchangeV6 {
     servers: LinkSocket,
     neighbours: LinkSocket,
     link_local: LinkLocal,
+    /// That of the interface, in bytes.
+    mtu: u32,
 }
 
 /// The address that the kernel sends from.
@@ -47,7 +49,7 @@ impl ExchangeV6 {
                 Some(address) => LinkLocal::Usable(address),
                 None => LinkLocal::Awaited(Box::new(Awaited { netlink: Netlink::open()?, link: link.clone(), watch })),
             };
-            opened = Some(ExchangeV6 { servers, neighbours, link_local });
+            opened = Some(ExchangeV6 { servers, neighbours, link_local, mtu: link.mtu });
             Ok(())
         })?;
         opened.ok_or(Absent::Gone("its interface is gone"))
@@ -88,7 +90,11 @@ impl ExchangeV6 {
         };
         if let Some((from, packet)) = self.neighbours.receive()? {
             heard.push(match router::decode(&packet, from) {
-                Some(router::Heard::Router(told)) => Heard::Router(told, own),
+                Some(router::Heard::Router(told)) => {
+                    // A route's MTU counts even where it is larger than what the link can carry.
+                    let mtu = told.mtu.filter(|mtu| *mtu < self.mtu);
+                    Heard::Router(router::Advertisement { mtu, ..told }, own)
+                }
                 Some(router::Heard::Claim(address)) => Heard::ClaimV6(address),
                 None => Heard::Malformed,
             });
@@ -106,6 +112,11 @@ impl ExchangeV6 {
             LinkLocal::Awaited(awaited) => vec![awaited.watch.as_fd()],
         }
     }
+}
+
+/// Sends what gives a lease back.
+pub fn send_once(message: &Message, place: &Place, prefix: &str) -> Result<(), Absent> {
+    place.visit(prefix, &mut |_, link| LinkSocket::dhcp(link.index, &link.name)?.send(&message.encode(), ALL_SERVERS))
 }
 
 /// The link-local address that can be sent from.

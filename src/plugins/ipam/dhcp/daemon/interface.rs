@@ -1,7 +1,7 @@
 //! The interface of a lease. Nothing of it is open while a lease is held: it is looked up anew for each visit, so no
 //! namespace is kept alive and none is taken for another.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::cni::attachment::hex;
 use crate::cni::json::Value;
@@ -183,11 +183,27 @@ pub fn put_back(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64, ro
     if !routes.is_empty() {
         return routes.iter().try_for_each(|route| netlink.put_route(link, route));
     }
+    add_routes(netlink, link, lease, priority)
+}
+
+fn add_routes(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64) -> Result<()> {
     for route in addresses::planned_routes(&lease.result(priority))? {
         match netlink.add_route(link, &route) {
             Err(e) if !e.is_exists() => return Err(e),
             _ => (),
         }
+    }
+    Ok(())
+}
+
+/// Leads the routes by the router that is another now, in whichever tables they are; where there was none, adds them.
+pub fn reroute(netlink: &Netlink, link: &Link, before: Option<Ipv6Addr>, lease: &Lease, priority: i64) -> Result<()> {
+    let (Some(before), Some(router)) = (before, lease.router()) else {
+        return add_routes(netlink, link, lease, priority);
+    };
+    for route in netlink.routes_through(link)?.iter().filter(|route| route.gateways() == [IpAddr::V6(before)]) {
+        netlink.put_route(link, &route.by(router.into()))?;
+        netlink.delete_route(link, route)?;
     }
     Ok(())
 }

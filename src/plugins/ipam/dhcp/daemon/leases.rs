@@ -1,6 +1,7 @@
 //! What becomes of a lease: what its client says, and what the clock says.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::Daemon;
@@ -214,10 +215,9 @@ impl Daemon {
                 }
             }
             Action::Probe(address) => {
-                let probed = entry.exchange.as_ref().map(|exchange| exchange.probe(address, &entry.record.place));
-                if let Some(Err(error)) = probed {
-                    self.log.lease(name, format_args!("problem={:?}", error.to_string()));
-                }
+                let Some(exchange) = &mut entry.exchange else { return Ok(()) };
+                let probed = exchange.probe(address, &entry.record.place, &self.flags.hostprefix);
+                self.changed(name, probed)?;
             }
             Action::Intend(intent) => {
                 entry.record.intent = Some(intent);
@@ -228,9 +228,13 @@ impl Daemon {
             }
             Action::Bound(lease) => self.bound(name, entry, lease, now)?,
             Action::Renewed(lease) => {
+                let (before, router) = (entry.record.lease.as_ref().and_then(Lease::router), lease.router());
                 entry.record.lease = Some(lease);
                 self.save(name, entry);
                 self.tell_state(name, entry, State::Bound);
+                if router != before {
+                    self.reroute(name, entry, before)?;
+                }
             }
             Action::Lost(reason) => self.lost(name, entry, reason)?,
             Action::Regained(lease) => self.regained(name, entry, lease)?,
@@ -297,7 +301,16 @@ impl Daemon {
         self.changed(name, put)
     }
 
-    /// What came of a change of the interface.
+    /// Another router leads out of the link now.
+    fn reroute(&mut self, name: &str, entry: &mut Entry, before: Option<Ipv6Addr>) -> Result<(), End> {
+        let (Some(lease), priority) = (&entry.record.lease, entry.record.terms.priority) else { return Ok(()) };
+        let rerouted = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
+            interface::reroute(netlink, link, before, lease, priority)
+        });
+        self.changed(name, rerouted)
+    }
+
+    /// What came of a visit.
     fn changed(&mut self, name: &str, done: Result<(), Absent>) -> Result<(), End> {
         match done {
             Ok(()) => Ok(()),
@@ -328,7 +341,7 @@ impl Daemon {
             return self.table.put(name, entry, limit);
         };
         if !needs {
-            entry.exchange = None;
+            entry.close();
         }
         if entry.state != Some(state) {
             self.tell_state(&name, &mut entry, state);
@@ -387,7 +400,7 @@ impl Daemon {
 
     /// Gives back what a lease has, and forgets it.
     pub(super) fn let_go(&mut self, name: &str, mut entry: Entry) {
-        entry.exchange = None;
+        entry.close();
         match give_back(&entry.record, &self.flags, &mut self.random) {
             Ok(true) => {
                 self.metrics.count(Count::Sent);

@@ -5,6 +5,7 @@
 
 mod connection;
 mod exchange;
+mod exchange_v4;
 mod exchange_v6;
 pub mod flags;
 mod interface;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::exchange::Exchange;
+use super::exchange::send_once;
 use super::flags::Flags;
 use super::interface::Absent;
 use super::journal::Record;
@@ -95,7 +95,5 @@ fn message_of(record: &Record, flags: &Flags, random: &mut Random) -> Option<Out
 /// nothing was to be said.
 pub fn give_back(record: &Record, flags: &Flags, random: &mut Random) -> Result<bool, Absent> {
     let Some(message) = message_of(record, flags, random) else { return Ok(false) };
-    let mut exchange = Exchange::open(&record.place, &flags.hostprefix, record.family())?;
-    exchange.send(&message, &record.place, &flags.hostprefix)?;
-    Ok(true)
+    send_once(&message, &record.place, &flags.hostprefix).map(|()| true)
 }

@@ -82,6 +82,7 @@ impl Daemon {
                 &mut entry,
                 &Error::new(Code::TRY_AGAIN, format!("lease {name}: another ADD has come in between")),
             );
+            entry.close();
             wanted = entry.record.lease.map(|lease| lease.address());
         }
         let record = Record { key: wish.key, place, terms: wish.terms, lease: None, lost: false, intent: None };

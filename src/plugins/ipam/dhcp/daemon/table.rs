@@ -64,6 +64,13 @@ impl Entry {
         }
     }
 
+    /// Closes what is open.
+    pub fn close(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            exchange.close();
+        }
+    }
+
     /// Whether the container has, or will have, nothing of it yet.
     pub fn is_new(&self) -> bool {
         self.record.lease.is_none()
