@@ -30,8 +30,9 @@ pub fn are_there(programs: &[&str]) -> bool {
 }
 
 impl Lab {
-    /// Gives the servers' interface its address, and waits until its link-local one can be used.
+    /// Gives the servers' interface its address, and waits until its link-local one can be used. The pretend host does not listen to routers.
     pub fn lan_v6(&self) {
+        self.host.sh("for link in lan br0; do ip link show $link >/dev/null 2>&1 && sysctl -qw net.ipv6.conf.$link.accept_ra=0; done; true");
         self.outside.sh(&format!(
             "ip addr add {SERVER_V6}/64 dev lan nodad
              until ip -6 addr show dev lan scope link | grep inet6 | grep -vq tentative; do sleep 0.05; done"
