@@ -39,6 +39,7 @@ const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_MIN_MTU: u16 = 50;
 const IFLA_MAX_MTU: u16 = 51;
 const IFLA_INFO_KIND: u16 = 1;
@@ -75,6 +76,8 @@ pub struct Link {
     pub master: Option<u32>,
     /// ifindex of the veth's other end, in its namespace; of the lower link elsewhere.
     pub lower: Option<u32>,
+    /// That one is in another namespace.
+    pub lower_is_elsewhere: bool,
     /// The text that was attached to it.
     pub alias: String,
     /// Set up by the administrator.
@@ -116,6 +119,7 @@ impl Link {
             detail: LinkKind::read(&kind, data),
             master: attrs.u32(IFLA_MASTER),
             lower: attrs.u32(IFLA_LINK),
+            lower_is_elsewhere: attrs.u32(IFLA_LINK_NETNSID).is_some(),
             alias: attrs.text(IFLA_IFALIAS).unwrap_or_default(),
             up: flags & IFF_UP != 0,
             arp: flags & IFF_NOARP == 0,

@@ -54,7 +54,7 @@ impl Plugin for Dhcp {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let socket = socket_path(cx.config)?;
         wire::ask(&socket, &Request::Status)?; // before anything is changed, and before the cable is waited for
-        set_up(at, conf)?;
+        set_up(cx, conf, at)?;
         let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
         let netns = netns.to_string_lossy();
         let wishes = conf.leases.iter().map(|v6| {
@@ -170,26 +170,37 @@ fn enable_ipv6(at: &Attachment) -> Result<()> {
 }
 
 /// Sets the interface up and waits until it carries.
-fn set_up(at: &Attachment, conf: &Conf) -> Result<()> {
+fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     if conf.leases.iter().any(Option::is_some) {
         enable_ipv6(at)?;
     }
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
-    if link.up && (link.is_operational() || says_nothing(&link)) {
-        return Ok(());
+    let deadline = Instant::now() + CARRIER_PATIENCE;
+    if !link.up || !carries(&link) {
+        let watch = at.run(Watch::links)?;
+        container.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+        if !carries(&container.link(at.ifname())?) {
+            watch.until_operational(container, at.ifname(), deadline)?;
+        }
     }
-    let watch = at.run(Watch::links)?;
-    container.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-    if says_nothing(&container.link(at.ifname())?) {
-        return Ok(());
+    // A bridge passes nothing on before the other end carries too, which the kernel may notice a moment later.
+    match other_end(cx, &link)? {
+        Some(end) if !carries(&end) => Watch::links()?.until_operational(cx.host()?, &end.name, deadline).map(drop),
+        _ => Ok(()),
     }
-    watch.until_operational(container, at.ifname(), Instant::now() + CARRIER_PATIENCE).map(drop)
 }
 
-/// Some kinds of links never say whether they carry.
-fn says_nothing(link: &Link) -> bool {
-    link.operstate_text() == "unknown"
+/// Some kinds of links never say whether they do.
+fn carries(link: &Link) -> bool {
+    link.is_operational() || link.operstate_text() == "unknown"
+}
+
+/// The host's end of a veth.
+fn other_end(cx: &Context<'_>, link: &Link) -> Result<Option<Link>> {
+    let Some(index) = link.lower.filter(|_| link.kind == "veth") else { return Ok(None) };
+    let found = cx.host()?.find_link_by_index(index)?;
+    Ok(found.filter(|end| end.kind == "veth" && end.lower == Some(link.index)))
 }
 
 /// The lease is held, and its address is the one that the container was told.

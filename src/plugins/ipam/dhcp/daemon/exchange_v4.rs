@@ -17,6 +17,9 @@ const STACK: usize = 64 * 1024;
 /// What is open while answers are expected.
 pub struct ExchangeV4 {
     packets: PacketSocket,
+    /// On ipvlan, what its master gets. Some servers, Kea among them, broadcast in frames to one hardware address, the
+    /// master's; ipvlan looks for whose IP address they are for and leaves them to the master.
+    master: Option<PacketSocket>,
     /// Where an address was tried.
     arp: Option<ArpSocket>,
     /// What asked one server: while it is there, the container's kernel does not tell the server that nobody listens.
@@ -26,13 +29,18 @@ pub struct ExchangeV4 {
 impl ExchangeV4 {
     /// Opens the sockets, if the interface still is there.
     pub fn open(place: &Place, prefix: &str) -> Result<ExchangeV4, Absent> {
-        let mut packets = None;
+        let (mut packets, mut master, mut master_here) = (None, None, None);
         place.visit(prefix, &mut |_, link| {
             packets = Some(PacketSocket::open(link.index)?);
+            match link.lower.filter(|_| link.kind == "ipvlan") {
+                Some(lower) if link.lower_is_elsewhere => master_here = Some(lower),
+                lower => master = lower.and_then(listen_too),
+            }
             Ok(())
         })?;
         let packets = packets.ok_or(Absent::Gone("its interface is gone"))?;
-        Ok(ExchangeV4 { packets, arp: None, unicast: None })
+        let master = master.or_else(|| master_here.and_then(listen_too));
+        Ok(ExchangeV4 { packets, master, arp: None, unicast: None })
     }
 
     /// Sends a message. One to a server leaves by the container's own routes, if the interface has the address.
@@ -57,16 +65,21 @@ impl ExchangeV4 {
         })
     }
 
-    /// What an owner says of the address that was probed, and a datagram.
+    /// What an owner says of the address that was probed, and datagrams.
     pub fn hear(&self) -> Result<Vec<Heard>> {
-        let claim = self.arp.as_ref().map_or(Ok(None), ArpSocket::receive)?.map(Heard::ClaimV4);
-        let message = |(_, payload): (_, Vec<u8>)| Message::decode(&payload).map_or(Heard::Malformed, Heard::V4);
-        Ok(claim.into_iter().chain(self.packets.receive()?.map(message)).collect())
+        let mut heard = vec![];
+        heard.extend(self.arp.as_ref().map_or(Ok(None), ArpSocket::receive)?.map(Heard::ClaimV4));
+        for socket in [Some(&self.packets), self.master.as_ref()].into_iter().flatten() {
+            let Some((_, payload)) = socket.receive()? else { continue };
+            heard.push(Message::decode(&payload).map_or(Heard::Malformed, Heard::V4));
+        }
+        Ok(heard)
     }
 
     /// What becomes readable: datagrams, and claims.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        [Some(self.packets.as_fd()), self.arp.as_ref().map(|arp| arp.as_fd())].into_iter().flatten().collect()
+        let others = [self.master.as_ref().map(|master| master.as_fd()), self.arp.as_ref().map(|arp| arp.as_fd())];
+        std::iter::once(self.packets.as_fd()).chain(others.into_iter().flatten()).collect()
     }
 
     /// Closes the sockets. The kernel lets who closes a packet socket wait until no processor can be at work on it, tens
@@ -75,6 +88,11 @@ impl ExchangeV4 {
         let closed = thread::Builder::new().stack_size(STACK).spawn(move || drop(self));
         let _ = closed; // where no thread is to be had they have been closed here
     }
+}
+
+/// A socket on the master, as far as it can be had: the master may be in a namespace that is neither the container's nor ours.
+fn listen_too(ifindex: u32) -> Option<PacketSocket> {
+    PacketSocket::open(ifindex).ok()
 }
 
 /// Sends what gives a lease back. Nothing is open for it as a rule.

@@ -1,6 +1,7 @@
 //! A lease: what a server has granted, and the result of ADD that it makes.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
@@ -22,8 +23,9 @@ const DEFAULT_TIME: u32 = 60 * 60;
 const INFINITE: u32 = u32::MAX;
 /// RT_SCOPE_LINK: a destination without a router is on the link.
 const SCOPE_LINK: i64 = 253;
-/// What any link has to carry (RFC 791); an MTU below it is a mistake of the server.
-const LEAST_MTU: u16 = 68;
+/// From what any link has to carry (RFC 791) to what Ethernet carries. Less is a mistake of the server. More is of no use
+/// to a route, as the link's own is taken then; and if that is less, the kernel drops what is between.
+const MTUS: RangeInclusive<u16> = 68..=1500;
 /// The longest name of the DNS.
 const LONGEST_NAME: usize = 253;
 
@@ -96,7 +98,7 @@ impl Lease {
     pub fn result(&self, priority: i64) -> AddResult {
         let gateway = self.options.addresses(code::ROUTERS).next().filter(|router| !router.is_unspecified());
         let mut routes = self.routes(gateway);
-        let mtu = self.options.short(code::MTU).filter(|mtu| *mtu >= LEAST_MTU).unwrap_or_default();
+        let mtu = self.options.short(code::MTU).filter(|mtu| MTUS.contains(mtu)).unwrap_or_default();
         for route in &mut routes {
             (route.priority, route.mtu) = (priority, mtu.into());
         }

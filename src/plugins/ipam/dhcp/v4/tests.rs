@@ -112,10 +112,12 @@ fn an_address_that_does_not_fit_is_left_out() {
 /// RFC 3396.
 #[test]
 fn long_options_go_out_in_pieces_and_come_back_whole() {
-    for length in [0, 1, 254, 255, 256, 510, 511, 1200] {
+    for length in [0_usize, 1, 254, 255, 256, 510, 511, 1200] {
         let value: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
         let mut message = Message::of_client(MessageType::Discover, 1, &MacAddr::new(&[2; 6]));
         message.options.set(code::USER_CLASS, &value);
+        let pieces = length.div_ceil(255).max(1);
+        assert_eq!(message.encode().len(), 300.max(240 + 3 + 2 * pieces + length + 1), "{length}");
         assert_eq!(Message::decode(&message.encode()), Ok(message), "{length}");
     }
     // Pieces need not be side by side.
@@ -280,7 +282,7 @@ fn routes_are_those_of_option_121_or_those_of_33_and_the_router() {
 
 #[test]
 fn an_mtu_is_that_of_the_routes_unless_it_cannot_be() {
-    for (mtu, expected) in [(1400_u16, 1400), (68, 68), (67, 0), (0, 0), (65535, 65535)] {
+    for (mtu, expected) in [(1400_u16, 1400), (68, 68), (67, 0), (0, 0), (1500, 1500), (1501, 0), (9000, 0)] {
         let lease = lease_of(options(&[(3, &[10, 0, 0, 1]), (26, &mtu.to_be_bytes())]));
         assert_eq!(routes(&lease.result(7)), [format!("0.0.0.0/0 10.0.0.1 {expected} 7 -")]);
     }
@@ -332,8 +334,8 @@ fn search_lists_are_uncompressed_or_left_out() {
     for (sent, expected) in cases {
         assert_eq!(lease_of(options(&[(119, sent)])).result(0).dns.search, expected, "{}", sent.escape_ascii());
     }
-    let endless = [b"\x01a\0".repeat(1), b"\x3f".to_vec(), vec![b'x'; 63], b"\xc0\0".to_vec()].concat();
-    assert_eq!(lease_of(options(&[(119, &endless)])).result(0).dns.search.len(), 2);
+    let longest = [b"\x01a\0".to_vec(), b"\x3f".to_vec(), vec![b'x'; 63], b"\xc0\0".to_vec()].concat();
+    assert_eq!(lease_of(options(&[(119, &longest)])).result(0).dns.search.len(), 2);
     let too_long = [[b"\x3f".to_vec(), vec![b'x'; 63]].concat().repeat(4), vec![0]].concat();
     assert!(lease_of(options(&[(119, &too_long)])).result(0).dns.search.is_empty());
 }

@@ -209,7 +209,9 @@ fn messages_have_what_the_rfc_and_the_reference_have() {
     assert_eq!((codes(&story.last), story.last.secs, story.last.xid), (vec![50, 53, 54, 55, 57, 61], 9, xid));
     story.ack();
     story.until(600.0);
-    assert_eq!((codes(&story.last), story.last.ciaddr), (vec![53, 55, 57, 61], ADDRESS));
+    assert_eq!((codes(&story.last), story.last.ciaddr, story.last.secs), (vec![53, 55, 57, 61], ADDRESS, 0));
+    story.until(700.0);
+    assert_eq!((story.last.secs, story.last.ciaddr), (187, ADDRESS), "since the first try to renew");
     assert_ne!(story.last.xid, xid);
     let release = story.client.release(&mut story.random).unwrap().message;
     assert_eq!((codes(&release), release.ciaddr), (vec![53, 54, 61], ADDRESS));
@@ -629,6 +631,19 @@ fn refused_while_it_is_asked_for_again_it_is_asked_for_more_slowly() {
         "501 Request 10.0.0.5 of 10.0.0.1",
         "503 Discover 10.0.0.5",
     ]);
+}
+
+/// What was offered before the last refusal is no reason any more.
+#[test]
+fn the_reason_of_a_loss_is_the_last_one() {
+    let mut story = Story::bound();
+    story.until(500.0);
+    story.nak();
+    story.hear(&story.reply(MessageType::Offer, OTHER_ADDRESS));
+    story.offer();
+    story.nak();
+    story.until(708.0);
+    assert_eq!(story.lines.pop().unwrap(), "708 lost: refused");
 }
 
 #[test]
