@@ -7,6 +7,7 @@ pub mod dbus;
 pub mod iptables;
 #[cfg(small_binary)]
 mod left_out;
+pub mod link_socket;
 pub mod local_stream;
 pub mod mac;
 pub mod netlink;

@@ -95,7 +95,7 @@ fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Resu
 }
 
 /// Container runtimes turn IPv6 off in new namespaces; whoever asks for an IPv6 address wants it on.
-fn enable_ipv6(ifname: &str) -> Result<()> {
+pub fn enable_ipv6(ifname: &str) -> Result<()> {
     let disable = Sysctl::ipv6_conf(ifname, "disable_ipv6");
     match disable.ensure("0") {
         Err(e) if e.is_not_found() => Err(e

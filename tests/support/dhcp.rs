@@ -22,6 +22,7 @@ use super::scratch::Scratch;
 
 pub mod scripted;
 pub mod servers;
+pub mod servers_v6;
 
 /// Where the daemon listens by default, and where ours keeps its leases then.
 pub const SOCKET: &str = "/run/cni/dhcp.sock";

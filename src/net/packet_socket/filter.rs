@@ -1,4 +1,4 @@
-//! What a packet socket hears, decided in the kernel (Documentation/networking/filter.rst): the daemon is not woken for
+//! What a socket hears, decided in the kernel (Documentation/networking/filter.rst): the daemon is not woken for
 //! the rest of a link's traffic.
 
 use std::net::Ipv4Addr;
@@ -17,6 +17,10 @@ const OTHERS: u32 = 3; // PACKET_OTHERHOST
 /// More fragments follow, or this is not the first.
 const FRAGMENT: u32 = 0x3fff;
 const UDP: u32 = 17;
+/// Where a filter finds the hop limit, on a socket whose packets begin behind the header of IPv6.
+const HOP_LIMIT: u32 = (libc::SKF_NET_OFF + 7).cast_unsigned();
+const ROUTER_ADVERTISEMENT: u32 = 134;
+const NEIGHBOUR_ADVERTISEMENT: u32 = 136;
 
 /// A program. A packet that is too short for a load is dropped.
 pub struct Filter(Vec<sock_filter>);
@@ -46,7 +50,19 @@ impl Filter {
         filter.pass()
     }
 
-    /// The beginning of every program.
+    /// Advertisements of routers and neighbours, to a raw ICMPv6 socket, from nowhere but the link: what is forwarded has no
+    /// hop limit of 255 any more (RFC 4861, sections 6.1.2 and 7.1.2).
+    pub fn advertisements() -> Filter {
+        let mut filter = Filter(vec![]);
+        filter.add(BPF_LD | BPF_B | BPF_ABS, HOP_LIMIT);
+        filter.drop_unless(BPF_JEQ, 255);
+        filter.add(BPF_LD | BPF_B | BPF_ABS, 0);
+        filter.pass_if(BPF_JEQ, ROUTER_ADVERTISEMENT);
+        filter.drop_unless(BPF_JEQ, NEIGHBOUR_ADVERTISEMENT);
+        filter.pass()
+    }
+
+    /// The beginning of every program for packets.
     fn for_us() -> Filter {
         let mut filter = Filter(vec![]);
         filter.add(BPF_LD | BPF_B | BPF_ABS, PACKET_TYPE);
@@ -66,6 +82,11 @@ impl Filter {
     fn drop_if(&mut self, test: u32, k: u32) {
         self.0.push(sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: 0, jf: 1, k });
         self.add(BPF_RET | BPF_K, 0);
+    }
+
+    fn pass_if(&mut self, test: u32, k: u32) {
+        self.0.push(sock_filter { code: (BPF_JMP | test | BPF_K) as u16, jt: 0, jf: 1, k });
+        self.add(BPF_RET | BPF_K, u32::MAX);
     }
 
     fn pass(mut self) -> Filter {

@@ -3,7 +3,7 @@
 //! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of them waits.
 
 mod arp;
-mod filter;
+pub(in crate::net) mod filter;
 mod ipv4;
 
 use std::ffi::OsString;

@@ -22,6 +22,7 @@ mod gone;
 mod many;
 mod old_and_new;
 mod renewal;
+mod v6;
 mod wire;
 
 /// A macvlan network, the quickest to make.

@@ -83,7 +83,7 @@ impl<'a> Server<'a> {
             Program::Dnsmasq => "sockets bound",
             Program::Kea => "DHCP4_STARTED",
         };
-        wait_until("the server has started", 10, || self.log().contains(sign));
+        wait_for(&self.process, sign);
         assert!(!self.log().contains("DHCPSRV_NO_SOCKETS_OPEN"), "{}", self.log());
     }
 
@@ -131,6 +131,12 @@ impl<'a> Server<'a> {
             text = again;
         }
     }
+}
+
+/// Waits until a server says that it has started.
+#[track_caller]
+pub fn wait_for(server: &Process, sign: &str) {
+    wait_until("the server has started", 10, || server.output().contains(sign));
 }
 
 /// Each line: expiry, hardware address, address, name, client id.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use crate::cni::conf::Config;
 use crate::error::{Error, Result};
 use crate::plugin::{Context, PluginConf};
+use crate::plugins::ipam::dhcp::v6::client::Mode;
 
 /// Where the daemon listens unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/cni/dhcp.sock";
@@ -51,6 +52,9 @@ pub struct Conf {
     /// The metric of every route of the result; 0 where none is given.
     #[serde(skip)]
     pub priority: i64,
+    /// What is leased: an address of IPv4, and one of IPv6 from whoever grants it. One of them at least.
+    #[serde(skip)]
+    pub leases: Vec<Option<Mode>>,
 }
 
 impl PluginConf for Conf {
@@ -61,6 +65,7 @@ impl PluginConf for Conf {
         self.provide = provided(&ipam.provide, cx.args)?;
         self.request = requested(&ipam.request)?;
         self.priority = ipam.priority;
+        self.leases = leases(&ipam)?;
         Ok(())
     }
 }
@@ -77,6 +82,12 @@ struct Document {
 struct Ipam {
     /// The metric of every route of the result; 0, the default, leaves it to whoever adds them.
     priority: i64,
+    /// Lease an address of IPv4. Default true.
+    dhcpv4: Option<bool>,
+    /// Lease an address of IPv6 from a DHCPv6 server. Default false; the reference has no such key.
+    dhcpv6: bool,
+    /// Make an address of IPv6 of the prefix that a router advertises. Default false; the reference has no such key.
+    slaac: bool,
     /// Options that are sent to the server.
     provide: Vec<Provide>,
     /// Options that the server is asked for, before routers and the subnet mask.
@@ -101,6 +112,22 @@ struct Request {
     option: String,
     /// Ask for routers and the subnet mask only where they are listed.
     skip_default: bool,
+}
+
+/// What is leased, None standing for IPv4.
+fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
+    let v6 = match (ipam.dhcpv6, ipam.slaac) {
+        (true, true) => return Err(Error::config("ipam.slaac", "true beside dhcpv6, expected one of them")),
+        (true, false) => Some(Mode::Dhcp),
+        (false, true) => Some(Mode::Slaac),
+        (false, false) => None,
+    };
+    let v4 = Some(None).filter(|_| ipam.dhcpv4.unwrap_or(true));
+    let leases: Vec<Option<Mode>> = v4.into_iter().chain(v6.map(Some)).collect();
+    match leases.is_empty() {
+        true => Err(Error::config("ipam.dhcpv4", "false, expected dhcpv6 or slaac with it")),
+        false => Ok(leases),
+    }
 }
 
 /// Where the daemon listens, from `ipam.daemonSocketPath` alone: DEL and GC find it whatever the rest says.
@@ -244,6 +271,9 @@ mod tests {
                 "ipam.provide[0].value: 256 bytes are too long, expected at most 255",
             ),
             (r#"{"priority":"high"}"#.to_owned(), "ipam.priority: expected an integer"),
+            (r#"{"dhcpv6":true,"slaac":true}"#.to_owned(), "ipam.slaac: true beside dhcpv6, expected one of them"),
+            (r#"{"dhcpv4":false}"#.to_owned(), "ipam.dhcpv4: false, expected dhcpv6 or slaac with it"),
+            (r#"{"dhcpv6":"yes"}"#.to_owned(), "ipam.dhcpv6: expected a boolean"),
             ("null".to_owned(), "ipam: missing, expected an object with type dhcp"),
         ];
         for (ipam, expected) in cases {
@@ -253,6 +283,21 @@ mod tests {
         let error = decoded(r#"{"provide":[{"option":"12","fromArg":"A"}]}"#, &format!("A={long}")).unwrap_err();
         assert_eq!(error.msg, "ipam.provide[0].fromArg: 256 bytes are too long, expected at most 255");
         assert_eq!(error.code, Code::INVALID_CONFIG);
+    }
+
+    #[test]
+    fn an_address_of_either_family_is_leased_or_of_both() {
+        let cases = [
+            ("{}", vec![None]),
+            (r#"{"dhcpv4":null}"#, vec![None]),
+            (r#"{"dhcpv6":true}"#, vec![None, Some(Mode::Dhcp)]),
+            (r#"{"slaac":true}"#, vec![None, Some(Mode::Slaac)]),
+            (r#"{"dhcpv4":false,"dhcpv6":true}"#, vec![Some(Mode::Dhcp)]),
+            (r#"{"dhcpv4":false,"slaac":true}"#, vec![Some(Mode::Slaac)]),
+        ];
+        for (ipam, leases) in cases {
+            assert_eq!(decoded(ipam, "").unwrap().leases, leases, "{ipam}");
+        }
     }
 
     #[test]

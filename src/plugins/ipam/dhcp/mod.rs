@@ -7,7 +7,9 @@
 
 mod conf;
 pub mod daemon;
+mod family;
 pub mod v4;
+pub mod v6;
 pub mod wire;
 
 use std::path::Path;
@@ -18,6 +20,7 @@ use ipnet::IpNet;
 
 pub use self::conf::DEFAULT_SOCKET;
 use self::conf::{Conf, socket_path};
+use self::family::Family;
 use self::wire::{Request, Terms, Wish, is_not_running};
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
@@ -25,7 +28,9 @@ use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Document};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkChange, Watch};
+use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::steps::addresses;
 
 /// How long an interface has to carry before servers are asked: what is sent before is lost, and the next try is seconds
 /// away. One that does not by then may have a cable that is not plugged in.
@@ -49,27 +54,36 @@ impl Plugin for Dhcp {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let socket = socket_path(cx.config)?;
         wire::ask(&socket, &Request::Status)?; // before anything is changed, and before the cable is waited for
-        set_up(at)?;
+        set_up(cx, conf, at)?;
         let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
-        let wish = Wish {
-            key: at.key.clone(),
-            netns: netns.to_string_lossy().into_owned(),
-            terms: Terms { provide: conf.provide.clone(), request: conf.request.clone(), priority: conf.priority },
+        let netns = netns.to_string_lossy();
+        let wishes = conf.leases.iter().map(|v6| {
+            let (provide, request) = (conf.provide.clone(), conf.request.clone());
+            let terms = Terms { provide, request, priority: conf.priority, v6: *v6 };
+            Request::Add(Wish { key: at.key.clone(), netns: netns.clone().into_owned(), terms })
+        });
+        let wishes: Vec<Request> = wishes.collect();
+        let error = match leased(&socket, &wishes) {
+            Ok(Ok(result)) => return Ok(result),
+            Ok(Err(error)) if wishes.len() == 1 => return Err(error), // the daemon has given back what it asked for
+            Ok(Err(error)) | Err(error) => error,
         };
-        // If the daemon dies, what it had asked for is given back as long as the interface is there to say so.
-        let answer = wire::talk(&socket, &Request::Add(wish)).map_err(|error| match release(&socket, &at.key) {
+        // If the daemon dies, what it had asked for is given back as long as the interface is there to say so; and so is what
+        // was leased in the other family.
+        Err(match release(&socket, &at.key) {
             Ok(()) => error,
             Err(failed) => error.with_details(format_args!("undo: {failed}")),
-        })??;
-        let document = Document::parse(&answer, wire::RESULT_VERSION).and_then(Document::into_add_result);
-        document.map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
+        })
     }
 
     /// The reference looks for a lease where there is none.
-    fn check(cx: &Context<'_>, _: &Conf, at: &Attachment) -> Result<()> {
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let result = cx.config.prev_result()?.unwrap_or_default();
-        let lease = wire::ask(&socket_path(cx.config)?, &Request::Check(at.key.clone()))?;
-        verify(&lease, &result)
+        let socket = socket_path(cx.config)?;
+        conf.leases.iter().try_for_each(|v6| {
+            let family = if v6.is_some() { Family::V6 } else { Family::V4 };
+            verify(&wire::ask(&socket, &Request::Check(at.key.clone(), family))?, &result)
+        })
     }
 
     /// The reference fails where no daemon runs, and the container cannot end.
@@ -117,24 +131,76 @@ fn any_socket_path(cx: &Context<'_>) -> std::path::PathBuf {
     socket_path(cx.config).unwrap_or_else(|_| Path::new(DEFAULT_SOCKET).to_owned())
 }
 
-/// Sets the interface up and waits until it carries.
-fn set_up(at: &Attachment) -> Result<()> {
-    let container = at.netlink()?;
-    let link = container.link(at.ifname())?;
-    if link.up && (link.is_operational() || says_nothing(&link)) {
-        return Ok(());
+/// What the daemon answers to these wishes, all of which it has at the same time. The results are those of
+/// [`wire::Asked::answer`].
+fn leased(socket: &Path, wishes: &[Request]) -> Result<Result<AddResult>> {
+    let asked: Result<Vec<_>> = wishes.iter().map(|wish| wire::begin_to_ask(socket, wish)).collect();
+    let mut all = AddResult::default();
+    for asked in asked? {
+        let result = match asked.answer()? {
+            Ok(answer) => read_result(&answer)?,
+            Err(error) => return Ok(Err(error)),
+        };
+        all.ips.extend(result.ips);
+        all.routes.extend(result.routes);
+        all.dns.nameservers.extend(result.dns.nameservers);
+        all.dns.domain.push_str(&result.dns.domain); // IPv6 has none
+        for domain in result.dns.search {
+            if !all.dns.search.contains(&domain) {
+                all.dns.search.push(domain);
+            }
+        }
     }
-    let watch = at.run(Watch::links)?;
-    container.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-    if says_nothing(&container.link(at.ifname())?) {
-        return Ok(());
-    }
-    watch.until_operational(container, at.ifname(), Instant::now() + CARRIER_PATIENCE).map(drop)
+    Ok(Ok(all))
 }
 
-/// Some kinds of links never say whether they carry.
-fn says_nothing(link: &Link) -> bool {
-    link.operstate_text() == "unknown"
+fn read_result(answer: &Value) -> Result<AddResult> {
+    let document = Document::parse(answer, wire::RESULT_VERSION).and_then(Document::into_add_result);
+    document.map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
+}
+
+/// Lets the interface speak IPv6. What routers advertise is for the daemon: the kernel would give the interface other
+/// addresses and routes beside those of the result.
+fn enable_ipv6(at: &Attachment) -> Result<()> {
+    let ifname = at.ifname();
+    at.run(|| {
+        let _ = Sysctl::ipv6_conf(ifname, "accept_ra").write("0"); // without IPv6 there is none, as the next line says
+        addresses::enable_ipv6(ifname)
+    })
+}
+
+/// Sets the interface up and waits until it carries.
+fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+    if conf.leases.iter().any(Option::is_some) {
+        enable_ipv6(at)?;
+    }
+    let container = at.netlink()?;
+    let link = container.link(at.ifname())?;
+    let deadline = Instant::now() + CARRIER_PATIENCE;
+    if !link.up || !carries(&link) {
+        let watch = at.run(Watch::links)?;
+        container.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+        if !carries(&container.link(at.ifname())?) {
+            watch.until_operational(container, at.ifname(), deadline)?;
+        }
+    }
+    // A bridge passes nothing on before the other end carries too, which the kernel may notice a moment later.
+    match other_end(cx, &link)? {
+        Some(end) if !carries(&end) => Watch::links()?.until_operational(cx.host()?, &end.name, deadline).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Some kinds of links never say whether they do.
+fn carries(link: &Link) -> bool {
+    link.is_operational() || link.operstate_text() == "unknown"
+}
+
+/// The host's end of a veth.
+fn other_end(cx: &Context<'_>, link: &Link) -> Result<Option<Link>> {
+    let Some(index) = link.lower.filter(|_| link.kind == "veth") else { return Ok(None) };
+    let found = cx.host()?.find_link_by_index(index)?;
+    Ok(found.filter(|end| end.kind == "veth" && end.lower == Some(link.index)))
 }
 
 /// The lease is held, and its address is the one that the container was told.

@@ -16,6 +16,8 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::local_stream::LocalStream;
+use crate::plugins::ipam::dhcp::family::Family;
+use crate::plugins::ipam::dhcp::v6::client::Mode;
 
 /// The version of this protocol.
 pub const PROTOCOL: u64 = 1;
@@ -28,6 +30,10 @@ pub const REQUEST_MAX: usize = 1 << 20;
 /// The longest answer: all leases of a daemon.
 const ANSWER_MAX: u64 = 1 << 26;
 
+/// Who grants an address of IPv6.
+const DHCP: &str = "dhcp";
+const SLAAC: &str = "slaac";
+
 /// How long a daemon that is well takes at most for what it can answer at once.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -37,8 +43,8 @@ pub enum Request {
     /// A lease for an attachment; answered by a CNI result.
     Add(Wish),
     /// How the lease of an attachment is.
-    Check(Key),
-    /// Give the lease of an attachment back.
+    Check(Key, Family),
+    /// Give the leases of an attachment back.
     Del(Key),
     /// Give the leases of a network back but for these attachments (container id, interface).
     Gc(NetworkName, Vec<(String, String)>),
@@ -72,6 +78,8 @@ pub struct Terms {
     pub request: Vec<u8>,
     /// The metric of the routes; 0 where none is given.
     pub priority: i64,
+    /// The lease is one of IPv6, and who grants it.
+    pub v6: Option<Mode>,
 }
 
 impl Request {
@@ -79,7 +87,11 @@ impl Request {
     pub fn to_text(&self) -> String {
         let (op, mut members) = match self {
             Request::Add(wish) => ("add", wish.members()),
-            Request::Check(key) => ("check", key_members(key)),
+            Request::Check(key, family) => {
+                let mut members = key_members(key);
+                members.push(("family", Value::number(if *family == Family::V6 { 6_u8 } else { 4 })));
+                ("check", members)
+            }
             Request::Del(key) => ("del", key_members(key)),
             Request::Gc(network, valid) => {
                 let pair = |(id, ifname): &(String, String)| Value::Array(vec![Value::text(id), Value::text(ifname)]);
@@ -104,7 +116,13 @@ impl Request {
         }
         Ok(match text(&value, "op")? {
             "add" => Request::Add(Wish::of_value(&value)?),
-            "check" => Request::Check(key_of(&value)?),
+            "check" => {
+                let family = match value.get("family").and_then(Value::as_u64) {
+                    Some(6) => Family::V6,
+                    _ => Family::V4,
+                };
+                Request::Check(key_of(&value)?, family)
+            }
             "del" => Request::Del(key_of(&value)?),
             "gc" => {
                 let valid = value.get("valid").map(Value::items).unwrap_or_default().iter().filter_map(|pair| {
@@ -142,14 +160,21 @@ impl Wish {
 }
 
 impl Terms {
+    /// Of the lease.
+    pub fn family(&self) -> Family {
+        if self.v6.is_some() { Family::V6 } else { Family::V4 }
+    }
+
     /// As members of an object.
     pub fn members(&self) -> Vec<(&'static str, Value)> {
         let option = |(code, value): &(u8, Vec<u8>)| Value::Array(vec![Value::number(*code), Value::text(hex(value))]);
-        vec![
+        let mut members = vec![
             ("provide", Value::Array(self.provide.iter().map(option).collect())),
             ("request", Value::Array(self.request.iter().map(|code| Value::number(*code)).collect())),
             ("priority", Value::number(self.priority)),
-        ]
+        ];
+        members.extend(self.v6.map(|mode| ("v6", Value::text(if mode == Mode::Dhcp { DHCP } else { SLAAC }))));
+        members
     }
 
     /// From the members of an object.
@@ -167,10 +192,17 @@ impl Terms {
             Some(_) => None,
             None => Some(0),
         };
+        let v6 = match value.get("v6").map(Value::as_str) {
+            None => Some(None),
+            Some(Some(DHCP)) => Some(Some(Mode::Dhcp)),
+            Some(Some(SLAAC)) => Some(Some(Mode::Slaac)),
+            Some(_) => None,
+        };
         Ok(Terms {
             provide: provide.ok_or_else(|| invalid("provide: expected pairs of a code and octets in hex"))?,
             request: request.ok_or_else(|| invalid("request: expected codes"))?,
             priority: priority.ok_or_else(|| invalid("priority: expected an integer"))?,
+            v6: v6.ok_or_else(|| invalid(format!("v6: expected {DHCP:?} or {SLAAC:?}")))?,
         })
     }
 }
@@ -242,24 +274,47 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
     talk(socket, request)?
 }
 
-/// As [`ask`]; the inner result is the daemon's own word, the outer one says that there was none. Code 11 is that the
-/// daemon has ended meanwhile.
+/// As [`ask`]; the results are those of [`Asked::answer`].
 pub fn talk(socket: &Path, request: &Request) -> Result<Result<Value>> {
+    begin_to_ask(socket, request)?.answer()
+}
+
+/// A request that was sent.
+pub struct Asked<'a> {
+    stream: LocalStream,
+    socket: &'a Path,
+}
+
+/// Sends a request, whose answer may be waited for later.
+pub fn begin_to_ask<'a>(socket: &'a Path, request: &Request) -> Result<Asked<'a>> {
     let address = UnixAddr::new(socket).map_err(|e| unreached(socket, e.into()))?;
     let mut stream = LocalStream::connect(&address, PATIENCE).map_err(|e| unreached(socket, e))?;
-    let talking = |e: io::Error| match e.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => hung_up(socket),
-        _ => Error::io(format_args!("talk to the DHCP daemon at {socket:?}"), &e),
-    };
-    stream.write_all((request.to_text() + "\n").as_bytes()).map_err(talking)?;
-    let mut stream = BufReader::new(stream);
-    loop {
-        let mut line = vec![];
-        (&mut stream).take(ANSWER_MAX).read_until(b'\n', &mut line).map_err(talking)?;
-        match read_answer(&line, socket)? {
-            Said::Answer(answer) => return Ok(answer),
-            Said::Patience(patience) => stream.get_mut().allow(patience + PATIENCE),
+    stream.write_all((request.to_text() + "\n").as_bytes()).map_err(|e| talking(socket, &e))?;
+    Ok(Asked { stream, socket })
+}
+
+impl Asked<'_> {
+    /// Waits for the answer. The inner result is the daemon's own word, the outer one says that there was none. Code 11 is
+    /// that the daemon has ended meanwhile.
+    pub fn answer(mut self) -> Result<Result<Value>> {
+        self.stream.allow(PATIENCE);
+        let mut stream = BufReader::new(self.stream);
+        loop {
+            let mut line = vec![];
+            let read = (&mut stream).take(ANSWER_MAX).read_until(b'\n', &mut line);
+            read.map_err(|e| talking(self.socket, &e))?;
+            match read_answer(&line, self.socket)? {
+                Said::Answer(answer) => return Ok(answer),
+                Said::Patience(patience) => stream.get_mut().allow(patience + PATIENCE),
+            }
         }
+    }
+}
+
+fn talking(socket: &Path, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => hung_up(socket),
+        _ => Error::io(format_args!("talk to the DHCP daemon at {socket:?}"), error),
     }
 }
 
@@ -327,10 +382,19 @@ mod tests {
 
     #[test]
     fn requests_come_back_as_they_were() {
-        let terms = Terms { provide: vec![(12, b"a\xff".to_vec()), (60, vec![])], request: vec![3, 121], priority: -7 };
+        let v6 = |mode| Terms { v6: Some(mode), ..Terms::default() };
+        let terms = Terms {
+            provide: vec![(12, b"a\xff".to_vec()), (60, vec![])],
+            request: vec![3, 121],
+            priority: -7,
+            v6: None,
+        };
         let requests = [
             Request::Add(Wish { key: key(), netns: "/run/netns/x \"y\"".to_owned(), terms }),
-            Request::Check(key()),
+            Request::Add(Wish { key: key(), netns: "/run/netns/x".to_owned(), terms: v6(Mode::Dhcp) }),
+            Request::Add(Wish { key: key(), netns: "/run/netns/x".to_owned(), terms: v6(Mode::Slaac) }),
+            Request::Check(key(), Family::V4),
+            Request::Check(key(), Family::V6),
             Request::Del(key()),
             Request::Gc(NetworkName::parse("net").unwrap(), vec![("a".to_owned(), "eth0".to_owned())]),
             Request::Status,

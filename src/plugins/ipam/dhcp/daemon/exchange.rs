@@ -1,134 +1,87 @@
 //! The sockets of a conversation with servers. They are opened in the container's namespace and used from here.
 
-use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::thread;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 
+use super::exchange_v4::{self, ExchangeV4};
+use super::exchange_v6::{self, ExchangeV6};
 use super::interface::{Absent, Place};
 use crate::error::Result;
-use crate::net::packet_socket::{self, ArpSocket, Claim, PacketSocket};
-use crate::plugins::ipam::dhcp::v4::client::{Destination, Outgoing};
-
-/// For a thread that closes sockets.
-const STACK: usize = 64 * 1024;
+use crate::plugins::ipam::dhcp::family::{Family, Heard, Outgoing};
 
 /// What is open while answers are expected.
-pub struct Exchange {
-    packets: PacketSocket,
-    /// On ipvlan, what its master gets. Some servers, Kea among them, broadcast in frames to one hardware address, the
-    /// master's; ipvlan looks for whose IP address they are for and leaves them to the master.
-    master: Option<PacketSocket>,
-    /// Where an address was tried.
-    arp: Option<ArpSocket>,
-    /// What asked one server: while it is there, the container's kernel does not tell the server that nobody listens.
-    unicast: Option<UdpSocket>,
+pub enum Exchange {
+    /// In IPv4.
+    V4(ExchangeV4),
+    /// In IPv6.
+    V6(ExchangeV6),
 }
 
 impl Exchange {
     /// Opens the sockets, if the interface still is there.
-    pub fn open(place: &Place, prefix: &str) -> Result<Exchange, Absent> {
-        let (mut packets, mut master, mut master_here) = (None, None, None);
-        place.visit(prefix, &mut |_, link| {
-            packets = Some(PacketSocket::open(link.index)?);
-            match link.lower.filter(|_| link.kind == "ipvlan") {
-                Some(lower) if link.lower_is_elsewhere => master_here = Some(lower),
-                lower => master = lower.and_then(listen_too),
-            }
-            Ok(())
-        })?;
-        let packets = packets.ok_or(Absent::Gone("its interface is gone"))?;
-        let master = master.or_else(|| master_here.and_then(listen_too));
-        Ok(Exchange { packets, master, arp: None, unicast: None })
+    pub fn open(place: &Place, prefix: &str, family: Family) -> Result<Exchange, Absent> {
+        match family {
+            Family::V4 => ExchangeV4::open(place, prefix).map(Exchange::V4),
+            Family::V6 => ExchangeV6::open(place, prefix).map(Exchange::V6),
+        }
     }
 
-    /// Sends a message. One to a server leaves by the container's own routes, if the interface has the address.
+    /// Whether anything can be sent; when that changes, something becomes readable.
+    pub fn is_ready(&self) -> bool {
+        match self {
+            Exchange::V4(_) => true,
+            Exchange::V6(exchange) => exchange.is_ready(),
+        }
+    }
+
+    /// Sends what a client wants to be sent.
     pub fn send(&mut self, outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
-        let payload = outgoing.message.encode();
-        let Destination::Server { from, to } = outgoing.to else { return Ok(self.packets.broadcast(&payload)?) };
-        self.unicast = by_routes(from, to, &payload, place, prefix)?;
-        match self.unicast {
-            Some(_) => Ok(()),
-            None => Ok(self.packets.send(from, to, &payload)?),
+        match (self, outgoing) {
+            (Exchange::V4(exchange), Outgoing::V4(outgoing)) => exchange.send(outgoing, place, prefix),
+            (Exchange::V6(exchange), Outgoing::V6(message)) => Ok(exchange.send(message)?),
+            (Exchange::V6(exchange), Outgoing::Routers) => Ok(exchange.ask_routers(place)?),
+            _ => Ok(()), // a client has an exchange of its own family
         }
     }
 
-    /// Asks by ARP who has an address.
-    pub fn probe(&mut self, address: Ipv4Addr, place: &Place, prefix: &str) -> Result<(), Absent> {
-        let arp = &mut self.arp;
-        place.visit(prefix, &mut |_, link| {
-            let socket = arp.take().map_or_else(|| ArpSocket::open(link.index), Ok)?;
-            socket.probe(address, &place.mac)?;
-            *arp = Some(socket);
-            Ok(())
-        })
-    }
-
-    /// The next datagram.
-    pub fn datagram(&self) -> Result<Option<Vec<u8>>> {
-        for socket in [Some(&self.packets), self.master.as_ref()].into_iter().flatten() {
-            if let Some((_, payload)) = socket.receive()? {
-                return Ok(Some(payload));
-            }
+    /// Asks who has an address.
+    pub fn probe(&mut self, address: IpAddr, place: &Place, prefix: &str) -> Result<(), Absent> {
+        match (self, address) {
+            (Exchange::V4(exchange), IpAddr::V4(address)) => exchange.probe(address, place, prefix),
+            (Exchange::V6(exchange), IpAddr::V6(address)) => Ok(exchange.probe(address, place)?),
+            _ => Ok(()),
         }
-        Ok(None)
     }
 
-    /// The next word about the address that was probed for.
-    pub fn claim(&self) -> Result<Option<Claim>> {
-        self.arp.as_ref().map_or(Ok(None), ArpSocket::receive)
+    /// What has come. The sockets are asked once each: poll(2) says whether there is more.
+    pub fn hear(&mut self) -> Result<Vec<Heard>> {
+        match self {
+            Exchange::V4(exchange) => exchange.hear(),
+            Exchange::V6(exchange) => exchange.hear(),
+        }
     }
 
-    /// What becomes readable: datagrams, and claims.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let others = [self.master.as_ref().map(|master| master.as_fd()), self.arp.as_ref().map(|arp| arp.as_fd())];
-        std::iter::once(self.packets.as_fd()).chain(others.into_iter().flatten())
+    /// What becomes readable.
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Exchange::V4(exchange) => exchange.descriptors(),
+            Exchange::V6(exchange) => exchange.descriptors(),
+        }
     }
 
-    /// Closes the sockets. The kernel lets who closes a packet socket wait until no processor can be at work on it, tens
-    /// of milliseconds, which a thread does that ends with it; all others have theirs to do meanwhile.
+    /// Closes the sockets.
     pub fn close(self) {
-        let closed = thread::Builder::new().stack_size(STACK).spawn(move || drop(self));
-        let _ = closed; // where no thread is to be had they have been closed here
+        if let Exchange::V4(exchange) = self {
+            exchange.close();
+        }
     }
-}
-
-/// A socket on the master, as far as it can be had: the master may be in a namespace that is neither the container's nor ours.
-fn listen_too(ifindex: u32) -> Option<PacketSocket> {
-    PacketSocket::open(ifindex).ok()
 }
 
 /// Sends what gives a lease back. Nothing is open for it as a rule.
 pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
-    if let Destination::Server { from, to } = outgoing.to
-        && by_routes(from, to, &outgoing.message.encode(), place, prefix)?.is_some()
-    {
-        return Ok(());
-    }
-    let mut exchange = Exchange::open(place, prefix)?;
-    let sent = exchange.send(outgoing, place, prefix);
-    exchange.close();
-    sent
-}
-
-/// Sends a datagram to a server as any program of the container would; None where the interface does not have the address,
-/// and then it can only go to whoever is on the link.
-fn by_routes(
-    from: Ipv4Addr,
-    to: Ipv4Addr,
-    payload: &[u8],
-    place: &Place,
-    prefix: &str,
-) -> Result<Option<UdpSocket>, Absent> {
-    let mut sent = None;
-    let visited = place.visit(prefix, &mut |netlink, link| {
-        // Binding tells nothing: in a namespace that never had an address, any can be bound.
-        if netlink.addresses(link)?.iter().any(|address| address.net.addr() == from) {
-            sent = Some(packet_socket::unicast(from, to, &link.name, payload)?);
-        }
-        Ok(())
-    });
-    match visited {
-        Err(Absent::Gone(why)) => Err(Absent::Gone(why)),
-        _ => Ok(sent), // the link may reach it where the routes do not
+    match outgoing {
+        Outgoing::V4(outgoing) => exchange_v4::send_once(outgoing, place, prefix),
+        Outgoing::V6(message) => exchange_v6::send_once(message, place, prefix),
+        Outgoing::Routers => Ok(()), // they keep nothing
     }
 }

@@ -1,7 +1,7 @@
 //! The interface of a lease. Nothing of it is open while a lease is held: it is looked up anew for each visit, so no
 //! namespace is kept alive and none is taken for another.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::cni::attachment::hex;
 use crate::cni::json::Value;
@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{AddressOptions, Link, LinkChange, Netlink, RouteEntry};
 use crate::net::netns::Netns;
-use crate::plugins::ipam::dhcp::v4::lease::Lease;
+use crate::plugins::ipam::dhcp::family::Lease;
 use crate::plugins::ipam::dhcp::wire::{Wish, text, unhex};
 use crate::steps::addresses;
 
@@ -162,9 +162,10 @@ impl Place {
     }
 }
 
-/// Takes an address off the interface. What routes go with it is returned, for [`put_back`].
-pub fn take_off(netlink: &Netlink, link: &Link, address: Ipv4Addr) -> Result<Vec<RouteEntry>> {
-    let routes = netlink.routes_through(link)?.into_iter().filter(|route| route.dst.addr().is_ipv4()).collect();
+/// Takes an address off the interface. What routes go with it is returned, for [`put_back`]; those of IPv6 stay.
+pub fn take_off(netlink: &Netlink, link: &Link, address: IpAddr) -> Result<Vec<RouteEntry>> {
+    let mut routes = if address.is_ipv4() { netlink.routes_through(link)? } else { vec![] };
+    routes.retain(|route| route.dst.addr().is_ipv4());
     for found in netlink.addresses(link)?.iter().filter(|found| found.net.addr() == address) {
         netlink.delete_address(link, found.net)?;
     }
@@ -175,18 +176,34 @@ pub fn take_off(netlink: &Netlink, link: &Link, address: Ipv4Addr) -> Result<Vec
 /// server has sent.
 pub fn put_back(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64, routes: &[RouteEntry]) -> Result<()> {
     let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
-    match netlink.add_address(link, lease.net().into(), options) {
+    match netlink.add_address(link, lease.net(), options) {
         Err(e) if !e.is_exists() => return Err(e),
         _ => (),
     }
     if !routes.is_empty() {
         return routes.iter().try_for_each(|route| netlink.put_route(link, route));
     }
+    add_routes(netlink, link, lease, priority)
+}
+
+fn add_routes(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64) -> Result<()> {
     for route in addresses::planned_routes(&lease.result(priority))? {
         match netlink.add_route(link, &route) {
             Err(e) if !e.is_exists() => return Err(e),
             _ => (),
         }
+    }
+    Ok(())
+}
+
+/// Leads the routes by the router that is another now, in whichever tables they are; where there was none, adds them.
+pub fn reroute(netlink: &Netlink, link: &Link, before: Option<Ipv6Addr>, lease: &Lease, priority: i64) -> Result<()> {
+    let (Some(before), Some(router)) = (before, lease.router()) else {
+        return add_routes(netlink, link, lease, priority);
+    };
+    for route in netlink.routes_through(link)?.iter().filter(|route| route.gateways() == [IpAddr::V6(before)]) {
+        netlink.put_route(link, &route.by(router.into()))?;
+        netlink.delete_route(link, route)?;
     }
     Ok(())
 }

@@ -16,8 +16,7 @@ use crate::cni::attachment::Key;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
-use crate::plugins::ipam::dhcp::v4::client::Intent;
-use crate::plugins::ipam::dhcp::v4::lease::Lease;
+use crate::plugins::ipam::dhcp::family::{Family, Intent, Lease};
 use crate::plugins::ipam::dhcp::wire::{self, Terms};
 
 /// Of a record's shape; one that has another is not read.
@@ -49,6 +48,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Of its lease.
+    pub fn family(&self) -> Family {
+        self.terms.family()
+    }
+
     fn to_value(&self, boot: &str) -> Value {
         let mut members = wire::key_members(&self.key);
         members.extend(self.place.members());
@@ -59,28 +63,18 @@ impl Record {
             ("lost", Value::Bool(self.lost)),
         ]);
         members.extend(self.lease.as_ref().map(|lease| ("lease", lease.to_value())));
-        members.extend(self.intent.as_ref().map(|intent| {
-            let address = ("address", Value::text(intent.address.to_string()));
-            let server = ("server", Value::text(intent.server.to_string()));
-            ("intent", Value::object(vec![address, server, ("xid", Value::number(intent.xid))]))
-        }));
+        members.extend(self.intent.as_ref().map(|intent| ("intent", intent.to_value())));
         Value::object(members)
     }
 
     fn of_value(value: &Value) -> Result<Record> {
         let key = wire::key_of(value)?;
-        let lease = value.get("lease").map(Lease::of_value).transpose()?;
-        let intent = value.get("intent").map(intent_of).transpose()?;
         let (place, terms) = (Place::of_value(value)?, Terms::of_value(value)?);
+        let family = terms.family();
+        let lease = value.get("lease").map(|lease| Lease::of_value(lease, family)).transpose()?;
+        let intent = value.get("intent").map(|intent| Intent::of_value(intent, family)).transpose()?;
         Ok(Record { key, place, terms, lease, lost: value.get("lost") == Some(&Value::Bool(true)), intent })
     }
-}
-
-fn intent_of(value: &Value) -> Result<Intent> {
-    let address = |key: &str| wire::text(value, key).ok().and_then(|text| text.parse().ok());
-    let xid = value.get("xid").and_then(Value::as_u64).and_then(|xid| u32::try_from(xid).ok());
-    let intent = || Some(Intent { address: address("address")?, server: address("server")?, xid: xid? });
-    intent().ok_or_else(|| Error::new(Code::DECODE, "intent: expected address, server and xid"))
 }
 
 /// What a file of the journal turns out to be.
@@ -213,38 +207,39 @@ impl Journal {
             return Read::Void(path);
         }
         match Record::of_value(&value) {
-            Ok(record) if path == self.path(&record.key) => Read::Record(Box::new(record)),
+            Ok(record) if path == self.path(&record.key, record.family()) => Read::Record(Box::new(record)),
             Ok(_) => torn(path, "it has the name of another attachment".to_owned()),
             Err(error) => torn(path, error.to_string()),
         }
     }
 
-    /// The record of an attachment.
-    pub fn find(&self, key: &Key) -> Option<Record> {
-        let path = self.path(key);
+    /// The record of an attachment's lease.
+    pub fn find(&self, key: &Key, family: Family) -> Option<Record> {
+        let path = self.path(key, family);
         match path.exists().then(|| self.read_file(path)) {
             Some(Read::Record(record)) => Some(*record),
             _ => None,
         }
     }
 
-    /// Keeps a record, in place of what was kept of the attachment.
+    /// Keeps a record, in place of what was kept of the lease.
     pub fn write(&self, record: &Record) -> Result<()> {
-        let path = self.path(&record.key);
+        let path = self.path(&record.key, record.family());
         let draft = path.with_extension("draft");
         let text = record.to_value(&self.boot).to_text();
         let written = plain_file::create_anew(&draft, text.as_bytes()).and_then(|()| fs::rename(&draft, &path));
         written.map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
-    /// Keeps nothing of an attachment.
-    pub fn remove(&self, key: &Key) -> Result<()> {
-        let path = self.path(key);
+    /// Keeps nothing of an attachment's lease.
+    pub fn remove(&self, key: &Key, family: Family) -> Result<()> {
+        let path = self.path(key, family);
         plain_file::remove(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
-    fn path(&self, key: &Key) -> PathBuf {
-        self.dir.join(format!("{}.{RECORD}", key.identity()))
+    fn path(&self, key: &Key, family: Family) -> PathBuf {
+        let family = if family == Family::V6 { "-6" } else { "" };
+        self.dir.join(format!("{}{family}.{RECORD}", key.identity()))
     }
 }
 
@@ -261,6 +256,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::plugins::ipam::dhcp::v6::client::Mode;
     use crate::scratch::Scratch;
 
     fn record(id: &str) -> Record {
@@ -272,11 +268,26 @@ mod tests {
         Record {
             key: Key::parse("net", id, "eth0").unwrap(),
             place: Place::of_value(&value(place)).unwrap(),
-            terms: Terms { provide: vec![(12, b"web".to_vec())], request: vec![3, 1], priority: 5 },
-            lease: Some(Lease::of_value(&value(lease)).unwrap()),
+            terms: Terms { provide: vec![(12, b"web".to_vec())], request: vec![3, 1], priority: 5, v6: None },
+            lease: Some(Lease::of_value(&value(lease), Family::V4).unwrap()),
             lost: false,
-            intent: Some(Intent { address: "10.0.0.6".parse().unwrap(), server: "10.0.0.1".parse().unwrap(), xid: 9 }),
+            intent: Some(intent(r#"{"address":"10.0.0.6","server":"10.0.0.1","xid":9}"#, Family::V4)),
         }
+    }
+
+    fn intent(text: &str, family: Family) -> Intent {
+        Intent::of_value(&Value::parse(text.as_bytes()).unwrap(), family).unwrap()
+    }
+
+    /// The same attachment's lease of IPv6.
+    fn record_v6(id: &str) -> Record {
+        let lease = r#"{"address":"2001:db8::10/64","server":"000a","router":"fe80::1","routes":[],"mtu":0,
+            "nameServers":["2001:db8::53"],"domains":["lan"],"acquired":1000,"t1":2000,"t2":3000,"expires":4000}"#;
+        let lease = Lease::of_value(&Value::parse(lease.as_bytes()).unwrap(), Family::V6).unwrap();
+        let intent = intent(r#"{"address":"2001:db8::10","server":"000a"}"#, Family::V6);
+        let v4 = record(id);
+        let terms = Terms { v6: Some(Mode::Dhcp), ..v4.terms.clone() };
+        Record { lease: Some(lease), intent: Some(intent), terms, ..v4 }
     }
 
     fn records(journal: &Journal) -> Vec<Record> {
@@ -292,12 +303,30 @@ mod tests {
         let one = record("one");
         journal.write(&Record { lease: None, ..one.clone() }).unwrap();
         journal.write(&one).unwrap();
-        assert_eq!((journal.find(&one.key), records(&journal)), (Some(one.clone()), vec![one.clone()]));
+        assert_eq!((journal.find(&one.key, Family::V4), records(&journal)), (Some(one.clone()), vec![one.clone()]));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&dir), mode(&journal.path(&one.key)), mode(&dir.join("lock"))), (0o700, 0o600, 0o600));
-        journal.remove(&one.key).unwrap();
-        journal.remove(&one.key).unwrap();
-        assert_eq!((journal.find(&one.key), records(&journal)), (None, vec![]));
+        assert_eq!(
+            (mode(&dir), mode(&journal.path(&one.key, Family::V4)), mode(&dir.join("lock"))),
+            (0o700, 0o600, 0o600)
+        );
+        journal.remove(&one.key, Family::V4).unwrap();
+        journal.remove(&one.key, Family::V4).unwrap();
+        assert_eq!((journal.find(&one.key, Family::V4), records(&journal)), (None, vec![]));
+    }
+
+    #[test]
+    fn an_attachment_has_a_record_of_each_family() {
+        let scratch = Scratch::new();
+        let journal = Journal::open(scratch.path()).unwrap();
+        let (v4, v6) = (record("one"), record_v6("one"));
+        let slaac = Record { terms: Terms { v6: Some(Mode::Slaac), ..v6.terms.clone() }, ..v6.clone() };
+        journal.write(&v4).unwrap();
+        for v6 in [v6, slaac] {
+            journal.write(&v6).unwrap();
+            assert_eq!(journal.find(&v6.key, Family::V6), Some(v6));
+        }
+        journal.remove(&v4.key, Family::V6).unwrap();
+        assert_eq!(records(&journal), [v4]);
     }
 
     #[test]
@@ -308,7 +337,7 @@ mod tests {
         let good = record("good");
         journal.write(&good).unwrap();
         journal.write(&record("other")).unwrap();
-        fs::rename(journal.path(&record("other").key), path("renamed.json")).unwrap();
+        fs::rename(journal.path(&record("other").key, Family::V4), path("renamed.json")).unwrap();
         for (name, text) in [("a.json", ""), ("b.json", "{\"version\":1,"), ("c.json", "{}"), ("d.draft", "x")] {
             fs::write(path(name), text).unwrap();
         }

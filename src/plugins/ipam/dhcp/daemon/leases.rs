@@ -1,6 +1,7 @@
 //! What becomes of a lease: what its client says, and what the clock says.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::Daemon;
@@ -8,13 +9,13 @@ use super::exchange::Exchange;
 use super::interface::{self, Absent};
 use super::journal::Read;
 use super::metrics::{Count, state_text};
-use super::release::{give_back, setup_of};
+use super::release::{acquire, give_back, resume};
 use super::table::{Entry, Name, name_of};
 use crate::error::{Code, Error, Result};
 use crate::net::clock::since_boot;
-use crate::plugins::ipam::dhcp::v4::client::{Action, Client, Moment, Reason, State};
-use crate::plugins::ipam::dhcp::v4::lease::{Lease, NEVER};
-use crate::plugins::ipam::dhcp::v4::message::Message;
+use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
+use crate::plugins::ipam::dhcp::v4::client::{Moment, Reason, State};
+use crate::plugins::ipam::dhcp::v4::lease::NEVER;
 
 /// How many exchanges are open at once; others wait for their turn.
 const EXCHANGES_MAX: usize = 200;
@@ -51,7 +52,7 @@ impl Daemon {
     }
 
     fn resume(&mut self, mut entry: Entry, now: Moment) {
-        let name = name_of(&entry.record.key);
+        let name = name_of(&entry.record.key, entry.record.family());
         let Some(lease) = entry.record.lease.clone() else {
             // Nobody has got an answer, and nobody ever will.
             return self.let_go(&name, entry);
@@ -59,8 +60,7 @@ impl Daemon {
         if let Err(Absent::Gone(why)) = entry.record.place.is_there(&self.flags.hostprefix) {
             return self.forget(&name, entry, End::Gone(why));
         }
-        let setup = setup_of(&entry.record, &self.flags);
-        entry.client = Some(Client::resume(setup, lease, entry.record.lost, now));
+        entry.client = Some(resume(&entry.record, &lease, &self.flags, now));
         self.settle(name, entry, now);
     }
 
@@ -71,13 +71,19 @@ impl Daemon {
             let limit = entry.limit;
             return self.table.put(name, entry, limit);
         }
-        match Exchange::open(&entry.record.place, &self.flags.hostprefix) {
+        match Exchange::open(&entry.record.place, &self.flags.hostprefix, entry.record.family()) {
             Ok(exchange) => entry.exchange = Some(exchange),
             Err(absent) => return self.forget(&name, entry, End::Failed(absent.into())),
         }
-        let setup = setup_of(&entry.record, &self.flags);
-        let wanted = entry.wanted;
-        let (client, actions) = Client::acquire(setup, wanted, now, &mut self.random);
+        self.begin(name, entry, now);
+    }
+
+    /// Asks for a lease, once anything can be sent.
+    fn begin(&mut self, name: Name, mut entry: Entry, now: Moment) {
+        if !entry.exchange.as_ref().is_some_and(Exchange::is_ready) {
+            return self.settle(name, entry, now);
+        }
+        let (client, actions) = acquire(&entry.record, &self.flags, entry.wanted, now, &mut self.random);
         entry.client = Some(client);
         self.go_on(name, entry, actions, now);
     }
@@ -103,7 +109,10 @@ impl Daemon {
         let Some(entry) = self.table.take(name) else { return };
         let name = name.to_owned();
         if entry.client.is_none() {
-            let msg = format!("no more tries: {EXCHANGES_MAX} others were under way all the time");
+            let msg = match entry.exchange {
+                None => format!("no more tries: {EXCHANGES_MAX} others were under way all the time"),
+                Some(_) => format!("interface {:?} has no link-local address", entry.record.place.ifname),
+            };
             return self.forget(&name, entry, End::Failed(Error::new(Code::TRY_AGAIN, msg)));
         }
         self.look(name, entry, now);
@@ -127,7 +136,8 @@ impl Daemon {
                 return self.table.put(name, entry, NEVER);
             }
             (None, true) => {
-                Exchange::open(place, &self.flags.hostprefix).map(|exchange| entry.exchange = Some(exchange))
+                let exchange = Exchange::open(place, &self.flags.hostprefix, entry.record.family());
+                exchange.map(|exchange| entry.exchange = Some(exchange))
             }
             _ => place.is_there(&self.flags.hostprefix),
         };
@@ -147,6 +157,7 @@ impl Daemon {
         let Some(mut entry) = self.table.take(name) else { return };
         let (now, name) = (since_boot(), name.to_owned());
         match self.heard(&mut entry, now) {
+            Ok(_) if entry.client.is_none() => self.begin(name, entry, now),
             Ok(actions) => self.go_on(name, entry, actions, now),
             Err(error) => {
                 // A link that is set down says so on its sockets, and one that is deleted as well.
@@ -161,21 +172,18 @@ impl Daemon {
         }
     }
 
-    /// What has come, told to the client. The sockets are asked once each: poll(2) says whether there is more.
+    /// What has come, told to the client.
     fn heard(&mut self, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
-        let (Some(exchange), Some(client)) = (&entry.exchange, &mut entry.client) else { return Ok(vec![]) };
+        let Some(exchange) = &mut entry.exchange else { return Ok(vec![]) };
         let mut actions = vec![];
-        if let Some(claim) = exchange.claim()? {
-            actions.extend(client.on_conflict(claim.address, claim.mac, now, &mut self.random));
-        }
-        if let Some(payload) = exchange.datagram()? {
-            match Message::decode(&payload) {
-                Ok(message) => {
-                    self.metrics.count(Count::Received);
-                    actions.extend(client.on_message(&message, now, &mut self.random));
-                }
-                Err(_) => self.metrics.count(Count::Malformed),
+        for heard in exchange.hear()? {
+            match heard {
+                Heard::Malformed => self.metrics.count(Count::Malformed),
+                Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => self.metrics.count(Count::Received),
+                Heard::ClaimV4(_) | Heard::ClaimV6(_) => (),
             }
+            let Some(client) = &mut entry.client else { continue };
+            actions.extend(client.on_heard(heard, now, &mut self.random));
         }
         Ok(actions)
     }
@@ -220,9 +228,13 @@ impl Daemon {
             }
             Action::Bound(lease) => self.bound(name, entry, lease, now)?,
             Action::Renewed(lease) => {
+                let (before, router) = (entry.record.lease.as_ref().and_then(Lease::router), lease.router());
                 entry.record.lease = Some(lease);
                 self.save(name, entry);
                 self.tell_state(name, entry, State::Bound);
+                if router != before {
+                    self.reroute(name, entry, before)?;
+                }
             }
             Action::Lost(reason) => self.lost(name, entry, reason)?,
             Action::Regained(lease) => self.regained(name, entry, lease)?,
@@ -266,7 +278,7 @@ impl Daemon {
     }
 
     fn take_off(&mut self, name: &str, entry: &mut Entry) -> Result<(), End> {
-        let Some(address) = entry.record.lease.as_ref().map(|lease| lease.address) else { return Ok(()) };
+        let Some(address) = entry.record.lease.as_ref().map(Lease::address) else { return Ok(()) };
         let mut routes = vec![];
         let taken = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
             routes = interface::take_off(netlink, link, address)?;
@@ -287,6 +299,15 @@ impl Daemon {
         self.save(name, entry);
         self.tell_state(name, entry, State::Bound);
         self.changed(name, put)
+    }
+
+    /// Another router leads out of the link now.
+    fn reroute(&mut self, name: &str, entry: &mut Entry, before: Option<Ipv6Addr>) -> Result<(), End> {
+        let (Some(lease), priority) = (&entry.record.lease, entry.record.terms.priority) else { return Ok(()) };
+        let rerouted = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
+            interface::reroute(netlink, link, before, lease, priority)
+        });
+        self.changed(name, rerouted)
     }
 
     /// What came of a visit.
@@ -393,7 +414,7 @@ impl Daemon {
                 self.log.lease(name, format_args!("state=ended problem={:?}", error.to_string()));
             }
         }
-        if let Err(error) = self.journal.remove(&entry.record.key) {
+        if let Err(error) = self.journal.remove(&entry.record.key, entry.record.family()) {
             self.metrics.count(Count::JournalFailures);
             self.log.lease(name, format_args!("problem={:?}", error.to_string()));
         }
@@ -406,11 +427,12 @@ struct Times<'a>(&'a Lease);
 impl fmt::Display for Times<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lease = self.0;
-        write!(f, "address={} server={}", lease.net(), lease.server)?;
-        for (key, moment) in [("t1", lease.t1), ("t2", lease.t2), ("expires", lease.expires)] {
+        write!(f, "address={} server={}", lease.net(), lease.server())?;
+        let [acquired, t1, t2, expires] = lease.times();
+        for (key, moment) in [("t1", t1), ("t2", t2), ("expires", expires)] {
             match moment {
                 NEVER => write!(f, " {key}=never")?,
-                _ => write!(f, " {key}={}s", moment.saturating_sub(lease.acquired).as_secs())?,
+                _ => write!(f, " {key}={}s", moment.saturating_sub(acquired).as_secs())?,
             }
         }
         Ok(())

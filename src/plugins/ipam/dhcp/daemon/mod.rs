@@ -5,6 +5,8 @@
 
 mod connection;
 mod exchange;
+mod exchange_v4;
+mod exchange_v6;
 pub mod flags;
 mod interface;
 mod journal;

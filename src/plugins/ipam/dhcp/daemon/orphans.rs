@@ -9,14 +9,19 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{ErrorList, Result};
 use crate::net::random::Random;
+use crate::plugins::ipam::dhcp::family::Family;
 
-/// Gives the lease of an attachment back, if the daemon that listened at `socket` has left one.
+/// Gives the leases of an attachment back, if the daemon that listened at `socket` has left any.
 pub fn del(socket: &Path, key: &Key) -> Result<()> {
     let Some(journal) = Journal::left_behind(&Journal::beside(socket))? else { return Ok(()) };
-    if let Some(record) = journal.find(key) {
-        release(&record);
+    let mut errors = ErrorList::default();
+    for family in Family::ALL {
+        if let Some(record) = journal.find(key, family) {
+            release(&record);
+        }
+        errors.push(journal.remove(key, family));
     }
-    journal.remove(key)
+    errors.finish()
 }
 
 /// Gives the leases of a network back but for those of valid attachments.
@@ -28,7 +33,7 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
         let key = &record.key;
         if key.network == *network && !valid.contains(key.container_id.as_str(), key.ifname.as_str()) {
             release(&record);
-            errors.push(journal.remove(key));
+            errors.push(journal.remove(key, record.family()));
         }
     }
     errors.finish()

@@ -11,6 +11,7 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::clock::since_boot;
+use crate::plugins::ipam::dhcp::family::{Family, Lease};
 use crate::plugins::ipam::dhcp::v4::client::Moment;
 use crate::plugins::ipam::dhcp::v4::lease::NEVER;
 use crate::plugins::ipam::dhcp::wire::{self, Request, Wish};
@@ -46,9 +47,9 @@ impl Daemon {
                 Ok(place) => return self.add(id, wish, place, now),
                 Err(error) => Err(error),
             },
-            Ok(Request::Check(key)) => self.check(&key),
+            Ok(Request::Check(key, family)) => self.check(&key, family),
             Ok(Request::Del(key)) => {
-                self.end(&name_of(&key));
+                Family::ALL.into_iter().for_each(|family| self.end(&name_of(&key, family)));
                 Ok(Value::Null)
             }
             Ok(Request::Gc(network, valid)) => {
@@ -66,7 +67,7 @@ impl Daemon {
 
     /// The lease that there is, for the same interface; else a new one.
     fn add(&mut self, id: u64, wish: Wish, place: Place, now: Moment) {
-        let name = name_of(&wish.key);
+        let name = name_of(&wish.key, wish.terms.family());
         let mut wanted = None;
         if let Some(mut entry) = self.table.take(&name) {
             if entry.record.place == place && !entry.record.lost {
@@ -82,7 +83,7 @@ impl Daemon {
                 &Error::new(Code::TRY_AGAIN, format!("lease {name}: another ADD has come in between")),
             );
             entry.close();
-            wanted = entry.record.lease.map(|lease| lease.address);
+            wanted = entry.record.lease.map(|lease| lease.address());
         }
         let record = Record { key: wish.key, place, terms: wish.terms, lease: None, lost: false, intent: None };
         let mut entry = Entry::new(record, now + self.flags.resendtimeout);
@@ -111,8 +112,8 @@ impl Daemon {
         }
     }
 
-    fn check(&mut self, key: &Key) -> Result<Value> {
-        let name = name_of(key);
+    fn check(&mut self, key: &Key, family: Family) -> Result<Value> {
+        let name = name_of(key, family);
         let unknown = || Error::check(format!("the DHCP daemon has no lease {name}"));
         let entry = self.table.get(&name).filter(|entry| !entry.is_new()).ok_or_else(unknown)?;
         if let Err(Absent::Gone(why)) = entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(())) {
@@ -149,7 +150,7 @@ impl Daemon {
             let error = Error::new(Code::UNKNOWN_CONTAINER, format!("there is no lease {name:?}"));
             return Err(error.with_details("`cni-multi dhcp leases` lists them by key"));
         };
-        let (place, address) = (entry.record.place.clone(), entry.record.lease.as_ref().map(|lease| lease.address));
+        let (place, address) = (entry.record.place.clone(), entry.record.lease.as_ref().map(Lease::address));
         self.end(name); // the message goes out from the address
         let Some(address) = address else { return Ok(Value::Null) };
         let taken = place
@@ -169,8 +170,9 @@ impl Daemon {
         let mut members = vec![("key", Value::text(name)), ("state", Value::text(state_text(entry.state)))];
         if let Some(lease) = &entry.record.lease {
             members.push(("address", Value::text(lease.net().to_string())));
-            members.push(("server", Value::text(lease.server.to_string())));
-            for (key, moment) in [("renewSeconds", lease.t1), ("expireSeconds", lease.expires)] {
+            members.push(("server", Value::text(lease.server())));
+            let [_, t1, _, expires] = lease.times();
+            for (key, moment) in [("renewSeconds", t1), ("expireSeconds", expires)] {
                 if moment != NEVER {
                     members.push((key, Value::number(moment.saturating_sub(now).as_secs())));
                 }

@@ -1,21 +1,24 @@
 //! The leases of the daemon, each with the moment when it has to be looked at.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::exchange::Exchange;
 use super::journal::Record;
 use crate::cni::attachment::Key;
 use crate::net::netlink::RouteEntry;
-use crate::plugins::ipam::dhcp::v4::client::{Client, Moment, State};
+use crate::plugins::ipam::dhcp::family::{Client, Family};
+use crate::plugins::ipam::dhcp::v4::client::{Moment, State};
 use crate::plugins::ipam::dhcp::v4::lease::NEVER;
 
-/// `<container id>/<network>/<interface>`: how a lease is named to people, and to the server unless it is told another id.
+/// `<container id>/<network>/<interface>`, and `/6` behind it for that of IPv6: how a lease is named to people, and to the
+/// server unless it is told another id.
 pub type Name = String;
 
 /// The name of an attachment's lease.
-pub fn name_of(key: &Key) -> Name {
-    format!("{}/{}/{}", key.container_id, key.network, key.ifname)
+pub fn name_of(key: &Key, family: Family) -> Name {
+    let family = if family == Family::V6 { "/6" } else { "" };
+    format!("{}/{}/{}{family}", key.container_id, key.network, key.ifname)
 }
 
 /// A lease, or what is to become one.
@@ -37,7 +40,7 @@ pub struct Entry {
     /// The address is to leave the interface, and has not yet.
     pub lingers: bool,
     /// The address that the container had before.
-    pub wanted: Option<Ipv4Addr>,
+    pub wanted: Option<IpAddr>,
     /// The routes that went with the address when it was lost.
     pub routes: Vec<RouteEntry>,
     due: Moment,

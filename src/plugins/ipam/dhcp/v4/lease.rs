@@ -172,25 +172,25 @@ impl Lease {
     }
 }
 
-fn unread(value: &Value, key: &str) -> Error {
+pub(in crate::plugins::ipam::dhcp) fn unread(value: &Value, key: &str) -> Error {
     let found = value.get(key).unwrap_or(&Value::Null).to_text();
     Error::new(Code::DECODE, format!("lease.{key}: {found} cannot be, expected what a lease has there"))
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
+pub(in crate::plugins::ipam::dhcp) fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
     value.get(key).and_then(Value::as_str).ok_or_else(|| unread(value, key))
 }
 
-fn parsed<T: std::str::FromStr>(value: &Value, key: &str) -> Result<T> {
+pub(in crate::plugins::ipam::dhcp) fn parsed<T: std::str::FromStr>(value: &Value, key: &str) -> Result<T> {
     text(value, key)?.parse().map_err(|_| unread(value, key))
 }
 
-fn whole(value: &Value, key: &str) -> Result<u64> {
+pub(in crate::plugins::ipam::dhcp) fn whole(value: &Value, key: &str) -> Result<u64> {
     let Some(Value::Number(number)) = value.get(key) else { return Err(unread(value, key)) };
     number.as_u64().ok_or_else(|| unread(value, key))
 }
 
-fn of_hex(text: &str) -> Option<Vec<u8>> {
+pub(in crate::plugins::ipam::dhcp) fn of_hex(text: &str) -> Option<Vec<u8>> {
     let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
     let digit = |digit: u8| char::from(digit).to_digit(16);
     pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8)).collect()
@@ -244,7 +244,7 @@ fn is_of_label(byte: u8) -> bool {
 }
 
 /// RFC 3397: names as in messages of the DNS, one after the other. None where one of them is wrong.
-fn search(value: &[u8]) -> Option<Vec<String>> {
+pub(in crate::plugins::ipam::dhcp) fn search(value: &[u8]) -> Option<Vec<String>> {
     let (mut at, mut names) = (0, vec![]);
     while at < value.len() {
         let (name, next) = name(value, at)?;
