@@ -230,13 +230,18 @@ impl ErrorList {
 
     /// Success, or one error that tells all: the first one's code and message, the others in the details. What several
     /// have said one after the other is told once.
-    pub fn finish(mut self) -> Result<()> {
-        self.0.dedup();
+    pub fn finish(self) -> Result<()> {
         let mut all = self.0.into_iter();
-        match all.next() {
-            None => Ok(()),
-            Some(first) => Err(all.fold(first, |first, next| first.with_details(format_args!("also: {next}")))),
+        let Some(mut first) = all.next() else { return Ok(()) };
+        let mut told = first.to_string();
+        for next in all {
+            let next = next.to_string();
+            if next != told {
+                first = first.with_details(format_args!("also: {next}"));
+                told = next;
+            }
         }
+        Err(first)
     }
 }
 

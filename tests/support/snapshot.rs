@@ -106,27 +106,21 @@ impl Snapshot {
         (self.0.iter().any(is_late) || self.awaits_something()).then_some(Duration::from_millis(50))
     }
 
-    /// Whether something is known to be missing. On a busy machine the kernel's workers come seconds later: an IPv6 address
-    /// of a link with a carrier gets its local route, and a bridge without ports loses its carrier.
+    /// Whether something is known to be missing. On a busy machine the kernel's workers come seconds later: one gives an IPv6
+    /// address of a link with a carrier its local route, another (linkwatch) brings a link's state up to its carrier.
     fn awaits_something(&self) -> bool {
         let facts = |title: &'static str| {
             self.0.iter().filter_map(move |line| serde_json::from_str::<Value>(line.strip_prefix(title)?).ok())
         };
-        let has_carrier = |link: &Value| {
-            let flags = link["flags"].as_array().map(Vec::as_slice).unwrap_or_default();
-            flags.contains(&"UP".into()) && !flags.contains(&"NO-CARRIER".into())
-        };
+        let is = |link: &Value, flag: &str| link["flags"].as_array().is_some_and(|flags| flags.contains(&flag.into()));
+        let awaits_state = |link: Value| is(&link, "UP") && is(&link, "LOWER_UP") == is(&link, "NO-CARRIER");
         let local = |route: Value| (route["type"] == "local").then(|| route["dst"].clone());
         let routes: Vec<Value> = facts("route: ").filter_map(local).collect();
         let awaits_route = |link: Value| {
             let addresses = link["addr_info"].as_array().map(Vec::as_slice).unwrap_or_default();
             addresses.iter().any(|address| address["family"] == "inet6" && !routes.contains(&address["local"]))
         };
-        let masters: Vec<Value> = facts("link: ").map(|link| link["master"].clone()).collect();
-        // One that never had a port is `UNKNOWN`.
-        let is_bridge = |link: &Value| link["linkinfo"]["info_kind"] == "bridge" && link["operstate"] == "UP";
-        let awaits_loss = |link: Value| is_bridge(&link) && !masters.contains(&link["ifname"]);
-        facts("address: ").filter(has_carrier).any(awaits_route) || facts("link: ").any(awaits_loss)
+        facts("link: ").any(awaits_state) || facts("address: ").filter(|link| is(link, "LOWER_UP")).any(awaits_route)
     }
 
     /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
