@@ -39,7 +39,7 @@ impl Exchange {
         match (self, outgoing) {
             (Exchange::V4(exchange), Outgoing::V4(outgoing)) => exchange.send(outgoing, place, prefix),
             (Exchange::V6(exchange), Outgoing::V6(message)) => Ok(exchange.send(message)?),
-            (Exchange::V6(exchange), Outgoing::Routers) => Ok(exchange.ask_routers(place)?),
+            (Exchange::V6(exchange), Outgoing::Routers) => Ok(exchange.ask_routers()?),
             _ => Ok(()), // a client has an exchange of its own family
         }
     }
@@ -48,7 +48,7 @@ impl Exchange {
     pub fn probe(&mut self, address: IpAddr, place: &Place, prefix: &str) -> Result<(), Absent> {
         match (self, address) {
             (Exchange::V4(exchange), IpAddr::V4(address)) => exchange.probe(address, place, prefix),
-            (Exchange::V6(exchange), IpAddr::V6(address)) => Ok(exchange.probe(address, place)?),
+            (Exchange::V6(exchange), IpAddr::V6(address)) => Ok(exchange.probe(address)?),
             _ => Ok(()),
         }
     }

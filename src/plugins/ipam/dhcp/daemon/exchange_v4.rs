@@ -17,6 +17,8 @@ const STACK: usize = 64 * 1024;
 /// What is open while answers are expected.
 pub struct ExchangeV4 {
     packets: PacketSocket,
+    /// The interface has got another hardware address than the one that a server would answer to.
+    is_readdressed: bool,
     /// On ipvlan, what its master gets. Some servers, Kea among them, broadcast in frames to one hardware address, the
     /// master's; ipvlan looks for whose IP address they are for and leaves them to the master.
     master: Option<PacketSocket>,
@@ -29,9 +31,10 @@ pub struct ExchangeV4 {
 impl ExchangeV4 {
     /// Opens the sockets, if the interface still is there.
     pub fn open(place: &Place, prefix: &str) -> Result<ExchangeV4, Absent> {
-        let (mut packets, mut master, mut master_here) = (None, None, None);
+        let (mut packets, mut master, mut master_here, mut is_readdressed) = (None, None, None, false);
         place.visit(prefix, &mut |_, link| {
             packets = Some(PacketSocket::open(link.index)?);
+            is_readdressed = link.mac() != place.mac;
             match link.lower.filter(|_| link.kind == "ipvlan") {
                 Some(lower) if link.lower_is_elsewhere => master_here = Some(lower),
                 lower => master = lower.and_then(listen_too),
@@ -40,13 +43,17 @@ impl ExchangeV4 {
         })?;
         let packets = packets.ok_or(Absent::Gone("its interface is gone"))?;
         let master = master.or_else(|| master_here.and_then(listen_too));
-        Ok(ExchangeV4 { packets, master, arp: None, unicast: None })
+        Ok(ExchangeV4 { packets, is_readdressed, master, arp: None, unicast: None })
     }
 
     /// Sends a message. One to a server leaves by the container's own routes, if the interface has the address.
     pub fn send(&mut self, outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
+        let Destination::Server { from, to } = outgoing.to else {
+            let mut message = outgoing.message.clone();
+            message.broadcast |= self.is_readdressed;
+            return Ok(self.packets.broadcast(&message.encode())?);
+        };
         let payload = outgoing.message.encode();
-        let Destination::Server { from, to } = outgoing.to else { return Ok(self.packets.broadcast(&payload)?) };
         self.unicast = by_routes(from, to, &payload, place, prefix)?;
         match self.unicast {
             Some(_) => Ok(()),
@@ -59,7 +66,7 @@ impl ExchangeV4 {
         let arp = &mut self.arp;
         place.visit(prefix, &mut |_, link| {
             let socket = arp.take().map_or_else(|| ArpSocket::open(link.index), Ok)?;
-            socket.probe(address, &place.mac)?;
+            socket.probe(address, &link.mac())?;
             *arp = Some(socket);
             Ok(())
         })

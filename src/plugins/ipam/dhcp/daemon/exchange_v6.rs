@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use super::interface::{Absent, Place};
 use crate::error::{Code, Error, Result};
 use crate::net::link_socket::LinkSocket;
+use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, Netlink, Watch};
 use crate::plugins::ipam::dhcp::family::Heard;
 use crate::plugins::ipam::dhcp::v6::message::{ALL_SERVERS, Message};
@@ -20,6 +21,8 @@ pub struct ExchangeV6 {
     servers: LinkSocket,
     neighbours: LinkSocket,
     link_local: LinkLocal,
+    /// That of the interface.
+    mac: MacAddr,
     /// That of the interface, in bytes.
     mtu: u32,
 }
@@ -49,7 +52,7 @@ impl ExchangeV6 {
                 Some(address) => LinkLocal::Usable(address),
                 None => LinkLocal::Awaited(Box::new(Awaited { netlink: Netlink::open()?, link: link.clone(), watch })),
             };
-            opened = Some(ExchangeV6 { servers, neighbours, link_local, mtu: link.mtu });
+            opened = Some(ExchangeV6 { servers, neighbours, link_local, mac: link.mac(), mtu: link.mtu });
             Ok(())
         })?;
         opened.ok_or(Absent::Gone("its interface is gone"))
@@ -66,13 +69,13 @@ impl ExchangeV6 {
     }
 
     /// Asks the routers of the link to tell about it.
-    pub fn ask_routers(&self, place: &Place) -> Result<()> {
-        self.neighbours.send(&router::solicitation(&place.mac), router::ALL_ROUTERS)
+    pub fn ask_routers(&self) -> Result<()> {
+        self.neighbours.send(&router::solicitation(&self.mac), router::ALL_ROUTERS)
     }
 
     /// Asks who has an address.
-    pub fn probe(&self, address: Ipv6Addr, place: &Place) -> Result<()> {
-        let (message, group) = router::probe(address, &place.mac);
+    pub fn probe(&self, address: Ipv6Addr) -> Result<()> {
+        let (message, group) = router::probe(address, &self.mac);
         self.neighbours.send(&message, group)
     }
 

@@ -25,11 +25,11 @@ pub struct Place {
     identity: (u64, u64),
     /// The kernel's number of the namespace, which no other ever gets; None before Linux 5.14.
     cookie: Option<u64>,
-    /// Its name.
+    /// The name that it had then.
     pub ifname: String,
     /// ifindex.
     ifindex: u32,
-    /// Its hardware address.
+    /// The hardware address that it had when the lease was asked for, which a server may know the client by.
     pub mac: MacAddr,
     /// Its hardware address is that of other interfaces as well, so answers have to be broadcast.
     pub broadcast: bool,
@@ -106,12 +106,18 @@ impl Place {
             if cookies.is_some_and(|(then, now)| then != now) {
                 return Ok(Err(Absent::Gone("another namespace has its path")));
             }
-            let link = netlink
-                .find_link(&self.ifname)?
-                .filter(|link| (link.index, link.mac()) == (self.ifindex, self.mac.clone()));
+            // Others may rename it, and give it another hardware address, as `tuning` does.
+            let is_ours = |link: &Link| cookies.is_some() || link.mac() == self.mac;
+            let link = netlink.find_link_by_index(self.ifindex)?.filter(is_ours);
             let Some(link) = link else { return Ok(Err(Absent::Gone("its interface is gone"))) };
             work(&netlink, &link).map(Ok)
         })?
+    }
+
+    /// Whether it is the same interface, whatever was changed of it.
+    pub fn is_same(&self, other: &Place) -> bool {
+        (self.identity, self.cookie, self.ifindex) == (other.identity, other.cookie, other.ifindex)
+            && (self.cookie.is_some() || self.mac == other.mac)
     }
 
     /// Whether the namespace is there; that is told without entering it.

@@ -383,13 +383,6 @@ impl Daemon {
         self.let_go(name, entry);
     }
 
-    /// The place of a lease in the table is gone.
-    pub(super) fn gone(&mut self, name: &str, why: &'static str) {
-        if let Some(entry) = self.table.take(name) {
-            self.forget(name, entry, End::Gone(why));
-        }
-    }
-
     /// Tells those who wait that there will be no lease.
     pub(super) fn fail(&mut self, entry: &mut Entry, error: &Error) {
         let (answer, now) = (super::requests::error_text(error), since_boot());

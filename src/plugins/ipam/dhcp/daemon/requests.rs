@@ -70,7 +70,7 @@ impl Daemon {
         let name = name_of(&wish.key, wish.terms.family());
         let mut wanted = None;
         if let Some(mut entry) = self.table.take(&name) {
-            if entry.record.place == place && !entry.record.lost {
+            if entry.record.place.is_same(&place) && !entry.record.lost {
                 match entry.is_new() {
                     true => self.promise(id, &mut entry),
                     false => drop(self.connections.answer(id, &result_text(&entry.record), now)),
@@ -112,14 +112,12 @@ impl Daemon {
         }
     }
 
-    fn check(&mut self, key: &Key, family: Family) -> Result<Value> {
+    fn check(&self, key: &Key, family: Family) -> Result<Value> {
         let name = name_of(key, family);
         let unknown = || Error::check(format!("the DHCP daemon has no lease {name}"));
         let entry = self.table.get(&name).filter(|entry| !entry.is_new()).ok_or_else(unknown)?;
         if let Err(Absent::Gone(why)) = entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(())) {
-            let error = unknown().with_details(why);
-            self.gone(&name, why);
-            return Err(error);
+            return Err(Error::check(format!("lease {name}: {why}")));
         }
         Ok(self.described(&name, entry, since_boot()))
     }
