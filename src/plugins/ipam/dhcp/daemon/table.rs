@@ -18,6 +18,15 @@ pub fn name_of(key: &Key) -> Name {
     format!("{}/{}/{}", key.container_id, key.network, key.ifname)
 }
 
+/// A change of the interface that failed and is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undone {
+    /// The address has to leave it.
+    TakeOff,
+    /// It has to have its address back.
+    PutBack,
+}
+
 /// A lease, or what is to become one.
 pub struct Entry {
     /// What the journal has.
@@ -34,8 +43,8 @@ pub struct Entry {
     pub limit: Moment,
     /// The journal could not be written.
     pub unsaved: bool,
-    /// The address is to leave the interface, and has not yet.
-    pub lingers: bool,
+    /// What could not be done at the interface.
+    pub undone: Option<Undone>,
     /// The address that the container had before.
     pub wanted: Option<Ipv4Addr>,
     /// The routes that went with the address when it was lost.
@@ -54,7 +63,7 @@ impl Entry {
             asked_by: vec![],
             limit,
             unsaved: false,
-            lingers: false,
+            undone: None,
             wanted: None,
             routes: vec![],
             due: NEVER,
@@ -79,8 +88,10 @@ impl Entry {
 pub struct Table {
     entries: BTreeMap<Name, Entry>,
     timers: BTreeSet<(Moment, Name)>,
-    /// Those that wait for an exchange to end.
+    /// Those without a lease that wait for an exchange to end.
     pub turns: VecDeque<Name>,
+    /// Those with a lease that do.
+    pub overdue: VecDeque<Name>,
     /// Those that have an exchange.
     talking: BTreeSet<Name>,
 }
