@@ -5,6 +5,8 @@ pub mod clock;
 pub mod conntrack;
 pub mod dbus;
 pub mod iptables;
+#[cfg(small_binary)]
+mod left_out;
 pub mod link_socket;
 pub mod local_stream;
 pub mod mac;

@@ -89,23 +89,34 @@ impl Scripted {
         });
     }
 
-    /// Every packet so far, in order.
+    /// Every packet so far, in order. What was answered before this is called is in it: the server says that it has heard a packet before it
+    /// answers, and is asked for a word here.
     pub fn heard(&self) -> Vec<Value> {
-        self.heard.lock().unwrap().iter().filter(|line| line["script"].is_null()).cloned().collect()
+        self.change(json!({}));
+        self.told()
     }
 
     /// The packets of one type.
     pub fn heard_of(&self, kind: u64) -> Vec<Value> {
-        self.heard().into_iter().filter(|packet| packet["type"] == kind).collect()
+        of_type(self.heard(), kind)
     }
 
     /// Waits for so many packets of a type, counted from the beginning.
     #[track_caller]
     pub fn wait_for(&self, kind: u64, count: usize, seconds: u64) -> Vec<Value> {
-        let what = format!("{count} packets of type {kind}");
-        wait_until(&what, seconds, || self.heard_of(kind).len() >= count);
-        self.heard_of(kind)
+        let told = || of_type(self.told(), kind);
+        wait_until(&format!("{count} packets of type {kind}"), seconds, || told().len() >= count);
+        told()
     }
+
+    /// What has been said of packets until now.
+    fn told(&self) -> Vec<Value> {
+        self.heard.lock().unwrap().iter().filter(|line| line["script"].is_null()).cloned().collect()
+    }
+}
+
+fn of_type(packets: Vec<Value>, kind: u64) -> Vec<Value> {
+    packets.into_iter().filter(|packet| packet["type"] == kind).collect()
 }
 
 /// Waits for the first RELEASE of our daemon. That of the reference has no source address, and no socket hears such a one.
@@ -121,7 +132,7 @@ impl Drop for Scripted {
         let _ = self.child.kill(); // it may have ended by itself
         let _ = self.child.wait();
         if std::thread::panicking() {
-            self.heard().iter().for_each(|packet| eprintln!("the scripted server heard {packet}"));
+            self.told().iter().for_each(|packet| eprintln!("the scripted server heard {packet}"));
         }
     }
 }

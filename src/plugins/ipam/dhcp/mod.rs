@@ -207,7 +207,7 @@ fn other_end(cx: &Context<'_>, link: &Link) -> Result<Option<Link>> {
 fn verify(lease: &Value, result: &AddResult) -> Result<()> {
     let text = |key: &str| lease.get(key).and_then(Value::as_str).unwrap_or_default();
     let (key, state, address) = (text("key"), text("state"), text("address"));
-    if !matches!(state, "bound" | "renewing" | "rebinding") {
+    if state == "expired" {
         let msg = format!("lease {key} is {state}");
         return Err(Error::check(msg).with_details(format_args!("{address} is not the container's any more")));
     }

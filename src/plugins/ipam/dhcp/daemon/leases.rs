@@ -1,7 +1,6 @@
 //! What becomes of a lease: what its client says, and what the clock says.
 
 use std::fmt;
-use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::Daemon;
@@ -10,15 +9,17 @@ use super::interface::{self, Absent};
 use super::journal::Read;
 use super::metrics::{Count, state_text};
 use super::release::{acquire, give_back, resume};
-use super::table::{Entry, Name, name_of};
+use super::table::{Entry, Name, Undone, name_of};
 use crate::error::{Code, Error, Result};
 use crate::net::clock::since_boot;
 use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
 use crate::plugins::ipam::dhcp::v4::client::{Moment, Reason, State};
 use crate::plugins::ipam::dhcp::v4::lease::NEVER;
 
-/// How many exchanges are open at once; others wait for their turn.
+/// How many exchanges are open at once while leases are looked for; others wait for their turn.
 const EXCHANGES_MAX: usize = 200;
+/// How many are open at once at most: leases that are held do not wait for networks in which nobody answers.
+const EXCHANGES_MAX_WITH_RENEWALS: usize = 400;
 /// When something is tried again that the system refused: a write of the journal, sockets.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -90,15 +91,22 @@ impl Daemon {
 
     /// Gives those their turn that wait for one, while there is room.
     pub(super) fn next_turns(&mut self) {
+        // Any of them may have ended while it waited, or be another one by now.
+        while self.table.exchanges() < EXCHANGES_MAX_WITH_RENEWALS
+            && let Some(name) = self.table.overdue.pop_front()
+        {
+            match self.table.take(&name) {
+                Some(entry) if entry.client.is_some() => self.look(name, entry, since_boot()),
+                Some(entry) => self.settle(name, entry, since_boot()),
+                None => (),
+            }
+        }
         while self.table.exchanges() < EXCHANGES_MAX
             && let Some(name) = self.table.turns.pop_front()
         {
-            // It may have ended while it waited, or be another one by now.
-            let now = since_boot();
             match self.table.take(&name) {
-                Some(entry) if entry.client.is_none() => self.acquire(name, entry, now),
-                Some(entry) if entry.exchange.is_none() => self.look(name, entry, now),
-                Some(entry) => self.settle(name, entry, now),
+                Some(entry) if entry.client.is_none() => self.acquire(name, entry, since_boot()),
+                Some(entry) => self.settle(name, entry, since_boot()),
                 None => (),
             }
         }
@@ -123,16 +131,14 @@ impl Daemon {
         if entry.unsaved {
             self.save(&name, &mut entry);
         }
-        if entry.lingers
-            && let Err(end) = self.take_off(&name, &mut entry)
-        {
+        if let Err(end) = self.change_interface(&name, &mut entry) {
             return self.forget(&name, entry, end);
         }
         let needs = entry.client.as_ref().is_some_and(|client| client.needs_sockets(now));
         let place = &entry.record.place;
         let opened = match (&entry.exchange, needs) {
-            (None, true) if self.table.exchanges() >= EXCHANGES_MAX => {
-                self.table.turns.push_back(name.clone());
+            (None, true) if self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS => {
+                self.table.overdue.push_back(name.clone());
                 return self.table.put(name, entry, NEVER);
             }
             (None, true) => {
@@ -233,7 +239,8 @@ impl Daemon {
                 self.save(name, entry);
                 self.tell_state(name, entry, State::Bound);
                 if router != before {
-                    self.reroute(name, entry, before)?;
+                    entry.undone = Some(Undone::Reroute(before));
+                    self.change_interface(name, entry)?;
                 }
             }
             Action::Lost(reason) => self.lost(name, entry, reason)?,
@@ -272,42 +279,34 @@ impl Daemon {
         self.log.lease(name, format_args!("state=expired address={address} reason={:?}", reason.to_string()));
         self.metrics.transition(State::Expired);
         entry.state = Some(State::Expired);
-        self.take_off(name, entry)?;
+        entry.undone = Some(Undone::TakeOff);
+        let done = self.change_interface(name, entry);
         self.save(name, entry);
-        Ok(())
-    }
-
-    fn take_off(&mut self, name: &str, entry: &mut Entry) -> Result<(), End> {
-        let Some(address) = entry.record.lease.as_ref().map(Lease::address) else { return Ok(()) };
-        let mut routes = vec![];
-        let taken = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
-            routes = interface::take_off(netlink, link, address)?;
-            Ok(())
-        });
-        entry.lingers = taken.is_err(); // it is tried again
-        entry.routes = routes;
-        self.changed(name, taken)
+        done
     }
 
     fn regained(&mut self, name: &str, entry: &mut Entry, lease: Lease) -> Result<(), End> {
-        (entry.record.lost, entry.lingers) = (false, false);
-        let (priority, routes) = (entry.record.terms.priority, std::mem::take(&mut entry.routes));
-        let put = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
-            interface::put_back(netlink, link, &lease, priority, &routes)
-        });
+        entry.record.lost = false;
         entry.record.lease = Some(lease);
+        entry.undone = Some(Undone::PutBack);
         self.save(name, entry);
         self.tell_state(name, entry, State::Bound);
-        self.changed(name, put)
+        self.change_interface(name, entry)
     }
 
-    /// Another router leads out of the link now.
-    fn reroute(&mut self, name: &str, entry: &mut Entry, before: Option<Ipv6Addr>) -> Result<(), End> {
-        let (Some(lease), priority) = (&entry.record.lease, entry.record.terms.priority) else { return Ok(()) };
-        let rerouted = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
-            interface::reroute(netlink, link, before, lease, priority)
+    /// Does what has to be done at the interface. What fails stays to be done.
+    fn change_interface(&mut self, name: &str, entry: &mut Entry) -> Result<(), End> {
+        let (Some(undone), Some(lease)) = (entry.undone, &entry.record.lease) else { return Ok(()) };
+        let (routes, priority) = (&mut entry.routes, entry.record.terms.priority);
+        let done = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| match undone {
+            Undone::TakeOff => interface::take_off(netlink, link, lease.address()).map(|taken| *routes = taken),
+            Undone::PutBack => interface::put_back(netlink, link, lease, priority, routes),
+            Undone::Reroute(before) => interface::reroute(netlink, link, before, lease, priority),
         });
-        self.changed(name, rerouted)
+        if done.is_ok() {
+            entry.undone = None;
+        }
+        self.changed(name, done)
     }
 
     /// What came of a visit.
@@ -346,7 +345,7 @@ impl Daemon {
         if entry.state != Some(state) {
             self.tell_state(&name, &mut entry, state);
         }
-        let due = if entry.unsaved || entry.lingers { due.min(now + AGAIN) } else { due };
+        let due = if entry.unsaved || entry.undone.is_some() { due.min(now + AGAIN) } else { due };
         // Sockets that could not be opened are not to be tried again at once.
         let due = if due <= now { now + Duration::from_millis(100) } else { due };
         self.table.put(name, entry, due);

@@ -1,7 +1,7 @@
 //! The leases of the daemon, each with the moment when it has to be looked at.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::exchange::Exchange;
 use super::journal::Record;
@@ -21,6 +21,17 @@ pub fn name_of(key: &Key, family: Family) -> Name {
     format!("{}/{}/{}{family}", key.container_id, key.network, key.ifname)
 }
 
+/// A change of the interface that failed and is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undone {
+    /// The address has to leave it.
+    TakeOff,
+    /// It has to have its address back.
+    PutBack,
+    /// Its routes have to be led by another router of IPv6 than this one.
+    Reroute(Option<Ipv6Addr>),
+}
+
 /// A lease, or what is to become one.
 pub struct Entry {
     /// What the journal has.
@@ -37,8 +48,8 @@ pub struct Entry {
     pub limit: Moment,
     /// The journal could not be written.
     pub unsaved: bool,
-    /// The address is to leave the interface, and has not yet.
-    pub lingers: bool,
+    /// What could not be done at the interface.
+    pub undone: Option<Undone>,
     /// The address that the container had before.
     pub wanted: Option<IpAddr>,
     /// The routes that went with the address when it was lost.
@@ -57,7 +68,7 @@ impl Entry {
             asked_by: vec![],
             limit,
             unsaved: false,
-            lingers: false,
+            undone: None,
             wanted: None,
             routes: vec![],
             due: NEVER,
@@ -82,8 +93,10 @@ impl Entry {
 pub struct Table {
     entries: BTreeMap<Name, Entry>,
     timers: BTreeSet<(Moment, Name)>,
-    /// Those that wait for an exchange to end.
+    /// Those without a lease that wait for an exchange to end.
     pub turns: VecDeque<Name>,
+    /// Those with a lease that do.
+    pub overdue: VecDeque<Name>,
     /// Those that have an exchange.
     talking: BTreeSet<Name>,
 }
