@@ -137,13 +137,13 @@ fn leased(socket: &Path, wishes: &[Request]) -> Result<Result<AddResult>> {
     let asked: Result<Vec<_>> = wishes.iter().map(|wish| wire::begin_to_ask(socket, wish)).collect();
     let mut all = AddResult::default();
     for asked in asked? {
-        let result = match asked.answer()? {
+        let mut result = match asked.answer()? {
             Ok(answer) => read_result(&answer)?,
             Err(error) => return Ok(Err(error)),
         };
-        all.ips.extend(result.ips);
-        all.routes.extend(result.routes);
-        all.dns.nameservers.extend(result.dns.nameservers);
+        all.ips.append(&mut result.ips);
+        all.routes.append(&mut result.routes);
+        all.dns.nameservers.append(&mut result.dns.nameservers);
         all.dns.domain.push_str(&result.dns.domain); // IPv6 has none
         for domain in result.dns.search {
             if !all.dns.search.contains(&domain) {

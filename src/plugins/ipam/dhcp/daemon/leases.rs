@@ -1,7 +1,6 @@
 //! What becomes of a lease: what its client says, and what the clock says.
 
 use std::fmt;
-use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::Daemon;
@@ -240,7 +239,8 @@ impl Daemon {
                 self.save(name, entry);
                 self.tell_state(name, entry, State::Bound);
                 if router != before {
-                    self.reroute(name, entry, before)?;
+                    entry.undone = Some(Undone::Reroute(before));
+                    self.change_interface(name, entry)?;
                 }
             }
             Action::Lost(reason) => self.lost(name, entry, reason)?,
@@ -301,20 +301,12 @@ impl Daemon {
         let done = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| match undone {
             Undone::TakeOff => interface::take_off(netlink, link, lease.address()).map(|taken| *routes = taken),
             Undone::PutBack => interface::put_back(netlink, link, lease, priority, routes),
+            Undone::Reroute(before) => interface::reroute(netlink, link, before, lease, priority),
         });
         if done.is_ok() {
             entry.undone = None;
         }
         self.changed(name, done)
-    }
-
-    /// Another router leads out of the link now.
-    fn reroute(&mut self, name: &str, entry: &mut Entry, before: Option<Ipv6Addr>) -> Result<(), End> {
-        let (Some(lease), priority) = (&entry.record.lease, entry.record.terms.priority) else { return Ok(()) };
-        let rerouted = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
-            interface::reroute(netlink, link, before, lease, priority)
-        });
-        self.changed(name, rerouted)
     }
 
     /// What came of a visit.

@@ -1,7 +1,7 @@
 //! The leases of the daemon, each with the moment when it has to be looked at.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::exchange::Exchange;
 use super::journal::Record;
@@ -28,6 +28,8 @@ pub enum Undone {
     TakeOff,
     /// It has to have its address back.
     PutBack,
+    /// Its routes have to be led by another router of IPv6 than this one.
+    Reroute(Option<Ipv6Addr>),
 }
 
 /// A lease, or what is to become one.

@@ -41,7 +41,7 @@ pub struct Lease {
     /// The link's MTU in bytes, 0 where no router has told it.
     pub mtu: u32,
     /// Name servers.
-    pub name_servers: Vec<Ipv6Addr>,
+    pub name_servers: Vec<String>,
     /// Domains to search.
     pub domains: Vec<String>,
 }
@@ -92,11 +92,23 @@ impl Lease {
         let on_link = prefixes.filter(|prefix| prefix.on_link && prefix.net.contains(&self.address));
         let longest = on_link.map(|prefix| prefix.net.prefix_len()).max();
         self.prefix_len = before.map(|lease| lease.prefix_len).or(longest).unwrap_or(128);
-        if self.name_servers.is_empty() {
-            self.name_servers = routers.iter().flat_map(|told| told.name_servers.clone()).collect();
+        // Where the server tells none.
+        let (no_servers, no_domains) = (self.name_servers.is_empty(), self.domains.is_empty());
+        for told in routers {
+            if no_servers {
+                self.name_servers.extend_from_slice(&told.name_servers);
+            }
+            if no_domains {
+                self.domains.extend_from_slice(&told.domains);
+            }
         }
-        if self.domains.is_empty() {
-            self.domains = routers.iter().flat_map(|told| told.domains.clone()).collect();
+        if let Some(before) = before.filter(|_| routers.is_empty()) {
+            if no_servers {
+                self.name_servers.clone_from(&before.name_servers);
+            }
+            if no_domains {
+                self.domains.clone_from(&before.domains);
+            }
         }
     }
 
@@ -113,11 +125,7 @@ impl Lease {
         AddResult {
             ips: vec![IpConfig { interface: None, address: self.net().into(), gateway: router }],
             routes: if router.is_some() { destinations.map(route).collect() } else { vec![] },
-            dns: Dns {
-                nameservers: self.name_servers.iter().map(Ipv6Addr::to_string).collect(),
-                search: self.domains.clone(),
-                ..Dns::default()
-            },
+            dns: Dns { nameservers: self.name_servers.clone(), search: self.domains.clone(), ..Dns::default() },
             ..AddResult::default()
         }
     }
@@ -131,7 +139,7 @@ impl Lease {
             ("server", Value::text(hex(&self.server))),
             ("routes", texts(self.routes.iter().map(Ipv6Net::to_string).collect())),
             ("mtu", number(self.mtu.into())),
-            ("nameServers", texts(self.name_servers.iter().map(Ipv6Addr::to_string).collect())),
+            ("nameServers", texts(self.name_servers.clone())),
             ("domains", texts(self.domains.clone())),
         ];
         members.extend(self.router.map(|router| ("router", Value::text(router.to_string()))));
@@ -148,6 +156,7 @@ impl Lease {
     pub fn of_value(value: &Value) -> Result<Lease> {
         let net: Ipv6Net = parsed(value, "address")?;
         let moment = |key| value.get(key).map_or(Ok(NEVER), |_| whole(value, key).map(Duration::from_millis));
+        let routes = list(value, "routes")?.iter().map(|route| route.parse().ok()).collect::<Option<Vec<_>>>();
         Ok(Lease {
             address: net.addr(),
             prefix_len: net.prefix_len(),
@@ -157,7 +166,7 @@ impl Lease {
             t2: moment("t2")?,
             expires: moment("expires")?,
             router: value.get("router").map(|_| parsed(value, "router")).transpose()?,
-            routes: list(value, "routes")?,
+            routes: routes.ok_or_else(|| unread(value, "routes"))?,
             mtu: u32::try_from(whole(value, "mtu")?).map_err(|_| unread(value, "mtu"))?,
             name_servers: list(value, "nameServers")?,
             domains: list(value, "domains")?,
@@ -170,9 +179,9 @@ fn after(now: Moment, seconds: u32) -> Moment {
     if seconds == INFINITE { NEVER } else { now + Duration::from_secs(seconds.into()) }
 }
 
-fn list<T: std::str::FromStr>(value: &Value, key: &str) -> Result<Vec<T>> {
-    let Some(Value::Array(items)) = value.get(key) else { return Err(unread(value, key)) };
-    let items: Option<Vec<T>> = items.iter().map(|item| item.as_str()?.parse().ok()).collect();
+fn list(value: &Value, key: &str) -> Result<Vec<String>> {
+    let items = value.get(key).map(Value::items).unwrap_or_default();
+    let items: Option<Vec<String>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
     items.ok_or_else(|| unread(value, key))
 }
 
@@ -249,7 +258,7 @@ mod tests {
             domains: vec!["lan".to_owned()],
             ..router(2, 0, &["2001:db8::/64", "2001:db8:0:1::/64"])
         };
-        lease.name_servers = vec![address("2001:db8::53")];
+        lease.name_servers = vec!["2001:db8::53".to_owned()];
         lease.learn(&[silent, router(1, -1, &[]), best], None);
         let result = lease.result(7);
         assert_eq!(result.ips[0].address.to_string(), "2001:db8::10/64");
@@ -285,7 +294,7 @@ mod tests {
         lease.learn(&[router(2, 0, &["2001:db8::/64"])], None);
         (lease.server, lease.mtu) = (vec![0, 1, 0xff], 1400);
         lease.routes = vec!["2001:db9::/32".parse().unwrap()];
-        (lease.name_servers, lease.domains) = (vec![address("2001:db8::53")], vec!["lan".to_owned()]);
+        (lease.name_servers, lease.domains) = (vec!["2001:db8::53".to_owned()], vec!["lan".to_owned()]);
         let endless = Lease { router: None, ..granted(u32::MAX, u32::MAX, 0, 0) };
         for lease in [lease, endless] {
             assert_eq!(Lease::of_value(&lease.to_value()), Ok(lease));

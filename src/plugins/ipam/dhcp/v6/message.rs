@@ -129,7 +129,7 @@ impl Message {
     }
 
     /// The name servers that the server tells.
-    pub fn name_servers(&self) -> Vec<Ipv6Addr> {
+    pub fn name_servers(&self) -> Vec<String> {
         self.options.get(options::DNS_SERVERS).map(read_addresses).unwrap_or_default()
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let association = Association { t1: 30, t2: 48, addresses: vec![granted], status: Status::SUCCESS };
         assert_eq!(reply.association(1), Some(association));
         assert_eq!(reply.association(2), None);
-        assert_eq!(reply.name_servers(), [address("2001:db8::53")]);
+        assert_eq!(reply.name_servers(), ["2001:db8::53"]);
         assert_eq!(reply.domains(), ["lan", "example.org"]);
         assert_eq!(reply.encode(), bytes(REPLY));
         let released = Message::decode(&bytes(RELEASED)).unwrap();

@@ -86,9 +86,9 @@ pub fn read_address(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
     Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok()?))
 }
 
-/// Addresses one behind the other; what is cut off is left out.
-pub fn read_addresses(bytes: &[u8]) -> Vec<Ipv6Addr> {
-    bytes.chunks_exact(16).filter_map(|address| read_address(address, 0)).collect()
+/// Addresses one behind the other, as text; what is cut off is left out.
+pub fn read_addresses(bytes: &[u8]) -> Vec<String> {
+    bytes.chunks_exact(16).filter_map(|address| read_address(address, 0)).map(|address| address.to_string()).collect()
 }
 
 /// Domains to search. What no resolver's configuration takes is left out, and so is the padding of RFC 8106.

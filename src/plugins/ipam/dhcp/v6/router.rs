@@ -43,7 +43,7 @@ pub struct Advertisement {
     /// What else is reached by this router.
     pub routes: Vec<Ipv6Net>,
     /// Name servers.
-    pub name_servers: Vec<Ipv6Addr>,
+    pub name_servers: Vec<String>,
     /// Domains to search.
     pub domains: Vec<String>,
 }
@@ -208,7 +208,7 @@ mod tests {
             mtu: Some(1500),
             prefixes: vec![Prefix { net, on_link: true, autonomous: true, preferred: 1800, valid: 1800 }],
             routes: vec![],
-            name_servers: vec!["2001:db8::53".parse().unwrap()],
+            name_servers: vec!["2001:db8::53".to_owned()],
             domains: vec!["lan".to_owned()],
         };
         assert_eq!(read(&bytes(SLAAC)), Some(told.clone()));
