@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 
 pub mod cnitool;
+pub mod install;
 pub mod net;
 pub mod schema;
 pub mod validate;
