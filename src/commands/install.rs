@@ -7,7 +7,7 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use clap::{Arg, ArgAction, ArgMatches};
@@ -25,11 +25,14 @@ const BINARY: &str = "cni-multi";
 /// The directory there for all that is not for runtimes.
 const STATE: &str = ".cni-multi";
 /// In that: the binary of the install before, the mark of a rollback, and the files of others by their names.
-const PREVIOUS: &str = "previous";
-const ROLLED_BACK: &str = "rolled-back";
-const REPLACED: &str = "replaced";
-/// And what is renamed from there once it is whole.
+const PREVIOUS: &str = ".cni-multi/previous";
+const ROLLED_BACK: &str = ".cni-multi/rolled-back";
+const REPLACED: &str = ".cni-multi/replaced";
+/// And what is renamed from there once it is whole; install.sh has its process id behind the point.
 const DRAFTS: [&str; 3] = ["new.", "link.", "keep."];
+const NEW: &str = ".cni-multi/new.0";
+const LINK: &str = ".cni-multi/link.0";
+const KEEP: &str = ".cni-multi/keep.0";
 
 /// The command line.
 pub fn command() -> clap::Command {
@@ -43,246 +46,252 @@ pub fn command() -> clap::Command {
 
 /// Runs it; `called` is argv[0], which leads to this binary where there is no /proc.
 pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Streams<'_>) -> u8 {
-    let dir = Path::new(matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str));
-    let place = Place { dir: dir.to_owned(), state: dir.join(STATE) };
-    let done = match (matches.get_flag("rollback"), matches.get_flag("uninstall")) {
-        (false, false) => place.install(called, plugins),
-        _ if !exists(&place.binary()) && !exists(&place.state) => {
-            Ok(format!("Nothing is installed in {}; nothing to do.", dir.display()))
-        }
-        (true, false) => place.locked(Place::rollback),
-        _ => place.locked(Place::remove_all),
+    let dir = matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str).trim_end_matches('/');
+    let work = match (matches.get_flag("rollback"), matches.get_flag("uninstall")) {
+        (false, false) => Work::Install(called, plugins),
+        (true, false) => Work::Rollback,
+        _ => Work::Uninstall,
     };
-    let (to, text, status) = match done {
+    let (to, text, status) = match work.done_in(dir) {
         Ok(report) => (&mut io.stdout, report, 0),
-        Err(error) => (&mut io.stderr, visible(&error.to_string()), 1),
+        Err(error) => (&mut io.stderr, visible(&format!("{dir}: {error}")), 1),
     };
     status | u8::from(writeln!(to, "{text}").is_err())
 }
 
-/// A directory of plugins.
-struct Place {
-    dir: PathBuf,
-    state: PathBuf,
+/// What is asked for.
+enum Work<'a> {
+    Install(&'a Path, &'a [Entry]),
+    Rollback,
+    Uninstall,
 }
 
-impl Place {
-    fn binary(&self) -> PathBuf {
-        self.dir.join(BINARY)
-    }
-
-    fn replaced(&self, name: &str) -> PathBuf {
-        self.state.join(REPLACED).join(name)
-    }
-
-    /// Does `work` while nobody else is at work here, be it install.sh; nothing that is half made is left.
-    fn locked(&self, work: impl FnOnce(&Place) -> Result<String>) -> Result<String> {
-        let lock = File::open(&self.dir);
-        let lock = told("open", &self.dir, lock)?;
-        told("lock", &self.dir, fs2::FileExt::lock_exclusive(&lock))?;
-        let done = work(self);
-        for draft in names_in(&self.state).iter().filter(|name| DRAFTS.iter().any(|draft| name.starts_with(draft))) {
-            let _ = plain_file::remove(&self.state.join(draft)); // the next one removes it
-        }
-        for emptied in [self.state.join(REPLACED), self.state.clone()] {
-            let _ = fs::remove_dir(emptied); // it goes when it is empty
-        }
-        told("write to disk", &self.dir, lock.sync_all())?;
+impl Work<'_> {
+    /// Does it while nobody else is at work in the directory, be it install.sh; nothing half made is left. From here on
+    /// the working directory is `dir`, and every name is one there.
+    fn done_in(self, dir: &str) -> Result<String> {
+        let binary = match self {
+            Work::Install(called, _) => {
+                let own = told("read", "this binary", fs::read("/proc/self/exe").or_else(|_| fs::read(called)))?;
+                told("make", dir, fs::create_dir_all(dir))?;
+                own
+            }
+            _ => vec![],
+        };
+        told("enter", dir, nix::unistd::chdir(dir).map_err(io::Error::from))?;
+        let lock = told("open", dir, File::open("."))?;
+        told("lock", dir, fs2::FileExt::lock_exclusive(&lock))?;
+        let done = match self {
+            Work::Install(_, plugins) => install(&binary, plugins, dir),
+            _ if !exists(BINARY) && !exists(STATE) => {
+                Ok(["Nothing is installed in ", dir, "; nothing to do."].concat())
+            }
+            Work::Rollback => rollback(dir),
+            Work::Uninstall => remove_all(dir),
+        };
+        clean_up();
+        told("write to disk", dir, lock.sync_all())?;
         done
     }
+}
 
-    fn install(&self, called: &Path, plugins: &[Entry]) -> Result<String> {
-        let own = fs::read("/proc/self/exe").or_else(|_| fs::read(called));
-        let own = told("read", called, own)?;
-        let names = plugins.iter().map(|entry| entry.name).collect::<Vec<_>>().join("\n");
-        told("make", &self.dir, fs::create_dir_all(&self.dir))?;
-        self.locked(|place| {
-            place.refuse_directories(&names)?;
-            let replaced = place.replaced("");
-            told("make", &replaced, fs::create_dir_all(&replaced))?;
-            let draft = place.state.join("new.0");
-            told("write", &draft, write_program(&draft, &own))?;
-            place.keep_previous(&own)?;
-            place.keep_foreign(&names)?;
-            rename(&draft, &place.binary())?;
-            place.link_names(&names)?;
-            Ok(place.report(&names, "cni-multi is installed in "))
-        })
-    }
-
-    fn rollback(&self) -> Result<String> {
-        let (previous, mark) = (self.state.join(PREVIOUS), self.state.join(ROLLED_BACK));
-        let names = if exists(&previous) {
-            let names = list_names(&previous)?;
-            self.refuse_directories(&names)?;
-            // The mark comes first: a run that is interrupted after the rename must not count as none.
-            told("write", &mark, fs::write(&mark, ""))?;
-            self.keep_foreign(&names)?;
-            rename(&previous, &self.binary())?;
-            names
-        } else if exists(&mark) {
-            list_names(&self.binary())?
-        } else if !names_in(&self.replaced("")).is_empty() {
-            return self.remove_all();
-        } else {
-            let dir = self.dir.display();
-            return Err(Error::new(
-                Code::IO,
-                format!("{dir} holds no previous binary and no replaced plugins to go back to"),
-            )
-            .with_details("--uninstall removes cni-multi"));
-        };
-        self.link_names(&names)?;
-        Ok(self.report(&names, "The previous cni-multi is back in "))
-    }
-
-    /// The replaced files come back before the binary goes, so no name that both have is ever without one.
-    fn remove_all(&self) -> Result<String> {
-        self.unlink_others("")?;
-        let mut report = String::new();
-        for name in names_in(&self.replaced("")) {
-            let (kept, path) = (self.replaced(&name), self.dir.join(&name));
-            match fs::read(&path) {
-                Ok(there) if fs::read(&kept).is_ok_and(|kept| kept == there) => remove(&kept)?,
-                _ if !exists(&path) => rename(&kept, &path)?,
-                _ => {
-                    let (path, kept) = (path.display(), kept.display());
-                    report += &format!(
-                        "{path} is not a link to cni-multi and stays; what was replaced earlier stays in {kept}\n"
-                    );
-                }
-            }
+/// Also what runs that were killed have left: who comes here has the lock.
+fn clean_up() {
+    for name in names_in(STATE) {
+        if DRAFTS.iter().any(|draft| name.starts_with(draft)) {
+            let _ = fs::remove_file([STATE, "/", &name].concat()); // the next one removes it
         }
-        for ours in [self.binary(), self.state.join(PREVIOUS), self.state.join(ROLLED_BACK)] {
-            remove(&ours)?;
-        }
-        Ok(format!("{report}cni-multi is removed from {}.", self.dir.display()))
     }
-
-    fn report(&self, names: &str, done: &str) -> String {
-        let (dir, names, state) = (self.dir.display(), names.trim_end().replace('\n', " "), self.state.display());
-        let mut report = format!("{done}{dir}, with these plugins: {names}");
-        if !names_in(&self.replaced("")).is_empty() {
-            report += &format!("\nWhat had these names before is kept in {state}/{REPLACED} for --uninstall.");
-        }
-        report
-    }
-
-    fn is_our_link(&self, path: &Path) -> bool {
-        fs::read_link(path)
-            .is_ok_and(|to| to == Path::new(BINARY) || to == Path::new("./cni-multi") || to == self.binary())
-    }
-
-    fn refuse_directories(&self, names: &str) -> Result<()> {
-        for path in names.lines().chain([BINARY]).map(|name| self.dir.join(name)) {
-            if path.symlink_metadata().is_ok_and(|there| there.is_dir()) {
-                return Err(Error::new(
-                    Code::CONFLICT,
-                    format!("{} is a directory; nothing was changed", path.display()),
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// The binary that is replaced is what a rollback goes back to, unless it is this very build.
-    fn keep_previous(&self, own: &[u8]) -> Result<()> {
-        let present = self.binary();
-        let Ok(there) = present.symlink_metadata() else { return Ok(()) }; // there is none
-        if there.is_file() && fs::read(&present).is_ok_and(|present| present == own) {
-            return Ok(());
-        }
-        self.keep(&present, &self.state.join(PREVIOUS))?;
-        remove(&self.state.join(ROLLED_BACK))
-    }
-
-    /// Of several files that had a name one after the other, the first is the one that comes back.
-    fn keep_foreign(&self, names: &str) -> Result<()> {
-        for name in names.lines() {
-            let (path, kept) = (self.dir.join(name), self.replaced(name));
-            if exists(&path) && !self.is_our_link(&path) && !exists(&kept) {
-                self.keep(&path, &kept)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A second name for a file, without a moment in which it has none.
-    fn keep(&self, path: &Path, kept: &Path) -> Result<()> {
-        let draft = self.state.join("keep.0");
-        remove(&draft)?;
-        told("keep", path, fs::hard_link(path, &draft))?;
-        rename(&draft, kept)
-    }
-
-    /// Makes the links, and removes those of other names.
-    fn link_names(&self, names: &str) -> Result<()> {
-        for name in names.lines() {
-            let (draft, path) = (self.state.join("link.0"), self.dir.join(name));
-            if fs::read_link(&path).is_ok_and(|to| to == Path::new(BINARY)) {
-                continue;
-            }
-            remove(&draft)?;
-            told("make", &draft, symlink(BINARY, &draft))?;
-            rename(&draft, &path)?;
-        }
-        self.unlink_others(names)
-    }
-
-    /// Our links that no name stands for go; the files that they replaced come back.
-    fn unlink_others(&self, names: &str) -> Result<()> {
-        for name in names_in(&self.dir).iter().filter(|name| !names.lines().any(|named| named == *name)) {
-            let (path, kept) = (self.dir.join(name), self.replaced(name));
-            match self.is_our_link(&path) {
-                true if exists(&kept) => rename(&kept, &path)?,
-                true => remove(&path)?,
-                false => (),
-            }
-        }
-        Ok(())
+    for emptied in [REPLACED, STATE] {
+        let _ = fs::remove_dir(emptied); // it goes when it is empty
     }
 }
 
-/// A file that is whole on the disk before it gets its name: a machine that loses power must not find an empty one there.
-fn write_program(path: &Path, content: &[u8]) -> io::Result<()> {
-    plain_file::create_anew(path, content)?;
-    fs::set_permissions(path, Permissions::from_mode(0o755))?;
-    File::open(path)?.sync_all()
+fn install(binary: &[u8], plugins: &[Entry], dir: &str) -> Result<String> {
+    let names: Vec<&str> = plugins.iter().map(|entry| entry.name).collect();
+    refuse_directories(&names)?;
+    told("make", REPLACED, fs::create_dir_all(REPLACED))?;
+    told("write", NEW, write_program(binary))?;
+    keep_previous(binary)?;
+    keep_foreign(&names, dir)?;
+    rename(NEW, BINARY)?;
+    link_names(&names, dir, "cni-multi is installed in ")
+}
+
+fn rollback(dir: &str) -> Result<String> {
+    let is_back = exists(ROLLED_BACK) && !exists(PREVIOUS);
+    if !is_back && !exists(PREVIOUS) {
+        if !names_in(REPLACED).is_empty() {
+            return remove_all(dir);
+        }
+        return Err(Error::new(Code::IO, "no previous binary and no replaced plugins to go back to")
+            .with_details("--uninstall removes cni-multi"));
+    }
+    let listed = list_names(if is_back { BINARY } else { PREVIOUS })?;
+    let names: Vec<&str> = listed.lines().collect();
+    if !is_back {
+        refuse_directories(&names)?;
+        // The mark comes first: a run that is interrupted after the rename must not count as none.
+        told("write", ROLLED_BACK, fs::write(ROLLED_BACK, ""))?;
+        keep_foreign(&names, dir)?;
+        rename(PREVIOUS, BINARY)?;
+    }
+    link_names(&names, dir, "The previous cni-multi is back in ")
+}
+
+/// The replaced files come back before the binary goes, so no name that both have is ever without one.
+fn remove_all(dir: &str) -> Result<String> {
+    unlink_others(&[], dir)?;
+    let mut report = String::new();
+    for name in names_in(REPLACED) {
+        let kept = kept(&name);
+        if !exists(&name) {
+            rename(&kept, &name)?;
+        } else if fs::read(&name).is_ok_and(|there| is_content(&kept, &there)) {
+            remove(&kept)?;
+        } else {
+            let parts = [
+                name.as_str(),
+                " is not a link to cni-multi and stays; what was replaced earlier stays in ",
+                &kept,
+                "\n",
+            ];
+            report += &parts.concat();
+        }
+    }
+    for ours in [BINARY, PREVIOUS, ROLLED_BACK] {
+        remove(ours)?;
+    }
+    Ok([&report, "cni-multi is removed from ", dir, "."].concat())
+}
+
+fn refuse_directories(names: &[&str]) -> Result<()> {
+    for name in names.iter().chain([&BINARY]) {
+        if Path::new(name).symlink_metadata().is_ok_and(|there| there.is_dir()) {
+            return Err(Error::new(Code::CONFLICT, [name, " is a directory; nothing was changed"].concat()));
+        }
+    }
+    Ok(())
+}
+
+/// The binary that is replaced is what a rollback goes back to, unless it is this very build.
+fn keep_previous(binary: &[u8]) -> Result<()> {
+    if !exists(BINARY) || fs::read_link(BINARY).is_err() && is_content(BINARY, binary) {
+        return Ok(());
+    }
+    keep(BINARY, PREVIOUS)?;
+    remove(ROLLED_BACK)
+}
+
+/// Of several files that had a name one after the other, the first is the one that comes back.
+fn keep_foreign(names: &[&str], dir: &str) -> Result<()> {
+    for name in names.iter() {
+        let kept = kept(name);
+        if exists(name) && !is_our_link(name, dir) && !exists(&kept) {
+            keep(name, &kept)?;
+        }
+    }
+    Ok(())
+}
+
+/// A second name for a file, without a moment in which it has none.
+fn keep(name: &str, kept: &str) -> Result<()> {
+    remove(KEEP)?;
+    told("keep", name, fs::hard_link(name, KEEP))?;
+    rename(KEEP, kept)
+}
+
+/// Makes the links, removes those of other names, and tells of them.
+fn link_names(names: &[&str], dir: &str, done: &str) -> Result<String> {
+    for name in names.iter().filter(|name| target(name) != BINARY) {
+        remove(LINK)?;
+        told("link", name, symlink(BINARY, LINK))?;
+        rename(LINK, name)?;
+    }
+    unlink_others(names, dir)?;
+    let kept = ["\nWhat had these names before is kept in ", dir, "/.cni-multi/replaced for --uninstall."].concat();
+    let kept = if names_in(REPLACED).is_empty() { "" } else { &kept };
+    Ok([done, dir, ", with these plugins: ", &names.join(" "), kept].concat())
+}
+
+/// Our links that no name stands for go; the files that they replaced come back.
+fn unlink_others(names: &[&str], dir: &str) -> Result<()> {
+    for name in names_in(".") {
+        let kept = kept(&name);
+        match is_our_link(&name, dir) && !names.contains(&name.as_str()) {
+            true if exists(&kept) => rename(&kept, &name)?,
+            true => remove(&name)?,
+            false => (),
+        }
+    }
+    Ok(())
+}
+
+/// It is whole on the disk before it gets its name: a machine that loses power must not find an empty file there.
+fn write_program(content: &[u8]) -> io::Result<()> {
+    plain_file::create_anew(Path::new(NEW), content)?;
+    fs::set_permissions(NEW, Permissions::from_mode(0o755))?;
+    File::open(NEW)?.sync_all()
 }
 
 /// What `cni-multi list` of another binary prints. A name that could leave the directory or hide in it is refused.
-fn list_names(binary: &Path) -> Result<String> {
-    let listed = Command::new(binary).arg0(BINARY).arg("list").output();
-    let listed = told("run", binary, listed)?;
-    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let is_name = |name: &str| name != BINARY && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-    let are_names = names.lines().all(|name| is_name(name) && !name.starts_with('-') && !name.is_empty());
-    match listed.status.success() && are_names && !names.is_empty() {
+fn list_names(binary: &str) -> Result<String> {
+    let listed = told("run", binary, Command::new(["./", binary].concat()).arg0(BINARY).arg("list").output())?;
+    let names = String::from_utf8(listed.stdout).unwrap_or_default();
+    let is_letter = |letter: u8| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let is_name =
+        |name: &str| name != BINARY && !name.starts_with('-') && !name.is_empty() && name.bytes().all(is_letter);
+    match listed.status.success() && !names.is_empty() && names.lines().all(is_name) {
         true => Ok(names),
-        false => Err(Error::new(Code::IO, format!("{} is not cni-multi, or does not run here", binary.display()))),
+        false => Err(Error::new(Code::IO, [binary, " is not cni-multi, or does not run here"].concat())),
     }
 }
 
+/// Where the link of this name leads; nothing where there is none.
+fn target(name: &str) -> String {
+    fs::read_link(name).ok().and_then(|to| to.into_os_string().into_string().ok()).unwrap_or_default()
+}
+
+fn is_our_link(name: &str, dir: &str) -> bool {
+    let to = target(name);
+    to.strip_prefix("./").unwrap_or(&to) == BINARY || to == [dir, "/", BINARY].concat()
+}
+
+fn kept(name: &str) -> String {
+    [REPLACED, "/", name].concat()
+}
+
+fn is_content(name: &str, content: &[u8]) -> bool {
+    fs::read(name).is_ok_and(|there| there == content)
+}
+
 /// The names in a directory; one that is not there has none.
-fn names_in(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+fn names_in(dir: &str) -> Vec<String> {
+    let mut names = vec![];
+    let Ok(entries) = fs::read_dir(dir) else { return names };
+    for entry in entries {
+        match entry.map(|entry| entry.file_name().into_string()) {
+            Ok(Ok(name)) => names.push(name),
+            _ => continue, // no name of ours
+        }
+    }
+    names
 }
 
 /// Whether there is anything of that name, be it a link that leads nowhere.
-fn exists(path: &Path) -> bool {
-    path.symlink_metadata().is_ok()
+fn exists(name: &str) -> bool {
+    Path::new(name).symlink_metadata().is_ok()
 }
 
-fn rename(from: &Path, to: &Path) -> Result<()> {
+fn rename(from: &str, to: &str) -> Result<()> {
     told("replace", to, fs::rename(from, to))
 }
 
-fn remove(path: &Path) -> Result<()> {
-    told("remove", path, plain_file::remove(path))
+fn remove(name: &str) -> Result<()> {
+    told("remove", name, plain_file::remove(Path::new(name)))
 }
 
 /// The result, with what was done to which file in its error.
-fn told<T>(what: &str, path: &Path, done: io::Result<T>) -> Result<T> {
-    done.map_err(|error| Error::io(format_args!("{what} {}", path.display()), &error))
+fn told<T>(what: &str, name: &str, done: io::Result<T>) -> Result<T> {
+    done.map_err(|error| Error::io(format_args!("{what} {name}"), &error))
 }
