@@ -92,9 +92,9 @@ small='-C relocation-model=static -C force-frame-pointers=yes'
 # would make another binary of each machine.
 forget_paths() {
   for crates in "${CARGO_HOME:-${HOME:-/root}/.cargo}"/registry/src/*; do
-    say "--remap-path-prefix=$crates=crates"
+    say "--remap-path-prefix=$crates/="
   done
-  say "--remap-path-prefix=$here=cni-multi"
+  say "--remap-path-prefix=$here/="
 }
 
 words() { printf '%s\n' "$@"; }
