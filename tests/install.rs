@@ -575,6 +575,18 @@ fn the_binary_installs_as_the_script_does_and_either_takes_back_what_the_other_d
 }
 
 #[test]
+fn taking_back_where_nothing_is_says_so_and_makes_nothing() {
+    for arg in ["--rollback", "--uninstall"] {
+        let place = Place::new();
+        fs::remove_dir(&place.dir).unwrap();
+        let (script, binary) = (place.run(&[arg]), place.command(&[arg]));
+        assert!(script.status.success() && binary.status.success(), "{script:?} {binary:?}");
+        assert_eq!(String::from_utf8(binary.stdout).unwrap(), String::from_utf8(script.stdout).unwrap());
+        assert!(!place.dir.exists());
+    }
+}
+
+#[test]
 fn the_binary_installs_all_that_it_lists() {
     let place = Place::new();
     place.take(Install, By::Binary);

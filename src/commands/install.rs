@@ -76,6 +76,7 @@ impl Work<'_> {
                 told("make", dir, fs::create_dir_all(dir))?;
                 own
             }
+            _ if !exists(dir) => return Ok(nothing_to_do(dir)),
             _ => vec![],
         };
         told("enter", dir, nix::unistd::chdir(dir).map_err(io::Error::from))?;
@@ -83,9 +84,7 @@ impl Work<'_> {
         told("lock", dir, fs2::FileExt::lock_exclusive(&lock))?;
         let done = match self {
             Work::Install(_, plugins) => install(&binary, plugins, dir),
-            _ if !exists(BINARY) && !exists(STATE) => {
-                Ok(["Nothing is installed in ", dir, "; nothing to do."].concat())
-            }
+            _ if !exists(BINARY) && !exists(STATE) => Ok(nothing_to_do(dir)),
             Work::Rollback => rollback(dir),
             Work::Uninstall => remove_all(dir),
         };
@@ -93,6 +92,10 @@ impl Work<'_> {
         told("write to disk", dir, lock.sync_all())?;
         done
     }
+}
+
+fn nothing_to_do(dir: &str) -> String {
+    ["Nothing is installed in ", dir, "; nothing to do."].concat()
 }
 
 /// Also what runs that were killed have left: who comes here has the lock.

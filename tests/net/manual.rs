@@ -93,7 +93,7 @@ fn bash_completes_what_is_typed() {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    assert!(complete("cni-multi").contains("list net"));
+    assert!(complete("cni-multi").contains("list install net"));
     let verbs = complete("cni-multi net");
     for verb in ["add", "check", "del", "gc", "inspect", "list", "ps", "status"] {
         assert!(verbs.split_whitespace().any(|word| word == verb), "{verb}: {verbs}");
