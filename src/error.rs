@@ -228,8 +228,10 @@ impl ErrorList {
         result.map_err(|error| self.0.push(error)).ok()
     }
 
-    /// Success, or one error that tells all: the first one's code and message, the others in the details.
-    pub fn finish(self) -> Result<()> {
+    /// Success, or one error that tells all: the first one's code and message, the others in the details. What several
+    /// have said one after the other is told once.
+    pub fn finish(mut self) -> Result<()> {
+        self.0.dedup();
         let mut all = self.0.into_iter();
         match all.next() {
             None => Ok(()),
@@ -265,6 +267,7 @@ mod tests {
         let mut list = ErrorList::default();
         assert_eq!(list.push(Ok(1)), Some(1));
         list.push::<()>(Err(Error::new(Code::IO, "first")));
+        list.push::<()>(Err(Error::new(Code::KERNEL, "second")));
         list.push::<()>(Err(Error::new(Code::KERNEL, "second")));
         let error = list.finish().unwrap_err();
         assert_eq!((error.code, error.to_string()), (Code::IO, "first; also: second".to_owned()));

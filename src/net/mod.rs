@@ -3,6 +3,8 @@
 pub mod conntrack;
 pub mod dbus;
 pub mod iptables;
+#[cfg(small_binary)]
+mod left_out;
 pub mod mac;
 pub mod netlink;
 pub mod netns;
