@@ -101,15 +101,30 @@ linker_takes() {
   return "$status"
 }
 
+# Panics name their places in source files. Where those lie on the machine that builds is nobody's business, takes room, and
+# would make another binary of each machine.
+forget_paths() {
+  for crates in "${CARGO_HOME:-${HOME:-/root}/.cargo}"/registry/src/*; do
+    say "--remap-path-prefix=$crates/="
+  done
+  say "--remap-path-prefix=$here/="
+}
+
+words() { printf '%s\n' "$@"; }
+
+# One flag a line becomes a list of TOML: paths may have blanks.
+toml_list() { sed 's/[\\"]/\\&/g; s/.*/"&"/' | paste -sd , | sed 's/.*/[&]/'; }
+
 # crt-static goes to the target alone: with it in RUSTFLAGS for all, procedural macros do not build.
-# RUSTFLAGS of the caller would hide the variable of the target, so they are handed on in it, after
+# RUSTFLAGS of the caller would hide the flags of the target, so they are handed on in them, after
 # ours: who wants a position-independent binary says so there.
 cargo_build() {
-  variable=CARGO_TARGET_$(say "$1" | tr 'a-z-' 'A-Z_')_RUSTFLAGS
   if linker_takes "$1" -Wl,--icf=all; then small="$small -C link-arg=-Wl,--icf=all"; fi
+  # shellcheck disable=SC2086 # these are words, as they are for cargo
+  flags=$({ forget_paths; words $small ${RUSTFLAGS:-} -C target-feature=+crt-static; } | toml_list)
   env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS \
-    "$variable=$small ${RUSTFLAGS:-} -C target-feature=+crt-static" \
-    cargo build --release --locked --bin cni-multi --target "$1" --manifest-path "$here/Cargo.toml" >&2
+    cargo build --release --locked --bin cni-multi --target "$1" --config "target.$1.rustflags=$flags" \
+    --manifest-path "$here/Cargo.toml" >&2
 }
 
 target_directory() {

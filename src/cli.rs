@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, dhcp, net, schema, validate};
+use crate::commands::{cnitool, dhcp, install, net, schema, validate};
 use crate::error::{Code, Error};
 use crate::plugins::main::tap::labelled;
 use crate::registry::{self, PLUGINS};
@@ -111,6 +111,7 @@ pub fn commands() -> Command {
                 .about("The plugins, one name a line")
                 .arg(Arg::new("long").long("long").action(ArgAction::SetTrue).help("With group and purpose")),
         )
+        .subcommand(install::command())
         .subcommand(net::command())
         .subcommand(dhcp::command())
         .subcommand(cnitool::command())
@@ -122,6 +123,10 @@ pub fn commands() -> Command {
 fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
     match matches.subcommand() {
         Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
+        Some(("install", command)) => {
+            let called = invocation.args.first().map(Path::new).unwrap_or(Path::new(NAME));
+            install::run(command, called, PLUGINS, &mut invocation.io)
+        }
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
         Some((dhcp::NAME, command)) => dhcp::run(command, &invocation.env, &mut invocation.io),
         Some(("validate", command)) => validate::run(command, PLUGINS, &invocation.env, &mut invocation.io),

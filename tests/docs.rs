@@ -5,11 +5,14 @@
 //! order. In what is printed, hardware addresses, link-local addresses, ages and the numbers behind `@if` are not compared, and a
 //! line `...` stands for any lines.
 //!
+//! A block `sh` is for a host of the reader's and says who runs its commands: `sh run by packages::NAME`, the test of tests/packages
+//! that takes them from the page; `sh run by MODULE::NAME`, one that does the same elsewhere; or `sh not run here`.
+//!
 //! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as `ip link add` makes it. Such pages
 //! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then. `needs program dnsmasq`
 //! is a program of the host.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -220,6 +223,30 @@ fn a_page_of_a_plugin_has_all_chapters() {
         let expected: Vec<&str> = std::iter::once(name.as_str()).chain(CHAPTERS).collect();
         assert_eq!(found, expected, "{}", page.path);
         assert!(!about.is_empty());
+    }
+}
+
+#[test]
+fn commands_say_which_test_runs_them_or_that_none_does() {
+    let mut taken_from_pages: BTreeMap<String, usize> = BTreeMap::new();
+    for page in Page::all() {
+        for block in page.blocks().iter().filter(|block| block.info.starts_with("sh")) {
+            let place = format!("{}:{}: {}", page.path, block.line, block.info);
+            let Some(test) = block.info.strip_prefix("sh run by ") else {
+                assert_eq!(block.info, "sh not run here", "{place}");
+                continue;
+            };
+            assert!(is_test(test), "{place}: there is no such test");
+            if let Some(name) = test.strip_prefix("packages::") {
+                *taken_from_pages.entry(name.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    assert!(taken_from_pages.len() > 4, "{taken_from_pages:?}");
+    let script = fs::read_to_string(root().join("tests/packages")).unwrap();
+    for (name, blocks) in taken_from_pages {
+        let body = script.split(&format!("\ntest_{name}() {{\n")).nth(1).unwrap().split("\n}\n").next().unwrap();
+        assert_eq!(body.matches("_types ").count(), blocks, "tests/packages does not run each block of {name} once");
     }
 }
 
@@ -622,9 +649,14 @@ fn tests_in(source: &str) -> BTreeSet<String> {
     found
 }
 
-/// `differences::NAME`, `protocol::args::NAME`: the module's path below `tests`, or below `src` where it begins with that.
+/// `differences::NAME`, `protocol::args::NAME`: the module's path below `tests`, or below `src` where it begins with that;
+/// `packages::NAME` is in the script.
 fn is_test(path: &str) -> bool {
     let (module, name) = path.rsplit_once("::").unwrap_or(("", path));
+    if module == "packages" {
+        let script = fs::read_to_string(root().join("tests/packages")).unwrap();
+        return script.contains(&format!("\ntest_{name}() "));
+    }
     let module = module.trim_end_matches("::tests");
     let dir = if module.starts_with("src::") { root() } else { root().join("tests") };
     let base = dir.join(module.replace("::", "/"));
@@ -667,6 +699,7 @@ fn tests_that_the_pages_name_exist() {
         "validate::",
         "runtime::",
         "install::",
+        "packages::",
         "parallel::",
         "plugins::",
         "protocol::",

@@ -1,4 +1,5 @@
-//! install.sh as an operator runs it, on directories of its own, with small scripts in the place of the binary.
+//! install.sh as an operator runs it, on directories of its own, with small scripts in the place of the binary; and the
+//! binary's own `install`, which has to leave the same files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -106,7 +107,9 @@ fn collect(dir: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
             collect(&path, &format!("{name}/"), files);
             "directory".to_owned()
         } else {
-            format!("{:o} {}", metadata.permissions().mode(), fs::read_to_string(&path).unwrap())
+            let content = fs::read(&path).unwrap();
+            let text = String::from_utf8(content).unwrap_or_else(|binary| format!("{} bytes", binary.as_bytes().len()));
+            format!("{:o} {text}", metadata.permissions().mode())
         };
         files.insert(name, content);
     }
@@ -488,4 +491,217 @@ fn the_manual_is_announced_and_the_plugin_directory_left_alone() {
     let share = place.root.join("share");
     assert_eq!(printed, format!("would write the manual and the completions below {}\n", share.display()));
     assert!(!share.exists() && place.snapshot() == before);
+}
+
+// --- `cni-multi install` ---
+
+/// Who does it.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Script,
+    Binary,
+}
+
+/// What is done to a directory that has plugins of others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    /// Another cni-multi, with fewer names and one more, is installed by the script.
+    Other,
+    /// A package writes its file over a link.
+    Foreign,
+    Install,
+    Rollback,
+    Uninstall,
+}
+use Step::{Foreign, Install, Other, Rollback, Uninstall};
+
+impl Place {
+    fn command(&self, args: &[&str]) -> Output {
+        Command::new(call::binary()).arg("install").arg("--dir").arg(&self.dir).args(args).output().unwrap()
+    }
+
+    /// What it said at last, with the directory as `DIR`.
+    #[track_caller]
+    fn take(&self, step: Step, by: By) -> String {
+        let binary = call::binary();
+        let (script, command): (Vec<&str>, Vec<&str>) = match step {
+            Other => (vec!["--binary", "build-other"], vec![]),
+            Foreign => {
+                fs::remove_file(self.dir.join("bridge")).unwrap();
+                write_script(&self.dir.join("bridge"), "echo a package upgrade");
+                return String::new();
+            }
+            Install => (vec!["--binary", binary.to_str().unwrap()], vec![]),
+            Rollback => (vec!["--rollback"], vec!["--rollback"]),
+            Uninstall => (vec!["--uninstall"], vec!["--uninstall"]),
+        };
+        let output = match by {
+            By::Binary if step != Other => self.command(&command),
+            _ => self.run(&script),
+        };
+        assert!(output.status.success(), "{step:?} {by:?}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap().replace(self.dir.to_str().unwrap(), "DIR");
+        text.lines().last().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn the_binary_installs_as_the_script_does_and_either_takes_back_what_the_other_did() {
+    let sequences: [&[Step]; 9] = [
+        &[Install, Uninstall, Uninstall],
+        &[Install, Rollback, Rollback],
+        &[Install, Install, Uninstall],
+        &[Other, Install, Rollback, Rollback, Uninstall],
+        &[Other, Install, Rollback, Install, Rollback],
+        &[Other, Install, Uninstall],
+        &[Install, Foreign, Uninstall],
+        &[Install, Foreign, Install, Uninstall],
+        &[Other, Foreign, Install, Rollback],
+    ];
+    for steps in sequences {
+        let ways =
+            [[By::Script, By::Script], [By::Binary, By::Binary], [By::Script, By::Binary], [By::Binary, By::Script]];
+        let outcomes = ways.map(|way| {
+            let place = Place::with_foreign_plugins();
+            // The kernel tells a script its path, whatever it was called.
+            write_script(&place.root.join("build-other"), "[ \"$1\" = list ] && printf '%s\\n' bridge portmap another");
+            let by = way.iter().cycle();
+            steps.iter().zip(by).map(|(step, by)| (place.take(*step, *by), place.snapshot())).collect::<Vec<_>>()
+        });
+        for (way, outcome) in ways.iter().zip(&outcomes) {
+            assert_eq!(outcome, &outcomes[0], "{steps:?} by {way:?}");
+        }
+    }
+}
+
+#[test]
+fn taking_back_where_nothing_is_says_so_and_makes_nothing() {
+    for arg in ["--rollback", "--uninstall"] {
+        let place = Place::new();
+        fs::remove_dir(&place.dir).unwrap();
+        let (script, binary) = (place.run(&[arg]), place.command(&[arg]));
+        assert!(script.status.success() && binary.status.success(), "{script:?} {binary:?}");
+        assert_eq!(String::from_utf8(binary.stdout).unwrap(), String::from_utf8(script.stdout).unwrap());
+        assert!(!place.dir.exists());
+    }
+}
+
+#[test]
+fn the_binary_installs_all_that_it_lists() {
+    let place = Place::new();
+    place.take(Install, By::Binary);
+    let listed = Command::new(call::binary()).arg("list").output().unwrap();
+    let mut expected: Vec<String> = String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
+    expected.push("cni-multi".to_owned());
+    expected.sort();
+    assert_eq!(place.snapshot().into_keys().collect::<Vec<_>>(), expected);
+    assert_eq!(place.link("host-local").as_deref(), Some("cni-multi"));
+}
+
+#[test]
+fn what_the_script_refuses_the_binary_refuses_and_changes_nothing() {
+    fn prepare(place: &Place) {
+        place.install(&place.binary("other", &["bridge", "vlan"]));
+    }
+    type Case = (fn(&Place), &'static [&'static str], &'static str);
+    let cases: [Case; 4] = [
+        (|place| fs::create_dir(place.dir.join("vlan")).unwrap(), &[], "vlan is a directory; nothing was changed"),
+        (
+            prepare,
+            &["--rollback"],
+            "no previous binary and no replaced plugins to go back to; --uninstall removes cni-multi",
+        ),
+        (
+            |place| {
+                prepare(place);
+                fs::create_dir(place.dir.join(".cni-multi")).unwrap();
+                write_script(&place.dir.join(".cni-multi/previous"), "exit 1");
+            },
+            &["--rollback"],
+            ".cni-multi/previous is not cni-multi, or does not run here",
+        ),
+        (
+            |place| {
+                prepare(place);
+                fs::create_dir(place.dir.join(".cni-multi")).unwrap();
+                write_script(&place.dir.join(".cni-multi/previous"), "printf '%s\\n' bridge ../x");
+            },
+            &["--rollback"],
+            ".cni-multi/previous is not cni-multi, or does not run here",
+        ),
+    ];
+    for (prepare, args, expected) in cases {
+        let place = Place::new();
+        prepare(&place);
+        let before = place.snapshot();
+        assert!(!place.run(&[args, &["--binary", call::binary().to_str().unwrap()]].concat()).status.success());
+        assert_eq!(place.snapshot(), before, "install.sh: {expected}");
+        let output = place.command(args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, format!("{}: {expected}\n", place.dir.display()));
+        assert_eq!((output.status.code(), place.snapshot()), (Some(1), before), "{expected}");
+    }
+}
+
+#[test]
+fn the_binary_names_a_directory_that_it_cannot_make() {
+    let place = Place::new();
+    fs::write(place.root.join("file"), "").unwrap();
+    let dir = place.root.join("file/bin");
+    let output = Command::new(call::binary()).args(["install", "--dir"]).arg(&dir).output().unwrap();
+    let (said, dir) = (String::from_utf8(output.stderr).unwrap(), dir.display());
+    assert_eq!((output.status.code(), said), (Some(1), format!("{dir}: make {dir}: not a directory\n")));
+}
+
+/// A package's script may run in a root that has no /proc.
+#[test]
+fn the_binary_finds_itself_without_proc() {
+    let place = Place::new();
+    let line = "mount -t tmpfs tmpfs /proc && exec \"$@\"";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", line, "sh"])
+        .arg(call::binary())
+        .args(["install", "--dir"])
+        .arg(&place.dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read(place.dir.join("cni-multi")).unwrap(), fs::read(call::binary()).unwrap());
+}
+
+#[test]
+fn no_name_is_missing_while_the_binary_and_the_script_take_turns() {
+    let place = Place::with_foreign_plugins();
+    let other = place.binary("other", &["bridge", "portmap"]);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for name in ["bridge", "portmap"] {
+                    fs::File::open(place.dir.join(name)).unwrap();
+                }
+            }
+        });
+        let at_once = scope.spawn(|| {
+            for _ in 0..4 {
+                place.install(&other);
+            }
+        });
+        for _ in 0..2 {
+            for step in [Install, Rollback, Uninstall] {
+                let output = place.command(match step {
+                    Install => &[],
+                    Rollback => &["--rollback"],
+                    _ => &["--uninstall"],
+                });
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success() || said.contains("no previous binary"), "{step:?}: {said}");
+            }
+        }
+        at_once.join().unwrap();
+        done.store(true, Ordering::Relaxed);
+        watcher.join().unwrap();
+    });
+    let files = place.snapshot();
+    assert!(!files.keys().any(|name| name.ends_with(".0")), "{files:?}");
 }

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 
 pub mod cnitool;
 pub mod dhcp;
+pub mod install;
 pub mod net;
 pub mod schema;
 pub mod validate;

@@ -95,7 +95,8 @@ fn shells_complete_what_is_typed() {
             offered.retain(|word| !word.starts_with('-') && word != "help");
             offered
         };
-        assert_eq!(offers("cni-multi "), ["cnitool", "dhcp", "list", "net", "schema", "validate"], "{shell:?}");
+        let commands = ["cnitool", "dhcp", "install", "list", "net", "schema", "validate"];
+        assert_eq!(offers("cni-multi "), commands, "{shell:?}");
         let verbs = ["add", "check", "del", "gc", "inspect", "list", "ps", "status"];
         assert_eq!(offers("cni-multi net "), verbs, "{shell:?}");
         assert_eq!(offers("cni-multi net list --output "), ["json", "table"], "{shell:?}");
