@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::failed_add::journal;
-use crate::support::attachment::{for_ours, ips, with};
+use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::dhcp::scripted::{Scripted, wait_for_release};
 use crate::support::dhcp::servers_v6::{Dnsmasq, Kea, Router, SERVER_V6, are_there};
 use crate::support::dhcp::{Daemon, HASTY, Kind, wait_until};
@@ -29,7 +29,9 @@ fn slaac() -> Value {
 /// The case on a network with these programs in it, and a daemon.
 fn on_network(kind: Kind, programs: &[&str], case: impl Fn(&Lab)) {
     for_ours("dhcp", |lab| {
-        if are_there(programs) {
+        if !kind.is_in(lab) {
+            skip("ipvlan");
+        } else if are_there(programs) {
             lab.lan(kind);
             lab.lan_v6();
             case(lab);
@@ -116,6 +118,28 @@ fn an_address_of_kea_is_renewed_and_released() {
         wait_until("the server has no lease", 3, || server.leases().is_empty());
         assert_eq!(journal(lab), [""; 0]);
         watch.assert_unchanged("since before ADD");
+    });
+}
+
+/// The hardware address is the same; the kernel makes link-local addresses that differ, and the DUID does.
+#[test]
+fn two_containers_on_ipvlan_have_addresses_of_their_own() {
+    on_network(Kind::Ipvlan, &["kea-dhcp6", "radvd"], |lab| {
+        let _router = Router::with_prefix(lab, 600, 600);
+        let server = Kea::start(lab, 0x50, 0x59);
+        let _daemon = Daemon::start(lab);
+        for ipam in [json!({"dhcpv4": false, "dhcpv6": true}), json!({"dhcpv4": false, "slaac": true})] {
+            let containers = [lab.container(), lab.container()];
+            let attachments = containers.each_ref().map(|c| lab.attach(c, &conf(Kind::Ipvlan, ipam.clone())));
+            let results = attachments.each_ref().map(|attachment| attachment.add());
+            let [one, other] = results.each_ref().map(|result| ips(result)[0].clone());
+            assert_ne!(one, other);
+            assert_pings(&containers[0], SERVER_V6);
+            assert_pings(&containers[0], &other);
+            attachments.iter().zip(&results).for_each(|(attachment, result)| drop(attachment.check(result).ok()));
+            attachments.iter().for_each(|attachment| attachment.del());
+            wait_until("the server has no lease", 3, || server.leases().is_empty());
+        }
     });
 }
 
