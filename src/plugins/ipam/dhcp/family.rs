@@ -192,9 +192,9 @@ pub enum Action {
 /// A client.
 pub enum Client {
     /// Of DHCPv4.
-    V4(v4::client::Client),
+    V4(Box<v4::client::Client>),
     /// Of DHCPv6, or of routers.
-    V6(v6::client::Client),
+    V6(Box<v6::client::Client>),
 }
 
 impl Client {

@@ -212,6 +212,21 @@ fn nobody_answers() {
     });
 }
 
+/// Without a carrier there is no link-local address, and nothing to send from.
+#[test]
+fn a_cable_that_is_not_plugged_in_is_an_error_in_time() {
+    on_network(Kind::Macvlan, &[], |lab| {
+        let _daemon = Daemon::with_flags(lab, &HASTY);
+        lab.outside.sh("ip link set lan down");
+        let container = lab.container();
+        let watch = Watch::start(lab, &[&container]);
+        let error = lab.attach(&container, &only_v6()).try_add().err().text();
+        assert!(error.contains("interface \\\"eth0\\\" has no link-local address"), "{error}");
+        watch.assert_unchanged("since before the ADD that failed");
+        assert_eq!(journal(lab), [""; 0]);
+    });
+}
+
 #[test]
 fn del_without_a_daemon_gives_both_leases_back() {
     on_network(Kind::Bridge, &["dnsmasq"], |lab| {

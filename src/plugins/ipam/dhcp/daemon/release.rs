@@ -30,12 +30,12 @@ pub fn acquire(
         None => {
             let wanted = if let Some(IpAddr::V4(wanted)) = wanted { Some(wanted) } else { None };
             let (client, actions) = client::Client::acquire(setup_of(record, flags), wanted, now, random);
-            (Client::V4(client), of_v4(actions))
+            (Client::V4(Box::new(client)), of_v4(actions))
         }
         Some(_) => {
             let wanted = if let Some(IpAddr::V6(wanted)) = wanted { Some(wanted) } else { None };
             let (client, actions) = v6::client::Client::acquire(setup_of_v6(record, flags), wanted, now, random);
-            (Client::V6(client), of_v6(actions))
+            (Client::V6(Box::new(client)), of_v6(actions))
         }
     }
 }
@@ -43,8 +43,14 @@ pub fn acquire(
 /// The client of a lease that the journal has.
 pub fn resume(record: &Record, lease: &Lease, flags: &Flags, now: Moment) -> Client {
     match lease.clone() {
-        Lease::V4(lease) => Client::V4(client::Client::resume(setup_of(record, flags), lease, record.lost, now)),
-        Lease::V6(lease) => Client::V6(v6::client::Client::resume(setup_of_v6(record, flags), lease, record.lost, now)),
+        Lease::V4(lease) => {
+            let client = client::Client::resume(setup_of(record, flags), lease, record.lost, now);
+            Client::V4(Box::new(client))
+        }
+        Lease::V6(lease) => {
+            let client = v6::client::Client::resume(setup_of_v6(record, flags), lease, record.lost, now);
+            Client::V6(Box::new(client))
+        }
     }
 }
 
