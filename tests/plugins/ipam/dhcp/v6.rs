@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::failed_add::journal;
-use crate::support::attachment::{for_ours, ips, with};
+use crate::support::attachment::{for_ours, ips, skip, with};
 use crate::support::dhcp::scripted::{Scripted, wait_for_release};
 use crate::support::dhcp::servers_v6::{Dnsmasq, Kea, Router, SERVER_V6, are_there};
 use crate::support::dhcp::{Daemon, HASTY, Kind, wait_until};
@@ -29,7 +29,9 @@ fn slaac() -> Value {
 /// The case on a network with these programs in it, and a daemon.
 fn on_network(kind: Kind, programs: &[&str], case: impl Fn(&Lab)) {
     for_ours("dhcp", |lab| {
-        if are_there(programs) {
+        if !kind.is_in(lab) {
+            skip("ipvlan");
+        } else if are_there(programs) {
             lab.lan(kind);
             lab.lan_v6();
             case(lab);
@@ -119,6 +121,28 @@ fn an_address_of_kea_is_renewed_and_released() {
     });
 }
 
+/// The hardware address is the same; the kernel makes link-local addresses that differ, and the DUID does.
+#[test]
+fn two_containers_on_ipvlan_have_addresses_of_their_own() {
+    on_network(Kind::Ipvlan, &["kea-dhcp6", "radvd"], |lab| {
+        let _router = Router::with_prefix(lab, 600, 600);
+        let server = Kea::start(lab, 0x50, 0x59);
+        let _daemon = Daemon::start(lab);
+        for ipam in [json!({"dhcpv4": false, "dhcpv6": true}), json!({"dhcpv4": false, "slaac": true})] {
+            let containers = [lab.container(), lab.container()];
+            let attachments = containers.each_ref().map(|c| lab.attach(c, &conf(Kind::Ipvlan, ipam.clone())));
+            let results = attachments.each_ref().map(|attachment| attachment.add());
+            let [one, other] = results.each_ref().map(|result| ips(result)[0].clone());
+            assert_ne!(one, other);
+            assert_pings(&containers[0], SERVER_V6);
+            assert_pings(&containers[0], &other);
+            attachments.iter().zip(&results).for_each(|(attachment, result)| drop(attachment.check(result).ok()));
+            attachments.iter().for_each(|attachment| attachment.del());
+            wait_until("the server has no lease", 3, || server.leases().is_empty());
+        }
+    });
+}
+
 #[test]
 fn another_router_leads_out_after_the_next_renewal() {
     on_network(Kind::Macvlan, &["kea-dhcp6", "radvd"], |lab| {
@@ -185,6 +209,21 @@ fn nobody_answers() {
             assert!(error.contains("no more tries within 3s") && error.contains(why), "{error}");
             watch.assert_unchanged("since before the ADD that failed");
         }
+    });
+}
+
+/// Without a carrier there is no link-local address, and nothing to send from.
+#[test]
+fn a_cable_that_is_not_plugged_in_is_an_error_in_time() {
+    on_network(Kind::Macvlan, &[], |lab| {
+        let _daemon = Daemon::with_flags(lab, &HASTY);
+        lab.outside.sh("ip link set lan down");
+        let container = lab.container();
+        let watch = Watch::start(lab, &[&container]);
+        let error = lab.attach(&container, &only_v6()).try_add().err().text();
+        assert!(error.contains("interface \\\"eth0\\\" has no link-local address"), "{error}");
+        watch.assert_unchanged("since before the ADD that failed");
+        assert_eq!(journal(lab), [""; 0]);
     });
 }
 
