@@ -77,8 +77,8 @@ impl ExchangeV4 {
         let mut heard = vec![];
         heard.extend(self.arp.as_ref().map_or(Ok(None), ArpSocket::receive)?.map(Heard::ClaimV4));
         for socket in [Some(&self.packets), self.master.as_ref()].into_iter().flatten() {
-            let Some((_, payload)) = socket.receive()? else { continue };
-            heard.push(Message::decode(&payload).map_or(Heard::Malformed, Heard::V4));
+            let Some((from, payload)) = socket.receive()? else { continue };
+            heard.push(Message::decode(&payload).map_or(Heard::Malformed(from.into()), Heard::V4));
         }
         Ok(heard)
     }

@@ -99,11 +99,11 @@ impl ExchangeV6 {
                     Heard::Router(router::Advertisement { mtu, ..told }, own)
                 }
                 Some(router::Heard::Claim(address)) => Heard::ClaimV6(address),
-                None => Heard::Malformed,
+                None => Heard::Malformed(from.into()),
             });
         }
-        if let Some((_, packet)) = self.servers.receive()? {
-            heard.push(Message::decode(&packet).map_or(Heard::Malformed, Heard::V6));
+        if let Some((from, packet)) = self.servers.receive()? {
+            heard.push(Message::decode(&packet).map_or(Heard::Malformed(from.into()), Heard::V6));
         }
         Ok(heard)
     }

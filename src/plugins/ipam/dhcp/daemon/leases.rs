@@ -163,7 +163,7 @@ impl Daemon {
     pub(super) fn receive(&mut self, name: &str) {
         let Some(mut entry) = self.table.take(name) else { return };
         let (now, name) = (since_boot(), name.to_owned());
-        match self.heard(&mut entry, now) {
+        match self.heard(&name, &mut entry, now) {
             Ok(_) if entry.client.is_none() => self.begin(name, entry, now),
             Ok(actions) => self.go_on(name, entry, actions, now),
             Err(error) => {
@@ -180,12 +180,17 @@ impl Daemon {
     }
 
     /// What has come, told to the client.
-    fn heard(&mut self, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
+    fn heard(&mut self, name: &str, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
         let Some(exchange) = &mut entry.exchange else { return Ok(vec![]) };
         let mut actions = vec![];
         for heard in exchange.hear()? {
             match heard {
-                Heard::Malformed => self.metrics.count(Count::Malformed),
+                Heard::Malformed(from) => {
+                    self.metrics.count(Count::Malformed);
+                    if !std::mem::replace(&mut entry.told_malformed, true) {
+                        self.log.lease(name, format_args!("problem=\"what {from} sends is no DHCP message\""));
+                    }
+                }
                 Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => self.metrics.count(Count::Received),
                 Heard::ClaimV4(_) | Heard::ClaimV6(_) => (),
             }

@@ -46,6 +46,8 @@ pub struct Entry {
     pub limit: Moment,
     /// The journal could not be written.
     pub unsaved: bool,
+    /// The log has something malformed of this exchange.
+    pub told_malformed: bool,
     /// What could not be done at the interface.
     pub undone: Option<Undone>,
     /// The address that the container had before.
@@ -66,6 +68,7 @@ impl Entry {
             asked_by: vec![],
             limit,
             unsaved: false,
+            told_malformed: false,
             undone: None,
             wanted: None,
             routes: vec![],
@@ -75,6 +78,7 @@ impl Entry {
 
     /// Closes what is open.
     pub fn close(&mut self) {
+        self.told_malformed = false;
         if let Some(exchange) = self.exchange.take() {
             exchange.close();
         }
