@@ -74,12 +74,17 @@ impl Lease {
         }
     }
 
-    /// What ADD returns. A `priority` of 0 is none.
-    pub fn result(&self, priority: i64) -> AddResult {
-        match self {
+    /// What ADD returns, for a link that carries `mtu` bytes. A `priority` of 0 is none.
+    pub fn result(&self, priority: i64, mtu: u32) -> AddResult {
+        let mut result = match self {
             Lease::V4(lease) => lease.result(priority),
             Lease::V6(lease) => lease.result(priority),
+        };
+        // A route's counts even where it is larger than what the link can carry.
+        for route in result.routes.iter_mut().filter(|route| route.mtu >= mtu.into()) {
+            route.mtu = 0;
         }
+        result
     }
 
     /// As it is journalled.

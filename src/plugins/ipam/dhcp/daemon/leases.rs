@@ -42,12 +42,13 @@ impl Daemon {
                 Read::Void(path) => {
                     self.log.line(format_args!("{}: of an earlier start of the machine", path.display()))
                 }
+                Read::Unread(path, why) => self.log.line(format_args!("{}: left alone: {why}", path.display())),
                 Read::Torn(path, why) => self.log.line(format_args!("{}: set aside: {why}", path.display())),
             }
         }
         self.log.line(format_args!(
             "listening socket={:?} leases={}",
-            self.flags.socketpath,
+            super::places(&self.flags).0,
             self.table.iter().count()
         ));
         Ok(())
@@ -59,9 +60,7 @@ impl Daemon {
             // Nobody has got an answer, and nobody ever will.
             return self.let_go(&name, entry);
         };
-        if let Err(Absent::Gone(why)) = entry.record.place.is_there(&self.flags.hostprefix) {
-            return self.forget(&name, entry, End::Gone(why));
-        }
+        // Whether its namespace is there is looked at when it is due: mounts may not be where they should, in this moment.
         entry.client = Some(resume(&entry.record, &lease, &self.flags, now));
         self.settle(name, entry, now);
     }
@@ -405,8 +404,9 @@ impl Daemon {
 
     /// Gives back what a lease has, and forgets it.
     pub(super) fn let_go(&mut self, name: &str, mut entry: Entry) {
+        let given_back = give_back(&entry.record, entry.exchange.as_mut(), &self.flags, &mut self.random);
         entry.close();
-        match give_back(&entry.record, &self.flags, &mut self.random) {
+        match given_back {
             Ok(true) => {
                 self.metrics.count(Count::Sent);
                 self.metrics.count(Count::Released);

@@ -24,7 +24,7 @@ const ON_TOP: Duration = Duration::from_secs(5);
 /// The answer to an ADD.
 pub fn result_text(record: &Record) -> String {
     let lease = record.lease.as_ref();
-    let result = lease.map(|lease| lease.result(record.terms.priority)).unwrap_or_default();
+    let result = lease.map(|lease| lease.result(record.terms.priority, record.place.mtu)).unwrap_or_default();
     let document = result.into_document(wire::RESULT_VERSION).map_err(|e| Error::new(Code::BUG, e.to_string()));
     wire::answer_line(&document.and_then(|document| Value::parse(document.to_compact_text().as_bytes())))
 }
