@@ -137,9 +137,11 @@ impl Daemon {
         let needs = entry.client.as_ref().is_some_and(|client| client.needs_sockets(now));
         let place = &entry.record.place;
         let opened = match (&entry.exchange, needs) {
-            (None, true) if self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS => {
+            // The end of a lease waits for nobody: what would be sent then is sent again later.
+            (None, true) if self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS && now < entry.end() => {
                 self.table.overdue.push_back(name.clone());
-                return self.table.put(name, entry, NEVER);
+                let end = entry.end();
+                return self.table.put(name, entry, end);
             }
             (None, true) => {
                 let exchange = Exchange::open(place, &self.flags.hostprefix, entry.record.family());
@@ -390,14 +392,15 @@ impl Daemon {
                 error
             }
         };
-        self.fail(&mut entry, &error);
+        let asked_by = std::mem::take(&mut entry.asked_by);
         self.let_go(name, entry);
+        self.tell(asked_by, &error); // who asked may look what is left
     }
 
     /// Tells those who wait that there will be no lease.
-    pub(super) fn fail(&mut self, entry: &mut Entry, error: &Error) {
+    pub(super) fn tell(&mut self, asked_by: Vec<u64>, error: &Error) {
         let (answer, now) = (super::requests::error_text(error), since_boot());
-        for id in std::mem::take(&mut entry.asked_by) {
+        for id in asked_by {
             self.connections.answer(id, &answer, now);
         }
     }

@@ -84,6 +84,12 @@ impl Entry {
         }
     }
 
+    /// When the container's address has to leave the interface.
+    pub fn end(&self) -> Moment {
+        let lease = self.record.lease.as_ref().filter(|_| !self.record.lost);
+        lease.map_or(NEVER, |lease| lease.times()[3])
+    }
+
     /// Whether the container has, or will have, nothing of it yet.
     pub fn is_new(&self) -> bool {
         self.record.lease.is_none()
