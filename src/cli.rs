@@ -32,7 +32,7 @@ pub struct Invocation<'a> {
 /// A runtime calls us by a plugin's name and without arguments, so that comes first and costs nothing else.
 pub fn run(mut invocation: Invocation<'_>) -> u8 {
     let called = invocation.args.first().map(basename).unwrap_or_default();
-    if called == dhcp::NAME && is_command_of_dhcp(invocation.args.get(1)) {
+    if called == dhcp::NAME && is_command_of_dhcp(invocation.args.get(1), &invocation.env) {
         invocation.args.insert(0, NAME.into());
         invocation.args[1] = dhcp::NAME.into();
         return operate(invocation, Some(dhcp::NAME));
@@ -47,7 +47,7 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
         return unknown_plugin(&called, &mut invocation.io);
     }
     let first = invocation.args.get(1).map(|arg| arg.to_string_lossy().into_owned());
-    if first.as_deref() == Some(dhcp::NAME) && is_command_of_dhcp(invocation.args.get(2)) {
+    if first.as_deref() == Some(dhcp::NAME) && is_command_of_dhcp(invocation.args.get(2), &invocation.env) {
         return operate(invocation, first.as_deref());
     }
     if let Some(entry) = first.as_deref().and_then(registry::find) {
@@ -64,9 +64,10 @@ fn basename(argv0: &OsString) -> String {
     Path::new(argv0).file_name().unwrap_or(argv0).to_string_lossy().into_owned()
 }
 
-/// The plugin's name alone is the plugin, as a runtime calls it.
-fn is_command_of_dhcp(word: Option<&OsString>) -> bool {
-    word.is_some_and(|word| dhcp::is_command(&word.to_string_lossy()))
+/// The plugin's name alone is the plugin, as a runtime calls it. With a word behind it people mean a command.
+fn is_command_of_dhcp(word: Option<&OsString>, env: &Environment) -> bool {
+    let is_plugin = || !env.get("CNI_COMMAND").is_empty();
+    word.is_some_and(|word| dhcp::is_command(&word.to_string_lossy()) || !is_plugin())
 }
 
 /// Never a silent success: a runtime that called a plugin must learn that there is none of that name.

@@ -74,12 +74,17 @@ impl Lease {
         }
     }
 
-    /// What ADD returns. A `priority` of 0 is none.
-    pub fn result(&self, priority: i64) -> AddResult {
-        match self {
+    /// What ADD returns, for a link that carries `mtu` bytes. A `priority` of 0 is none.
+    pub fn result(&self, priority: i64, mtu: u32) -> AddResult {
+        let mut result = match self {
             Lease::V4(lease) => lease.result(priority),
             Lease::V6(lease) => lease.result(priority),
+        };
+        // A route's counts even where it is larger than what the link can carry.
+        for route in result.routes.iter_mut().filter(|route| route.mtu >= mtu.into()) {
+            route.mtu = 0;
         }
+        result
     }
 
     /// As it is journalled.
@@ -165,8 +170,8 @@ pub enum Heard {
     ClaimV4(crate::net::packet_socket::Claim),
     /// Somebody says that he has an address.
     ClaimV6(Ipv6Addr),
-    /// A packet that is nothing of these.
-    Malformed,
+    /// From here a packet that is nothing of these.
+    Malformed(IpAddr),
 }
 
 /// What has to be done now, in this order.
@@ -236,6 +241,10 @@ impl Client {
             (Client::V4(client), Heard::V4(message)) => of_v4(client.on_message(&message, now, random)),
             (Client::V4(client), Heard::ClaimV4(claim)) => {
                 of_v4(client.on_conflict(claim.address, claim.mac, now, random))
+            }
+            (Client::V4(client), Heard::Malformed(IpAddr::V4(from))) => {
+                client.on_malformed(from);
+                vec![]
             }
             (Client::V6(client), Heard::V6(message)) => of_v6(client.on_message(&message, now, random)),
             (Client::V6(client), Heard::Router(told, own)) => of_v6(client.on_router(told, own, now, random)),

@@ -19,6 +19,8 @@ use crate::net::local_stream::LocalStream;
 use crate::plugins::ipam::dhcp::family::Family;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
 
+/// The code of errors that the reference's daemon listens there.
+const OTHER_PROGRAM: Code = Code::CONFLICT;
 /// The version of this protocol.
 pub const PROTOCOL: u64 = 1;
 
@@ -327,7 +329,7 @@ enum Said {
 fn read_answer(line: &[u8], socket: &Path) -> Result<Said> {
     let at = |e: Error| e.context(format_args!("ask the DHCP daemon at {socket:?}"));
     if line.starts_with(b"HTTP/") {
-        return Err(at(invalid("another program answers there, in HTTP"))
+        return Err(at(Error::new(OTHER_PROGRAM, "another program answers there, in HTTP"))
             .with_details("is it the reference's dhcp daemon? stop that one and start cni-dhcp.service of cni-multi"));
     }
     if !line.ends_with(b"\n") {
@@ -357,14 +359,18 @@ fn hung_up(socket: &Path) -> Error {
 
 fn unreached(socket: &Path, error: io::Error) -> Error {
     let error = Error::io(format_args!("connect to the DHCP daemon at {socket:?}"), &error);
-    match is_not_running(&error) {
+    match is_nobody(&error) {
         true => error.with_details("it does not run: start cni-dhcp.socket or cni-dhcp.service"),
         false => error,
     }
 }
 
-/// Whether the error of [`ask`] is that nobody listens there.
+/// Whether the error of [`ask`] is that nobody listens there, or one that cannot have leases of ours.
 pub fn is_not_running(error: &Error) -> bool {
+    is_nobody(error) || error.code == OTHER_PROGRAM
+}
+
+fn is_nobody(error: &Error) -> bool {
     error.is_errno(Errno::ENOENT) || error.is_errno(Errno::ECONNREFUSED)
 }
 
@@ -465,7 +471,7 @@ mod tests {
         for (answer, expected) in cases {
             let error = asked(answer).unwrap_err();
             assert!(error.msg.starts_with("ask the DHCP daemon at ") && error.msg.contains(expected), "{error}");
-            assert!(!is_not_running(&error));
+            assert_eq!(is_not_running(&error), answer.starts_with("HTTP"), "it has no lease of ours");
         }
     }
 

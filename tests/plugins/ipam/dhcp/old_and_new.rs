@@ -25,6 +25,7 @@ fn our_plugin_and_the_reference_s_daemon() {
         let text = attachment.try_add().err().text();
         assert!(text.contains("reference") && text.contains("cni-dhcp.service"), "{text}");
         assert_eq!(attachment.status().err().code, 50);
+        attachment.del(); // it has no lease of ours
         assert!(server.heard_of(DISCOVER).is_empty());
     });
 }

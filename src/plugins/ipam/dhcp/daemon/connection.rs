@@ -12,7 +12,7 @@ use crate::plugins::ipam::dhcp::v4::client::Moment;
 use crate::plugins::ipam::dhcp::v4::lease::NEVER;
 use crate::plugins::ipam::dhcp::wire::REQUEST_MAX;
 
-/// How many may ask at once; others wait in the socket's queue.
+/// How many may ask and be answered at once, beside those that wait for a lease; others wait in the socket's queue.
 pub const CONNECTIONS_MAX: usize = 512;
 /// How long a request may take to come, and an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ impl Connections {
 
     /// Whether there is room for another.
     pub fn has_room(&self) -> bool {
-        self.all.len() < CONNECTIONS_MAX
+        self.all.values().filter(|connection| connection.phase != Phase::Waiting).count() < CONNECTIONS_MAX
     }
 
     /// What each waits for. One that waits for us is heard of only when it hangs up.

@@ -54,7 +54,7 @@ impl ExchangeV4 {
             return Ok(self.packets.broadcast(&message.encode())?);
         };
         let payload = outgoing.message.encode();
-        self.unicast = by_routes(from, to, &payload, place, prefix)?;
+        self.unicast = by_routes(from, to, &payload, place, prefix);
         match self.unicast {
             Some(_) => Ok(()),
             None => Ok(self.packets.send(from, to, &payload)?),
@@ -77,8 +77,8 @@ impl ExchangeV4 {
         let mut heard = vec![];
         heard.extend(self.arp.as_ref().map_or(Ok(None), ArpSocket::receive)?.map(Heard::ClaimV4));
         for socket in [Some(&self.packets), self.master.as_ref()].into_iter().flatten() {
-            let Some((_, payload)) = socket.receive()? else { continue };
-            heard.push(Message::decode(&payload).map_or(Heard::Malformed, Heard::V4));
+            let Some((from, payload)) = socket.receive()? else { continue };
+            heard.push(Message::decode(&payload).map_or(Heard::Malformed(from.into()), Heard::V4));
         }
         Ok(heard)
     }
@@ -105,7 +105,7 @@ fn listen_too(ifindex: u32) -> Option<PacketSocket> {
 /// Sends what gives a lease back. Nothing is open for it as a rule.
 pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
     if let Destination::Server { from, to } = outgoing.to
-        && by_routes(from, to, &outgoing.message.encode(), place, prefix)?.is_some()
+        && by_routes(from, to, &outgoing.message.encode(), place, prefix).is_some()
     {
         return Ok(());
     }
@@ -117,23 +117,14 @@ pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(),
 
 /// Sends a datagram to a server as any program of the container would; None where the interface does not have the address,
 /// and then it can only go to whoever is on the link.
-fn by_routes(
-    from: Ipv4Addr,
-    to: Ipv4Addr,
-    payload: &[u8],
-    place: &Place,
-    prefix: &str,
-) -> Result<Option<UdpSocket>, Absent> {
+fn by_routes(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8], place: &Place, prefix: &str) -> Option<UdpSocket> {
     let mut sent = None;
-    let visited = place.visit(prefix, &mut |netlink, link| {
+    let _ = place.visit(prefix, &mut |netlink, link| {
         // Binding tells nothing: in a namespace that never had an address, any can be bound.
         if netlink.addresses(link)?.iter().any(|address| address.net.addr() == from) {
             sent = Some(packet_socket::unicast(from, to, &link.name, payload)?);
         }
         Ok(())
-    });
-    match visited {
-        Err(Absent::Gone(why)) => Err(Absent::Gone(why)),
-        _ => Ok(sent), // the link may reach it where the routes do not
-    }
+    }); // the link may reach it where the routes do not, and where the namespace has lost its path
+    sent
 }

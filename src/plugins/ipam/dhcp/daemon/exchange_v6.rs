@@ -23,8 +23,6 @@ pub struct ExchangeV6 {
     link_local: LinkLocal,
     /// That of the interface.
     mac: MacAddr,
-    /// That of the interface, in bytes.
-    mtu: u32,
 }
 
 /// The address that the kernel sends from.
@@ -52,7 +50,7 @@ impl ExchangeV6 {
                 Some(address) => LinkLocal::Usable(address),
                 None => LinkLocal::Awaited(Box::new(Awaited { netlink: Netlink::open()?, link: link.clone(), watch })),
             };
-            opened = Some(ExchangeV6 { servers, neighbours, link_local, mac: link.mac(), mtu: link.mtu });
+            opened = Some(ExchangeV6 { servers, neighbours, link_local, mac: link.mac() });
             Ok(())
         })?;
         opened.ok_or(Absent::Gone("its interface is gone"))
@@ -93,17 +91,13 @@ impl ExchangeV6 {
         };
         if let Some((from, packet)) = self.neighbours.receive()? {
             heard.push(match router::decode(&packet, from) {
-                Some(router::Heard::Router(told)) => {
-                    // A route's MTU counts even where it is larger than what the link can carry.
-                    let mtu = told.mtu.filter(|mtu| *mtu < self.mtu);
-                    Heard::Router(router::Advertisement { mtu, ..told }, own)
-                }
+                Some(router::Heard::Router(told)) => Heard::Router(told, own),
                 Some(router::Heard::Claim(address)) => Heard::ClaimV6(address),
-                None => Heard::Malformed,
+                None => Heard::Malformed(from.into()),
             });
         }
-        if let Some((_, packet)) = self.servers.receive()? {
-            heard.push(Message::decode(&packet).map_or(Heard::Malformed, Heard::V6));
+        if let Some((from, packet)) = self.servers.receive()? {
+            heard.push(Message::decode(&packet).map_or(Heard::Malformed(from.into()), Heard::V6));
         }
         Ok(heard)
     }

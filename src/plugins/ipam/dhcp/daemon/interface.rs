@@ -33,6 +33,8 @@ pub struct Place {
     pub mac: MacAddr,
     /// Its hardware address is that of other interfaces as well, so answers have to be broadcast.
     pub broadcast: bool,
+    /// What it carries, in bytes.
+    pub mtu: u32,
     /// ARP is spoken there, and an address may be tried.
     pub probe: bool,
 }
@@ -93,6 +95,7 @@ impl Place {
             ifindex: link.index,
             mac,
             broadcast: is_shared,
+            mtu: link.mtu,
             probe: !is_shared && link.arp,
         })
     }
@@ -142,6 +145,7 @@ impl Place {
             ("inode", Value::number(self.identity.1)),
             ("ifindex", Value::number(self.ifindex)),
             ("mac", Value::text(hex(self.mac.octets()))),
+            ("mtu", Value::number(self.mtu)),
             ("broadcast", Value::Bool(self.broadcast)),
             ("probe", Value::Bool(self.probe)),
         ];
@@ -163,6 +167,7 @@ impl Place {
             ifindex: number("ifindex")?.try_into().map_err(|_| missing("ifindex"))?,
             mac: MacAddr::new(&mac),
             broadcast: is_set("broadcast"),
+            mtu: number("mtu")?.try_into().map_err(|_| missing("mtu"))?,
             probe: is_set("probe"),
         })
     }
@@ -193,7 +198,7 @@ pub fn put_back(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64, ro
 }
 
 fn add_routes(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64) -> Result<()> {
-    for route in addresses::planned_routes(&lease.result(priority))? {
+    for route in addresses::planned_routes(&lease.result(priority, link.mtu))? {
         match netlink.add_route(link, &route) {
             Err(e) if !e.is_exists() => return Err(e),
             _ => (),

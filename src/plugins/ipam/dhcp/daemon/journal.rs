@@ -6,9 +6,10 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::interface::Place;
@@ -86,6 +87,8 @@ pub enum Read {
     Void(PathBuf),
     /// None that we understand: set aside.
     Torn(PathBuf, String),
+    /// It cannot be read now, or is for one that comes after us: left alone.
+    Unread(PathBuf, String),
 }
 
 /// The records, and the lock that lets write them.
@@ -113,7 +116,7 @@ impl Journal {
     /// here before [`Journal::started`].
     pub fn open(dir: &Path) -> Result<Journal> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        made.map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
+        made.and_then(|()| require_own(dir)).map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
         let mut journal = Journal::at(dir, fs2::FileExt::lock_exclusive)?;
         fs2::FileExt::try_lock_exclusive(&journal.lock).map_err(|e| journal.held(&e))?;
         let own = std::process::id().to_string();
@@ -189,7 +192,13 @@ impl Journal {
     }
 
     fn read_file(&self, path: PathBuf) -> Read {
-        let text = plain_file::read(&path, LIMIT).map_err(|e| Error::io("read it", &e));
+        let text = match plain_file::read(&path, LIMIT) {
+            // Of the system, which may let us read it the next time; but a link is never ours.
+            Err(e) if e.raw_os_error().is_some_and(|code| code != Errno::ELOOP as i32) => {
+                return Read::Unread(path, e.to_string());
+            }
+            text => text.map_err(|e| Error::io("read it", &e)),
+        };
         let value = text.and_then(|text| Value::parse(&text));
         let torn = |path: PathBuf, why: String| {
             let _ = fs::rename(&path, path.with_extension(TORN)); // else it is there the next time
@@ -199,12 +208,15 @@ impl Journal {
             Ok(value) => value,
             Err(error) => return torn(path, error.to_string()),
         };
-        if value.get("version").and_then(Value::as_u64) != Some(VERSION) {
-            return torn(path, format!("it is not of version {VERSION}"));
-        }
-        if value.get("boot").and_then(Value::as_str) != Some(&self.boot) {
+        let version = value.get("version").and_then(Value::as_u64);
+        if version.is_some() && value.get("boot").and_then(Value::as_str) != Some(&self.boot) {
             let _ = plain_file::remove(&path); // it means nothing the next time either
             return Read::Void(path);
+        }
+        match version {
+            Some(VERSION) => (),
+            Some(newer) if newer > VERSION => return Read::Unread(path, format!("it is of version {newer}")),
+            _ => return torn(path, format!("it is not of version {VERSION}")),
         }
         match Record::of_value(&value) {
             Ok(record) if path == self.path(&record.key, record.family()) => Read::Record(Box::new(record)),
@@ -234,13 +246,21 @@ impl Journal {
     /// Keeps nothing of an attachment's lease.
     pub fn remove(&self, key: &Key, family: Family) -> Result<()> {
         let path = self.path(key, family);
-        plain_file::remove(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+        let removed = plain_file::remove(&path).and_then(|()| plain_file::remove(&path.with_extension(TORN)));
+        removed.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
     fn path(&self, key: &Key, family: Family) -> PathBuf {
         let family = if family == Family::V6 { "-6" } else { "" };
         self.dir.join(format!("{}{family}.{RECORD}", key.identity()))
     }
+}
+
+/// Who may write there decides what is done in any namespace.
+fn require_own(dir: &Path) -> io::Result<()> {
+    let found = fs::metadata(dir)?;
+    let is_own = found.uid() == nix::unistd::geteuid().as_raw() && found.mode() & 0o022 == 0;
+    if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
 }
 
 /// What tells this start of the machine from others (proc_sys_kernel(5)).
@@ -261,7 +281,7 @@ mod tests {
 
     fn record(id: &str) -> Record {
         let place = r#"{"netns":"/run/netns/x","device":4,"inode":4026532000,"cookie":77,"ifname":"eth0","ifindex":2,
-            "mac":"0a5800010203","broadcast":false,"probe":true}"#;
+            "mac":"0a5800010203","mtu":1500,"broadcast":false,"probe":true}"#;
         let lease = r#"{"address":"10.0.0.5/24","server":"10.0.0.1","xid":7,"options":"ff","acquired":1000,"t1":2000,
             "t2":3000,"expires":4000}"#;
         let value = |text: &str| Value::parse(text.as_bytes()).unwrap();
@@ -346,11 +366,27 @@ mod tests {
         nix::unistd::mkfifo(&path("g.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let torn = journal.read_all().unwrap().iter().filter(|read| matches!(read, Read::Torn(..))).count();
         assert_eq!(torn, 7);
+        journal.remove(&good.key, Family::V4).unwrap();
+        fs::write(journal.path(&good.key, Family::V4).with_extension(TORN), "x").unwrap();
+        journal.remove(&good.key, Family::V4).unwrap();
+        assert!(!journal.path(&good.key, Family::V4).with_extension(TORN).exists(), "DEL is the end of it");
+        let newer = good.to_value(&journal.boot).to_text().replace("\"version\":1", "\"version\":2");
+        fs::write(journal.path(&good.key, Family::V4), newer).unwrap();
+        assert!(matches!(journal.read_all().unwrap()[..], [Read::Unread(..)]), "it is still there for who made it");
+        journal.write(&good).unwrap();
         assert!(path("b.torn").exists() && !path("b.json").exists() && !path("d.draft").exists());
         assert_eq!(records(&journal), [good]);
         journal.boot = "another".to_owned();
         assert!(matches!(journal.read_all().unwrap()[..], [Read::Void(_)]));
         assert_eq!(journal.read_all().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        let scratch = Scratch::new();
+        fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Journal::open(scratch.path()).map(drop).unwrap_err();
+        assert!(error.msg.ends_with("others may write there"), "{error}");
     }
 
     #[test]

@@ -41,12 +41,13 @@ impl Daemon {
                 Read::Void(path) => {
                     self.log.line(format_args!("{}: of an earlier start of the machine", path.display()))
                 }
+                Read::Unread(path, why) => self.log.line(format_args!("{}: left alone: {why}", path.display())),
                 Read::Torn(path, why) => self.log.line(format_args!("{}: set aside: {why}", path.display())),
             }
         }
         self.log.line(format_args!(
             "listening socket={:?} leases={}",
-            self.flags.socketpath,
+            super::places(&self.flags).0,
             self.table.iter().count()
         ));
         Ok(())
@@ -58,9 +59,7 @@ impl Daemon {
             // Nobody has got an answer, and nobody ever will.
             return self.let_go(&name, entry);
         };
-        if let Err(Absent::Gone(why)) = entry.record.place.is_there(&self.flags.hostprefix) {
-            return self.forget(&name, entry, End::Gone(why));
-        }
+        // Whether its namespace is there is looked at when it is due: mounts may not be where they should, in this moment.
         entry.client = Some(resume(&entry.record, &lease, &self.flags, now));
         self.settle(name, entry, now);
     }
@@ -137,9 +136,11 @@ impl Daemon {
         let needs = entry.client.as_ref().is_some_and(|client| client.needs_sockets(now));
         let place = &entry.record.place;
         let opened = match (&entry.exchange, needs) {
-            (None, true) if self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS => {
+            // The end of a lease waits for nobody: what would be sent then is sent again later.
+            (None, true) if self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS && now < entry.end() => {
                 self.table.overdue.push_back(name.clone());
-                return self.table.put(name, entry, NEVER);
+                let end = entry.end();
+                return self.table.put(name, entry, end);
             }
             (None, true) => {
                 let exchange = Exchange::open(place, &self.flags.hostprefix, entry.record.family());
@@ -162,7 +163,7 @@ impl Daemon {
     pub(super) fn receive(&mut self, name: &str) {
         let Some(mut entry) = self.table.take(name) else { return };
         let (now, name) = (since_boot(), name.to_owned());
-        match self.heard(&mut entry, now) {
+        match self.heard(&name, &mut entry, now) {
             Ok(_) if entry.client.is_none() => self.begin(name, entry, now),
             Ok(actions) => self.go_on(name, entry, actions, now),
             Err(error) => {
@@ -179,12 +180,17 @@ impl Daemon {
     }
 
     /// What has come, told to the client.
-    fn heard(&mut self, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
+    fn heard(&mut self, name: &str, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
         let Some(exchange) = &mut entry.exchange else { return Ok(vec![]) };
         let mut actions = vec![];
         for heard in exchange.hear()? {
             match heard {
-                Heard::Malformed => self.metrics.count(Count::Malformed),
+                Heard::Malformed(from) => {
+                    self.metrics.count(Count::Malformed);
+                    if !std::mem::replace(&mut entry.told_malformed, true) {
+                        self.log.lease(name, format_args!("problem=\"what {from} sends is no DHCP message\""));
+                    }
+                }
                 Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => self.metrics.count(Count::Received),
                 Heard::ClaimV4(_) | Heard::ClaimV6(_) => (),
             }
@@ -378,22 +384,24 @@ impl Daemon {
                 error
             }
         };
-        self.fail(&mut entry, &error);
+        let asked_by = std::mem::take(&mut entry.asked_by);
         self.let_go(name, entry);
+        self.tell(asked_by, &error); // who asked may look what is left
     }
 
     /// Tells those who wait that there will be no lease.
-    pub(super) fn fail(&mut self, entry: &mut Entry, error: &Error) {
+    pub(super) fn tell(&mut self, asked_by: Vec<u64>, error: &Error) {
         let (answer, now) = (super::requests::error_text(error), since_boot());
-        for id in std::mem::take(&mut entry.asked_by) {
+        for id in asked_by {
             self.connections.answer(id, &answer, now);
         }
     }
 
     /// Gives back what a lease has, and forgets it.
     pub(super) fn let_go(&mut self, name: &str, mut entry: Entry) {
+        let given_back = give_back(&entry.record, entry.exchange.as_mut(), &self.flags, &mut self.random);
         entry.close();
-        match give_back(&entry.record, &self.flags, &mut self.random) {
+        match given_back {
             Ok(true) => {
                 self.metrics.count(Count::Sent);
                 self.metrics.count(Count::Released);

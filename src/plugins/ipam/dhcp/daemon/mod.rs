@@ -49,8 +49,9 @@ const BREATHER: Duration = Duration::from_secs(1);
 pub struct Daemon {
     flags: Flags,
     log: Log,
-    journal: Journal,
+    /// Before the journal, whose lock goes last: whoever gets it finds no socket and no file of ours.
     listener: Listener,
+    journal: Journal,
     signals: SignalFd,
     alarm: Alarm,
     connections: Connections,

@@ -41,5 +41,5 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
 
 fn release(record: &Record) {
     // One message that nobody answers: where it cannot be sent, the server takes the address back at the end of the lease.
-    let _ = give_back(record, &Flags::default(), &mut Random::new());
+    let _ = give_back(record, None, &Flags::default(), &mut Random::new());
 }

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::exchange::send_once;
+use super::exchange::{Exchange, send_once};
 use super::flags::Flags;
 use super::interface::Absent;
 use super::journal::Record;
 use super::table::name_of;
+use crate::cni::attachment::Key;
 use crate::net::clock::since_boot;
 use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::family::{Action, Client, Family, Intent, Lease, Outgoing, of_v4, of_v6};
@@ -65,7 +66,7 @@ fn setup_of_v6(record: &Record, flags: &Flags) -> v6::client::Setup {
 fn setup_of(record: &Record, flags: &Flags) -> Setup {
     let name = name_of(&record.key, Family::V4);
     let mut client_id = vec![0]; // of no hardware
-    client_id.extend(name.bytes().take(CLIENT_ID_MAX));
+    client_id.extend(client_name(&name, &record.key).bytes());
     Setup {
         mac: record.place.mac.clone(),
         client_id,
@@ -79,6 +80,15 @@ fn setup_of(record: &Record, flags: &Flags) -> Setup {
             resend_timeout: flags.resendtimeout.max(Duration::from_millis(1)),
         },
     }
+}
+
+/// The name of the lease, in as many octets as fit: what is cut off is told apart by a hash of the key.
+fn client_name(name: &str, key: &Key) -> String {
+    if name.len() <= CLIENT_ID_MAX {
+        return name.to_owned();
+    }
+    let hash = key.identity();
+    format!("{}/{hash}", &name[..CLIENT_ID_MAX - 1 - hash.len()]) // names are ASCII
 }
 
 /// What gives back what the record tells of; None where nothing has been granted, or it is lost.
@@ -96,8 +106,35 @@ fn message_of(record: &Record, flags: &Flags, random: &mut Random) -> Option<Out
 }
 
 /// Gives back what the record tells of, from the container's namespace: one message, which no server answers. False where
-/// nothing was to be said.
-pub fn give_back(record: &Record, flags: &Flags, random: &mut Random) -> Result<bool, Absent> {
+/// nothing was to be said. Sockets that are `open` still are there where the namespace has lost its path.
+pub fn give_back(
+    record: &Record,
+    open: Option<&mut Exchange>,
+    flags: &Flags,
+    random: &mut Random,
+) -> Result<bool, Absent> {
     let Some(message) = message_of(record, flags, random) else { return Ok(false) };
-    send_once(&message, &record.place, &flags.hostprefix).map(|()| true)
+    match open {
+        Some(exchange) => exchange.send(&message, &record.place, &flags.hostprefix)?,
+        None => send_once(&message, &record.place, &flags.hostprefix)?,
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_told_apart() {
+        let name = |ifname: &str| {
+            let key = Key::parse(&"n".repeat(100), &"c".repeat(180), ifname).unwrap();
+            client_name(&name_of(&key, Family::V4), &key)
+        };
+        assert_eq!([name("eth0").len(), name("eth1").len()], [CLIENT_ID_MAX; 2]);
+        assert_ne!(name("eth0"), name("eth1"));
+        let key = Key::parse("net", "one", "eth0").unwrap();
+        assert_eq!(client_name("one/net/eth0", &key), "one/net/eth0");
+    }
 }

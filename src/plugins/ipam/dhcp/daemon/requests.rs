@@ -12,7 +12,7 @@ use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::clock::since_boot;
 use crate::plugins::ipam::dhcp::family::{Family, Lease};
-use crate::plugins::ipam::dhcp::v4::client::Moment;
+use crate::plugins::ipam::dhcp::v4::client::{Moment, State};
 use crate::plugins::ipam::dhcp::v4::lease::NEVER;
 use crate::plugins::ipam::dhcp::wire::{self, Request, Wish};
 
@@ -24,7 +24,7 @@ const ON_TOP: Duration = Duration::from_secs(5);
 /// The answer to an ADD.
 pub fn result_text(record: &Record) -> String {
     let lease = record.lease.as_ref();
-    let result = lease.map(|lease| lease.result(record.terms.priority)).unwrap_or_default();
+    let result = lease.map(|lease| lease.result(record.terms.priority, record.place.mtu)).unwrap_or_default();
     let document = result.into_document(wire::RESULT_VERSION).map_err(|e| Error::new(Code::BUG, e.to_string()));
     wire::answer_line(&document.and_then(|document| Value::parse(document.to_compact_text().as_bytes())))
 }
@@ -78,10 +78,8 @@ impl Daemon {
                 return self.settle(name, entry, now);
             }
             // The container was made anew, or has lost its address. To the server it is the same client.
-            self.fail(
-                &mut entry,
-                &Error::new(Code::TRY_AGAIN, format!("lease {name}: another ADD has come in between")),
-            );
+            let error = Error::new(Code::TRY_AGAIN, format!("lease {name}: another ADD has come in between"));
+            self.tell(std::mem::take(&mut entry.asked_by), &error);
             entry.close();
             wanted = entry.record.lease.map(|lease| lease.address());
         }
@@ -125,8 +123,9 @@ impl Daemon {
     /// DEL: what is not there is done.
     fn end(&mut self, name: &str) {
         let Some(mut entry) = self.table.take(name) else { return };
-        self.fail(&mut entry, &Error::new(Code::TRY_AGAIN, format!("lease {name}: a DEL has come in between")));
+        let asked_by = std::mem::take(&mut entry.asked_by);
         self.let_go(name, entry);
+        self.tell(asked_by, &Error::new(Code::TRY_AGAIN, format!("lease {name}: a DEL has come in between")));
     }
 
     /// What somebody waits for is not stale: its ADD is on its way.
@@ -165,7 +164,9 @@ impl Daemon {
 
     /// A lease as people and CHECK see it.
     fn described(&self, name: &str, entry: &Entry, now: Moment) -> Value {
-        let mut members = vec![("key", Value::text(name)), ("state", Value::text(state_text(entry.state)))];
+        // It may be over before it is its turn to be looked at.
+        let state = if now < entry.end() { entry.state } else { Some(State::Expired) };
+        let mut members = vec![("key", Value::text(name)), ("state", Value::text(state_text(state)))];
         if let Some(lease) = &entry.record.lease {
             members.push(("address", Value::text(lease.net().to_string())));
             members.push(("server", Value::text(lease.server())));

@@ -48,6 +48,8 @@ pub struct Entry {
     pub limit: Moment,
     /// The journal could not be written.
     pub unsaved: bool,
+    /// The log has something malformed of this exchange.
+    pub told_malformed: bool,
     /// What could not be done at the interface.
     pub undone: Option<Undone>,
     /// The address that the container had before.
@@ -68,6 +70,7 @@ impl Entry {
             asked_by: vec![],
             limit,
             unsaved: false,
+            told_malformed: false,
             undone: None,
             wanted: None,
             routes: vec![],
@@ -77,9 +80,16 @@ impl Entry {
 
     /// Closes what is open.
     pub fn close(&mut self) {
+        self.told_malformed = false;
         if let Some(exchange) = self.exchange.take() {
             exchange.close();
         }
+    }
+
+    /// When the container's address has to leave the interface.
+    pub fn end(&self) -> Moment {
+        let lease = self.record.lease.as_ref().filter(|_| !self.record.lost);
+        lease.map_or(NEVER, |lease| lease.times()[3])
     }
 
     /// Whether the container has, or will have, nothing of it yet.

@@ -94,6 +94,12 @@ impl Lease {
         Ipv4Net::new_assert(self.address, self.prefix_len.min(32))
     }
 
+    /// Whether it is none of the two addresses that stand for the whole subnet (RFC 1122, section 3.2.1.3).
+    pub fn is_for_a_host(&self) -> bool {
+        let net = self.net();
+        net.prefix_len() >= 31 || (self.address != net.network() && self.address != net.broadcast())
+    }
+
     /// What ADD returns, by what the server has sent. Nonsense in an option is left out. A `priority` of 0 is none.
     pub fn result(&self, priority: i64) -> AddResult {
         let gateway = self.options.addresses(code::ROUTERS).next().filter(|router| !router.is_unspecified());

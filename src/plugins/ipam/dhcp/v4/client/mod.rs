@@ -67,7 +67,7 @@ pub enum Reason {
     Expired,
     /// A server has refused it, and none has offered it again.
     Refused,
-    /// A server has refused it and offers this one only, which the container cannot be given.
+    /// Its server has refused it and offers this one only, which the container cannot be given.
     OtherAddress(Ipv4Addr),
 }
 
@@ -277,6 +277,11 @@ impl Client {
         }
     }
 
+    /// Takes that `from` has sent what is no message; who waits in vain is told so.
+    pub fn on_malformed(&mut self, from: Ipv4Addr) {
+        self.trouble = format!("what {from} sends is no DHCP message");
+    }
+
     /// Takes that `holder` answers ARP for an address.
     pub fn on_conflict(&mut self, address: Ipv4Addr, holder: MacAddr, now: Moment, random: &mut Random) -> Vec<Action> {
         let Phase::Requesting(Request { intent, probed_until, .. }) = &self.phase else { return vec![] };
@@ -332,11 +337,12 @@ impl Client {
         }
         self.secs = seconds(now.saturating_sub(self.began));
         if self.lost {
+            self.wait = self.setup.patience.resend_max;
+        }
+        self.wait_for_answer(now, random);
+        if self.lease.is_some() {
             // This may go on for days, and nothing shall be open in the container for that long.
-            self.next = now + jittered(self.setup.patience.resend_max, random);
             self.listening = Some(self.next.min(now + self.setup.patience.timeout.max(SHORTEST_WAIT)));
-        } else {
-            self.wait_for_answer(now, random);
         }
         vec![Action::Send(self.setup.discover(self.xid, self.secs, self.wanted))]
     }
@@ -356,24 +362,26 @@ impl Client {
         self.listening = None;
     }
 
-    /// When the search for a lease ends: what the container has may go on as long, what it has lost is looked for for ever.
+    /// When the search for a lease ends: what the container has is its own until then, what it has lost is looked for for
+    /// ever.
     fn end_of_search(&self) -> Moment {
-        let end = self.began + self.setup.patience.resend_timeout;
         match &self.lease {
             _ if self.lost => NEVER,
-            Some(lease) => end.min(lease.expires),
-            None => end,
+            Some(lease) => lease.expires,
+            None => self.began + self.setup.patience.resend_timeout,
         }
     }
 
     /// The first offer is taken. Of a container that has an address, only that address is.
     fn take_offer(&mut self, address: Ipv4Addr, server: Ipv4Addr, now: Moment, random: &mut Random) -> Vec<Action> {
-        if address.is_unspecified() || address.is_broadcast() || address.is_multicast() || address.is_loopback() {
+        if matches!(address.octets()[0], 0 | 127 | 224..) {
+            self.trouble = format!("{server} offers {address}, which no host can have");
             return vec![];
         }
         let is_on_link = self.lease.is_some() && !self.lost;
-        if self.lease.as_ref().is_some_and(|lease| lease.address != address) {
-            if is_on_link {
+        if let Some(lease) = self.lease.as_ref().filter(|lease| lease.address != address) {
+            // Of others nobody knows whether they have anything to say about the address.
+            if is_on_link && lease.server == server {
                 self.other = Some(address);
                 self.limit = self.limit.min(now + AFTER_OTHER_OFFER);
             }
@@ -409,10 +417,21 @@ impl Client {
         if ack.yiaddr != request.intent.address {
             return vec![];
         }
-        let Some(lease) = Lease::of_ack(ack, request.intent.server, self.asked, self.lease.as_ref()) else {
-            self.end();
-            let release = Action::Send(release_of(&request.intent, &self.setup, random));
-            return vec![release, Action::GaveUp("DHCP option Subnet Mask not found in DHCPACK".to_owned())];
+        let server = request.intent.server;
+        let granted = match Lease::of_ack(ack, server, self.asked, self.lease.as_ref()) {
+            None => Err("DHCP option Subnet Mask not found in DHCPACK".to_owned()),
+            Some(lease) if !lease.is_for_a_host() => {
+                Err(format!("{server} gives {}, which no host can have", lease.net()))
+            }
+            Some(lease) => Ok(lease),
+        };
+        let lease = match granted {
+            Ok(lease) => lease,
+            Err(why) => {
+                self.end();
+                let release = Action::Send(release_of(&request.intent, &self.setup, random));
+                return vec![release, Action::GaveUp(why)];
+            }
         };
         if now >= request.probed_until {
             return self.bind(lease, random);
@@ -503,7 +522,8 @@ impl Client {
     /// container does not notice.
     fn take_refusal(&mut self, server: Option<Ipv4Addr>, now: Moment, random: &mut Random) -> Vec<Action> {
         let its_server = self.lease.as_ref().map(|lease| lease.server);
-        if matches!(self.phase, Phase::Renewing) && server.is_some() && server != its_server {
+        let is_its_own = server == its_server || matches!(self.phase, Phase::Rebinding);
+        if server.is_none() || !is_its_own {
             return vec![];
         }
         self.began = now;
@@ -515,12 +535,8 @@ impl Client {
     /// The search has taken too long.
     fn give_up(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
         if let Some(lease) = &self.lease {
-            let reason = match self.other {
-                _ if now >= lease.expires => Reason::Expired,
-                Some(other) => Reason::OtherAddress(other),
-                None => Reason::Refused,
-            };
-            return self.lose(reason, now, random);
+            let other = self.other.filter(|_| now < lease.expires);
+            return self.lose(other.map_or(Reason::Expired, Reason::OtherAddress), now, random);
         }
         // Its acknowledgement may be lost, or yet to come.
         let release = self.release(random).map(Action::Send);
@@ -529,16 +545,13 @@ impl Client {
         release.into_iter().chain([Action::GaveUp(why)]).collect()
     }
 
-    /// The address must leave the link. What has expired may be had again at once.
+    /// The address must leave the link. It may be had again at once: a server that tries an address before it offers it
+    /// has found it in use as long as it was on the link.
     fn lose(&mut self, reason: Reason, now: Moment, random: &mut Random) -> Vec<Action> {
         self.lost = true;
         self.limit = NEVER;
         self.began = now;
-        let more = match reason {
-            Reason::Expired => self.discover(now, random),
-            Reason::Refused | Reason::OtherAddress(_) => self.search_again(Duration::ZERO, now, random),
-        };
-        [Action::Lost(reason)].into_iter().chain(more).collect()
+        [Action::Lost(reason)].into_iter().chain(self.discover(now, random)).collect()
     }
 }
 

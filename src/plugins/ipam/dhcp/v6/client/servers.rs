@@ -73,7 +73,7 @@ impl Client {
             }
             (Status::NO_ADDRESSES | Status::NOT_ON_LINK | Status::NO_BINDING, _) if is_request => {
                 self.trouble = "the server has refused the Request";
-                self.take_refusal(turn);
+                self.take_refusal(server, turn);
             }
             _ => (),
         }
@@ -91,22 +91,27 @@ impl Client {
                 self.offer = Some(Offer { address: grant.address, server: server.to_vec(), preference: 0 });
                 self.take_lease(Lease { server: server.to_vec(), name_servers, domains, ..lease }, turn);
             }
-            Some(_) => self.take_refusal(turn), // its time is over
+            Some(_) => self.take_refusal(server, turn), // its time is over
             None if is_request => {
                 if let Some(other) = told.addresses.first() {
                     let other = Intent { address: other.address, server: server.to_vec() };
                     turn.actions.push(Action::Send(release_of(&other, &self.setup, turn.random)));
                 }
-                self.take_refusal(turn);
+                self.take_refusal(server, turn);
             }
             None => (),
         }
     }
 
-    /// The container cannot have the address, or no longer.
-    fn take_refusal(&mut self, turn: &mut Turn<'_>) {
+    /// The container cannot have the address, or no longer. Of one that it has, only its own server knows that.
+    fn take_refusal(&mut self, server: &[u8], turn: &mut Turn<'_>) {
+        let is_its_own = self.lease.as_ref().is_some_and(|lease| lease.server == server);
         match self.state {
-            State::Renewing | State::Rebinding => self.lose(Reason::Refused, turn),
+            State::Renewing | State::Rebinding if is_its_own => self.lose(Reason::Refused, turn),
+            State::Renewing | State::Rebinding if self.is_sending(Kind::Request) => {
+                self.start_over(turn.now + AFTER_REFUSAL);
+            }
+            State::Renewing | State::Rebinding => (), // others are asked as well
             _ => self.search(turn.now + AFTER_REFUSAL),
         }
     }

@@ -524,6 +524,18 @@ fn an_address_that_is_not_renewed_stays_and_one_whose_time_is_set_to_nothing_goe
 }
 
 #[test]
+fn another_server_cannot_take_an_address_away() {
+    let mut run = Run::bound();
+    run.time(49.0);
+    assert_eq!(run.reply(49.1, SECOND, &Said::grants(&[(ADDRESS, 0, 0)])), []);
+    assert_eq!(run.client.state(), State::Rebinding);
+    run.reply(49.2, SECOND, &Said::refuses(Status::NO_BINDING));
+    assert_eq!(run.reply(49.3, SECOND, &Said::refuses(Status::NO_ADDRESSES)), []);
+    run.time(50.4);
+    assert_eq!((run.sent(), run.client.state()), (vec![Kind::Rebind], State::Rebinding));
+}
+
+#[test]
 fn an_expired_address_leaves_and_is_regained_if_it_is_offered_again() {
     let mut run = Run::bound();
     for at in [31.0, 49.0, 120.9] {
