@@ -261,7 +261,7 @@ attachments_hold() {
   local count=0 network id interface netns arguments
   while read -r network id interface netns; do
     arguments=$(cni-multi net inspect "$network" "$netns" --container-id "$id" --ifname "$interface" -o json | jq -c '.capabilityArgs // {}')
-    cni-multi net check "$network" "$netns" --container-id "$id" --ifname "$interface" --capability-args "$arguments" ||
+    CAP_ARGS=$arguments cni-multi net check "$network" "$netns" --container-id "$id" --ifname "$interface" ||
       { echo "$network $id $interface"; return 1; }
     count=$((count + 1))
   done < <(cni-multi net ps -o json | jq -r '.[] | select(.network != "cni-loopback") | [.network, .containerId, .ifname, .netns] | join(" ")')
