@@ -101,6 +101,10 @@ make_links() {
   ip -6 route add default via $outside_ip6
   # Who needs forwarding has to switch it on; who needs to pass has to have a rule.
   sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0
+  make_firewall
+}
+
+make_firewall() {
   for iptables in iptables ip6tables; do
     $iptables -P FORWARD DROP
     $iptables -A FORWARD -m conntrack --ctstate DNAT -j ACCEPT # published ports are for everybody
@@ -118,7 +122,8 @@ make_host() {
 }
 
 # Runtimes choose the names of pairs, chains and files: what is compared is all that stays after the last container.
-# Addresses by which the kernel knows itself, and what comes and goes with a neighbour, are left out.
+# Addresses by which the kernel knows itself, what comes and goes with a neighbour, and what host-local and `net` keep
+# of a network that has no containers are left out.
 state() {
   ip -o link | sed -E 's/^[0-9]+: ([^:@]+).*/link \1/'
   ip -o address | awk '$4 !~ /^fe80:/ {print "address", $2, $4}'
@@ -127,7 +132,7 @@ state() {
   { ip -4 rule; ip -6 rule; } | sed 's/^/rule /'
   tc qdisc show | awk '{print "qdisc", $2, $4, $5}'
   nft --stateless list ruleset 2>/dev/null | sed 's/^[ \t]*/nft /'
-  find /run/netns /run/cni /var/lib/cni -type f 2>/dev/null | sed 's/^/file /'
+  find /run/netns /run/cni /var/lib/cni -type f ! -name lock ! -name 'last_reserved_ip.*' 2>/dev/null | sed 's/^/file /'
 }
 
 remember() { state | sort >"$work/before"; }
@@ -256,16 +261,25 @@ check_host_ports_closed() {
 
 # ---- attachments ----
 
-# What libcni has recorded, each with its network's plugins: CHECK, which no runtime calls.
-attachments_hold() {
-  local count=0 network id interface netns arguments
-  while read -r network id interface netns; do
-    arguments=$(cni-multi net inspect "$network" "$netns" --container-id "$id" --ifname "$interface" -o json | jq -c '.capabilityArgs // {}')
-    CAP_ARGS=$arguments cni-multi net check "$network" "$netns" --container-id "$id" --ifname "$interface" ||
-      { echo "$network $id $interface"; return 1; }
+# What libcni has recorded, with the configuration that it has recorded: CHECK, which no runtime calls.
+attachments_hold() { # attachments_hold COUNT
+  local count=0 file
+  mkdir -p "$work/recorded"
+  while read -r file; do
+    attachment_holds "$file" || { echo "$file"; return 1; }
     count=$((count + 1))
-  done < <(cni-multi net ps -o json | jq -r '.[] | select(.network != "cni-loopback") | [.network, .containerId, .ifname, .netns] | join(" ")')
+  done < <(cni-multi net ps -o json | jq -r '.[] | select(.network != "cni-loopback").file')
   [ "$count" = "$1" ] || { echo "$count attachments, $1 were expected"; return 1; }
+}
+
+attachment_holds() { # attachment_holds FILE
+  local attachment network id interface netns arguments
+  attachment=$(cni-multi net inspect "${1##*/}" -o json) || return
+  jq .config <<<"$attachment" >"$work/recorded/10.conflist"
+  # The arguments have no space in them.
+  read -r network id interface netns arguments < <(
+    jq -r '[.network, .containerId, .ifname, .netns, (.capabilityArgs // {} | tojson)] | join(" ")' <<<"$attachment")
+  CAP_ARGS=$arguments cni-multi net check "$network" "$netns" --conf-dir "$work/recorded" --container-id "$id" --ifname "$interface"
 }
 
 cni-multi() { /opt/cni/bin/cni-multi "$@"; }
