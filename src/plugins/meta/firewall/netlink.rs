@@ -290,8 +290,8 @@ fn plan_dismantling(
 ) -> Result<()> {
     let forward = nft.filter_rules(table, FORWARD)?;
     let jumps: Vec<&Listed> = forward.iter().filter(|listed| listed.rule == Some(rules::jump())).collect();
-    if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len() {
-        return Ok(()); // somebody else leads packets there
+    if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len() || rules::others_rely_on_chains() {
+        return Ok(()); // somebody else leads packets there, or is about to
     }
     for jump in jumps {
         batch.delete_rule(table, FORWARD, jump.handle);

@@ -184,6 +184,9 @@ fn removal(saved: &Saved, rules: &[String]) -> Vec<String> {
     if lines.is_empty() || admin_chains.len() != others.len() || leading != jumps {
         return lines;
     }
+    if rules::others_rely_on_chains() {
+        return lines;
+    }
     lines.extend((0..jumps).map(|_| format!("-D {FORWARD} {jump}")));
     // Rule by rule, not all of the chain: if somebody has added one in between, the chain cannot go, and nothing happens.
     lines.extend(others.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")));
