@@ -45,9 +45,9 @@ says() {
   [ "$said" = "$wanted" ] || { printf 'wanted: %s\nsaid:   %s\n' "$wanted" "$said"; return 1; }
 }
 
-# soon COMMAND...: within ten seconds. For what daemons do in their own time.
+# soon COMMAND...: within twenty seconds. For what daemons do in their own time.
 soon() {
-  local end=$((SECONDS + 10))
+  local end=$((SECONDS + 20))
   until "$@" >"$work/soon" 2>&1; do
     [ $SECONDS -lt $end ] || { cat "$work/soon"; return 1; }
     sleep 0.1
