@@ -86,13 +86,27 @@ target_triple() {
 # What makes the binary smaller besides Cargo.toml; docs/performance.md says what each is worth.
 #   relocation-model=static    at a fixed address, as the reference: nothing to relocate at each start
 #   force-frame-pointers=yes   such functions need shorter tables to be unwound by
-small='-C relocation-model=static -C force-frame-pointers=yes'
+#   small_binary, muldefs      src/net/left_out.rs leaves out what is not needed: the linker takes the first of two
+small='-C relocation-model=static -C force-frame-pointers=yes --cfg small_binary -C link-arg=-Wl,-z,muldefs'
+
+# What not every linker knows.
+#   icf=all                    functions of the same instructions are linked once
+linker_takes() {
+  probe=$(mktemp -d) || return 1
+  # shellcheck disable=SC2086 # they are words
+  echo 'fn main() {}' |
+    rustc --target "$1" ${RUSTFLAGS:-} -C "link-arg=$2" --crate-name probe --out-dir "$probe" - 2>/dev/null
+  status=$?
+  rm -rf "$probe"
+  return "$status"
+}
 
 # crt-static goes to the target alone: with it in RUSTFLAGS for all, procedural macros do not build.
 # RUSTFLAGS of the caller would hide the variable of the target, so they are handed on in it, after
 # ours: who wants a position-independent binary says so there.
 cargo_build() {
   variable=CARGO_TARGET_$(say "$1" | tr 'a-z-' 'A-Z_')_RUSTFLAGS
+  if linker_takes "$1" -Wl,--icf=all; then small="$small -C link-arg=-Wl,--icf=all"; fi
   env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS \
     "$variable=$small ${RUSTFLAGS:-} -C target-feature=+crt-static" \
     cargo build --release --locked --bin cni-multi --target "$1" --manifest-path "$here/Cargo.toml" >&2

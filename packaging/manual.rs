@@ -13,9 +13,11 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Command, ValueHint};
 use clap_complete::aot::{Generator, Shell};
 use clap_mangen::Man;
+use cni_multi::registry::PLUGINS;
 
 #[allow(dead_code, reason = "the tests call `write` themselves")]
 fn main() -> ExitCode {
@@ -67,6 +69,9 @@ fn for_people(command: Command) -> Command {
 fn with_values(command: Command) -> Command {
     let command = command.mut_args(|arg| match arg.get_value_names() {
         Some([name]) if name == "FORMAT" => arg.value_parser(["table", "json"]),
+        Some([name]) if name == "PLUGIN" => {
+            arg.value_parser(PossibleValuesParser::new(PLUGINS.iter().map(|plugin| plugin.name)))
+        }
         Some([name]) if name == "DIR" => arg.value_hint(ValueHint::DirPath),
         _ => arg,
     });

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cni::env::Environment;
 use crate::cni::version;
-use crate::commands::{cnitool, net, schema, validate};
+use crate::commands::{cnitool, dhcp, net, schema, validate};
 use crate::error::{Code, Error};
 use crate::plugins::main::tap::labelled;
 use crate::registry::{self, PLUGINS};
@@ -32,6 +32,11 @@ pub struct Invocation<'a> {
 /// A runtime calls us by a plugin's name and without arguments, so that comes first and costs nothing else.
 pub fn run(mut invocation: Invocation<'_>) -> u8 {
     let called = invocation.args.first().map(basename).unwrap_or_default();
+    if called == dhcp::NAME && is_command_of_dhcp(invocation.args.get(1)) {
+        invocation.args.insert(0, NAME.into());
+        invocation.args[1] = dhcp::NAME.into();
+        return operate(invocation, Some(dhcp::NAME));
+    }
     if let Some(entry) = registry::find(&called) {
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
     }
@@ -42,6 +47,9 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
         return unknown_plugin(&called, &mut invocation.io);
     }
     let first = invocation.args.get(1).map(|arg| arg.to_string_lossy().into_owned());
+    if first.as_deref() == Some(dhcp::NAME) && is_command_of_dhcp(invocation.args.get(2)) {
+        return operate(invocation, first.as_deref());
+    }
     if let Some(entry) = first.as_deref().and_then(registry::find) {
         return runner::run(entry, PLUGINS, &invocation.env, &mut invocation.io);
     }
@@ -54,6 +62,11 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
 /// The last element of argv[0]; matched exactly, so `xbridge` is not `bridge`.
 fn basename(argv0: &OsString) -> String {
     Path::new(argv0).file_name().unwrap_or(argv0).to_string_lossy().into_owned()
+}
+
+/// The plugin's name alone is the plugin, as a runtime calls it.
+fn is_command_of_dhcp(word: Option<&OsString>) -> bool {
+    word.is_some_and(|word| dhcp::is_command(&word.to_string_lossy()))
 }
 
 /// Never a silent success: a runtime that called a plugin must learn that there is none of that name.
@@ -99,6 +112,7 @@ pub fn commands() -> Command {
                 .arg(Arg::new("long").long("long").action(ArgAction::SetTrue).help("With group and purpose")),
         )
         .subcommand(net::command())
+        .subcommand(dhcp::command())
         .subcommand(cnitool::command())
         .subcommand(validate::command())
         .subcommand(schema::command())
@@ -109,6 +123,7 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
     match matches.subcommand() {
         Some(("list", list)) => print(&plugin_list(list.get_flag("long")), &mut invocation.io),
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
+        Some((dhcp::NAME, command)) => dhcp::run(command, &invocation.env, &mut invocation.io),
         Some(("validate", command)) => validate::run(command, PLUGINS, &invocation.env, &mut invocation.io),
         Some(("schema", command)) => schema::run(command, PLUGINS, &mut invocation.io),
         Some((labelled::COMMAND, tap)) => labelled::run(tap, invocation.io.stderr),

@@ -228,13 +228,20 @@ impl ErrorList {
         result.map_err(|error| self.0.push(error)).ok()
     }
 
-    /// Success, or one error that tells all: the first one's code and message, the others in the details.
+    /// Success, or one error that tells all: the first one's code and message, the others in the details. What several
+    /// have said one after the other is told once.
     pub fn finish(self) -> Result<()> {
         let mut all = self.0.into_iter();
-        match all.next() {
-            None => Ok(()),
-            Some(first) => Err(all.fold(first, |first, next| first.with_details(format_args!("also: {next}")))),
+        let Some(mut first) = all.next() else { return Ok(()) };
+        let mut told = first.to_string();
+        for next in all {
+            let next = next.to_string();
+            if next != told {
+                first = first.with_details(format_args!("also: {next}"));
+                told = next;
+            }
         }
+        Err(first)
     }
 }
 
@@ -265,6 +272,7 @@ mod tests {
         let mut list = ErrorList::default();
         assert_eq!(list.push(Ok(1)), Some(1));
         list.push::<()>(Err(Error::new(Code::IO, "first")));
+        list.push::<()>(Err(Error::new(Code::KERNEL, "second")));
         list.push::<()>(Err(Error::new(Code::KERNEL, "second")));
         let error = list.finish().unwrap_err();
         assert_eq!((error.code, error.to_string()), (Code::IO, "first; also: second".to_owned()));

@@ -1,5 +1,5 @@
-//! Files in a directory that others may have written into: a symlink is never followed, a FIFO never waited for, and
-//! no more is read than such a file can rightly have.
+//! Files in a directory that others may have written into: a symlink is never followed, unless it is asked for, a FIFO
+//! never waited for, and no more is read than such a file can rightly have.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -12,9 +12,21 @@ use nix::sys::stat::Mode;
 /// What no file of ours is opened without.
 const GUARD: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
+/// In bytes. A file that is larger is something else, and may be larger than the memory.
+const LARGEST_CONFIGURATION: usize = 16 << 20;
+
 /// Reads a regular file of at most `limit` bytes.
 pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-    let mut file = OpenOptions::new().read(true).custom_flags(GUARD.bits()).open(path)?;
+    read_with(GUARD, path, limit)
+}
+
+/// Reads what an administrator has written, and may have put elsewhere with a symlink in its place.
+pub fn read_configuration(path: &Path) -> io::Result<Vec<u8>> {
+    read_with(OFlag::O_NONBLOCK, path, LARGEST_CONFIGURATION)
+}
+
+fn read_with(flags: OFlag, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("not a regular file"));
@@ -108,6 +120,11 @@ mod tests {
             assert!(read(&path(bad), 99).is_err(), "{bad}");
         }
         assert!(open_lock(&path("link")).is_err());
+        assert_eq!(read_configuration(&path("link")).unwrap(), b"x");
+        std::fs::File::create(path("sparse")).unwrap().set_len(LARGEST_CONFIGURATION as u64 + 1).unwrap();
+        for bad in ["fifo", "dir", "sparse", "missing"] {
+            assert!(read_configuration(&path(bad)).is_err(), "{bad}");
+        }
     }
 
     #[test]

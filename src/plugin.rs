@@ -59,6 +59,8 @@ pub trait Plugin {
     const ABOUT: &'static str;
     /// The versions of the specification that it speaks.
     const VERSIONS: &'static [&'static str] = crate::cni::version::ALL;
+    /// Whether it gives addresses back by what it sends over the interface, which has to be there then.
+    const NEEDS_LINK: bool = false;
     /// Its configuration.
     type Conf: PluginConf;
 
@@ -99,6 +101,8 @@ pub struct Entry {
     pub about: &'static str,
     /// See [`Plugin::VERSIONS`].
     pub versions: &'static [&'static str],
+    /// See [`Plugin::NEEDS_LINK`].
+    pub needs_link: bool,
     run: fn(&Context<'_>, Call<'_>) -> Result<AddResult>,
     validate: fn(&Context<'_>) -> Result<()>,
 }
@@ -111,6 +115,7 @@ impl Entry {
             kind: P::KIND,
             about: P::ABOUT,
             versions: P::VERSIONS,
+            needs_link: P::NEEDS_LINK,
             run: run::<P>,
             validate: |cx| validated::<P>(cx, true).map(drop),
         }

@@ -1,7 +1,7 @@
 //! Every plugin of the binary, in the order that README and `cni-multi list` have.
 
 use crate::plugin::Entry;
-use crate::plugins::ipam::{host_local::HostLocal, r#static::Static};
+use crate::plugins::ipam::{dhcp::Dhcp, host_local::HostLocal, r#static::Static};
 use crate::plugins::main::{
     bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
     ptp::Ptp, tap::Tap, vlan::Vlan,
@@ -23,6 +23,7 @@ pub static PLUGINS: &[Entry] = &[
     Entry::of::<Loopback>(),
     Entry::of::<HostLocal>(),
     Entry::of::<Static>(),
+    Entry::of::<Dhcp>(),
     Entry::of::<Portmap>(),
     Entry::of::<Firewall>(),
     Entry::of::<Tuning>(),

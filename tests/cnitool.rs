@@ -6,6 +6,8 @@ use std::process::Command;
 use crate::support::attachment::skip;
 use crate::support::call::{Outcome, Peer, binary, farm};
 use crate::support::netns::{Lab, OUTSIDE};
+use crate::support::scratch::Scratch;
+use crate::support::shells::Shell;
 use crate::support::snapshot::Watch;
 
 /// The names under which a lab has its tools: ours by argv[0], ours as a command, and the reference's.
@@ -340,6 +342,23 @@ fn a_failed_add_is_left_as_it_is_until_del() {
     }
 }
 
+/// As libcni leaves what a failed `add` has done.
+#[test]
+fn an_add_that_is_to_end_ends_between_two_plugins() {
+    let lab = lab(Peer::Ours);
+    network(&lab, "two.conflist", r#"{"cniVersion":"1.0.0","name":"two","plugins":[{"type":"a"},{"type":"b"}]}"#);
+    lab.host.sh(
+        r#"mkdir /run/fakes; cd /run/fakes
+        printf '#!/bin/sh\ncat >/dev/null; echo "$CNI_COMMAND ${0##*/}" >>/run/calls; kill -TERM $PPID; echo "{\\"cniVersion\\":\\"1.0.0\\"}"\n' >a
+        cp a b; chmod +x a b"#,
+    );
+    let on = |verb: &str| run(&lab, &format!("CNI_PATH=/run/fakes exec {OURS} {verb} two /run/netns/x"));
+    let outcome = on("add");
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (1, "interrupted\n"));
+    assert_eq!(on("del").status, -1, "the signal ends it when all is done");
+    assert_eq!(lab.host.sh("cat /run/calls"), "ADD a\nDEL b\nDEL a\n");
+}
+
 #[test]
 fn it_is_a_command_too_and_tells_how_it_is_used() {
     let run = |args: &[&str]| {
@@ -360,42 +379,36 @@ fn it_is_a_command_too_and_tells_how_it_is_used() {
     }
 }
 
-/// What bash offers for the last of these words.
-fn completed(lab: &Lab, words: &str) -> String {
-    let script = format!(
-        r#"eval "$({OURS} completion bash)"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _cnitool; echo "${{COMPREPLY[*]}}""#
-    );
-    let outcome = run(lab, &script);
-    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
-    outcome.stdout.trim_end().to_owned()
-}
-
 #[test]
-fn bash_completes_commands_networks_and_namespaces() {
+fn shells_complete_commands_networks_and_namespaces() {
     let lab = lab(Peer::Ours);
-    network(
-        &lab,
-        "one.conflist",
-        r#"{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"loopback","name":"inner"}]}"#,
-    );
-    network(&lab, "two.conf", r#"{"cniVersion":"1.0.0","name":"second","type":"loopback"}"#);
-    network(
-        &lab,
-        "bad.conflist",
-        "{\"name\":\"$(touch /run/run)\"}\n{\"name\":\"`touch /run/run`\"}\n{\"name\":\"a b\"}",
-    );
-    let netns = lab.container().netns;
-    for (words, offered) in [
-        ("cnitool ch", "check"),
-        ("cnitool completion ''", "bash fish zsh"),
-        ("cnitool add f", "first"),
-        ("cnitool add ''", "first inner second"),
-        ("cnitool add -i eth1 sec", "second"),
-        ("cnitool add -", "-i --ifname --help"),
-        ("cnitool add first /run/netns/c", &netns),
-        ("cnitool add first -i eth1 /run/netns/c", &netns),
-    ] {
-        assert_eq!(completed(&lab, words), offered, "{words}");
+    let networks = [
+        ("one.conflist", r#"{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"loopback","name":"inner"}]}"#),
+        ("two.conf", r#"{"cniVersion":"1.0.0","name":"second","type":"loopback"}"#),
+        ("bad.conflist", "{\"name\":\"$(touch /run/run)\"}\n{\"name\":\"`touch /run/run`\"}\n{\"name\":\"a b\"}"),
+    ];
+    let namespaces = [lab.container().netns, lab.container().netns];
+    for shell in Shell::installed() {
+        let script = run(&lab, &format!("{OURS} completion {}", shell.name())).stdout;
+        let dir = Scratch::new();
+        let file = dir.join("completion");
+        std::fs::write(&file, script).unwrap();
+        let assert_offers = |line: &str, offered: &[&str]| {
+            assert_eq!(shell.offers(&file, line, &|program| lab.host.command(program)), offered, "{shell:?} {line:?}");
+        };
+        lab.host.sh("rm -f /etc/cni/net.d/*");
+        assert_offers("cnitool add f", &[]);
+        networks.iter().for_each(|(file, text)| network(&lab, file, text));
+        assert_offers("cnitool ", &["add", "check", "completion", "del", "gc", "help", "status"]);
+        assert_offers("cnitool ch", &["check"]);
+        assert_offers("cnitool completion ", &["bash", "fish", "zsh"]);
+        assert_offers("cnitool add f", &["first"]);
+        assert_offers("cnitool add ", &["first", "inner", "second"]);
+        assert_offers("cnitool add -i eth1 sec", &["second"]);
+        assert_offers("cnitool add --ifname=eth1 sec", &["second"]);
+        assert_offers("cnitool add --i", &["--ifname"]);
+        assert_offers(&format!("cnitool add first {}", &namespaces[0]), &[&namespaces[0]]);
+        assert_offers(&format!("cnitool add first -i eth1 {}", namespaces[1]), &[&namespaces[1]]);
     }
     assert_eq!(lab.host.sh("ls /run/run 2>&1 || true"), "ls: cannot access '/run/run': No such file or directory\n");
 }

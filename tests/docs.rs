@@ -6,7 +6,8 @@
 //! line `...` stands for any lines.
 //!
 //! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as `ip link add` makes it. Such pages
-//! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then.
+//! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then. `needs program dnsmasq`
+//! is a program of the host.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -275,6 +276,14 @@ fn every_option_of_net_is_documented() {
 }
 
 #[test]
+fn every_flag_of_the_dhcp_daemon_is_documented() {
+    use cni_multi::plugins::ipam::dhcp::daemon::flags::FLAGS;
+    let rows = Page::read("docs/dhcp-daemon.md").rows(Some("Run it"));
+    let documented: BTreeSet<String> = rows.iter().flat_map(|row| code_spans(&row[0])).collect();
+    assert_eq!(documented, FLAGS.iter().map(|(name, ..)| format!("-{name}")).collect());
+}
+
+#[test]
 fn every_option_of_validate_is_documented() {
     let text = Page::read("docs/validate.md").text;
     let help = std::process::Command::new(binary()).args(["validate", "--help"]).output().unwrap();
@@ -325,14 +334,14 @@ fn camel_case(name: &str) -> String {
     words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
 }
 
-/// The sources of a plugin: the file of its name, or all of the folder.
+/// The sources of a plugin: the file of its name, or all of the folder but what is in folders of it, such as dhcp's daemon.
 fn sources(plugin: &str, kind: &str) -> String {
     let name = root().join("src/plugins").join(kind).join(plugin.replace('-', "_"));
     let file = name.with_extension("rs");
     if file.exists() {
         return fs::read_to_string(file).unwrap();
     }
-    let files = fs::read_dir(&name).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(&name).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     let without_tests =
         |path: PathBuf| fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned();
     files.map(without_tests).collect()
@@ -384,12 +393,15 @@ impl Terminal {
     fn for_page(page: &Page) -> Option<Terminal> {
         let terminal = Terminal::new();
         let missing = |kind: &String| {
-            let probe = format!("ip link add link uplink name probe type {kind} && ip link del probe");
+            let probe = match kind.strip_prefix("program ") {
+                Some(program) => format!("command -v {program}"),
+                None => format!("ip link add link uplink name probe type {kind} && ip link del probe"),
+            };
             !terminal.lab.host.try_sh(&probe).status.success()
         };
         match page.needs().iter().find(|kind| missing(kind)) {
             Some(kind) => {
-                skip(kind.split(' ').next().unwrap());
+                skip(kind.strip_prefix("program ").unwrap_or(kind.split(' ').next().unwrap()));
                 None
             }
             None => Some(terminal),
@@ -424,6 +436,18 @@ impl Terminal {
                 expected.join("\n")
             );
         }
+    }
+}
+
+impl Drop for Terminal {
+    /// Ends what the page's commands have left running: everything of the lab's mount namespace but the lab itself.
+    fn drop(&mut self) {
+        let script = r#"lab=$(readlink /proc/self/ns/mnt); [ -n "$lab" ] || exit 1
+            for process in /proc/[0-9]*; do
+                pid=${process#/proc/}
+                [ "$pid" = $$ ] || [ "$pid" = LAB ] || [ "$(readlink $process/ns/mnt)" != "$lab" ] || kill -9 $pid
+            done"#;
+        let _ = self.lab.host.try_sh(&script.replace("LAB", &self.lab.pid().to_string())); // some end by themselves
     }
 }
 

@@ -11,6 +11,7 @@ mod hostile_host;
 mod install;
 mod layers;
 mod net;
+mod packet_socket;
 mod parallel;
 mod plugins;
 mod protocol;

@@ -8,6 +8,7 @@ use crate::plugins::main::bridge;
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, interface, ips, skip, with};
 use crate::support::call::{Call, Outcome};
 use crate::support::netns::Lab;
+use crate::support::patience;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{assert_masqueraded, assert_pings};
 
@@ -84,9 +85,11 @@ fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
     });
 }
 
-/// An ADD that waits before each message to the kernel, so that a case can come between; None where that cannot be done.
+/// An ADD that waits before each message to the kernel, so that a case can come between; None where that cannot be done. Who
+/// comes between has to start programs meanwhile, which takes longer on a busy machine.
 fn slow_add(attachment: &Attachment<'_>) -> Option<Call> {
-    let strace = "strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_enter=200000";
+    let delay = patience(1).as_micros().min(5_000_000) / 5;
+    let strace = format!("strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_enter={delay}");
     let mut call = attachment.call("ADD", None);
     call.wrapper.extend(strace.split(' ').map(str::to_owned));
     let tried = std::process::Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
@@ -100,7 +103,7 @@ fn slow_add(attachment: &Attachment<'_>) -> Option<Call> {
 fn come_between(lab: &Lab, call: &Call, condition: &str, meanwhile: impl FnOnce()) -> Outcome {
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| call.run());
-        lab.host.sh(&format!("for n in $(seq 500); do {condition} && exit; sleep 0.01; done; exit 1"));
+        lab.host.sh(&format!("for n in $(seq 2000); do {condition} && exit; sleep 0.01; done; exit 1"));
         meanwhile();
         adding.join().unwrap()
     })

@@ -164,6 +164,13 @@ fn other_mistakes_of_lists_are_refused() {
         (json!({"name": "n", "plugins": [{"type": "vrf"}]}), false),
         (json!({"name": "n", "plugins": [{"type": "sbr", "table": 0}]}), false),
         (json!({"name": "n", "plugins": [{"type": "sbr", "table": 4294967296_u64}]}), false),
+        (json!({"name": "n", "plugins": [{"type": "sbr", "table": 253}]}), false),
+        (json!({"name": "n", "plugins": [{"type": "sbr", "table": 252}]}), true),
+        (json!({"name": "n", "plugins": [{"type": "vrf", "vrfname": "red", "table": 255}]}), false),
+        (json!({"name": "n", "plugins": [{"type": "vrf", "vrfname": "red", "table": 256}]}), true),
+        (json!({"name": "n", "plugins": [{"type": "vrf", "vrfname": "red", "table": 0}]}), true),
+        (json!({"name": "n", "plugins": [{"type": "tuning", "mtu": 2147483648_u32}]}), false),
+        (json!({"name": "n", "plugins": [{"type": "tuning", "mtu": 2147483647}]}), true),
         (json!({"name": "n", "plugins": [{"type": "macvlan", "mtu": 67}]}), false),
         (json!({"name": "n", "plugins": [{"type": "macvlan", "mtu": 0}]}), true),
         (

@@ -15,6 +15,7 @@ use crate::plugins::meta::bandwidth::can_limit;
 use crate::protocol::{has_user_namespaces, in_own_namespace};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::netns::{Container, Lab, OUTSIDE, UPLINK};
+use crate::support::patience;
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
 use crate::support::snapshot::Snapshot;
@@ -488,7 +489,7 @@ impl Replay {
 
     /// The kernel takes a removed namespace down in its own time.
     fn assert_no_veth_is_left(&self, runtime: &str) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + patience(10);
         loop {
             let links = self.lab.host.json("ip -j link show type veth");
             let is_ours = |link: &&Value| link["ifname"].as_str().is_some_and(|name| name.starts_with("veth"));

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::call::{Outcome, binary, farm};
+use crate::support::patience;
 use crate::support::scratch::Scratch;
 
 fn fixtures() -> PathBuf {
@@ -24,7 +25,12 @@ fn folders() -> Vec<PathBuf> {
 
 /// The command in a directory.
 fn validate(dir: &Path, args: &[&str], stdin: &[u8]) -> Outcome {
-    let mut child = Command::new(binary())
+    outcome(Command::new(binary()), dir, args, stdin)
+}
+
+/// The same, by this command.
+fn outcome(mut command: Command, dir: &Path, args: &[&str], stdin: &[u8]) -> Outcome {
+    let mut child = command
         .arg("validate")
         .args(args)
         .current_dir(dir)
@@ -172,7 +178,7 @@ fn what_cannot_be_asked_is_refused() {
     for (file, told) in [
         ("nowhere", "nowhere: open: no such file or directory"),
         ("", "FILE|DIR: empty, expected the name of a file or directory"),
-        ("/dev/null", "/dev/null: it is no regular file"),
+        ("/dev/null", "/dev/null: open: not a regular file"),
     ] {
         let outcome = validate(&fixtures(), &[file], b"");
         assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.trim_end()), (2, "", told));
@@ -187,9 +193,9 @@ fn a_pipe_is_not_waited_for() {
     nix::unistd::mkfifo(&dir.join("10-pipe.conflist"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     let first = outcome.stdout.lines().next().unwrap_or_default();
-    assert_eq!((outcome.status, first), (1, "./10-pipe.conflist: error: it is no regular file [unreadable]"));
+    assert_eq!((outcome.status, first), (1, "./10-pipe.conflist: error: open: not a regular file [unreadable]"));
     let outcome = validate(Path::new(dir.text()), &["10-pipe.conflist"], b"");
-    assert_eq!((outcome.status, outcome.stderr.as_str()), (2, "10-pipe.conflist: it is no regular file\n"));
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (2, "10-pipe.conflist: open: not a regular file\n"));
 }
 
 /// It is killed, with what it has started: nothing keeps running.
@@ -209,12 +215,12 @@ fn a_plugin_that_does_not_answer_is_not_waited_for() {
     program("closed", &format!("exec >&- 2>&-; {stay}"));
     let begin = std::time::Instant::now();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
-    assert!(begin.elapsed().as_secs() < 60, "{outcome:?}");
+    assert!(begin.elapsed() < patience(120), "{outcome:?}"); // those that it starts would stay for ten minutes
     assert_eq!(outcome.stdout.matches("it does not tell its versions: no answer in 5 s [no-answer]").count(), 2);
     let state = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let runs = |pid: &str| !state(pid).is_empty() && !state(pid).contains(") Z ");
     for pid in fs::read_to_string(pids).unwrap().lines() {
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(10); // who is killed takes a moment
+        let end = std::time::Instant::now() + patience(10); // who is killed takes a moment
         while runs(pid) && std::time::Instant::now() < end {
             std::thread::yield_now();
         }
@@ -266,14 +272,25 @@ fn stdin_has_no_plugins_of_a_directory() {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
 }
 
-/// Time grows with the text, not with its square: one line of twenty thousand mistakes, and five thousand files.
+/// Time grows with the text, not with its square: one line of twenty thousand mistakes, one key of three million letters,
+/// and five thousand files. It is the
+/// processor's time, which a busy machine does not make longer; a process that needs more is killed.
 #[test]
 fn much_is_looked_at_in_little_time() {
+    let validate = |dir: &Path, args: &[&str], stdin: &[u8]| {
+        let mut limited = Command::new("sh");
+        let limit = format!("ulimit -t {}; exec \"$@\"", patience(20).as_secs());
+        limited.args(["-c", &limit, "sh"]).arg(binary());
+        outcome(limited, dir, args, stdin)
+    };
     let keys: Vec<String> = (0..20_000).map(|i| format!("\"unknown-{i}\":{i}")).collect();
     let text = format!(r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"loopback",{}}}]}}"#, keys.join(","));
-    let begin = std::time::Instant::now();
     let outcome = validate(Path::new("/"), &["-"], text.as_bytes());
     assert_eq!(outcome.stdout.matches("[unknown-key]").count(), 20_000);
+    let plugin = format!(r#"{{"type":"bridge","{}":1}}"#, "k".repeat(3_000_000));
+    let text = format!(r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{plugin}]}}"#);
+    let outcome = validate(Path::new("/"), &["-"], text.as_bytes());
+    assert_eq!(outcome.stdout.matches("[unknown-key]").count(), 1);
     let dir = Scratch::new();
     for i in 0..5000 {
         let subnet = format!("10.{}.{}.0/24", i / 256, i % 256);
@@ -284,7 +301,6 @@ fn much_is_looked_at_in_little_time() {
     }
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     assert_eq!(outcome.stdout.matches("[bridge-gateway]").count(), 4999);
-    assert!(begin.elapsed().as_secs() < 25, "{:?}", begin.elapsed());
 }
 
 /// `cni-multi net` runs what is compiled in; who else reads the file looks for a program of that name.

@@ -43,6 +43,16 @@ impl Value {
         if let Value::String(text) = self { Some(text) } else { None }
     }
 
+    /// The number, if it is a whole one that is not negative.
+    pub fn as_u64(&self) -> Option<u64> {
+        if let Value::Number(number) = self { number.as_u64() } else { None }
+    }
+
+    /// The items, if it is an array; else none.
+    pub fn items(&self) -> &[Value] {
+        if let Value::Array(items) = self { items } else { &[] }
+    }
+
     /// Sets the member `key` of an object, in place of every spelling of it.
     pub fn set(&mut self, key: &str, value: Value) {
         if let Value::Object(pairs) = self {
@@ -73,6 +83,11 @@ impl Value {
     /// A string.
     pub fn text(text: impl Into<String>) -> Value {
         Value::String(text.into())
+    }
+
+    /// A whole number.
+    pub fn number(number: impl Into<Number>) -> Value {
+        Value::Number(number.into())
     }
 
     /// An object of these members.

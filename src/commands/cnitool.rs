@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
 use super::visible::visible;
-use super::{CONF_DIR, own_directory};
+use super::{CONF_DIR, plugin_path};
 use crate::cni::attachment::{IfName, Key, NetworkName};
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result};
@@ -20,7 +20,7 @@ use crate::plugin::Entry;
 use crate::runner::Streams;
 use crate::runtime::cache::{self, Cache};
 use crate::runtime::chain::{OnFailure, Runtime};
-use crate::runtime::list;
+use crate::runtime::directory;
 use crate::runtime::parameters::{self, Parameters};
 
 /// The name that a link to this binary has, or the first argument.
@@ -102,7 +102,7 @@ fn operate(
         return Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(usage));
     };
     let variable = |name: &str, default: &str| Some(env.get(name)).filter(|s| !s.is_empty()).unwrap_or(default.into());
-    let list = list::find(Path::new(&variable("NETCONFPATH", CONF_DIR)), network)?;
+    let list = directory::find(Path::new(&variable("NETCONFPATH", CONF_DIR)), network)?;
     let capability_args = parameters::parse_capability_args(&env.get("CAP_ARGS"))?;
     let args = parameters::parse_args(&env.get("CNI_ARGS"))?;
     let given = arguments.get_one::<String>("ifname").filter(|name| !name.is_empty()).cloned();
@@ -113,7 +113,7 @@ fn operate(
     let mut runtime = Runtime {
         plugins,
         env,
-        path: if env.get("CNI_PATH").is_empty() { own_directory()? } else { env.get("CNI_PATH") },
+        path: plugin_path("", env)?,
         cache: Cache::new(cache::DEFAULT_DIR),
         stderr,
         handles: Rc::default(),

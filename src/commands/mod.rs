@@ -1,10 +1,12 @@
-//! What people type: one file or folder a command, named like it.
+//! What people type: one file or folder a command, named like it. [`visible`] is how others' texts are shown to them.
 
 use std::path::Path;
 
+use crate::cni::env::Environment;
 use crate::error::{Error, Result};
 
 pub mod cnitool;
+pub mod dhcp;
 pub mod net;
 pub mod schema;
 pub mod validate;
@@ -13,8 +15,13 @@ pub mod visible;
 /// Where networks are configured unless told otherwise.
 pub const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// Where plugins are unless told otherwise: next to this binary, so that it works alone.
-pub fn own_directory() -> Result<String> {
+/// The directories of plugins: as they were typed, else as the variable has them, else the one that this binary is in, so
+/// that it works alone.
+pub fn plugin_path(typed: &str, env: &Environment) -> Result<String> {
+    let path = if typed.is_empty() { env.get("CNI_PATH") } else { typed.to_owned() };
+    if !path.is_empty() {
+        return Ok(path);
+    }
     let own = std::env::current_exe().map_err(|e| Error::io("find this binary's directory; set CNI_PATH", &e))?;
     Ok(own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned())
 }

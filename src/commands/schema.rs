@@ -258,25 +258,23 @@ impl Author {
     /// An integer; the range that the plugin takes, where that is narrower than its type's.
     fn write_integer(&mut self, entry: &Entry, path: &[Step], greatest: u64) {
         let problem = |value: u64| self.problem(entry, path, Value::Number(value.into()));
-        let range = problem(greatest).as_deref().and_then(range);
-        let limits = |(least, greatest): (u64, u64)| {
-            ["\"minimum\":", &least.to_string(), ",\"maximum\":", &greatest.to_string()].concat()
-        };
-        let limits = match range {
-            // As a rule 0 says that nobody wishes anything.
-            Some((2.., _)) if problem(0).is_none() => {
-                range.map(|range| ["\"anyOf\":[{\"const\":0},{", &limits(range), "}]"].concat())
-            }
-            Some((_, greatest)) if problem(0).is_none() => Some(limits((0, greatest))),
-            None if greatest != i64::MAX as u64 => Some(limits((0, greatest))),
-            range => range.map(limits),
-        };
-        self.write(&[
-            "{\"type\":\"integer\"",
-            if limits.is_some() { "," } else { "" },
-            &limits.unwrap_or_default(),
-            "}",
-        ]);
+        let mut ranges = ranges(&problem(greatest).unwrap_or_default());
+        if ranges.is_empty() && greatest != i64::MAX as u64 {
+            ranges.push((0, greatest));
+        }
+        // As a rule 0 says that nobody wishes anything.
+        match ranges.first_mut() {
+            Some((2.., _)) if problem(0).is_none() => ranges.insert(0, (0, 0)),
+            Some((least, _)) if problem(0).is_none() => *least = 0,
+            _ => (),
+        }
+        self.write(&["{\"type\":\"integer\""]);
+        let mut before = if ranges.len() > 1 { ",\"anyOf\":[{" } else { "," };
+        for (least, greatest) in &ranges {
+            self.write(&[before, "\"minimum\":", &least.to_string(), ",\"maximum\":", &greatest.to_string()]);
+            before = "},{";
+        }
+        self.write(&[if ranges.len() > 1 { "}]}" } else { "}" }]);
     }
 
     /// What the plugin says to something that is no value for any type, and to an object.
@@ -384,7 +382,7 @@ fn is_missing(place: &str, problem: &str) -> bool {
 
 /// A value for a key that is missing.
 fn filler(problem: &str) -> Value {
-    range(problem).map_or(Value::text("x"), |(least, _)| Value::Number(least.into()))
+    ranges(problem).first().map_or(Value::text("x"), |(least, _)| Value::Number((*least).into()))
 }
 
 /// The words of `…, expected "a", "b" or "c"`. Whether they are words that can be written there is for the plugin to say.
@@ -396,8 +394,12 @@ fn words(problem: &str) -> Vec<&str> {
     if words.iter().any(|word| word.contains(' ')) { vec![] } else { words }
 }
 
-/// The least and the greatest number of `…, expected 1 to 252 or 256 to 4294967295`.
-fn range(problem: &str) -> Option<(u64, u64)> {
-    let ranges = problem.rsplit_once("expected ")?.1;
-    Some((ranges.split_once(" to ")?.0.parse().ok()?, ranges.rsplit_once(" to ")?.1.parse().ok()?))
+/// The least and the greatest number of each range of `…, expected 1 to 252 or 256 to 4294967295`.
+fn ranges(problem: &str) -> Vec<(u64, u64)> {
+    let Some((_, expected)) = problem.rsplit_once("expected ") else { return vec![] };
+    let range = |text: &str| {
+        let (least, greatest) = text.split_once(" to ")?;
+        Some((least.parse().ok()?, greatest.parse().ok()?))
+    };
+    expected.split(" or ").filter_map(range).collect()
 }

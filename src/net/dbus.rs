@@ -1,14 +1,13 @@
 //! A small client of D-Bus, for firewalld: one call at a time, texts in, a text or a truth value out.
 //! <https://dbus.freedesktop.org/doc/dbus-specification.html>
 
-use std::io::{self, BufRead as _, BufReader, Read, Write};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::time::Duration;
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::sys::socket::UnixAddr;
 use nix::unistd::geteuid;
 
+use super::local_stream::LocalStream;
 use crate::error::{Code, Error, Result};
 
 /// How long the whole of a call may take, and that of connecting, whatever comes in between.
@@ -80,57 +79,9 @@ impl Body {
     }
 }
 
-/// A socket that all has to be over with by a moment.
-struct Stream {
-    socket: UnixStream,
-    deadline: Instant,
-}
-
-impl Stream {
-    /// Connects. A bus that does not take connections, because it has stopped, lets who wants one wait.
-    fn connect(address: &UnixAddr) -> io::Result<Stream> {
-        let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-        let stream = Stream { socket: socket.into(), deadline: Instant::now() + PATIENCE };
-        stream.socket.set_write_timeout(Some(stream.left()?))?;
-        connect(stream.socket.as_raw_fd(), address).map_err(|errno| late(errno.into()))?;
-        Ok(stream)
-    }
-
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(late(io::ErrorKind::WouldBlock.into())) } else { Ok(left) }
-    }
-}
-
-/// The kernel calls a timeout "temporarily unavailable".
-fn late(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::other(format!("no answer within {} s", PATIENCE.as_secs())),
-        _ => error,
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(Some(self.left()?))?;
-        self.socket.read(buffer).map_err(late)
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(Some(self.left()?))?;
-        self.socket.write(bytes).map_err(late)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(()) // a socket keeps nothing back
-    }
-}
-
 /// A connection to a bus.
 pub struct Bus {
-    stream: BufReader<Stream>,
+    stream: BufReader<LocalStream>,
     serial: u32,
 }
 
@@ -138,7 +89,7 @@ impl Bus {
     /// Connects to the first of the addresses (`unix:path=…;unix:abstract=…`) that there is; None where there is none.
     pub fn connect(addresses: &str) -> Result<Option<Bus>> {
         for address in addresses.split(';').filter_map(socket_address) {
-            match Stream::connect(&address) {
+            match LocalStream::connect(&address, PATIENCE) {
                 Ok(stream) => return Bus::greet(stream).map(Some).map_err(failed),
                 Err(e) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&e.kind()) => (),
                 Err(e) => return Err(failed(e)),
@@ -147,7 +98,7 @@ impl Bus {
         Ok(None)
     }
 
-    fn greet(stream: Stream) -> io::Result<Bus> {
+    fn greet(stream: LocalStream) -> io::Result<Bus> {
         let mut bus = Bus { stream: BufReader::new(stream), serial: 0 };
         let user: String = geteuid().to_string().bytes().map(|digit| format!("{digit:02x}")).collect();
         bus.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
@@ -172,7 +123,7 @@ impl Bus {
 
     /// Calls a method with texts.
     pub fn call(&mut self, object: Object, member: &str, args: &[&str]) -> Result<Answer> {
-        self.stream.get_mut().deadline = Instant::now() + PATIENCE;
+        self.stream.get_mut().allow(PATIENCE);
         self.exchange(object, member, args).map_err(|e| failed(e).with_details(format_args!("calling {member}")))
     }
 
@@ -302,6 +253,13 @@ fn read_u32(bytes: &[u8], at: usize, is_little_endian: bool) -> Option<u32> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
     use super::*;
 
     #[test]

@@ -222,7 +222,7 @@ impl Iptables {
 
     /// Does the lines of `iptables-restore` that `plan` finds necessary, all or none. Nobody else of ours comes between what
     /// the plan sees and what is done. Where another program did, and a line fails for it, the plan is made anew.
-    pub fn change(&self, table: &str, plan: impl Fn() -> Result<Vec<String>>) -> Result<()> {
+    pub fn change(&self, table: &str, plan: &dyn Fn() -> Result<Vec<String>>) -> Result<()> {
         let _lock = lock()?;
         let attempt = || {
             let lines = plan()?;

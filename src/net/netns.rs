@@ -87,12 +87,13 @@ impl Netns {
 
     /// Whether both are one namespace.
     pub fn is_same_as(&self, other: &Netns) -> Result<bool> {
-        let identity = |netns: &Netns| {
-            let found =
-                netns.file.metadata().map_err(|e| Error::io(format_args!("stat netns {:?}", netns.path), &e))?;
-            Ok((found.dev(), found.ino()))
-        };
-        Ok(identity(self)? == identity(other)?)
+        Ok(self.identity()? == other.identity()?)
+    }
+
+    /// Device and inode: no two namespaces that are there at the same time have the same.
+    pub fn identity(&self) -> Result<(u64, u64)> {
+        let found = self.file.metadata().map_err(|e| Error::io(format_args!("stat netns {:?}", self.path), &e))?;
+        Ok((found.dev(), found.ino()))
     }
 
     /// Runs `work` inside the namespace. What takes long is the thread that enters, so it brings the netlink socket along
@@ -106,8 +107,9 @@ impl Netns {
         Ok(done)
     }
 
-    /// Runs `work` on a thread that ends with it: no other code ever runs in the wrong namespace.
-    fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    /// Runs `work` on a thread that ends with it: no other code ever runs in the wrong namespace. Unlike [`Netns::run`]
+    /// it opens nothing.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let (file, path) = (&self.file, &self.path); // the rest of it stays on this thread
         #[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
         let enter = || {

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fs::{self, File};
+use std::mem::MaybeUninit;
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -86,27 +87,42 @@ pub fn another_runs(name: &str) -> bool {
         .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_another(&entry.path()))))
 }
 
-/// While this is there SIGINT, Ctrl-C at a terminal, has to wait, in this thread and in those that it starts. Programs
-/// that it starts get it as ever.
+/// By these somebody asks a process to end: Ctrl-C at a terminal, who stops a service, a terminal that is closed.
+const REQUESTS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+/// While this is there requests to end have to wait, in this thread and in those that it starts. Programs that it starts
+/// get them as ever.
 pub struct Uninterrupted {
     before: SigSet,
 }
 
 impl Uninterrupted {
-    /// Begins; None where the kernel refuses, and then SIGINT ends the process as ever.
+    /// Begins; None where the kernel refuses, and then a request ends the process as ever.
     pub fn begin() -> Option<Uninterrupted> {
         let before = SigSet::thread_get_mask().ok()?;
-        SigSet::from(Signal::SIGINT).thread_block().ok()?;
+        let waiting: SigSet = REQUESTS.into_iter().filter(|&request| !is_ignored(request)).collect();
+        waiting.thread_block().ok()?;
         Some(Uninterrupted { before })
     }
 
-    /// Whether SIGINT came meanwhile. It is over with that: who asks has to see to it.
+    /// Whether a request came meanwhile. It is over with that: who asks has to see to it.
     pub fn was_interrupted() -> bool {
-        let (interrupt, at_once) = (SigSet::from(Signal::SIGINT), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        let (requests, at_once) = (SigSet::from_iter(REQUESTS), libc::timespec { tv_sec: 0, tv_nsec: 0 });
         // SAFETY: both are there until it returns, and what came besides the number is not asked for.
-        let taken = unsafe { libc::sigtimedwait(interrupt.as_ref(), std::ptr::null_mut(), &raw const at_once) };
-        taken == Signal::SIGINT as c_int
+        let taken = unsafe { libc::sigtimedwait(requests.as_ref(), std::ptr::null_mut(), &raw const at_once) };
+        taken > 0
     }
+}
+
+/// Whether whoever started the process wants it to go on, as nohup(1) does. A signal that is ignored comes all the same
+/// while it is blocked.
+fn is_ignored(signal: Signal) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: it is only asked what happens, and there is room for the answer.
+    let asked = unsafe { libc::sigaction(signal as c_int, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all of it is numbers, which may be zero.
+    let action = unsafe { action.assume_init() };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 impl Drop for Uninterrupted {

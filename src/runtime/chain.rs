@@ -1,6 +1,7 @@
 //! Operations on a network: its plugins run one after the other, as libcni runs them (specification, section 3).
 //!
-//! Two things are not libcni's: an ADD that fails is undone, and a plugin that is compiled in runs in this process.
+//! What is not libcni's: an ADD that fails is undone, operations on one container wait for each other, and a plugin that is
+//! compiled in runs in this process.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -69,7 +70,7 @@ impl Runtime<'_> {
     }
 
     fn add_alone(&mut self, list: &NetworkList, at: &Parameters, on_failure: OnFailure) -> Result<Document> {
-        let _uninterrupted = Uninterrupted::begin(); // Ctrl-C is for between two plugins
+        let _uninterrupted = Uninterrupted::begin(); // Ctrl-C and the like are for between two plugins
         // What is left in the cache of one that has gone is nothing that an undo could take down.
         let was_there = self.has_interface(at).unwrap_or_else(|| self.cache.contains(&at.key));
         let mut result = None;
@@ -83,7 +84,11 @@ impl Runtime<'_> {
                     "not undone, because {ifname:?} was there before; `net del` removes it"
                 )))
             }
-            (Err(error), OnFailure::Undo) => Err(self.undo_add(list, at, result.as_ref(), error)),
+            (Err(error), OnFailure::Undo) => {
+                let error = self.undo_add(list, at, result.as_ref(), error);
+                let _ = Uninterrupted::was_interrupted(); // it ends now in any case, and what was done is to be told
+                Err(error)
+            }
         }
     }
 
@@ -117,11 +122,11 @@ impl Runtime<'_> {
     /// goes when all are done; a failure ends it and leaves that.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let held = self.cache.lock(Some(at), self.env)?;
-        let _uninterrupted = Uninterrupted::begin();
         self.within(&held.env).del_all(list, at)
     }
 
     pub(super) fn del_all(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
+        let _uninterrupted = Uninterrupted::begin();
         let result = match wants_result(list)? {
             true => self.cache.result(&at.key, &list.version).unwrap_or_else(|_| {
                 let _ = self.cache.delete(&at.key); // it can only be in the way of the next ADD and DEL

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::cache::{Found, Record};
 use super::chain::Runtime;
 use super::derive;
-use super::list::{self, NetworkList};
+use super::directory;
+use super::list::NetworkList;
 use super::lock::Held;
 use super::parameters::Parameters;
 use crate::cni::attachment::{Key, NetworkName};
@@ -100,7 +101,7 @@ impl Runtime<'_> {
             if known.contains(&at.key.network) || !is_gone(&at.netns) {
                 continue;
             }
-            match list::of_document(document, conf_dir) {
+            match directory::of_document(document, conf_dir) {
                 Ok(list) if list.disable_gc => (),
                 Ok(list) => alone.detach(&list, &[at], extent, &mut errors, watch),
                 Err(error) => {

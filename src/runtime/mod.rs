@@ -1,7 +1,7 @@
 //! The other side of the protocol, what libcni is: networks are loaded from a directory, their plugins run one after the
 //! other, and the result of each attachment is kept until it goes.
 //!
-//! [`list`] reads a network, [`derive`] makes the configuration that one of its plugins gets, [`chain`] runs them all
+//! [`directory`] finds a network, [`list`] reads it, [`derive`] makes the configuration that one of its plugins gets, [`chain`] runs them all
 //! ([`gc`] and [`versions`] are its operations without an attachment), [`cache`] keeps results, [`lock`] keeps two
 //! operations on one container apart, [`parameters`] is what is known of an attachment besides its network, and
 //! [`go_json`] writes what Go would.
@@ -9,6 +9,7 @@
 pub mod cache;
 pub mod chain;
 pub mod derive;
+pub mod directory;
 pub mod gc;
 mod go_json;
 pub mod list;

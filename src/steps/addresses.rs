@@ -95,7 +95,7 @@ fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Resu
 }
 
 /// Container runtimes turn IPv6 off in new namespaces; whoever asks for an IPv6 address wants it on.
-fn enable_ipv6(ifname: &str) -> Result<()> {
+pub fn enable_ipv6(ifname: &str) -> Result<()> {
     let disable = Sysctl::ipv6_conf(ifname, "disable_ipv6");
     match disable.ensure("0") {
         Err(e) if e.is_not_found() => Err(e
@@ -141,7 +141,7 @@ fn settle(container: &Netlink, link: &Link, watch: &Watch) -> Result<()> {
 }
 
 /// The result's routes as the kernel takes them: without a gateway of its own a route takes the first of its family.
-fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
+pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
     let gateway_of =
         |is_v6: bool| result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6);
     let (v4, v6) = (gateway_of(false), gateway_of(true));

@@ -6,7 +6,7 @@
 
 use crate::cni::attachment::{Key, hex};
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{Code, Error, ErrorList, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkChange, LinkSpec, Netlink};
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
@@ -144,12 +144,9 @@ pub fn verify(cx: &Context<'_>, at: &Attachment, kind: Option<&str>) -> Result<L
     Ok(link)
 }
 
-/// DEL of a plugin that makes nothing but such a link: the link, then its addresses.
+/// DEL of a plugin that makes nothing but such a link: the link and its addresses.
 pub fn detach(cx: &Context<'_>, at: &Detachment, kind: &str) -> Result<()> {
-    let mut errors = ErrorList::default();
-    errors.push(delete(at, kind));
-    errors.push(ipam::del_if_any(cx, at));
-    errors.finish()
+    ipam::del_with_link(cx, at, &mut || delete(at, kind))
 }
 
 /// Removes the link of an attachment. One of another kind or of another attachment has nothing but its name.

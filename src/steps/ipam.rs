@@ -9,7 +9,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::delegate;
 use crate::cni::result::AddResult;
 use crate::cni::version;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Kind};
 use crate::rollback::Rollback;
 
@@ -139,6 +139,14 @@ impl<'a> Ipam<'a> {
         }
     }
 
+    /// Whether DEL and GC come before those of the link: of what we do not know that is how the reference has it.
+    fn needs_link(&self) -> bool {
+        match &self.delegate {
+            Delegate::Ourselves(entry) => entry.needs_link,
+            Delegate::Program(_) => true,
+        }
+    }
+
     fn name(&self) -> String {
         match &self.delegate {
             Delegate::Ourselves(entry) => format!("{:?} of cni-multi", entry.name),
@@ -175,9 +183,37 @@ pub fn check_if_any(cx: &Context<'_>, at: &Attachment) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.check(at))
 }
 
-/// DEL of whatever IPAM plugin there is.
-pub fn del_if_any(cx: &Context<'_>, at: &Detachment) -> Result<()> {
-    Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.del(at))
+/// DEL of whatever IPAM plugin there is, and of the link. The link goes first, since the next ADD may be given the
+/// addresses; unless the plugin needs it to give them back.
+pub fn del_with_link(cx: &Context<'_>, at: &Detachment, delete_link: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    around(Ipam::find(cx), &|ipam| ipam.del(at), delete_link)
+}
+
+/// GC of whatever IPAM plugin there is, and of links, in the order of [`del_with_link`].
+pub fn gc_with_links(
+    cx: &Context<'_>,
+    valid: &ValidAttachments,
+    delete_links: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    around(Ipam::find(cx), &|ipam| ipam.gc(valid), delete_links)
+}
+
+fn around(
+    ipam: Result<Option<Ipam<'_>>>,
+    release: &dyn Fn(&Ipam<'_>) -> Result<()>,
+    delete: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let mut errors = ErrorList::default();
+    let ipam = errors.push(ipam).flatten();
+    let (first, last): (Vec<_>, Vec<_>) = ipam.iter().partition(|ipam| ipam.needs_link());
+    for ipam in first {
+        errors.push(release(ipam));
+    }
+    errors.push(delete());
+    for ipam in last {
+        errors.push(release(ipam));
+    }
+    errors.finish()
 }
 
 /// STATUS of whatever IPAM plugin there is.
@@ -185,7 +221,7 @@ pub fn status_if_any(cx: &Context<'_>) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.status())
 }
 
-/// GC of whatever IPAM plugin there is.
+/// GC of whatever IPAM plugin there is, where links go with their namespaces.
 pub fn gc_if_any(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.gc(valid))
 }

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::decode;
+use crate::cni::json::Value;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plain_file;
 
@@ -74,7 +76,7 @@ impl Records {
     pub fn read<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<T>> {
         let path = self.path(key);
         match plain_file::read(&path, LIMIT) {
-            Ok(text) => Ok(serde_json::from_slice::<Document<T>>(&text).ok().map(|document| document.kept)),
+            Ok(text) => Ok(document(&text).and_then(|document| decode::from_value(&document.kept).ok())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
         }
@@ -131,9 +133,14 @@ impl Records {
 }
 
 fn found<T: DeserializeOwned>(path: &Path) -> Option<Found<T>> {
-    let document: Document<T> = serde_json::from_slice(&plain_file::read(path, LIMIT).ok()?).ok()?;
+    let document = document(&plain_file::read(path, LIMIT).ok()?)?;
     let key = Key::parse(&document.network, &document.container_id, &document.ifname).ok()?;
-    Some(Found { key, netns_path: document.netns, kept: document.kept })
+    Some(Found { key, netns_path: document.netns, kept: decode::from_value(&document.kept).ok()? })
+}
+
+/// One function for all that is kept: serde_json's reader is compiled anew for each type that it reads.
+fn document(text: &[u8]) -> Option<Document<Value>> {
+    serde_json::from_slice(text).ok()
 }
 
 #[cfg(test)]

@@ -25,9 +25,9 @@ fn each_attachment_that_is_detached_is_told() {
     attach(&site, "other", ["c"], GONE);
     assert_eq!(site.prints("gc lab --dry-run"), "would detach lab a eth0\nwould detach lab b eth0\n");
     assert_eq!(site.cached_names().len(), 4, "nothing was done");
-    assert!(!fs::exists(site.at("cache/lock")).unwrap(), "not even a lock was taken");
+    assert!(!site.has("cache/lock"), "not even a lock was taken");
     assert_eq!(site.prints("gc --dry-run"), site.prints("gc lab --dry-run") + "would detach other c eth0\n");
-    assert!(!fs::exists(site.at("cache/lock")).unwrap());
+    assert!(!site.has("cache/lock"));
     assert_eq!(site.prints("gc lab"), "detached lab a eth0\ndetached lab b eth0\n");
     assert_eq!(site.cached_names(), ["lab-here-eth0", "other-c-eth0"]);
     assert_eq!((site.prints("gc lab"), site.prints("gc lab --dry-run")), (String::new(), String::new()));
@@ -55,7 +55,7 @@ fn without_a_network_all_are_collected_also_one_that_has_no_configuration_any_mo
     let lines = |verb: &str| format!("{verb} lab a eth0\n{verb} mynet a eth0\n{verb} removed a eth0\n");
     assert_eq!(site.prints("gc --dry-run"), lines("would detach"));
     assert_eq!(site.prints("gc"), lines("detached"));
-    assert!(fs::exists(site.at("DEL-a.stdin")).unwrap(), "by the configuration that it had");
+    assert!(site.has("DEL-a.stdin"), "by the configuration that it had");
     assert_eq!(site.cached_names(), ["lab-here-eth0", "mynet-here-eth0", "removed-here-eth0"]);
 }
 
@@ -105,7 +105,7 @@ fn a_network_without_a_configuration_has_the_plugins_of_its_directory_still() {
     fs::create_dir(site.at("net.d/removed")).unwrap();
     fs::write(site.at("net.d/removed/10-slow.conf"), r#"{"type":"slow"}"#).unwrap();
     assert_eq!(site.prints("gc"), "detached removed a eth0\n");
-    assert!(fs::exists(site.at("DEL-a.stdin")).unwrap());
+    assert!(site.has("DEL-a.stdin"));
     assert_eq!(site.cached_names(), [""; 0]);
 }
 
@@ -119,7 +119,7 @@ fn a_network_without_a_configuration_that_had_disabled_gc_is_left_alone() {
     );
     assert_eq!((site.prints("gc --dry-run"), site.prints("gc")), (String::new(), String::new()));
     assert_eq!(site.cached_names(), ["removed-a-eth0"]);
-    assert!(!fs::exists(site.at("DEL-a.stdin")).unwrap());
+    assert!(!site.has("DEL-a.stdin"));
 }
 
 /// A link, a FIFO or a directory may stand for somebody who lives.
@@ -157,7 +157,7 @@ fn a_lock_that_is_no_file_is_not_waited_for_or_followed() {
     fs::remove_file(&lock).unwrap();
     std::os::unix::fs::symlink(site.at("target"), &lock).unwrap();
     assert_eq!(site.prints("gc lab"), "");
-    assert!(!fs::exists(site.at("target")).unwrap());
+    assert!(!site.has("target"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::support::attachment::skip;
 use crate::support::scratch::Scratch;
+use crate::support::shells::Shell;
 
 #[path = "../../packaging/manual.rs"]
 mod packaging;
@@ -80,24 +81,28 @@ fn the_completions_know_every_command_and_option() {
 }
 
 #[test]
-fn bash_completes_what_is_typed() {
+fn shells_complete_what_is_typed() {
     let dir = written();
-    let file = dir.join("share/bash-completion/completions/cni-multi");
-    let complete = |line: &str| {
-        let script = format!(
-            "set -u; source {}; complete -p cni-multi >/dev/null || exit 1; COMP_WORDS=({line} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-             _cni__multi cni-multi '' \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
-            file.display()
-        );
-        let output = Command::new("bash").args(["--norc", "-c", &script]).output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    assert!(complete("cni-multi").contains("list net"));
-    let verbs = complete("cni-multi net");
-    for verb in ["add", "check", "del", "gc", "inspect", "list", "ps", "status"] {
-        assert!(verbs.split_whitespace().any(|word| word == verb), "{verb}: {verbs}");
+    for shell in Shell::installed() {
+        let file = dir.join("share").join(match shell {
+            Shell::Bash => "bash-completion/completions/cni-multi",
+            Shell::Fish => "fish/vendor_completions.d/cni-multi.fish",
+            Shell::Zsh => "zsh/site-functions/_cni-multi",
+        });
+        assert!(Command::new(shell.name()).arg("-n").arg(&file).status().unwrap().success(), "{shell:?}");
+        let offers = |line: &str| {
+            let mut offered = shell.offers(&file, line, &|program| Command::new(program));
+            offered.retain(|word| !word.starts_with('-') && word != "help");
+            offered
+        };
+        assert_eq!(offers("cni-multi "), ["cnitool", "list", "net", "schema", "validate"], "{shell:?}");
+        let verbs = ["add", "check", "del", "gc", "inspect", "list", "ps", "status"];
+        assert_eq!(offers("cni-multi net "), verbs, "{shell:?}");
+        assert_eq!(offers("cni-multi net list --output "), ["json", "table"], "{shell:?}");
+        // clap_complete 4.6 has nothing in fish for arguments that are no options.
+        let plugins: &[&str] = if matches!(shell, Shell::Fish) { &[] } else { &["host-device", "host-local"] };
+        assert_eq!(offers("cni-multi schema host-"), plugins, "{shell:?}");
+        let options = shell.offers(&file, "cni-multi net add --no", &|program| Command::new(program));
+        assert_eq!(options, ["--no-undo"], "{shell:?}");
     }
-    assert_eq!(complete("cni-multi net list --output").trim(), "table json");
-    assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
 }

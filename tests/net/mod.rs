@@ -18,12 +18,13 @@ use serde_json::{Value, json};
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::scratch::Scratch;
 
-/// The fake plugin `slow`, whose DEL takes a while. Where a file says so, its ADD is the moment at which somebody types Ctrl-C,
-/// or its DEL fails.
+/// The fake plugin `slow`, whose DEL takes a while. Where a file says so, its turn is the moment at which somebody
+/// asks the process to end, by the signal that is in the file, or its DEL fails.
 const PLUGIN: &str = r#"#!/bin/sh
 cat >DIR/$CNI_COMMAND-$CNI_CONTAINERID.stdin
+test ! -e DIR/interrupt || kill -$(cat DIR/interrupt) $PPID
 case $CNI_COMMAND in
-  ADD) test ! -e DIR/interrupt || kill -INT $PPID; printf '{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.3/24"}]}' ;;
+  ADD) printf '{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.3/24"}]}' ;;
   DEL) sleep 0.03; test ! -e DIR/fails || { echo '{"code":11,"msg":"busy"}'; exit 1; } ;;
 esac
 "#;
@@ -73,6 +74,10 @@ impl Site {
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.join(name).exists()
     }
 
     fn at(&self, name: &str) -> String {

@@ -90,12 +90,13 @@ fn an_add_whose_result_cannot_be_written_is_undone() {
         |line: &str| site.call(line).wrapped(&["sh", "-c", "exec \"$@\" >/dev/full", "sh"].map(str::to_owned)).run();
     let msg = "write to stdout: no space left on device";
     assert_failed(&full("add lab /x --container-id one"), msg, "what was done has been undone");
-    assert!(site.cached_names().is_empty() && fs::exists(site.at("DEL-one.stdin")).unwrap());
+    assert!(site.cached_names().is_empty() && site.has("DEL-one.stdin"));
     assert_failed(&full("add lab /x --container-id two --no-undo"), msg, "it is attached");
     assert_eq!(site.cached_names(), ["lab-two-eth0"]);
-    assert!(!fs::exists(site.at("DEL-two.stdin")).unwrap());
+    assert!(!site.has("DEL-two.stdin"));
 }
 
+/// Also where the undo is interrupted once more.
 #[test]
 fn an_add_that_is_interrupted_is_undone() {
     let site = Site::new();
@@ -104,12 +105,47 @@ fn an_add_that_is_interrupted_is_undone() {
         json!({"type": "static", "ipam": {"type": "static", "addresses": [{"address": "x"}]}}),
     ];
     site.network("10-lab.conflist", &json!({"cniVersion": "1.0.0", "name": "lab", "plugins": plugins}));
-    fs::write(site.at("interrupt"), "").unwrap();
-    let outcome = site.net("add lab /x --container-id one");
-    assert_failed(&outcome, "interrupted", "what was done has been undone");
-    assert!(site.cached_names().is_empty() && fs::exists(site.at("DEL-one.stdin")).unwrap());
+    for signal in ["INT", "TERM", "HUP"] {
+        fs::write(site.at("interrupt"), signal).unwrap();
+        let outcome = site.net(&format!("add lab /x --container-id one{signal}"));
+        assert_failed(&outcome, "interrupted", "what was done has been undone");
+        assert!(site.cached_names().is_empty() && site.has(&format!("DEL-one{signal}.stdin")));
+    }
     assert_failed(&site.net("add lab /x --container-id two --no-undo"), "interrupted", "");
-    assert!(!fs::exists(site.at("DEL-two.stdin")).unwrap());
+    assert!(!site.has("DEL-two.stdin"));
+}
+
+/// As nohup(1) starts it, and a shell what runs behind it.
+#[test]
+fn an_add_that_is_to_ignore_a_signal_goes_on() {
+    let site = Site::new();
+    site.network("10-lab.conflist", &slow_network("lab"));
+    for signal in ["INT", "TERM", "HUP"] {
+        fs::write(site.at("interrupt"), signal).unwrap();
+        let script = format!("trap '' {signal}; exec \"$@\"");
+        let call = site.call(&format!("add lab /x --container-id {signal}"));
+        call.wrapped(&["sh", "-c", &script, "sh"].map(str::to_owned)).run().ok();
+    }
+    assert_eq!(site.cached_names(), ["lab-HUP-eth0", "lab-INT-eth0", "lab-TERM-eth0"]);
+}
+
+#[test]
+fn a_del_that_is_interrupted_is_done_first() {
+    let site = Site::new();
+    site.network("10-lab.conflist", &slow_network("lab"));
+    for signal in ["INT", "TERM", "HUP"] {
+        site.net(&format!("add lab /x --container-id {signal}")).ok();
+        fs::write(site.at("interrupt"), signal).unwrap();
+        let outcome = site.net(&format!("del lab /x --container-id {signal}"));
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (-1, ""), "the signal ends it then");
+        assert_eq!(site.cached_names(), [""; 0]);
+        fs::remove_file(site.at("interrupt")).unwrap();
+    }
+    for id in ["one", "two"] {
+        site.net(&format!("add lab /gone --container-id {id}")).ok();
+    }
+    fs::write(site.at("interrupt"), "TERM").unwrap();
+    assert_eq!((site.net("gc lab").status, site.cached_names()), (-1, vec!["lab-two-eth0".to_owned()]));
 }
 
 /// Names of files, and what plugins say, are no commands to a terminal.

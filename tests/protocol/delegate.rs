@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::{assert_error, assert_silent_success, has_user_namespaces, in_own_namespace};
 use crate::support::attachment::skip;
 use crate::support::call::{Call, Outcome, Peer};
+use crate::support::patience;
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
 
@@ -454,7 +455,7 @@ fn busy_for(path: &std::path::Path, time: Duration) -> std::thread::JoinHandle<(
 fn busy_program_is_tried_again(peer: &Peer) {
     let scripts = Scripts::new();
     let path = scripts.add("fake-ipam", &format!("touch {}/called", scripts.text()));
-    let free = busy_for(&path, Duration::from_millis(300));
+    let free = busy_for(&path, Duration::from_secs(1));
     let outcome = status(peer, "bridge", "fake-ipam", scripts.text()).run();
     free.join().unwrap();
     if *peer == Peer::Ours {
@@ -481,7 +482,7 @@ fn busy_program_is_no_success(peer: &Peer) {
         assert_error(peer, &outcome, "1.1.0", 0, ALREADY_STARTED, "");
     }
     assert!(!scripts.0.join("called").exists());
-    assert!(start.elapsed() < Duration::from_secs(15));
+    assert!(start.elapsed() < patience(30));
 }
 
 /// Ours is its own IPAM plugin, and calls it in the process it is.

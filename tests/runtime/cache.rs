@@ -9,7 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use cni_multi::cni::attachment::Key;
 use cni_multi::runtime::cache::Cache;
-use cni_multi::runtime::list;
+use cni_multi::runtime::directory;
+use cni_multi::runtime::list::NetworkList;
 use serde_json::{Value, json};
 
 use super::{Host, ID, assert_silent, result};
@@ -92,9 +93,9 @@ fn what_libcni_wrote_is_told_and_can_be_detached_without_the_network_s_file() {
             assert_eq!(record.result.unwrap().unwrap().cni_version(), value["result"]["cniVersion"]);
 
             // The document does not have what the directory has; DEL of it alone would forget that.
-            let alone = list::NetworkList::parse(record.document.clone()).unwrap();
+            let alone = NetworkList::parse(record.document.clone()).unwrap();
             assert_eq!(alone.plugins.len(), 1);
-            let whole = list::of_document(record.document, &host.0.join("net.d")).unwrap();
+            let whole = directory::of_document(record.document, &host.0.join("net.d")).unwrap();
             runtime.del(&whole, &at).unwrap();
         });
         assert_eq!((host.calls().as_str(), host.cached_names().len()), ("DEL b, DEL fake", 0));

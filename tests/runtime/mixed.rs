@@ -4,13 +4,16 @@ use serde_json::{Value, json};
 
 use crate::support::attachment::{ips, not_compared, reference_with};
 use crate::support::call::{Call, Outcome, Peer, binary};
-use crate::support::netns::{Container, Lab, OUTSIDE, UPLINK};
+use crate::support::netns::{Container, Lab, OUTSIDE};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, assert_masqueraded, assert_pings, connect};
 
 const PLUGINS: [&str; 5] = ["bridge", "host-local", "portmap", "firewall", "tuning"];
 
 const CAPABILITY_ARGS: &str = r#"{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}"#;
+
+/// Where the port is reached from outside: on the addresses of netns::UPLINK.
+const PUBLISHED: [&str; 2] = ["198.51.100.1:8080", "[2001:db8:ffff::1]:8080"];
 
 fn network(version: &str) -> Value {
     json!({"cniVersion": version, "name": "mixed", "plugins": [
@@ -58,6 +61,25 @@ impl Host {
         .run()
     }
 
+    /// Watches the host from now on. What plugins leave by contract, such as a bridge, is there before.
+    fn watch(&self) -> Watch<'_> {
+        let warm = self.lab.container();
+        self.net("add", &warm).ok();
+        self.assert_silent("del", &warm);
+        Watch::start(&self.lab, &[])
+    }
+
+    /// The container reaches what is outside, and is reached from there by the published port, in both families.
+    #[track_caller]
+    fn assert_published(&self, container: &Container) {
+        let _server = TcpServer::start(container, 80);
+        for (at, outside) in PUBLISHED.iter().zip(OUTSIDE) {
+            assert_pings(container, outside);
+            assert_eq!(connect(&self.lab.outside, at).as_deref(), Some(outside));
+            assert!(connect(&self.lab.host, at).is_some(), "{at}");
+        }
+    }
+
     #[track_caller]
     fn assert_silent(&self, command: &str, container: &Container) {
         let outcome = self.net(command, container);
@@ -73,12 +95,7 @@ fn somaxconn(container: &Container) -> String {
 fn works(ours: &[&str], version: &str) {
     let Some(reference) = reference_with("bridge") else { return not_compared("specification 1.1.0") };
     let host = Host::new(&reference, ours, version);
-    let lab = &host.lab;
-    // What both leave by contract is there before.
-    let warm = lab.container();
-    host.net("add", &warm).ok();
-    host.assert_silent("del", &warm);
-    let before = Watch::start(lab, &[]);
+    let (lab, before) = (&host.lab, host.watch());
 
     let container = lab.container();
     let untouched = somaxconn(&container);
@@ -86,22 +103,16 @@ fn works(ours: &[&str], version: &str) {
     assert_eq!(result["cniVersion"], version);
     let addresses = ips(&result);
     assert_eq!(addresses.len(), 2, "{result}");
-    for (outside, own) in OUTSIDE.iter().zip(&addresses) {
-        assert_pings(&container, outside);
+    for own in &addresses {
         assert_masqueraded(lab, &container, own);
     }
-    let _server = TcpServer::start(&container, 80);
-    let published = [format!("{}:8080", UPLINK[0]), format!("[{}]:8080", UPLINK[1])];
-    for (at, outside) in published.iter().zip(OUTSIDE) {
-        assert_eq!(connect(&lab.outside, at).as_deref(), Some(outside));
-        assert!(connect(&lab.host, at).is_some(), "{at}");
-    }
+    host.assert_published(&container);
     assert_ne!(untouched, "517");
     assert_eq!(somaxconn(&container), "517");
     host.assert_silent("check", &container);
 
     host.assert_silent("del", &container);
-    assert!(connect(&lab.outside, &published[0]).is_none());
+    assert!(connect(&lab.outside, PUBLISHED[0]).is_none());
     assert_eq!(container.link("eth0"), None);
     drop(container);
     before.assert_unchanged("a mixed chain");
@@ -128,11 +139,7 @@ fn the_reference_makes_the_bridge_with_addresses_of_our_host_local() {
 fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
     let Some(reference) = reference_with("bridge") else { return not_compared("specification 1.1.0") };
     let host = Host::new(&reference, &[], "1.0.0");
-    let lab = &host.lab;
-    let warm = lab.container();
-    host.net("add", &warm).ok();
-    host.assert_silent("del", &warm);
-    let before = Watch::start(lab, &[]);
+    let (lab, before) = (&host.lab, host.watch());
     let container = lab.container();
     host.net("add", &container).ok();
     for plugin in PLUGINS {
@@ -155,11 +162,7 @@ fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
 #[test]
 fn gc_leaves_what_living_attachments_own_and_nothing_else() {
     let host = Host::new(&Peer::Ours, &PLUGINS, "1.1.0");
-    let lab = &host.lab;
-    let warm = lab.container();
-    host.net("add", &warm).ok();
-    host.assert_silent("del", &warm);
-    let before = Watch::start(lab, &[]);
+    let (lab, before) = (&host.lab, host.watch());
 
     let live = lab.container();
     let addresses = ips(&host.net("add", &live).ok());
@@ -185,11 +188,7 @@ fn gc_leaves_what_living_attachments_own_and_nothing_else() {
     let leases: Vec<&str> = leases.lines().filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect();
     assert_eq!(leases, addresses);
     host.assert_silent("check", &live);
-    let _server = TcpServer::start(&live, 80);
-    for (outside, published) in OUTSIDE.iter().zip([format!("{}:8080", UPLINK[0]), format!("[{}]:8080", UPLINK[1])]) {
-        assert_pings(&live, outside);
-        assert_eq!(connect(&lab.outside, &published).as_deref(), Some(*outside));
-    }
+    host.assert_published(&live);
     host.assert_silent("del", &live);
     drop(live);
     before.assert_unchanged("GC, and DEL of who lived");

@@ -24,7 +24,8 @@ use cni_multi::cni::env::Environment;
 use cni_multi::registry::PLUGINS;
 use cni_multi::runtime::cache::Cache;
 use cni_multi::runtime::chain::Runtime;
-use cni_multi::runtime::list::{self, NetworkList};
+use cni_multi::runtime::directory;
+use cni_multi::runtime::list::NetworkList;
 use serde_json::{Value, json};
 
 use crate::support::call::{Call, Outcome, binary};
@@ -113,7 +114,7 @@ impl Host {
 
     /// The library itself on this host, with its network: for what no command is for.
     fn with_runtime<T>(&self, then: impl FnOnce(&mut Runtime<'_>, &NetworkList) -> T) -> T {
-        let list = list::load(&self.0.join("net.d/10-net.conflist")).unwrap();
+        let list = directory::load(&self.0.join("net.d/10-net.conflist")).unwrap();
         let env = Environment::default().with("PATH", std::env::var_os("PATH").unwrap_or_default());
         let (path, cache) = (self.0.join("bin").to_str().unwrap().to_owned(), Cache::new(self.0.join("cache")));
         then(
@@ -175,7 +176,9 @@ const ID: &str = "--container-id id-1";
 /// A call in a mount namespace where `dir` is an empty file system of this size.
 fn with_small_disk(call: Call, dir: &Path, size: &str) -> Call {
     let script = format!("mount -t tmpfs -o size={size} small {} && exec \"$@\"", dir.display());
-    call.wrapped(&["unshare", "-Urm", "sh", "-c", &script, "sh"].map(str::to_owned))
+    let wrapper = ["unshare", "-Urm", "sh", "-c", &script, "sh"].map(str::to_owned).to_vec();
+    let wrapper = [wrapper, call.wrapper.clone()].concat();
+    call.wrapped(&wrapper)
 }
 
 #[track_caller]

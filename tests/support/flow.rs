@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::netns::{Lab, Namespace};
+use super::patience;
 
 /// The test that sends or receives when this is set: this very program, run again in a namespace.
 const ROLE: &str = "CNI_LAB_FLOW_ROLE";
@@ -164,9 +165,9 @@ fn counter<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<(String, u64)
 
 fn send(to: SocketAddr) {
     end_with_parent();
-    let deadline = Instant::now() + Duration::from_secs(6); // an address can be tentative, a neighbour unresolved
+    let deadline = Instant::now() + patience(6); // an address can be tentative, a neighbour unresolved
     let mut stream = loop {
-        match TcpStream::connect_timeout(&to, Duration::from_secs(2)) {
+        match TcpStream::connect_timeout(&to, patience(2)) {
             Ok(stream) => break stream,
             Err(e) => assert!(Instant::now() < deadline, "connect to {to}: {e}"),
         }

@@ -121,6 +121,11 @@ impl Lab {
             done"#);
     }
 
+    /// The process that the lab's namespaces live with.
+    pub fn pid(&self) -> u32 {
+        self.holder.pid()
+    }
+
     /// A file of the pretend host, as this process can open it.
     pub fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.holder.pid()))
@@ -150,6 +155,16 @@ impl Namespace {
         let mut command = Command::new(&self.enter[0]);
         command.args(&self.enter[1..]).arg(program).stdin(Stdio::null());
         command
+    }
+
+    /// Where this very process finds the network namespace.
+    pub fn path(&self) -> String {
+        let named = self.enter.iter().find_map(|word| word.strip_prefix("--net="));
+        let of_holder = || {
+            let pid = self.enter.iter().find_map(|word| word.strip_prefix("--target=")).unwrap();
+            format!("/proc/{pid}/ns/net")
+        };
+        named.map_or_else(of_holder, str::to_owned)
     }
 
     pub fn try_sh(&self, script: &str) -> Output {
@@ -206,19 +221,19 @@ pub struct Container {
 }
 
 impl Container {
-    /// Destroys the namespace; the path names nothing any more.
+    /// Destroys the namespace, as runtimes do: also when somebody has it open. The path names nothing any more.
     pub fn vanish(&self) {
         if let Some(holder) = self.holder.lock().unwrap().take() {
             drop(holder);
         } else {
-            self.host.sh(&format!("umount {0} && rm {0}", self.netns));
+            self.host.sh(&format!("umount --lazy {0} && rm {0}", self.netns));
         }
     }
 
     /// Destroys the namespace but leaves a plain file at its path, as a reboot does when the directory is not a tmpfs.
     pub fn go_stale(&self) {
         assert!(self.holder.lock().unwrap().is_none(), "only a file can go stale");
-        self.host.sh(&format!("umount {}", self.netns));
+        self.host.sh(&format!("umount --lazy {}", self.netns));
     }
 }
 

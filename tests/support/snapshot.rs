@@ -16,11 +16,12 @@ use super::patience;
 const MARK: &str = "@@ ";
 
 /// JSON sections are normalised, one document a title; `text` ones are taken line by line. iptables of the nf_tables variant is part of
-/// the ruleset. As few programs as possible: in the virtual machine starting one takes longer than all that it does.
+/// the ruleset. As few programs as possible: in the virtual machine starting one takes longer than all that it does. Routes
+/// of all tables are those of both families, rules are not.
 const SCRIPT: &str = r#"
 s() { echo "@@ $1"; }
 s link,address,route,rule; printf 'link\naddress\nroute show table all\nrule\n' | ip -j -d -batch -
-s route,rule;              printf 'route show table all\nrule\n' | ip -6 -j -d -batch -
+s rule;          ip -6 -j -d rule
 s port,vlan;               printf 'link\nvlan\n' | bridge -j -d -batch - 2>/dev/null
 s qdisc/text;    tc qdisc show
 s nft/text;      nft -s list ruleset 2>/dev/null
@@ -102,7 +103,24 @@ impl Snapshot {
         if self.0.iter().any(is_new) {
             return Some(Duration::from_millis(1100));
         }
-        self.0.iter().any(is_late).then_some(Duration::from_millis(50))
+        (self.0.iter().any(is_late) || self.awaits_something()).then_some(Duration::from_millis(50))
+    }
+
+    /// Whether something is known to be missing. On a busy machine the kernel's workers come seconds later: one gives an IPv6
+    /// address of a link with a carrier its local route, another (linkwatch) brings a link's state up to its carrier.
+    fn awaits_something(&self) -> bool {
+        let facts = |title: &'static str| {
+            self.0.iter().filter_map(move |line| serde_json::from_str::<Value>(line.strip_prefix(title)?).ok())
+        };
+        let is = |link: &Value, flag: &str| link["flags"].as_array().is_some_and(|flags| flags.contains(&flag.into()));
+        let awaits_state = |link: Value| is(&link, "UP") && is(&link, "LOWER_UP") == is(&link, "NO-CARRIER");
+        let local = |route: Value| (route["type"] == "local").then(|| route["dst"].clone());
+        let routes: Vec<Value> = facts("route: ").filter_map(local).collect();
+        let awaits_route = |link: Value| {
+            let addresses = link["addr_info"].as_array().map(Vec::as_slice).unwrap_or_default();
+            addresses.iter().any(|address| address["family"] == "inet6" && !routes.contains(&address["local"]))
+        };
+        facts("link: ").any(awaits_state) || facts("address: ").filter(|link| is(link, "LOWER_UP")).any(awaits_route)
     }
 
     /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
@@ -195,14 +213,16 @@ impl<'a> Watch<'a> {
         std::iter::once(Snapshot::of_host(self.lab)).chain(self.containers.iter().map(|c| Snapshot::of(c))).collect()
     }
 
-    /// The kernel reports carrier changes of some links late (linkwatch, up to a second); two equal snapshots in a row are a state.
+    /// The kernel reports carrier changes of some links late (linkwatch, up to a second); two equal snapshots in a row are a
+    /// state, unless something is known to be missing.
     fn settled(&self) -> Vec<Snapshot> {
         let deadline = Instant::now() + patience(5);
         let mut last = self.now();
         while let Some(pause) = last.iter().filter_map(Snapshot::may_change_within).max() {
             std::thread::sleep(pause);
             let now = self.now();
-            if now == last || Instant::now() > deadline {
+            let is_whole = !now.iter().any(Snapshot::awaits_something);
+            if now == last && is_whole || Instant::now() > deadline {
                 return now;
             }
             last = now;

@@ -4,6 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::call::{Call, Outcome};
+use super::patience;
 
 /// The process of a call, its stdin being up to the case.
 pub fn spawn(call: &Call, stdin: impl Into<Stdio>) -> Child {
@@ -33,7 +34,7 @@ pub fn outcome(child: Child) -> Outcome {
 pub fn with_silent_stdin(call: &Call) -> Outcome {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut child = spawn(call, reader);
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + patience(10);
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > deadline {
             child.kill().unwrap();

@@ -11,8 +11,8 @@ use crate::cni::json::Value;
 use crate::error::{ErrorList, Result};
 use crate::plugin::Entry;
 use crate::runner::Streams;
+use crate::runtime::directory;
 use crate::runtime::gc::{Extent, Step};
-use crate::runtime::list;
 
 /// Does all it can and tells every failure at the end.
 pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
@@ -35,8 +35,8 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
         // A file that cannot be read keeps nobody from those behind it.
         let mut known: Vec<NetworkName> = vec![];
         let mut is_all_known = true;
-        for file in list::files(&dir)? {
-            let Some(list) = errors.push(list::load(&file)) else {
+        for file in directory::files(&dir)? {
+            let Some(list) = errors.push(directory::load(&file)) else {
                 is_all_known = false;
                 continue;
             };

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::table::{self, Members, PROBLEM, put, put_text};
 use crate::cni::json::Value;
 use crate::error::Result;
-use crate::runtime::list;
+use crate::runtime::directory;
 
 /// The columns for people.
 const COLUMNS: [(&str, &str); 4] =
@@ -20,10 +20,10 @@ pub fn show(dir: &Path, as_json: bool) -> Result<String> {
 fn rows(dir: &Path) -> Result<Vec<Value>> {
     let mut rows: Vec<Value> = vec![];
     let mut end = String::new();
-    for path in list::files(dir)? {
+    for path in directory::files(dir)? {
         let file = path.to_string_lossy().into_owned();
         let (mut row, mut problem) = (Members::new(), String::new());
-        match list::load(&path) {
+        match directory::load(&path) {
             Err(error) => {
                 problem.push_str(&error.msg);
                 if end.is_empty() {

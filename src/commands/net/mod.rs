@@ -14,7 +14,7 @@ mod operator;
 mod progress;
 mod ps;
 mod publish;
-mod table;
+pub(super) mod table;
 
 use std::io::Write;
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::operator::Operator;
 use crate::cni::attachment::NetworkName;
 use crate::error::Result;
-use crate::runtime::list::{self, NetworkList};
+use crate::runtime::directory;
+use crate::runtime::list::NetworkList;
 
 /// The network that the first argument names.
 pub fn of(operator: &Operator<'_>) -> Result<NetworkList> {
@@ -16,7 +17,7 @@ pub fn of(operator: &Operator<'_>) -> Result<NetworkList> {
 /// The network of this name; who has mistyped it is told which there are. A file that cannot be read is what the error is
 /// about, and may be the very network.
 pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
-    list::find(dir, name).map_err(|error| {
+    directory::find(dir, name).map_err(|error| {
         let (names, is_all) = names(dir);
         if names.is_empty() || !is_all {
             return error;
@@ -29,8 +30,8 @@ pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
 /// The names of the networks, each once, and whether every file could be read.
 pub fn names(dir: &Path) -> (Vec<NetworkName>, bool) {
     let (mut names, mut is_all) = (vec![], true);
-    for file in list::files(dir).unwrap_or_default() {
-        match list::load(&file).and_then(|list| NetworkName::parse(&list.name)) {
+    for file in directory::files(dir).unwrap_or_default() {
+        match directory::load(&file).and_then(|list| NetworkName::parse(&list.name)) {
             Ok(name) if names.contains(&name) => (),
             Ok(name) => names.push(name),
             Err(_) => is_all = false,

@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use super::capability;
 use crate::cni::attachment::{ContainerId, IfName, Key, NetworkName};
 use crate::cni::env::Environment;
-use crate::commands::{CONF_DIR, own_directory};
+use crate::commands::{CONF_DIR, plugin_path};
 use crate::error::Result;
 use crate::plugin::Entry;
 use crate::runtime::cache::{self, Cache};
@@ -84,21 +84,12 @@ impl Operator<'_> {
         Cache::new(if dir.is_empty() { cache::DEFAULT_DIR } else { dir })
     }
 
-    /// Without a word about it plugins are where this binary is, so that it works alone.
-    pub fn plugin_path(&self) -> Result<String> {
-        let path = self.option("plugin-path", "CNI_PATH", "");
-        if !path.is_empty() {
-            return Ok(path);
-        }
-        own_directory()
-    }
-
     /// What runs plugins.
     pub fn runtime<'a>(&'a self, plugins: &'static [Entry], stderr: &'a mut dyn Write) -> Result<Runtime<'a>> {
         Ok(Runtime {
             plugins,
             env: self.env,
-            path: self.plugin_path()?,
+            path: plugin_path(self.argument("plugin-path"), self.env)?,
             cache: self.cache(),
             stderr,
             handles: Rc::default(),
@@ -212,7 +203,8 @@ mod tests {
     fn without_a_path_plugins_are_where_this_binary_is() {
         let path = |line: &str, env: &Environment| {
             let matches = matches(line);
-            Operator { matches: matches.subcommand().unwrap().1, env }.plugin_path().unwrap()
+            let operator = Operator { matches: matches.subcommand().unwrap().1, env };
+            operator.runtime(&[], &mut std::io::sink()).unwrap().path
         };
         let own = std::env::current_exe().unwrap().parent().unwrap().to_string_lossy().into_owned();
         let env = Environment::default();

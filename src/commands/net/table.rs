@@ -81,7 +81,7 @@ fn cell(key: &str, value: Option<&Value>) -> String {
             }
             text
         }
-        Some(Value::Number(seconds)) if key == "ageSeconds" => age_text(seconds.as_u64().unwrap_or_default()),
+        Some(Value::Number(seconds)) if key.ends_with("Seconds") => age_text(seconds.as_u64().unwrap_or_default()),
         Some(other) => other.to_text(),
         None => String::new(),
     };

@@ -1,15 +1,14 @@
 //! Files and directories: which are there, and what is no JSON in them.
 
-use super::checker::{Checker, NOTHING};
-use super::finding::Note;
-
-use super::document::Document;
-use super::finding::Finding;
-use super::picks::{self, Pick};
-use crate::error::{Code, Error, Result};
-use crate::runtime::list::file_names;
-use std::fs;
 use std::path::{Path, PathBuf};
+
+use super::checker::{Checker, NOTHING};
+use super::document::Document;
+use super::finding::{Finding, Note};
+use super::picks::{self, Pick};
+use crate::error::{Error, Result};
+use crate::plain_file;
+use crate::runtime::directory::file_names;
 
 /// What stands for a file's name where the text comes from stdin.
 pub const STDIN: &str = "<stdin>";
@@ -82,13 +81,9 @@ impl Checker<'_> {
     }
 }
 
-/// The bytes of a file. Whatever else has the name is not opened: a pipe would have to be waited for.
+/// The bytes of a file.
 pub fn bytes_of(file: &Path) -> Result<Vec<u8>> {
-    let metadata = fs::metadata(file).map_err(|e| Error::io("open", &e))?;
-    if metadata.is_file() || metadata.is_dir() {
-        return fs::read(file).map_err(|e| Error::io("open", &e));
-    }
-    Err(Error::new(Code::IO, "it is no regular file"))
+    plain_file::read_configuration(file).map_err(|e| Error::io("open", &e))
 }
 
 /// The files of a directory, by name.

@@ -26,7 +26,7 @@ use self::files::bytes_of;
 use self::finding::{Finding, push, write_texts};
 pub use self::mistakes::{put, try_out};
 pub use self::plugin::a_result;
-use super::{CONF_DIR, own_directory};
+use super::{CONF_DIR, plugin_path};
 use crate::cni::env::Environment;
 use crate::commands::visible::visible;
 use crate::error::{Error, Result};
@@ -77,11 +77,7 @@ fn look(
     if !["", "text", "json"].contains(&output) {
         return Err(Error::config("--output", "expected text or json"));
     }
-    let path = match (argument("plugin-path"), env.get("CNI_PATH")) {
-        ("", path) if path.is_empty() => own_directory()?,
-        ("", path) => path,
-        (path, _) => path.to_owned(),
-    };
+    let path = plugin_path(argument("plugin-path"), env)?;
     let (cache, handles) = (Cache::new(""), Rc::default());
     let mut checker = Checker::new(Runtime { plugins, env, path, cache, stderr: io.stderr, handles });
     let mut picks = vec![];

@@ -27,7 +27,10 @@ impl Checker<'_> {
             None => String::new(),
         };
         let problem = match NetworkName::parse(&name) {
-            Err(error) => error.msg.clone(),
+            Err(error) => {
+                let problem = error.msg.strip_prefix("name: ").unwrap_or(&error.msg);
+                problem.split(", expected ").next().unwrap_or_default().to_owned()
+            }
             Ok(_) if name.len() > NAME_MAX => {
                 let (message, expected) = (&["the name is longer than is portable"], "at most 200 characters");
                 self.tell(Note { code: "long-name", document, path: "name", message, expected, ..NOTHING });

@@ -3,10 +3,14 @@
 /// The nearest of `words`, if it is near enough to be what was meant: a letter in three may be another one.
 pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase();
-    let found =
-        words.map(|other| (distance(&word, &other.to_ascii_lowercase()), other)).min_by_key(|(distance, _)| *distance);
+    let may_differ = |other: &str| (word.len().max(other.len()) / 3).max(1);
+    // A word may be as long as a file: what is too long to be near is not looked at letter by letter.
+    let of_such_length = words.filter(|other| word.len().abs_diff(other.len()) <= may_differ(other));
+    let found = of_such_length
+        .map(|other| (distance(&word, &other.to_ascii_lowercase()), other))
+        .min_by_key(|(distance, _)| *distance);
     let (distance, other) = found?;
-    (distance <= (word.len().max(other.len()) / 3).max(1) && distance < other.len()).then_some(other)
+    (distance <= may_differ(other) && distance < other.len()).then_some(other)
 }
 
 /// How many letters have to be added, removed, exchanged for another or for their neighbour.

@@ -29,6 +29,9 @@ pub fn extension(file: &Path) -> Option<&'static str> {
         .find(|extension| name.strip_suffix(extension.as_bytes()).is_some_and(|stem| stem.ends_with(b".")))
 }
 
+/// A file's name, and its network if it loads.
+type Loaded<'a> = (&'a str, Option<&'a Network>);
+
 /// The picks from the files of a directory, which are sorted by name, each with its network where it is JSON at all.
 pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<Pick> {
     let mut picks: Vec<Pick> = vec![];
@@ -39,77 +42,69 @@ pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<P
             (file.file_name().unwrap_or_default().to_string_lossy(), network)
         })
         .collect();
-    let files: Vec<(&str, Option<&Network>)> = files.iter().map(|(file, network)| (file.as_ref(), *network)).collect();
+    let files: Vec<Loaded<'_>> = files.iter().map(|(file, network)| (file.as_ref(), *network)).collect();
+    let Some(first) = files.first() else { return picks };
+    push_containerd(&mut picks, first);
+    push_crio(&mut picks, &files);
+    push_podman(&mut picks, &files);
+    push_cnitool(&mut picks, &files);
+    picks
+}
 
-    // go-cni: all kinds sorted together, and the first max_conf_num of them, which is 1.
-    match files.first() {
-        None => return picks,
-        Some((file, Some(network))) => {
-            push(
-                &mut picks,
-                "containerd",
-                file,
-                &network.name,
-                &["\"", &network.name, "\" of ", file, ": the first file by name"],
-            );
-        }
-        Some((file, None)) => {
-            push(
-                &mut picks,
-                "containerd",
-                file,
-                "",
-                &["none: ", file, " is the first file by name, and does not load"],
-            );
-        }
-    }
+/// go-cni: all kinds sorted together, and the first max_conf_num of them, which is 1.
+fn push_containerd(picks: &mut Vec<Pick>, (file, network): &Loaded<'_>) {
+    let name = network.map_or("", |network| &network.name);
+    let loaded: &[&str] = &["\"", name, "\" of ", file, ": the first file by name"];
+    let not_loaded: &[&str] = &["none: ", file, " is the first file by name, and does not load"];
+    push(picks, "containerd", file, name, if network.is_some() { loaded } else { not_loaded });
+}
 
-    // ocicni: the same order, but what does not load or is not served is passed over.
+/// ocicni: the same order, but what does not load or is not served is passed over.
+fn push_crio(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
     match files.iter().find_map(|(file, network)| Some((file, network.filter(|network| network.is_served)?))) {
         Some((file, network)) => {
             let why = ": the first file whose plugins are all there, unless cni_default_network names another";
-            push(&mut picks, "CRI-O", file, &network.name, &["\"", &network.name, "\" of ", file, why]);
+            push(picks, "CRI-O", file, &network.name, &["\"", &network.name, "\" of ", file, why]);
         }
-        None => {
-            push(&mut picks, "CRI-O", "", "", &["none: there is no file that loads and whose plugins are all there"])
-        }
+        None => push(picks, "CRI-O", "", "", &["none: there is no file that loads and whose plugins are all there"]),
     }
+}
 
-    // Podman: lists only; what does not load or cannot be used is passed over.
+/// Podman: lists only; what does not load or cannot be used is passed over.
+fn push_podman(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
     let mut seen: Vec<(&str, &str)> = vec![];
-    let is_list = |file: &str| file.ends_with("list");
-    for (file, network) in files.iter().filter(|(file, _)| is_list(file)) {
-        let Some(network) = network else {
-            push(&mut picks, "podman", file, "", &[file, " is ignored: it does not load"]);
-            continue;
+    for &(file, network) in files.iter().filter(|(file, _)| is_list(file)) {
+        let name = network.map_or("", |network| &network.name);
+        let problem = match network {
+            None => " is ignored: it does not load",
+            Some(_) if NetworkName::parse(name).is_err() => " is ignored: no network can have its name",
+            Some(network) if !network.is_served => {
+                " is ignored: not all of its plugins are there and speak its version"
+            }
+            Some(_) => {
+                push_first(picks, &mut seen, "podman", (name, file));
+                continue;
+            }
         };
-        let name = network.name.as_str();
-        if NetworkName::parse(name).is_err() {
-            push(&mut picks, "podman", file, name, &[file, " is ignored: no network can have its name"]);
-        } else if !network.is_served {
-            push(
-                &mut picks,
-                "podman",
-                file,
-                name,
-                &[file, " is ignored: not all of its plugins are there and speak its version"],
-            );
-        } else {
-            push_first(&mut picks, &mut seen, "podman", (name, file));
-        }
+        push(picks, "podman", file, name, &[file, problem]);
     }
+}
 
-    // libcni: by name, lists before single plugins; the first that does not load ends the search.
-    seen.clear();
+/// libcni: by name, lists before single plugins; the first that does not load ends the search.
+fn push_cnitool(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
+    let mut seen: Vec<(&str, &str)> = vec![];
     let (lists, singles): (Vec<_>, Vec<_>) = files.iter().partition(|(file, _)| is_list(file));
     for (file, network) in lists.into_iter().chain(singles) {
         let Some(network) = network else {
-            push(&mut picks, "cnitool", file, "", &[file, " does not load, and no network behind it is found"]);
+            push(picks, "cnitool", file, "", &[file, " does not load, and no network behind it is found"]);
             break;
         };
-        push_first(&mut picks, &mut seen, "cnitool", (&network.name, file));
+        push_first(picks, &mut seen, "cnitool", (&network.name, file));
     }
-    picks
+}
+
+fn is_list(file: &str) -> bool {
+    file.ends_with("list")
 }
 
 /// The first of a name is taken.

@@ -1,9 +1,10 @@
 //! One plugin's object: what its own types and checks say, and what nobody reads.
 
-use super::checker::{Checker, NOTHING, did_you_mean, is_true};
-use super::finding::Note;
+use std::rc::Rc;
 
+use super::checker::{Checker, NOTHING, did_you_mean, is_true};
 use super::document::below;
+use super::finding::Note;
 use super::mistakes::{Rest, supplied, try_out};
 use super::nearest::nearest;
 use super::network::{A_LIST, Plugin};
@@ -13,7 +14,6 @@ use crate::cni::version;
 use crate::error::Error;
 use crate::plugin::{Entry, Kind};
 use crate::runtime::list::PluginConfig;
-use std::rc::Rc;
 
 /// What every plugin may have. A single plugin's file has `name` and `cniVersion`, too.
 const PLUGIN_KEYS: [&str; 7] = ["cniVersion", "name", "type", "capabilities", "args", "runtimeConfig", "prevResult"];

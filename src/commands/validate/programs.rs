@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::checker::{Checker, NOTHING, did_you_mean};
 use super::finding::Note;
-
 use super::nearest::nearest;
 use super::network::Plugin;
 use crate::cni::delegate;

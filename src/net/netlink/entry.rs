@@ -12,6 +12,7 @@ use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, Ro
 
 use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};
+use super::attributes::octets;
 use super::link::{Link, none_if_gone};
 use super::request::Request;
 use super::route::{LOCAL, MAIN, RTM_F_CLONED};
@@ -130,6 +131,16 @@ impl RouteEntry {
     #[must_use]
     pub fn in_table(&self, table: u32) -> RouteEntry {
         RouteEntry { table, ..self.clone() }
+    }
+
+    /// The same route by another gateway, if it has one of its own.
+    #[must_use]
+    pub fn by(&self, gateway: IpAddr) -> RouteEntry {
+        let mut route = self.clone();
+        for (_, value) in route.attributes.iter_mut().filter(|(kind, _)| *kind == RTA_GATEWAY) {
+            *value = octets(gateway);
+        }
+        route
     }
 
     /// The same route to a gateway that nothing leads to: the kernel takes it for one on the link.

@@ -19,6 +19,7 @@ use crate::net::mac::MacAddr;
 /// ifinfomsg.
 const HEADER: usize = 16;
 const IFF_UP: u32 = 1;
+const IFF_NOARP: u32 = 0x80;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
 /// IF_OPER_UP of linux/if.h.
@@ -38,6 +39,7 @@ const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_MIN_MTU: u16 = 50;
 const IFLA_MAX_MTU: u16 = 51;
 const IFLA_INFO_KIND: u16 = 1;
@@ -74,10 +76,14 @@ pub struct Link {
     pub master: Option<u32>,
     /// ifindex of the veth's other end, in its namespace; of the lower link elsewhere.
     pub lower: Option<u32>,
+    /// That one is in another namespace.
+    pub lower_is_elsewhere: bool,
     /// The text that was attached to it.
     pub alias: String,
     /// Set up by the administrator.
     pub up: bool,
+    /// Hardware addresses are asked for there by ARP.
+    pub arp: bool,
     /// IF_OPER_*: up only when it carries.
     pub operstate: u8,
     /// Set by the administrator to take every packet. A capture that does so as well is not told here.
@@ -113,8 +119,10 @@ impl Link {
             detail: LinkKind::read(&kind, data),
             master: attrs.u32(IFLA_MASTER),
             lower: attrs.u32(IFLA_LINK),
+            lower_is_elsewhere: attrs.u32(IFLA_LINK_NETNSID).is_some(),
             alias: attrs.text(IFLA_IFALIAS).unwrap_or_default(),
             up: flags & IFF_UP != 0,
+            arp: flags & IFF_NOARP == 0,
             operstate: attrs.u8(IFLA_OPERSTATE).unwrap_or_default(),
             promisc: flags & IFF_PROMISC != 0,
             allmulti: flags & IFF_ALLMULTI != 0,

@@ -1,6 +1,6 @@
 //! Waiting for the kernel's own word that something changed, instead of asking again and again.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Instant;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -54,11 +54,9 @@ impl Watch {
 
     /// Waits for the next change; false when time is up.
     pub fn until(&self, deadline: Instant) -> Result<bool> {
-        // SAFETY: the socket is open for as long as `self` is borrowed.
-        let socket = unsafe { BorrowedFd::borrow_raw(self.transport.socket().as_raw_fd()) };
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], timeout) {
+        match poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(0) => Ok(false),
             Err(Errno::EINTR) => Ok(true),
             Err(e) => Err(listening(e)),
@@ -67,6 +65,14 @@ impl Watch {
                 Err(e) => Err(listening(e)),
             },
         }
+    }
+}
+
+/// Readable when something changed.
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the socket is open for as long as `self` is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.transport.socket().as_raw_fd()) }
     }
 }
 

@@ -1,4 +1,5 @@
 //! Plugins that hand out addresses.
 
+pub mod dhcp;
 pub mod host_local;
 pub mod r#static;

@@ -29,7 +29,7 @@ pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
     for of_family in by_family(addresses) {
         let iptables = Iptables::for_address(of_family[0].addr());
         let wanted = Rules::of(key, &of_family);
-        iptables.change("nat", || Ok(wanted.missing_from(&Present::read(&iptables, &wanted.chain)?)))?;
+        iptables.change("nat", &|| Ok(wanted.missing_from(&Present::read(&iptables, &wanted.chain)?)))?;
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ pub fn delete(key: &Key, ips: &[IpAddr]) -> Result<()> {
             continue; // what the container has of this family is another attachment's
         }
         let chain = key.iptables_chain();
-        errors.push(iptables.change("nat", || Ok(removal(&chain, &of_family, &Present::read(&iptables, &chain)?))));
+        errors.push(iptables.change("nat", &|| Ok(removal(&chain, &of_family, &Present::read(&iptables, &chain)?))));
     }
     errors.finish()
 }
@@ -79,7 +79,7 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
         stale.retain(|chain| !valid.iter().any(|valid| valid == chain));
         stale.dedup();
         for chain in stale {
-            errors.push(iptables.change("nat", || Ok(removal(chain, &[], &Present::read(&iptables, chain)?))));
+            errors.push(iptables.change("nat", &|| Ok(removal(chain, &[], &Present::read(&iptables, chain)?))));
         }
     }
     errors.finish()

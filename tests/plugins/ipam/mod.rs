@@ -1,5 +1,6 @@
 //! Plugins that assign addresses.
 
+pub mod dhcp;
 pub mod host_local;
 mod host_local_store;
 mod static_;

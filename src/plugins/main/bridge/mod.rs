@@ -68,8 +68,7 @@ impl Plugin for Bridge {
         let mut errors = ErrorList::default();
         // First, so that the kernel cleans up after it while the link is deleted, which waits for the same grace periods.
         errors.push(masquerade::delete(at, masquerade::seen_addresses(at)));
-        errors.push(veth::delete(cx, at));
-        errors.push(ipam::del_if_any(cx, at));
+        errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
         errors.push(spoofcheck::delete(&at.key));
         errors.push(spoofcheck::delete_of_reference(&at.key));
         errors.finish()
@@ -81,8 +80,7 @@ impl Plugin for Bridge {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        errors.push(veth::collect_garbage(cx, valid));
-        errors.push(ipam::gc_if_any(cx, valid));
+        errors.push(ipam::gc_with_links(cx, valid, &mut || veth::collect_garbage(cx, valid)));
         errors.push(spoofcheck::collect_garbage(&cx.config.name, valid));
         errors.push(masquerade::collect_garbage(&cx.config.name, valid));
         errors.finish()

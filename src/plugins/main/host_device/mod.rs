@@ -13,7 +13,7 @@ pub use self::conf::Conf;
 use self::selector::Device;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{ErrorList, Result};
+use crate::error::Result;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::DuplicateDetection;
@@ -57,10 +57,7 @@ impl Plugin for HostDevice {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(passage::leave(cx, &at.key, at.netns.as_deref()));
-        errors.push(ipam::del_if_any(cx, at));
-        errors.finish()
+        ipam::del_with_link(cx, at, &mut || passage::leave(cx, &at.key, at.netns.as_deref()))
     }
 
     /// A device that is not on the host may be in a container, where it serves as it should.
@@ -69,10 +66,7 @@ impl Plugin for HostDevice {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let mut errors = ErrorList::default();
-        errors.push(passage::collect_garbage(cx, valid));
-        errors.push(ipam::gc_if_any(cx, valid));
-        errors.finish()
+        ipam::gc_with_links(cx, valid, &mut || passage::collect_garbage(cx, valid))
     }
 }
 

@@ -41,7 +41,7 @@ pub fn require() -> Result<()> {
 pub fn accept(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -> Result<Added> {
     let wanted = wanted(iptables, wish, isolation);
     let added = RefCell::default();
-    iptables.change(FILTER, || {
+    iptables.change(FILTER, &|| {
         let missing = missing(iptables.save(FILTER)?, &wanted, wish, isolation);
         let lines = missing.lines();
         added.replace(missing);
@@ -52,7 +52,7 @@ pub fn accept(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -
 
 /// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come to need them.
 pub fn take_back(iptables: &Iptables, added: &Added) -> Result<()> {
-    iptables.change(FILTER, || Ok(added.taken_back(&iptables.save(FILTER)?)))
+    iptables.change(FILTER, &|| Ok(added.taken_back(&iptables.save(FILTER)?)))
 }
 
 /// The first thing that is missing of what `accept` makes.
@@ -75,7 +75,7 @@ pub fn remove(programs: &[Iptables], ips: &[IpAddr]) -> Result<()> {
     for iptables in programs {
         let of_family = ips.iter().copied().filter(|ip| iptables.is_for(*ip));
         let rules: Vec<String> = of_family.flat_map(rules::of_address).map(|rule| rule.to_string()).collect();
-        errors.push(iptables.change(FILTER, || Ok(removal(&iptables.save(FILTER)?, &rules))));
+        errors.push(iptables.change(FILTER, &|| Ok(removal(&iptables.save(FILTER)?, &rules))));
     }
     errors.finish()
 }

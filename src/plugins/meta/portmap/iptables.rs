@@ -67,7 +67,7 @@ pub fn create<'a>(key: &'a Key, conf: &'a Conf, forwards: &[Forward], rb: &mut R
     for of_family in by_family(forwards) {
         let iptables = Iptables::for_address(of_family[0].to.addr());
         let before = Rc::new(RefCell::new(Saved::default()));
-        iptables.change(NAT, || {
+        iptables.change(NAT, &|| {
             let saved = iptables.save(NAT)?;
             refuse_taken_in(&saved, key, &of_family)?;
             require_external_chain(conf, &saved)?;
@@ -76,7 +76,7 @@ pub fn create<'a>(key: &'a Key, conf: &'a Conf, forwards: &[Forward], rb: &mut R
             Ok(lines)
         })?;
         rb.undo("put back the port rules", move || {
-            iptables.change(NAT, || Ok(lines_back(key, conf, &before.borrow(), &iptables.save(NAT)?)))
+            iptables.change(NAT, &|| Ok(lines_back(key, conf, &before.borrow(), &iptables.save(NAT)?)))
         });
     }
     Ok(())
@@ -162,7 +162,7 @@ fn delete_chain(chain: &str) -> Result<Vec<Released>> {
     let (mut errors, mut all) = (ErrorList::default(), vec![]);
     for iptables in programs_with(chain)? {
         let released = RefCell::new(vec![]);
-        errors.push(iptables.change(NAT, || {
+        errors.push(iptables.change(NAT, &|| {
             let saved = iptables.save(NAT)?;
             released.replace(released_from(chain, &saved));
             let mut lines = removal(chain, &saved);

@@ -19,6 +19,9 @@ pub struct Attributes {
     pub txqlen: Option<u32>,
 }
 
+/// The kernel counts the MTU of any link as an `int`.
+pub const MTU_MOST: u32 = i32::MAX.unsigned_abs();
+
 impl Attributes {
     /// Whether nothing is told.
     pub fn is_empty(&self) -> bool {
@@ -63,7 +66,7 @@ impl Attributes {
 
     /// Finds what the link could not be given, before it is tried.
     pub fn validate(&self, link: &Link) -> Result<()> {
-        let most = if link.max_mtu == 0 { u32::MAX } else { link.max_mtu };
+        let most = if link.max_mtu == 0 { MTU_MOST } else { link.max_mtu };
         match self.mtu.filter(|mtu| !(link.min_mtu..=most).contains(mtu)) {
             Some(mtu) => Err(Error::config(
                 "mtu",

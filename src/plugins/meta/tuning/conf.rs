@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use super::attributes::Attributes;
+use super::attributes::{Attributes, MTU_MOST};
 use super::backup::Backups;
 use super::sysctls::PLACEHOLDER;
 use crate::error::{Error, Result};
@@ -85,6 +85,16 @@ impl PluginConf for Conf {
         self.settings = merged(settings("sysctl", &self.sysctl, ifname)?, given, ifname);
         self.attributes = self.attributes(cx)?;
         Ok(())
+    }
+
+    fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
+        let mtus = [("mtu", self.mtu), ("args.cni.mtu", self.args.cni.mtu.unwrap_or_default())];
+        match mtus.into_iter().find(|(_, mtu)| *mtu > MTU_MOST) {
+            Some((path, mtu)) => {
+                Err(Error::config(path, format_args!("{mtu} is out of range, expected 0 to {MTU_MOST}")))
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -45,6 +45,12 @@ fn add_fails_and_nothing_has_changed() {
         ),
         ("an mtu that is too small", json!({"mtu": 67}), 7, "mtu: 67 is out of range"),
         (
+            "an mtu that no link takes",
+            json!({"args": {"cni": {"mtu": 2147483648_u32}}}),
+            7,
+            "args.cni.mtu: 2147483648 is out of range, expected 0 to 2147483647",
+        ),
+        (
             "an mtu that is none",
             json!({"mtu": -5}),
             7,

@@ -186,7 +186,7 @@ fn del_does_not_need_the_lock() {
         assert!(container.link("blue").is_none());
         let begun = std::time::Instant::now();
         member.del(); // there is nothing to do any more, and nothing to wait for
-        assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+        assert!(begun.elapsed() < std::time::Duration::from_secs(15)); // the lock is waited for for 20 s
         container.sh("kill -- -$(cat /run/holder); rm /run/holder");
     });
 }

@@ -1,0 +1,128 @@
+//! `cni-multi dhcp …`: the DHCP daemon, and what it is asked from the operator's hand.
+
+use std::path::Path;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::net::table;
+use super::visible::visible;
+use crate::cni::env::Environment;
+use crate::error::{Result, warn};
+use crate::plugin::Plugin as _;
+use crate::plugins::ipam::dhcp::daemon;
+use crate::plugins::ipam::dhcp::daemon::flags::{Flags, Refused, usage};
+use crate::plugins::ipam::dhcp::wire::{self, Request};
+use crate::plugins::ipam::dhcp::{DEFAULT_SOCKET, Dhcp};
+use crate::runner::Streams;
+
+/// The plugin's name, which begins these commands as well.
+pub const NAME: &str = Dhcp::NAME;
+/// The command that the plugin's own name has in the reference, too.
+pub const DAEMON: &str = "daemon";
+
+/// The columns of `leases` for people.
+const COLUMNS: [(&str, &str); 7] = [
+    ("KEY", "key"),
+    ("STATE", "state"),
+    ("ADDRESS", "address"),
+    ("SERVER", "server"),
+    ("RENEWAL", "renewSeconds"),
+    ("EXPIRY", "expireSeconds"),
+    ("NAMESPACE", "namespace"),
+];
+
+/// The command line.
+pub fn command() -> Command {
+    let socket = || {
+        let arg = Arg::new("socketpath").long("socketpath").value_name("PATH").default_value(DEFAULT_SOCKET);
+        arg.help("Where the daemon listens")
+    };
+    let output = Arg::new("output").short('o').long("output").value_name("FORMAT").value_parser(["table", "json"]);
+    let key = Arg::new("key").value_name("KEY").required(true).help("CONTAINER/NETWORK/INTERFACE, as leases prints it");
+    let flags = Arg::new("flags").value_name("FLAGS").action(ArgAction::Append).trailing_var_arg(true);
+    Command::new(NAME)
+        .about("Keep the leases of containers, and look at them")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new(DAEMON)
+                .about("Run the daemon that the dhcp plugin asks")
+                .disable_help_flag(true)
+                .arg(flags.allow_hyphen_values(true).help("Those of the reference's daemon; -help lists them")),
+        )
+        .subcommand(
+            Command::new("leases")
+                .about("The leases of the daemon")
+                .arg(socket())
+                .arg(output.help("table, or json [table]")),
+        )
+        .subcommand(
+            Command::new("release")
+                .about("Give a lease back and take the address off the interface")
+                .arg(key)
+                .arg(socket()),
+        )
+        .subcommand(Command::new("metrics").about("Counters of the daemon, for Prometheus").arg(socket()))
+}
+
+/// Whether the plugin's name followed by this word is a command; by itself it is the plugin.
+pub fn is_command(word: &str) -> bool {
+    word.starts_with('-') || word == "help" || command().get_subcommands().any(|command| command.get_name() == word)
+}
+
+/// Runs one of them; the exit status.
+pub fn run(matches: &ArgMatches, env: &Environment, io: &mut Streams<'_>) -> u8 {
+    let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required one
+    if verb == DAEMON {
+        let flags: Vec<String> = matches.get_many("flags").into_iter().flatten().cloned().collect();
+        return run_daemon(&flags, env, io);
+    }
+    let done = operate(verb, matches).and_then(|text| table::print(io.stdout, &text));
+    let Err(error) = done else { return 0 };
+    let _ = writeln!(io.stderr, "{}", visible(&error.to_string())); // the status says it too
+    1
+}
+
+fn operate(verb: &str, matches: &ArgMatches) -> Result<String> {
+    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
+    let ask = |request: &Request| wire::ask(Path::new(text("socketpath")), request);
+    Ok(match verb {
+        "leases" => {
+            let leases = ask(&Request::Leases)?;
+            table::of_rows(leases.items().to_vec(), &COLUMNS, text("output") == "json")
+        }
+        "release" => {
+            ask(&Request::Release(text("key").to_owned()))?;
+            String::new()
+        }
+        _ => ask(&Request::Metrics)?.as_str().map(str::to_owned).unwrap_or_default(),
+    })
+}
+
+/// Runs the daemon with flags as Go's flag package reads them; a mistake there has the status 2, as with the reference.
+fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
+    let flags = match Flags::parse(flags) {
+        Ok(flags) => flags,
+        Err(refused) => {
+            let mistake = if let Refused::Mistake(mistake) = &refused { format!("{mistake}\n") } else { String::new() };
+            let _ = write!(io.stderr, "{mistake}{}", usage()); // the status says it too
+            return if refused == Refused::Help { 0 } else { 2 };
+        }
+    };
+    // Nobody waits for an error object of a bug here, so the log has it.
+    std::panic::set_hook(Box::new(|panic| warn(format_args!("a bug in cni-multi: {panic}"))));
+    let Err(error) = daemon::run(flags, |name| env.get(name)) else { return 0 };
+    warn(visible(&error.to_string()));
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+        assert!(is_command("daemon") && is_command("leases") && !is_command("x"));
+    }
+}

@@ -1,0 +1,41 @@
+//! A socket that systemd listens on and hands over (sd_listen_fds(3)).
+
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::net::UnixListener;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockaddrLike as _, UnixAddr, getsockname, getsockopt, sockopt};
+
+use crate::error::{Code, Error, Result};
+
+/// SD_LISTEN_FDS_START.
+const FIRST: i32 = 3;
+
+/// The one socket that was handed to this process; None where none was. `variable` reads the environment.
+pub fn listener(variable: impl Fn(&str) -> String) -> Result<Option<UnixListener>> {
+    if variable("LISTEN_PID") != std::process::id().to_string() {
+        return Ok(None); // not for us: somebody before us left it in the environment
+    }
+    match variable("LISTEN_FDS").parse::<u32>() {
+        Ok(1) => take().map(Some),
+        Ok(count @ 2..) => {
+            let msg = format!("Too many ({count}) FDs passed through socket activation");
+            Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details("expected one ListenStream in the socket unit"))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn take() -> Result<UnixListener> {
+    let failed = |e| Error::kernel("take the socket that systemd hands over", e);
+    // SAFETY: only systemd's word says that this descriptor is there, and that it is for this process; nobody else here
+    // has taken it. If it is not open the next call says so.
+    let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(failed)?;
+    let is_local = getsockname::<UnixAddr>(socket.as_raw_fd()).is_ok_and(|a| a.family() == Some(AddressFamily::Unix));
+    if !is_local || !getsockopt(&socket, sockopt::AcceptConn).map_err(failed)? {
+        let msg = "what systemd hands over is no Unix socket that is listened on";
+        return Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details("expected ListenStream=/run/cni/dhcp.sock"));
+    }
+    Ok(UnixListener::from(socket))
+}

@@ -1,0 +1,94 @@
+//! Sockets for what a host without an address says to its link in IPv6 (ipv6(7), raw(7)): neighbour discovery, and DHCPv6.
+//!
+//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of them waits. The kernel
+//! sends from the link-local address, so there has to be one that is not tentative.
+
+use std::ffi::OsString;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SetSockOpt, SockFlag, SockProtocol, SockType, SockaddrIn6, bind, recvfrom, sendto,
+    setsockopt, socket, sockopt,
+};
+
+use super::packet_socket::filter::Filter;
+use crate::error::{Error, Result};
+
+/// The port of DHCPv6 clients.
+const CLIENT: u16 = 546;
+/// The port of DHCPv6 servers.
+const SERVER: u16 = 547;
+/// What neighbour discovery is sent with, so that nobody hears it who is not on the link (RFC 4861).
+const HOP_LIMIT: i32 = 255;
+/// The longest message that is read: more than an Ethernet frame has.
+const LONGEST: usize = 4096;
+
+/// A socket of one link.
+pub struct LinkSocket {
+    socket: OwnedFd,
+    ifindex: u32,
+    /// What it sends to.
+    port: u16,
+}
+
+impl LinkSocket {
+    /// For Router and Neighbour Solicitations; it hears the Advertisements that are of this link.
+    pub fn discovery(ifindex: u32, ifname: &str) -> Result<LinkSocket> {
+        let open = || {
+            let socket = open(SockType::Raw, Some(SockProtocol::IcmpV6), ifname)?;
+            Filter::advertisements().attach(socket.as_fd())?;
+            set(&socket, sockopt::Ipv6MulticastHops, &HOP_LIMIT)?;
+            Ok(LinkSocket { socket, ifindex, port: 0 })
+        };
+        open().map_err(|e| Error::kernel(format_args!("open an ICMPv6 socket on {ifname:?}"), e))
+    }
+
+    /// For a client of DHCPv6.
+    pub fn dhcp(ifindex: u32, ifname: &str) -> Result<LinkSocket> {
+        let open = || {
+            let socket = open(SockType::Datagram, None, ifname)?;
+            set(&socket, sockopt::Ipv6V6Only, &true)?;
+            set(&socket, sockopt::ReuseAddr, &true)?; // the container may have a client of its own for other links
+            bind(socket.as_raw_fd(), &SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, CLIENT, 0, 0)))?;
+            Ok(LinkSocket { socket, ifindex, port: SERVER })
+        };
+        open().map_err(|e| Error::kernel(format_args!("open port {CLIENT} on {ifname:?}"), e))
+    }
+
+    /// Sends a message to a group of the link.
+    pub fn send(&self, message: &[u8], to: Ipv6Addr) -> Result<()> {
+        let to = SockaddrIn6::from(SocketAddrV6::new(to, self.port, 0, self.ifindex));
+        let sent = sendto(self.socket.as_raw_fd(), message, &to, MsgFlags::empty());
+        sent.map(drop).map_err(|e| Error::kernel(format_args!("send to {}", to.ip()), e))
+    }
+
+    /// The next message and who has sent it, if there is one.
+    pub fn receive(&self) -> Result<Option<(Ipv6Addr, Vec<u8>)>> {
+        let mut buffer = [0; LONGEST];
+        match recvfrom::<SockaddrIn6>(self.socket.as_raw_fd(), &mut buffer) {
+            Ok((length, Some(from))) => Ok(Some((from.ip(), buffer[..length].to_vec()))),
+            Ok((_, None)) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(None), // poll(2) says when to ask again
+            Err(e) => Err(Error::kernel("receive from the link", e)),
+        }
+    }
+}
+
+impl AsFd for LinkSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A socket that hears nothing of other links.
+fn open(kind: SockType, protocol: Option<SockProtocol>, ifname: &str) -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Inet6, kind, flags, protocol)?;
+    set(&socket, sockopt::BindToDevice, &OsString::from(ifname))?;
+    Ok(socket)
+}
+
+fn set<O: SetSockOpt>(socket: &OwnedFd, option: O, value: &O::Val) -> Result<(), Errno> {
+    setsockopt(socket, option, value)
+}

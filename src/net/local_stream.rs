@@ -1,0 +1,62 @@
+//! A Unix stream socket (unix(7)) with a program that may have stopped: all has to be over with by a moment.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+
+/// A connection on which nothing waits longer than was allowed.
+pub struct LocalStream {
+    socket: UnixStream,
+    patience: Duration,
+    deadline: Instant,
+}
+
+impl LocalStream {
+    /// Connects. A program that does not take connections, because it has stopped, lets who wants one wait.
+    pub fn connect(address: &UnixAddr, patience: Duration) -> io::Result<LocalStream> {
+        let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        let stream = LocalStream { socket: socket.into(), patience, deadline: Instant::now() + patience };
+        stream.socket.set_write_timeout(Some(stream.left()?))?;
+        connect(stream.socket.as_raw_fd(), address).map_err(|errno| stream.late(errno.into()))?;
+        Ok(stream)
+    }
+
+    /// What follows may take so long, from now on.
+    pub fn allow(&mut self, patience: Duration) {
+        (self.patience, self.deadline) = (patience, Instant::now() + patience);
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.late(io::ErrorKind::WouldBlock.into())) } else { Ok(left) }
+    }
+
+    /// The kernel calls a timeout "temporarily unavailable".
+    fn late(&self, error: io::Error) -> io::Error {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => io::Error::other(format!("no answer within {} s", self.patience.as_secs())),
+            _ => error,
+        }
+    }
+}
+
+impl Read for LocalStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(Some(self.left()?))?;
+        self.socket.read(buffer).map_err(|e| self.late(e))
+    }
+}
+
+impl Write for LocalStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(Some(self.left()?))?;
+        self.socket.write(bytes).map_err(|e| self.late(e))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(()) // a socket keeps nothing back
+    }
+}

@@ -1,0 +1,112 @@
+//! Who has an address: ARP (RFC 826), asked as RFC 5227 has it.
+
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::libc;
+
+use super::Link;
+use super::filter::Filter;
+use crate::error::{Error, Result};
+use crate::net::mac::MacAddr;
+
+/// Ethernet and IPv4, with the lengths of their addresses.
+const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
+/// What asks.
+const REQUEST: [u8; 2] = [0, 1];
+/// The length of what is about Ethernet and IPv4.
+const LENGTH: usize = 28;
+
+/// That somebody has an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Who has it.
+    pub mac: MacAddr,
+}
+
+/// ARP on one link.
+pub struct ArpSocket {
+    link: Link,
+}
+
+impl ArpSocket {
+    /// Opens a socket in the namespace of this thread. It hears nothing before [`ArpSocket::probe`].
+    pub fn open(ifindex: u32) -> Result<ArpSocket> {
+        let link = Link::open(ifindex, libc::ETH_P_ARP);
+        let link = link.map_err(|e| Error::kernel(format_args!("open an ARP socket on link {ifindex}"), e))?;
+        Ok(ArpSocket { link })
+    }
+
+    /// Asks who has the address, without a claim to it, and hears from now on who says so.
+    pub fn probe(&self, address: Ipv4Addr, mac: &MacAddr) -> Result<()> {
+        let probe = || {
+            self.link.hear(&Filter::claims_of(address))?;
+            self.link.send(&probe(address, mac).ok_or(Errno::EAFNOSUPPORT)?)
+        };
+        probe().map_err(|e| Error::kernel(format_args!("probe for {address}"), e))
+    }
+
+    /// The next claim to the address that was probed for. None where nothing has come, or nothing of use.
+    pub fn receive(&self) -> Result<Option<Claim>> {
+        let mut buffer = [0; LENGTH];
+        let packet = self.link.receive(&mut buffer).map_err(|e| Error::kernel("receive ARP", e))?;
+        Ok(packet.and_then(claim))
+    }
+}
+
+impl AsFd for ArpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.socket.as_fd()
+    }
+}
+
+/// A request whose sender has no address yet.
+fn probe(address: Ipv4Addr, mac: &MacAddr) -> Option<[u8; LENGTH]> {
+    let mut packet = [0; LENGTH];
+    packet[..6].copy_from_slice(&KIND);
+    packet[6..8].copy_from_slice(&REQUEST);
+    packet[8..14].copy_from_slice(mac.octets().try_into().ok().map(|mac: &[u8; 6]| mac)?);
+    packet[24..].copy_from_slice(&address.octets());
+    Some(packet)
+}
+
+/// Whatever has a sender's address says who has it, requests as well.
+fn claim(packet: &[u8]) -> Option<Claim> {
+    let packet: &[u8; LENGTH] = packet.try_into().ok()?;
+    let address = Ipv4Addr::new(packet[14], packet[15], packet[16], packet[17]);
+    let is_claim = packet[..6] == KIND && !address.is_unspecified();
+    is_claim.then(|| Claim { address, mac: MacAddr::new(&packet[8..14]) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_claims_nothing() {
+        let packet = probe([10, 0, 0, 5].into(), &MacAddr::new(&[2, 0, 0, 0, 0, 9])).unwrap();
+        let expected = [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 5];
+        assert_eq!((packet, claim(&packet)), (expected, None));
+        assert_eq!(probe([10, 0, 0, 5].into(), &MacAddr::new(&[2; 20])), None);
+    }
+
+    #[test]
+    fn requests_and_replies_with_a_sender_are_claims() {
+        let mut packet = probe([10, 0, 0, 6].into(), &MacAddr::new(&[2, 0, 0, 0, 0, 9])).unwrap();
+        packet[14..18].copy_from_slice(&[10, 0, 0, 5]);
+        let expected = Claim { address: [10, 0, 0, 5].into(), mac: MacAddr::new(&[2, 0, 0, 0, 0, 9]) };
+        for op in [1, 2] {
+            packet[7] = op;
+            assert_eq!(claim(&packet), Some(expected.clone()));
+        }
+        assert_eq!(claim(&packet[..27]), None);
+        for at in 0..6 {
+            let mut foreign = packet;
+            foreign[at] ^= 1;
+            assert_eq!(claim(&foreign), None, "{at}");
+        }
+    }
+}

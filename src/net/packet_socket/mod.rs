@@ -1,0 +1,152 @@
+//! DHCP's packets (packet(7)), on links that have no address yet, and on those that have one.
+//!
+//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of them waits.
+
+mod arp;
+pub(in crate::net) mod filter;
+mod ipv4;
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::libc::{self, c_int};
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrLike, bind, recv, sendto, setsockopt,
+    socket, sockopt,
+};
+
+pub use self::arp::{ArpSocket, Claim};
+use self::filter::Filter;
+use crate::error::{Error, Result};
+
+/// The port of clients.
+const CLIENT: u16 = 68;
+/// The port of servers.
+const SERVER: u16 = 67;
+/// The hardware address of everybody on an Ethernet.
+const EVERYBODY: [u8; 6] = [0xff; 6];
+/// The longest packet that is read. Clients say that they take 1500 octets.
+const LONGEST: usize = 4096;
+
+/// A packet socket of one link and one protocol; the kernel makes and removes the Ethernet header.
+struct Link {
+    socket: OwnedFd,
+    ifindex: c_int,
+    /// ETH_P_…
+    protocol: u16,
+}
+
+impl Link {
+    /// A socket that hears nothing yet: packets of other links, and those that the filter would drop, must not get in before.
+    fn open(ifindex: u32, protocol: c_int) -> Result<Link, Errno> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
+        let ifindex = c_int::try_from(ifindex).map_err(|_| Errno::ENODEV)?;
+        Ok(Link { socket, ifindex, protocol: protocol as u16 })
+    }
+
+    /// From now on hears what the filter lets pass.
+    fn hear(&self, filter: &Filter) -> Result<(), Errno> {
+        filter.attach(self.socket.as_fd())?;
+        bind(self.socket.as_raw_fd(), &self.everybody()?)
+    }
+
+    /// Sends a packet to everybody.
+    fn send(&self, packet: &[u8]) -> Result<(), Errno> {
+        sendto(self.socket.as_raw_fd(), packet, &self.everybody()?, MsgFlags::empty()).map(drop)
+    }
+
+    /// The next packet, if there is one. What does not fit is cut off.
+    fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Errno> {
+        loop {
+            match recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty()) {
+                Err(Errno::EINTR) => (),
+                Err(Errno::EAGAIN) => return Ok(None),
+                received => return Ok(buffer.get(..received?)),
+            }
+        }
+    }
+
+    fn everybody(&self) -> Result<LinkAddr, Errno> {
+        let mut octets = [0; 8];
+        octets[..EVERYBODY.len()].copy_from_slice(&EVERYBODY);
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: self.protocol.to_be(),
+            sll_ifindex: self.ifindex,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: EVERYBODY.len() as u8,
+            sll_addr: octets,
+        };
+        let length = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: it points to a sockaddr_ll, and the length is that of one.
+        unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) }.ok_or(Errno::EINVAL)
+    }
+}
+
+/// IPv4 packets for DHCP clients that come over one link, whomever they are addressed to.
+pub struct PacketSocket {
+    link: Link,
+}
+
+impl PacketSocket {
+    /// Opens a socket in the namespace of this thread.
+    pub fn open(ifindex: u32) -> Result<PacketSocket> {
+        let open = || {
+            let link = Link::open(ifindex, libc::ETH_P_IP)?;
+            link.hear(&Filter::datagrams_to(CLIENT))?;
+            Ok(PacketSocket { link })
+        };
+        open().map_err(|e| Error::kernel(format_args!("open a packet socket on link {ifindex}"), e))
+    }
+
+    /// Sends a datagram to all servers of the link, from no address.
+    pub fn broadcast(&self, payload: &[u8]) -> Result<()> {
+        self.send(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, payload)
+    }
+
+    /// Sends a datagram to one server, from an address that the link need not have. The frame is for everybody, as nobody
+    /// would answer our ARP; so it gets to servers on the link only.
+    pub fn send(&self, from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Result<()> {
+        let packet = ipv4::datagram((from, CLIENT), (to, SERVER), payload);
+        let sent = packet.ok_or(Errno::EMSGSIZE).and_then(|packet| self.link.send(&packet));
+        sent.map_err(|e| Error::kernel(format_args!("send a datagram to {to}"), e))
+    }
+
+    /// The sender and the payload of the next datagram. None where nothing has come, or something damaged: ask again when
+    /// poll(2) says so.
+    pub fn receive(&self) -> Result<Option<(Ipv4Addr, Vec<u8>)>> {
+        let mut buffer = [0; LONGEST];
+        let packet = self.link.receive(&mut buffer).map_err(|e| Error::kernel("receive a datagram", e))?;
+        let datagram = packet.and_then(|packet| ipv4::payload(packet, CLIENT));
+        Ok(datagram.map(|(from, payload)| (from, payload.to_vec())))
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.socket.as_fd()
+    }
+}
+
+/// Sends a datagram to one server, by the routes of this thread's namespace, from an address that the link has. As long as
+/// the socket is there, the kernel takes answers for wanted; they are to be had from a [`PacketSocket`].
+///
+/// Without that address it is EADDRNOTAVAIL, except in a namespace that never had any: there the kernel lets it pass, and
+/// whether the datagram arrives is left open. What is known not to be on the link is for [`PacketSocket::send`].
+pub fn unicast(from: Ipv4Addr, to: Ipv4Addr, ifname: &str, payload: &[u8]) -> Result<UdpSocket> {
+    let send = || {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, None)?;
+        setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+        setsockopt(&socket, sockopt::BindToDevice, &OsString::from(ifname))?;
+        let at = |address, port| SockaddrIn::from(SocketAddrV4::new(address, port));
+        bind(socket.as_raw_fd(), &at(from, CLIENT))?;
+        sendto(socket.as_raw_fd(), payload, &at(to, SERVER), MsgFlags::empty())?;
+        Ok(UdpSocket::from(socket))
+    };
+    send().map_err(|e| Error::kernel(format_args!("send a datagram from {from} to {to} over {ifname:?}"), e))
+}

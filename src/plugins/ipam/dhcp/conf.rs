@@ -1,0 +1,314 @@
+//! dhcp's configuration: the keys as written, and what they come to.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::cni::conf::Config;
+use crate::error::{Error, Result};
+use crate::plugin::{Context, PluginConf};
+use crate::plugins::ipam::dhcp::v6::client::Mode;
+
+/// Where the daemon listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/cni/dhcp.sock";
+
+/// Names of options (RFC 2132, RFC 3004, RFC 3397, RFC 3442). The first six are the reference's.
+const OPTION_NAMES: [(&str, u8); 12] = [
+    ("dhcp-client-identifier", 61),
+    ("subnet-mask", 1),
+    ("routers", 3),
+    ("host-name", 12),
+    ("user-class", 77),
+    ("vendor-class-identifier", 60),
+    ("domain-name-servers", 6),
+    ("domain-name", 15),
+    ("interface-mtu", 26),
+    ("static-routes", 33),
+    ("domain-search", 119),
+    ("classless-static-routes", 121),
+];
+
+/// What is asked for besides, unless `skipDefault` says no: routers and the subnet mask.
+const ALWAYS_REQUESTED: [u8; 2] = [3, 1];
+/// What is asked for where the configuration leaves nothing to ask for: subnet mask, routers, domain name, name servers.
+const LEAST_REQUESTED: [u8; 4] = [1, 3, 15, 6];
+
+/// What a message is made of, and what the client says itself: pad, overload, type, server, list, end.
+const NOT_FOR_USERS: [u8; 6] = [0, 52, 53, 54, 55, 255];
+
+/// The longest value of an option.
+const VALUE_MAX: usize = 255;
+
+/// What ADD goes by.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Conf {
+    /// Options for the server, a value for each code.
+    #[serde(skip)]
+    pub provide: Vec<(u8, Vec<u8>)>,
+    /// Options that the server is asked for, the most wanted first.
+    #[serde(skip)]
+    pub request: Vec<u8>,
+    /// The metric of every route of the result; 0 where none is given.
+    #[serde(skip)]
+    pub priority: i64,
+    /// What is leased: an address of IPv4, and one of IPv6 from whoever grants it. One of them at least.
+    #[serde(skip)]
+    pub leases: Vec<Option<Mode>>,
+}
+
+impl PluginConf for Conf {
+    fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
+        socket_path(cx.config)?;
+        let document: Document = cx.config.decode()?;
+        let ipam = document.ipam.ok_or_else(|| Error::config("ipam", "missing, expected an object with type dhcp"))?;
+        self.provide = provided(&ipam.provide, cx.args)?;
+        self.request = requested(&ipam.request)?;
+        self.priority = ipam.priority;
+        self.leases = leases(&ipam)?;
+        Ok(())
+    }
+}
+
+/// The keys that are read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Document {
+    ipam: Option<Ipam>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Ipam {
+    /// The metric of every route of the result; 0, the default, leaves it to whoever adds them.
+    priority: i64,
+    /// Lease an address of IPv4. Default true.
+    dhcpv4: Option<bool>,
+    /// Lease an address of IPv6 from a DHCPv6 server. Default false; the reference has no such key.
+    dhcpv6: bool,
+    /// Make an address of IPv6 of the prefix that a router advertises. Default false; the reference has no such key.
+    slaac: bool,
+    /// Options that are sent to the server.
+    provide: Vec<Provide>,
+    /// Options that the server is asked for, before routers and the subnet mask.
+    request: Vec<Request>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Provide {
+    /// Its name or number.
+    option: String,
+    /// Its value, byte by byte.
+    value: String,
+    /// The key of CNI_ARGS that has its value; where CNI_ARGS has none, `value` counts.
+    from_arg: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Request {
+    /// Its name or number.
+    option: String,
+    /// Ask for routers and the subnet mask only where they are listed.
+    skip_default: bool,
+}
+
+/// What is leased, None standing for IPv4.
+fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
+    let v6 = match (ipam.dhcpv6, ipam.slaac) {
+        (true, true) => return Err(Error::config("ipam.slaac", "true beside dhcpv6, expected one of them")),
+        (true, false) => Some(Mode::Dhcp),
+        (false, true) => Some(Mode::Slaac),
+        (false, false) => None,
+    };
+    let v4 = Some(None).filter(|_| ipam.dhcpv4.unwrap_or(true));
+    let leases: Vec<Option<Mode>> = v4.into_iter().chain(v6.map(Some)).collect();
+    match leases.is_empty() {
+        true => Err(Error::config("ipam.dhcpv4", "false, expected dhcpv6 or slaac with it")),
+        false => Ok(leases),
+    }
+}
+
+/// Where the daemon listens, from `ipam.daemonSocketPath` alone: DEL and GC find it whatever the rest says.
+pub fn socket_path(config: &Config) -> Result<PathBuf> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Document {
+        ipam: Ipam,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Ipam {
+        /// Where the daemon listens; default `/run/cni/dhcp.sock`.
+        daemon_socket_path: String,
+    }
+    let path = config.decode::<Document>()?.ipam.daemon_socket_path;
+    let path = Path::new(if path.is_empty() { DEFAULT_SOCKET } else { &path });
+    if !path.is_absolute() {
+        return Err(Error::config(
+            "ipam.daemonSocketPath",
+            format_args!("{path:?} is relative, expected an absolute path"),
+        ));
+    }
+    Ok(path.to_owned())
+}
+
+/// The options for the server. Of several values of one option the last counts.
+fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
+    let mut options: Vec<(u8, Vec<u8>)> = vec![];
+    for (i, provide) in list.iter().enumerate() {
+        let at = format!("ipam.provide[{i}]");
+        let code = option_code(&provide.option, &at)?;
+        if NOT_FOR_USERS.contains(&code) {
+            return Err(Error::config(format_args!("{at}.option"), format_args!("{code} is the client's own to send")));
+        }
+        let value = Some(provide.value.as_str()).filter(|value| !value.is_empty());
+        let of_args = value_in_args(args, &provide.from_arg);
+        for (value, of) in [(value, format!("{at}.value")), (of_args, format!("{at}.fromArg"))] {
+            let Some(value) = value else { continue };
+            if value.len() > VALUE_MAX {
+                let problem = format!("{} bytes are too long, expected at most {VALUE_MAX}", value.len());
+                return Err(Error::config(of, problem));
+            }
+            options.retain(|(other, _)| *other != code);
+            options.push((code, value.as_bytes().to_vec()));
+        }
+    }
+    Ok(options)
+}
+
+/// The value of `key` in CNI_ARGS. The reference reads them leniently here: what is no pair is passed over, and keys of
+/// others are nobody's concern.
+fn value_in_args<'a>(args: &'a str, key: &str) -> Option<&'a str> {
+    let mut pairs = args.split(';').filter_map(|pair| pair.split_once('='));
+    pairs.rfind(|(k, _)| *k == key && !key.is_empty()).map(|(_, value)| value)
+}
+
+/// The options that the server is asked for, each once. An entry without an option only says what it skips.
+fn requested(list: &[Request]) -> Result<Vec<u8>> {
+    let mut codes: Vec<u8> = vec![];
+    let mut add = |code: u8| {
+        if !codes.contains(&code) {
+            codes.push(code);
+        }
+    };
+    for (i, request) in list.iter().enumerate().filter(|(_, request)| !request.option.is_empty()) {
+        add(option_code(&request.option, &format!("ipam.request[{i}]"))?);
+    }
+    if !list.iter().any(|request| request.skip_default) {
+        ALWAYS_REQUESTED.into_iter().for_each(&mut add);
+    }
+    if codes.is_empty() {
+        codes.extend(LEAST_REQUESTED);
+    }
+    Ok(codes)
+}
+
+fn option_code(text: &str, at: &str) -> Result<u8> {
+    if let Some((_, code)) = OPTION_NAMES.iter().find(|(name, _)| *name == text) {
+        return Ok(*code);
+    }
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number).ok_or_else(|| {
+        let names = OPTION_NAMES.map(|(name, _)| name).join(", ");
+        let problem = format!("{text:?} is no option, expected a number from 0 to 255, or one of {names}");
+        Error::config(format_args!("{at}.option"), problem)
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::cni::env::Environment;
+    use crate::error::Code;
+
+    fn decoded(ipam: &str, args: &str) -> Result<Conf> {
+        let config = Config::parse(format!(r#"{{"name":"n","ipam":{ipam}}}"#).into_bytes()).unwrap();
+        let env = Environment::of_process();
+        let mut conf: Conf = config.decode()?;
+        conf.validate(&Context::new(&[], &config, &env, args, vec![]))?;
+        Ok(conf)
+    }
+
+    fn requests(list: &str) -> Vec<u8> {
+        decoded(&format!(r#"{{"request":{list}}}"#), "").unwrap().request
+    }
+
+    #[test]
+    fn what_is_requested_comes_before_the_defaults_and_once() {
+        assert_eq!(requests("[]"), [3, 1]);
+        assert_eq!(requests(r#"[{"option":"host-name"},{"option":"3"},{"option":"routers"}]"#), [12, 3, 1]);
+        assert_eq!(requests(r#"[{"skipDefault":true},{"option":"121"}]"#), [121]);
+        assert_eq!(requests(r#"[{"skipDefault":true}]"#), [1, 3, 15, 6]);
+    }
+
+    #[test]
+    fn a_value_of_cni_args_comes_before_the_one_that_is_written() {
+        let ipam = r#"{"provide":[{"option":"host-name","value":"a","fromArg":"NAME"},{"option":"60","value":"v"},
+            {"option":"77","fromArg":"none"}]}"#;
+        let provided = |args: &str| decoded(ipam, args).unwrap().provide;
+        let option = |code: u8, value: &str| (code, value.as_bytes().to_vec());
+        assert_eq!(provided(""), [option(12, "a"), option(60, "v")]);
+        assert_eq!(provided("x;NAME=b=c;=;"), [option(12, "b=c"), option(60, "v")]);
+        assert_eq!(provided("NAME=b;NAME="), [option(12, ""), option(60, "v")]);
+    }
+
+    #[test]
+    fn mistakes_name_their_path_and_what_was_expected() {
+        let long = "x".repeat(256);
+        let cases = [
+            (r#"{"provide":[{"option":"hostname"}]}"#.to_owned(), "ipam.provide[0].option: \"hostname\" is no option"),
+            (r#"{"request":[{},{"option":"+3"}]}"#.to_owned(), "ipam.request[1].option: \"+3\" is no option"),
+            (r#"{"request":[{"option":"256"}]}"#.to_owned(), "ipam.request[0].option: \"256\" is no option"),
+            (
+                r#"{"provide":[{"option":"53","value":"x"}]}"#.to_owned(),
+                "ipam.provide[0].option: 53 is the client's own",
+            ),
+            (
+                format!(r#"{{"provide":[{{"option":"12","value":"{long}"}}]}}"#),
+                "ipam.provide[0].value: 256 bytes are too long, expected at most 255",
+            ),
+            (r#"{"priority":"high"}"#.to_owned(), "ipam.priority: expected an integer"),
+            (r#"{"dhcpv6":true,"slaac":true}"#.to_owned(), "ipam.slaac: true beside dhcpv6, expected one of them"),
+            (r#"{"dhcpv4":false}"#.to_owned(), "ipam.dhcpv4: false, expected dhcpv6 or slaac with it"),
+            (r#"{"dhcpv6":"yes"}"#.to_owned(), "ipam.dhcpv6: expected a boolean"),
+            ("null".to_owned(), "ipam: missing, expected an object with type dhcp"),
+        ];
+        for (ipam, expected) in cases {
+            let error = decoded(&ipam, "").unwrap_err();
+            assert!(error.msg.starts_with(expected), "{error}");
+        }
+        let error = decoded(r#"{"provide":[{"option":"12","fromArg":"A"}]}"#, &format!("A={long}")).unwrap_err();
+        assert_eq!(error.msg, "ipam.provide[0].fromArg: 256 bytes are too long, expected at most 255");
+        assert_eq!(error.code, Code::INVALID_CONFIG);
+    }
+
+    #[test]
+    fn an_address_of_either_family_is_leased_or_of_both() {
+        let cases = [
+            ("{}", vec![None]),
+            (r#"{"dhcpv4":null}"#, vec![None]),
+            (r#"{"dhcpv6":true}"#, vec![None, Some(Mode::Dhcp)]),
+            (r#"{"slaac":true}"#, vec![None, Some(Mode::Slaac)]),
+            (r#"{"dhcpv4":false,"dhcpv6":true}"#, vec![Some(Mode::Dhcp)]),
+            (r#"{"dhcpv4":false,"slaac":true}"#, vec![Some(Mode::Slaac)]),
+        ];
+        for (ipam, leases) in cases {
+            assert_eq!(decoded(ipam, "").unwrap().leases, leases, "{ipam}");
+        }
+    }
+
+    #[test]
+    fn the_socket_is_found_whatever_the_rest_says() {
+        let path = |ipam: &str| {
+            let config = Config::parse(format!(r#"{{"name":"n","ipam":{ipam}}}"#).into_bytes()).unwrap();
+            socket_path(&config).unwrap()
+        };
+        assert_eq!(path("{}"), Path::new(DEFAULT_SOCKET));
+        let config = Config::parse(br#"{"name":"n","ipam":{"daemonSocketPath":"y.sock"}}"#.to_vec()).unwrap();
+        assert!(socket_path(&config).unwrap_err().msg.starts_with("ipam.daemonSocketPath: \"y.sock\" is relative"));
+        assert_eq!(path(r#"{"daemonSocketPath":"/x/y.sock","provide":7}"#), Path::new("/x/y.sock"));
+    }
+}

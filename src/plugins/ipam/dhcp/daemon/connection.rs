@@ -1,0 +1,232 @@
+//! Who asks the daemon: one request a connection, and one answer.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use nix::poll::PollFlags;
+
+use crate::plugins::ipam::dhcp::v4::client::Moment;
+use crate::plugins::ipam::dhcp::v4::lease::NEVER;
+use crate::plugins::ipam::dhcp::wire::REQUEST_MAX;
+
+/// How many may ask at once; others wait in the socket's queue.
+pub const CONNECTIONS_MAX: usize = 512;
+/// How long a request may take to come, and an answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One that asks.
+struct Connection {
+    stream: UnixStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    phase: Phase,
+    /// When it is hung up on; not while it waits for us.
+    deadline: Moment,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Asking,
+    Waiting,
+    Answered,
+}
+
+/// What came of a connection that was ready.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A whole line, without its newline.
+    Line(Vec<u8>),
+    /// A part of one, or that an answer goes on.
+    Nothing,
+    /// It has hung up, or is hung up on.
+    End,
+}
+
+/// All that ask.
+#[derive(Default)]
+pub struct Connections {
+    all: BTreeMap<u64, Connection>,
+    last: u64,
+}
+
+impl Connections {
+    /// Takes one in.
+    pub fn add(&mut self, stream: UnixStream, now: Moment) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        self.last += 1;
+        let connection =
+            Connection { stream, input: vec![], output: vec![], phase: Phase::Asking, deadline: now + PATIENCE };
+        self.all.insert(self.last, connection);
+        Ok(())
+    }
+
+    /// Whether there is room for another.
+    pub fn has_room(&self) -> bool {
+        self.all.len() < CONNECTIONS_MAX
+    }
+
+    /// What each waits for. One that waits for us is heard of only when it hangs up.
+    pub fn descriptors(&self) -> impl Iterator<Item = (u64, BorrowedFd<'_>, PollFlags)> {
+        self.all.iter().map(|(id, connection)| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::POLLIN, connection.phase == Phase::Asking);
+            flags.set(PollFlags::POLLOUT, !connection.output.is_empty());
+            (*id, connection.stream.as_fd(), flags)
+        })
+    }
+
+    /// One is ready.
+    pub fn serve(&mut self, id: u64, flags: PollFlags) -> Heard {
+        let Some(connection) = self.all.get_mut(&id) else { return Heard::Nothing };
+        let heard = match connection.phase {
+            _ if flags.contains(PollFlags::POLLOUT) => connection.flush(),
+            Phase::Asking => connection.read(),
+            _ => Heard::End, // it hung up
+        };
+        if heard == Heard::End {
+            self.all.remove(&id);
+        }
+        heard
+    }
+
+    /// Sends a line ahead of the answer.
+    pub fn tell(&mut self, id: u64, line: &str) {
+        if let Some(connection) = self.all.get_mut(&id) {
+            connection.output.extend(line.as_bytes());
+        }
+    }
+
+    /// Answers one, which ends it. False where nobody is there to hear it.
+    pub fn answer(&mut self, id: u64, text: &str, now: Moment) -> bool {
+        let Some(connection) = self.all.get_mut(&id) else { return false };
+        connection.output.extend(text.as_bytes());
+        connection.phase = Phase::Answered;
+        connection.deadline = now + PATIENCE;
+        let is_whole = connection.flush() != Heard::End || connection.output.is_empty();
+        if connection.output.is_empty() || !is_whole {
+            self.all.remove(&id);
+        }
+        is_whole
+    }
+
+    /// When the first of them is to be hung up on.
+    pub fn next(&self) -> Option<Moment> {
+        self.all.values().map(|connection| connection.deadline).filter(|deadline| *deadline != NEVER).min()
+    }
+
+    /// Hangs up on those that take too long.
+    pub fn expire(&mut self, now: Moment) {
+        self.all.retain(|_, connection| now < connection.deadline);
+    }
+}
+
+impl Connection {
+    fn read(&mut self) -> Heard {
+        let mut buffer = [0; 4096];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => Heard::End,
+            Ok(count) => {
+                let newline = buffer[..count].iter().position(|byte| *byte == b'\n');
+                self.input.extend(&buffer[..newline.unwrap_or(count)]);
+                if newline.is_some() {
+                    (self.phase, self.deadline) = (Phase::Waiting, NEVER);
+                    return Heard::Line(std::mem::take(&mut self.input));
+                }
+                if self.input.len() > REQUEST_MAX { Heard::End } else { Heard::Nothing }
+            }
+            Err(e) if is_for_later(&e) => Heard::Nothing,
+            Err(_) => Heard::End,
+        }
+    }
+
+    /// Writes what can be written; at the end of an answer that is the end.
+    fn flush(&mut self) -> Heard {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(count) => drop(self.output.drain(..count)),
+                Err(e) if is_for_later(&e) => return Heard::Nothing,
+                Err(_) => return Heard::End,
+            }
+        }
+        if self.phase == Phase::Answered { Heard::End } else { Heard::Nothing }
+    }
+}
+
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Duration::from_secs(100);
+
+    /// One that asks, from its side and from ours.
+    fn connected() -> (UnixStream, Connections) {
+        let (theirs, ours) = UnixStream::pair().unwrap();
+        let mut connections = Connections::default();
+        connections.add(ours, NOW).unwrap();
+        (theirs, connections)
+    }
+
+    #[test]
+    fn a_line_may_come_in_pieces_and_the_answer_ends_the_connection() {
+        let (mut theirs, mut connections) = connected();
+        assert_eq!(connections.serve(1, PollFlags::POLLIN), Heard::Nothing, "nothing has come");
+        theirs.write_all(b"ab").unwrap();
+        assert_eq!(connections.serve(1, PollFlags::POLLIN), Heard::Nothing);
+        theirs.write_all(b"c\nrest").unwrap();
+        assert_eq!(connections.serve(1, PollFlags::POLLIN), Heard::Line(b"abc".to_vec()));
+        assert_eq!((connections.next(), connections.all.len()), (None, 1), "it waits for us");
+        connections.tell(1, "wait\n");
+        assert!(connections.answer(1, "yes\n", NOW));
+        let mut answer = String::new();
+        theirs.read_to_string(&mut answer).unwrap();
+        assert_eq!((answer.as_str(), connections.all.len()), ("wait\nyes\n", 0));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_goes_on_when_there_is_room() {
+        let (mut theirs, mut connections) = connected();
+        theirs.write_all(b"\n").unwrap();
+        connections.serve(1, PollFlags::POLLIN);
+        let long = "x".repeat(4 << 20);
+        assert!(connections.answer(1, &long, NOW));
+        let reader = std::thread::spawn(move || {
+            let mut answer = String::new();
+            theirs.read_to_string(&mut answer).unwrap();
+            answer.len()
+        });
+        while connections.serve(1, PollFlags::POLLOUT) != Heard::End {}
+        assert_eq!(reader.join().unwrap(), long.len());
+    }
+
+    #[test]
+    fn who_hangs_up_is_forgotten_and_cannot_be_answered() {
+        let (theirs, mut connections) = connected();
+        drop(theirs);
+        assert!(!connections.answer(1, "yes\n", NOW));
+        assert_eq!(connections.all.len(), 0);
+        let (theirs, mut connections) = connected();
+        drop(theirs);
+        assert_eq!(connections.serve(1, PollFlags::POLLIN | PollFlags::POLLHUP), Heard::End);
+        assert_eq!(connections.all.len(), 0);
+    }
+
+    #[test]
+    fn who_is_silent_or_never_ends_is_hung_up_on() {
+        let (_theirs, mut connections) = connected();
+        assert_eq!(connections.next(), Some(NOW + PATIENCE));
+        connections.expire(NOW + PATIENCE);
+        assert_eq!(connections.all.len(), 0);
+        let (mut theirs, mut connections) = connected();
+        let endless = std::thread::spawn(move || while theirs.write_all(&[b'x'; 4096]).is_ok() {});
+        while connections.serve(1, PollFlags::POLLIN) != Heard::End {}
+        endless.join().unwrap();
+    }
+}

@@ -1,0 +1,138 @@
+//! The sockets of a conversation with servers and routers in IPv6. The kernel sends from the link-local address, which is
+//! of use a second or two after the link is up: until then there is nobody to talk to.
+
+use std::net::Ipv6Addr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Instant;
+
+use ipnet::IpNet;
+
+use super::interface::{Absent, Place};
+use crate::error::{Code, Error, Result};
+use crate::net::link_socket::LinkSocket;
+use crate::net::netlink::{Link, Netlink, Watch};
+use crate::plugins::ipam::dhcp::family::Heard;
+use crate::plugins::ipam::dhcp::v6::message::{ALL_SERVERS, Message};
+use crate::plugins::ipam::dhcp::v6::router;
+
+/// What is open while answers are expected.
+pub struct ExchangeV6 {
+    servers: LinkSocket,
+    neighbours: LinkSocket,
+    link_local: LinkLocal,
+    /// That of the interface, in bytes.
+    mtu: u32,
+}
+
+/// The address that the kernel sends from.
+enum LinkLocal {
+    /// It is tried by duplicate address detection.
+    Awaited(Box<Awaited>),
+    Usable(Ipv6Addr),
+}
+
+struct Awaited {
+    netlink: Netlink,
+    link: Link,
+    watch: Watch,
+}
+
+impl ExchangeV6 {
+    /// Opens the sockets, if the interface still is there.
+    pub fn open(place: &Place, prefix: &str) -> Result<ExchangeV6, Absent> {
+        let mut opened = None;
+        place.visit(prefix, &mut |netlink, link| {
+            let servers = LinkSocket::dhcp(link.index, &link.name)?;
+            let neighbours = LinkSocket::discovery(link.index, &link.name)?;
+            let watch = Watch::ipv6_addresses()?; // begun before the look
+            let link_local = match usable(netlink, link)? {
+                Some(address) => LinkLocal::Usable(address),
+                None => LinkLocal::Awaited(Box::new(Awaited { netlink: Netlink::open()?, link: link.clone(), watch })),
+            };
+            opened = Some(ExchangeV6 { servers, neighbours, link_local, mtu: link.mtu });
+            Ok(())
+        })?;
+        opened.ok_or(Absent::Gone("its interface is gone"))
+    }
+
+    /// Whether anything can be sent.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.link_local, LinkLocal::Usable(_))
+    }
+
+    /// Sends a message to the servers of the link.
+    pub fn send(&self, message: &Message) -> Result<()> {
+        self.servers.send(&message.encode(), ALL_SERVERS)
+    }
+
+    /// Asks the routers of the link to tell about it.
+    pub fn ask_routers(&self, place: &Place) -> Result<()> {
+        self.neighbours.send(&router::solicitation(&place.mac), router::ALL_ROUTERS)
+    }
+
+    /// Asks who has an address.
+    pub fn probe(&self, address: Ipv6Addr, place: &Place) -> Result<()> {
+        let (message, group) = router::probe(address, &place.mac);
+        self.neighbours.send(&message, group)
+    }
+
+    /// What has come. The sockets are asked once each: poll(2) says whether there is more.
+    pub fn hear(&mut self) -> Result<Vec<Heard>> {
+        let mut heard = vec![];
+        let own = match &self.link_local {
+            LinkLocal::Usable(own) => *own,
+            LinkLocal::Awaited(awaited) => {
+                awaited.watch.until(Instant::now())?;
+                let Some(own) = usable(&awaited.netlink, &awaited.link)? else { return Ok(heard) };
+                self.link_local = LinkLocal::Usable(own);
+                own
+            }
+        };
+        if let Some((from, packet)) = self.neighbours.receive()? {
+            heard.push(match router::decode(&packet, from) {
+                Some(router::Heard::Router(told)) => {
+                    // A route's MTU counts even where it is larger than what the link can carry.
+                    let mtu = told.mtu.filter(|mtu| *mtu < self.mtu);
+                    Heard::Router(router::Advertisement { mtu, ..told }, own)
+                }
+                Some(router::Heard::Claim(address)) => Heard::ClaimV6(address),
+                None => Heard::Malformed,
+            });
+        }
+        if let Some((_, packet)) = self.servers.receive()? {
+            heard.push(Message::decode(&packet).map_or(Heard::Malformed, Heard::V6));
+        }
+        Ok(heard)
+    }
+
+    /// What becomes readable. What comes before anything was asked is for later.
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match &self.link_local {
+            LinkLocal::Usable(_) => vec![self.servers.as_fd(), self.neighbours.as_fd()],
+            LinkLocal::Awaited(awaited) => vec![awaited.watch.as_fd()],
+        }
+    }
+}
+
+/// Sends what gives a lease back.
+pub fn send_once(message: &Message, place: &Place, prefix: &str) -> Result<(), Absent> {
+    place.visit(prefix, &mut |_, link| LinkSocket::dhcp(link.index, &link.name)?.send(&message.encode(), ALL_SERVERS))
+}
+
+/// The link-local address that can be sent from.
+fn usable(netlink: &Netlink, link: &Link) -> Result<Option<Ipv6Addr>> {
+    for address in netlink.addresses(link)? {
+        let IpNet::V6(net) = address.net else { continue };
+        if !net.addr().is_unicast_link_local() {
+            continue;
+        }
+        if address.dad_failed {
+            let msg = format!("address {} of interface {:?} is in use by another (DADFAILED)", net, link.name);
+            return Err(Error::new(Code::CONFLICT, msg));
+        }
+        if !address.tentative {
+            return Ok(Some(net.addr()));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,204 @@
+//! The daemon's command line: the reference's flags, written as Go's flag package reads them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::conf::DEFAULT_SOCKET;
+
+/// What the daemon is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// Where its process id is written; nowhere where it is empty.
+    pub pidfile: PathBuf,
+    /// Goes before the socket's path and before every path of a namespace.
+    pub hostprefix: String,
+    /// Where it listens.
+    pub socketpath: PathBuf,
+    /// Whether servers are to broadcast their answers.
+    pub broadcast: bool,
+    /// How long the first answer of a server is waited for.
+    pub timeout: Duration,
+    /// The longest that an answer is waited for before it is asked again.
+    pub resendmax: Duration,
+    /// How long it is tried to get a lease.
+    pub resendtimeout: Duration,
+}
+
+impl Default for Flags {
+    fn default() -> Flags {
+        Flags {
+            pidfile: PathBuf::new(),
+            hostprefix: String::new(),
+            socketpath: PathBuf::from(DEFAULT_SOCKET),
+            broadcast: false,
+            timeout: Duration::from_secs(10),
+            resendmax: Duration::from_secs(62),
+            resendtimeout: Duration::from_secs(208),
+        }
+    }
+}
+
+/// Every flag with its value's kind and what it is for.
+pub const FLAGS: [(&str, &str, &str); 7] = [
+    ("broadcast", "", "ask servers to broadcast their answers"),
+    ("hostprefix", "string", "prefix of the socket's path and of namespaces' paths"),
+    ("pidfile", "string", "file for the process id, an absolute path"),
+    ("resendmax", "duration", "longest wait for an answer before asking again (default 1m2s)"),
+    ("resendtimeout", "duration", "how long to try to get a lease (default 3m28s)"),
+    ("socketpath", "string", "where to listen (default \"/run/cni/dhcp.sock\")"),
+    ("timeout", "duration", "first wait for an answer (default 10s)"),
+];
+
+/// Why the daemon does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// `-h`: nothing is wrong.
+    Help,
+    /// In words.
+    Mistake(String),
+}
+
+impl Flags {
+    /// Reads `-x v`, `--x v`, `-x=v` and `--x=v`; a truth value may stand alone. What stands behind the first word that
+    /// is no flag, or behind `--`, is not read, as in Go.
+    pub fn parse(args: &[String]) -> Result<Flags, Refused> {
+        let mut flags = Flags::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let Some(word) = arg.strip_prefix("--").or(arg.strip_prefix('-')).filter(|word| !word.is_empty()) else {
+                break;
+            };
+            let (name, given) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+            if name.is_empty() || name.starts_with('-') {
+                return Err(Refused::Mistake(format!("bad flag syntax: {arg}")));
+            }
+            if ["h", "help"].contains(&name) {
+                return Err(Refused::Help);
+            }
+            let Some((_, kind, _)) = FLAGS.iter().find(|known| known.0 == name) else {
+                return Err(Refused::Mistake(format!("flag provided but not defined: -{name}")));
+            };
+            let value = match (given, *kind) {
+                (Some(value), _) => value,
+                (None, "") => "true",
+                (None, _) => {
+                    let missing = || Refused::Mistake(format!("flag needs an argument: -{name}"));
+                    args.next().ok_or_else(missing)?
+                }
+            };
+            let problem = |why| Refused::Mistake(format!("invalid value {value:?} for flag -{name}: {why}"));
+            flags.set(name, value).map_err(problem)?;
+        }
+        Ok(flags)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        match name {
+            "broadcast" => self.broadcast = truth(value).ok_or("expected true or false")?,
+            "hostprefix" => value.clone_into(&mut self.hostprefix),
+            "pidfile" => self.pidfile = PathBuf::from(value),
+            "socketpath" => self.socketpath = PathBuf::from(value),
+            _ => {
+                let time = duration(value).ok_or("expected a duration such as 10s or 3m28s")?;
+                match name {
+                    "timeout" => self.timeout = time,
+                    "resendmax" => self.resendmax = time,
+                    _ => self.resendtimeout = time,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is printed where the command line is wrong.
+pub fn usage() -> String {
+    let mut text = "Usage of dhcp daemon:\n".to_owned();
+    for (name, kind, about) in FLAGS {
+        let blank = if kind.is_empty() { "" } else { " " };
+        text.push_str(&format!("  -{name}{blank}{kind}\n    \t{about}\n"));
+    }
+    text
+}
+
+/// strconv.ParseBool.
+fn truth(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// time.ParseDuration of what is not negative: `1h2m3.5s`, `300ms`, `0`.
+fn duration(text: &str) -> Option<Duration> {
+    const UNITS: [(&str, f64); 7] =
+        [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    let (given, mut seconds) = (!rest.is_empty(), 0.0);
+    while !rest.is_empty() {
+        let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let unit_end =
+            rest[number..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| number + at);
+        let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == &rest[number..unit_end])?;
+        seconds += rest[..number].parse::<f64>().ok()? * unit;
+        rest = &rest[unit_end..];
+    }
+    Duration::try_from_secs_f64(seconds).ok().filter(|_| given)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Flags, Refused> {
+        Flags::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_are_read_in_every_way_that_go_has() {
+        let expected = Flags {
+            pidfile: PathBuf::from("/p"),
+            hostprefix: "/host".to_owned(),
+            socketpath: PathBuf::from("/s"),
+            broadcast: true,
+            timeout: Duration::from_secs(2),
+            resendmax: Duration::from_secs(62),
+            resendtimeout: Duration::from_millis(62_500),
+        };
+        let line = "-pidfile /p --hostprefix /host -socketpath=/s --broadcast -timeout=2s --resendtimeout 1m2.5s x -y";
+        assert_eq!(parse(line).unwrap(), expected);
+        assert_eq!(parse("").unwrap(), Flags::default());
+        assert_eq!(parse("-broadcast=true -broadcast=F -- -x").unwrap(), Flags::default());
+    }
+
+    #[test]
+    fn mistakes_are_told_in_go_s_words() {
+        let cases = [
+            ("-x", "flag provided but not defined: -x"),
+            ("-timeout", "flag needs an argument: -timeout"),
+            ("---timeout 1s", "bad flag syntax: ---timeout"),
+            ("-=1", "bad flag syntax: -=1"),
+            ("-broadcast=2", "invalid value \"2\" for flag -broadcast: expected true or false"),
+            ("-timeout 10", "invalid value \"10\" for flag -timeout: expected a duration such as 10s or 3m28s"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(parse(line), Err(Refused::Mistake(expected.to_owned())), "{line}");
+        }
+        assert_eq!(parse("-timeout 1s --help"), Err(Refused::Help));
+    }
+
+    #[test]
+    fn durations_are_go_s() {
+        let cases = [("0", 0), ("10s", 10_000), ("1m2s", 62_000), ("3m28s", 208_000), ("1.5h", 5_400_000), ("+7ms", 7)];
+        for (text, millis) in cases {
+            assert_eq!(duration(text), Some(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "s", "1", "-1s", "1x", "1s2", ".s", "1..s", "99999999999999999999h", "+"] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+}

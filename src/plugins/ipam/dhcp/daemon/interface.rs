@@ -1,0 +1,209 @@
+//! The interface of a lease. Nothing of it is open while a lease is held: it is looked up anew for each visit, so no
+//! namespace is kept alive and none is taken for another.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::cni::attachment::hex;
+use crate::cni::json::Value;
+use crate::error::{Code, Error, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{AddressOptions, Link, LinkChange, Netlink, RouteEntry};
+use crate::net::netns::Netns;
+use crate::plugins::ipam::dhcp::family::Lease;
+use crate::plugins::ipam::dhcp::wire::{Wish, text, unhex};
+use crate::steps::addresses;
+
+/// The octets of an Ethernet address.
+const ETHERNET: usize = 6;
+
+/// Where an interface is, in words that outlive descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The path of its namespace, as the plugin has it.
+    pub netns: String,
+    /// Device and inode of the namespace.
+    identity: (u64, u64),
+    /// The kernel's number of the namespace, which no other ever gets; None before Linux 5.14.
+    cookie: Option<u64>,
+    /// Its name.
+    pub ifname: String,
+    /// ifindex.
+    ifindex: u32,
+    /// Its hardware address.
+    pub mac: MacAddr,
+    /// Its hardware address is that of other interfaces as well, so answers have to be broadcast.
+    pub broadcast: bool,
+    /// ARP is spoken there, and an address may be tried.
+    pub probe: bool,
+}
+
+/// Why an interface cannot be visited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// It is not there any more, and never will be.
+    Gone(&'static str),
+    /// We cannot tell, or what was to be done there failed.
+    Failed(Error),
+}
+
+impl From<Error> for Absent {
+    fn from(error: Error) -> Absent {
+        Absent::Failed(error)
+    }
+}
+
+impl From<Absent> for Error {
+    fn from(absent: Absent) -> Error {
+        match absent {
+            Absent::Gone(why) => Error::new(Code::UNKNOWN_CONTAINER, why),
+            Absent::Failed(error) => error,
+        }
+    }
+}
+
+/// What is done in the namespace, with a socket for it and the interface as it is.
+pub type Visit<'a> = &'a mut (dyn FnMut(&Netlink, &Link) -> Result<()> + Send);
+
+impl Place {
+    /// Finds the interface that a lease is wanted for, and sets it up.
+    pub fn find(prefix: &str, wish: &Wish) -> Result<Place> {
+        let ifname = wish.key.ifname.as_str();
+        let netns = Netns::open(&format!("{prefix}{}", wish.netns))?;
+        let identity = netns.identity()?;
+        let (cookie, link) = netns.enter(|| {
+            let netlink = Netlink::open()?;
+            let link = netlink.link(ifname)?;
+            if !link.up {
+                netlink.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+            }
+            Ok((netlink.netns_cookie(), link))
+        })?;
+        let mac = link.mac();
+        if mac.octets().len() != ETHERNET || mac.is_zero() {
+            let msg = format!("interface {ifname:?} has no Ethernet address, which DHCP goes by");
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
+        }
+        // All ipvlans of a lower link have its address: what a server sends to it reaches any of them.
+        let is_shared = link.kind == "ipvlan";
+        Ok(Place {
+            netns: wish.netns.clone(),
+            identity,
+            cookie,
+            ifname: ifname.to_owned(),
+            ifindex: link.index,
+            mac,
+            broadcast: is_shared,
+            probe: !is_shared && link.arp,
+        })
+    }
+
+    /// Enters the namespace, if it and the interface still are there.
+    pub fn visit(&self, prefix: &str, work: Visit<'_>) -> Result<(), Absent> {
+        let netns = self.netns(prefix)?;
+        netns.enter(|| {
+            let netlink = Netlink::open()?;
+            let cookies = self.cookie.zip(netlink.netns_cookie());
+            if cookies.is_some_and(|(then, now)| then != now) {
+                return Ok(Err(Absent::Gone("another namespace has its path")));
+            }
+            let link = netlink
+                .find_link(&self.ifname)?
+                .filter(|link| (link.index, link.mac()) == (self.ifindex, self.mac.clone()));
+            let Some(link) = link else { return Ok(Err(Absent::Gone("its interface is gone"))) };
+            work(&netlink, &link).map(Ok)
+        })?
+    }
+
+    /// Whether the namespace is there; that is told without entering it.
+    pub fn is_there(&self, prefix: &str) -> Result<(), Absent> {
+        self.netns(prefix).map(drop)
+    }
+
+    fn netns(&self, prefix: &str) -> Result<Netns, Absent> {
+        let netns = Netns::open_if_there(&format!("{prefix}{}", self.netns))?;
+        let netns = netns.ok_or(Absent::Gone("its namespace is gone"))?;
+        match netns.identity()? == self.identity {
+            true => Ok(netns),
+            false => Err(Absent::Gone("another namespace has its path")),
+        }
+    }
+
+    /// As members of an object.
+    pub fn members(&self) -> Vec<(&'static str, Value)> {
+        let mut members = vec![
+            ("netns", Value::text(&self.netns)),
+            ("device", Value::number(self.identity.0)),
+            ("inode", Value::number(self.identity.1)),
+            ("ifindex", Value::number(self.ifindex)),
+            ("mac", Value::text(hex(self.mac.octets()))),
+            ("broadcast", Value::Bool(self.broadcast)),
+            ("probe", Value::Bool(self.probe)),
+        ];
+        members.extend(self.cookie.map(|cookie| ("cookie", Value::number(cookie))));
+        members
+    }
+
+    /// From the members of an object.
+    pub fn of_value(value: &Value) -> Result<Place> {
+        let missing = |key: &str| Error::new(Code::DECODE, format!("{key}: expected a number"));
+        let number = |key: &str| value.get(key).and_then(Value::as_u64).ok_or_else(|| missing(key));
+        let is_set = |key: &str| value.get(key) == Some(&Value::Bool(true));
+        let mac = unhex(text(value, "mac")?).ok_or_else(|| Error::new(Code::DECODE, "mac: expected hex digits"))?;
+        Ok(Place {
+            netns: text(value, "netns")?.to_owned(),
+            identity: (number("device")?, number("inode")?),
+            cookie: value.get("cookie").and_then(Value::as_u64),
+            ifname: text(value, "ifname")?.to_owned(),
+            ifindex: number("ifindex")?.try_into().map_err(|_| missing("ifindex"))?,
+            mac: MacAddr::new(&mac),
+            broadcast: is_set("broadcast"),
+            probe: is_set("probe"),
+        })
+    }
+}
+
+/// Takes an address off the interface. What routes go with it is returned, for [`put_back`]; those of IPv6 stay.
+pub fn take_off(netlink: &Netlink, link: &Link, address: IpAddr) -> Result<Vec<RouteEntry>> {
+    let mut routes = if address.is_ipv4() { netlink.routes_through(link)? } else { vec![] };
+    routes.retain(|route| route.dst.addr().is_ipv4());
+    for found in netlink.addresses(link)?.iter().filter(|found| found.net.addr() == address) {
+        netlink.delete_address(link, found.net)?;
+    }
+    Ok(routes)
+}
+
+/// Gives the interface its address back, and the routes that went with it; after a restart of the daemon those that the
+/// server has sent.
+pub fn put_back(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64, routes: &[RouteEntry]) -> Result<()> {
+    let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
+    match netlink.add_address(link, lease.net(), options) {
+        Err(e) if !e.is_exists() => return Err(e),
+        _ => (),
+    }
+    if !routes.is_empty() {
+        return routes.iter().try_for_each(|route| netlink.put_route(link, route));
+    }
+    add_routes(netlink, link, lease, priority)
+}
+
+fn add_routes(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64) -> Result<()> {
+    for route in addresses::planned_routes(&lease.result(priority))? {
+        match netlink.add_route(link, &route) {
+            Err(e) if !e.is_exists() => return Err(e),
+            _ => (),
+        }
+    }
+    Ok(())
+}
+
+/// Leads the routes by the router that is another now, in whichever tables they are; where there was none, adds them.
+pub fn reroute(netlink: &Netlink, link: &Link, before: Option<Ipv6Addr>, lease: &Lease, priority: i64) -> Result<()> {
+    let (Some(before), Some(router)) = (before, lease.router()) else {
+        return add_routes(netlink, link, lease, priority);
+    };
+    for route in netlink.routes_through(link)?.iter().filter(|route| route.gateways() == [IpAddr::V6(before)]) {
+        netlink.put_route(link, &route.by(router.into()))?;
+        netlink.delete_route(link, route)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,440 @@
+//! What becomes of a lease: what its client says, and what the clock says.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use super::Daemon;
+use super::exchange::Exchange;
+use super::interface::{self, Absent};
+use super::journal::Read;
+use super::metrics::{Count, state_text};
+use super::release::{acquire, give_back, resume};
+use super::table::{Entry, Name, name_of};
+use crate::error::{Code, Error, Result};
+use crate::net::clock::since_boot;
+use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
+use crate::plugins::ipam::dhcp::v4::client::{Moment, Reason, State};
+use crate::plugins::ipam::dhcp::v4::lease::NEVER;
+
+/// How many exchanges are open at once; others wait for their turn.
+const EXCHANGES_MAX: usize = 200;
+/// When something is tried again that the system refused: a write of the journal, sockets.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Why a lease is not in the table any more.
+enum End {
+    /// It has no place any more: forgotten, and nobody can be told.
+    Gone(&'static str),
+    /// It was never had, for this reason.
+    Failed(Error),
+}
+
+impl Daemon {
+    /// Goes on with what the journal has.
+    pub(super) fn resume_all(&mut self) -> Result<()> {
+        let now = since_boot();
+        for read in self.journal.read_all()? {
+            match read {
+                Read::Record(record) => self.resume(Entry::new(*record, NEVER), now),
+                Read::Void(path) => {
+                    self.log.line(format_args!("{}: of an earlier start of the machine", path.display()))
+                }
+                Read::Torn(path, why) => self.log.line(format_args!("{}: set aside: {why}", path.display())),
+            }
+        }
+        self.log.line(format_args!(
+            "listening socket={:?} leases={}",
+            self.flags.socketpath,
+            self.table.iter().count()
+        ));
+        Ok(())
+    }
+
+    fn resume(&mut self, mut entry: Entry, now: Moment) {
+        let name = name_of(&entry.record.key, entry.record.family());
+        let Some(lease) = entry.record.lease.clone() else {
+            // Nobody has got an answer, and nobody ever will.
+            return self.let_go(&name, entry);
+        };
+        if let Err(Absent::Gone(why)) = entry.record.place.is_there(&self.flags.hostprefix) {
+            return self.forget(&name, entry, End::Gone(why));
+        }
+        entry.client = Some(resume(&entry.record, &lease, &self.flags, now));
+        self.settle(name, entry, now);
+    }
+
+    /// Begins to look for a lease, if there is room for another exchange; else waits for its turn.
+    pub(super) fn acquire(&mut self, name: Name, mut entry: Entry, now: Moment) {
+        if self.table.exchanges() >= EXCHANGES_MAX {
+            self.table.turns.push_back(name.clone());
+            let limit = entry.limit;
+            return self.table.put(name, entry, limit);
+        }
+        match Exchange::open(&entry.record.place, &self.flags.hostprefix, entry.record.family()) {
+            Ok(exchange) => entry.exchange = Some(exchange),
+            Err(absent) => return self.forget(&name, entry, End::Failed(absent.into())),
+        }
+        self.begin(name, entry, now);
+    }
+
+    /// Asks for a lease, once anything can be sent.
+    fn begin(&mut self, name: Name, mut entry: Entry, now: Moment) {
+        if !entry.exchange.as_ref().is_some_and(Exchange::is_ready) {
+            return self.settle(name, entry, now);
+        }
+        let (client, actions) = acquire(&entry.record, &self.flags, entry.wanted, now, &mut self.random);
+        entry.client = Some(client);
+        self.go_on(name, entry, actions, now);
+    }
+
+    /// Gives those their turn that wait for one, while there is room.
+    pub(super) fn next_turns(&mut self) {
+        while self.table.exchanges() < EXCHANGES_MAX
+            && let Some(name) = self.table.turns.pop_front()
+        {
+            // It may have ended while it waited, or be another one by now.
+            let now = since_boot();
+            match self.table.take(&name) {
+                Some(entry) if entry.client.is_none() => self.acquire(name, entry, now),
+                Some(entry) if entry.exchange.is_none() => self.look(name, entry, now),
+                Some(entry) => self.settle(name, entry, now),
+                None => (),
+            }
+        }
+    }
+
+    /// A lease is due.
+    pub(super) fn on_time(&mut self, name: &str, now: Moment) {
+        let Some(entry) = self.table.take(name) else { return };
+        let name = name.to_owned();
+        if entry.client.is_none() {
+            let msg = match entry.exchange {
+                None => format!("no more tries: {EXCHANGES_MAX} others were under way all the time"),
+                Some(_) => format!("interface {:?} has no link-local address", entry.record.place.ifname),
+            };
+            return self.forget(&name, entry, End::Failed(Error::new(Code::TRY_AGAIN, msg)));
+        }
+        self.look(name, entry, now);
+    }
+
+    /// Lets the client look at the clock, with sockets if it may need them.
+    fn look(&mut self, name: Name, mut entry: Entry, now: Moment) {
+        if entry.unsaved {
+            self.save(&name, &mut entry);
+        }
+        if entry.lingers
+            && let Err(end) = self.take_off(&name, &mut entry)
+        {
+            return self.forget(&name, entry, end);
+        }
+        let needs = entry.client.as_ref().is_some_and(|client| client.needs_sockets(now));
+        let place = &entry.record.place;
+        let opened = match (&entry.exchange, needs) {
+            (None, true) if self.table.exchanges() >= EXCHANGES_MAX => {
+                self.table.turns.push_back(name.clone());
+                return self.table.put(name, entry, NEVER);
+            }
+            (None, true) => {
+                let exchange = Exchange::open(place, &self.flags.hostprefix, entry.record.family());
+                exchange.map(|exchange| entry.exchange = Some(exchange))
+            }
+            _ => place.is_there(&self.flags.hostprefix),
+        };
+        match opened {
+            Ok(()) => (),
+            Err(Absent::Gone(why)) => return self.forget(&name, entry, End::Gone(why)),
+            // The time of the lease runs on all the same, and what is not sent now is sent again later.
+            Err(Absent::Failed(error)) => self.log.lease(&name, format_args!("problem={:?}", error.to_string())),
+        }
+        let Some(client) = &mut entry.client else { return };
+        let actions = client.on_time(now, &mut self.random);
+        self.go_on(name, entry, actions, now);
+    }
+
+    /// A socket of an exchange is ready.
+    pub(super) fn receive(&mut self, name: &str) {
+        let Some(mut entry) = self.table.take(name) else { return };
+        let (now, name) = (since_boot(), name.to_owned());
+        match self.heard(&mut entry, now) {
+            Ok(_) if entry.client.is_none() => self.begin(name, entry, now),
+            Ok(actions) => self.go_on(name, entry, actions, now),
+            Err(error) => {
+                // A link that is set down says so on its sockets, and one that is deleted as well.
+                match entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(())) {
+                    Err(Absent::Gone(why)) => self.forget(&name, entry, End::Gone(why)),
+                    _ => {
+                        self.log.lease(&name, format_args!("problem={:?}", error.to_string()));
+                        self.settle(name, entry, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What has come, told to the client.
+    fn heard(&mut self, entry: &mut Entry, now: Moment) -> Result<Vec<Action>> {
+        let Some(exchange) = &mut entry.exchange else { return Ok(vec![]) };
+        let mut actions = vec![];
+        for heard in exchange.hear()? {
+            match heard {
+                Heard::Malformed => self.metrics.count(Count::Malformed),
+                Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => self.metrics.count(Count::Received),
+                Heard::ClaimV4(_) | Heard::ClaimV6(_) => (),
+            }
+            let Some(client) = &mut entry.client else { continue };
+            actions.extend(client.on_heard(heard, now, &mut self.random));
+        }
+        Ok(actions)
+    }
+
+    /// Does what the client says, and puts the lease back into the table unless that was its end.
+    fn go_on(&mut self, name: Name, mut entry: Entry, actions: Vec<Action>, now: Moment) {
+        for action in actions {
+            if let Err(end) = self.perform(&name, &mut entry, action, now) {
+                return self.forget(&name, entry, end);
+            }
+        }
+        if entry.asked_by.is_empty() && entry.is_new() {
+            return self.let_go(&name, entry); // nobody waits for it any more
+        }
+        self.settle(name, entry, now);
+    }
+
+    fn perform(&mut self, name: &str, entry: &mut Entry, action: Action, now: Moment) -> Result<(), End> {
+        match action {
+            Action::Send(outgoing) => {
+                let Some(exchange) = &mut entry.exchange else { return Ok(()) };
+                match exchange.send(&outgoing, &entry.record.place, &self.flags.hostprefix) {
+                    Ok(()) => self.metrics.count(Count::Sent),
+                    Err(Absent::Gone(why)) => return Err(End::Gone(why)),
+                    Err(Absent::Failed(error)) => {
+                        self.metrics.count(Count::Unsent);
+                        self.log.lease(name, format_args!("problem={:?}", error.to_string()));
+                    }
+                }
+            }
+            Action::Probe(address) => {
+                let Some(exchange) = &mut entry.exchange else { return Ok(()) };
+                let probed = exchange.probe(address, &entry.record.place, &self.flags.hostprefix);
+                self.changed(name, probed)?;
+            }
+            Action::Intend(intent) => {
+                entry.record.intent = Some(intent);
+                self.journal.write(&entry.record).map_err(|error| {
+                    entry.record.intent = None; // it is not asked for
+                    End::Failed(error)
+                })?;
+            }
+            Action::Bound(lease) => self.bound(name, entry, lease, now)?,
+            Action::Renewed(lease) => {
+                let (before, router) = (entry.record.lease.as_ref().and_then(Lease::router), lease.router());
+                entry.record.lease = Some(lease);
+                self.save(name, entry);
+                self.tell_state(name, entry, State::Bound);
+                if router != before {
+                    self.reroute(name, entry, before)?;
+                }
+            }
+            Action::Lost(reason) => self.lost(name, entry, reason)?,
+            Action::Regained(lease) => self.regained(name, entry, lease)?,
+            Action::GaveUp(why) => {
+                let ifname = &entry.record.place.ifname;
+                let msg = format!("lease an address for interface {ifname:?}: {why}");
+                entry.record.intent = None; // the client has given it back
+                return Err(End::Failed(Error::new(Code::ADDRESS_UNAVAILABLE, msg)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A new lease is had once it is written down and those who asked have been told.
+    fn bound(&mut self, name: &str, entry: &mut Entry, lease: Lease, now: Moment) -> Result<(), End> {
+        entry.record.intent = None;
+        entry.record.lease = Some(lease);
+        self.journal.write(&entry.record).map_err(End::Failed)?;
+        let answer = super::requests::result_text(&entry.record);
+        let mut is_heard = false;
+        for id in std::mem::take(&mut entry.asked_by) {
+            is_heard |= self.connections.answer(id, &answer, now);
+        }
+        self.tell_state(name, entry, State::Bound);
+        match is_heard {
+            true => Ok(()),
+            false => Err(End::Failed(Error::new(Code::TRY_AGAIN, "whoever asked has gone"))),
+        }
+    }
+
+    /// The address leaves the interface: it may be another's soon.
+    fn lost(&mut self, name: &str, entry: &mut Entry, reason: Reason) -> Result<(), End> {
+        entry.record.lost = true;
+        let address = entry.record.lease.as_ref().map(|lease| lease.net().to_string()).unwrap_or_default();
+        self.log.lease(name, format_args!("state=expired address={address} reason={:?}", reason.to_string()));
+        self.metrics.transition(State::Expired);
+        entry.state = Some(State::Expired);
+        self.take_off(name, entry)?;
+        self.save(name, entry);
+        Ok(())
+    }
+
+    fn take_off(&mut self, name: &str, entry: &mut Entry) -> Result<(), End> {
+        let Some(address) = entry.record.lease.as_ref().map(Lease::address) else { return Ok(()) };
+        let mut routes = vec![];
+        let taken = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
+            routes = interface::take_off(netlink, link, address)?;
+            Ok(())
+        });
+        entry.lingers = taken.is_err(); // it is tried again
+        entry.routes = routes;
+        self.changed(name, taken)
+    }
+
+    fn regained(&mut self, name: &str, entry: &mut Entry, lease: Lease) -> Result<(), End> {
+        (entry.record.lost, entry.lingers) = (false, false);
+        let (priority, routes) = (entry.record.terms.priority, std::mem::take(&mut entry.routes));
+        let put = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
+            interface::put_back(netlink, link, &lease, priority, &routes)
+        });
+        entry.record.lease = Some(lease);
+        self.save(name, entry);
+        self.tell_state(name, entry, State::Bound);
+        self.changed(name, put)
+    }
+
+    /// Another router leads out of the link now.
+    fn reroute(&mut self, name: &str, entry: &mut Entry, before: Option<Ipv6Addr>) -> Result<(), End> {
+        let (Some(lease), priority) = (&entry.record.lease, entry.record.terms.priority) else { return Ok(()) };
+        let rerouted = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| {
+            interface::reroute(netlink, link, before, lease, priority)
+        });
+        self.changed(name, rerouted)
+    }
+
+    /// What came of a visit.
+    fn changed(&mut self, name: &str, done: Result<(), Absent>) -> Result<(), End> {
+        match done {
+            Ok(()) => Ok(()),
+            Err(Absent::Gone(why)) => Err(End::Gone(why)),
+            Err(Absent::Failed(error)) => {
+                self.log.lease(name, format_args!("problem={:?}", error.to_string()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a lease down that is held all the same where that fails; it is tried again then.
+    fn save(&mut self, name: &str, entry: &mut Entry) {
+        let written = self.journal.write(&entry.record);
+        entry.unsaved = written.is_err();
+        if let Err(error) = written {
+            self.metrics.count(Count::JournalFailures);
+            self.log.lease(name, format_args!("problem={:?}", error.to_string()));
+        }
+    }
+
+    /// Puts a lease back into the table: closes what is not needed, and notes when it has to be looked at.
+    pub(super) fn settle(&mut self, name: Name, mut entry: Entry, now: Moment) {
+        let Some((state, due, needs)) =
+            entry.client.as_ref().map(|client| (client.state(), client.deadline(), client.needs_sockets(now)))
+        else {
+            let limit = entry.limit;
+            return self.table.put(name, entry, limit);
+        };
+        if !needs {
+            entry.close();
+        }
+        if entry.state != Some(state) {
+            self.tell_state(&name, &mut entry, state);
+        }
+        let due = if entry.unsaved || entry.lingers { due.min(now + AGAIN) } else { due };
+        // Sockets that could not be opened are not to be tried again at once.
+        let due = if due <= now { now + Duration::from_millis(100) } else { due };
+        self.table.put(name, entry, due);
+    }
+
+    /// A line for each change of state.
+    fn tell_state(&mut self, name: &str, entry: &mut Entry, state: State) {
+        entry.state = Some(state);
+        self.metrics.transition(state);
+        let text = state_text(Some(state));
+        match entry.record.lease.as_ref().filter(|_| state == State::Bound) {
+            Some(lease) => self.log.lease(name, format_args!("state={text} {}", Times(lease))),
+            None => self.log.lease(name, format_args!("state={text}")),
+        }
+    }
+
+    /// Ends a lease that there is no more, or never was; those who wait for it are told.
+    fn forget(&mut self, name: &str, mut entry: Entry, end: End) {
+        let error = match end {
+            End::Gone(why) => {
+                self.metrics.count(Count::Gone);
+                self.log.lease(name, format_args!("state=gone reason={why:?}"));
+                entry.record.intent = None;
+                entry.record.lease = None; // nothing can be said from there
+                Error::new(Code::UNKNOWN_CONTAINER, format!("lease {name}: {why}"))
+            }
+            End::Failed(error) => {
+                self.metrics.count(Count::AcquireFailures);
+                self.log.lease(name, format_args!("state=failed reason={:?}", error.to_string()));
+                error
+            }
+        };
+        self.fail(&mut entry, &error);
+        self.let_go(name, entry);
+    }
+
+    /// The place of a lease in the table is gone.
+    pub(super) fn gone(&mut self, name: &str, why: &'static str) {
+        if let Some(entry) = self.table.take(name) {
+            self.forget(name, entry, End::Gone(why));
+        }
+    }
+
+    /// Tells those who wait that there will be no lease.
+    pub(super) fn fail(&mut self, entry: &mut Entry, error: &Error) {
+        let (answer, now) = (super::requests::error_text(error), since_boot());
+        for id in std::mem::take(&mut entry.asked_by) {
+            self.connections.answer(id, &answer, now);
+        }
+    }
+
+    /// Gives back what a lease has, and forgets it.
+    pub(super) fn let_go(&mut self, name: &str, mut entry: Entry) {
+        entry.close();
+        match give_back(&entry.record, &self.flags, &mut self.random) {
+            Ok(true) => {
+                self.metrics.count(Count::Sent);
+                self.metrics.count(Count::Released);
+                self.log.lease(name, format_args!("state=released"));
+            }
+            Ok(false) => self.log.lease(name, format_args!("state=ended")),
+            Err(Absent::Gone(why)) => self.log.lease(name, format_args!("state=ended reason={why:?}")),
+            Err(Absent::Failed(error)) => {
+                self.metrics.count(Count::Unsent);
+                self.log.lease(name, format_args!("state=ended problem={:?}", error.to_string()));
+            }
+        }
+        if let Err(error) = self.journal.remove(&entry.record.key, entry.record.family()) {
+            self.metrics.count(Count::JournalFailures);
+            self.log.lease(name, format_args!("problem={:?}", error.to_string()));
+        }
+    }
+}
+
+/// A lease in the words of the log; times in seconds from when it was asked for.
+struct Times<'a>(&'a Lease);
+
+impl fmt::Display for Times<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lease = self.0;
+        write!(f, "address={} server={}", lease.net(), lease.server())?;
+        let [acquired, t1, t2, expires] = lease.times();
+        for (key, moment) in [("t1", t1), ("t2", t2), ("expires", expires)] {
+            match moment {
+                NEVER => write!(f, " {key}=never")?,
+                _ => write!(f, " {key}={}s", moment.saturating_sub(acquired).as_secs())?,
+            }
+        }
+        Ok(())
+    }
+}

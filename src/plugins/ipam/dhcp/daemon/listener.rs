@@ -1,0 +1,173 @@
+//! Where the daemon is asked: a socket that systemd has made, or one of its own.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::socket::UnixAddr;
+use nix::sys::stat::{Mode, umask};
+
+use super::flags::Flags;
+use crate::error::{Code, Error, Result};
+use crate::net::activation;
+use crate::net::local_stream::LocalStream;
+use crate::plain_file;
+
+/// How long a program that listens already has to take a connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The socket, and the files that go with the daemon.
+pub struct Listener {
+    /// What is listened on; nothing on it waits.
+    pub socket: UnixListener,
+    ours: Vec<PathBuf>,
+}
+
+impl Listener {
+    /// Takes the socket that systemd hands over, else makes one. Whoever calls has the journal's lock, so a socket that
+    /// nobody listens on is one that a daemon has left.
+    pub fn open(path: &Path, variable: impl Fn(&str) -> String) -> Result<Listener> {
+        let activated = activation::listener(variable)?;
+        let is_ours = activated.is_none();
+        let socket = activated.map_or_else(|| bind(path), Ok)?;
+        socket.set_nonblocking(true).map_err(|e| Error::io("listen", &e))?;
+        Ok(Listener { socket, ours: is_ours.then(|| path.to_owned()).into_iter().collect() })
+    }
+
+    /// Writes the process id where the command line says.
+    pub fn write_pid(&mut self, flags: &Flags) -> Result<()> {
+        let path = &flags.pidfile;
+        if path.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let what = format!("Error writing pidfile {path:?}");
+        if !path.is_absolute() {
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, format!("{what}: path not absolute")));
+        }
+        let write = || {
+            let mut options = fs::OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(path)?;
+            io::Write::write_all(&mut file, std::process::id().to_string().as_bytes())
+        };
+        write().map_err(|e| Error::io(what, &e))?;
+        self.ours.push(path.clone());
+        Ok(())
+    }
+}
+
+/// What is ours goes with us; systemd's socket stays, for the next of us.
+impl Drop for Listener {
+    fn drop(&mut self) {
+        for path in &self.ours {
+            let _ = plain_file::remove(path); // nobody is left to be told
+        }
+    }
+}
+
+fn bind(path: &Path) -> Result<UnixListener> {
+    let failed = |e: io::Error| Error::io(format_args!("listen at {path:?}"), &e);
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
+    }
+    remove_stale(path)?;
+    // The mode counts from the first moment on; this process has no other thread that could make a file now.
+    let before = umask(Mode::from_bits_truncate(0o177));
+    let bound = UnixListener::bind(path);
+    umask(before);
+    bound.map_err(failed)
+}
+
+/// A socket that nobody listens on is removed.
+fn remove_stale(path: &Path) -> Result<()> {
+    let taken = |why: &str| {
+        let msg = format!("listen at {path:?}: {why}");
+        Err(Error::new(Code::CONFLICT, msg).with_details("stop what is there, or set another -socketpath"))
+    };
+    match fs::symlink_metadata(path) {
+        Err(_) => return Ok(()), // then binding says what is wrong, if anything
+        Ok(found) if !found.file_type().is_socket() => return taken("something that is no socket has this name"),
+        Ok(_) => (),
+    }
+    let address = UnixAddr::new(path).map_err(|e| Error::kernel(format_args!("listen at {path:?}"), e))?;
+    match LocalStream::connect(&address, PATIENCE) {
+        Ok(_) => taken("another program listens there; is it the reference's dhcp daemon?"),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            plain_file::remove(path).map_err(|e| Error::io(format_args!("remove the stale socket {path:?}"), &e))
+        }
+        Err(e) => Err(Error::io(format_args!("listen at {path:?}"), &e)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn nothing(_: &str) -> String {
+        String::new()
+    }
+
+    #[test]
+    fn the_socket_is_for_its_owner_and_goes_with_the_daemon() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("run/cni/dhcp.sock");
+        let listener = Listener::open(&path, nothing).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_nothing_else() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("dhcp.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let first = Listener::open(&path, nothing).unwrap();
+        let error = Listener::open(&path, nothing).map(drop).unwrap_err();
+        assert!(error.code == Code::CONFLICT && error.msg.contains("another program listens there"), "{error}");
+        drop(first);
+        fs::write(&path, "x").unwrap();
+        let error = Listener::open(&path, nothing).map(drop).unwrap_err();
+        assert!(error.msg.ends_with("something that is no socket has this name"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"x");
+    }
+
+    #[test]
+    fn the_process_id_is_written_where_it_is_wanted() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("dhcp.sock");
+        let pidfile = scratch.path().join("pid");
+        let mut listener = Listener::open(&path, nothing).unwrap();
+        let flags = |pidfile: &Path| Flags { pidfile: pidfile.to_owned(), ..Flags::default() };
+        listener.write_pid(&flags(Path::new(""))).unwrap();
+        let error = listener.write_pid(&flags(Path::new("pid"))).unwrap_err();
+        assert_eq!(error.msg, "Error writing pidfile \"pid\": path not absolute");
+        listener.write_pid(&flags(&pidfile)).unwrap();
+        assert_eq!(fs::read_to_string(&pidfile).unwrap(), std::process::id().to_string());
+        drop(listener);
+        assert!(!pidfile.exists());
+    }
+
+    #[test]
+    fn what_systemd_hands_over_is_counted() {
+        let own = std::process::id().to_string();
+        let handed = |pid: String, count: &'static str| {
+            let variable = move |name: &str| match name {
+                "LISTEN_PID" => pid.clone(),
+                "LISTEN_FDS" => count.to_owned(),
+                _ => String::new(),
+            };
+            activation::listener(variable).map(|listener| listener.is_some())
+        };
+        assert_eq!(handed("1".to_owned(), "2"), Ok(false), "for another process");
+        assert_eq!(handed(own.clone(), "0"), Ok(false));
+        assert_eq!(handed(own, "3").unwrap_err().msg, "Too many (3) FDs passed through socket activation");
+    }
+}

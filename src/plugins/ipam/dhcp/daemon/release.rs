@@ -1,0 +1,99 @@
+//! A lease is given back, by the daemon or by a DEL that finds none.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::exchange::send_once;
+use super::flags::Flags;
+use super::interface::Absent;
+use super::journal::Record;
+use super::table::name_of;
+use crate::net::clock::since_boot;
+use crate::net::random::Random;
+use crate::plugins::ipam::dhcp::family::{Action, Client, Family, Intent, Lease, Outgoing, of_v4, of_v6};
+use crate::plugins::ipam::dhcp::v4::client::{self, Moment, Patience, Setup};
+use crate::plugins::ipam::dhcp::v6;
+use crate::plugins::ipam::dhcp::v6::client::Mode;
+
+/// The octets of a client id behind its type.
+const CLIENT_ID_MAX: usize = 254;
+
+/// A client that looks for a lease, if possible with the address that is `wanted`.
+pub fn acquire(
+    record: &Record,
+    flags: &Flags,
+    wanted: Option<IpAddr>,
+    now: Moment,
+    random: &mut Random,
+) -> (Client, Vec<Action>) {
+    match record.terms.v6 {
+        None => {
+            let wanted = if let Some(IpAddr::V4(wanted)) = wanted { Some(wanted) } else { None };
+            let (client, actions) = client::Client::acquire(setup_of(record, flags), wanted, now, random);
+            (Client::V4(client), of_v4(actions))
+        }
+        Some(_) => {
+            let wanted = if let Some(IpAddr::V6(wanted)) = wanted { Some(wanted) } else { None };
+            let (client, actions) = v6::client::Client::acquire(setup_of_v6(record, flags), wanted, now, random);
+            (Client::V6(client), of_v6(actions))
+        }
+    }
+}
+
+/// The client of a lease that the journal has.
+pub fn resume(record: &Record, lease: &Lease, flags: &Flags, now: Moment) -> Client {
+    match lease.clone() {
+        Lease::V4(lease) => Client::V4(client::Client::resume(setup_of(record, flags), lease, record.lost, now)),
+        Lease::V6(lease) => Client::V6(v6::client::Client::resume(setup_of_v6(record, flags), lease, record.lost, now)),
+    }
+}
+
+/// What the client of a lease of IPv6 is told.
+fn setup_of_v6(record: &Record, flags: &Flags) -> v6::client::Setup {
+    v6::client::Setup {
+        mode: record.terms.v6.unwrap_or(Mode::Dhcp),
+        duid: v6::client::duid(&name_of(&record.key, Family::V6)),
+        within: flags.resendtimeout.max(Duration::from_millis(1)),
+    }
+}
+
+/// What the client of a lease of IPv4 is told.
+fn setup_of(record: &Record, flags: &Flags) -> Setup {
+    let name = name_of(&record.key, Family::V4);
+    let mut client_id = vec![0]; // of no hardware
+    client_id.extend(name.bytes().take(CLIENT_ID_MAX));
+    Setup {
+        mac: record.place.mac.clone(),
+        client_id,
+        broadcast: flags.broadcast || record.place.broadcast,
+        probe: record.place.probe,
+        provide: record.terms.provide.clone(),
+        request: record.terms.request.clone(),
+        patience: Patience {
+            timeout: flags.timeout,
+            resend_max: flags.resendmax,
+            resend_timeout: flags.resendtimeout.max(Duration::from_millis(1)),
+        },
+    }
+}
+
+/// What gives back what the record tells of; None where nothing has been granted, or it is lost.
+fn message_of(record: &Record, flags: &Flags, random: &mut Random) -> Option<Outgoing> {
+    match (&record.lease, &record.intent) {
+        (Some(lease), _) => resume(record, lease, flags, since_boot()).release(random),
+        (None, Some(Intent::V4(intent))) => {
+            Some(Outgoing::V4(client::release_of(intent, &setup_of(record, flags), random)))
+        }
+        (None, Some(Intent::V6(intent))) => {
+            Some(Outgoing::V6(v6::client::release_of(intent, &setup_of_v6(record, flags), random)))
+        }
+        (None, None) => None,
+    }
+}
+
+/// Gives back what the record tells of, from the container's namespace: one message, which no server answers. False where
+/// nothing was to be said.
+pub fn give_back(record: &Record, flags: &Flags, random: &mut Random) -> Result<bool, Absent> {
+    let Some(message) = message_of(record, flags, random) else { return Ok(false) };
+    send_once(&message, &record.place, &flags.hostprefix).map(|()| true)
+}

@@ -1,0 +1,184 @@
+//! What the daemon is asked for, and what it answers.
+
+use std::time::Duration;
+
+use super::Daemon;
+use super::interface::{self, Absent, Place};
+use super::journal::Record;
+use super::metrics::state_text;
+use super::table::{Entry, name_of};
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::json::Value;
+use crate::error::{Code, Error, Result};
+use crate::net::clock::since_boot;
+use crate::plugins::ipam::dhcp::family::{Family, Lease};
+use crate::plugins::ipam::dhcp::v4::client::Moment;
+use crate::plugins::ipam::dhcp::v4::lease::NEVER;
+use crate::plugins::ipam::dhcp::wire::{self, Request, Wish};
+
+/// What the Go plugin begins with.
+const HTTP: &[u8] = b"CONNECT ";
+/// What comes on top of the time that the command line allows: entering namespaces, other leases.
+const ON_TOP: Duration = Duration::from_secs(5);
+
+/// The answer to an ADD.
+pub fn result_text(record: &Record) -> String {
+    let lease = record.lease.as_ref();
+    let result = lease.map(|lease| lease.result(record.terms.priority)).unwrap_or_default();
+    let document = result.into_document(wire::RESULT_VERSION).map_err(|e| Error::new(Code::BUG, e.to_string()));
+    wire::answer_line(&document.and_then(|document| Value::parse(document.to_compact_text().as_bytes())))
+}
+
+/// The answer to what cannot be done.
+pub fn error_text(error: &Error) -> String {
+    wire::answer_line(&Err(error.clone()))
+}
+
+impl Daemon {
+    /// Somebody asks.
+    pub(super) fn request(&mut self, id: u64, line: &[u8]) {
+        let now = since_boot();
+        if line.starts_with(HTTP) {
+            self.connections.answer(id, wire::TO_THE_REFERENCE, now);
+            return;
+        }
+        let answer = match Request::parse(line) {
+            Ok(Request::Add(wish)) => match Place::find(&self.flags.hostprefix, &wish) {
+                Ok(place) => return self.add(id, wish, place, now),
+                Err(error) => Err(error),
+            },
+            Ok(Request::Check(key, family)) => self.check(&key, family),
+            Ok(Request::Del(key)) => {
+                Family::ALL.into_iter().for_each(|family| self.end(&name_of(&key, family)));
+                Ok(Value::Null)
+            }
+            Ok(Request::Gc(network, valid)) => {
+                self.gc(&network, &valid);
+                Ok(Value::Null)
+            }
+            Ok(Request::Status) => Ok(Value::Null),
+            Ok(Request::Leases) => Ok(self.leases(now)),
+            Ok(Request::Release(name)) => self.release(&name),
+            Ok(Request::Metrics) => Ok(Value::text(self.metrics.text(&self.table))),
+            Err(error) => Err(error),
+        };
+        self.connections.answer(id, &wire::answer_line(&answer), now); // who has hung up does not want to know
+    }
+
+    /// The lease that there is, for the same interface; else a new one.
+    fn add(&mut self, id: u64, wish: Wish, place: Place, now: Moment) {
+        let name = name_of(&wish.key, wish.terms.family());
+        let mut wanted = None;
+        if let Some(mut entry) = self.table.take(&name) {
+            if entry.record.place == place && !entry.record.lost {
+                match entry.is_new() {
+                    true => self.promise(id, &mut entry),
+                    false => drop(self.connections.answer(id, &result_text(&entry.record), now)),
+                }
+                return self.settle(name, entry, now);
+            }
+            // The container was made anew, or has lost its address. To the server it is the same client.
+            self.fail(
+                &mut entry,
+                &Error::new(Code::TRY_AGAIN, format!("lease {name}: another ADD has come in between")),
+            );
+            entry.close();
+            wanted = entry.record.lease.map(|lease| lease.address());
+        }
+        let record = Record { key: wish.key, place, terms: wish.terms, lease: None, lost: false, intent: None };
+        let mut entry = Entry::new(record, now + self.flags.resendtimeout);
+        entry.wanted = wanted;
+        self.promise(id, &mut entry);
+        self.acquire(name, entry, now);
+    }
+
+    /// Tells one how long it may have to wait.
+    fn promise(&mut self, id: u64, entry: &mut Entry) {
+        // An exchange begins when it is its turn, and then has all of its time.
+        let longest = self.flags.resendtimeout * 2 + ON_TOP;
+        self.connections.tell(id, &wire::patience_line(longest));
+        entry.asked_by.push(id);
+    }
+
+    /// One has hung up. What is looked for on its behalf, and on nobody else's, is given back.
+    pub(super) fn hung_up(&mut self, id: u64) {
+        let asked = self.table.iter().find(|(_, entry)| entry.asked_by.contains(&id)).map(|(name, _)| name.clone());
+        let Some(name) = asked else { return };
+        let Some(mut entry) = self.table.take(&name) else { return };
+        entry.asked_by.retain(|other| *other != id);
+        match entry.asked_by.is_empty() {
+            true => self.let_go(&name, entry),
+            false => self.settle(name, entry, since_boot()),
+        }
+    }
+
+    fn check(&mut self, key: &Key, family: Family) -> Result<Value> {
+        let name = name_of(key, family);
+        let unknown = || Error::check(format!("the DHCP daemon has no lease {name}"));
+        let entry = self.table.get(&name).filter(|entry| !entry.is_new()).ok_or_else(unknown)?;
+        if let Err(Absent::Gone(why)) = entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(())) {
+            let error = unknown().with_details(why);
+            self.gone(&name, why);
+            return Err(error);
+        }
+        Ok(self.described(&name, entry, since_boot()))
+    }
+
+    /// DEL: what is not there is done.
+    fn end(&mut self, name: &str) {
+        let Some(mut entry) = self.table.take(name) else { return };
+        self.fail(&mut entry, &Error::new(Code::TRY_AGAIN, format!("lease {name}: a DEL has come in between")));
+        self.let_go(name, entry);
+    }
+
+    /// What somebody waits for is not stale: its ADD is on its way.
+    fn gc(&mut self, network: &NetworkName, valid: &[(String, String)]) {
+        let is_valid = |key: &Key| {
+            valid.iter().any(|(id, ifname)| (key.container_id.as_str(), key.ifname.as_str()) == (id, ifname))
+        };
+        let stale = self.table.iter().filter(|(_, entry)| {
+            entry.record.key.network == *network && entry.asked_by.is_empty() && !is_valid(&entry.record.key)
+        });
+        for name in stale.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.end(&name);
+        }
+    }
+
+    /// What people end: the container still runs, so its address is taken off the interface.
+    fn release(&mut self, name: &str) -> Result<Value> {
+        let Some(entry) = self.table.get(name) else {
+            let error = Error::new(Code::UNKNOWN_CONTAINER, format!("there is no lease {name:?}"));
+            return Err(error.with_details("`cni-multi dhcp leases` lists them by key"));
+        };
+        let (place, address) = (entry.record.place.clone(), entry.record.lease.as_ref().map(Lease::address));
+        self.end(name); // the message goes out from the address
+        let Some(address) = address else { return Ok(Value::Null) };
+        let taken = place
+            .visit(&self.flags.hostprefix, &mut |netlink, link| interface::take_off(netlink, link, address).map(drop));
+        match taken {
+            Err(Absent::Failed(error)) => Err(error.context(format_args!("take {address} off the interface"))),
+            _ => Ok(Value::Null),
+        }
+    }
+
+    fn leases(&self, now: Moment) -> Value {
+        Value::Array(self.table.iter().map(|(name, entry)| self.described(name, entry, now)).collect())
+    }
+
+    /// A lease as people and CHECK see it.
+    fn described(&self, name: &str, entry: &Entry, now: Moment) -> Value {
+        let mut members = vec![("key", Value::text(name)), ("state", Value::text(state_text(entry.state)))];
+        if let Some(lease) = &entry.record.lease {
+            members.push(("address", Value::text(lease.net().to_string())));
+            members.push(("server", Value::text(lease.server())));
+            let [_, t1, _, expires] = lease.times();
+            for (key, moment) in [("renewSeconds", t1), ("expireSeconds", expires)] {
+                if moment != NEVER {
+                    members.push((key, Value::number(moment.saturating_sub(now).as_secs())));
+                }
+            }
+        }
+        members.push(("namespace", Value::text(&entry.record.place.netns)));
+        Value::object(members)
+    }
+}

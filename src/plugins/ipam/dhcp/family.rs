@@ -1,0 +1,287 @@
+//! DHCP of either family behind one face, for the daemon: what one client says is what the other says, about other addresses.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use super::v4::client::{Moment, Reason, State};
+use super::{v4, v6};
+use crate::cni::attachment::hex;
+use crate::cni::json::Value;
+use crate::cni::result::AddResult;
+use crate::error::{Code, Error, Result};
+use crate::net::random::Random;
+use crate::plugins::ipam::dhcp::wire::{text, unhex};
+
+/// Of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+}
+
+/// A lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// Of IPv4.
+    V4(v4::lease::Lease),
+    /// Of IPv6.
+    V6(v6::lease::Lease),
+}
+
+impl Lease {
+    /// The address with the length of its prefix.
+    pub fn net(&self) -> IpNet {
+        match self {
+            Lease::V4(lease) => lease.net().into(),
+            Lease::V6(lease) => lease.net().into(),
+        }
+    }
+
+    /// The address.
+    pub fn address(&self) -> IpAddr {
+        self.net().addr()
+    }
+
+    /// Who has granted it: an address, or the DUID of a server of DHCPv6.
+    pub fn server(&self) -> String {
+        match self {
+            Lease::V4(lease) => lease.server.to_string(),
+            Lease::V6(lease) => match lease.router.filter(|_| lease.server.is_empty()) {
+                Some(router) => router.to_string(),
+                None => hex(&lease.server),
+            },
+        }
+    }
+
+    /// The router of IPv6, which may be another one at any time.
+    pub fn router(&self) -> Option<Ipv6Addr> {
+        if let Lease::V6(lease) = self { lease.router } else { None }
+    }
+
+    /// When it was asked for, T1, T2 and the end.
+    pub fn times(&self) -> [Moment; 4] {
+        match self {
+            Lease::V4(lease) => [lease.acquired, lease.t1, lease.t2, lease.expires],
+            Lease::V6(lease) => [lease.acquired, lease.t1, lease.t2, lease.expires],
+        }
+    }
+
+    /// What ADD returns. A `priority` of 0 is none.
+    pub fn result(&self, priority: i64) -> AddResult {
+        match self {
+            Lease::V4(lease) => lease.result(priority),
+            Lease::V6(lease) => lease.result(priority),
+        }
+    }
+
+    /// As it is journalled.
+    pub fn to_value(&self) -> Value {
+        match self {
+            Lease::V4(lease) => lease.to_value(),
+            Lease::V6(lease) => lease.to_value(),
+        }
+    }
+
+    /// Reads what [`Lease::to_value`] has made.
+    pub fn of_value(value: &Value, family: Family) -> Result<Lease> {
+        match family {
+            Family::V4 => v4::lease::Lease::of_value(value).map(Lease::V4),
+            Family::V6 => v6::lease::Lease::of_value(value).map(Lease::V6),
+        }
+    }
+}
+
+/// An address that is about to be requested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Of IPv4.
+    V4(v4::client::Intent),
+    /// Of IPv6.
+    V6(v6::client::Intent),
+}
+
+impl Intent {
+    /// As it is journalled.
+    pub fn to_value(&self) -> Value {
+        let members = match self {
+            Intent::V4(intent) => vec![
+                ("address", Value::text(intent.address.to_string())),
+                ("server", Value::text(intent.server.to_string())),
+                ("xid", Value::number(intent.xid)),
+            ],
+            Intent::V6(intent) => {
+                vec![("address", Value::text(intent.address.to_string())), ("server", Value::text(hex(&intent.server)))]
+            }
+        };
+        Value::object(members)
+    }
+
+    /// Reads what [`Intent::to_value`] has made.
+    pub fn of_value(value: &Value, family: Family) -> Result<Intent> {
+        let member = |key: &str| text(value, key).ok();
+        let read = || {
+            let (address, server) = (member("address")?, member("server")?);
+            Some(match family {
+                Family::V4 => {
+                    let xid = value.get("xid").and_then(Value::as_u64).and_then(|xid| u32::try_from(xid).ok())?;
+                    let (address, server) = (address.parse().ok()?, server.parse().ok()?);
+                    Intent::V4(v4::client::Intent { address, server, xid })
+                }
+                Family::V6 => Intent::V6(v6::client::Intent { address: address.parse().ok()?, server: unhex(server)? }),
+            })
+        };
+        read().ok_or_else(|| Error::new(Code::DECODE, "intent: expected an address and its server"))
+    }
+}
+
+/// What a client sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outgoing {
+    /// A message of DHCPv4.
+    V4(v4::client::Outgoing),
+    /// A message of DHCPv6, to the servers of the link.
+    V6(v6::message::Message),
+    /// A question to the routers of the link.
+    Routers,
+}
+
+/// What has come in an exchange.
+pub enum Heard {
+    /// A message of DHCPv4.
+    V4(v4::message::Message),
+    /// A message of DHCPv6.
+    V6(v6::message::Message),
+    /// What a router tells, and the link's own address.
+    Router(v6::router::Advertisement, Ipv6Addr),
+    /// Somebody answers ARP for an address.
+    ClaimV4(crate::net::packet_socket::Claim),
+    /// Somebody says that he has an address.
+    ClaimV6(Ipv6Addr),
+    /// A packet that is nothing of these.
+    Malformed,
+}
+
+/// What has to be done now, in this order.
+pub enum Action {
+    /// Send it.
+    Send(Outgoing),
+    /// Ask who has the address.
+    Probe(IpAddr),
+    /// Journal it before the message that follows.
+    Intend(Intent),
+    /// There is a lease where there was none: journal it.
+    Bound(Lease),
+    /// The lease has more time, or other routers: journal it.
+    Renewed(Lease),
+    /// The address must leave the link. The client tries to get it again.
+    Lost(Reason),
+    /// The address that was lost is ours again: put it back, and journal the lease.
+    Regained(Lease),
+    /// There will be no lease, and why. The client has ended.
+    GaveUp(String),
+}
+
+/// A client.
+pub enum Client {
+    /// Of DHCPv4.
+    V4(v4::client::Client),
+    /// Of DHCPv6, or of routers.
+    V6(v6::client::Client),
+}
+
+impl Client {
+    /// When [`Client::on_time`] has to be called, unless something else comes before.
+    pub fn deadline(&self) -> Moment {
+        match self {
+            Client::V4(client) => client.deadline(),
+            Client::V6(client) => client.deadline(),
+        }
+    }
+
+    /// Whether an answer may come now, or something is due that may send.
+    pub fn needs_sockets(&self, now: Moment) -> bool {
+        match self {
+            Client::V4(client) => client.needs_sockets(now),
+            Client::V6(client) => client.needs_sockets(now),
+        }
+    }
+
+    /// Where the client is.
+    pub fn state(&self) -> State {
+        match self {
+            Client::V4(client) => client.state(),
+            Client::V6(client) => client.state(),
+        }
+    }
+
+    /// Looks at the clock.
+    pub fn on_time(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
+        match self {
+            Client::V4(client) => of_v4(client.on_time(now, random)),
+            Client::V6(client) => of_v6(client.on_time(now, random)),
+        }
+    }
+
+    /// Takes what has come.
+    pub fn on_heard(&mut self, heard: Heard, now: Moment, random: &mut Random) -> Vec<Action> {
+        match (self, heard) {
+            (Client::V4(client), Heard::V4(message)) => of_v4(client.on_message(&message, now, random)),
+            (Client::V4(client), Heard::ClaimV4(claim)) => {
+                of_v4(client.on_conflict(claim.address, claim.mac, now, random))
+            }
+            (Client::V6(client), Heard::V6(message)) => of_v6(client.on_message(&message, now, random)),
+            (Client::V6(client), Heard::Router(told, own)) => of_v6(client.on_router(told, own, now, random)),
+            (Client::V6(client), Heard::ClaimV6(address)) => of_v6(client.on_conflict(address, now, random)),
+            _ => vec![], // the sockets of an exchange are of the client's family
+        }
+    }
+
+    /// Ends the client. What it has, or has asked for, is to be given back by this message.
+    pub fn release(&mut self, random: &mut Random) -> Option<Outgoing> {
+        match self {
+            Client::V4(client) => client.release(random).map(Outgoing::V4),
+            Client::V6(client) => client.release(random).map(Outgoing::V6),
+        }
+    }
+}
+
+/// The actions of a client of DHCPv4.
+pub fn of_v4(actions: Vec<v4::client::Action>) -> Vec<Action> {
+    use v4::client::Action as Of;
+    let action = |action| match action {
+        Of::Send(outgoing) => Action::Send(Outgoing::V4(outgoing)),
+        Of::Probe(address) => Action::Probe(address.into()),
+        Of::Intend(intent) => Action::Intend(Intent::V4(intent)),
+        Of::Bound(lease) => Action::Bound(Lease::V4(lease)),
+        Of::Renewed(lease) => Action::Renewed(Lease::V4(lease)),
+        Of::Lost(reason) => Action::Lost(reason),
+        Of::Regained(lease) => Action::Regained(Lease::V4(lease)),
+        Of::GaveUp(why) => Action::GaveUp(why),
+    };
+    actions.into_iter().map(action).collect()
+}
+
+/// The actions of a client of DHCPv6.
+pub fn of_v6(actions: Vec<v6::client::Action>) -> Vec<Action> {
+    use v6::client::Action as Of;
+    let action = |action| match action {
+        Of::Send(message) => Action::Send(Outgoing::V6(message)),
+        Of::AskRouters => Action::Send(Outgoing::Routers),
+        Of::Probe(address) => Action::Probe(address.into()),
+        Of::Intend(intent) => Action::Intend(Intent::V6(intent)),
+        Of::Bound(lease) => Action::Bound(Lease::V6(lease)),
+        Of::Renewed(lease) => Action::Renewed(Lease::V6(lease)),
+        Of::Lost(reason) => Action::Lost(reason),
+        Of::Regained(lease) => Action::Regained(Lease::V6(lease)),
+        Of::GaveUp(why) => Action::GaveUp(why),
+    };
+    actions.into_iter().map(action).collect()
+}

@@ -1,0 +1,223 @@
+//! `dhcp` gets a container's address from a DHCP server of its network; a daemon keeps the lease.
+//!
+//! The plugin asks the daemon ([`wire`]), which looks for a lease as [`v4`] says, renews it for as long as the container
+//! lives, and remembers it in a file ([`daemon`]).
+//!
+//! <https://www.cni.dev/plugins/current/ipam/dhcp/>
+
+mod conf;
+pub mod daemon;
+mod family;
+pub mod v4;
+pub mod v6;
+pub mod wire;
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+
+pub use self::conf::DEFAULT_SOCKET;
+use self::conf::{Conf, socket_path};
+use self::family::Family;
+use self::wire::{Request, Terms, Wish, is_not_running};
+use crate::cni::attachment::Key;
+use crate::cni::conf::ValidAttachments;
+use crate::cni::json::Value;
+use crate::cni::result::{AddResult, Document};
+use crate::error::{Code, Error, Result};
+use crate::net::netlink::{Link, LinkChange, Watch};
+use crate::net::sysctl::Sysctl;
+use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
+use crate::steps::addresses;
+
+/// How long an interface has to carry before servers are asked: what is sent before is lost, and the next try is seconds
+/// away. One that does not by then may have a cable that is not plugged in.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a daemon may take to end, or to start, while a lease is given back.
+const RESTART_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two tries to reach it.
+const RESTART_PAUSE: Duration = Duration::from_millis(2);
+
+/// The plugin.
+pub struct Dhcp;
+
+impl Plugin for Dhcp {
+    const NAME: &'static str = "dhcp";
+    const KIND: Kind = Kind::Ipam;
+    const ABOUT: &'static str = "addresses of the network's DHCP server, which a daemon keeps";
+    const NEEDS_LINK: bool = true;
+    type Conf = Conf;
+
+    fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
+        let socket = socket_path(cx.config)?;
+        wire::ask(&socket, &Request::Status)?; // before anything is changed, and before the cable is waited for
+        set_up(cx, conf, at)?;
+        let netns = std::path::absolute(&at.netns_path).map_err(|e| Error::io("CNI_NETNS", &e))?;
+        let netns = netns.to_string_lossy();
+        let wishes = conf.leases.iter().map(|v6| {
+            let (provide, request) = (conf.provide.clone(), conf.request.clone());
+            let terms = Terms { provide, request, priority: conf.priority, v6: *v6 };
+            Request::Add(Wish { key: at.key.clone(), netns: netns.clone().into_owned(), terms })
+        });
+        let wishes: Vec<Request> = wishes.collect();
+        let error = match leased(&socket, &wishes) {
+            Ok(Ok(result)) => return Ok(result),
+            Ok(Err(error)) if wishes.len() == 1 => return Err(error), // the daemon has given back what it asked for
+            Ok(Err(error)) | Err(error) => error,
+        };
+        // If the daemon dies, what it had asked for is given back as long as the interface is there to say so; and so is what
+        // was leased in the other family.
+        Err(match release(&socket, &at.key) {
+            Ok(()) => error,
+            Err(failed) => error.with_details(format_args!("undo: {failed}")),
+        })
+    }
+
+    /// The reference looks for a lease where there is none.
+    fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+        let result = cx.config.prev_result()?.unwrap_or_default();
+        let socket = socket_path(cx.config)?;
+        conf.leases.iter().try_for_each(|v6| {
+            let family = if v6.is_some() { Family::V6 } else { Family::V4 };
+            verify(&wire::ask(&socket, &Request::Check(at.key.clone(), family))?, &result)
+        })
+    }
+
+    /// The reference fails where no daemon runs, and the container cannot end.
+    fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
+        release(&any_socket_path(cx), &at.key)
+    }
+
+    fn status(cx: &Context<'_>, _: &Conf) -> Result<()> {
+        let answer = wire::ask(&socket_path(cx.config)?, &Request::Status);
+        answer.map(drop).map_err(|e| e.with_code(Code::NOT_AVAILABLE))
+    }
+
+    fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
+        let socket = any_socket_path(cx);
+        match wire::ask(&socket, &Request::gc(&cx.config.name, valid)) {
+            Err(error) if is_not_running(&error) => daemon::orphans::gc(&socket, &cx.config.name, valid),
+            done => done.map(drop),
+        }
+    }
+}
+
+/// Gives the lease of an attachment back: the daemon does, and where none runs we do.
+fn release(socket: &Path, key: &Key) -> Result<()> {
+    let deadline = Instant::now() + RESTART_PATIENCE;
+    loop {
+        // It may end while it is asked, and start while we are at work.
+        let again = match wire::talk(socket, &Request::Del(key.clone())) {
+            Ok(answer) => return answer.map(drop),
+            Err(error) if is_not_running(&error) => match daemon::orphans::del(socket, key) {
+                Err(error) if error.code == Code::CONFLICT => error,
+                done => return done,
+            },
+            Err(error) if error.code == Code::TRY_AGAIN => error,
+            Err(error) => return Err(error),
+        };
+        if Instant::now() > deadline {
+            return Err(again);
+        }
+        thread::sleep(RESTART_PAUSE); // one that is killed lets go of its socket first and of its lock last
+    }
+}
+
+/// For DEL and GC: a configuration that does not say it properly could not have been used for ADD.
+fn any_socket_path(cx: &Context<'_>) -> std::path::PathBuf {
+    socket_path(cx.config).unwrap_or_else(|_| Path::new(DEFAULT_SOCKET).to_owned())
+}
+
+/// What the daemon answers to these wishes, all of which it has at the same time. The results are those of
+/// [`wire::Asked::answer`].
+fn leased(socket: &Path, wishes: &[Request]) -> Result<Result<AddResult>> {
+    let asked: Result<Vec<_>> = wishes.iter().map(|wish| wire::begin_to_ask(socket, wish)).collect();
+    let mut all = AddResult::default();
+    for asked in asked? {
+        let result = match asked.answer()? {
+            Ok(answer) => read_result(&answer)?,
+            Err(error) => return Ok(Err(error)),
+        };
+        all.ips.extend(result.ips);
+        all.routes.extend(result.routes);
+        all.dns.nameservers.extend(result.dns.nameservers);
+        all.dns.domain.push_str(&result.dns.domain); // IPv6 has none
+        for domain in result.dns.search {
+            if !all.dns.search.contains(&domain) {
+                all.dns.search.push(domain);
+            }
+        }
+    }
+    Ok(Ok(all))
+}
+
+fn read_result(answer: &Value) -> Result<AddResult> {
+    let document = Document::parse(answer, wire::RESULT_VERSION).and_then(Document::into_add_result);
+    document.map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
+}
+
+/// Lets the interface speak IPv6. What routers advertise is for the daemon: the kernel would give the interface other
+/// addresses and routes beside those of the result.
+fn enable_ipv6(at: &Attachment) -> Result<()> {
+    let ifname = at.ifname();
+    at.run(|| {
+        let _ = Sysctl::ipv6_conf(ifname, "accept_ra").write("0"); // without IPv6 there is none, as the next line says
+        addresses::enable_ipv6(ifname)
+    })
+}
+
+/// Sets the interface up and waits until it carries.
+fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+    if conf.leases.iter().any(Option::is_some) {
+        enable_ipv6(at)?;
+    }
+    let container = at.netlink()?;
+    let link = container.link(at.ifname())?;
+    let deadline = Instant::now() + CARRIER_PATIENCE;
+    if !link.up || !carries(&link) {
+        let watch = at.run(Watch::links)?;
+        container.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+        if !carries(&container.link(at.ifname())?) {
+            watch.until_operational(container, at.ifname(), deadline)?;
+        }
+    }
+    // A bridge passes nothing on before the other end carries too, which the kernel may notice a moment later.
+    match other_end(cx, &link)? {
+        Some(end) if !carries(&end) => Watch::links()?.until_operational(cx.host()?, &end.name, deadline).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Some kinds of links never say whether they do.
+fn carries(link: &Link) -> bool {
+    link.is_operational() || link.operstate_text() == "unknown"
+}
+
+/// The host's end of a veth.
+fn other_end(cx: &Context<'_>, link: &Link) -> Result<Option<Link>> {
+    let Some(index) = link.lower.filter(|_| link.kind == "veth") else { return Ok(None) };
+    let found = cx.host()?.find_link_by_index(index)?;
+    Ok(found.filter(|end| end.kind == "veth" && end.lower == Some(link.index)))
+}
+
+/// The lease is held, and its address is the one that the container was told.
+fn verify(lease: &Value, result: &AddResult) -> Result<()> {
+    let text = |key: &str| lease.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (key, state, address) = (text("key"), text("state"), text("address"));
+    if !matches!(state, "bound" | "renewing" | "rebinding") {
+        let msg = format!("lease {key} is {state}");
+        return Err(Error::check(msg).with_details(format_args!("{address} is not the container's any more")));
+    }
+    let held: Option<IpNet> = address.parse().ok();
+    match result.ips.iter().any(|ip| Some(ip.address) == held) {
+        true => Ok(()),
+        false => {
+            let told: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
+            let msg = format!("lease {key} is {address}, which prevResult does not have");
+            Err(Error::check(msg).with_details(format_args!("it has {}", told.join(", "))))
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! A lease: what a server has granted, and the result of ADD that it makes.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ipnet::Ipv4Net;
+
+use super::client::Moment;
+use super::message::Message;
+use super::options::{Options, code};
+use crate::cni::attachment::hex;
+use crate::cni::json::Value;
+use crate::cni::result::{AddResult, Dns, IpConfig, Route};
+use crate::error::{Code, Error, Result};
+
+/// When nothing is to be done any more.
+pub const NEVER: Moment = Duration::MAX;
+
+/// How long a lease is that does not say so, as with the reference.
+const DEFAULT_TIME: u32 = 60 * 60;
+/// A lease without end.
+const INFINITE: u32 = u32::MAX;
+/// RT_SCOPE_LINK: a destination without a router is on the link.
+const SCOPE_LINK: i64 = 253;
+/// From what any link has to carry (RFC 791) to what Ethernet carries. Less is a mistake of the server. More is of no use
+/// to a route, as the link's own is taken then; and if that is less, the kernel drops what is between.
+const MTUS: RangeInclusive<u16> = 68..=1500;
+/// The longest name of the DNS.
+const LONGEST_NAME: usize = 253;
+
+/// What a server has granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// How long the prefix of the subnet is. A renewal does not change it: the link has the address with it.
+    pub prefix_len: u8,
+    /// Whom renewals go to.
+    pub server: Ipv4Addr,
+    /// When it was asked for, which is when its time began to run.
+    pub acquired: Moment,
+    /// T1: when it is renewed.
+    pub t1: Moment,
+    /// T2: when any server is asked.
+    pub t2: Moment,
+    /// When the address is the client's no more; [`NEVER`] is possible, for all three.
+    pub expires: Moment,
+    /// What the server has sent with it.
+    pub options: Options,
+    /// Of the exchange that it is from.
+    pub xid: u32,
+}
+
+impl Lease {
+    /// What an ACK grants that answers a request sent at `asked`; None where it has no mask and there was no lease `before`.
+    pub fn of_ack(ack: &Message, server: Ipv4Addr, asked: Moment, before: Option<&Lease>) -> Option<Lease> {
+        let options = ack.options.clone();
+        let prefix_len = before.map(|lease| lease.prefix_len).or_else(|| prefix_len(&options))?;
+        let mut lease = Lease {
+            address: ack.yiaddr,
+            prefix_len,
+            server,
+            acquired: asked,
+            t1: NEVER,
+            t2: NEVER,
+            expires: NEVER,
+            options,
+            xid: ack.xid,
+        };
+        lease.set_times();
+        Some(lease)
+    }
+
+    /// Sets the times by the options. Where T1 < T2 < end does not hold, what is wrong is as RFC 2131, section 4.4.5, has it.
+    fn set_times(&mut self) {
+        // As with others, no time at all is the same as none told.
+        let time = self.options.long(code::LEASE_TIME).filter(|seconds| *seconds != 0).unwrap_or(DEFAULT_TIME);
+        if time == INFINITE {
+            return;
+        }
+        let seconds = |code| self.options.long(code).map(|seconds| Duration::from_secs(seconds.into()));
+        let sane = |given: Option<Duration>, end| given.filter(|given| !given.is_zero() && *given < end);
+        let time = Duration::from_secs(time.into());
+        let t2 = sane(seconds(code::REBINDING_TIME), time).unwrap_or(time * 7 / 8);
+        let t1 = sane(seconds(code::RENEWAL_TIME), t2).unwrap_or_else(|| (time / 2).min(t2 * 4 / 7));
+        self.t1 = self.acquired + t1;
+        self.t2 = self.acquired + t2;
+        self.expires = self.acquired + time;
+    }
+
+    /// The address with the length of its prefix.
+    pub fn net(&self) -> Ipv4Net {
+        Ipv4Net::new_assert(self.address, self.prefix_len.min(32))
+    }
+
+    /// What ADD returns, by what the server has sent. Nonsense in an option is left out. A `priority` of 0 is none.
+    pub fn result(&self, priority: i64) -> AddResult {
+        let gateway = self.options.addresses(code::ROUTERS).next().filter(|router| !router.is_unspecified());
+        let mut routes = self.routes(gateway);
+        let mtu = self.options.short(code::MTU).filter(|mtu| MTUS.contains(mtu)).unwrap_or_default();
+        for route in &mut routes {
+            (route.priority, route.mtu) = (priority, mtu.into());
+        }
+        let address = IpConfig { interface: None, address: self.net().into(), gateway: gateway.map(IpAddr::V4) };
+        AddResult { ips: vec![address], routes, dns: self.dns(), ..AddResult::default() }
+    }
+
+    /// Those of option 121 in place of all others (RFC 3442), else those of option 33 and the default route.
+    fn routes(&self, gateway: Option<Ipv4Addr>) -> Vec<Route> {
+        let classless = [code::CLASSLESS_ROUTES, code::CLASSLESS_ROUTES_OF_MICROSOFT];
+        let classless = classless.into_iter().find_map(|code| classless_routes(self.options.get(code)?));
+        if let Some(routes) = classless.filter(|routes| !routes.is_empty()) {
+            return routes;
+        }
+        let pairs: Vec<Ipv4Addr> = self.options.addresses(code::STATIC_ROUTES).collect();
+        let (pairs, _) = pairs.as_chunks::<2>();
+        let of_class = |[to, router]: &[Ipv4Addr; 2]| Some(route(*to, prefix_len_of_class(*to)?, *router));
+        let default = gateway.map(|gateway| route(Ipv4Addr::UNSPECIFIED, 0, gateway));
+        pairs.iter().filter_map(of_class).chain(default).collect()
+    }
+
+    fn dns(&self) -> Dns {
+        let nameservers = self.options.addresses(code::NAME_SERVERS).filter(|server| !server.is_unspecified());
+        Dns {
+            nameservers: nameservers.map(|server| server.to_string()).collect(),
+            domain: self.options.get(code::DOMAIN).and_then(domain).unwrap_or_default(),
+            search: self.options.get(code::DOMAIN_SEARCH).and_then(search).unwrap_or_default(),
+            options: vec![],
+        }
+    }
+
+    /// As it is journalled; times in milliseconds, and none where there is no end.
+    pub fn to_value(&self) -> Value {
+        let number = |number: u64| Value::Number(number.into());
+        let mut options = vec![];
+        self.options.write(&mut options);
+        let mut members = vec![
+            ("address", Value::text(self.net().to_string())),
+            ("server", Value::text(self.server.to_string())),
+            ("xid", number(self.xid.into())),
+            ("options", Value::text(hex(&options))),
+        ];
+        for (key, moment) in self.moments().into_iter().filter(|(_, moment)| *moment != NEVER) {
+            members.push((key, number(moment.as_millis() as u64)));
+        }
+        Value::object(members)
+    }
+
+    fn moments(&self) -> [(&'static str, Moment); 4] {
+        [("acquired", self.acquired), ("t1", self.t1), ("t2", self.t2), ("expires", self.expires)]
+    }
+
+    /// Reads what [`Lease::to_value`] has made.
+    pub fn of_value(value: &Value) -> Result<Lease> {
+        let net: Ipv4Net = parsed(value, "address")?;
+        let moment = |key| value.get(key).map_or(Ok(NEVER), |_| whole(value, key).map(Duration::from_millis));
+        let mut options = Options::default();
+        let octets = text(value, "options").ok().and_then(of_hex).ok_or_else(|| unread(value, "options"))?;
+        options.read(&octets).map_err(|why| unread(value, "options").with_details(why))?;
+        Ok(Lease {
+            address: net.addr(),
+            prefix_len: net.prefix_len(),
+            server: parsed(value, "server")?,
+            acquired: moment("acquired")?,
+            t1: moment("t1")?,
+            t2: moment("t2")?,
+            expires: moment("expires")?,
+            options,
+            xid: u32::try_from(whole(value, "xid")?).map_err(|_| unread(value, "xid"))?,
+        })
+    }
+}
+
+pub(in crate::plugins::ipam::dhcp) fn unread(value: &Value, key: &str) -> Error {
+    let found = value.get(key).unwrap_or(&Value::Null).to_text();
+    Error::new(Code::DECODE, format!("lease.{key}: {found} cannot be, expected what a lease has there"))
+}
+
+pub(in crate::plugins::ipam::dhcp) fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
+    value.get(key).and_then(Value::as_str).ok_or_else(|| unread(value, key))
+}
+
+pub(in crate::plugins::ipam::dhcp) fn parsed<T: std::str::FromStr>(value: &Value, key: &str) -> Result<T> {
+    text(value, key)?.parse().map_err(|_| unread(value, key))
+}
+
+pub(in crate::plugins::ipam::dhcp) fn whole(value: &Value, key: &str) -> Result<u64> {
+    let Some(Value::Number(number)) = value.get(key) else { return Err(unread(value, key)) };
+    number.as_u64().ok_or_else(|| unread(value, key))
+}
+
+pub(in crate::plugins::ipam::dhcp) fn of_hex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8)).collect()
+}
+
+/// The length that a mask stands for; None for one with holes, and for that of the whole world.
+fn prefix_len(options: &Options) -> Option<u8> {
+    let mask = options.address(code::SUBNET_MASK)?;
+    ipnet::ipv4_mask_to_prefix(mask).ok().filter(|length| *length > 0)
+}
+
+/// The class of a destination of option 33; there is none for the default route, which it must not have, and for groups.
+fn prefix_len_of_class(to: Ipv4Addr) -> Option<u8> {
+    match to.octets()[0] {
+        0 | 224.. => None,
+        1..=127 => Some(8),
+        128..=191 => Some(16),
+        192..=223 => Some(24),
+    }
+}
+
+fn route(to: Ipv4Addr, prefix_len: u8, router: Ipv4Addr) -> Route {
+    let to = Ipv4Net::new_assert(to, prefix_len).trunc();
+    let scope = router.is_unspecified().then_some(SCOPE_LINK);
+    Route { gw: Some(router.into()), scope, ..Route::to(to.into()) }
+}
+
+/// RFC 3442: a prefix length, as many octets of the destination as it needs, a router. None where it does not come out even.
+fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
+    let (mut rest, mut routes) = (value, vec![]);
+    while let Some((prefix_len, behind)) = rest.split_first() {
+        let (significant, behind) = behind.split_at_checked(usize::from(*prefix_len).div_ceil(8))?;
+        let (router, behind) = behind.split_first_chunk::<4>()?;
+        let mut to = [0; 4];
+        to.get_mut(..significant.len())?.copy_from_slice(significant);
+        routes.push(route(to.into(), *prefix_len, (*router).into()));
+        rest = behind;
+    }
+    Some(routes)
+}
+
+/// The domain, if it is one: it goes to resolv.conf, where a line break would begin another setting.
+fn domain(value: &[u8]) -> Option<String> {
+    let text = str::from_utf8(value).ok()?.trim_end_matches('\0').trim_end_matches('.');
+    let is_name = |label: &str| !label.is_empty() && label.bytes().all(is_of_label);
+    (text.len() <= LONGEST_NAME && text.split('.').all(is_name)).then(|| text.to_owned())
+}
+
+fn is_of_label(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
+}
+
+/// RFC 3397: names as in messages of the DNS, one after the other. None where one of them is wrong.
+pub(in crate::plugins::ipam::dhcp) fn search(value: &[u8]) -> Option<Vec<String>> {
+    let (mut at, mut names) = (0, vec![]);
+    while at < value.len() {
+        let (name, next) = name(value, at)?;
+        names.extend(domain(name.as_bytes()));
+        at = next;
+    }
+    Some(names)
+}
+
+/// The name at `at`, and where the next one is. A pointer (RFC 1035, section 4.1.4) leads to where it was not before, so it ends.
+fn name(value: &[u8], at: usize) -> Option<(String, usize)> {
+    let (mut name, mut at, mut end, mut before) = (String::new(), at, None, at);
+    loop {
+        let length = *value.get(at)?;
+        match length {
+            0 => return Some((name, end.unwrap_or(at + 1))),
+            1..64 => {
+                let label = value.get(at + 1..=at + usize::from(length))?;
+                if !label.iter().copied().all(is_of_label) || name.len() + label.len() >= LONGEST_NAME {
+                    return None;
+                }
+                name.push_str(if name.is_empty() { "" } else { "." });
+                name.push_str(str::from_utf8(label).ok()?);
+                at += 1 + usize::from(length);
+            }
+            192.. => {
+                end = end.or(Some(at + 2));
+                at = usize::from(length & 63) << 8 | usize::from(*value.get(at + 1)?);
+                if at >= before {
+                    return None;
+                }
+                before = at;
+            }
+            64..192 => return None,
+        }
+    }
+}

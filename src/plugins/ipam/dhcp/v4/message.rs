@@ -1,0 +1,195 @@
+//! The messages of DHCP as they are on the wire (RFC 2131, section 2).
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use super::options::{Options, code};
+use crate::net::mac::MacAddr;
+
+/// Where the options begin, behind the fixed fields and the magic cookie.
+const OPTIONS: usize = 240;
+/// `sname`, the server's name, which may hold options.
+const SNAME: std::ops::Range<usize> = 44..108;
+/// `file`, the boot file's name, which may hold options.
+const FILE: std::ops::Range<usize> = 108..236;
+/// What tells DHCP from BOOTP's vendors.
+const COOKIE: [u8; 4] = [99, 130, 83, 99];
+/// The length of a BOOTP message, shorter than which some relays and servers take none.
+const SHORTEST: usize = 300;
+/// The room for a hardware address.
+const CHADDR: usize = 16;
+/// The highest bit of `flags`.
+const BROADCAST: u16 = 0x8000;
+/// Ethernet in `htype`.
+const ETHERNET: u8 = 1;
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// Who sends a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A client.
+    Request = 1,
+    /// A server.
+    Reply = 2,
+}
+
+/// What a message is: option 53.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageType {
+    /// A client looks for servers.
+    Discover = 1,
+    /// A server offers an address.
+    Offer = 2,
+    /// A client asks for an address, or for more time with it.
+    Request = 3,
+    /// A client has found an address to be in use.
+    Decline = 4,
+    /// A server gives an address, or more time with it.
+    Ack = 5,
+    /// A server refuses.
+    Nak = 6,
+    /// A client needs its address no more.
+    Release = 7,
+}
+
+impl MessageType {
+    const ALL: [MessageType; 7] = [
+        MessageType::Discover,
+        MessageType::Offer,
+        MessageType::Request,
+        MessageType::Decline,
+        MessageType::Ack,
+        MessageType::Nak,
+        MessageType::Release,
+    ];
+}
+
+/// A message. The names of a server and of a boot file are not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who sends it.
+    pub op: Op,
+    /// What ties answers to requests.
+    pub xid: u32,
+    /// Seconds since the client began.
+    pub secs: u16,
+    /// Whether the client asks for its answer to be broadcast.
+    pub broadcast: bool,
+    /// The client's address, if it has one and answers ARP for it.
+    pub ciaddr: Ipv4Addr,
+    /// The address for the client.
+    pub yiaddr: Ipv4Addr,
+    /// The next server to boot from.
+    pub siaddr: Ipv4Addr,
+    /// The relay.
+    pub giaddr: Ipv4Addr,
+    /// The client's hardware address, at most 16 octets.
+    pub chaddr: MacAddr,
+    /// The options, those of overloaded fields among them.
+    pub options: Options,
+}
+
+impl Message {
+    /// A client's message of this type, with nothing else in it.
+    pub fn of_client(kind: MessageType, xid: u32, chaddr: &MacAddr) -> Message {
+        let none = Ipv4Addr::UNSPECIFIED;
+        let mut options = Options::default();
+        options.set(code::MESSAGE_TYPE, &[kind as u8]);
+        Message {
+            op: Op::Request,
+            xid,
+            secs: 0,
+            broadcast: false,
+            ciaddr: none,
+            yiaddr: none,
+            siaddr: none,
+            giaddr: none,
+            chaddr: chaddr.clone(),
+            options,
+        }
+    }
+
+    /// What the message is; None for BOOTP's and for those that no client gets.
+    pub fn kind(&self) -> Option<MessageType> {
+        let octet = self.options.octet(code::MESSAGE_TYPE)?;
+        MessageType::ALL.into_iter().find(|kind| *kind as u8 == octet)
+    }
+
+    /// Reads the payload of a datagram. The options have to have an END, in overloaded fields as well.
+    pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+        let (fixed, options) = bytes.split_at_checked(OPTIONS).ok_or(Malformed("it is shorter than 240 octets"))?;
+        let op = match fixed[0] {
+            1 => Op::Request,
+            2 => Op::Reply,
+            _ => return Err(Malformed("its op is neither request nor reply")),
+        };
+        if fixed[FILE.end..] != COOKIE {
+            return Err(Malformed("it has no magic cookie"));
+        }
+        let chaddr = fixed[28..28 + CHADDR].get(..usize::from(fixed[2]));
+        Ok(Message {
+            op,
+            xid: u32::from_be_bytes(octets(fixed, 4)),
+            secs: u16::from_be_bytes(octets(fixed, 8)),
+            broadcast: u16::from_be_bytes(octets(fixed, 10)) & BROADCAST != 0,
+            ciaddr: octets(fixed, 12).into(),
+            yiaddr: octets(fixed, 16).into(),
+            siaddr: octets(fixed, 20).into(),
+            giaddr: octets(fixed, 24).into(),
+            chaddr: MacAddr::new(chaddr.ok_or(Malformed("its hardware address is longer than 16 octets"))?),
+            options: read_options(fixed, options)?,
+        })
+    }
+
+    /// The payload of a datagram.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(2 * SHORTEST);
+        // No room is there for InfiniBand's, and none is needed (RFC 4390).
+        let chaddr = Some(self.chaddr.octets()).filter(|octets| octets.len() <= CHADDR).unwrap_or_default();
+        bytes.extend([self.op as u8, ETHERNET, chaddr.len() as u8, 0]);
+        bytes.extend(self.xid.to_be_bytes());
+        bytes.extend(self.secs.to_be_bytes());
+        bytes.extend(if self.broadcast { BROADCAST } else { 0 }.to_be_bytes());
+        for address in [self.ciaddr, self.yiaddr, self.siaddr, self.giaddr] {
+            bytes.extend(address.octets());
+        }
+        bytes.extend(chaddr);
+        bytes.resize(FILE.end, 0);
+        bytes.extend(COOKIE);
+        self.options.write(&mut bytes);
+        if bytes.len() < SHORTEST {
+            bytes.resize(SHORTEST, code::PAD);
+        }
+        bytes
+    }
+}
+
+/// The options of a message, then those in `file` and in `sname`, where option 52 says that there are some.
+fn read_options(fixed: &[u8], field: &[u8]) -> Result<Options, Malformed> {
+    let mut options = Options::default();
+    options.read(field)?;
+    let overloaded = options.octet(code::OVERLOAD).unwrap_or_default();
+    for (bit, field) in [(1, FILE), (2, SNAME)] {
+        if overloaded & bit != 0 {
+            options.read(&fixed[field])?;
+        }
+    }
+    options.remove(code::OVERLOAD);
+    Ok(options)
+}
+
+/// So many octets of the fixed fields, which are known to be there.
+fn octets<const N: usize>(fixed: &[u8], at: usize) -> [u8; N] {
+    let mut octets = [0; N];
+    octets.copy_from_slice(&fixed[at..at + N]);
+    octets
+}

@@ -1,0 +1,169 @@
+//! The options of a message (RFC 2132): codes, values, and how they are written one after the other.
+
+use std::net::Ipv4Addr;
+
+use super::message::Malformed;
+
+/// The codes that are read or written here.
+pub mod code {
+    /// Fills a gap; it has no length.
+    pub const PAD: u8 = 0;
+    /// The mask of the subnet.
+    pub const SUBNET_MASK: u8 = 1;
+    /// Routers of the subnet, the preferred one first.
+    pub const ROUTERS: u8 = 3;
+    /// Name servers, the preferred one first.
+    pub const NAME_SERVERS: u8 = 6;
+    /// The client's name.
+    pub const HOST_NAME: u8 = 12;
+    /// The client's domain.
+    pub const DOMAIN: u8 = 15;
+    /// The MTU of the link.
+    pub const MTU: u8 = 26;
+    /// Pairs of a destination, by its class, and a router.
+    pub const STATIC_ROUTES: u8 = 33;
+    /// The address that the client asks for.
+    pub const REQUESTED_ADDRESS: u8 = 50;
+    /// How long the lease is, in seconds.
+    pub const LEASE_TIME: u8 = 51;
+    /// Which other fields of the message have options.
+    pub const OVERLOAD: u8 = 52;
+    /// What the message is.
+    pub const MESSAGE_TYPE: u8 = 53;
+    /// Which server sends the message, or is meant by it.
+    pub const SERVER_ID: u8 = 54;
+    /// Which options the client asks for.
+    pub const PARAMETER_REQUEST: u8 = 55;
+    /// Why a server refuses, or a client declines.
+    pub const MESSAGE: u8 = 56;
+    /// The longest message that the client takes.
+    pub const MAX_MESSAGE_SIZE: u8 = 57;
+    /// T1: seconds until the lease is renewed.
+    pub const RENEWAL_TIME: u8 = 58;
+    /// T2: seconds until any server is asked.
+    pub const REBINDING_TIME: u8 = 59;
+    /// What the client is.
+    pub const VENDOR_CLASS: u8 = 60;
+    /// Whose the lease is.
+    pub const CLIENT_ID: u8 = 61;
+    /// What kind of user the client has (RFC 3004).
+    pub const USER_CLASS: u8 = 77;
+    /// Domains to search (RFC 3397).
+    pub const DOMAIN_SEARCH: u8 = 119;
+    /// Destinations with their prefix lengths and routers (RFC 3442).
+    pub const CLASSLESS_ROUTES: u8 = 121;
+    /// The same from servers that Microsoft's clients asked before there was a number for it.
+    pub const CLASSLESS_ROUTES_OF_MICROSOFT: u8 = 249;
+    /// The end of the options; it has no length.
+    pub const END: u8 = 255;
+}
+
+/// What one length octet can say. Longer values go out in several pieces (RFC 3396).
+const PIECE: usize = 255;
+
+/// Options, each code once, sorted by code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options(Vec<(u8, Vec<u8>)>);
+
+impl Options {
+    /// The value of an option.
+    pub fn get(&self, code: u8) -> Option<&[u8]> {
+        let at = self.0.binary_search_by_key(&code, |(code, _)| *code).ok()?;
+        Some(&self.0[at].1)
+    }
+
+    /// Sets an option, in place of one of the same code. PAD and END are none and are left out.
+    pub fn set(&mut self, code: u8, value: &[u8]) {
+        if let Some(place) = self.place(code) {
+            place.clear();
+            place.extend(value);
+        }
+    }
+
+    /// Removes an option.
+    pub fn remove(&mut self, code: u8) {
+        self.0.retain(|(other, _)| *other != code);
+    }
+
+    /// All options, sorted by code.
+    pub fn iter(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        self.0.iter().map(|(code, value)| (*code, value.as_slice()))
+    }
+
+    /// The value of an option that is one octet.
+    pub fn octet(&self, code: u8) -> Option<u8> {
+        let [octet] = *self.get(code)? else { return None };
+        Some(octet)
+    }
+
+    /// The value of an option that is two octets.
+    pub fn short(&self, code: u8) -> Option<u16> {
+        self.get(code)?.try_into().ok().map(u16::from_be_bytes)
+    }
+
+    /// The value of an option that is four octets.
+    pub fn long(&self, code: u8) -> Option<u32> {
+        self.get(code)?.try_into().ok().map(u32::from_be_bytes)
+    }
+
+    /// The value of an option that is an address.
+    pub fn address(&self, code: u8) -> Option<Ipv4Addr> {
+        self.long(code).map(Ipv4Addr::from_bits)
+    }
+
+    /// The addresses that an option lists; what is left over at the end is no address.
+    pub fn addresses(&self, code: u8) -> impl Iterator<Item = Ipv4Addr> {
+        let (whole, _) = self.get(code).unwrap_or_default().as_chunks::<4>();
+        whole.iter().map(|octets| Ipv4Addr::from(*octets))
+    }
+
+    /// Adds the options of a field, which has to have an END. What an option has already gets longer (RFC 3396).
+    pub(super) fn read(&mut self, field: &[u8]) -> Result<(), Malformed> {
+        let mut rest = field;
+        loop {
+            rest = match *rest {
+                [] => return Err(Malformed("its options have no end")),
+                [code::END, ..] => return Ok(()),
+                [code::PAD, ref rest @ ..] => rest,
+                [code, length, ref rest @ ..] => {
+                    let value = rest.split_at_checked(usize::from(length));
+                    let (value, rest) = value.ok_or(Malformed("an option is cut off"))?;
+                    if let Some(place) = self.place(code) {
+                        place.extend(value);
+                    }
+                    rest
+                }
+                [_] => return Err(Malformed("an option is cut off")),
+            };
+        }
+    }
+
+    /// Writes the options and an END.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        for (code, value) in &self.0 {
+            let mut rest = value.as_slice();
+            loop {
+                let (piece, more) = rest.split_at(rest.len().min(PIECE));
+                out.extend([*code, piece.len() as u8]);
+                out.extend(piece);
+                rest = more;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+        }
+        out.push(code::END);
+    }
+
+    /// Where the value of an option is, or will be.
+    fn place(&mut self, code: u8) -> Option<&mut Vec<u8>> {
+        if matches!(code, code::PAD | code::END) {
+            return None;
+        }
+        let at = self.0.binary_search_by_key(&code, |(code, _)| *code).unwrap_or_else(|at| {
+            self.0.insert(at, (code, vec![]));
+            at
+        });
+        Some(&mut self.0[at].1)
+    }
+}

@@ -1,0 +1,113 @@
+//! What servers say (RFC 8415, sections 18.2.9 and 18.2.10).
+
+use std::time::Duration;
+
+use super::setup::{IAID, Intent, release_of};
+use super::{AFTER_REFUSAL, Action, Client, Offer, Reason, State, Turn};
+use crate::plugins::ipam::dhcp::v6::lease::Lease;
+use crate::plugins::ipam::dhcp::v6::message::{Association, Grant, Kind, Message, Status};
+use crate::plugins::ipam::dhcp::v6::options::{self, read_u32};
+
+/// The preference of a server that waits for no other (RFC 8415, section 18.2.9).
+const AT_ONCE: u8 = 255;
+/// What a server may make of SOL_MAX_RT (RFC 8415, section 21.24), in seconds.
+const SOL_MAX_RT_RANGE: std::ops::RangeInclusive<u32> = 60..=86_400;
+
+impl Client {
+    /// Takes what a server has sent; what is not for us, or is not awaited, is nothing (RFC 8415, section 16).
+    pub(super) fn take_message(&mut self, message: &Message, turn: &mut Turn<'_>) {
+        let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.timer.sent != 0) else { return };
+        let server = message.options.get(options::SERVER_ID).filter(|server| !server.is_empty());
+        let is_ours = message.transaction == exchange.transaction
+            && message.options.get(options::CLIENT_ID) == Some(&self.setup.duid);
+        let Some(server) = server.filter(|_| is_ours) else { return };
+        let told = message.options.get(options::SOL_MAX_RT).and_then(|value| read_u32(value, 0));
+        if let Some(seconds) = told.filter(|seconds| SOL_MAX_RT_RANGE.contains(seconds)) {
+            self.sol_max_rt = Duration::from_secs(seconds.into());
+        }
+        match (exchange.kind, message.kind) {
+            (Kind::Solicit, Kind::Advertise) => self.take_offer(message, server, turn),
+            (Kind::Request | Kind::Renew | Kind::Rebind, Kind::Reply) => self.take_reply(message, server, turn),
+            (Kind::Decline, Kind::Reply) => self.search(turn.now + AFTER_REFUSAL),
+            _ => (),
+        }
+    }
+
+    /// The best offer is the one of the highest preference, and of these the first. Of a container that has had an address,
+    /// only that address is one.
+    fn take_offer(&mut self, message: &Message, server: &[u8], turn: &mut Turn<'_>) {
+        let association = message.association(IAID);
+        if [Some(message.status()), association.as_ref().map(|told| told.status)].contains(&Some(Status::NO_ADDRESSES))
+        {
+            self.trouble = "the server has no address left (NoAddrsAvail)";
+        }
+        let Some(Association { addresses, .. }) = association else { return };
+        let held = self.lease.as_ref().map(|lease| lease.address);
+        let is_fit = |grant: &&Grant| grant.valid != 0 && held.is_none_or(|held| held == grant.address);
+        let Some(Grant { address, .. }) = addresses.iter().find(is_fit).copied() else { return };
+        let preference = message.preference();
+        if self.offer.as_ref().is_none_or(|best| preference > best.preference) {
+            self.offer = Some(Offer { address, server: server.to_vec(), preference });
+        }
+        let is_first_wait = self.exchange.as_ref().is_some_and(|exchange| exchange.timer.sent == 1);
+        if preference == AT_ONCE || !is_first_wait {
+            self.request(turn);
+        }
+    }
+
+    /// An answer to Request, Renew or Rebind (RFC 8415, section 18.2.10). What is none of these is waited for again.
+    fn take_reply(&mut self, message: &Message, server: &[u8], turn: &mut Turn<'_>) {
+        let association = message.association(IAID);
+        let status = match (message.status(), &association) {
+            (Status::SUCCESS, Some(association)) => association.status,
+            (status, _) => status,
+        };
+        let is_request = self.is_sending(Kind::Request);
+        match (status, association) {
+            (Status::SUCCESS, Some(association)) => self.take_association(&association, message, server, turn),
+            (Status::NO_BINDING, _) if !is_request => {
+                // It has forgotten the lease, or has never known it, and may give it anew.
+                let address = self.lease.as_ref().map(|lease| lease.address);
+                self.offer = address.map(|address| Offer { address, server: server.to_vec(), preference: 0 });
+                self.request(turn);
+            }
+            (Status::NO_ADDRESSES | Status::NOT_ON_LINK | Status::NO_BINDING, _) if is_request => {
+                self.trouble = "the server has refused the Request";
+                self.take_refusal(turn);
+            }
+            _ => (),
+        }
+    }
+
+    /// What is granted. With a lease, all that counts is its address.
+    fn take_association(&mut self, told: &Association, message: &Message, server: &[u8], turn: &mut Turn<'_>) {
+        let is_request = self.is_sending(Kind::Request);
+        let held = self.lease.as_ref().map(|lease| lease.address);
+        let is_fit = |grant: &&Grant| held.map_or(grant.valid != 0, |held| held == grant.address);
+        match told.addresses.iter().find(is_fit) {
+            Some(grant) if grant.valid != 0 => {
+                let (name_servers, domains) = (message.name_servers(), message.domains());
+                let lease = Lease::of_grant(grant, told.t1, told.t2, turn.now);
+                self.offer = Some(Offer { address: grant.address, server: server.to_vec(), preference: 0 });
+                self.take_lease(Lease { server: server.to_vec(), name_servers, domains, ..lease }, turn);
+            }
+            Some(_) => self.take_refusal(turn), // its time is over
+            None if is_request => {
+                if let Some(other) = told.addresses.first() {
+                    let other = Intent { address: other.address, server: server.to_vec() };
+                    turn.actions.push(Action::Send(release_of(&other, &self.setup, turn.random)));
+                }
+                self.take_refusal(turn);
+            }
+            None => (),
+        }
+    }
+
+    /// The container cannot have the address, or no longer.
+    fn take_refusal(&mut self, turn: &mut Turn<'_>) {
+        match self.state {
+            State::Renewing | State::Rebinding => self.lose(Reason::Refused, turn),
+            _ => self.search(turn.now + AFTER_REFUSAL),
+        }
+    }
+}

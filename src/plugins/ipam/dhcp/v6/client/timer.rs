@@ -1,0 +1,86 @@
+//! Retransmission (RFC 8415, section 15; RFC 7559 for routers).
+
+use std::time::Duration;
+
+use crate::net::random::Random;
+use crate::plugins::ipam::dhcp::v4::client::Moment;
+use crate::plugins::ipam::dhcp::v6::message::Kind;
+
+/// How one kind of message is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// IRT: how long the first answer is waited for.
+    first: Duration,
+    /// MRT: the longest that one is.
+    longest: Duration,
+    /// MRC: how often the message is sent; 0 where there is no limit.
+    count: u32,
+}
+
+impl Timing {
+    /// Router Solicitation.
+    pub const ROUTERS: Timing = Timing::of(4, 3600, 0);
+
+    const fn of(first: u64, longest: u64, count: u32) -> Timing {
+        Timing { first: Duration::from_secs(first), longest: Duration::from_secs(longest), count }
+    }
+
+    /// Of a message of DHCP (RFC 8415, section 7.6). Solicit has the longest pause that servers have told.
+    pub fn of_kind(kind: Kind, sol_max_rt: Duration) -> Timing {
+        match kind {
+            Kind::Solicit => Timing { longest: sol_max_rt, ..Timing::of(1, 0, 0) },
+            Kind::Renew | Kind::Rebind => Timing::of(10, 600, 0),
+            Kind::Request => Timing::of(1, 30, 10),
+            Kind::Decline | Kind::Release => Timing::of(1, 0, 4),
+            Kind::Advertise | Kind::Reply => Timing::of(0, 0, 1), // a server's
+        }
+    }
+}
+
+/// When a message is sent again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timer {
+    timing: Timing,
+    /// When the message was sent for the first time.
+    pub began: Moment,
+    /// How long the last wait is; zero before the message was sent.
+    wait: Duration,
+    /// When it is sent the next time.
+    pub due: Moment,
+    /// How often it was sent.
+    pub sent: u32,
+}
+
+impl Timer {
+    /// The message is sent for the first time at `start`.
+    pub fn new(timing: Timing, start: Moment) -> Timer {
+        Timer { timing, began: start, wait: Duration::ZERO, due: start, sent: 0 }
+    }
+
+    /// Whether the message was sent as often as it may be.
+    pub fn is_exhausted(&self) -> bool {
+        self.timing.count != 0 && self.sent >= self.timing.count
+    }
+
+    /// The message is sent now. Each wait is twice the last one, a tenth more or less by chance; the first one is not less, so
+    /// that all servers have their second.
+    pub fn sends(&mut self, now: Moment, random: &mut Random) {
+        let Timing { first, longest, .. } = self.timing;
+        if self.sent == 0 {
+            self.began = now;
+        }
+        self.wait = match self.wait.is_zero() {
+            true => first + random.below(first / 10),
+            false => around(self.wait * 2, random),
+        };
+        if !longest.is_zero() && self.wait > longest {
+            self.wait = around(longest, random);
+        }
+        self.sent += 1;
+        self.due = now + self.wait;
+    }
+}
+
+fn around(wait: Duration, random: &mut Random) -> Duration {
+    wait - wait / 10 + random.below(wait / 5)
+}

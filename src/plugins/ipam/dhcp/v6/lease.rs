@@ -1,0 +1,297 @@
+//! A lease: what a server or a router has granted, and the result of ADD that it makes.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use ipnet::Ipv6Net;
+
+use super::message::Grant;
+use super::router::Advertisement;
+use crate::cni::attachment::hex;
+use crate::cni::json::Value;
+use crate::cni::result::{AddResult, Dns, IpConfig, Route};
+use crate::error::Result;
+use crate::plugins::ipam::dhcp::v4::client::Moment;
+use crate::plugins::ipam::dhcp::v4::lease::{NEVER, of_hex, parsed, text, unread, whole};
+
+/// A time without end.
+const INFINITE: u32 = u32::MAX;
+
+/// What has been granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The address.
+    pub address: Ipv6Addr,
+    /// How long the prefix is that is on the link. A renewal does not change it: the link has the address with it.
+    pub prefix_len: u8,
+    /// The DUID of the server that renewals go to; empty where the address is a router's prefix.
+    pub server: Vec<u8>,
+    /// When it was granted.
+    pub acquired: Moment,
+    /// T1: when it is renewed.
+    pub t1: Moment,
+    /// T2: when any server is asked.
+    pub t2: Moment,
+    /// When the address is the client's no more; [`NEVER`] is possible, for all three.
+    pub expires: Moment,
+    /// The default router.
+    pub router: Option<Ipv6Addr>,
+    /// What else is reached by it.
+    pub routes: Vec<Ipv6Net>,
+    /// The link's MTU in bytes, 0 where no router has told it.
+    pub mtu: u32,
+    /// Name servers.
+    pub name_servers: Vec<Ipv6Addr>,
+    /// Domains to search.
+    pub domains: Vec<String>,
+}
+
+impl Lease {
+    /// What was granted at `now`, without what routers tell. T1 and T2 of 0, and those that do not come before the end, are
+    /// half and four fifths of the preferred lifetime (RFC 8415, section 21.4).
+    pub fn of_grant(grant: &Grant, t1: u32, t2: u32, now: Moment) -> Lease {
+        let basis = if grant.preferred == 0 { grant.valid } else { grant.preferred };
+        let moment = |told: u32, tenths: u32| match told {
+            0 if basis == INFINITE => NEVER,
+            0 => now + Duration::from_secs(basis.into()) * tenths / 10,
+            told => after(now, told),
+        };
+        let sane = |told: u32| if told < grant.valid || grant.valid == INFINITE { told } else { 0 };
+        let t1 = moment(sane(t1), 5);
+        Lease {
+            address: grant.address,
+            prefix_len: 128,
+            server: vec![],
+            acquired: now,
+            t1,
+            t2: moment(sane(t2), 8).max(t1),
+            expires: after(now, grant.valid),
+            router: None,
+            routes: vec![],
+            mtu: 0,
+            name_servers: vec![],
+            domains: vec![],
+        }
+    }
+
+    /// Adds what the routers of the link tell. What none of them tells this time is as it was `before`.
+    pub fn learn(&mut self, routers: &[Advertisement], before: Option<&Lease>) {
+        let known = before.and_then(|lease| lease.router);
+        // The one that is known stays unless another is better.
+        let default_routers = routers.iter().filter(|router| router.lifetime != 0);
+        let best = default_routers.min_by_key(|told| (-told.preference, Some(told.router) != known));
+        if let Some(best) = best {
+            self.router = Some(best.router);
+            self.routes.clone_from(&best.routes);
+            self.mtu = best.mtu.unwrap_or_default();
+        } else if let Some(before) = before {
+            (self.router, self.mtu) = (before.router, before.mtu);
+            self.routes.clone_from(&before.routes);
+        }
+        let prefixes = routers.iter().flat_map(|told| &told.prefixes);
+        let on_link = prefixes.filter(|prefix| prefix.on_link && prefix.net.contains(&self.address));
+        let longest = on_link.map(|prefix| prefix.net.prefix_len()).max();
+        self.prefix_len = before.map(|lease| lease.prefix_len).or(longest).unwrap_or(128);
+        if self.name_servers.is_empty() {
+            self.name_servers = routers.iter().flat_map(|told| told.name_servers.clone()).collect();
+        }
+        if self.domains.is_empty() {
+            self.domains = routers.iter().flat_map(|told| told.domains.clone()).collect();
+        }
+    }
+
+    /// The address with the length of its prefix.
+    pub fn net(&self) -> Ipv6Net {
+        Ipv6Net::new_assert(self.address, self.prefix_len.min(128))
+    }
+
+    /// What ADD returns. A `priority` of 0 is none.
+    pub fn result(&self, priority: i64) -> AddResult {
+        let router = self.router.map(IpAddr::V6);
+        let route = |to: Ipv6Net| Route { gw: router, priority, mtu: self.mtu.into(), ..Route::to(to.into()) };
+        let destinations = self.routes.iter().copied().chain([Ipv6Net::default()]);
+        AddResult {
+            ips: vec![IpConfig { interface: None, address: self.net().into(), gateway: router }],
+            routes: if router.is_some() { destinations.map(route).collect() } else { vec![] },
+            dns: Dns {
+                nameservers: self.name_servers.iter().map(Ipv6Addr::to_string).collect(),
+                search: self.domains.clone(),
+                ..Dns::default()
+            },
+            ..AddResult::default()
+        }
+    }
+
+    /// As it is journalled; times in milliseconds, and none where there is no end.
+    pub fn to_value(&self) -> Value {
+        let texts = |texts: Vec<String>| Value::Array(texts.into_iter().map(Value::String).collect());
+        let number = |number: u64| Value::Number(number.into());
+        let mut members = vec![
+            ("address", Value::text(self.net().to_string())),
+            ("server", Value::text(hex(&self.server))),
+            ("routes", texts(self.routes.iter().map(Ipv6Net::to_string).collect())),
+            ("mtu", number(self.mtu.into())),
+            ("nameServers", texts(self.name_servers.iter().map(Ipv6Addr::to_string).collect())),
+            ("domains", texts(self.domains.clone())),
+        ];
+        members.extend(self.router.map(|router| ("router", Value::text(router.to_string()))));
+        for (key, moment) in [("acquired", self.acquired), ("t1", self.t1), ("t2", self.t2), ("expires", self.expires)]
+        {
+            if moment != NEVER {
+                members.push((key, number(moment.as_millis() as u64)));
+            }
+        }
+        Value::object(members)
+    }
+
+    /// Reads what [`Lease::to_value`] has made.
+    pub fn of_value(value: &Value) -> Result<Lease> {
+        let net: Ipv6Net = parsed(value, "address")?;
+        let moment = |key| value.get(key).map_or(Ok(NEVER), |_| whole(value, key).map(Duration::from_millis));
+        Ok(Lease {
+            address: net.addr(),
+            prefix_len: net.prefix_len(),
+            server: of_hex(text(value, "server")?).ok_or_else(|| unread(value, "server"))?,
+            acquired: moment("acquired")?,
+            t1: moment("t1")?,
+            t2: moment("t2")?,
+            expires: moment("expires")?,
+            router: value.get("router").map(|_| parsed(value, "router")).transpose()?,
+            routes: list(value, "routes")?,
+            mtu: u32::try_from(whole(value, "mtu")?).map_err(|_| unread(value, "mtu"))?,
+            name_servers: list(value, "nameServers")?,
+            domains: list(value, "domains")?,
+        })
+    }
+}
+
+/// The moment so many seconds after `now`.
+fn after(now: Moment, seconds: u32) -> Moment {
+    if seconds == INFINITE { NEVER } else { now + Duration::from_secs(seconds.into()) }
+}
+
+fn list<T: std::str::FromStr>(value: &Value, key: &str) -> Result<Vec<T>> {
+    let Some(Value::Array(items)) = value.get(key) else { return Err(unread(value, key)) };
+    let items: Option<Vec<T>> = items.iter().map(|item| item.as_str()?.parse().ok()).collect();
+    items.ok_or_else(|| unread(value, key))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::plugins::ipam::dhcp::v6::router::Prefix;
+
+    const NOW: Moment = Duration::from_secs(1000);
+
+    fn address(text: &str) -> Ipv6Addr {
+        text.parse().unwrap()
+    }
+
+    fn granted(preferred: u32, valid: u32, t1: u32, t2: u32) -> Lease {
+        Lease::of_grant(&Grant { address: address("2001:db8::10"), preferred, valid }, t1, t2, NOW)
+    }
+
+    fn router(last: u16, preference: i8, prefixes: &[&str]) -> Advertisement {
+        let prefix = |net: &&str| Prefix {
+            net: net.parse().unwrap(),
+            on_link: true,
+            autonomous: false,
+            preferred: 60,
+            valid: 60,
+        };
+        Advertisement {
+            router: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last),
+            lifetime: 1800,
+            preference,
+            mtu: None,
+            prefixes: prefixes.iter().map(prefix).collect(),
+            routes: vec![],
+            name_servers: vec![],
+            domains: vec![],
+        }
+    }
+
+    #[test]
+    fn times_are_those_of_the_server_where_they_make_sense() {
+        let seconds = |moment: Moment| if moment == NEVER { u64::MAX } else { (moment - NOW).as_secs() };
+        let (infinite, never) = (u32::MAX, u64::MAX);
+        let cases = [
+            ((60, 120, 30, 48), (30, 48, 120)),
+            ((60, 120, 0, 0), (30, 48, 120)),
+            ((60, 120, 0, 100), (30, 100, 120)),
+            ((60, 120, 50, 0), (50, 50, 120)), // T2 is never before T1
+            ((60, 120, 120, 130), (30, 48, 120)),
+            ((60, 120, infinite, infinite), (30, 48, 120)),
+            ((0, 120, 0, 0), (60, 96, 120)),
+            ((60, infinite, 0, 0), (30, 48, never)),
+            ((infinite, infinite, 0, 0), (never, never, never)),
+            ((infinite, infinite, 30, 48), (30, 48, never)),
+            ((infinite, infinite, infinite, infinite), (never, never, never)),
+            ((infinite - 1, infinite - 1, 0, 0), (2_147_483_647, 3_435_973_835, 4_294_967_294)),
+        ];
+        for ((preferred, valid, t1, t2), expected) in cases {
+            let lease = granted(preferred, valid, t1, t2);
+            let found = (seconds(lease.t1), seconds(lease.t2), seconds(lease.expires));
+            assert_eq!(found, expected, "{preferred} {valid} {t1} {t2}");
+        }
+    }
+
+    #[test]
+    fn routers_tell_prefix_gateway_and_routes() {
+        let mut lease = granted(60, 120, 0, 0);
+        lease.learn(&[], None);
+        assert_eq!((lease.net().to_string().as_str(), lease.result(0).routes), ("2001:db8::10/128", vec![]));
+        let silent = Advertisement { lifetime: 0, preference: 1, ..router(9, 1, &["2001:db8::/56"]) };
+        let best = Advertisement {
+            routes: vec!["2001:db9::/32".parse().unwrap()],
+            mtu: Some(1400),
+            domains: vec!["lan".to_owned()],
+            ..router(2, 0, &["2001:db8::/64", "2001:db8:0:1::/64"])
+        };
+        lease.name_servers = vec![address("2001:db8::53")];
+        lease.learn(&[silent, router(1, -1, &[]), best], None);
+        let result = lease.result(7);
+        assert_eq!(result.ips[0].address.to_string(), "2001:db8::10/64");
+        assert_eq!(result.ips[0].gateway, Some(IpAddr::V6(address("fe80::2"))));
+        let routes: Vec<_> = result.routes.iter().map(|r| (r.dst.to_string(), r.gw, r.mtu, r.priority)).collect();
+        let gw = Some(IpAddr::V6(address("fe80::2")));
+        assert_eq!(routes, [("2001:db9::/32".to_owned(), gw, 1400, 7), ("::/0".to_owned(), gw, 1400, 7)]);
+        assert_eq!((result.dns.nameservers, result.dns.search), (vec!["2001:db8::53".into()], vec!["lan".into()]));
+    }
+
+    #[test]
+    fn a_router_that_is_known_stays_unless_another_is_better() {
+        let mut before = granted(60, 120, 0, 0);
+        before.learn(&[router(2, 0, &["2001:db8::/64"])], None);
+        let cases = [
+            (vec![], 2),
+            (vec![router(1, 0, &[]), router(2, 0, &[])], 2),
+            (vec![router(1, 1, &[]), router(2, 0, &[])], 1),
+            (vec![router(1, 0, &[])], 1),
+            (vec![Advertisement { lifetime: 0, ..router(1, 0, &["2001:db8::/60"]) }], 2),
+        ];
+        for (routers, last) in cases {
+            let mut lease = granted(60, 120, 0, 0);
+            lease.learn(&routers, Some(&before));
+            assert_eq!(lease.router, Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last)), "{routers:?}");
+            assert_eq!(lease.prefix_len, 64, "the link has the address with it");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_journalled_whole() {
+        let mut lease = granted(60, 120, 30, 48);
+        lease.learn(&[router(2, 0, &["2001:db8::/64"])], None);
+        (lease.server, lease.mtu) = (vec![0, 1, 0xff], 1400);
+        lease.routes = vec!["2001:db9::/32".parse().unwrap()];
+        (lease.name_servers, lease.domains) = (vec![address("2001:db8::53")], vec!["lan".to_owned()]);
+        let endless = Lease { router: None, ..granted(u32::MAX, u32::MAX, 0, 0) };
+        for lease in [lease, endless] {
+            assert_eq!(Lease::of_value(&lease.to_value()), Ok(lease));
+        }
+        for torn in ["{}", r#"{"address":"10.0.0.1/8"}"#, r#"{"address":"2001:db8::1/64","server":"0"}"#, "[]"] {
+            assert!(Lease::of_value(&Value::parse(torn.as_bytes()).unwrap()).is_err(), "{torn}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Messages between a client and servers (RFC 8415, section 8).
+
+use std::net::Ipv6Addr;
+
+use super::options::{self, Options, read_address, read_addresses, read_domains, read_u16, read_u32};
+
+/// All servers and relays of the link (section 7.1).
+pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
+/// Type and transaction id.
+const HEADER: usize = 4;
+
+/// What a message is (section 7.3), as far as a client that asks for an address has to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Which servers are there?
+    Solicit = 1,
+    /// A server answers that, and offers.
+    Advertise = 2,
+    /// The client takes an offer.
+    Request = 3,
+    /// The client asks its server for more time.
+    Renew = 5,
+    /// The client asks any server for more time.
+    Rebind = 6,
+    /// A server's answer to all but Solicit.
+    Reply = 7,
+    /// The client gives its address back.
+    Release = 8,
+    /// The client tells that somebody else uses its address.
+    Decline = 9,
+}
+
+impl Kind {
+    fn of(number: u8) -> Option<Kind> {
+        use Kind::{Advertise, Decline, Rebind, Release, Renew, Reply, Request, Solicit};
+        [Solicit, Advertise, Request, Renew, Rebind, Reply, Release, Decline]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
+    }
+}
+
+/// What a server says of a message or of an association (section 21.13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status(pub u16);
+
+impl Status {
+    /// No complaint.
+    pub const SUCCESS: Status = Status(0);
+    /// The server has no address for the client.
+    pub const NO_ADDRESSES: Status = Status(2);
+    /// The server knows of no such association.
+    pub const NO_BINDING: Status = Status(3);
+    /// The address is not for the link that the client is on.
+    pub const NOT_ON_LINK: Status = Status(4);
+
+    /// Of these options; none is success.
+    fn within(options: &Options) -> Status {
+        options.get(options::STATUS_CODE).and_then(|value| read_u16(value, 0)).map_or(Status::SUCCESS, Status)
+    }
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// What it is.
+    pub kind: Kind,
+    /// Of 24 bits; the answer has that of the question.
+    pub transaction: u32,
+    /// Its options.
+    pub options: Options,
+}
+
+/// An identity association (section 21.4): what a server grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Association {
+    /// Seconds until Renew, 0 where that is the client's choice.
+    pub t1: u32,
+    /// Seconds until Rebind, 0 where that is the client's choice.
+    pub t2: u32,
+    /// The addresses, without those that the server complains of.
+    pub addresses: Vec<Grant>,
+    /// What the server says of the association.
+    pub status: Status,
+}
+
+/// An address and how long it may be used (section 21.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The address.
+    pub address: Ipv6Addr,
+    /// Seconds for which it may be used for new connections.
+    pub preferred: u32,
+    /// Seconds for which it may be used at all; [`u32::MAX`] means for ever.
+    pub valid: u32,
+}
+
+impl Message {
+    /// Reads a packet; None where it is of a kind that is of no use to a client, or cut off.
+    pub fn decode(packet: &[u8]) -> Option<Message> {
+        let kind = Kind::of(*packet.first()?)?;
+        let transaction = read_u32(packet, 0)? & 0xff_ffff;
+        Some(Message { kind, transaction, options: Options::decode(&packet[HEADER..])? })
+    }
+
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut packet = ((self.kind as u32) << 24 | self.transaction & 0xff_ffff).to_be_bytes().to_vec();
+        self.options.encode(&mut packet);
+        packet
+    }
+
+    /// What the server says of the message as a whole.
+    pub fn status(&self) -> Status {
+        Status::within(&self.options)
+    }
+
+    /// How much the server wants to be chosen.
+    pub fn preference(&self) -> u8 {
+        self.options.get(options::PREFERENCE).and_then(|value| value.first()).copied().unwrap_or_default()
+    }
+
+    /// The association with this id. One whose T1 is behind its T2 is none (section 21.4).
+    pub fn association(&self, iaid: u32) -> Option<Association> {
+        let value = self.options.all(options::IA_NA).find(|value| read_u32(value, 0) == Some(iaid))?;
+        let (t1, t2) = (read_u32(value, 4)?, read_u32(value, 8)?);
+        let within = Options::decode(value.get(12..)?)?;
+        let addresses = within.all(options::IA_ADDRESS).filter_map(Grant::read).collect();
+        (t1 <= t2 || t2 == 0).then(|| Association { t1, t2, addresses, status: Status::within(&within) })
+    }
+
+    /// The name servers that the server tells.
+    pub fn name_servers(&self) -> Vec<Ipv6Addr> {
+        self.options.get(options::DNS_SERVERS).map(read_addresses).unwrap_or_default()
+    }
+
+    /// The domains to search that the server tells.
+    pub fn domains(&self) -> Vec<String> {
+        self.options.get(options::DOMAIN_LIST).map(read_domains).unwrap_or_default()
+    }
+}
+
+impl Grant {
+    /// An address that is no host's, that the server complains of, or that is preferred for longer than it is valid
+    /// (section 21.6), is none.
+    fn read(value: &[u8]) -> Option<Grant> {
+        let (address, preferred, valid) = (read_address(value, 0)?, read_u32(value, 16)?, read_u32(value, 20)?);
+        let status = Status::within(&Options::decode(&value[24..])?);
+        let is_hosts = !(address.is_unspecified()
+            || address.is_loopback()
+            || address.is_multicast()
+            || address.is_unicast_link_local());
+        (is_hosts && status == Status::SUCCESS && preferred <= valid).then_some(Grant { address, preferred, valid })
+    }
+}
+
+/// The value of an IA_NA that asks for an address, or for any.
+pub fn asking_for(iaid: u32, address: Option<Ipv6Addr>) -> Vec<u8> {
+    let mut within = Options::default();
+    if let Some(address) = address {
+        // The lifetimes are the server's to choose (section 18.2).
+        within.push(options::IA_ADDRESS, [&address.octets()[..], &[0; 8]].concat());
+    }
+    let mut value = [&iaid.to_be_bytes()[..], &[0; 8]].concat(); // so are T1 and T2
+    within.encode(&mut value);
+    value
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A Reply of kea-dhcp6 2.2.0 to a Request.
+    const REPLY: &str = "07a1b2c4 0001 0012 0004d41d8cd98f008204a9800998ecf8427e 0002 000c 0002000009bf2fdfca648402
+        0003 0028 00000001 0000001e 00000030 0005 0018 20010db8000000000000000000000010 0000003c 00000078
+        0017 0010 20010db8000000000000000000000053 0018 0012 036c616e00076578616d706c65036f726700";
+    /// Its Reply to a Release.
+    const RELEASED: &str = "07a1b2c6 0001 0012 0004d41d8cd98f008204a9800998ecf8427e 0002 000c 0002000009bf2fdfca648402
+        0003 003f 00000001 00000000 00000000 000d 002f
+        00004c656173652072656c65617365642e205468616e6b20796f752c20706c6561736520636f6d6520616761696e2e
+        000d 0029 000053756d6d6172792073746174757320666f7220616c6c2070726f6365737365642049415f4e4173";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+        digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    }
+
+    fn address(text: &str) -> Ipv6Addr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_reply_of_kea_is_understood() {
+        let reply = Message::decode(&bytes(REPLY)).unwrap();
+        assert_eq!((reply.kind, reply.transaction, reply.status()), (Kind::Reply, 0xa1_b2c4, Status::SUCCESS));
+        let granted = Grant { address: address("2001:db8::10"), preferred: 60, valid: 120 };
+        let association = Association { t1: 30, t2: 48, addresses: vec![granted], status: Status::SUCCESS };
+        assert_eq!(reply.association(1), Some(association));
+        assert_eq!(reply.association(2), None);
+        assert_eq!(reply.name_servers(), [address("2001:db8::53")]);
+        assert_eq!(reply.domains(), ["lan", "example.org"]);
+        assert_eq!(reply.encode(), bytes(REPLY));
+        let released = Message::decode(&bytes(RELEASED)).unwrap();
+        let none = Association { t1: 0, t2: 0, addresses: vec![], status: Status::SUCCESS };
+        assert_eq!((released.status(), released.association(1)), (Status::SUCCESS, Some(none)));
+    }
+
+    /// An association of id 1 in a Reply, with these bytes for its options.
+    fn association(t1: u32, t2: u32, within: &[u8]) -> Option<Association> {
+        let mut options = Options::default();
+        options.push(options::IA_NA, [&[0, 0, 0, 1], &t1.to_be_bytes()[..], &t2.to_be_bytes(), within].concat());
+        Message { kind: Kind::Reply, transaction: 0, options }.association(1)
+    }
+
+    fn grant(ip: &str, preferred: u32, valid: u32, options: &[u8]) -> Vec<u8> {
+        let value = [&address(ip).octets()[..], &preferred.to_be_bytes(), &valid.to_be_bytes(), options].concat();
+        [&[0, 5, 0, value.len() as u8], &value[..]].concat()
+    }
+
+    #[test]
+    fn what_the_rfc_says_to_discard_is_not_granted() {
+        let complaint = [0, 13, 0, 2, 0, 4];
+        let refused = [
+            grant("2001:db8::1", 61, 60, &[]),
+            grant("2001:db8::1", 60, 60, &complaint),
+            grant("fe80::1", 60, 60, &[]),
+            grant("::", 60, 60, &[]),
+            grant("ff02::1", 60, 60, &[]),
+            grant("::1", 60, 60, &[]),
+            grant("2001:db8::1", 60, 60, &[0]), // cut off
+            vec![0, 5, 0, 1, 9],
+        ];
+        for within in refused {
+            assert_eq!(association(30, 48, &within).unwrap().addresses, [], "{within:?}");
+        }
+        let good = grant("2001:db8::1", 60, 60, &[]);
+        assert_eq!(association(30, 48, &good).unwrap().addresses.len(), 1);
+        assert_eq!(association(30, 0, &good).unwrap().addresses.len(), 1, "T2 is the client's choice");
+        assert_eq!(association(49, 48, &good), None, "T1 behind T2");
+        assert_eq!(association(30, 48, &complaint).unwrap().status, Status::NOT_ON_LINK);
+        assert_eq!(association(30, 48, &[0, 5, 9]), None);
+    }
+
+    #[test]
+    fn what_a_client_has_no_use_for_is_no_message() {
+        for packet in
+            [&[][..], &[7], &[7, 0, 0], &[0, 0, 0, 1], &[4, 0, 0, 1], &[11, 0, 0, 1], &[12, 0, 0, 1], &[7, 0, 0, 1, 0]]
+        {
+            assert_eq!(Message::decode(packet), None, "{packet:?}");
+        }
+        assert_eq!(Message::decode(&[7, 0xff, 0xff, 0xff]).unwrap().transaction, 0xff_ffff);
+    }
+
+    #[test]
+    fn an_association_asks_for_an_address_or_for_any() {
+        assert_eq!(asking_for(1, None), bytes("00000001 00000000 00000000"));
+        let one = "00000001 00000000 00000000 0005 0018 20010db8000000000000000000000010 00000000 00000000";
+        assert_eq!(asking_for(1, Some(address("2001:db8::10"))), bytes(one));
+    }
+
+    /// The same packets in every run: each byte of real ones changed, cut and repeated.
+    #[test]
+    fn whatever_comes_is_read_without_a_panic_and_written_as_it_was() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut understood = 0;
+        for round in 0..20_000 {
+            let mut packet = bytes([REPLY, RELEASED][round % 2]);
+            for _ in 0..=random(4) {
+                let at = random(packet.len());
+                match random(4) {
+                    0 => packet[at] = random(256) as u8,
+                    1 => packet[at] ^= 1 << random(8),
+                    2 => packet.truncate(at.max(1)),
+                    _ => packet.extend_from_within(at..),
+                }
+            }
+            let Some(message) = Message::decode(&packet) else { continue };
+            understood += 1;
+            let _ = (message.association(1), message.status(), message.preference());
+            let _ = (message.name_servers(), message.domains());
+            assert_eq!(message.encode(), packet);
+        }
+        assert!((1_000..19_000).contains(&understood), "{understood} of the packets were messages");
+    }
+}

@@ -1,0 +1,304 @@
+//! Neighbour discovery, as far as a host that looks for its network needs it: Router Solicitation and Advertisement
+//! (RFC 4861, section 4), with the options of RFC 4191 and RFC 8106. DHCPv6 tells no gateway and no prefix, routers do.
+
+use std::net::Ipv6Addr;
+
+use ipnet::Ipv6Net;
+
+use super::options::{read_address, read_addresses, read_domains, read_u16, read_u32};
+use crate::net::mac::MacAddr;
+
+const ROUTER_SOLICITATION: u8 = 133;
+const ROUTER_ADVERTISEMENT: u8 = 134;
+const NEIGHBOUR_SOLICITATION: u8 = 135;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+
+// options
+const SOURCE_LINK_ADDRESS: u8 = 1;
+const PREFIX_INFORMATION: u8 = 3;
+const MTU: u8 = 5;
+const ROUTE_INFORMATION: u8 = 24;
+const NAME_SERVERS: u8 = 25;
+const DOMAINS: u8 = 31;
+
+/// The smallest MTU of a link with IPv6 (RFC 8200, section 5).
+const SMALLEST_MTU: u32 = 1280;
+
+/// All routers of the link.
+pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+
+/// What a router tells of the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advertisement {
+    /// Its link-local address.
+    pub router: Ipv6Addr,
+    /// Seconds for which it is a default router; 0 where it is none.
+    pub lifetime: u16,
+    /// How much it wants to be chosen: 1, 0 or -1 (RFC 4191).
+    pub preference: i8,
+    /// The link's MTU in bytes, where it is told.
+    pub mtu: Option<u32>,
+    /// The link's prefixes.
+    pub prefixes: Vec<Prefix>,
+    /// What else is reached by this router.
+    pub routes: Vec<Ipv6Net>,
+    /// Name servers.
+    pub name_servers: Vec<Ipv6Addr>,
+    /// Domains to search.
+    pub domains: Vec<String>,
+}
+
+/// A prefix of the link (RFC 4861, section 4.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// The prefix.
+    pub net: Ipv6Net,
+    /// Its addresses are reached without a router.
+    pub on_link: bool,
+    /// Hosts may make addresses of it.
+    pub autonomous: bool,
+    /// Seconds for which these may be used for new connections.
+    pub preferred: u32,
+    /// Seconds for which these may be used at all; [`u32::MAX`] means for ever.
+    pub valid: u32,
+}
+
+/// What comes in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A router's advertisement.
+    Router(Advertisement),
+    /// A neighbour says that it has this address.
+    Claim(Ipv6Addr),
+}
+
+/// Reads an ICMPv6 message; None where it is neither, or breaks the rules of RFC 4861, section 6.1.2. Its hop limit of
+/// 255 and its checksum are for the socket to see to.
+pub fn decode(packet: &[u8], source: Ipv6Addr) -> Option<Heard> {
+    match packet {
+        [ROUTER_ADVERTISEMENT, 0, ..] if source.is_unicast_link_local() => {
+            Advertisement::read(packet, source).map(Heard::Router)
+        }
+        [NEIGHBOUR_ADVERTISEMENT, 0, ..] => read_address(packet, 8).map(Heard::Claim),
+        _ => None,
+    }
+}
+
+impl Advertisement {
+    fn read(packet: &[u8], router: Ipv6Addr) -> Option<Advertisement> {
+        let preference = match packet.get(5)? >> 3 & 3 {
+            1 => 1,
+            3 => -1,
+            _ => 0, // 2 is reserved, and to be taken for medium
+        };
+        let mut told = Advertisement {
+            router,
+            lifetime: read_u16(packet, 6)?,
+            preference,
+            mtu: None,
+            prefixes: vec![],
+            routes: vec![],
+            name_servers: vec![],
+            domains: vec![],
+        };
+        let mut rest = packet.get(16..)?;
+        while let [kind, length, ..] = rest {
+            let length = usize::from(*length) * 8;
+            let option = rest.get(..length).filter(|option| !option.is_empty())?; // a length of 0 spoils the packet
+            told.take(*kind, option);
+            rest = &rest[length..];
+        }
+        rest.is_empty().then_some(told)
+    }
+
+    /// Takes what an option tells; one that is too short, or that the router wants forgotten, tells nothing.
+    fn take(&mut self, kind: u8, option: &[u8]) {
+        let is_lasting = || read_u32(option, 4).is_some_and(|lifetime| lifetime != 0);
+        match kind {
+            PREFIX_INFORMATION => self.prefixes.extend(Prefix::read(option)),
+            MTU => self.mtu = read_u32(option, 4).filter(|mtu| *mtu >= SMALLEST_MTU),
+            ROUTE_INFORMATION if is_lasting() => self.routes.extend(read_route(option)),
+            NAME_SERVERS if is_lasting() => self.name_servers.extend(read_addresses(&option[8..])),
+            DOMAINS if is_lasting() => self.domains.extend(read_domains(&option[8..])),
+            _ => (),
+        }
+    }
+}
+
+impl Prefix {
+    fn read(option: &[u8]) -> Option<Prefix> {
+        let net = Ipv6Net::new(read_address(option, 16)?, option[2]).ok()?.trunc();
+        let (flags, valid, preferred) = (option[3], read_u32(option, 4)?, read_u32(option, 8)?);
+        let is_hosts = !net.addr().is_unicast_link_local() && !net.addr().is_multicast();
+        let prefix = Prefix { net, on_link: flags & 0x80 != 0, autonomous: flags & 0x40 != 0, preferred, valid };
+        (is_hosts && preferred <= valid).then_some(prefix)
+    }
+}
+
+/// A route whose preference is the reserved one is none (RFC 4191, section 2.3). The default route has a lifetime of its own,
+/// in the header.
+fn read_route(option: &[u8]) -> Option<Ipv6Net> {
+    let (told, prefix_len) = (option.get(8..)?, option[2]);
+    let told = told.get(..16).unwrap_or(told);
+    let mut prefix = [0; 16];
+    prefix[..told.len()].copy_from_slice(told);
+    let net = Ipv6Net::new(prefix.into(), prefix_len).ok()?.trunc();
+    let is_whole = usize::from(prefix_len) <= told.len() * 8;
+    (is_whole && prefix_len > 0 && option[3] >> 3 & 3 != 2).then_some(net)
+}
+
+/// Asks the routers of the link to tell about it.
+pub fn solicitation(mac: &MacAddr) -> Vec<u8> {
+    [&[ROUTER_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &link_address(mac)[..]].concat()
+}
+
+/// Asks whoever has the address to say so, and the group that he listens to.
+pub fn probe(address: Ipv6Addr, mac: &MacAddr) -> (Vec<u8>, Ipv6Addr) {
+    let message = [&[NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &address.octets()[..], &link_address(mac)].concat();
+    let mut group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0).octets();
+    group[13..].copy_from_slice(&address.octets()[13..]);
+    (message, group.into())
+}
+
+/// The option that saves the other one a question; only Ethernet's addresses are written in it without padding.
+fn link_address(mac: &MacAddr) -> Vec<u8> {
+    match mac.octets() {
+        octets @ [_, _, _, _, _, _] => [&[SOURCE_LINK_ADDRESS, 1], octets].concat(),
+        _ => vec![],
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// What dnsmasq 2.90 advertises with `--enable-ra` and a range for `slaac`.
+    const SLAAC: &str = "86001dfd 40 00 0708 00000000 00000000
+        0304 40c0 00000708 00000708 00000000 20010db8000000000000000000000000 0501 0000000005dc
+        0101 2229deeaffd8 1f02 0000 00000708 036c616e00000000 1903 0000 00000708 20010db8000000000000000000000053";
+    /// What it advertises with a range for DHCPv6.
+    const MANAGED: &str = "86001d7d 40 c0 0708 00000000 00000000
+        0304 4080 00000708 00000708 00000000 20010db8000000000000000000000000 0501 0000000005dc
+        0101 2229deeaffd8 1f02 0000 00000708 036c616e00000000 1903 0000 00000708 20010db8000000000000000000000053";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+        digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    }
+
+    fn router() -> Ipv6Addr {
+        "fe80::2029:deff:feea:ffd8".parse().unwrap()
+    }
+
+    fn read(packet: &[u8]) -> Option<Advertisement> {
+        match decode(packet, router())? {
+            Heard::Router(told) => Some(told),
+            Heard::Claim(_) => None,
+        }
+    }
+
+    #[test]
+    fn an_advertisement_of_dnsmasq_is_understood() {
+        let net = "2001:db8::/64".parse().unwrap();
+        let told = Advertisement {
+            router: router(),
+            lifetime: 1800,
+            preference: 0,
+            mtu: Some(1500),
+            prefixes: vec![Prefix { net, on_link: true, autonomous: true, preferred: 1800, valid: 1800 }],
+            routes: vec![],
+            name_servers: vec!["2001:db8::53".parse().unwrap()],
+            domains: vec!["lan".to_owned()],
+        };
+        assert_eq!(read(&bytes(SLAAC)), Some(told.clone()));
+        let managed = Prefix { autonomous: false, ..told.prefixes[0] };
+        assert_eq!(read(&bytes(MANAGED)), Some(Advertisement { prefixes: vec![managed], ..told }));
+    }
+
+    /// An advertisement with these flags and options.
+    fn advertised(flags: u8, options: &str) -> Option<Advertisement> {
+        read(&[&[134, 0, 0, 0, 64, flags, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0][..], &bytes(options)].concat())
+    }
+
+    #[test]
+    fn routers_have_preferences_and_routes() {
+        for (flags, preference) in [(0x08, 1), (0x00, 0), (0x18, -1), (0x10, 0)] {
+            assert_eq!(advertised(flags, "").unwrap().preference, preference, "{flags:#x}");
+        }
+        let cases: [(&str, &[&str]); 6] = [
+            ("1801 0000 00000708 1802 2008 00000708 20010db900000000", &["2001:db9::/32"]),
+            ("1803 8000 00000708 20010db8000000000000000000000001", &["2001:db8::1/128"]),
+            ("1802 2000 00000000 20010db900000000", &[]), // no longer
+            ("1802 2010 00000708 20010db900000000", &[]), // the reserved preference
+            ("1802 8100 00000708 20010db900000000", &[]), // 129 bits
+            ("1801 2000 00000708", &[]),                  // too short for its prefix,
+        ];
+        for (options, routes) in cases {
+            let told: Vec<String> = advertised(0, options).unwrap().routes.iter().map(ToString::to_string).collect();
+            assert_eq!(told, routes, "{options}");
+        }
+    }
+
+    #[test]
+    fn nonsense_in_an_option_is_left_out_and_a_torn_list_spoils_the_packet() {
+        let told =
+            advertised(0, "0501 0000 000004ff 0304 8180 00000708 00000708 00000000 20010db8000000000000000000000000")
+                .unwrap();
+        assert_eq!((told.mtu, told.prefixes), (None, vec![]), "an MTU of 1279, a prefix of 129 bits");
+        for prefix in ["40c0 00000707 00000708 00000000 20010db8", "40c0 00000708 00000708 00000000 fe800000"] {
+            let told = advertised(0, &format!("0304 {prefix} 0000 0000 0000 0000 0000 0000")).unwrap();
+            assert_eq!(told.prefixes, [], "{prefix}");
+        }
+        for torn in ["0300", "0304 40c0", "05", "0501 0000 000005dc 01"] {
+            assert_eq!(advertised(0, torn), None, "{torn}");
+        }
+        assert_eq!(advertised(0, "0301 40c0 00000708 1901 0000 00000708").unwrap().prefixes, [], "too short");
+        assert_eq!(decode(&bytes(SLAAC), "2001:db8::1".parse().unwrap()), None, "no router");
+        assert_eq!(read(&bytes(SLAAC)[..15]), None);
+    }
+
+    #[test]
+    fn a_neighbour_claims_an_address() {
+        let mut claim = vec![136, 0, 0, 0, 0x60, 0, 0, 0];
+        let address: Ipv6Addr = "2001:db8::10".parse().unwrap();
+        claim.extend(address.octets());
+        assert_eq!(decode(&claim, address), Some(Heard::Claim(address)));
+        assert_eq!(decode(&claim[..23], address), None);
+        assert_eq!(decode(&[135, 0], address), None);
+    }
+
+    #[test]
+    fn questions_are_written_as_the_rfc_has_them() {
+        let mac = "0a:58:0a:01:02:03".parse().unwrap();
+        assert_eq!(solicitation(&mac), bytes("85000000 00000000 0101 0a580a010203"));
+        let (message, group) = probe("2001:db8::12:3456".parse().unwrap(), &mac);
+        assert_eq!(message, bytes("87000000 00000000 20010db8000000000000000000123456 0101 0a580a010203"));
+        assert_eq!(group.to_string(), "ff02::1:ff12:3456");
+        assert_eq!(solicitation(&MacAddr::new(&[])).len(), 8, "a link without addresses");
+    }
+
+    #[test]
+    fn whatever_comes_is_read_without_a_panic() {
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut understood = 0;
+        for round in 0..20_000 {
+            let mut packet = bytes([SLAAC, MANAGED][round % 2]);
+            for _ in 0..=random(4) {
+                let at = random(packet.len());
+                match random(4) {
+                    0 => packet[at] = random(256) as u8,
+                    1 => packet[at] ^= 1 << random(8),
+                    2 => packet.truncate(at.max(1)),
+                    _ => packet.extend_from_within(at..),
+                }
+            }
+            understood += usize::from(decode(&packet, router()).is_some());
+        }
+        assert!((1_000..19_000).contains(&understood), "{understood} of the packets were advertisements");
+    }
+}

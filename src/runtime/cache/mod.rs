@@ -1,0 +1,166 @@
+//! What is known of each attachment from ADD to DEL, in libcni's files: other programs (libcni itself, ocicni, podman,
+//! Multus) read, list and edit them. Here is where they lie and how they are written and found; what one of them tells is
+//! in [`record`].
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use super::parameters::Parameters;
+use super::{directory, go_json};
+use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::result::Document;
+use crate::error::{Code, Error, Result};
+use crate::plain_file::{self, read_configuration};
+
+mod record;
+pub use record::{Found, Record};
+use record::{names_another, record_of, result_of, to_value};
+
+/// Where libcni keeps its cache.
+pub const DEFAULT_DIR: &str = "/var/lib/cni";
+
+/// The longest a file's name may be.
+const NAME_MAX: usize = 255;
+
+/// A directory of results.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    dir: PathBuf,
+}
+
+impl Cache {
+    /// The cache in `<dir>/results`; it need not be there yet.
+    pub fn new(dir: impl Into<PathBuf>) -> Cache {
+        Cache { dir: dir.into() }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn results(&self) -> PathBuf {
+        self.dir.join("results")
+    }
+
+    fn file(&self, key: &Key) -> PathBuf {
+        self.results().join(file_name(key))
+    }
+
+    /// Writes what ADD was given and what it returned; an older file of the attachment is replaced at once or not at
+    /// all.
+    pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
+        let text = go_json::text(&to_value(at, document, result)?);
+        let file = self.file(&at.key);
+        let written = create_dir(&self.results()).and_then(|()| self.replace(&file, text.as_bytes()));
+        written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
+    }
+
+    /// Writes the text before it has the file's name: not among the results, whose readers list whatever is there, unless
+    /// they are a file system of their own.
+    fn replace(&self, file: &Path, text: &[u8]) -> io::Result<()> {
+        let temporary = format!(".result.{}", std::process::id());
+        match replace(file, &self.dir.join(&temporary), text) {
+            Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+                replace(file, &self.results().join(temporary), text)
+            }
+            replaced => replaced,
+        }
+    }
+
+    /// An attachment whose file could have no name, or has one that is another's, could not be kept; better to know
+    /// before it is made.
+    pub(super) fn require_name(&self, key: &Key) -> Result<()> {
+        let name = file_name(key);
+        if self.is_another_s(key) {
+            let msg = format!("the result of another attachment is kept under the same name, {name}");
+            return Err(Error::new(Code::INVALID_CONFIG, msg).with_details("expected another container id or network"));
+        }
+        if name.len() <= NAME_MAX {
+            return Ok(());
+        }
+        let msg = format!("the names of network, container and interface make {} bytes together", name.len());
+        Err(Error::new(Code::INVALID_CONFIG, msg).with_details(format_args!("expected at most {NAME_MAX}: {name}")))
+    }
+
+    /// Whether there is anything for the attachment.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.file(key).exists() && !self.is_another_s(key)
+    }
+
+    /// Whether the attachment's file is of another whose names come to the same: `a-b` and `c`, `a` and `b-c`.
+    fn is_another_s(&self, key: &Key) -> bool {
+        read_configuration(&self.file(key)).is_ok_and(|text| names_another(&text, key))
+    }
+
+    /// What the attachment's ADD returned, in this version; None where there is nothing that can be read.
+    pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
+        let Ok(text) = read_configuration(&self.file(key)) else { return Ok(None) };
+        if names_another(&text, key) {
+            return Ok(None);
+        }
+        let Some(result) = result_of(&text)? else { return Ok(None) };
+        let failed =
+            |e| Error::new(Code::DECODE, format!("failed to convert cached result to config version {version:?}: {e}"));
+        result.convert(version).map(Some).map_err(failed)
+    }
+
+    /// Forgets the attachment.
+    pub fn delete(&self, key: &Key) -> Result<()> {
+        if self.is_another_s(key) {
+            return Ok(());
+        }
+        let file = self.file(key);
+        plain_file::remove(&file).map_err(|e| Error::io(format_args!("remove {}", file.display()), &e))
+    }
+
+    /// What is known of one attachment; None where there is nothing. Runtimes that may have lost a network's
+    /// configuration detach by this.
+    pub fn record(&self, key: &Key) -> Result<Option<Record>> {
+        match read_configuration(&self.file(key)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Ok(text) if names_another(&text, key) => Ok(None),
+            read => record_of(&self.file(key), read).map(Some),
+        }
+    }
+
+    /// Every file of the cache, in the order of their names; none where there is no cache. What cannot be read is among
+    /// them, since it may be of a container that lives.
+    pub fn all(&self) -> Result<Vec<Found>> {
+        let dir = self.results();
+        let names =
+            directory::names(&dir, |_| true).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+        let found = |file: PathBuf| {
+            let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
+            let record = record_of(&file, read_configuration(&file));
+            Found { file, written, record }
+        };
+        Ok(names.into_iter().map(|name| dir.join(name)).map(found).collect())
+    }
+
+    /// Every attachment to the network. Files that do not tell theirs are passed over.
+    pub fn attachments(&self, network: &NetworkName) -> Result<Vec<Parameters>> {
+        let attachments = self.all()?.into_iter().filter_map(|found| found.attachment(network));
+        Ok(attachments.filter(|at| at.key.network == *network).collect())
+    }
+}
+
+fn file_name(key: &Key) -> String {
+    format!("{}-{}-{}", key.network, key.container_id, key.ifname)
+}
+
+pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Writes `temporary` and gives it the name `file`.
+fn replace(file: &Path, temporary: &Path, text: &[u8]) -> io::Result<()> {
+    plain_file::create_anew(temporary, text)?; // a process that was killed may have had the same id
+    fs::rename(temporary, file).inspect_err(|_| {
+        let _ = fs::remove_file(temporary); // the error is why it cannot stay
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Networks in a directory of configuration files, found as libcni finds them.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, FileType};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use super::list::{NetworkList, PluginConfig};
+use crate::cni::attachment::NetworkName;
+use crate::error::{Code, Error, Result};
+use crate::plain_file;
+
+/// The network of this name in the directory. A `.conflist` goes before a single plugin's file of the same name; the
+/// first file that cannot be read ends the search, whether it was the one or not.
+pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
+    let files = files(dir)?;
+    if files.is_empty() {
+        return Err(Error::new(Code::INVALID_CONFIG, format!("no net configurations found in {}", dir.display())));
+    }
+    for file in files {
+        let list = load(&file)?;
+        if list.name == name {
+            return Ok(list);
+        }
+    }
+    Err(Error::new(Code::INVALID_CONFIG, format!("no net configuration with name \"{name}\" in {}", dir.display())))
+}
+
+/// The files of the directory that are configurations, in the order in which they are searched.
+pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = files_ending(dir, &[".conflist"])?;
+    files.extend(files_ending(dir, &[".conf", ".json"])?);
+    Ok(files)
+}
+
+/// Reads one file: a list if it is a `.conflist`, with the plugins of the directory that is named like the network,
+/// else a single plugin.
+pub fn load(file: &Path) -> Result<NetworkList> {
+    let text = read(file)?;
+    let dir = file.parent().unwrap_or(Path::new("."));
+    let list =
+        if ends_with(file.as_os_str(), ".conflist") { of_document(text, dir) } else { NetworkList::of_single(text) };
+    list.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
+}
+
+/// The network of a document that is not in a file, such as the one that the cache has of ADD, with the plugins of the
+/// directory in `dir` that is named like it: documents do not have those, so that DEL by the document alone forgets them.
+pub fn of_document(text: Vec<u8>, dir: &Path) -> Result<NetworkList> {
+    let mut list = NetworkList::parse(text)?;
+    if !list.only_inlined {
+        list.plugins.extend(plugins_of_directory(dir, &list.name)?);
+    }
+    if list.plugins.is_empty() {
+        return Err(Error::new(Code::INVALID_CONFIG, "no plugin configs found"));
+    }
+    Ok(list)
+}
+
+/// The plugins that packages drop into `<dir>/<network>/`.
+fn plugins_of_directory(dir: &Path, network: &str) -> Result<Vec<PluginConfig>> {
+    // A name that is not plain is no network's, and as a path it could lead anywhere.
+    let Ok(name) = NetworkName::parse(network) else { return Ok(vec![]) };
+    let dir = dir.join(name.as_str());
+    let failed = |error: Error| error.context(format_args!("failed to read plugin config files in {}", dir.display()));
+    files_ending(&dir, &[".conf"]).map_err(failed)?.iter().map(|file| load_plugin(file)).collect()
+}
+
+fn load_plugin(file: &Path) -> Result<PluginConfig> {
+    let plugin = PluginConfig::parse(&read(file)?);
+    plugin.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    let read = plain_file::read_configuration(file);
+    read.map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))
+}
+
+/// What is in the directory and ends so, sorted, except directories. A directory that is not there has nothing in it.
+fn files_ending(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
+    let names = file_names(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+    let ends_so = |name: &OsString| endings.iter().any(|ending| ends_with(name, ending));
+    Ok(names.into_iter().filter(ends_so).map(|name| dir.join(name)).collect())
+}
+
+/// Go's idea of an extension: a file that is named `.conflist` has one.
+fn ends_with(name: &OsStr, ending: &str) -> bool {
+    name.as_encoded_bytes().ends_with(ending.as_bytes())
+}
+
+/// The names of what is in the directory, sorted, except directories; none where there is no directory.
+pub fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
+    names(dir, |kind| !kind.is_dir())
+}
+
+/// The names of what is in the directory and of such a kind, sorted.
+pub(super) fn names(dir: &Path, is_wanted: fn(FileType) -> bool) -> io::Result<Vec<OsString>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
+        entries => entries?,
+    };
+    let mut names = vec![];
+    for entry in entries {
+        let entry = entry?;
+        if is_wanted(entry.file_type()?) {
+            names.push(entry.file_name());
+        }
+    }
+    names.sort_unstable(); // a cache may have ten thousand
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn kinds(list: &NetworkList) -> Vec<&str> {
+        list.plugins.iter().map(|plugin| plugin.kind.as_str()).collect()
+    }
+
+    const SINGLE: &str = r#"{"name":"some-net","type":"single"}"#;
+    const LIST: &str = r#"{"name":"some-net","plugins":[{"type":"first"}]}"#;
+
+    #[test]
+    fn a_list_goes_before_a_single_configuration_of_its_name() {
+        for ending in ["conf", "json"] {
+            let dir = Scratch::new();
+            let single = format!("00-a.{ending}");
+            dir.write(&single, SINGLE);
+            assert_eq!(kinds(&find(dir.path(), "some-net").unwrap()), ["single"]);
+            dir.write("99-z.conflist", LIST);
+            assert_eq!(kinds(&find(dir.path(), "some-net").unwrap()), ["first"]);
+            dir.write("99-z.conflist", &LIST.replace("some-net", "other"));
+            assert_eq!(kinds(&find(dir.path(), "some-net").unwrap()), ["single"], "no list of that name");
+        }
+    }
+
+    #[test]
+    fn only_files_of_the_directory_with_the_three_endings_are_looked_at() {
+        let dir = Scratch::new();
+        for name in ["a.CONFLIST", "a.conflist.bak", "a.txt", "sub/a.conflist", "dir.conflist/x"] {
+            dir.write(name, "not even JSON");
+        }
+        let at = dir.path().display();
+        assert_eq!(find(dir.path(), "n").unwrap_err().to_string(), format!("no net configurations found in {at}"));
+        assert_eq!(
+            find(&dir.path().join("none"), "n").unwrap_err().to_string(),
+            format!("no net configurations found in {at}/none")
+        );
+        dir.write("b.conflist", LIST);
+        assert_eq!(
+            find(dir.path(), "n").unwrap_err().to_string(),
+            format!("no net configuration with name \"n\" in {at}")
+        );
+        dir.write(".conflist", &LIST.replace("some-net", "hidden"));
+        assert!(find(dir.path(), "hidden").is_ok());
+    }
+
+    #[test]
+    fn a_broken_file_before_the_match_ends_the_search() {
+        let dir = Scratch::new();
+        dir.write("50.conflist", LIST);
+        dir.write("99.conflist", "");
+        assert!(find(dir.path(), "some-net").is_ok(), "what comes after the match is not read");
+        dir.write("00.conflist", "");
+        let error = find(dir.path(), "some-net").unwrap_err();
+        assert_eq!(error.msg, "error parsing configuration list: EOF while parsing a value at line 1 column 0");
+        assert_eq!(error.details, format!("the file is {}/00.conflist", dir.path().display()));
+        std::os::unix::fs::symlink("/nonexistent", dir.path().join("-.conflist")).unwrap();
+        let file = dir.path().join("-.conflist");
+        let error = find(dir.path(), "some-net").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("error reading {0}: open {0}: no such file or directory", file.display())
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let dir = Scratch::new();
+        nix::unistd::mkfifo(&dir.path().join("n.conflist"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(find(dir.path(), "n").unwrap_err().msg.ends_with("n.conflist: not a regular file"));
+    }
+
+    #[test]
+    fn a_list_in_a_conf_file_is_no_plugin() {
+        let dir = Scratch::new();
+        dir.write("00.conf", LIST);
+        assert_eq!(find(dir.path(), "some-net").unwrap_err().msg, "error parsing configuration: missing 'type'");
+    }
+
+    #[test]
+    fn plugins_of_the_network_s_directory_come_after_the_inlined_ones() {
+        let dir = Scratch::new();
+        let load = |keys: &str| {
+            dir.write("n.conflist", &format!(r#"{{"name":"some-net"{keys}}}"#));
+            find(dir.path(), "some-net").map(|list| kinds(&list).join(" ")).map_err(|error| error.msg.clone())
+        };
+        let inlined = r#","plugins":[{"type":"first"}]"#;
+        assert_eq!(load(""), Err("no plugin configs found".into()));
+        assert_eq!(load(inlined), Ok("first".into()), "the directory may be missing");
+        dir.write("some-net/20.conf", r#"{"type":"third"}"#);
+        dir.write("some-net/10.conf", r#"{"type":"second"}"#);
+        dir.write("some-net/30.json", "{");
+        assert_eq!(load(""), Ok("second third".into()));
+        assert_eq!(load(inlined), Ok("first second third".into()));
+        assert_eq!(load(&format!(r#"{inlined},"loadOnlyInlinedPlugins":"TRUE""#)), Ok("first".into()));
+        dir.write("some-net/40.conf", "{}");
+        assert_eq!(load(inlined), Err("error parsing configuration: missing 'type'".into()));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_read_is_told() {
+        let dir = Scratch::new();
+        dir.write("n.conflist", LIST);
+        dir.write("some-net", "a file where the directory should be");
+        let expected = format!(
+            "failed to read plugin config files in {0}/some-net: open {0}/some-net: not a directory",
+            dir.path().display()
+        );
+        assert_eq!(find(dir.path(), "some-net").unwrap_err().msg, expected);
+        let only_inlined = LIST.replacen('{', r#"{"loadOnlyInlinedPlugins":true,"#, 1);
+        dir.write("n.conflist", &only_inlined);
+        assert!(find(dir.path(), "some-net").is_ok());
+    }
+
+    #[test]
+    fn a_single_configuration_has_no_directory() {
+        let dir = Scratch::new();
+        dir.write("n.conf", SINGLE);
+        dir.write("some-net/10.conf", r#"{"type":"second"}"#);
+        assert_eq!(kinds(&find(dir.path(), "some-net").unwrap()), ["single"]);
+    }
+
+    #[test]
+    fn a_name_that_is_a_path_leads_nowhere() {
+        let dir = Scratch::new();
+        dir.write("plugins/00.conf", r#"{"type":"outside"}"#);
+        dir.write("net.d/n.conflist", r#"{"name":"../plugins","plugins":[{"type":"first"}]}"#);
+        assert_eq!(kinds(&load(&dir.path().join("net.d/n.conflist")).unwrap()), ["first"]);
+    }
+}

@@ -1,0 +1,243 @@
+//! dhcp: addresses from a server on the network, kept by a daemon.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, ips, skip, with};
+use crate::support::call::Peer;
+use crate::support::dhcp::scripted::Scripted;
+use crate::support::dhcp::servers::{BOTH, Program, Server};
+use crate::support::dhcp::{Daemon, Kind, SERVER};
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+use crate::support::traffic::assert_pings;
+
+mod address_in_use;
+mod commands;
+mod daemon;
+mod del;
+mod failed_add;
+mod gone;
+mod many;
+mod old_and_new;
+mod renewal;
+mod v6;
+mod wire;
+
+/// A macvlan network, the quickest to make.
+pub fn conf() -> Value {
+    Kind::Macvlan.conf()
+}
+
+/// The case with a network that has a server of each program, and a daemon.
+fn with_each_server(kind: Kind, case: impl Fn(&Lab, &Server, &mut Daemon)) {
+    for program in BOTH {
+        if !program.is_there() {
+            skip(&format!("the program of {program:?}"));
+            continue;
+        }
+        let one = |lab: &Lab| {
+            if !kind.is_in(lab) {
+                return skip("ipvlan");
+            }
+            eprintln!("from {program:?}:"); // shown when the case fails
+            lab.lan(kind);
+            let server = Server::start(lab, program, 50, 59);
+            case(lab, &server, &mut Daemon::start(lab));
+        };
+        // The reference never asks for answers by broadcast, and by unicast none reaches an ipvlan that has no address.
+        if kind == Kind::Ipvlan { for_ours("dhcp", one) } else { for_each_peer("dhcp", one) }
+    }
+}
+
+/// What the server knows of: its only lease.
+#[track_caller]
+fn only_lease(server: &Server) -> String {
+    let leases = server.leases();
+    assert_eq!(leases.len(), 1, "{leases:?}");
+    leases.into_keys().next().unwrap()
+}
+
+fn add_check_and_del(kind: Kind) {
+    with_each_server(kind, |lab, server, _| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &kind.conf());
+        attachment.add();
+        attachment.del(); // the bridge has got its address now, and nothing of the first one is left to hide a second one's
+        let watch = Watch::start(lab, &[&container]);
+        let result = attachment.add();
+        let address = ips(&result)[0].clone();
+        assert_eq!(only_lease(server), address);
+        assert_eq!(container.addresses("eth0"), [format!("{address}/24")]);
+        assert_eq!(result["ips"][0]["gateway"], SERVER);
+        assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": SERVER}]));
+        assert!(container.sh("ip route").contains(&format!("default via {SERVER} dev eth0")));
+        assert_pings(&container, SERVER);
+        attachment.check(&result).ok();
+        attachment.del();
+        server.assert_has_no_lease();
+        watch.assert_unchanged("since before ADD");
+    });
+}
+
+#[test]
+fn bridge_add_check_and_del() {
+    add_check_and_del(Kind::Bridge);
+}
+
+#[test]
+fn macvlan_add_check_and_del() {
+    add_check_and_del(Kind::Macvlan);
+}
+
+#[test]
+fn ipvlan_add_check_and_del() {
+    add_check_and_del(Kind::Ipvlan);
+}
+
+/// The hardware address is the same, the client id is not.
+#[test]
+fn two_containers_on_ipvlan_have_addresses_of_their_own() {
+    with_each_server(Kind::Ipvlan, |lab, server, _| {
+        let containers = [lab.container(), lab.container()];
+        let results = containers.each_ref().map(|c| ips(&lab.attach(c, &Kind::Ipvlan.conf()).add())[0].clone());
+        assert_ne!(results[0], results[1]);
+        assert_eq!(server.leases().into_keys().collect::<Vec<_>>().len(), 2);
+        assert_pings(&containers[0], &results[1]);
+    });
+}
+
+#[test]
+fn every_version_gets_a_result_of_its_shape() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _server = Scripted::start(lab, json!({"address": "10.60.0.50"}));
+        let _daemon = Daemon::start(lab);
+        for version in EVERY_VERSION {
+            let conf = with(&conf(), json!({"cniVersion": version, "name": version.unwrap_or("none")}));
+            let attachment = lab.attach(&lab.container(), &conf);
+            let result = attachment.add();
+            match version {
+                None | Some("0.1.0" | "0.2.0") => assert_eq!(
+                    result["ip4"],
+                    json!({"ip": "10.60.0.50/24", "gateway": SERVER, "routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]})
+                ),
+                Some(version) => {
+                    let ip = &result["ips"][0];
+                    assert_eq!((&ip["address"], &ip["gateway"]), (&json!("10.60.0.50/24"), &json!(SERVER)));
+                    assert_eq!(ip["version"], if version < "1.0.0" { json!("4") } else { Value::Null });
+                    assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": SERVER}]));
+                }
+            }
+            attachment.assert_operations_of(version.unwrap_or("0.1.0"), &result);
+            attachment.del();
+        }
+    });
+}
+
+/// As the specification of IPAM plugins has it: the result of the plugin alone has no interfaces.
+#[test]
+fn the_plugin_alone_answers_with_addresses_and_routes() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _server = Scripted::start(lab, json!({}));
+        let _daemon = Daemon::start(lab);
+        let container = lab.container();
+        lab.host.sh(&format!(
+            "ip link add link lan name eth0 netns {} type macvlan",
+            container.netns.rsplit('/').next().unwrap()
+        ));
+        let attachment = lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        let expected = json!({
+            "cniVersion": "1.1.0",
+            "ips": [{"address": "10.60.0.50/24", "gateway": SERVER}],
+            "routes": [{"dst": "0.0.0.0/0", "gw": SERVER}],
+        });
+        assert_eq!(attachment.add(), expected);
+        // A link that was down is up: nothing could be sent otherwise.
+        assert!(container.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP")));
+        attachment.check(&expected).ok();
+        attachment.del();
+    });
+}
+
+#[test]
+fn add_for_a_lease_that_is_there_gives_the_same_address() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let server = Scripted::start(lab, json!({}));
+        let _daemon = Daemon::start(lab);
+        let container = lab.container();
+        let name = container.netns.rsplit('/').next().unwrap();
+        lab.host.sh(&format!("ip link add link lan name eth0 netns {name} type macvlan"));
+        let attachment = lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        let first = attachment.add();
+        assert_eq!(attachment.add(), first);
+        assert_eq!(server.heard_of(crate::support::dhcp::scripted::DISCOVER).len(), 1, "nobody was asked again");
+    });
+}
+
+/// Several interfaces of one container, and several containers, are attachments of their own.
+#[test]
+fn each_interface_has_a_lease_of_its_own() {
+    with_each_server(Kind::Macvlan, |lab, server, _| {
+        let (a, b) = (lab.container(), lab.container());
+        let first = lab.attach(&a, &conf());
+        let second = lab.attach(&a, &conf()).ifname("eth1");
+        let third = lab.attach(&b, &conf());
+        let mut addresses: Vec<String> = [&first, &second, &third].map(|at| ips(&at.add())[0].clone()).into();
+        assert_eq!(server.leases().into_keys().collect::<BTreeSet<_>>(), addresses.iter().cloned().collect());
+        second.del();
+        addresses.remove(1);
+        if lab.peer == Peer::Ours {
+            assert_eq!(server.leases().into_keys().collect::<BTreeSet<_>>(), addresses.into_iter().collect());
+        }
+        first.del();
+        third.del();
+        server.assert_has_no_lease();
+    });
+}
+
+/// Whole networks, as people run them.
+#[test]
+fn net_add_check_and_del_of_each_kind() {
+    for kind in [Kind::Bridge, Kind::Macvlan, Kind::Ipvlan] {
+        for program in BOTH {
+            for_ours("dhcp", |lab| net_add_check_and_del(lab, kind, program));
+        }
+    }
+}
+
+fn net_add_check_and_del(lab: &Lab, kind: Kind, program: Program) {
+    if !program.is_there() {
+        return skip(&format!("the program of {program:?}"));
+    }
+    if !kind.is_in(lab) {
+        return skip("ipvlan");
+    }
+    lab.lan(kind);
+    let server = Server::start(lab, program, 50, 59);
+    let _daemon = Daemon::start(lab);
+    let plugin = with(&kind.conf(), json!({"cniVersion": null, "name": null}));
+    let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": [plugin]});
+    let container = lab.container();
+    let name = container.netns.rsplit('/').next().unwrap();
+    let net = |what: &str| {
+        lab.host.try_sh(&format!(
+            "mkdir -p /run/net.d; echo '{list}' >/run/net.d/net1.conflist; NETCONFPATH=/run/net.d CNI_PATH={} {} net {what} net1 {name}",
+            Peer::Ours.dir().display(),
+            crate::support::call::binary().display(),
+        ))
+    };
+    let added = net("add");
+    assert!(added.status.success(), "{kind:?} {program:?}: {added:?}");
+    let result: Value = serde_json::from_slice(&added.stdout).unwrap();
+    assert_eq!(only_lease(&server), ips(&result)[0]);
+    assert_pings(&container, SERVER);
+    for what in ["check", "del"] {
+        let done = net(what);
+        assert!(done.status.success(), "{what}: {done:?}");
+    }
+    server.assert_has_no_lease();
+}

@@ -1,0 +1,264 @@
+//! ADD that fails: within its time, with an error that says why, and nothing is left.
+
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::conf;
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, with};
+use crate::support::call::Peer;
+use crate::support::dhcp::scripted::{DISCOVER, RELEASE, REQUEST, Scripted, wait_for_release};
+use crate::support::dhcp::servers::{BOTH, Server};
+use crate::support::dhcp::{Daemon, HASTY, JOURNAL, Kind, SOCKET, wait_until};
+use crate::support::netns::Lab;
+use crate::support::patience;
+use crate::support::snapshot::Watch;
+
+/// ADD fails with these words in its error, and everything is as before it: the daemon keeps nothing of it. (The reference leaves the link.)
+#[track_caller]
+fn assert_fails(lab: &Lab, conf: &Value, words: &[&str]) {
+    let container = lab.container();
+    let attachment = lab.attach(&container, conf);
+    let watch = Watch::start(lab, &[&container]);
+    let text = attachment.try_add().err().text();
+    for word in words {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
+    if lab.peer == Peer::Ours {
+        watch.assert_unchanged("since before the ADD that failed");
+    }
+    attachment.del(); // as runtimes do after a failure
+    watch.assert_unchanged("since before the ADD that failed, after DEL");
+}
+
+/// A network with a server that keeps to this script, and a daemon in a hurry.
+fn hasty(lab: &Lab, script: Value) -> (Scripted, Daemon<'_>) {
+    lab.lan(Kind::Macvlan);
+    (Scripted::start(lab, script), Daemon::with_flags(lab, &HASTY))
+}
+
+#[test]
+fn nobody_answers() {
+    for_each_peer("dhcp", |lab| {
+        let (server, _daemon) = hasty(lab, json!({"discover": "silence"}));
+        let start = Instant::now();
+        assert_fails(lab, &conf(), &["no more tries"]);
+        let took = start.elapsed();
+        assert!(took >= Duration::from_secs(2) && took < patience(9), "{took:?}");
+        let asked = server.heard_of(DISCOVER).len();
+        assert!((2..=6).contains(&asked), "asked {asked} times in three seconds");
+    });
+}
+
+#[test]
+fn the_request_stays_without_answer() {
+    for_each_peer("dhcp", |lab| {
+        let (server, _daemon) = hasty(lab, json!({"request": "silence"}));
+        assert_fails(lab, &conf(), &["no more tries"]);
+        assert!(server.heard_of(REQUEST).len() >= 2);
+    });
+}
+
+#[test]
+fn every_request_is_refused() {
+    for_each_peer("dhcp", |lab| {
+        let (server, _daemon) = hasty(lab, json!({"request": "nak"}));
+        assert_fails(lab, &conf(), &["no more tries"]);
+        assert!(!server.heard_of(REQUEST).is_empty());
+    });
+}
+
+#[test]
+fn an_acknowledgement_without_a_mask_is_given_back() {
+    for_each_peer("dhcp", |lab| {
+        let (server, _daemon) = hasty(lab, json!({"options": {"1": null}}));
+        assert_fails(lab, &conf(), &["DHCP option Subnet Mask not found in DHCPACK"]);
+        wait_for_release(lab, &server);
+        assert!(server.heard_of(RELEASE).iter().all(|release| release["ciaddr"] == "10.60.0.50"));
+    });
+}
+
+#[test]
+fn a_slow_server_is_waited_for() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _server = Scripted::start(lab, json!({"delay": 1500}));
+        let _daemon = Daemon::start(lab);
+        let result = lab.attach(&lab.container(), &conf()).add();
+        assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
+    });
+}
+
+/// The first packets are lost, and one of the next is answered.
+#[test]
+fn lost_packets_are_sent_again() {
+    for_each_peer("dhcp", |lab| {
+        let (server, _daemon) = hasty(lab, json!({"discover": "silence"}));
+        let container = lab.container();
+        std::thread::scope(|scope| {
+            let adding = scope.spawn(|| lab.attach(&container, &conf()).add());
+            server.wait_for(DISCOVER, 1, 5);
+            server.change(json!({"discover": "offer"}));
+            assert_eq!(adding.join().unwrap()["ips"][0]["address"], "10.60.0.50/24");
+        });
+    });
+}
+
+#[test]
+fn no_address_is_left() {
+    for program in BOTH {
+        if !program.is_there() {
+            crate::support::attachment::skip(&format!("the program of {program:?}"));
+            continue;
+        }
+        for_each_peer("dhcp", |lab| {
+            lab.lan(Kind::Macvlan);
+            let server = Server::start(lab, program, 50, 50);
+            let _daemon = Daemon::with_flags(lab, &HASTY);
+            let first = lab.attach(&lab.container(), &conf());
+            let result = first.add();
+            assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
+            let container = lab.container();
+            let second = lab.attach(&container, &conf());
+            let text = second.try_add().err().text();
+            assert!(text.contains("no more tries"), "{text}");
+            if lab.peer == Peer::Ours {
+                assert!(container.link("eth0").is_none());
+                assert_eq!(journal(lab).len(), 1); // not compared as a whole: the first lease is renewed meanwhile
+            }
+            second.del();
+            first.check(&result).ok();
+            first.del();
+            if lab.peer == Peer::Ours {
+                server.assert_has_no_lease();
+                assert_eq!(lab.attach(&lab.container(), &conf()).add()["ips"][0]["address"], "10.60.0.50/24");
+            }
+        });
+    }
+}
+
+#[test]
+fn there_is_no_daemon() {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        assert_fails(lab, &conf(), &[SOCKET, "cni-dhcp.socket", "cni-dhcp.service"]);
+        let elsewhere = with(&conf(), json!({"ipam": {"daemonSocketPath": "/run/elsewhere.sock"}}));
+        assert_fails(lab, &elsewhere, &["/run/elsewhere.sock"]);
+    });
+}
+
+/// A daemon that was killed leaves its socket behind.
+#[test]
+fn there_is_a_socket_and_no_daemon() {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        Daemon::start(lab).kill();
+        assert!(lab.path(SOCKET).exists());
+        assert_fails(lab, &conf(), &[SOCKET, "cni-dhcp.service"]);
+    });
+}
+
+/// The runtime gives up and kills the plugin: what was acquired for it goes back.
+#[test]
+fn the_plugin_is_killed_while_it_waits() {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let server = Scripted::start(lab, json!({"request": "silence"}));
+        let daemon = Daemon::start(lab);
+        let container = lab.container();
+        let mut plugin = begun(&lab.attach(&container, &conf()));
+        server.wait_for(REQUEST, 1, 5);
+        plugin.kill().unwrap();
+        plugin.wait().unwrap();
+        wait_until("the daemon forgets", 5, || journal(lab).is_empty());
+        let asked = server.heard_of(REQUEST).len();
+        // A server may have taken the request for good.
+        server.wait_for(RELEASE, 1, 5);
+        let again = lab.attach(&lab.container(), &conf());
+        server.change(json!({"request": "ack"}));
+        again.add();
+        assert_eq!(server.heard_of(REQUEST).len(), asked + 1, "nothing goes on for the dead one");
+        drop(daemon);
+    });
+}
+
+/// An ADD that is on its way.
+pub fn begun(attachment: &Attachment) -> Child {
+    let call = attachment.call("ADD", None);
+    let mut line = call.wrapper.clone();
+    line.push(call.program.to_str().unwrap().to_owned());
+    let mut plugin = Command::new(&line[0])
+        .args(&line[1..])
+        .envs(&call.env)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    plugin.stdin.take().unwrap().write_all(&call.stdin).unwrap();
+    plugin
+}
+
+/// The journal's files that are leases.
+pub fn journal(lab: &Lab) -> Vec<String> {
+    let listing = lab
+        .host
+        .sh(&format!("find {JOURNAL} -type f ! -name lock ! -name '*.lock' -printf '%P\\n' 2>/dev/null || true"));
+    listing.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_interface_is_not_there() {
+    for_ours("dhcp", |lab| {
+        let (server, _daemon) = hasty(lab, json!({}));
+        assert_fails(lab, &with(&conf(), json!({"type": "dhcp", "master": null})), &["eth0"]);
+        assert!(server.heard().is_empty());
+    });
+}
+
+/// Mistakes of the configuration have their path, and nobody is asked.
+#[test]
+fn a_mistake_in_the_configuration() {
+    let long = "x".repeat(256);
+    let cases = [
+        (json!({"provide": [{"option": "hostname", "value": "x"}]}), "ipam.provide[0].option", "hostname"),
+        (json!({"provide": [{"option": "256", "value": "x"}]}), "ipam.provide[0].option", "256"),
+        (json!({"provide": [{"option": "12", "value": long}]}), "ipam.provide[0].value", "255"),
+        (json!({"provide": [{"option": "12", "value": 5}]}), "ipam.provide[0].value", "string"),
+        (json!({"request": [{"option": "3"}, {"option": "-1"}]}), "ipam.request[1].option", "-1"),
+        (json!({"request": {"option": "3"}}), "ipam.request", "list"),
+        (json!({"priority": "high"}), "ipam.priority", "integer"),
+        (json!({"daemonSocketPath": 7}), "ipam.daemonSocketPath", "string"),
+        (json!({"daemonSocketPath": "run/dhcp.sock"}), "ipam.daemonSocketPath", "run/dhcp.sock"),
+    ];
+    for_ours("dhcp", |lab| {
+        let (server, _daemon) = hasty(lab, json!({}));
+        for (ipam, path, word) in &cases {
+            assert_fails(lab, &with(&conf(), json!({"ipam": ipam})), &[path, word]);
+        }
+        assert!(server.heard().is_empty(), "{:?}", server.heard());
+    });
+}
+
+/// The daemon cannot write a lease down: it is given back, since nobody would know of it after a crash.
+#[test]
+fn the_disk_is_full() {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let server = Scripted::start(lab, json!({"lease": 4}));
+        lab.host.sh(&format!("mkdir -p {JOURNAL}; mount -t tmpfs -o size=16k,nr_inodes=64 full {JOURNAL}"));
+        let mut daemon = Daemon::with_flags(lab, &HASTY);
+        let kept = lab.attach(&lab.container(), &conf());
+        let result = kept.add();
+        lab.host.sh(&format!("dd if=/dev/zero of={JOURNAL}/filler bs=1k 2>/dev/null || true"));
+        let renewed = server.heard_of(REQUEST).len();
+        let error = lab.attach(&lab.container(), &conf()).try_add().err().text();
+        assert!(error.contains("No space left") || error.contains("no space left"), "{error}");
+        server.wait_for(REQUEST, renewed + 1, 8); // the lease that is there is renewed all the same
+        lab.host.sh(&format!("rm {JOURNAL}/filler"));
+        lab.attach(&lab.container(), &conf()).add();
+        kept.check(&result).ok();
+        assert!(!daemon.has_ended());
+    });
+}

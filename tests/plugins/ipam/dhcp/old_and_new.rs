@@ -1,0 +1,59 @@
+//! The reference's daemon or plugin at the other end, as it is for a moment in an upgrade: an error that says so.
+
+use serde_json::json;
+
+use super::conf;
+use crate::support::attachment::{for_ours, for_reference, not_compared, skip, with};
+use crate::support::call::{Peer, farm};
+use crate::support::dhcp::scripted::{DISCOVER, Scripted};
+use crate::support::dhcp::{Daemon, Kind};
+use crate::support::netns::Lab;
+
+/// Runs a case in a lab of the reference, where both are there.
+fn for_both(case: impl Fn(&Lab)) {
+    if farm().join("dhcp").exists() { for_reference("dhcp", case) } else { skip("our plugin dhcp") }
+}
+
+#[test]
+fn our_plugin_and_the_reference_s_daemon() {
+    for_both(|lab| {
+        lab.lan(Kind::Macvlan);
+        let server = Scripted::start(lab, json!({}));
+        let _daemon = Daemon::start(lab);
+        let attachment =
+            lab.attach(&lab.container(), &with(&conf(), json!({"type": "dhcp", "master": null}))).by(&Peer::Ours);
+        let text = attachment.try_add().err().text();
+        assert!(text.contains("reference") && text.contains("cni-dhcp.service"), "{text}");
+        assert_eq!(attachment.status().err().code, 50);
+        assert!(server.heard_of(DISCOVER).is_empty());
+    });
+}
+
+#[test]
+fn the_reference_s_plugin_and_our_daemon() {
+    let Some(reference) = Peer::reference() else { return not_compared("dhcp") };
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _server = Scripted::start(lab, json!({}));
+        let mut daemon = Daemon::start(lab);
+        let attachment = lab.attach(&lab.container(), &conf()).by(&reference);
+        let text = attachment.try_add().err().text();
+        assert!(text.contains("cni-multi"), "{text}");
+        assert!(!daemon.has_ended());
+        lab.attach(&lab.container(), &conf()).add();
+    });
+}
+
+/// The reference's daemon knows the leases it has made; ours starts without them. What runs keeps its address until then.
+#[test]
+fn containers_of_the_reference_are_deleted_by_ours() {
+    for_both(|lab| {
+        lab.lan(Kind::Macvlan);
+        let _server = Scripted::start(lab, json!({}));
+        let mut daemon = Daemon::start(lab);
+        let attachment = lab.attach(&lab.container(), &conf());
+        attachment.add();
+        daemon.kill();
+        attachment.clone().by(&Peer::Ours).del();
+    });
+}

@@ -1,0 +1,350 @@
+//! What the server sees of us, and what we make of what it says.
+
+use serde_json::{Value, json};
+
+use super::conf;
+use crate::support::attachment::{for_each_peer, for_ours, with};
+use crate::support::call::Peer;
+use crate::support::dhcp::scripted::{DISCOVER, NONSENSE, RELEASE, REQUEST, Scripted, hex, option, wait_for_release};
+use crate::support::dhcp::{Daemon, Kind, SERVER};
+use crate::support::netns::Lab;
+
+/// One ADD and DEL; everything that the server heard.
+fn conversation(lab: &Lab, flags: &[&str], kind: Kind, ipam: Value, args: Option<&str>) -> Vec<Value> {
+    lab.lan(kind);
+    let server = Scripted::start(lab, json!({}));
+    let _daemon = Daemon::with_flags(lab, flags);
+    let mut attachment = lab.attach(&lab.container(), &with(&kind.conf(), json!({"ipam": ipam})));
+    attachment.args = args.map(str::to_owned);
+    attachment.add();
+    attachment.del();
+    wait_for_release(lab, &server);
+    server.heard()
+}
+
+/// The result that these options lead to. The address is free again afterwards.
+fn result_of(lab: &Lab, ipam: Value, options: Value) -> Value {
+    let _server = Scripted::start(lab, json!({"options": options}));
+    let attachment = lab.attach(&lab.container(), &with(&conf(), json!({"ipam": ipam})));
+    let result = attachment.add();
+    attachment.del();
+    result
+}
+
+fn for_ours_on_the_lan(case: impl Fn(&Lab)) {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _daemon = Daemon::start(lab);
+        case(lab);
+    });
+}
+
+#[test]
+fn the_packets_are_those_of_the_reference() {
+    for_each_peer("dhcp", |lab| {
+        let heard = conversation(lab, &[], Kind::Macvlan, json!({}), None);
+        let types: Vec<&Value> = heard.iter().map(|packet| &packet["type"]).collect();
+        // The reference's RELEASE cannot be heard by a socket.
+        let expected = [DISCOVER, REQUEST, RELEASE];
+        assert_eq!(types, expected[..if lab.peer == Peer::Ours { 3 } else { 2 }]);
+        let client_id = hex(b"\0container-1/net1/eth0");
+        for packet in &heard {
+            assert_eq!(packet["op"], 1);
+            assert_eq!(packet["ended"], true, "the option End is there");
+            assert!(packet["length"].as_u64().unwrap() >= 300, "no shorter than BOOTP's: {packet}");
+            assert_eq!(packet["flags"], 0, "answers may come by unicast");
+            assert_eq!(option(packet, 61).as_deref(), Some(&*client_id));
+            let order: Vec<u64> = packet["order"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+            assert!(order.is_sorted(), "options are in the order of their numbers: {order:?}");
+        }
+        let [discover, request, rest @ ..] = &heard[..] else { unreachable!() };
+        assert_eq!(discover["to"], "broadcast");
+        assert_eq!(option(discover, 55).as_deref(), Some("0301"), "routers and mask are asked for");
+        assert_eq!(option(discover, 57).as_deref(), Some("05dc"), "packets of 1500 bytes are taken");
+        assert_eq!(option(discover, 50), None);
+        assert_eq!(request["xid"], discover["xid"]);
+        assert_eq!(option(request, 50).as_deref(), Some("0a3c0032"));
+        assert_eq!(option(request, 54).as_deref(), Some("0a3c0001"));
+        assert_eq!(option(request, 55), option(discover, 55));
+        for release in rest {
+            assert_eq!((&release["to"], &release["from"]), (&json!("unicast"), &json!("10.60.0.50")));
+            assert_eq!(release["ciaddr"], "10.60.0.50");
+            assert_eq!(option(release, 54).as_deref(), Some("0a3c0001"));
+            assert_eq!(option(release, 50), None);
+        }
+    });
+}
+
+/// A client id has 255 bytes at most, of which the first is its type.
+#[test]
+fn a_long_client_id_is_cut() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let server = Scripted::start(lab, json!({}));
+        let _daemon = Daemon::start(lab);
+        let id = "a".repeat(250);
+        let attachment = lab.attach(&lab.container(), &conf()).id(&id);
+        attachment.add();
+        let text = format!("\0{id}/net1/eth0");
+        assert_eq!(option(&server.heard_of(REQUEST)[0], 61).as_deref(), Some(&*hex(&text.as_bytes()[..255])));
+        attachment.del();
+        wait_for_release(lab, &server);
+    });
+}
+
+#[test]
+fn provided_options_are_sent() {
+    for_each_peer("dhcp", |lab| {
+        let ipam = json!({"provide": [
+            {"option": "host-name", "value": "web"},
+            {"option": "60", "value": "cni"},
+            {"option": "user-class", "fromArg": "CLASS"},
+            {"option": "250", "value": "configured", "fromArg": "K8S_POD_NAME"},
+            {"option": "251", "fromArg": "NOT_THERE"},
+        ]});
+        let heard = conversation(lab, &[], Kind::Macvlan, ipam, Some("IgnoreUnknown=1;K8S_POD_NAME=web-0;CLASS=gold"));
+        for packet in &heard[..2] {
+            for (code, value) in [(12, "web"), (60, "cni"), (77, "gold"), (250, "web-0")] {
+                assert_eq!(option(packet, code), Some(hex(value.as_bytes())), "option {code}");
+            }
+            assert_eq!(option(packet, 251), None, "nobody has said what to send");
+        }
+    });
+}
+
+#[test]
+fn a_provided_client_id_is_sent_as_it_is() {
+    for_each_peer("dhcp", |lab| {
+        let ipam = json!({"provide": [{"option": "dhcp-client-identifier", "value": "\u{1}mine"}]});
+        let heard = conversation(lab, &[], Kind::Macvlan, ipam, None);
+        for packet in &heard[..2] {
+            assert_eq!(option(packet, 61), Some(hex(b"\x01mine")));
+        }
+    });
+}
+
+#[test]
+fn requested_options_come_before_the_defaults() {
+    let cases = [
+        (json!([{"option": "host-name"}]), "0c0301"),
+        (json!([{"option": "121"}, {"option": "user-class"}]), "794d0301"),
+        (json!([{"skipDefault": true}, {"option": "subnet-mask"}]), "01"),
+        (json!([{"option": "routers"}, {"option": "subnet-mask", "skipDefault": true}]), "0301"),
+    ];
+    for (request, expected) in cases {
+        for_each_peer("dhcp", |lab| {
+            let heard = conversation(lab, &[], Kind::Macvlan, json!({"request": request}), None);
+            for packet in &heard[..2] {
+                assert_eq!(option(packet, 55).as_deref(), Some(expected), "{request}");
+            }
+        });
+    }
+}
+
+/// These names are ours; the reference takes their numbers.
+#[test]
+fn options_of_name_service_mtu_and_routes_have_names() {
+    let names = [
+        ("domain-name-servers", 6),
+        ("domain-name", 15),
+        ("interface-mtu", 26),
+        ("static-routes", 33),
+        ("domain-search", 119),
+        ("classless-static-routes", 121),
+    ];
+    for_ours("dhcp", |lab| {
+        let request: Vec<Value> = names.iter().map(|(name, _)| json!({"option": name})).collect();
+        let heard = conversation(lab, &[], Kind::Macvlan, json!({"request": request}), None);
+        let expected: Vec<u8> = names.iter().map(|(_, code)| *code).chain([3, 1]).collect();
+        assert_eq!(option(&heard[0], 55), Some(hex(&expected)));
+    });
+}
+
+/// The reference has the flag, and has not heeded it since 1.6.0.
+#[test]
+fn answers_are_asked_for_by_broadcast_where_the_flag_says_so() {
+    for_ours("dhcp", |lab| {
+        let heard = conversation(lab, &["-broadcast"], Kind::Macvlan, json!({}), None);
+        assert_eq!(heard[0]["flags"], 0x8000);
+        assert_eq!(heard[1]["flags"], 0x8000);
+    });
+}
+
+/// All links of one master share its hardware address, so that a unicast answer cannot find the one without an address.
+#[test]
+fn answers_are_asked_for_by_broadcast_on_ipvlan() {
+    for_ours("dhcp", |lab| {
+        if !Kind::Ipvlan.is_in(lab) {
+            return crate::support::attachment::skip("ipvlan");
+        }
+        let heard = conversation(lab, &[], Kind::Ipvlan, json!({}), None);
+        assert_eq!(heard[0]["flags"], 0x8000);
+        assert_eq!(heard[1]["flags"], 0x8000);
+    });
+}
+
+/// Answers that are none come before the good one, and are ignored.
+#[test]
+fn nonsense_is_ignored() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let server = Scripted::start(lab, json!({"before": NONSENSE}));
+        let mut daemon = Daemon::start(lab);
+        let result = lab.attach(&lab.container(), &conf()).add();
+        assert_eq!(result["ips"][0]["address"], "10.60.0.50/24");
+        assert_eq!(server.heard_of(REQUEST).len(), 1);
+        assert!(!daemon.has_ended());
+    });
+}
+
+// --- what the answer becomes ---
+
+#[test]
+fn routes_of_option_121_replace_the_router() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _daemon = Daemon::start(lab);
+        // 192.0.2.0/25 via .9, and the default route via .8; option 3 says .1, and 33 has one as well.
+        let options = json!({"33": "c00002800a3c0007", "121": "19c00002000a3c0009000a3c0008"});
+        let result = result_of(lab, json!({}), options);
+        assert_eq!(
+            result["routes"],
+            json!([{"dst": "192.0.2.0/25", "gw": "10.60.0.9"}, {"dst": "0.0.0.0/0", "gw": "10.60.0.8"}])
+        );
+        assert_eq!(result["ips"][0]["gateway"], SERVER);
+    });
+}
+
+/// A router of 0.0.0.0 says that the destination is on the link itself.
+#[test]
+fn a_route_without_a_router_is_of_the_link() {
+    for_ours_on_the_lan(|lab| {
+        let container = lab.container();
+        let _server = Scripted::start(lab, json!({"options": {"121": "18cb007100000000"}}));
+        let result = lab.attach(&container, &conf()).add();
+        assert_eq!(result["routes"][0]["dst"], "203.0.113.0/24");
+        assert_eq!(result["routes"][0]["scope"], 253);
+        assert!(
+            container.sh("ip route").contains("203.0.113.0/24 dev eth0 scope link"),
+            "{}",
+            container.sh("ip route")
+        );
+    });
+}
+
+#[test]
+fn routes_of_option_33_come_before_that_of_the_router() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _daemon = Daemon::start(lab);
+        let result = result_of(lab, json!({}), json!({"33": "0a0000000a3c0007c00002000a3c0008"}));
+        // Classes of addresses have their masks: RFC 2132 knows no others.
+        assert_eq!(
+            result["routes"],
+            json!([
+                {"dst": "10.0.0.0/8", "gw": "10.60.0.7"},
+                {"dst": "192.0.2.0/24", "gw": "10.60.0.8"},
+                {"dst": "0.0.0.0/0", "gw": SERVER},
+            ])
+        );
+    });
+}
+
+#[test]
+fn without_a_router_there_is_no_default_route() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _daemon = Daemon::start(lab);
+        let result = result_of(lab, json!({}), json!({"3": null}));
+        assert_eq!(result["ips"], json!([{"address": "10.60.0.50/24", "interface": 0}]));
+        assert_eq!(result["routes"], Value::Null);
+    });
+}
+
+#[test]
+fn the_priority_is_that_of_every_route() {
+    for_each_peer("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _daemon = Daemon::start(lab);
+        let options = json!({"33": "c00002000a3c0008"});
+        let result = result_of(lab, json!({"priority": 77}), options);
+        let priorities: Vec<&Value> = result["routes"].as_array().unwrap().iter().map(|r| &r["priority"]).collect();
+        assert_eq!(priorities, [77, 77]);
+    });
+}
+
+/// The reference leaves these out.
+#[test]
+fn name_service_and_mtu_are_in_the_result() {
+    for_ours_on_the_lan(|lab| {
+        let search = [&b"\x03lab\x07example\0\x04corp\xc0\x04"[..]].concat();
+        let options = json!({
+            "6": "0a3c00350a3c0036", "15": hex(b"lab.example"), "26": "0578", "119": hex(&search),
+        });
+        let container = lab.container();
+        let _server = Scripted::start(lab, json!({"options": options}));
+        let result = lab.attach(&container, &conf()).add();
+        assert_eq!(
+            result["dns"],
+            json!({
+                "nameservers": ["10.60.0.53", "10.60.0.54"], "domain": "lab.example",
+                "search": ["lab.example", "corp.example"],
+            })
+        );
+        assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": SERVER, "mtu": 1400}]));
+        assert!(container.sh("ip route").contains("mtu 1400"), "{}", container.sh("ip route"));
+    });
+}
+
+/// A mistake in one option does not make the others worthless.
+#[test]
+fn options_that_make_no_sense_are_left_out() {
+    let cases = [
+        ("a router of three bytes", json!({"3": "0a3c00"}), json!({"routes": null, "dns": null})),
+        ("a route that is cut", json!({"121": "18c000"}), json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]})),
+        (
+            "a prefix of 33",
+            json!({"121": "21c00002000a3c0009"}),
+            json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]}),
+        ),
+        ("an MTU of one byte", json!({"26": "05"}), json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]})),
+        ("an MTU that cannot be", json!({"26": "0001"}), json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]})),
+        ("half a name server", json!({"6": "0a3c"}), json!({"dns": null})),
+        ("names that point at themselves", json!({"119": "c000"}), json!({"dns": null})),
+    ];
+    for_ours_on_the_lan(|lab| {
+        for (what, options, expected) in &cases {
+            let result = result_of(lab, json!({}), options.clone());
+            for (key, value) in expected.as_object().unwrap() {
+                let got = if result[key] == json!({}) { &Value::Null } else { &result[key] };
+                assert_eq!(got, value, "{what}: {key}");
+            }
+        }
+    });
+}
+
+/// RFC 3396: an option that is too long for one is in several.
+#[test]
+fn an_option_in_parts_is_one() {
+    for_ours_on_the_lan(|lab| {
+        let routes: Vec<u8> = (0..40).flat_map(|n| [24, 192, 0, n, 10, 60, 0, 9]).collect();
+        let result = result_of(lab, json!({}), json!({"121": hex(&routes)}));
+        assert_eq!(result["routes"].as_array().unwrap().len(), 40);
+        assert_eq!(result["routes"][39]["dst"], "192.0.39.0/24");
+    });
+}
+
+/// RFC 2131, table 5. The reference broadcasts it.
+#[test]
+fn a_renewal_is_a_request_without_the_options_of_a_first_one() {
+    for_ours_on_the_lan(|lab| {
+        let server = Scripted::start(lab, json!({"lease": 8, "t1": 1, "t2": 6}));
+        lab.attach(&lab.container(), &conf()).add();
+        let renewal = &server.wait_for(REQUEST, 2, 10)[1];
+        assert_eq!((&renewal["to"], &renewal["from"]), (&json!("unicast"), &json!("10.60.0.50")));
+        assert_eq!(renewal["ciaddr"], "10.60.0.50");
+        assert_eq!((option(renewal, 50), option(renewal, 54)), (None, None));
+        assert_eq!(option(renewal, 61), Some(hex(b"\0container-1/net1/eth0")));
+        assert_eq!(option(renewal, 55).as_deref(), Some("0301"));
+    });
+}

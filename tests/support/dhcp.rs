@@ -1,0 +1,286 @@
+//! A network with DHCP servers, and the daemon of whose plugins are tested.
+//!
+//! The network is a veth pair, `lan` at both ends: a bridge port or a master on the pretend host, the servers' interface in the namespace
+//! outside. Servers are real ones (`servers`), or one of our own that does what those never do (`scripted`). Their files are outside the
+//! lab, so that snapshots do not see them.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::attachment::with;
+use super::call::{Call, Outcome, Peer, binary};
+use super::netns::{Lab, Namespace};
+use super::patience;
+use super::scratch::Scratch;
+
+pub mod scripted;
+pub mod servers;
+pub mod servers_v6;
+
+/// Where the daemon listens by default, and where ours keeps its leases then.
+pub const SOCKET: &str = "/run/cni/dhcp.sock";
+pub const JOURNAL: &str = "/run/cni/dhcp.leases";
+
+/// The servers' own address.
+pub const SERVER: &str = "10.60.0.1";
+
+/// Makes the network. The kernel may take a second to notice that both ends are up, and until then nothing is sent.
+const LAN: &str = r"
+ip link add lan type veth peer name lan netns outside
+ip -n outside addr add 10.60.0.1/16 dev lan
+ip -n outside link set lan up
+ip link set lan up
+until ip link show lan | grep -q 'state UP' && ip -n outside link show lan | grep -q 'state UP'; do sleep 0.01; done
+";
+
+/// How containers are on the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Bridge,
+    Macvlan,
+    Ipvlan,
+}
+
+impl Kind {
+    /// A configuration whose addresses come by DHCP.
+    pub fn conf(self) -> Value {
+        let base = json!({"cniVersion": "1.1.0", "name": "net1", "ipam": {"type": "dhcp"}});
+        with(
+            &base,
+            match self {
+                Kind::Bridge => json!({"type": "bridge", "bridge": "br0"}),
+                Kind::Macvlan => json!({"type": "macvlan", "master": "lan"}),
+                Kind::Ipvlan => json!({"type": "ipvlan", "master": "lan"}),
+            },
+        )
+    }
+
+    /// Whether this kernel has such links.
+    pub fn is_in(self, lab: &Lab) -> bool {
+        self != Kind::Ipvlan
+            || lab.host.try_sh("ip link add link uplink name probe type ipvlan && ip link del probe").status.success()
+    }
+}
+
+impl Lab {
+    /// Connects the pretend host with the servers' namespace, for attachments of this kind.
+    pub fn lan(&self, kind: Kind) {
+        self.host.sh(&format!("set -e; {LAN}"));
+        if kind == Kind::Bridge {
+            self.host.sh("ip link add br0 up type bridge; ip link set lan master br0");
+        }
+    }
+
+    /// `cni-multi dhcp …` on the pretend host.
+    pub fn dhcp(&self, args: &[&str]) -> Outcome {
+        let mut call = Call::new(&Peer::Ours, "dhcp", "", "").without("CNI_COMMAND").wrapped(&self.host.enter);
+        call.program = binary();
+        call.args = std::iter::once("dhcp").chain(args.iter().copied()).map(str::to_owned).collect();
+        call.run()
+    }
+}
+
+/// Waits for something to become true; says what it was that did not.
+#[track_caller]
+pub fn wait_until(what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience(seconds);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {seconds} s: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A program in a namespace of the lab. It is killed when this is dropped, or when this test process ends in any other way.
+pub struct Process {
+    child: Child,
+    output: PathBuf,
+}
+
+impl Process {
+    /// Its stdout and stderr go to `output`.
+    pub fn start(at: &Namespace, line: &[String], stdin: Stdio, output: PathBuf) -> Process {
+        let file = File::options().create(true).append(true).open(&output).unwrap();
+        let mut command: Command = at.command("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).args(line).stdin(stdin);
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        Process { child: command.spawn().unwrap(), output }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far.
+    pub fn output(&self) -> String {
+        std::fs::read_to_string(&self.output).unwrap()
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.wait();
+    }
+
+    /// The status after a signal such as `TERM`; it has to end within some seconds.
+    #[track_caller]
+    pub fn end_by(&mut self, signal: &str) -> i32 {
+        let sent = Command::new("kill").args([&format!("-{signal}"), &self.pid().to_string()]).status().unwrap();
+        assert!(sent.success());
+        self.wait()
+    }
+
+    /// The status of a process that ends by itself.
+    #[track_caller]
+    pub fn wait(&mut self) -> i32 {
+        wait_until("the process ends", 10, || self.child.try_wait().unwrap().is_some());
+        let status = self.child.wait().unwrap();
+        status.code().unwrap_or_else(|| -status.signal().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- {}:\n{}", self.output.display(), self.output()); // shown when the case fails
+        }
+    }
+}
+
+/// The daemon of the lab's peer.
+pub struct Daemon<'a> {
+    lab: &'a Lab,
+    args: Vec<String>,
+    process: Process,
+    scratch: Scratch,
+}
+
+/// Flags for cases in which nobody answers: the attempt is over within three seconds.
+pub const HASTY: [&str; 6] = ["-timeout", "1s", "-resendmax", "2s", "-resendtimeout", "3s"];
+
+impl<'a> Daemon<'a> {
+    /// Started as a runtime's host would; it listens when this returns.
+    #[track_caller]
+    pub fn start(lab: &'a Lab) -> Daemon<'a> {
+        Daemon::with_flags(lab, &[])
+    }
+
+    #[track_caller]
+    pub fn with_flags(lab: &'a Lab, flags: &[&str]) -> Daemon<'a> {
+        let daemon = Daemon::launch(lab, flags, Stdio::null());
+        daemon.wait_for_socket();
+        daemon
+    }
+
+    /// Run by another program, such as `setpriv … --`.
+    #[track_caller]
+    pub fn wrapped(lab: &'a Lab, wrapper: &[&str]) -> Daemon<'a> {
+        let mut line: Vec<String> = wrapper.iter().map(|s| (*s).to_owned()).collect();
+        line.extend(command_line(&lab.peer, &[]));
+        let scratch = Scratch::new();
+        let process = Process::start(&lab.host, &line, Stdio::null(), scratch.join("log"));
+        let daemon = Daemon { lab, args: vec![], process, scratch };
+        daemon.wait_for_socket();
+        daemon
+    }
+
+    /// With the listener that systemd would have made; it is bound to the usual socket already.
+    pub fn activated(lab: &'a Lab, listener: std::os::fd::OwnedFd, flags: &[&str]) -> Daemon<'a> {
+        let mut line = vec!["sh".to_owned(), "-c".to_owned()];
+        line.push(r#"export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@" 3<&0 </dev/null"#.to_owned());
+        line.push("sh".to_owned());
+        line.extend(command_line(&lab.peer, flags));
+        let scratch = Scratch::new();
+        let process = Process::start(&lab.host, &line, listener.into(), scratch.join("log"));
+        Daemon { lab, args: flags.iter().map(|s| (*s).to_owned()).collect(), process, scratch }
+    }
+
+    /// Started, and not waited for.
+    pub fn launch(lab: &'a Lab, flags: &[&str], stdin: Stdio) -> Daemon<'a> {
+        let scratch = Scratch::new();
+        let process = Process::start(&lab.host, &command_line(&lab.peer, flags), stdin, scratch.join("log"));
+        Daemon { lab, args: flags.iter().map(|s| (*s).to_owned()).collect(), process, scratch }
+    }
+
+    /// Where its flags say that it listens.
+    fn socket(&self) -> &str {
+        let mut args = self.args.iter().map(|arg| arg.trim_start_matches('-'));
+        let given = args.find_map(|arg| arg.strip_prefix("socketpath")).map(|rest| rest.strip_prefix('='));
+        given.map_or(SOCKET, |value| value.unwrap_or_else(|| args.next().unwrap()))
+    }
+
+    #[track_caller]
+    pub fn wait_for_socket(&self) {
+        let socket = self.lab.path(self.socket());
+        wait_until("the daemon listens", 10, || UnixStream::connect(&socket).is_ok());
+        if self.lab.peer != Peer::Ours {
+            // It minds signals only when it answers.
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            assert_ne!(stream.read(&mut [0; 16]).unwrap(), 0);
+        }
+    }
+
+    /// Starts again after an end of any kind, with the same flags.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        self.process.kill();
+        let line = command_line(&self.lab.peer, &self.args.iter().map(String::as_str).collect::<Vec<_>>());
+        self.process = Process::start(&self.lab.host, &line, Stdio::null(), self.scratch.join("log"));
+        self.wait_for_socket();
+    }
+
+    /// `kill -9`, then a new one.
+    #[track_caller]
+    pub fn crash_and_start_again(&mut self) {
+        self.process.kill();
+        self.start_again();
+    }
+
+    /// What it has written.
+    pub fn log(&self) -> String {
+        self.process.output()
+    }
+
+    /// A number of `/proc/PID/status`, such as `VmHWM` or `voluntary_ctxt_switches`.
+    pub fn status(&self, field: &str) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.and_then(|value| value.split_whitespace().next()?.parse().ok())
+            .unwrap_or_else(|| panic!("{field}: {text}"))
+    }
+
+    /// How many descriptors it has.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+}
+
+fn command_line(peer: &Peer, flags: &[&str]) -> Vec<String> {
+    let program = peer.dir().join("dhcp").to_str().unwrap().to_owned();
+    [program, "daemon".to_owned()].into_iter().chain(flags.iter().map(|s| (*s).to_owned())).collect()
+}
+
+impl std::ops::Deref for Daemon<'_> {
+    type Target = Process;
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl std::ops::DerefMut for Daemon<'_> {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}

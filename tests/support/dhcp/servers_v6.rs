@@ -1,0 +1,173 @@
+//! IPv6 on the network: a router (radvd), and a server (Kea, or dnsmasq that is both).
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use super::servers::wait_for;
+use super::{Process, wait_until};
+use crate::support::attachment::skip;
+use crate::support::netns::Lab;
+use crate::support::scratch::Scratch;
+
+/// The servers' own address.
+pub const SERVER_V6: &str = "2001:db8::1";
+
+/// Whether the programs are installed; where one is not, the case is skipped.
+pub fn are_there(programs: &[&str]) -> bool {
+    let find = |program: &&&str| {
+        let found = std::process::Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+        !found.unwrap().status.success()
+    };
+    match programs.iter().find(find) {
+        Some(missing) => {
+            skip(missing);
+            false
+        }
+        None => true,
+    }
+}
+
+impl Lab {
+    /// Gives the servers' interface its address, and waits until its link-local one can be used. The pretend host does not listen to routers.
+    pub fn lan_v6(&self) {
+        self.host.sh("for link in lan br0; do ip link show $link >/dev/null 2>&1 && sysctl -qw net.ipv6.conf.$link.accept_ra=0; done; true");
+        self.outside.sh(&format!(
+            "ip addr add {SERVER_V6}/64 dev lan nodad
+             until ip -6 addr show dev lan scope link | grep inet6 | grep -vq tentative; do sleep 0.05; done"
+        ));
+    }
+}
+
+/// radvd, which advertises 2001:db8::/64.
+pub struct Router<'a> {
+    lab: &'a Lab,
+    line: Vec<String>,
+    process: Process,
+    scratch: Scratch,
+}
+
+impl<'a> Router<'a> {
+    /// For hosts that have their addresses of a server.
+    pub fn start(lab: &'a Lab) -> Router<'a> {
+        Router::advertising(lab, "AdvAutonomous off; AdvPreferredLifetime 600; AdvValidLifetime 600;")
+    }
+
+    /// For hosts that make their addresses, which are of use for so many seconds.
+    pub fn with_prefix(lab: &'a Lab, preferred: u32, valid: u32) -> Router<'a> {
+        let lifetimes = format!("AdvPreferredLifetime {preferred}; AdvValidLifetime {valid};");
+        Router::advertising(lab, &format!("AdvAutonomous on; {lifetimes}"))
+    }
+
+    fn advertising(lab: &'a Lab, prefix: &str) -> Router<'a> {
+        let scratch = Scratch::new();
+        let file = scratch.join("radvd.conf");
+        let conf = format!(
+            "interface lan {{ AdvSendAdvert on; AdvDefaultLifetime 600;
+               prefix 2001:db8::/64 {{ AdvOnLink on; {prefix} }};
+               RDNSS 2001:db8::53 {{ }}; DNSSL lan.example {{ }}; }};"
+        );
+        std::fs::write(&file, conf).unwrap();
+        let line = ["radvd", "-n", "-m", "stderr", "-d", "1", "-C", file.to_str().unwrap(), "-p"];
+        let mut line: Vec<String> = line.map(str::to_owned).into();
+        line.push(scratch.join("pid").to_str().unwrap().to_owned());
+        let process = Process::start(&lab.outside, &line, Stdio::null(), scratch.join("log"));
+        wait_until("radvd has started", 10, || process.output().contains("version"));
+        Router { lab, line, process, scratch }
+    }
+
+    /// Ends without a word to anybody.
+    pub fn stop(&mut self) {
+        self.process.kill();
+    }
+
+    pub fn start_again(&mut self) {
+        self.process.kill();
+        self.process = Process::start(&self.lab.outside, &self.line, Stdio::null(), self.scratch.join("log"));
+    }
+}
+
+/// kea-dhcp6, which renews after two seconds.
+pub struct Kea {
+    _process: Process,
+    scratch: Scratch,
+}
+
+impl Kea {
+    /// Hands out 2001:db8::`first` to 2001:db8::`last`, in hex.
+    pub fn start(lab: &Lab, first: u16, last: u16) -> Kea {
+        let scratch = Scratch::new();
+        let conf = json!({"Dhcp6": {
+            "interfaces-config": {"interfaces": ["lan"]},
+            "data-directory": scratch.text(),
+            "lease-database": {"type": "memfile", "persist": true, "name": format!("{}/leases", scratch.text()), "lfc-interval": 0},
+            "preferred-lifetime": 10, "valid-lifetime": 12, "renew-timer": 2, "rebind-timer": 9,
+            "option-data": [{"name": "dns-servers", "data": "2001:db8::54"}],
+            "subnet6": [{
+                "id": 1, "subnet": "2001:db8::/64", "interface": "lan",
+                "pools": [{"pool": format!("2001:db8::{first:x}-2001:db8::{last:x}")}],
+            }],
+        }});
+        let file = scratch.join("kea.json");
+        std::fs::write(&file, conf.to_string()).unwrap();
+        let mut line = vec!["env".to_owned()];
+        // Its own directories are the machine's.
+        line.extend(["PIDFILE", "LOCKFILE"].map(|kind| format!("KEA_{kind}_DIR={}", scratch.text())));
+        line.extend(["kea-dhcp6", "-c", file.to_str().unwrap()].map(str::to_owned));
+        let process = Process::start(&lab.outside, &line, Stdio::null(), scratch.join("log"));
+        wait_for(&process, "DHCP6_STARTED");
+        Kea { _process: process, scratch }
+    }
+
+    /// The leases that it has written down: when each address' lease ends, in seconds since 1970.
+    ///
+    /// A journal: later lines replace earlier ones. address, duid, valid_lifetime, expire, …, state (0: assigned, 1: declined).
+    pub fn leases(&self) -> BTreeMap<String, u64> {
+        let text = std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default(); // none before the first lease
+        let mut leases = BTreeMap::new();
+        for line in text.lines().skip(1) {
+            let columns: Vec<&str> = line.split(',').collect();
+            let (Some(address), Some(expires), Some(state)) = (columns.first(), columns.get(3), columns.get(13)) else {
+                continue; // it is in the middle of writing
+            };
+            match (columns[2], *state) {
+                ("0", _) => drop(leases.remove(*address)),
+                (_, "0") => drop(leases.insert((*address).to_owned(), expires.parse().unwrap())),
+                _ => drop(leases.remove(*address)),
+            }
+        }
+        leases
+    }
+}
+
+/// dnsmasq with addresses of both families, which is the router as well.
+pub struct Dnsmasq {
+    _process: Process,
+    scratch: Scratch,
+}
+
+impl Dnsmasq {
+    /// 10.60.0.50 to 10.60.0.59 and 2001:db8::50 to 2001:db8::59.
+    pub fn start(lab: &Lab) -> Dnsmasq {
+        let scratch = Scratch::new();
+        let line = [
+            "dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --interface=lan --bind-interfaces --no-ping",
+            " --dhcp-authoritative --user=root --pid-file= --log-facility=- --enable-ra",
+            " --dhcp-range=10.60.0.50,10.60.0.59,255.255.255.0,2m --dhcp-range=2001:db8::50,2001:db8::59,64,2m",
+            " --dhcp-option=option:domain-search,lan.example --dhcp-option=option6:domain-search,lan.example",
+            &format!(" --dhcp-leasefile={}/leases", scratch.text()),
+        ];
+        let line: Vec<String> = line.concat().split(' ').map(str::to_owned).collect();
+        let process = Process::start(&lab.outside, &line, Stdio::null(), scratch.join("log"));
+        wait_for(&process, "sockets bound");
+        Dnsmasq { _process: process, scratch }
+    }
+
+    /// The addresses that it has written down: each line is expiry, hardware address or IAID, address, …
+    pub fn leases(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default();
+        let columns = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        columns.filter(|columns| columns.len() > 2).map(|columns| columns[2].to_owned()).collect()
+    }
+}
