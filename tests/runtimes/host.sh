@@ -213,7 +213,7 @@ answer_udp() {
 }
 
 who_udp() { # who_udp NAMESPACE ADDRESS:PORT
-  echo who | within "$1" socat -t 2 -T 2 - "UDP4:$2" | grep .
+  echo who | within "$1" socat -t 0.5 - "UDP4:$2" | grep .
 }
 
 address_of() { # address_of NAMESPACE INTERFACE FAMILY
@@ -248,8 +248,8 @@ check_host_ports() {
   check "host port at 127.0.0.1: not at another address" fails who "$outside" "$host_ip:18081"
   answer_udp "$a" a
   check "host port, udp: from outside" soon says "a to $outside_ip" who_udp "$outside" "$host_ip:18053"
-  check "host port, udp: from the host" who_udp "$host" "$host_ip:18053"
-  check "host port, udp: from another container" who_udp "$b" "$host_ip:18053"
+  check "host port, udp: from the host" soon who_udp "$host" "$host_ip:18053"
+  check "host port, udp: from another container" soon who_udp "$b" "$host_ip:18053"
   [ -n "$(address_of "$a" eth0 6)" ] || return 0
   check "host port: from outside, IPv6" says "a to $outside_ip6" who "$outside" "[$host_ip6]:18080"
 }
