@@ -1,14 +1,16 @@
-//! The process as the kernel starts it (execve(2)).
+//! The process as the kernel starts it (execve(2)), and others beside it.
 //!
 //! The standard library's own start reads /proc/self/maps by C's `sscanf`, to tell where the stack ends; linked statically
 //! that is a twenty-fifth of the binary (113 of 2979 kB). What else it does is done here.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
-use std::fs::File;
+use std::fs::{self, File};
 use std::mem::MaybeUninit;
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
@@ -68,6 +70,21 @@ fn open_standard_streams() {
 fn ignore_broken_pipes() {
     // SAFETY: nothing runs in place of the signal.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }; // it fails for signals that there are not
+}
+
+/// Whether another program than this one runs by this name in this network namespace. A process that may not be looked at
+/// counts for none.
+pub fn another_runs(name: &str) -> bool {
+    let identity = |path: PathBuf| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    let own = Path::new("/proc/thread-self");
+    let (exe, netns) = (identity(own.join("exe")), identity(own.join("ns/net")));
+    let is_another = |process: &Path| {
+        fs::read(process.join("comm")).is_ok_and(|comm| comm.trim_ascii_end() == name.as_bytes())
+            && identity(process.join("ns/net")).is_some_and(|of_process| Some(of_process) == netns)
+            && identity(process.join("exe")).is_some_and(|of_process| Some(of_process) != exe)
+    };
+    fs::read_dir("/proc")
+        .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_another(&entry.path()))))
 }
 
 /// By these somebody asks a process to end: Ctrl-C at a terminal, who stops a service, a terminal that is closed.

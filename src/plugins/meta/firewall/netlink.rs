@@ -121,7 +121,8 @@ fn plan_take_back(nft: &Nft, batch: &mut Batch, part: &AddedTo) -> Result<()> {
     let table = part.table;
     let inside = nft.filter_rules(table, CNI_FORWARD)?;
     let forward = nft.filter_rules(table, FORWARD)?;
-    let is_all_ours = inside.iter().all(|listed| part.before.contains(listed) || part.has(CNI_FORWARD, listed));
+    let is_known = |listed: &Listed| part.before.contains(listed) || part.has(CNI_FORWARD, listed);
+    let is_all_ours = inside.iter().all(is_known) && !rules::others_rely_on_chains();
     let is_accept = |listed: &Listed| listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept);
     for (chain, listed) in of_chain(CNI_FORWARD, &inside).chain(of_chain(FORWARD, &forward)) {
         if part.has(chain, listed) && (is_all_ours || is_accept(listed)) {
@@ -290,8 +291,8 @@ fn plan_dismantling(
 ) -> Result<()> {
     let forward = nft.filter_rules(table, FORWARD)?;
     let jumps: Vec<&Listed> = forward.iter().filter(|listed| listed.rule == Some(rules::jump())).collect();
-    if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len() {
-        return Ok(()); // somebody else leads packets there
+    if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len() || rules::others_rely_on_chains() {
+        return Ok(()); // somebody else leads packets there, or is about to
     }
     for jump in jumps {
         batch.delete_rule(table, FORWARD, jump.handle);

@@ -147,7 +147,7 @@ impl Added {
 
     /// The lines that take it away again: all of it where nobody has come since, else only the rules of addresses.
     fn taken_back(&self, now: &Saved) -> Vec<String> {
-        let is_all_ours = self.is_all_ours(now);
+        let is_all_ours = self.is_all_ours(now) && !rules::others_rely_on_chains();
         let is_of_address = |wanted: &&Wanted| wanted.chain == CNI_FORWARD && !wanted.is_first;
         let goes = |wanted: &&Wanted| is_all_ours || is_of_address(wanted);
         let rules = self.rules.iter().filter(goes).filter(|wanted| now.has(wanted.chain, &wanted.rule));
@@ -181,7 +181,8 @@ fn removal(saved: &Saved, rules: &[String]) -> Vec<String> {
     let leading: usize = saved.leading_to(CNI_FORWARD).count();
     let jump = rules::jump().to_string();
     let jumps = saved.chain(FORWARD).unwrap_or_default().iter().filter(|rule| **rule == jump).count();
-    if lines.is_empty() || admin_chains.len() != others.len() || leading != jumps {
+    let is_in_use = admin_chains.len() != others.len() || leading != jumps;
+    if lines.is_empty() || is_in_use || rules::others_rely_on_chains() {
         return lines;
     }
     lines.extend((0..jumps).map(|_| format!("-D {FORWARD} {jump}")));

@@ -11,6 +11,7 @@
 use std::net::IpAddr;
 
 use crate::net::iptables::{FilterRule, Target};
+use crate::net::process::another_runs;
 
 /// Where the kernel's packets come in.
 pub const FORWARD: &str = "FORWARD";
@@ -68,6 +69,12 @@ pub fn admin_chain_of(rule: &FilterRule) -> Option<&str> {
         Target::Chain(chain) if *rule == admin_jump(chain) => Some(chain),
         _ => None,
     }
+}
+
+/// Whether a firewall plugin of others is at work here, as in the middle of an upgrade: it relies on chains that it has
+/// seen, and fails where they go meanwhile. Then they stay, as they always do with the reference.
+pub fn others_rely_on_chains() -> bool {
+    another_runs("firewall")
 }
 
 /// What lets a container's packets pass: replies to it, and whatever it sends.

@@ -1,5 +1,7 @@
 //! firewall DEL and GC: with nothing but the key, twice, after another was given the address, and what another peer has made.
 
+use std::process::Child;
+
 use serde_json::{Value, json};
 
 use super::isolation::policy;
@@ -27,6 +29,50 @@ fn del_of_a_namespace_that_is_gone_leaves_nothing() {
         assert_eq!(rules(lab), before);
         assert!(!lab.host.sh("nft list tables").contains("cni_multi"));
     });
+}
+
+/// A process of the name `firewall` on the host of the lab, which is no plugin of ours.
+struct Others(Child);
+
+impl Others {
+    fn begin(lab: &Lab) -> Others {
+        let program = lab.path("/run/firewall");
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let others = Others(lab.host.command(program.to_str().unwrap()).arg("60").spawn().unwrap());
+        lab.host.sh(&format!(
+            "for n in $(seq 500); do grep -qx firewall /proc/{}/comm && exit; sleep 0.01; done; exit 1",
+            others.0.id()
+        ));
+        others
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it has ended, or ends
+        let _ = self.0.wait();
+    }
+}
+
+/// In the middle of an upgrade an ADD of the reference has seen the chains, and fails over the next rule if they go.
+#[test]
+fn issue_8_chains_stay_while_a_plugin_of_others_is_at_work() {
+    for backend in [None, Some("iptables")] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            let before = rules(lab);
+            let (first, second) = (admit(lab, &firewall(backend)), lab.chain(&network(), &firewall(backend)));
+            let others = Others::begin(lab);
+            first.del();
+            let left = rules(lab);
+            assert!(left.contains("-A FORWARD") && left.contains("-A CNI-FORWARD"), "{left}");
+            assert!(!left.contains("10.10.0."), "{left}");
+            drop(others);
+            second.add();
+            second.del();
+            assert_eq!(rules(lab), before, "with {backend:?}");
+        });
+    }
 }
 
 /// The address has been given to another container: what lets his packets pass stays.
