@@ -247,7 +247,7 @@ fn the_disk_is_full() {
     for_ours("dhcp", |lab| {
         lab.lan(Kind::Macvlan);
         let server = Scripted::start(lab, json!({"lease": 4}));
-        lab.host.sh(&format!("mkdir -p {JOURNAL}; mount -t tmpfs -o size=16k,nr_inodes=64 full {JOURNAL}"));
+        lab.host.sh(&format!("mkdir -p {JOURNAL}; mount -t tmpfs -o size=16k,nr_inodes=64,mode=0700 full {JOURNAL}"));
         let mut daemon = Daemon::with_flags(lab, &HASTY);
         let kept = lab.attach(&lab.container(), &conf());
         let result = kept.add();

@@ -75,7 +75,7 @@ fn the_packets_are_those_of_the_reference() {
     });
 }
 
-/// A client id has 255 bytes at most, of which the first is its type.
+/// A client id has 255 bytes at most, of which the first is its type; ours ends in a hash then.
 #[test]
 fn a_long_client_id_is_cut() {
     for_each_peer("dhcp", |lab| {
@@ -86,7 +86,9 @@ fn a_long_client_id_is_cut() {
         let attachment = lab.attach(&lab.container(), &conf()).id(&id);
         attachment.add();
         let text = format!("\0{id}/net1/eth0");
-        assert_eq!(option(&server.heard_of(REQUEST)[0], 61).as_deref(), Some(&*hex(&text.as_bytes()[..255])));
+        let sent = option(&server.heard_of(REQUEST)[0], 61).unwrap();
+        let common = if lab.peer == Peer::Ours { 221 } else { 255 };
+        assert_eq!((sent.len(), &sent[..common * 2]), (2 * 255, &*hex(&text.as_bytes()[..common])));
         attachment.del();
         wait_for_release(lab, &server);
     });

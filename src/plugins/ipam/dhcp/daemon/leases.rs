@@ -135,14 +135,15 @@ impl Daemon {
         }
         let needs = entry.client.as_ref().is_some_and(|client| client.needs_sockets(now));
         let place = &entry.record.place;
+        let is_full = self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS;
         let opened = match (&entry.exchange, needs) {
-            // The end of a lease waits for nobody: what would be sent then is sent again later.
-            (None, true) if self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS && now < entry.end() => {
+            // But the end of a lease waits for nobody: what cannot be sent then is sent again later.
+            (None, true) if is_full && now < entry.end() => {
                 self.table.overdue.push_back(name.clone());
                 let end = entry.end();
                 return self.table.put(name, entry, end);
             }
-            (None, true) => {
+            (None, true) if !is_full => {
                 let exchange = Exchange::open(place, &self.flags.hostprefix, entry.record.family());
                 exchange.map(|exchange| entry.exchange = Some(exchange))
             }
