@@ -6,7 +6,8 @@
 //! line `...` stands for any lines.
 //!
 //! A block `sh` is for a host of the reader's and says who runs its commands: `sh run by packages::NAME`, the test of tests/packages
-//! that takes them from the page; `sh run by MODULE::NAME`, one that does the same elsewhere; or `sh not run here`.
+//! that takes them from the page; `sh run by runtimes::NAME`, the case of tests/runtimes that does so; `sh run by MODULE::NAME`, one
+//! that does the same elsewhere; or `sh not run here`.
 //!
 //! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as `ip link add` makes it. Such pages
 //! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then. `needs program dnsmasq`
@@ -656,6 +657,9 @@ fn is_test(path: &str) -> bool {
     if module == "packages" {
         let script = fs::read_to_string(root().join("tests/packages")).unwrap();
         return script.contains(&format!("\ntest_{name}() "));
+    }
+    if module == "runtimes" {
+        return root().join("tests/runtimes").join(name).exists();
     }
     let module = module.trim_end_matches("::tests");
     let dir = if module.starts_with("src::") { root() } else { root().join("tests") };
