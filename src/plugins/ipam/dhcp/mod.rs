@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use nix::errno::Errno;
 
 pub use self::conf::DEFAULT_SOCKET;
 use self::conf::{Conf, socket_path};
@@ -175,7 +176,12 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         enable_ipv6(at)?;
     }
     let container = at.netlink()?;
-    let link = container.link(at.ifname())?;
+    let link = container.link(at.ifname()).map_err(|error| match error.is_errno(Errno::ENODEV) {
+        true => {
+            error.with_details("the server is asked over the interface: ptp, which makes it later, cannot have dhcp")
+        }
+        false => error,
+    })?;
     let deadline = Instant::now() + CARRIER_PATIENCE;
     if !link.up || !carries(&link) {
         let watch = at.run(Watch::links)?;

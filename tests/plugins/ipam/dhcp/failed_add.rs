@@ -212,7 +212,7 @@ pub fn journal(lab: &Lab) -> Vec<String> {
 fn the_interface_is_not_there() {
     for_ours("dhcp", |lab| {
         let (server, _daemon) = hasty(lab, json!({}));
-        assert_fails(lab, &with(&conf(), json!({"type": "dhcp", "master": null})), &["eth0"]);
+        assert_fails(lab, &with(&conf(), json!({"type": "dhcp", "master": null})), &["eth0", "ptp"]);
         assert!(server.heard().is_empty());
     });
 }

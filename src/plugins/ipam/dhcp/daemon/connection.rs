@@ -218,6 +218,18 @@ mod tests {
         assert_eq!(connections.all.len(), 0);
     }
 
+    /// A network in which no server answers takes no room from others.
+    #[test]
+    fn who_waits_for_a_lease_leaves_its_room_to_others() {
+        let (theirs, mut connections) = connected();
+        for _ in 1..CONNECTIONS_MAX {
+            connections.add(theirs.try_clone().unwrap(), NOW).unwrap();
+        }
+        assert!(!connections.has_room());
+        connections.all.values_mut().for_each(|connection| connection.phase = Phase::Waiting);
+        assert!(connections.has_room());
+    }
+
     #[test]
     fn who_is_silent_or_never_ends_is_hung_up_on() {
         let (_theirs, mut connections) = connected();

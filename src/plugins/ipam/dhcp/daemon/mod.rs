@@ -37,7 +37,7 @@ use self::listener::Listener;
 use self::log::Log;
 use self::metrics::Metrics;
 use self::table::{Name, Table};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::clock::{Alarm, since_boot};
 use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::v4::client::Moment;
@@ -95,6 +95,9 @@ impl Daemon {
         let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(starting)?;
         raise_descriptors();
         let (socket, journal) = places(&flags);
+        if !socket.is_absolute() {
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, format!("listen at {socket:?}: path not absolute")));
+        }
         let mut journal = Journal::open(&journal)?;
         let mut listener = Listener::open(&socket, &variable)?;
         journal.started();
