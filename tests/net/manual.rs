@@ -95,7 +95,7 @@ fn shells_complete_what_is_typed() {
             offered.retain(|word| !word.starts_with('-') && word != "help");
             offered
         };
-        assert_eq!(offers("cni-multi "), ["cnitool", "list", "net", "schema", "validate"], "{shell:?}");
+        assert_eq!(offers("cni-multi "), ["cnitool", "dhcp", "list", "net", "schema", "validate"], "{shell:?}");
         let verbs = ["add", "check", "del", "gc", "inspect", "list", "ps", "status"];
         assert_eq!(offers("cni-multi net "), verbs, "{shell:?}");
         assert_eq!(offers("cni-multi net list --output "), ["json", "table"], "{shell:?}");
