@@ -5,6 +5,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use super::search::jittered;
 use super::*;
 use crate::plugins::ipam::dhcp::v4::options::Options;
 
