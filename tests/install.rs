@@ -705,3 +705,58 @@ fn no_name_is_missing_while_the_binary_and_the_script_take_turns() {
     let files = place.snapshot();
     assert!(!files.keys().any(|name| name.ends_with(".0")), "{files:?}");
 }
+
+/// A run that was killed between the two steps of keeping a binary has left two names of one file.
+#[test]
+fn a_rollback_by_the_binary_uses_up_what_it_goes_back_to() {
+    let place = Place::new();
+    write_script(&place.root.join("build-other"), "[ \"$1\" = list ] && echo bridge");
+    place.take(Other, By::Script);
+    fs::create_dir(place.dir.join(".cni-multi")).unwrap();
+    fs::hard_link(place.dir.join("cni-multi"), place.dir.join(".cni-multi/previous")).unwrap();
+    place.take(Rollback, By::Binary);
+    let names: Vec<String> = place.snapshot().into_keys().collect();
+    assert_eq!(names, [".cni-multi", ".cni-multi/rolled-back", "bridge", "cni-multi"]);
+}
+
+#[test]
+fn the_binary_waits_for_no_fifo_at_a_name_of_its_own() {
+    let place = Place::with_foreign_plugins();
+    place.take(Install, By::Binary);
+    for (args, expected) in
+        [(&[][..], "is installed in"), (&["--uninstall"], "bridge is not a link to cni-multi and stays")]
+    {
+        for name in ["cni-multi", "bridge"] {
+            fs::remove_file(place.dir.join(name)).unwrap();
+            assert!(Command::new("mkfifo").arg(place.dir.join(name)).status().unwrap().success());
+        }
+        let mut command = Command::new("timeout");
+        command.arg("10").arg(call::binary()).args(["install", "--dir"]).arg(&place.dir).args(args);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(expected), "{args:?}: {output:?}");
+    }
+}
+
+#[test]
+fn ordinary_users_can_start_what_the_binary_installs_whatever_the_umask() {
+    let place = Place::new();
+    let dir = place.root.join("opt/cni/bin");
+    let line = "umask 077 && exec \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line, "sh"]).arg(call::binary()).args(["install", "--dir"]).arg(&dir);
+    assert!(shell.status().unwrap().success());
+    for path in [place.root.join("opt"), dir.clone(), dir.join("cni-multi")] {
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755, "{}", path.display());
+    }
+}
+
+#[test]
+fn the_binary_is_not_told_to_go_back_in_two_ways() {
+    let place = Place::with_foreign_plugins();
+    place.take(Install, By::Binary);
+    let before = place.snapshot();
+    let output = place.command(&["--rollback", "--uninstall"]);
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(place.snapshot(), before);
+}

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use clap::{Arg, ArgAction, ArgMatches};
 
@@ -40,7 +40,10 @@ pub fn command() -> clap::Command {
     clap::Command::new("install")
         .about("Install this binary into a directory of plugins, with a link for each plugin")
         .arg(Arg::new("dir").long("dir").value_name("DIR").help("The directory [/opt/cni/bin]"))
-        .arg(flag("rollback", "Go one step back: to the binary before, or the plugins before"))
+        .arg(
+            flag("rollback", "Go one step back: to the binary before, or the plugins before")
+                .conflicts_with("uninstall"),
+        )
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
 }
 
@@ -73,6 +76,7 @@ impl Work<'_> {
         let binary = match self {
             Work::Install(called, _) => {
                 let own = told("read", "this binary", fs::read("/proc/self/exe").or_else(|_| fs::read(called)))?;
+                nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022)); // runtimes of ordinary users look there, too
                 told("make", dir, fs::create_dir_all(dir))?;
                 own
             }
@@ -114,7 +118,7 @@ fn install(binary: &[u8], plugins: &[Entry], dir: &str) -> Result<String> {
     let names: Vec<&str> = plugins.iter().map(|entry| entry.name).collect();
     refuse_directories(&names)?;
     told("make", REPLACED, fs::create_dir_all(REPLACED))?;
-    told("write", NEW, write_program(binary))?;
+    told("write", NEW, write_program(NEW, binary))?;
     keep_previous(binary)?;
     keep_foreign(&names, dir)?;
     rename(NEW, BINARY)?;
@@ -150,7 +154,7 @@ fn remove_all(dir: &str) -> Result<String> {
         let kept = kept(&name);
         if !exists(&name) {
             rename(&kept, &name)?;
-        } else if fs::read(&name).is_ok_and(|there| is_content(&kept, &there)) {
+        } else if content(&name).is_ok_and(|there| is_content(&kept, &there)) {
             remove(&kept)?;
         } else {
             let parts = [
@@ -200,8 +204,16 @@ fn keep_foreign(names: &[&str], dir: &str) -> Result<()> {
 /// A second name for a file, without a moment in which it has none.
 fn keep(name: &str, kept: &str) -> Result<()> {
     remove(KEEP)?;
-    told("keep", name, fs::hard_link(name, KEEP))?;
+    told("keep", name, fs::hard_link(name, KEEP).or_else(|_| copy(name, KEEP)))?;
     rename(KEEP, kept)
+}
+
+/// Where there are no hard links, or none to another user's symlink for one who has not all rights of root.
+fn copy(name: &str, to: &str) -> io::Result<()> {
+    match fs::read_link(name) {
+        Ok(leads_to) => symlink(leads_to, to),
+        Err(_) => write_program(to, &content(name)?),
+    }
 }
 
 /// Makes the links, removes those of other names, and tells of them.
@@ -231,15 +243,17 @@ fn unlink_others(names: &[&str], dir: &str) -> Result<()> {
 }
 
 /// It is whole on the disk before it gets its name: a machine that loses power must not find an empty file there.
-fn write_program(content: &[u8]) -> io::Result<()> {
-    plain_file::create_anew(Path::new(NEW), content)?;
-    fs::set_permissions(NEW, Permissions::from_mode(0o755))?;
-    File::open(NEW)?.sync_all()
+fn write_program(name: &str, content: &[u8]) -> io::Result<()> {
+    plain_file::create_anew(Path::new(name), content)?;
+    fs::set_permissions(name, Permissions::from_mode(0o755))?;
+    File::open(name)?.sync_all()
 }
 
 /// What `cni-multi list` of another binary prints. A name that could leave the directory or hide in it is refused.
 fn list_names(binary: &str) -> Result<String> {
-    let listed = told("run", binary, Command::new(["./", binary].concat()).arg0(BINARY).arg("list").output())?;
+    let mut list = Command::new(["./", binary].concat());
+    list.arg0(BINARY).arg("list").stdin(Stdio::inherit()); // there may be no /dev/null to read from
+    let listed = told("run", binary, list.output())?;
     let names = String::from_utf8(listed.stdout).unwrap_or_default();
     let is_letter = |letter: u8| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-');
     let is_name =
@@ -264,8 +278,16 @@ fn kept(name: &str) -> String {
     [REPLACED, "/", name].concat()
 }
 
-fn is_content(name: &str, content: &[u8]) -> bool {
-    fs::read(name).is_ok_and(|there| there == content)
+fn is_content(name: &str, expected: &[u8]) -> bool {
+    content(name).is_ok_and(|there| there == expected)
+}
+
+/// Of a program, where a link may lead to it; a FIFO is none, and must not be waited for.
+fn content(name: &str) -> io::Result<Vec<u8>> {
+    match fs::metadata(name)?.is_file() {
+        true => fs::read(name),
+        false => Err(io::Error::other("not a regular file")),
+    }
 }
 
 /// The names in a directory; one that is not there has none.
@@ -286,8 +308,10 @@ fn exists(name: &str) -> bool {
     Path::new(name).symlink_metadata().is_ok()
 }
 
+/// rename(2) leaves both names where they are one file's, as after a run that was killed: the first one goes all the same.
 fn rename(from: &str, to: &str) -> Result<()> {
-    told("replace", to, fs::rename(from, to))
+    told("replace", to, fs::rename(from, to))?;
+    remove(from)
 }
 
 fn remove(name: &str) -> Result<()> {
