@@ -5,4 +5,7 @@ pub mod client;
 pub mod lease;
 pub mod message;
 pub mod options;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod packets;
 pub mod router;
