@@ -414,21 +414,21 @@ fn a_link_with_another_hardware_address_and_another_name_keeps_its_lease() {
         let mac = leased.server.heard()[0]["chaddr"].clone();
         leased.container.sh("ip link set eth0 address 02:00:00:00:00:77");
         let renewed = leased.server.heard_of(REQUEST).len();
-        leased.server.wait_for(REQUEST, renewed + 2, 5);
+        leased.server.wait_for(REQUEST, renewed + 2, 15);
         let mut result = leased.result.clone();
         result["interfaces"][0]["mac"] = json!("02:00:00:00:00:77"); // as `tuning` says
         leased.attachment.check(&result).ok();
         leased.server.change(json!({"renew": "nak"}));
-        let asked = leased.server.wait_for(DISCOVER, 2, 5);
+        let asked = leased.server.wait_for(DISCOVER, 2, 15);
         assert_eq!((&asked[1]["chaddr"], &asked[1]["flags"]), (&mac, &json!(0x8000)), "to the old one nothing comes");
         leased.server.change(json!({"renew": "ack"}));
         leased.container.sh("ip link set eth0 down; ip link set eth0 name other; ip link set other up");
         let renewed = leased.server.heard_of(REQUEST).len();
-        leased.server.wait_for(REQUEST, renewed + 3, 5);
+        leased.server.wait_for(REQUEST, renewed + 3, 15);
         assert!(!leased.monitor.output().contains("Deleted inet"), "{}", leased.monitor.output());
         assert_eq!(leased.container.addresses("other"), ["10.60.0.50/24"]);
         leased.attachment.del();
-        leased.server.wait_for(RELEASE, 1, 2);
+        leased.server.wait_for(RELEASE, 1, 10);
         assert_eq!(journal(lab), [""; 0]);
     });
 }
