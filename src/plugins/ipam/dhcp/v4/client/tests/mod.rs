@@ -1,0 +1,182 @@
+//! Each transition of RFC 2131 as a transcript: what the clock and servers do, and what the client does then.
+//!
+//! Chance gives the shortest waits here: nine tenths of what is set.
+
+mod keep;
+mod search;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use super::*;
+use crate::plugins::ipam::dhcp::v4::options::Options;
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const OTHER_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
+const OTHER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 6);
+
+fn mac(last: u8) -> MacAddr {
+    MacAddr::new(&[2, 0, 0, 0, 0, last])
+}
+
+fn setup() -> Setup {
+    Setup {
+        mac: mac(1),
+        client_id: b"\0container/net/eth0".to_vec(),
+        broadcast: false,
+        probe: false,
+        provide: vec![],
+        request: vec![code::ROUTERS, code::SUBNET_MASK],
+        patience: Patience {
+            timeout: Duration::from_secs(10),
+            resend_max: Duration::from_secs(62),
+            resend_timeout: Duration::from_secs(208),
+        },
+    }
+}
+
+fn probing() -> Setup {
+    Setup { probe: true, ..setup() }
+}
+
+/// Seconds, with a digit where one is needed.
+fn seconds_of(moment: Moment) -> String {
+    format!("{}", moment.as_millis() as f64 / 1000.0)
+}
+
+fn line_of(message: &Message) -> String {
+    let options = &message.options;
+    let requested = options.address(code::REQUESTED_ADDRESS).map(|a| format!(" {a}")).unwrap_or_default();
+    let server = options.address(code::SERVER_ID).map(|s| format!(" of {s}")).unwrap_or_default();
+    let ciaddr = if message.ciaddr.is_unspecified() { String::new() } else { format!(" ci {}", message.ciaddr) };
+    format!("{:?}{ciaddr}{requested}{server}", message.kind().unwrap())
+}
+
+fn line(action: &Action) -> String {
+    let times = |lease: &Lease| {
+        let [t1, t2, end] =
+            [lease.t1, lease.t2, lease.expires].map(|m| if m == NEVER { "never".to_owned() } else { seconds_of(m) });
+        format!("{} of {}, t1 {t1}, t2 {t2}, end {end}", lease.net(), lease.server)
+    };
+    match action {
+        Action::Send(outgoing) => match outgoing.to {
+            Destination::Broadcast => line_of(&outgoing.message),
+            Destination::Server { from, to } => format!("{} [{from} > {to}]", line_of(&outgoing.message)),
+        },
+        Action::Probe(address) => format!("probe {address}"),
+        Action::Intend(intent) => format!("intend {} of {}", intent.address, intent.server),
+        Action::Bound(lease) => format!("bound {}", times(lease)),
+        Action::Renewed(lease) => format!("renewed {}", times(lease)),
+        Action::Lost(reason) => format!("lost: {reason}"),
+        Action::Regained(lease) => format!("regained {}", times(lease)),
+        Action::GaveUp(why) => format!("gave up: {why}"),
+    }
+}
+
+/// A client and what has happened.
+struct Story {
+    client: Client,
+    now: Moment,
+    random: Random,
+    /// The message that was sent last.
+    last: Message,
+    lines: Vec<String>,
+}
+
+impl Story {
+    fn new(setup: Setup) -> Story {
+        Story::wanting(setup, None)
+    }
+
+    fn wanting(setup: Setup, wanted: Option<Ipv4Addr>) -> Story {
+        let (now, mut random) = (Duration::ZERO, Random::counting());
+        let (client, actions) = Client::acquire(setup, wanted, now, &mut random);
+        let last = Message::of_client(MessageType::Discover, 0, &mac(9));
+        let mut story = Story { client, now, random, last, lines: vec![] };
+        story.tell(actions);
+        story
+    }
+
+    /// A daemon starts anew at `now`.
+    fn resumed(lease: Lease, lost: bool, now: u64) -> Story {
+        let now = Duration::from_secs(now);
+        let client = Client::resume(setup(), lease, lost, now);
+        let last = Message::of_client(MessageType::Discover, 0, &mac(9));
+        Story { client, now, random: Random::counting(), last, lines: vec![] }
+    }
+
+    fn bound() -> Story {
+        let mut story = Story::new(setup());
+        story.offer();
+        story.ack();
+        assert_eq!(story.client.state(), State::Bound);
+        story.lines.clear();
+        story
+    }
+
+    fn tell(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            if let Action::Send(outgoing) = &action {
+                self.last = outgoing.message.clone();
+            }
+            self.lines.push(format!("{} {}", seconds_of(self.now), line(&action)));
+        }
+    }
+
+    /// What a server says to the last message, with a lease of 1000 seconds.
+    fn reply(&self, kind: MessageType, address: Ipv4Addr) -> Message {
+        let mut reply = Message::of_client(kind, self.last.xid, &self.last.chaddr);
+        (reply.op, reply.yiaddr) = (Op::Reply, address);
+        reply.options.set(code::SERVER_ID, &SERVER.octets());
+        if kind != MessageType::Nak {
+            reply.options.set(code::SUBNET_MASK, &[255, 255, 255, 0]);
+            reply.options.set(code::LEASE_TIME, &1000_u32.to_be_bytes());
+        }
+        reply
+    }
+
+    fn hear(&mut self, message: &Message) {
+        let actions = self.client.on_message(message, self.now, &mut self.random);
+        self.tell(actions);
+    }
+
+    fn offer(&mut self) {
+        self.hear(&self.reply(MessageType::Offer, ADDRESS));
+    }
+
+    fn ack(&mut self) {
+        self.hear(&self.reply(MessageType::Ack, ADDRESS));
+    }
+
+    fn nak(&mut self) {
+        self.hear(&self.reply(MessageType::Nak, Ipv4Addr::UNSPECIFIED));
+    }
+
+    fn conflict(&mut self, holder: MacAddr) {
+        let actions = self.client.on_conflict(ADDRESS, holder, self.now, &mut self.random);
+        self.tell(actions);
+    }
+
+    /// Lets time pass until `seconds`, with the client called when it says.
+    fn until(&mut self, seconds: f64) {
+        let end = Duration::from_secs_f64(seconds);
+        for _ in 0..10_000 {
+            if self.client.deadline() > end {
+                self.now = end;
+                return;
+            }
+            self.now = self.now.max(self.client.deadline());
+            assert!(self.client.needs_sockets(self.now), "nothing is due at {:?}", self.now);
+            let actions = self.client.on_time(self.now, &mut self.random);
+            self.tell(actions);
+        }
+        panic!("a busy loop at {:?}: {}", self.now, self.lines[self.lines.len() - 20..].join("\n"));
+    }
+
+    #[track_caller]
+    fn check(&mut self, expected: &[&str]) {
+        let found = std::mem::take(&mut self.lines);
+        assert_eq!(found.join("\n"), expected.join("\n"));
+    }
+}
