@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::v4::client::{Moment, Reason, State};
+use super::client::{self, Moment, State};
 use super::{v4, v6};
 use crate::cni::attachment::hex;
 use crate::cni::json::Value;
@@ -174,25 +174,8 @@ pub enum Heard {
     Malformed(IpAddr),
 }
 
-/// What has to be done now, in this order.
-pub enum Action {
-    /// Send it.
-    Send(Outgoing),
-    /// Ask who has the address.
-    Probe(IpAddr),
-    /// Journal it before the message that follows.
-    Intend(Intent),
-    /// There is a lease where there was none: journal it.
-    Bound(Lease),
-    /// The lease has more time, or other routers: journal it.
-    Renewed(Lease),
-    /// The address must leave the link. The client tries to get it again.
-    Lost(Reason),
-    /// The address that was lost is ours again: put it back, and journal the lease.
-    Regained(Lease),
-    /// There will be no lease, and why. The client has ended.
-    GaveUp(String),
-}
+/// What has to be done now.
+pub type Action = client::Action<Outgoing, IpAddr, Intent, Lease>;
 
 /// A client, by reference: a lease is moved at each look.
 pub enum Client {
@@ -264,33 +247,16 @@ impl Client {
 
 /// The actions of a client of DHCPv4.
 pub fn of_v4(actions: Vec<v4::client::Action>) -> Vec<Action> {
-    use v4::client::Action as Of;
-    let action = |action| match action {
-        Of::Send(outgoing) => Action::Send(Outgoing::V4(outgoing)),
-        Of::Probe(address) => Action::Probe(address.into()),
-        Of::Intend(intent) => Action::Intend(Intent::V4(intent)),
-        Of::Bound(lease) => Action::Bound(Lease::V4(lease)),
-        Of::Renewed(lease) => Action::Renewed(Lease::V4(lease)),
-        Of::Lost(reason) => Action::Lost(reason),
-        Of::Regained(lease) => Action::Regained(Lease::V4(lease)),
-        Of::GaveUp(why) => Action::GaveUp(why),
-    };
-    actions.into_iter().map(action).collect()
+    let of = |action: v4::client::Action| action.map(Outgoing::V4, IpAddr::V4, Intent::V4, Lease::V4);
+    actions.into_iter().map(of).collect()
 }
 
 /// The actions of a client of DHCPv6.
 pub fn of_v6(actions: Vec<v6::client::Action>) -> Vec<Action> {
-    use v6::client::Action as Of;
-    let action = |action| match action {
-        Of::Send(message) => Action::Send(Outgoing::V6(message)),
-        Of::AskRouters => Action::Send(Outgoing::Routers),
-        Of::Probe(address) => Action::Probe(address.into()),
-        Of::Intend(intent) => Action::Intend(Intent::V6(intent)),
-        Of::Bound(lease) => Action::Bound(Lease::V6(lease)),
-        Of::Renewed(lease) => Action::Renewed(Lease::V6(lease)),
-        Of::Lost(reason) => Action::Lost(reason),
-        Of::Regained(lease) => Action::Regained(Lease::V6(lease)),
-        Of::GaveUp(why) => Action::GaveUp(why),
+    let send = |outgoing| match outgoing {
+        v6::client::Outgoing::Message(message) => Outgoing::V6(message),
+        v6::client::Outgoing::Routers => Outgoing::Routers,
     };
-    actions.into_iter().map(action).collect()
+    let of = |action: v6::client::Action| action.map(send, IpAddr::V6, Intent::V6, Lease::V6);
+    actions.into_iter().map(of).collect()
 }

@@ -5,6 +5,7 @@
 //!
 //! <https://www.cni.dev/plugins/current/ipam/dhcp/>
 
+pub mod client;
 mod conf;
 pub mod daemon;
 mod family;

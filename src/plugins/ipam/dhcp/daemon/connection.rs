@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nix::poll::PollFlags;
 
-use crate::plugins::ipam::dhcp::v4::client::Moment;
-use crate::plugins::ipam::dhcp::v4::lease::NEVER;
+use crate::plugins::ipam::dhcp::client::Moment;
+use crate::plugins::ipam::dhcp::client::NEVER;
 use crate::plugins::ipam::dhcp::wire::REQUEST_MAX;
 
 /// How many may ask and be answered at once, beside those that wait for a lease; others wait in the socket's queue.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::table::Table;
-use crate::plugins::ipam::dhcp::v4::client::State;
+use crate::plugins::ipam::dhcp::client::State;
 
 /// What is counted, with what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,7 +40,7 @@ use self::table::{Name, Table};
 use crate::error::{Code, Error, Result};
 use crate::net::clock::{Alarm, since_boot};
 use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::v4::client::Moment;
+use crate::plugins::ipam::dhcp::client::Moment;
 
 /// How long nobody is taken in after that failed, for want of descriptors or of memory.
 const BREATHER: Duration = Duration::from_secs(1);

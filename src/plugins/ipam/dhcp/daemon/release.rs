@@ -11,8 +11,9 @@ use super::table::name_of;
 use crate::cni::attachment::Key;
 use crate::net::clock::since_boot;
 use crate::net::random::Random;
+use crate::plugins::ipam::dhcp::client::Moment;
 use crate::plugins::ipam::dhcp::family::{Action, Client, Family, Intent, Lease, Outgoing, of_v4, of_v6};
-use crate::plugins::ipam::dhcp::v4::client::{self, Moment, Patience, Setup};
+use crate::plugins::ipam::dhcp::v4::client::{self, Patience, Setup};
 use crate::plugins::ipam::dhcp::v6;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
 

@@ -11,9 +11,9 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::net::clock::since_boot;
+use crate::plugins::ipam::dhcp::client::NEVER;
+use crate::plugins::ipam::dhcp::client::{Moment, State};
 use crate::plugins::ipam::dhcp::family::{Family, Lease};
-use crate::plugins::ipam::dhcp::v4::client::{Moment, State};
-use crate::plugins::ipam::dhcp::v4::lease::NEVER;
 use crate::plugins::ipam::dhcp::wire::{self, Request, Wish};
 
 /// What the Go plugin begins with.

@@ -6,16 +6,13 @@ use std::time::Duration;
 
 use ipnet::Ipv4Net;
 
-use super::client::Moment;
 use super::message::Message;
 use super::options::{Options, code};
 use crate::cni::attachment::hex;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::error::{Code, Error, Result};
-
-/// When nothing is to be done any more.
-pub const NEVER: Moment = Duration::MAX;
+use crate::plugins::ipam::dhcp::client::{Moment, NEVER};
 
 /// How long a lease is that does not say so, as with the reference.
 const DEFAULT_TIME: u32 = 60 * 60;

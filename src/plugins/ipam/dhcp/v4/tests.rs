@@ -3,12 +3,13 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use super::lease::{Lease, NEVER};
+use super::lease::Lease;
 use super::message::{Malformed, Message, MessageType, Op};
 use super::options::{Options, code};
 use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 use crate::net::mac::MacAddr;
+use crate::plugins::ipam::dhcp::client::NEVER;
 
 const SECOND: Duration = Duration::from_secs(1);
 

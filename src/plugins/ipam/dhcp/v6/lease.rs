@@ -11,8 +11,9 @@ use crate::cni::attachment::hex;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::error::Result;
-use crate::plugins::ipam::dhcp::v4::client::Moment;
-use crate::plugins::ipam::dhcp::v4::lease::{NEVER, of_hex, parsed, text, unread, whole};
+use crate::plugins::ipam::dhcp::client::Moment;
+use crate::plugins::ipam::dhcp::client::NEVER;
+use crate::plugins::ipam::dhcp::v4::lease::{of_hex, parsed, text, unread, whole};
 
 /// A time without end.
 const INFINITE: u32 = u32::MAX;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{Action, Client, Moment, Phase, Reason, SHORTEST_WAIT, seconds};
 use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::v4::lease::{Lease, NEVER};
+use crate::plugins::ipam::dhcp::client::NEVER;
+use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::Message;
 
 /// The least time between two renewals (RFC 2131, section 4.4.5), unless the lease is short.

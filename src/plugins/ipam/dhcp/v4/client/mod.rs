@@ -6,19 +6,17 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 pub use self::setup::{Destination, Intent, Outgoing, Patience, Setup, release_of};
-use super::lease::{Lease, NEVER};
+use super::lease::Lease;
 use super::message::{Message, MessageType, Op};
 use super::options::code;
 use crate::net::mac::MacAddr;
 use crate::net::random::Random;
-
-/// A point in time: since the machine was started ([`since_boot`](crate::net::clock::since_boot)).
-pub type Moment = Duration;
+use crate::plugins::ipam::dhcp::client::NEVER;
+use crate::plugins::ipam::dhcp::client::{self, Moment, Reason, State};
 
 /// How often an offer is requested before it counts as withdrawn.
 const REQUESTS: u32 = 3;
@@ -27,68 +25,8 @@ const AFTER_DECLINE: Duration = Duration::from_secs(10);
 /// The least time that any answer is waited for.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
-/// Where a client is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It looks for servers.
-    Selecting,
-    /// It has asked for what was offered.
-    Requesting,
-    /// It waits before it looks for servers again: the last time it was refused, or the address was somebody else's.
-    Waiting,
-    /// It has a lease.
-    Bound,
-    /// It has a lease and has asked its server for more time.
-    Renewing,
-    /// It has a lease and has asked all servers for more time.
-    Rebinding,
-    /// It has lost its lease and tries to get the same address again.
-    Expired,
-    /// It has given up, or given its lease back.
-    Ended,
-}
-
-/// Why an address must leave the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Its time was over.
-    Expired,
-    /// A server has refused it, and none has offered it again.
-    Refused,
-    /// Its server has refused it and offers this one only, which the container cannot be given.
-    OtherAddress(Ipv4Addr),
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Expired => f.write_str("expired"),
-            Reason::Refused => f.write_str("refused"),
-            Reason::OtherAddress(other) => write!(f, "refused, {other} offered"),
-        }
-    }
-}
-
-/// What has to be done now, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Send a message.
-    Send(Outgoing),
-    /// Ask by ARP who has the address.
-    Probe(Ipv4Addr),
-    /// Journal it before the message that follows.
-    Intend(Intent),
-    /// There is a lease where there was none: journal it.
-    Bound(Lease),
-    /// The lease has more time: journal it.
-    Renewed(Lease),
-    /// The address must leave the link. The client tries to get it again.
-    Lost(Reason),
-    /// The address that was lost is ours again: put it back, and journal the lease.
-    Regained(Lease),
-    /// There will be no lease, and why. The client has ended.
-    GaveUp(String),
-}
+/// What has to be done now.
+pub type Action = client::Action<Outgoing, Ipv4Addr, Intent, Lease>;
 
 /// What a client is doing.
 #[derive(Clone, Debug)]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{Action, Client, Intent, Moment, Phase, Reason, Request, SHORTEST_WAIT, release_of, seconds};
 use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::v4::lease::{Lease, NEVER};
+use crate::plugins::ipam::dhcp::client::NEVER;
+use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::Message;
 use crate::plugins::ipam::dhcp::v4::options::code;
 

@@ -18,8 +18,7 @@ use super::lease::Lease;
 use super::message::{Kind, Message};
 use super::router::Advertisement;
 use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::v4::client::{Moment, Reason, State};
-use crate::plugins::ipam::dhcp::v4::lease::NEVER;
+use crate::plugins::ipam::dhcp::client::{self, Moment, NEVER, Reason, State};
 
 /// SOL_MAX_RT of RFC 8415, section 7.6.
 const SOL_MAX_RT: Duration = Duration::from_secs(3600);
@@ -37,27 +36,16 @@ const LISTENING: Duration = Duration::from_secs(5);
 /// T1 comes early by up to this part of itself, so that containers which were started together are not renewed together.
 const T1_SPREAD: u32 = 32;
 
-/// What has to be done now, in this order.
+/// What has to be done now.
+pub type Action = client::Action<Outgoing, Ipv6Addr, Intent, Lease>;
+
+/// What is sent to all on the link whom it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Send a message to the servers of the link.
-    Send(Message),
-    /// Ask the routers of the link to tell about it.
-    AskRouters,
-    /// Ask who has the address.
-    Probe(Ipv6Addr),
-    /// Journal it before the message that follows.
-    Intend(Intent),
-    /// There is a lease where there was none: journal it.
-    Bound(Lease),
-    /// The lease has more time, or another router: journal it.
-    Renewed(Lease),
-    /// The address must leave the link. The client tries to get it again.
-    Lost(Reason),
-    /// The address that was lost is ours again: put it back, and journal the lease.
-    Regained(Lease),
-    /// There will be no lease, and why. The client has ended.
-    GaveUp(String),
+pub enum Outgoing {
+    /// A message to the servers.
+    Message(Message),
+    /// A question to the routers.
+    Routers,
 }
 
 /// A message to servers and the wait for their answer.
@@ -292,7 +280,7 @@ impl Client {
         }
         if let Some(timer) = self.asking.as_mut().filter(|timer| now >= timer.due) {
             timer.sends(now, turn.random);
-            turn.actions.push(Action::AskRouters);
+            turn.actions.push(Action::Send(Outgoing::Routers));
             self.listening = Some(now + LISTENING);
         }
     }
@@ -363,7 +351,13 @@ impl Client {
         };
         let elapsed = turn.now - exchange.timer.began;
         let server = server.map(Vec::as_slice).unwrap_or_default();
-        turn.actions.push(Action::Send(self.setup.message(kind, exchange.transaction, elapsed, server, address)));
+        turn.actions.push(Action::Send(Outgoing::Message(self.setup.message(
+            kind,
+            exchange.transaction,
+            elapsed,
+            server,
+            address,
+        ))));
         self.listening = Some(turn.now + LISTENING);
     }
 
@@ -487,7 +481,7 @@ impl Client {
     fn give_up(&mut self, turn: &mut Turn<'_>) {
         let is_late = turn.now >= self.limit;
         // The Reply to a Request may be lost, or yet to come.
-        turn.actions.extend(self.release(turn.random).map(Action::Send));
+        turn.actions.extend(self.release(turn.random).map(Outgoing::Message).map(Action::Send));
         let within = self.setup.within.as_secs();
         let why =
             if is_late { format!("no more tries within {within}s: {}", self.trouble) } else { self.trouble.to_owned() };

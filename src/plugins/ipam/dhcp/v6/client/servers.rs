@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::setup::{IAID, Intent, release_of};
-use super::{AFTER_REFUSAL, Action, Client, Offer, Reason, State, Turn};
+use super::{AFTER_REFUSAL, Action, Client, Offer, Outgoing, Reason, State, Turn};
 use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::{Association, Grant, Kind, Message, Status};
 use crate::plugins::ipam::dhcp::v6::options::{self, read_u32};
@@ -95,7 +95,7 @@ impl Client {
             None if is_request => {
                 if let Some(other) = told.addresses.first() {
                     let other = Intent { address: other.address, server: server.to_vec() };
-                    turn.actions.push(Action::Send(release_of(&other, &self.setup, turn.random)));
+                    turn.actions.push(Action::Send(Outgoing::Message(release_of(&other, &self.setup, turn.random))));
                 }
                 self.take_refusal(server, turn);
             }

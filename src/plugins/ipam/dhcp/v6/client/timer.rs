@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::v4::client::Moment;
+use crate::plugins::ipam::dhcp::client::Moment;
 use crate::plugins::ipam::dhcp::v6::message::Kind;
 
 /// How one kind of message is repeated.

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn an_address_is_made_of_a_routers_prefix() {
     let mut run = Run::acquire(Mode::Slaac);
-    assert_eq!(run.actions, [Action::AskRouters]);
+    assert_eq!(run.actions, [Action::Send(Outgoing::Routers)]);
     for unfit in [
         Prefix { autonomous: false, ..router(1).prefixes[0] },
         Prefix { preferred: 0, ..router(1).prefixes[0] },
@@ -27,7 +27,7 @@ fn a_prefix_is_renewed_by_asking_the_routers() {
     run.time(1.05);
     let lease = run.client.lease().unwrap().clone();
     assert_eq!((lease.t1, lease.expires), (seconds(31.0), seconds(121.0)));
-    assert_eq!(run.time(31.0), [Action::AskRouters]);
+    assert_eq!(run.time(31.0), [Action::Send(Outgoing::Routers)]);
     let foreign = Prefix { net: "2001:db9::/64".parse().unwrap(), ..router(1).prefixes[0] };
     assert_eq!(run.router(31.1, Advertisement { prefixes: vec![foreign], ..router(2) }), []);
     let [Action::Renewed(lease)] = run.router(31.2, router(1)) else { panic!("{:?}", run.actions) };
@@ -37,7 +37,9 @@ fn a_prefix_is_renewed_by_asking_the_routers() {
     assert_eq!(run.client.state(), State::Renewing);
     run.time(79.2);
     assert_eq!(run.client.state(), State::Rebinding);
-    let [Action::Lost(Reason::Expired), Action::AskRouters] = run.time(151.2) else { panic!("{:?}", run.actions) };
+    let [Action::Lost(Reason::Expired), Action::Send(Outgoing::Routers)] = run.time(151.2) else {
+        panic!("{:?}", run.actions)
+    };
     run.router(152.0, router(1));
     assert_eq!(run.actions, [Action::Probe(address)]);
     assert!(matches!(run.time(152.05), [Action::Regained(_)]));
@@ -86,7 +88,7 @@ fn without_a_prefix_it_gives_up() {
     while run.client.state() != State::Ended {
         at = run.deadline();
         run.time(at);
-        asked += run.actions.iter().filter(|action| **action == Action::AskRouters).count();
+        asked += run.actions.iter().filter(|action| **action == Action::Send(Outgoing::Routers)).count();
     }
     assert_eq!((asked, at), (7, 208.0));
     let why = "no more tries within 208s: no router has advertised a prefix that addresses are made of";

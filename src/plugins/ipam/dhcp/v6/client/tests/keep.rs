@@ -9,7 +9,7 @@ fn at_t1_the_server_is_asked_for_more_time_at_t2_any() {
     assert!(run.client.needs_sockets(seconds(31.0)));
     run.time(31.0);
     assert_eq!((run.sent(), run.client.state()), (vec![Kind::Renew], State::Renewing));
-    assert_eq!(run.actions[1], Action::AskRouters);
+    assert_eq!(run.actions[1], Action::Send(Outgoing::Routers));
     let renew = run.messages()[0].clone();
     assert_eq!((asked(&renew), renew.options.get(options::SERVER_ID)), (Some(ip(ADDRESS)), Some(SERVER)));
     run.router(31.1, router(1));
@@ -60,7 +60,7 @@ fn a_server_that_has_forgotten_the_lease_is_asked_to_give_it_anew() {
     let mut run = Run::bound();
     run.time(31.0);
     run.reply(31.1, SECOND, &Said::refuses(Status::NO_BINDING));
-    let [Action::Send(request)] = &run.actions[..] else { panic!("{:?}", run.actions) };
+    let [Action::Send(Outgoing::Message(request))] = &run.actions[..] else { panic!("{:?}", run.actions) };
     assert_eq!((request.kind, asked(request)), (Kind::Request, Some(ip(ADDRESS))));
     assert_eq!(request.options.get(options::SERVER_ID), Some(SECOND));
     assert_eq!(run.client.state(), State::Renewing, "the container has its address");
@@ -71,7 +71,9 @@ fn a_server_that_has_forgotten_the_lease_is_asked_to_give_it_anew() {
     run.time(31.0);
     run.reply(31.1, SERVER, &Said::refuses(Status::NO_BINDING));
     run.reply(31.2, SERVER, &Said::grants(&[(OTHER, 60, 120)]));
-    let [Action::Send(release), Action::Lost(Reason::Refused)] = &run.actions[..] else { panic!("{:?}", run.actions) };
+    let [Action::Send(Outgoing::Message(release)), Action::Lost(Reason::Refused)] = &run.actions[..] else {
+        panic!("{:?}", run.actions)
+    };
     assert_eq!((release.kind, asked(release)), (Kind::Release, Some(ip(OTHER))));
     assert_eq!(run.client.state(), State::Expired);
 
@@ -113,7 +115,9 @@ fn an_expired_address_leaves_and_is_regained_if_it_is_offered_again() {
     for at in [31.0, 49.0, 120.9] {
         run.time(at);
     }
-    let [Action::Lost(Reason::Expired), Action::Send(solicit)] = run.time(121.0) else { panic!("{:?}", run.actions) };
+    let [Action::Lost(Reason::Expired), Action::Send(Outgoing::Message(solicit))] = run.time(121.0) else {
+        panic!("{:?}", run.actions)
+    };
     assert_eq!((solicit.kind, asked(solicit)), (Kind::Solicit, Some(ip(ADDRESS))));
     assert_eq!(run.client.state(), State::Expired);
     assert_eq!(run.client.release(&mut Random::counting()), None, "it has nothing to give back");
@@ -123,7 +127,9 @@ fn an_expired_address_leaves_and_is_regained_if_it_is_offered_again() {
     let at_once = Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(&[(OTHER, 60, 120)]) };
     assert_eq!(run.advertise(121.1, SERVER, &at_once), [], "the container cannot have another");
     run.advertise(121.2, SERVER, &Said { addresses: GRANTED, ..at_once });
-    let [Action::Probe(_), Action::Send(_), Action::AskRouters] = &run.actions[..] else { panic!("{:?}", run.actions) };
+    let [Action::Probe(_), Action::Send(_), Action::Send(Outgoing::Routers)] = &run.actions[..] else {
+        panic!("{:?}", run.actions)
+    };
     run.reply(121.3, SERVER, &Said::grants(GRANTED));
     let [Action::Regained(lease)] = run.router(121.4, router(1)) else { panic!("{:?}", run.actions) };
     assert_eq!((lease.prefix_len, lease.expires), (64, seconds(241.3)));

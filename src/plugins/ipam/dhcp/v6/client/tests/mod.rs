@@ -142,7 +142,10 @@ impl Run {
     }
 
     fn messages(&self) -> Vec<&Message> {
-        self.actions.iter().filter_map(|a| if let Action::Send(message) = a { Some(message) } else { None }).collect()
+        self.actions
+            .iter()
+            .filter_map(|a| if let Action::Send(Outgoing::Message(message)) = a { Some(message) } else { None })
+            .collect()
     }
 }
 

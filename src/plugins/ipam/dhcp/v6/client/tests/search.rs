@@ -6,7 +6,9 @@ use super::*;
 fn servers_and_routers_are_asked_and_a_lease_is_made_of_both_answers() {
     let mut run = Run::acquire(Mode::Dhcp);
     assert_eq!(run.client.state(), State::Selecting);
-    let [Action::Send(solicit), Action::AskRouters] = &run.actions[..] else { panic!("{:?}", run.actions) };
+    let [Action::Send(Outgoing::Message(solicit)), Action::Send(Outgoing::Routers)] = &run.actions[..] else {
+        panic!("{:?}", run.actions)
+    };
     assert_eq!((solicit.kind, asked(solicit)), (Kind::Solicit, None));
     assert_eq!(solicit.options.get(options::ELAPSED_TIME), Some(&[0, 0][..]));
     assert_eq!(solicit.options.get(options::OPTION_REQUEST), Some(&[0, 23, 0, 24, 0, 82][..]));
@@ -15,7 +17,8 @@ fn servers_and_routers_are_asked_and_a_lease_is_made_of_both_answers() {
     assert_eq!(run.advertise(0.3, SERVER, &Said::grants(GRANTED)), [], "other servers have their second");
     assert_eq!(run.deadline(), 1.0);
     run.time(1.0);
-    let [Action::Intend(intent), Action::Probe(probed), Action::Send(request)] = &run.actions[..] else {
+    let [Action::Intend(intent), Action::Probe(probed), Action::Send(Outgoing::Message(request))] = &run.actions[..]
+    else {
         panic!("{:?}", run.actions)
     };
     assert_eq!((intent.address, &intent.server[..]), (ip(ADDRESS), SERVER));
@@ -200,7 +203,7 @@ fn a_network_without_routers_gives_an_address_after_a_while() {
     run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
     assert_eq!(run.reply(0.2, SERVER, &Said::grants(GRANTED)), []);
     assert_eq!(run.deadline(), 4.0);
-    assert_eq!(run.time(4.0), [Action::AskRouters]);
+    assert_eq!(run.time(4.0), [Action::Send(Outgoing::Routers)]);
     let [Action::Bound(lease)] = run.time(5.0) else { panic!("{:?}", run.actions) };
     assert_eq!((lease.net().to_string().as_str(), lease.router), ("2001:db8::10/128", None));
     assert!(!run.client.needs_sockets(seconds(9.0)));

@@ -1,0 +1,97 @@
+//! What the clients of both families have in common: when they look at the clock, where they are, and what they say has to be
+//! done.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+/// A point in time: since the machine was started ([`since_boot`](crate::net::clock::since_boot)).
+pub type Moment = Duration;
+
+/// When nothing is to be done any more.
+pub const NEVER: Moment = Duration::MAX;
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It looks for servers.
+    Selecting,
+    /// It has asked for what was offered.
+    Requesting,
+    /// It waits before it looks for servers again: the last time it was refused, or the address was somebody else's.
+    Waiting,
+    /// It has a lease.
+    Bound,
+    /// It has a lease and has asked its server for more time.
+    Renewing,
+    /// It has a lease and has asked all servers for more time.
+    Rebinding,
+    /// It has lost its lease and tries to get the same address again.
+    Expired,
+    /// It has given up, or given its lease back.
+    Ended,
+}
+
+/// Why an address must leave the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its time was over.
+    Expired,
+    /// A server has refused it, and none has offered it again.
+    Refused,
+    /// Its server has refused it and offers this one only, which the container cannot be given.
+    OtherAddress(Ipv4Addr),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Expired => f.write_str("expired"),
+            Reason::Refused => f.write_str("refused"),
+            Reason::OtherAddress(other) => write!(f, "refused, {other} offered"),
+        }
+    }
+}
+
+/// What has to be done now, in this order: of a client with messages `S`, addresses `A`, intents `I` and leases `L`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action<S, A, I, L> {
+    /// Send it.
+    Send(S),
+    /// Ask who has the address.
+    Probe(A),
+    /// Journal it before the message that follows.
+    Intend(I),
+    /// There is a lease where there was none: journal it.
+    Bound(L),
+    /// The lease has more time, or another router: journal it.
+    Renewed(L),
+    /// The address must leave the link. The client tries to get it again.
+    Lost(Reason),
+    /// The address that was lost is ours again: put it back, and journal the lease.
+    Regained(L),
+    /// There will be no lease, and why. The client has ended.
+    GaveUp(String),
+}
+
+impl<S, A, I, L> Action<S, A, I, L> {
+    /// The same of another client, into whose terms these are put.
+    pub fn map<T, B, J, M>(
+        self,
+        send: fn(S) -> T,
+        address: fn(A) -> B,
+        intent: fn(I) -> J,
+        lease: fn(L) -> M,
+    ) -> Action<T, B, J, M> {
+        match self {
+            Action::Send(message) => Action::Send(send(message)),
+            Action::Probe(probed) => Action::Probe(address(probed)),
+            Action::Intend(intended) => Action::Intend(intent(intended)),
+            Action::Bound(bound) => Action::Bound(lease(bound)),
+            Action::Renewed(renewed) => Action::Renewed(lease(renewed)),
+            Action::Lost(reason) => Action::Lost(reason),
+            Action::Regained(regained) => Action::Regained(lease(regained)),
+            Action::GaveUp(why) => Action::GaveUp(why),
+        }
+    }
+}
