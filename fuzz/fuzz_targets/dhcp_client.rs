@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cni_multi::net::mac::MacAddr;
 use cni_multi::net::random::Random;
-use cni_multi::plugins::ipam::dhcp::v4::client::{Action, Client, Patience, Setup, State};
-use cni_multi::plugins::ipam::dhcp::v4::lease::NEVER;
+use cni_multi::plugins::ipam::dhcp::client::{NEVER, State};
+use cni_multi::plugins::ipam::dhcp::v4::client::{Action, Client, Patience, Setup};
 use cni_multi::plugins::ipam::dhcp::v4::message::{Message, MessageType, Op};
 use libfuzzer_sys::fuzz_target;
 
