@@ -18,7 +18,7 @@ extern "C" fn _Unwind_Backtrace(_visit: *const c_void, _argument: *mut c_void) -
     END_OF_STACK
 }
 
-// Of glibc: where each thread notes its state of resolver(3), which brings reading /etc/resolv.conf along (90 kB). No name of
+// Of glibc: where each thread notes its state of resolver(3), which brings reading /etc/resolv.conf along (67 kB). No name of
 // a host is ever looked up here; whoever comes to do that takes this out first, and `tests/run` says so. Where another release
 // of glibc has another name for it, nothing is cut off and nothing else changes.
 #[cfg(target_env = "gnu")]
@@ -30,7 +30,7 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-/// gettext(3) of glibc: a text stands for itself (25 kB), as wherever no locale has been set.
+/// gettext(3) of glibc: a text stands for itself (49 kB), as wherever no locale has been set.
 // SAFETY: the signature is glibc's.
 #[cfg(target_env = "gnu")]
 #[unsafe(no_mangle)]
