@@ -7,6 +7,7 @@ mod cnitool;
 mod differences;
 mod dispatch;
 mod docs;
+mod faults;
 mod hostile_host;
 mod install;
 mod layers;

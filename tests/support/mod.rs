@@ -11,6 +11,7 @@ pub mod scratch;
 pub mod shells;
 pub mod snapshot;
 pub mod stdin;
+pub mod tracer;
 pub mod traffic;
 
 use std::time::Duration;

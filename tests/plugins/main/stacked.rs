@@ -90,9 +90,18 @@ impl Stacked {
         for_reference(self.plugin, |lab| self.run(lab, &case));
     }
 
+    /// Whether this kernel has such links; says so where it has not.
+    pub fn is_in(&self, lab: &Lab) -> bool {
+        let made = lab.host.try_sh(&format!("{} && ip link del probe", self.probe)).status.success();
+        if !made {
+            skip(self.plugin);
+        }
+        made
+    }
+
     fn run(&self, lab: &Lab, case: &impl Fn(&Lab)) {
-        if !lab.host.try_sh(&format!("{} && ip link del probe", self.probe)).status.success() {
-            return skip(self.plugin);
+        if !self.is_in(lab) {
+            return;
         }
         lab.host.sh(self.segment);
         let (dev, [v4, v6]) = (self.peer_link, PEER);

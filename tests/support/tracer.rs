@@ -1,0 +1,344 @@
+//! A call under ptrace: each system call that it makes, before and after, and a chance to come between.
+//!
+//! Counting starts with the program itself, not with what enters the namespace before it, and goes over all threads and processes that
+//! it starts. Numbers are those of one run: threads take turns as they like, so two runs may differ where there are several.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Event, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::call::{Call, Outcome};
+
+/// x86-64's answer to a call before it has one.
+const NO_ANSWER_YET: i64 = -38;
+
+/// A system call that is about to be made, or has just been made.
+pub struct Stop {
+    /// 1 for the first of the program.
+    pub number: usize,
+    /// As in `libc::SYS_*`.
+    pub call: i64,
+    pub args: [u64; 6],
+    /// None before the call; afterwards what it returned, a negative errno where it failed.
+    pub result: Option<i64>,
+    task: Pid,
+}
+
+/// What becomes of the call that is about to be made, or of all processes.
+pub enum Then {
+    Go,
+    /// It is not made, and fails so. Only before the call.
+    Fail(Errno),
+    /// It was made, and is said to have returned this. Only after the call.
+    Return(i64),
+    /// SIGKILL for every process.
+    Kill,
+}
+
+/// What came of it.
+pub struct Traced {
+    /// How many calls there were.
+    pub calls: usize,
+    pub killed: bool,
+    pub outcome: Outcome,
+}
+
+impl Stop {
+    /// So much of the program's memory, as far as it goes.
+    pub fn memory(&self, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let read = self.open_memory(false).and_then(|memory| memory.read_at(&mut bytes, address)).unwrap_or_default();
+        bytes.truncate(read);
+        bytes
+    }
+
+    pub fn set_memory(&self, address: u64, bytes: &[u8]) {
+        self.open_memory(true).unwrap().write_all_at(bytes, address).unwrap();
+    }
+
+    fn open_memory(&self, write: bool) -> std::io::Result<File> {
+        File::options().read(true).write(write).open(format!("/proc/{}/mem", self.task))
+    }
+
+    /// A path or another string that an argument points to.
+    pub fn text(&self, arg: usize) -> String {
+        let bytes = self.memory(self.args[arg], 4096);
+        String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+    }
+
+    /// What a descriptor is, in the words of /proc: a path, or `socket:[7]`.
+    pub fn descriptor(&self, arg: usize) -> String {
+        let link = std::fs::read_link(format!("/proc/{}/fd/{}", self.task, self.args[arg]));
+        link.map(|target| target.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// Its name and what it is about, for people.
+    pub fn describe(&self) -> String {
+        let about = match self.call {
+            libc::SYS_openat | libc::SYS_unlinkat | libc::SYS_mkdirat | libc::SYS_newfstatat => self.text(1),
+            libc::SYS_open | libc::SYS_unlink | libc::SYS_mkdir | libc::SYS_rename | libc::SYS_execve => self.text(0),
+            libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => format!("{} {}", self.text(1), self.text(3)),
+            libc::SYS_link => format!("{} {}", self.text(0), self.text(1)),
+            libc::SYS_write | libc::SYS_read | libc::SYS_flock | libc::SYS_ioctl | libc::SYS_ftruncate => self.descriptor(0),
+            libc::SYS_sendto => format!("message of type {}", self.netlink_type()),
+            _ => String::new(),
+        };
+        format!("{} ({about})", name_of(self.call))
+    }
+
+    /// The type of the first netlink message that is sent.
+    pub fn netlink_type(&self) -> u16 {
+        match self.memory(self.args[1], 6)[..] {
+            [_, _, _, _, low, high] => u16::from_le_bytes([low, high]),
+            _ => 0,
+        }
+    }
+
+    /// Whether it may leave something behind in the kernel or on the disk. Between two such calls a kill is like the other.
+    pub fn changes(&self) -> bool {
+        match self.call {
+            libc::SYS_openat => self.args[2] & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0,
+            libc::SYS_open => self.args[1] & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0,
+            libc::SYS_sendto => !is_question(self.netlink_type()),
+            libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64 => !self.descriptor(0).starts_with("pipe:"),
+            libc::SYS_sendmsg | libc::SYS_sendmmsg | libc::SYS_ioctl | libc::SYS_fsync | libc::SYS_fdatasync => true,
+            libc::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_link | libc::SYS_linkat => true,
+            libc::SYS_unlink | libc::SYS_unlinkat | libc::SYS_mkdir | libc::SYS_mkdirat | libc::SYS_rmdir => true,
+            libc::SYS_symlink | libc::SYS_symlinkat | libc::SYS_truncate | libc::SYS_ftruncate => true,
+            libc::SYS_fchmod | libc::SYS_chmod | libc::SYS_fchmodat | libc::SYS_mount | libc::SYS_umount2 => true,
+            libc::SYS_execve | libc::SYS_kill | libc::SYS_setxattr | libc::SYS_utimensat | libc::SYS_fallocate => true,
+            _ => false,
+        }
+    }
+}
+
+/// Runs the call; `decide` is asked at each stop.
+pub fn trace(call: &Call, decide: impl FnMut(&Stop) -> Then + Send) -> Traced {
+    // A thread of its own: its children are those of the call, and nobody else waits for them.
+    std::thread::scope(|scope| scope.spawn(|| run(call, decide)).join().unwrap())
+}
+
+fn run(call: &Call, decide: impl FnMut(&Stop) -> Then) -> Traced {
+    let mut child = start(call);
+    let mut stdin = child.stdin.take().unwrap();
+    let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = stdin.write_all(&call.stdin); // it may be killed before it reads
+        });
+        let printed = scope.spawn(move || read(&mut stdout));
+        let told = scope.spawn(move || read(&mut stderr));
+        let mut tracer = Tracer::new(Pid::from_raw(child.id().cast_signed()), call, decide);
+        let status = tracer.follow();
+        Traced {
+            calls: tracer.calls,
+            killed: tracer.killed,
+            outcome: Outcome {
+                status: status.code().unwrap_or(-1),
+                stdout: printed.join().unwrap(),
+                stderr: told.join().unwrap(),
+            },
+        }
+    })
+}
+
+fn read(pipe: &mut impl std::io::Read) -> String {
+    let mut bytes = vec![];
+    pipe.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Starts what stops itself, to be traced from there.
+fn start(call: &Call) -> Child {
+    let mut command = Command::new("sh");
+    command.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(&call.wrapper).arg(&call.program).args(&call.args);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).envs(&call.env);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Where a task is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Before the program that is counted.
+    Outside,
+    /// Between two calls.
+    Between,
+    /// In a call of this number, whose answer may be replaced.
+    Inside(usize, Option<Errno>),
+}
+
+struct Tracer<'a, D> {
+    root: Pid,
+    program: &'a str,
+    decide: D,
+    calls: usize,
+    killed: bool,
+    places: BTreeMap<Pid, Place>,
+    processes: BTreeSet<Pid>,
+}
+
+impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
+    fn new(root: Pid, call: &'a Call, decide: D) -> Self {
+        let program = call.program.to_str().unwrap();
+        let (places, processes) = (BTreeMap::from([(root, Place::Outside)]), BTreeSet::from([root]));
+        Tracer { root, program, decide, calls: 0, killed: false, places, processes }
+    }
+
+    fn follow(&mut self) -> ExitStatus {
+        waitpid(self.root, Some(WaitPidFlag::WUNTRACED)).unwrap();
+        let births = Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK;
+        let others = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_EXITKILL;
+        ptrace::seize(self.root, births | others).unwrap();
+        kill(self.root, Signal::SIGCONT).unwrap();
+        let mut status = ExitStatus::from_raw(0);
+        loop {
+            // Not those of other threads of this process, which run other tests.
+            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
+                Err(Errno::EINTR) => (),
+                Err(Errno::ECHILD) => return status,
+                Err(e) => panic!("wait for a traced process: {e}"),
+                Ok(WaitStatus::Exited(task, code)) if task == self.root => status = ExitStatus::from_raw(code << 8),
+                Ok(WaitStatus::Signaled(task, signal, _)) if task == self.root => {
+                    status = ExitStatus::from_raw(signal as i32);
+                }
+                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => (),
+                Ok(stopped) => self.on_stop(stopped),
+            }
+        }
+    }
+
+    fn on_stop(&mut self, stopped: WaitStatus) {
+        let Some(task) = stopped.pid() else { return };
+        let mut signal = None;
+        match stopped {
+            WaitStatus::PtraceSyscall(_) => self.on_syscall(task),
+            WaitStatus::PtraceEvent(_, _, event) if event == Event::PTRACE_EVENT_EXEC as i32 => self.on_exec(task),
+            WaitStatus::PtraceEvent(_, _, event) if event != Event::PTRACE_EVENT_STOP as i32 => self.on_birth(task, event),
+            WaitStatus::Stopped(_, of) => signal = Some(of),
+            _ => (), // a new task's first stop, or one for all of them
+        }
+        // It may have been killed meanwhile.
+        let _ = if self.place(task) == Place::Outside { ptrace::cont(task, signal) } else { ptrace::syscall(task, signal) };
+    }
+
+    /// A task is seen for the first time before or after its birth is told; it is where its parent is.
+    fn place(&mut self, task: Pid) -> Place {
+        let begun = self.places.values().any(|place| *place != Place::Outside);
+        *self.places.entry(task).or_insert(if begun { Place::Between } else { Place::Outside })
+    }
+
+    fn on_birth(&mut self, parent: Pid, event: i32) {
+        if event != Event::PTRACE_EVENT_CLONE as i32
+            && let Ok(born) = ptrace::getevent(parent)
+        {
+            self.processes.insert(Pid::from_raw(born as i32));
+        }
+    }
+
+    fn on_exec(&mut self, task: Pid) {
+        let line = std::fs::read(format!("/proc/{task}/cmdline")).unwrap_or_default();
+        let is_it = line.split(|byte| *byte == 0).next() == Some(self.program.as_bytes());
+        if is_it && self.place(task) == Place::Outside {
+            // The call that has started it is not one of its own.
+            self.places.insert(task, Place::Inside(0, None));
+        }
+    }
+
+    fn on_syscall(&mut self, task: Pid) {
+        let Ok(mut registers) = ptrace::getregs(task) else { return }; // killed meanwhile
+        let answer = registers.rax.cast_signed();
+        let (number, result) = match self.place(task) {
+            // What a new task does first is to return from the call that has made it.
+            Place::Between if answer != NO_ANSWER_YET => return,
+            Place::Between | Place::Outside => {
+                self.calls += 1;
+                self.places.insert(task, Place::Inside(self.calls, None));
+                (self.calls, None)
+            }
+            Place::Inside(0, _) => {
+                self.places.insert(task, Place::Between);
+                return;
+            }
+            Place::Inside(number, failure) => {
+                self.places.insert(task, Place::Between);
+                let answer = failure.map_or(answer, |errno| -i64::from(errno as i32));
+                registers.rax = answer.cast_unsigned();
+                (number, Some(answer))
+            }
+        };
+        let args = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
+        let stop = Stop { number, call: registers.orig_rax.cast_signed(), args, result, task };
+        match (self.decide)(&stop) {
+            Then::Fail(errno) if result.is_none() => {
+                registers.orig_rax = u64::MAX; // no such call, so none is made
+                self.places.insert(task, Place::Inside(number, Some(errno)));
+            }
+            Then::Return(answer) => registers.rax = answer.cast_unsigned(),
+            Then::Kill => {
+                registers.orig_rax = u64::MAX; // a call that is about to be made is not made any more
+                let _ = ptrace::setregs(task, registers);
+                return self.kill();
+            }
+            _ => (),
+        }
+        let _ = ptrace::setregs(task, registers); // it may have been killed meanwhile
+    }
+
+    fn kill(&mut self) {
+        self.killed = true;
+        for process in &self.processes {
+            let _ = kill(*process, Signal::SIGKILL); // it may have ended
+        }
+    }
+}
+
+/// Whether a netlink message of this type only asks: the third of each four of rtnetlink, NFT_MSG_GET…, and IPCTNL_MSG_CT_GET.
+fn is_question(kind: u16) -> bool {
+    const CONNTRACK: u16 = 1;
+    const NFTABLES: u16 = 10;
+    match (kind >> 8, kind & 0xff) {
+        (0, message) => message >= 16 && message % 4 == 2,
+        (CONNTRACK, message) => message == 1,
+        (NFTABLES, message) => [1, 4, 7, 10, 13, 16, 19, 22].contains(&message),
+        _ => false,
+    }
+}
+
+/// The name of a call that our programs make; of another one, its number.
+fn name_of(call: i64) -> String {
+    macro_rules! named {
+        ($($name:literal $number:ident)*) => {
+            match call {
+                $(libc::$number => $name.to_owned(),)*
+                other => format!("call {other}"),
+            }
+        };
+    }
+    named! {
+        "openat" SYS_openat "open" SYS_open "read" SYS_read "write" SYS_write "writev" SYS_writev
+        "pwrite64" SYS_pwrite64 "close" SYS_close "rename" SYS_rename "renameat" SYS_renameat "renameat2" SYS_renameat2
+        "link" SYS_link "linkat" SYS_linkat "unlink" SYS_unlink "unlinkat" SYS_unlinkat "mkdir" SYS_mkdir
+        "mkdirat" SYS_mkdirat "rmdir" SYS_rmdir "symlink" SYS_symlink "symlinkat" SYS_symlinkat "ftruncate" SYS_ftruncate
+        "truncate" SYS_truncate "fchmod" SYS_fchmod "chmod" SYS_chmod "mount" SYS_mount "umount2" SYS_umount2
+        "execve" SYS_execve "clone" SYS_clone "clone3" SYS_clone3 "kill" SYS_kill "sendto" SYS_sendto
+        "sendmsg" SYS_sendmsg "recvfrom" SYS_recvfrom "recvmsg" SYS_recvmsg "socket" SYS_socket "bind" SYS_bind
+        "connect" SYS_connect "setsockopt" SYS_setsockopt "getsockname" SYS_getsockname "ioctl" SYS_ioctl "flock" SYS_flock
+        "fcntl" SYS_fcntl "setns" SYS_setns "unshare" SYS_unshare "mmap" SYS_mmap "munmap" SYS_munmap
+        "mprotect" SYS_mprotect "brk" SYS_brk "madvise" SYS_madvise "futex" SYS_futex "poll" SYS_poll
+        "newfstatat" SYS_newfstatat "fstat" SYS_fstat "statx" SYS_statx "statfs" SYS_statfs "fstatfs" SYS_fstatfs
+        "getdents64" SYS_getdents64 "readlink" SYS_readlink "fsync" SYS_fsync "fdatasync" SYS_fdatasync "rt_sigaction" SYS_rt_sigaction
+        "rt_sigprocmask" SYS_rt_sigprocmask "sigaltstack" SYS_sigaltstack "exit" SYS_exit "exit_group" SYS_exit_group "wait4" SYS_wait4
+        "pipe2" SYS_pipe2 "dup2" SYS_dup2 "getrandom" SYS_getrandom "prctl" SYS_prctl "prlimit64" SYS_prlimit64
+        "lseek" SYS_lseek
+    }
+}
