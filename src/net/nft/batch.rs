@@ -341,8 +341,9 @@ impl Batch {
                 operation.body.bytes(),
             );
         }
+        let end = bytes.len();
         message(&mut bytes, END, 0, last.wrapping_add(1), Family::Unspec, 10, &[]);
-        Serialized { bytes, last }
+        Serialized { bytes, last, end }
     }
 
     /// The rules that it adds to a chain, in their order.
@@ -368,6 +369,16 @@ pub(super) struct Serialized {
     pub bytes: Vec<u8>,
     /// The number of the operation that is acknowledged.
     pub last: u32,
+    /// Where the message begins that makes the kernel keep what it did.
+    end: usize,
+}
+
+impl Serialized {
+    /// What the kernel takes back again.
+    pub fn without_end(mut self) -> Serialized {
+        self.bytes.truncate(self.end);
+        self
+    }
 }
 
 /// Attributes that name one element by its key, as DELSETELEM and GETSETELEM take them.

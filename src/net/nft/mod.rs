@@ -11,7 +11,7 @@ use std::fmt;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::errno::Errno;
 
-use self::batch::{Batch, NLM_F_ACK, SUBSYSTEM, Table, element_key, message};
+use self::batch::{Batch, NLM_F_ACK, SUBSYSTEM, Serialized, Table, element_key, message};
 use self::wire::{Attributes, read_comment};
 use crate::error::{Error, Result};
 use crate::net::netlink::attr::Attrs;
@@ -145,13 +145,29 @@ impl Nft {
         self.commit_with(batch, what, |_| ())
     }
 
-    /// The same; what the kernel tells back goes to `each`.
+    /// Whether the kernel would do a batch. One that has no end it looks at and takes back, as for `nft --check`: nothing
+    /// changes, and who watches the ruleset is told nothing.
+    pub fn rehearse(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
+        self.send_batch(batch, Serialized::without_end, what, |_| ())
+    }
+
+    /// The same as [`Nft::commit`]; what the kernel tells back goes to `each`.
     fn commit_with(&self, batch: &Batch, what: impl fmt::Display, each: impl FnMut(Message<'_>)) -> Result<()> {
+        self.send_batch(batch, |serialized| serialized, what, each)
+    }
+
+    fn send_batch(
+        &self,
+        batch: &Batch,
+        as_sent: impl FnOnce(Serialized) -> Serialized,
+        what: impl fmt::Display,
+        each: impl FnMut(Message<'_>),
+    ) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
         let first = self.transport.next_seqs(batch.messages());
-        let serialized = batch.serialize(first);
+        let serialized = as_sent(batch.serialize(first));
         self.transport.send(&serialized.bytes).map_err(|e| Error::kernel(&what, e))?;
         let numbers = first..first.wrapping_add(batch.messages());
         self.transport.batch_acknowledged(numbers, serialized.last, each).map_err(|refusal| refused(&what, refusal))

@@ -328,12 +328,9 @@ impl Nft {
         if self.incomplete_chain(layout)?.is_none() {
             return Ok(());
         }
-        // A table that comes and goes in one transaction is never seen by a packet.
-        let probe = Table { name: "cni_multi_probe", ..layout.table };
         let mut batch = Batch::default();
-        lay_out(&mut batch, &Layout { table: probe, ..*layout });
-        batch.delete_table(probe);
-        self.commit(&batch, format_args!("make table {:?}", layout.table.name)).map_err(|error| {
+        lay_out(&mut batch, layout);
+        self.rehearse(&batch, format_args!("make table {:?}", layout.table.name)).map_err(|error| {
             let hint = "this kernel may lack nft_chain_nat, nft_nat, nft_masq, nft_fib_inet or nft_ct";
             if error.is_errno(Errno::ENOENT) { error.with_details(hint) } else { error }
         })
