@@ -186,3 +186,42 @@ fn our_gc_finds_the_rules_a_rollback_left() {
         before.assert_unchanged("ADD");
     });
 }
+
+/// Its rules say of which network they are, and whose.
+#[test]
+fn our_gc_removes_what_masquerades_for_the_reference_s_stale_attachments() {
+    with_reference(|lab, reference| {
+        if !speaks(reference, "1.1.0") {
+            return not_compared("specification 1.1.0");
+        }
+        lab.hide_iptables();
+        for plugin in ["bridge", "ptp"] {
+            let conf = |network: &str| {
+                let changes = json!({"cniVersion": "1.1.0", "type": plugin, "name": network, "ipMasq": true, "ipMasqBackend": "nftables"});
+                with(&bridge::dual_stack(), changes)
+            };
+            let containers = [lab.container(), lab.container(), lab.container()];
+            let [kept, stale, other] = &containers;
+            let attach = |container: &Container, network: &str| lab.attach(container, &conf(network)).by(reference);
+            for (container, network) in [(kept, "net1"), (stale, "net1"), (other, "net2")] {
+                attach(container, network).add();
+            }
+            stale.vanish();
+            let masqueraded = || {
+                let chain = lab.host.sh("nft list chain inet cni_plugins_masquerade masq_checks");
+                containers.each_ref().map(|c| chain.matches(&format!("id: {}\"", c.id)).count())
+            };
+            assert_eq!(masqueraded(), [2, 2, 2], "a rule for each address");
+            let ours = attach(kept, "net1").by(&Peer::Ours);
+            ours.call("GC", None).run().ok();
+            assert_eq!(masqueraded(), [2, 2, 2], "GC that is told nothing removes nothing");
+            ours.gc(&[(&kept.id, "eth0")]).ok();
+            assert_eq!(masqueraded(), [2, 0, 2]);
+            ours.gc(&[]).ok();
+            assert_eq!(masqueraded(), [0, 0, 2]);
+            for (container, network) in [(kept, "net1"), (other, "net2")] {
+                attach(container, network).by(&Peer::Ours).del();
+            }
+        }
+    });
+}

@@ -19,7 +19,7 @@
 
 use ipnet::IpNet;
 
-use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
 use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
@@ -73,22 +73,41 @@ pub fn delete(key: &Key) -> Result<()> {
     nft_owner::release(&LAYOUT, &nft_owner::of(key)).map(drop)
 }
 
-/// Removes the elements of this network's attachments that are not valid.
+/// Removes the elements of this network's attachments that are not valid, and the rules that the reference made for such.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    nft_owner::release_invalid(&LAYOUT, network, valid).map(drop)
+    let mut errors = ErrorList::default();
+    errors.push(nft_owner::release_invalid(&LAYOUT, network, valid));
+    errors.push(collect_garbage_of_reference(network, valid));
+    errors.finish()
+}
+
+/// The reference has no GC, but its rules say of which network they are.
+fn collect_garbage_of_reference(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+    let of_network = format!("{}-", hex(&Key::network_hash(network)));
+    let valid: Vec<String> = valid.iter().filter_map(|valid| Some(valid.key(network)?.identity())).collect();
+    delete_rules_of_reference(|comment| {
+        comment.starts_with(&of_network) && !valid.iter().any(|identity| comment.starts_with(identity))
+    })
 }
 
 /// Whether the reference made a rule for each of the addresses.
 pub fn is_made_by_reference(key: &Key, addresses: usize) -> Result<bool> {
     let Some(nft) = nft_owner::open()? else { return Ok(false) };
-    Ok(addresses > 0 && rules_of_reference(&nft, key)?.len() >= addresses)
+    let identity = key.identity();
+    Ok(addresses > 0 && rules_of_reference(&nft, |comment| comment.starts_with(&identity))?.len() >= addresses)
 }
 
 /// Removes the rules that the reference made for the same attachment.
 pub fn delete_of_reference(key: &Key) -> Result<()> {
+    let identity = key.identity();
+    delete_rules_of_reference(|comment| comment.starts_with(&identity))
+}
+
+/// Removes the reference's rules with such comments.
+fn delete_rules_of_reference(is_one: impl Fn(&str) -> bool) -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
     let mut errors = ErrorList::default();
-    for rule in rules_of_reference(&nft, key)? {
+    for rule in rules_of_reference(&nft, is_one)? {
         let mut batch = Batch::default();
         batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
         let deleted = nft.commit(&batch, "delete a masquerading rule of the reference plugins");
@@ -98,13 +117,13 @@ pub fn delete_of_reference(key: &Key) -> Result<()> {
 }
 
 /// The reference has one chain for all, whose count of rules says whether there is anything to read.
-fn rules_of_reference(nft: &Nft, key: &Key) -> Result<Vec<RuleInfo>> {
+fn rules_of_reference(nft: &Nft, is_one: impl Fn(&str) -> bool) -> Result<Vec<RuleInfo>> {
     let uses = nft.chain(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?.map_or(0, |chain| chain.uses);
     if uses <= 1 {
         return Ok(vec![]); // no more than the jump that leads there
     }
     let mut rules = nft.rules(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?;
-    rules.retain(|rule| rule.comment.starts_with(&key.identity()));
+    rules.retain(|rule| is_one(&rule.comment));
     Ok(rules)
 }
 
