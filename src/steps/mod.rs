@@ -7,6 +7,7 @@ pub mod forwarding;
 pub mod hardware_address;
 pub mod ipam;
 pub mod link_alias;
+pub mod link_kind;
 pub mod lower_link;
 pub mod masquerade;
 pub mod nft_owner;

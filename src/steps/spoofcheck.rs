@@ -14,7 +14,7 @@
 
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
@@ -42,6 +42,12 @@ const IFNAME: usize = 16;
 /// The table of the reference, and the chain in it that has a rule per attachment.
 const REFERENCE: Table = Table { family: Family::Bridge, name: "nat" };
 const REFERENCE_CHAIN: &str = "PREROUTING";
+
+/// STATUS: code 50 where the kernel cannot do it.
+pub fn status() -> Result<()> {
+    let ready = nft_owner::require().and_then(|nft| nft.require_layout(&LAYOUT));
+    ready.map_err(|e| e.context("macspoofchk").with_code(Code::NOT_AVAILABLE))
+}
 
 /// Drops what comes in by the bridge's port with another source than `mac`.
 pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>) -> Result<()> {

@@ -14,6 +14,8 @@ use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::{container_link, link_alias};
 
+/// The kernel's word for such a link.
+pub const KIND: &str = "veth";
 /// How many names are tried when others have taken them.
 const NAMES: u32 = 10;
 
@@ -83,7 +85,7 @@ fn create_under_free_name(host: &Netlink, at: &Attachment, mtu: Option<u32>, pee
 pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Link> {
     let other = container.lower.map(|index| cx.host()?.find_link_by_index(index)).transpose()?.flatten();
     other
-        .filter(|link| link.kind == "veth")
+        .filter(|link| link.kind == KIND)
         .ok_or_else(|| Error::check(format!("interface {:?} has no other end on the host", container.name)))
 }
 
@@ -133,12 +135,12 @@ fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
 fn belongs_to_another(host: &Netlink, link: &Link, key: &Key) -> Result<bool> {
     let other = link.lower.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
     let is_another_s = |alias: &str| link_alias::is_of_any(alias) && !link_alias::is_of(alias, key);
-    Ok(link.kind == "veth" && other.is_some_and(|other| other.lower == Some(link.index) && is_another_s(&other.alias)))
+    Ok(link.kind == KIND && other.is_some_and(|other| other.lower == Some(link.index) && is_another_s(&other.alias)))
 }
 
 /// Removes the pairs of this network's attachments that are not valid, where their namespaces still keep them.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-    link_alias::collect_garbage(cx, "veth", valid)
+    link_alias::collect_garbage(cx, KIND, valid)
 }
 
 /// `veth` and eight hex digits, as the reference's random names look.

@@ -21,13 +21,11 @@ use crate::steps::routing_table::{self, Used};
 use crate::steps::{addresses, prev_result};
 
 /// The kernel's word for such a link.
-const KIND: &str = "vrf";
+pub const KIND: &str = "vrf";
 /// Where the search for a free table begins, as in the reference.
 const FIRST_TABLE: u32 = 1;
 /// The alias of a VRF that was made here. It is no attachment's alone.
 const ALIAS: &str = "cni-multi: goes with its last interface";
-/// A name that no link has.
-const PROBE: &str = "cni-vrf-probe";
 
 /// What an ADD joined, for DEL: the VRF's name. None where it was refused because the interface was in the VRF before:
 /// DEL must not take it for what the reference did.
@@ -238,16 +236,6 @@ fn leave_in(netns: &Netns, at: &Detachment, name: &str, recorded: bool) -> Resul
 /// Forgets this network's attachments that are not valid. Their VRFs are in a container, and go with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     records().forget_stale::<Joined>(&cx.config.name, valid)
-}
-
-/// Whether the kernel has VRFs: it is asked for one of a table that none can have. A VRF that it made would leave its
-/// rule on the host.
-pub fn status(cx: &Context<'_>) -> Result<()> {
-    match cx.host()?.create_link(PROBE, None, &spec(0)) {
-        Err(e) if e.is_errno(Errno::EINVAL) => Ok(()),
-        Err(e) => Err(e.with_code(Code::NOT_AVAILABLE)),
-        Ok(()) => cx.host()?.delete_link_by_name(PROBE),
-    }
 }
 
 #[cfg(test)]

@@ -111,12 +111,12 @@ impl Netlink {
         self.create(message(name, netns, spec), name, spec.kind.name())
     }
 
-    /// Whether the kernel has links of this kind. One with an address that cannot be is refused for its address where
-    /// there is the kind, so nothing is made.
-    pub fn has_kind(&self, kind: LinkKind) -> Result<bool> {
+    /// Whether the kernel has links of this kind, by its word for it. One with an address that cannot be, and on no other
+    /// link, is refused for that where there is the kind, so nothing is made.
+    pub fn has_kind(&self, kind: &str) -> Result<bool> {
         const NAME: &str = "cni-probe";
-        let spec = LinkSpec { kind, lower: None, mtu: None, mac: Some(MacAddr::new(&[0; 6])) };
-        match self.create_link(NAME, None, &spec) {
+        let message = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(InfoKind::from(kind)).name(NAME);
+        match self.create(message.address(vec![0; 6]).build(), NAME, kind) {
             Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Ok(false),
             Err(e) if e.is_errno(Errno::EPERM) => Err(e),
             Err(_) => Ok(true),

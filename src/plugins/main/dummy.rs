@@ -13,6 +13,7 @@ use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Birthplace};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
+use crate::steps::link_kind;
 
 /// The kernel's word for such a link.
 const KIND: &str = "dummy";
@@ -65,7 +66,9 @@ impl Plugin for Dummy {
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        Ipam::require(cx)?.status()
+        let ipam = Ipam::require(cx)?;
+        link_kind::require(cx, KIND)?;
+        ipam.status()
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {

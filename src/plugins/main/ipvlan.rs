@@ -17,6 +17,7 @@ use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link;
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
+use crate::steps::link_kind;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::veth;
 
@@ -93,6 +94,7 @@ impl Plugin for Ipvlan {
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ipam = Ipam::find(cx)?;
+        link_kind::require(cx, KIND)?;
         if ipam.is_some() || !conf.master.is_empty() {
             LowerLink::new(&conf.master, conf.link_in_container).status(cx)?; // else it is chained, and its master not there yet
         }

@@ -16,6 +16,7 @@ use crate::steps::container_link;
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam::{self, Ipam};
+use crate::steps::link_kind;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::veth;
 
@@ -91,8 +92,10 @@ impl Plugin for Macvlan {
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let ipam = Ipam::find(cx)?;
+        link_kind::require(cx, KIND)?;
         conf.lower_link().status(cx)?;
-        ipam::status_if_any(cx)
+        ipam.map_or(Ok(()), |ipam| ipam.status())
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {

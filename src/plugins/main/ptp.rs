@@ -18,7 +18,7 @@ use crate::steps::addresses::{self, DuplicateDetection, Wiring};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::masquerade::{self, Backend};
-use crate::steps::{forwarding, prev_result, veth};
+use crate::steps::{forwarding, link_kind, prev_result, veth};
 
 /// The plugin.
 pub struct Ptp;
@@ -95,8 +95,13 @@ impl Plugin for Ptp {
         errors.finish()
     }
 
-    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        Ipam::require(cx)?.status()
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let ipam = Ipam::require(cx)?;
+        link_kind::require(cx, veth::KIND)?;
+        if conf.ip_masq {
+            masquerade::status(conf.ip_masq_backend)?;
+        }
+        ipam.status()
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {

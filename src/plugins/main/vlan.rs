@@ -13,6 +13,7 @@ use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link;
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
+use crate::steps::link_kind;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::veth;
 
@@ -90,8 +91,10 @@ impl Plugin for Vlan {
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let ipam = Ipam::require(cx)?;
+        link_kind::require(cx, KIND)?;
         conf.lower_link().status(cx)?;
-        Ipam::require(cx)?.status()
+        ipam.status()
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {

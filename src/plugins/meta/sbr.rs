@@ -55,7 +55,7 @@ impl Plugin for Sbr {
     }
 
     fn status(_cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        match Netlink::open()?.into_has_rules()? {
+        match Netlink::open().and_then(Netlink::into_has_rules).map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
             true => Ok(()),
             false => Err(Error::new(Code::NOT_AVAILABLE, "the kernel has no policy routing")
                 .with_details("is it built with CONFIG_IP_MULTIPLE_TABLES?")),

@@ -9,7 +9,7 @@ use crate::cni::result::AddResult;
 use crate::error::{Error, Result};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
-use crate::steps::{prev_result, routing_table, vrf};
+use crate::steps::{link_kind, prev_result, routing_table, vrf};
 
 /// The plugin.
 pub struct Vrf;
@@ -55,7 +55,7 @@ impl Plugin for Vrf {
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        vrf::status(cx)
+        link_kind::require(cx, vrf::KIND)
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {

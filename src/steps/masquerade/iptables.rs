@@ -91,6 +91,11 @@ fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
     rule.split(" -j ").nth(1)?.split(' ').next().filter(|chain| chain.starts_with("CNI-"))
 }
 
+/// Whether the host's programs can list its rules. Who has only one family needs not the other's.
+pub fn require() -> Result<()> {
+    Iptables::for_address(IpAddr::from([0, 0, 0, 0])).save("nat").map(drop)
+}
+
 /// The programs that may have a chain of this name.
 fn programs_with(chain: &str) -> Result<Vec<Iptables>> {
     Iptables::with_nat_chain(nft_owner::open()?.as_deref(), chain)

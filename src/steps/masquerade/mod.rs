@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, de};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Error, ErrorList, Result, warn};
+use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::plugin::Detachment;
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
@@ -55,6 +55,15 @@ impl Backend {
         warn("masquerade with iptables, this kernel has no nf_tables");
         Ok(Backend::Iptables)
     }
+}
+
+/// STATUS: code 50 where the backend cannot work.
+pub fn status(backend: Backend) -> Result<()> {
+    let ready = backend.resolve().and_then(|backend| match backend {
+        Backend::Iptables => iptables::require(),
+        Backend::Automatic | Backend::Nftables => nft::require(),
+    });
+    ready.map_err(|e| e.context("masquerade").with_code(Code::NOT_AVAILABLE))
 }
 
 /// The addresses of a result, with their prefixes.

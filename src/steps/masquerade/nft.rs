@@ -52,6 +52,11 @@ pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
     nft_owner::require()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses)).map(drop)
 }
 
+/// Whether the kernel can do it.
+pub fn require() -> Result<()> {
+    nft_owner::require()?.require_layout(&LAYOUT)
+}
+
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(addresses));

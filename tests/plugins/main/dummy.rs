@@ -385,7 +385,7 @@ fn add_on_a_kernel_without_such_interfaces_says_so_and_leaves_nothing() {
 
 #[test]
 fn status_is_that_of_ipam() {
-    for_each_peer("dummy", |lab| {
+    for_each_peer_with_dummies(|lab| {
         let conf = |ipam| with(&conf(), json!({"cniVersion": "1.1.0", "ipam": {"type": ipam}}));
         lab.attach(&lab.container(), &conf("host-local")).status().ok();
         lab.attach(&lab.container(), &conf("no-such-ipam")).status().err();

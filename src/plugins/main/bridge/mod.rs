@@ -23,8 +23,10 @@ use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, Wiring};
 use crate::steps::ipam::{self, Ipam};
-use crate::steps::{forwarding, masquerade, spoofcheck, veth};
+use crate::steps::{forwarding, link_kind, masquerade, spoofcheck, veth};
 
+/// The kernel's word for a bridge.
+const KIND: &str = "bridge";
 /// Where the container's interface stands in the result.
 const CONTAINER: i64 = 2;
 /// How long a port may take to carry, as long as the reference waits.
@@ -74,8 +76,21 @@ impl Plugin for Bridge {
         errors.finish()
     }
 
-    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        ipam::status_if_any(cx)
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        let ipam = Ipam::find(cx)?;
+        link_kind::require(cx, veth::KIND)?;
+        match cx.host()?.find_link(&conf.bridge)? {
+            Some(found) => require_bridge(&found).map_err(|e| e.with_code(Code::NOT_AVAILABLE))?,
+            None => link_kind::require(cx, KIND)?,
+        }
+        if conf.macspoofchk {
+            spoofcheck::status()?;
+        }
+        let Some(ipam) = ipam else { return Ok(()) };
+        if conf.ip_masq {
+            masquerade::status(conf.ip_masq_backend)?;
+        }
+        ipam.status()
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
@@ -103,7 +118,7 @@ fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
 }
 
 fn require_bridge(link: &Link) -> Result<()> {
-    if link.kind == "bridge" {
+    if link.kind == KIND {
         return Ok(());
     }
     let kind = if link.kind.is_empty() { "device" } else { &link.kind };

@@ -14,11 +14,11 @@ pub use self::conf::Conf;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::netlink::{Link, LinkKind, Netlink};
+use crate::error::{Code, Error, ErrorList, Result, warn};
+use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::transaction;
-use crate::steps::{link_alias, prev_result, veth};
+use crate::steps::{link_alias, link_kind, prev_result, veth};
 
 /// The plugin.
 pub struct Bandwidth;
@@ -86,20 +86,29 @@ impl Plugin for Bandwidth {
         errors.finish()
     }
 
-    fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        let host = cx.host()?;
-        let missing = |what: &str| Error::new(Code::NOT_AVAILABLE, format!("the kernel has no {what}"));
-        if !host.has_qdisc("tbf")? {
-            return Err(missing("qdisc tbf").with_details("is the module sch_tbf available?"));
+    /// The runtime says only at ADD whom it limits. Where the network limits nobody by itself a kernel that cannot is told of,
+    /// and is no error: a runtime would start no container at all, for want of what few of them need.
+    fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
+        match require_able(cx) {
+            Err(error) if conf.limits().are_none() => {
+                warn(format_args!("bandwidth: no container can be limited: {error}"));
+                Ok(())
+            }
+            ready => ready,
         }
-        if !host.has_kind(LinkKind::Ifb)? {
-            return Err(missing("links of type ifb").with_details("is the module ifb available?"));
-        }
-        Ok(())
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         link_alias::collect_garbage(cx, ifb::KIND, valid)
+    }
+}
+
+/// Code 50 where the kernel cannot limit.
+fn require_able(cx: &Context<'_>) -> Result<()> {
+    match cx.host()?.has_qdisc("tbf").map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
+        true => link_kind::require(cx, ifb::KIND),
+        false => Err(Error::new(Code::NOT_AVAILABLE, "the kernel has no qdisc tbf")
+            .with_details("is the module sch_tbf available?")),
     }
 }
 

@@ -87,12 +87,17 @@ impl Plugin for Portmap {
         errors.finish()
     }
 
+    /// The runtime says only at ADD whose ports it publishes. A backend that cannot work is told of, and is no error: a runtime
+    /// would start no container at all, for want of what few of them need.
     fn status(_cx: &Context<'_>, conf: &Conf) -> Result<()> {
-        match conf.backend()? {
+        let ready = conf.backend().and_then(|backend| match backend {
             Backend::Nftables => nft::require(),
             Backend::Iptables => iptables::require(),
+        });
+        if let Err(error) = ready {
+            warn(format_args!("portmap: no port can be published: {error}"));
         }
-        .map_err(|e| e.with_code(crate::error::Code::NOT_AVAILABLE))
+        Ok(())
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {

@@ -266,7 +266,14 @@ fn status_says_what_the_kernel_lacks() {
         for (nth, errno, names) in [(1, "ENOENT", "qdisc tbf"), (2, "EOPNOTSUPP", "links of type ifb")] {
             let Some(call) = with_failing_message(chain.call("STATUS", None), errno, nth) else { return };
             let error = call.run().err();
-            assert_eq!((error.code, error.msg.as_str()), (50, format!("the kernel has no {names}").as_str()));
+            let msg = format!("the kernel has no {names}");
+            assert_eq!((error.code, error.msg.as_str()), (50, msg.as_str()));
+            // Containers that the runtime does not limit need neither.
+            let of_runtime = chain.also(&bandwidth(json!({"capabilities": {"bandwidth": true}})));
+            let Some(call) = with_failing_message(of_runtime.call("STATUS", None), errno, nth) else { return };
+            let told = call.run();
+            told.ok();
+            assert!(told.stderr.starts_with(&format!("bandwidth: no container can be limited: {msg}")), "{told:?}");
         }
     });
 }
