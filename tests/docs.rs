@@ -652,7 +652,7 @@ fn tests_in(source: &str) -> BTreeSet<String> {
 
 /// `differences::NAME`, `protocol::args::NAME`: the module's path below `tests`, or below `src` where it begins with that;
 /// `packages::NAME` is in the script.
-fn is_test(path: &str) -> bool {
+pub fn is_test(path: &str) -> bool {
     let (module, name) = path.rsplit_once("::").unwrap_or(("", path));
     if module == "packages" {
         let script = fs::read_to_string(root().join("tests/packages")).unwrap();
@@ -698,6 +698,8 @@ fn every_difference_has_its_test_and_every_test_its_difference() {
 fn tests_that_the_pages_name_exist() {
     let modules = [
         "differences::",
+        "gc::",
+        "status::",
         "upgrade::",
         "schema::",
         "validate::",

@@ -1,0 +1,87 @@
+//! A chain of all that others chain after bridge, collected in libcni's order: DEL of who is recorded, then GC of each plugin.
+
+use serde_json::{Value, json};
+
+use crate::plugins::meta::bandwidth::{both, can_limit};
+use crate::support::attachment::{for_ours, with};
+use crate::support::call::{binary, farm};
+use crate::support::netns::{Container, Lab};
+use crate::support::snapshot::Watch;
+
+fn list(lab: &Lab, network: u8) -> Value {
+    let main = json!({
+        "type": "bridge", "bridge": format!("br{network}"), "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true,
+        "ipam": {"type": "host-local", "subnet": format!("10.{network}0.0.0/24")},
+    });
+    let mut plugins = vec![
+        main,
+        json!({"type": "portmap", "capabilities": {"portMappings": true}}),
+        json!({"type": "firewall"}),
+        json!({"type": "tuning", "mtu": 1400}),
+    ];
+    if can_limit(lab) {
+        plugins.push(with(&both(), json!({"type": "bandwidth"})));
+    }
+    json!({"cniVersion": "1.1.0", "name": format!("net{network}"), "plugins": plugins})
+}
+
+/// A line of cnitool's.
+fn cnitool(lab: &Lab, command: &str, network: u8, container: &Container, port: u16) {
+    let ports = json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]});
+    lab.host.sh(&format!(
+        "export CNI_PATH={} NETCONFPATH=/run/net.d CAP_ARGS='{ports}'; {} cnitool {command} net{network} {}",
+        farm().display(),
+        binary().display(),
+        container.netns
+    ));
+}
+
+/// Two of `net1` that are gone, and two of `net2` of which one is; then `collect`.
+fn assert_collects_one_network(collect: impl Fn(&Lab, &dyn Fn(&str, u8, &Container))) {
+    for_ours("bridge", |lab| {
+        lab.host.sh("mkdir /run/net.d");
+        for network in [1, 2] {
+            std::fs::write(lab.path(&format!("/run/net.d/net{network}.conflist")), list(lab, network).to_string())
+                .unwrap();
+        }
+        let call = |command: &str, network: u8, container: &Container| {
+            let port = container.id.trim_start_matches("container-").parse::<u16>().unwrap();
+            cnitool(lab, command, network, container, 8000 + port);
+        };
+        for network in [1, 2] {
+            let container = lab.container();
+            call("add", network, &container);
+            call("del", network, &container);
+        }
+        let others = [lab.container(), lab.container()];
+        others.iter().for_each(|container| call("add", 2, container));
+        others[1].vanish();
+        let before = Watch::start(lab, &[&others[0]]);
+        let gone = [lab.container(), lab.container()];
+        for container in &gone {
+            call("add", 1, container);
+            container.vanish();
+        }
+        assert!(before.changes_now().lines().count() > 10);
+        collect(lab, &call);
+        before.assert_unchanged("the attachments that were collected");
+        call("check", 2, &others[0]);
+    });
+}
+
+#[test]
+fn our_cnitool_collects_a_chain_and_no_other_network() {
+    assert_collects_one_network(|lab, call| call("gc", 1, &lab.container()));
+}
+
+/// Also one whose record is lost: plugins are told who is wanted.
+#[test]
+fn net_gc_collects_a_chain_and_no_other_network() {
+    assert_collects_one_network(|lab, _| {
+        let record = lab.host.sh("ls /var/lib/cni/results/net1-* | head -n 1");
+        lab.host.sh(&format!("rm {record}"));
+        let line = format!("net gc net1 --conf-dir /run/net.d --plugin-path {}", farm().display());
+        let told = lab.host.sh(&format!("{} {line}", binary().display()));
+        assert_eq!(told.lines().count(), 1, "{told}");
+    });
+}

@@ -1,0 +1,46 @@
+//! An IPAM plugin of others that fails: GC does the rest all the same, and tells.
+
+use serde_json::json;
+
+use super::subjects::SUBJECTS;
+use crate::support::attachment::{for_ours, with};
+use crate::support::snapshot::Watch;
+
+/// Gives each container an address, and fails at GC with an error object of its own.
+const FAILING: &str = r#"#!/bin/sh
+case $CNI_COMMAND in
+ADD) echo '{"cniVersion":"1.1.0","ips":[{"address":"10.10.0.'${CNI_CONTAINERID#container-}'/24","gateway":"10.10.0.1"}]}';;
+GC) echo '{"cniVersion":"1.1.0","code":117,"msg":"the pool is shut"}'; exit 1;;
+esac
+"#;
+
+/// Those that have more on the host than their IPAM plugin.
+#[test]
+fn what_else_is_stale_goes_when_the_ipam_plugin_fails_and_its_error_is_told() {
+    for plugin in ["bridge", "ptp", "host-device"] {
+        for subject in SUBJECTS.iter().filter(|subject| subject.plugin == plugin) {
+            for_ours(plugin, |lab| {
+                let Some(_kept) = (subject.prepare)(lab) else { return };
+                lab.host.sh(&format!(
+                    "mkdir /run/bin; cat >/run/bin/failing <<'END'\n{FAILING}END\nchmod +x /run/bin/failing"
+                ));
+                let path = lab.path("/run/bin").display().to_string();
+                let conf = |nth| with(&(subject.chain)(1, nth)[0], json!({"ipam": {"type": "failing"}}));
+                let call = |command: &str, nth, container| {
+                    let attachment = lab.attach(container, &conf(nth)).conf(json!({"cni.dev/valid-attachments": []}));
+                    attachment.call(command, None).env("CNI_PATH", &path).run()
+                };
+                let warm = lab.container();
+                call("ADD", 0, &warm).ok();
+                call("DEL", 0, &warm).ok();
+                let before = Watch::start(lab, &[]);
+                let stale = lab.container();
+                call("ADD", 1, &stale).ok();
+                assert_ne!(before.changes_now(), "", "something is to be removed");
+                let error = call("GC", 1, &stale).err();
+                assert_eq!((error.code, error.msg.as_str()), (117, "the pool is shut"), "{error:?}");
+                before.assert_unchanged("the ADD that was forgotten");
+            });
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! GC of every plugin: what it removes, and that it touches nothing else. docs/status-and-gc.md has a row for each.
+
+mod chain;
+mod delegate;
+mod page;
+pub mod subjects;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cni_multi::cni::attachment::Key;
+use serde_json::{Value, json};
+
+use self::subjects::{SUBJECTS, Subject};
+use crate::docs::plugins;
+use crate::support::attachment::{Attachment, for_ours, reference_with};
+use crate::support::call::Peer;
+use crate::support::netns::{Container, Lab};
+use crate::support::snapshot::Watch;
+
+/// Attachments of one container by the plugins of a chain, as a runtime makes them.
+pub struct Member<'a> {
+    pub container: Container,
+    plugins: Vec<Attachment<'a>>,
+    result: Value,
+}
+
+impl<'a> Member<'a> {
+    /// Not yet attached.
+    pub fn of(lab: &'a Lab, chain: &[Value]) -> Member<'a> {
+        let container = lab.container();
+        let plugins = chain.iter().map(|conf| lab.attach(&container, conf)).collect();
+        Member { container, plugins, result: Value::Null }
+    }
+
+    fn by(mut self, peer: &Peer) -> Member<'a> {
+        self.plugins = self.plugins.into_iter().map(|plugin| plugin.by(peer)).collect();
+        self
+    }
+
+    pub fn add(&mut self) {
+        for plugin in &self.plugins {
+            let previous = (!self.result.is_null()).then_some(&self.result);
+            self.result = plugin.call("ADD", previous).run().ok();
+        }
+    }
+
+    fn added(mut self) -> Member<'a> {
+        self.add();
+        self
+    }
+
+    pub fn assert_whole(&self) {
+        self.plugins.iter().for_each(|plugin| assert_eq!(plugin.check(&self.result).ok(), Value::Null));
+    }
+
+    pub fn del(&self) {
+        for plugin in self.plugins.iter().rev() {
+            plugin.call("DEL", Some(&self.result)).run().ok();
+        }
+    }
+
+    pub fn as_valid(&self) -> (&str, &str) {
+        (&self.container.id, "eth0")
+    }
+}
+
+/// GC by each plugin of the chain in its order, each with what libcni gives it.
+pub fn gc(lab: &Lab, chain: &[Value], valid: &[(&str, &str)]) {
+    let container = lab.container();
+    for conf in chain {
+        let plugin = lab.attach(&container, conf).conf(json!({"runtimeConfig": null}));
+        let outcome = plugin.gc(valid);
+        assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "", ""), "{conf}");
+    }
+}
+
+/// What is not ours to remove and looks as if: links, rules, chains and files with the words that ours have. `stale` is the key
+/// of an attachment to `net1` that nobody wants.
+fn plant(lab: &Lab, stale: &Key) {
+    let comment = stale.comment();
+    let other = Key::parse("net2", "stale", "eth0").unwrap().comment();
+    lab.host.sh(&format!(
+        r#"set -e
+        ip link add vethffffffff type veth peer name vethfffffffe
+        ip link set vethffffffff alias 'cni {other}'
+        ip link set vethfffffffe alias '{comment}'
+        nft 'add table inet other'
+        nft 'add set inet other attachments {{ type ipv4_addr; comment "{comment}"; }}'
+        nft 'add element inet other attachments {{ 10.10.0.2 comment "{comment}" }}'
+        nft 'add chain inet other CNI-ffffffffffffffffffffffff'
+        nft 'add rule inet other CNI-ffffffffffffffffffffffff ip saddr 10.10.0.2 accept comment "{comment}"'
+        for chain in CNI-ffffffffffffffffffffffff CNI-DN-fffffffffffffffffffff; do iptables -t nat -N $chain; done
+        iptables -t nat -N CNI-HOSTPORT-DNAT || true
+        iptables -t nat -A POSTROUTING -s 10.10.0.2 -j RETURN -m comment --comment 'net1 stale'
+        iptables -t nat -A POSTROUTING -s 10.30.0.2 -j CNI-ffffffffffffffffffffffff -m comment --comment 'name: "net10" id: "stale"'
+        iptables -t nat -A CNI-HOSTPORT-DNAT -p tcp --dport 9999 -j CNI-DN-fffffffffffffffffffff -m comment --comment 'dnat name: "net10" id: "stale"'
+        mkdir -p /var/lib/cni/networks/net1 /run/cni/tuning /run/cni/sbr /run/cni/vrf /run/cni/host-device
+        echo notes >/var/lib/cni/networks/net1/notes.txt
+        printf 'not a\nlease\n' >/var/lib/cni/networks/net1/10.10.0.250
+        for plugin in sbr vrf host-device; do
+            echo notes >/run/cni/$plugin/notes.txt
+            echo '{{"network":"net1"' >/run/cni/$plugin/{identity}.json
+        done
+        echo '{{"mtu":1500}}' >/run/cni/tuning/stale_eth0.json"#,
+        identity = stale.identity()
+    ));
+    lab.host.try_sh("ip link add bwpffffffffffff type ifb"); // where the kernel has them
+}
+
+/// Four attachments to a network, two of which nobody wants, one of these in a namespace that lives on, and four to another
+/// network, two of them gone; then GC of the first network with the wanted ones, again with more that never were, and with none.
+fn assert_removes_what_is_stale_and_nothing_else(subject: &Subject) {
+    for_ours(subject.plugin, |lab| {
+        let Some(_kept) = (subject.prepare)(lab) else { return };
+        let chain = |network, nth| (subject.chain)(network, nth);
+        let first = chain(1, 0);
+        for network in [1, 2] {
+            Member::of(lab, &chain(network, 0)).added().del(); // what stays by contract is there from now on
+        }
+        plant(lab, &Key::parse("net1", "stale", "eth0").unwrap());
+        let by = reference_with(subject.plugin).filter(|_| subject.reference_too).unwrap_or(Peer::Ours);
+        let others = [(1, &Peer::Ours), (2, &by), (3, &Peer::Ours), (4, &by)];
+        let [live, live_too, stale, stale_too] = others.map(|(nth, by)| Member::of(lab, &chain(2, nth)).by(by).added());
+        if subject.vanishes {
+            [stale, stale_too].iter().for_each(|stale| stale.container.vanish());
+        }
+        let without = Watch::start(lab, &[&live.container, &live_too.container]);
+
+        let wanted = [1, 2].map(|nth| Member::of(lab, &chain(1, nth)).added());
+        let before = Watch::start(lab, &[&live.container, &wanted[0].container, &wanted[1].container]);
+        let gone = Member::of(lab, &chain(1, 3)).added();
+        if subject.vanishes {
+            gone.container.vanish();
+        }
+        let unwanted = Member::of(lab, &chain(1, 4)).added();
+        assert_is_there(subject, &before.changes_now());
+        let valid = wanted.each_ref().map(Member::as_valid);
+
+        gc(lab, &first, &valid);
+        before.assert_unchanged("those that nobody wants");
+        gc(lab, &first, &[valid[0], ("never", "eth0"), valid[1], ("../x", ""), ("stale", "eth1")]);
+        before.assert_unchanged("GC again, with more that are wanted");
+        wanted.iter().for_each(Member::assert_whole);
+        gc(lab, &first, &[]);
+        without.assert_unchanged("all of the network");
+        drop(unwanted);
+    });
+}
+
+/// Otherwise there would be nothing to remove.
+fn assert_is_there(subject: &Subject, changes: &str) {
+    for kept in subject.removes {
+        let shows = |line: &str| kept.1.iter().all(|part| line.contains(part));
+        assert!(changes.lines().any(shows), "{}: no {} in\n{changes}", subject.plugin, kept.0);
+    }
+    if subject.removes.is_empty() {
+        assert_eq!(changes, "", "{}: something is left", subject.plugin);
+    }
+}
+
+/// A runtime lists whom it is attaching among those that it wants.
+fn assert_spares_who_is_being_attached(subject: &Subject) {
+    for_ours(subject.plugin, |lab| {
+        let Some(_kept) = (subject.prepare)(lab) else { return };
+        let chain = |nth| (subject.chain)(1, nth);
+        Member::of(lab, &chain(0)).added().del();
+        let before = Watch::start(lab, &[]);
+        let mut members: Vec<Member<'_>> = (1..6).map(|nth| Member::of(lab, &chain(nth))).collect();
+        let ids: Vec<String> = members.iter().map(|member| member.container.id.clone()).collect();
+        let valid: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "eth0")).collect();
+        let (is_done, first) = (AtomicBool::new(false), chain(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    gc(lab, &first, &valid);
+                }
+            });
+            let added =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| members.iter_mut().for_each(Member::add)));
+            is_done.store(true, Ordering::Relaxed);
+            added.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        members.iter().for_each(Member::assert_whole);
+        members.iter().for_each(Member::del);
+        before.assert_unchanged("ADD, GC at the same time, and DEL");
+    });
+}
+
+fn assert_gc(plugin: &str) {
+    let mut subjects = SUBJECTS.iter().filter(|subject| subject.plugin == plugin).peekable();
+    assert!(subjects.peek().is_some(), "no subject is {plugin}");
+    for subject in subjects {
+        assert_removes_what_is_stale_and_nothing_else(subject);
+        assert_spares_who_is_being_attached(subject);
+    }
+}
+
+#[test]
+fn gc_of_bridge_removes_what_is_stale_and_nothing_else() {
+    assert_gc("bridge");
+}
+
+#[test]
+fn gc_of_host_device_removes_what_is_stale_and_nothing_else() {
+    assert_gc("host-device");
+}
+
+#[test]
+fn gc_of_ipvlan_removes_what_is_stale_and_nothing_else() {
+    assert_gc("ipvlan");
+}
+
+#[test]
+fn gc_of_loopback_removes_what_is_stale_and_nothing_else() {
+    assert_gc("loopback");
+}
+
+#[test]
+fn gc_of_macvlan_removes_what_is_stale_and_nothing_else() {
+    assert_gc("macvlan");
+}
+
+#[test]
+fn gc_of_ptp_removes_what_is_stale_and_nothing_else() {
+    assert_gc("ptp");
+}
+
+#[test]
+fn gc_of_vlan_removes_what_is_stale_and_nothing_else() {
+    assert_gc("vlan");
+}
+
+#[test]
+fn gc_of_dummy_removes_what_is_stale_and_nothing_else() {
+    assert_gc("dummy");
+}
+
+#[test]
+fn gc_of_tap_removes_what_is_stale_and_nothing_else() {
+    assert_gc("tap");
+}
+
+#[test]
+fn gc_of_host_local_removes_what_is_stale_and_nothing_else() {
+    assert_gc("host-local");
+}
+
+#[test]
+fn gc_of_static_removes_what_is_stale_and_nothing_else() {
+    assert_gc("static");
+}
+
+#[test]
+fn gc_of_dhcp_removes_what_is_stale_and_nothing_else() {
+    assert_gc("dhcp");
+}
+
+#[test]
+fn gc_of_tuning_removes_what_is_stale_and_nothing_else() {
+    assert_gc("tuning");
+}
+
+#[test]
+fn gc_of_portmap_removes_what_is_stale_and_nothing_else() {
+    assert_gc("portmap");
+}
+
+#[test]
+fn gc_of_firewall_removes_what_is_stale_and_nothing_else() {
+    assert_gc("firewall");
+}
+
+#[test]
+fn gc_of_bandwidth_removes_what_is_stale_and_nothing_else() {
+    assert_gc("bandwidth");
+}
+
+#[test]
+fn gc_of_sbr_removes_what_is_stale_and_nothing_else() {
+    assert_gc("sbr");
+}
+
+#[test]
+fn gc_of_vrf_removes_what_is_stale_and_nothing_else() {
+    assert_gc("vrf");
+}
+
+#[test]
+fn no_plugin_is_left_out() {
+    for [plugin, ..] in plugins() {
+        assert!(SUBJECTS.iter().any(|subject| subject.plugin == plugin), "{plugin}");
+        let test = format!("fn gc_of_{}_removes_what_is_stale_and_nothing_else()", plugin.replace('-', "_"));
+        assert!(include_str!("mod.rs").contains(&test), "{plugin}");
+    }
+}

@@ -1,0 +1,231 @@
+//! Each plugin in two networks, and what GC removes of it.
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::dummy::makes_dummies;
+use crate::plugins::main::tap::makes_taps;
+use crate::plugins::meta::bandwidth::can_limit;
+use crate::plugins::meta::vrf::has_vrf;
+use crate::support::attachment::{skip, with};
+use crate::support::dhcp::scripted::Scripted;
+use crate::support::dhcp::{Daemon, Kind};
+use crate::support::netns::Lab;
+
+/// A plugin, and whatever has to be before it in a chain.
+pub struct Subject {
+    /// Whose GC it is about.
+    pub plugin: &'static str,
+    /// The chain of the `nth` attachment to a network, 1 or 2.
+    pub chain: fn(network: u8, nth: u8) -> Vec<Value>,
+    /// Readies the host; None, and a skip, where it cannot be.
+    pub prepare: for<'a> fn(&'a Lab) -> Option<Box<dyn Held + 'a>>,
+    /// What GC removes, in the words of docs/status-and-gc.md.
+    pub removes: &'static [Kept],
+    /// Whether the reference can have attached to the other network, in a lab like any other.
+    pub reference_too: bool,
+    /// Whether a namespace may go without taking something of the host's with it, or being noticed.
+    pub vanishes: bool,
+}
+
+/// What ends when it is dropped, such as a server.
+pub trait Held {}
+impl<T> Held for T {}
+
+/// A kind of objects, and what of a snapshot's line shows one.
+pub struct Kept(pub &'static str, pub &'static [&'static str]);
+
+const LEASE: Kept = Kept("leases", &["+ file: ", "/var/lib/cni/networks/net1/"]);
+const PAIR: Kept = Kept("veth pairs", &["+ link: ", "\"info_kind\":\"veth\"", "net: net1"]);
+const MASQUERADE: Kept = Kept("elements of `cni_multi_masquerade`", &["+ nft: ", "goto net-10.10.0.0/24"]);
+const MASQUERADE_CHAIN: Kept = Kept("chains `CNI-…` of iptables", &["+ nft: ", "chain CNI-"]);
+const SPOOF: Kept = Kept("elements of `cni_multi_spoofcheck`", &["+ nft: ", "\"veth", " . ", "net: net1"]);
+const PORT: Kept = Kept("elements of `cni_multi_portmap`", &["+ nft: ", "tcp . 810", "net: net1"]);
+const PORT_CHAIN: Kept = Kept("chains `CNI-DN-…` of iptables", &["+ nft: ", "chain CNI-DN-"]);
+const ADMITTED: Kept = Kept("elements of `cni_multi_firewall`", &["+ nft: ", "10.10.0.", "net: net1"]);
+const ACCEPT: Kept = Kept("rules of its addresses in iptables' table filter", &["+ nft: ", "10.10.0.", "accept"]);
+const IFB: Kept = Kept("ifbs", &["+ link: ", "\"info_kind\":\"ifb\"", "net: net1"]);
+const TUNED: Kept = Kept("files in `dataDir`", &["+ file: ", "/run/cni/tuning/"]);
+const RULES: Kept = Kept("files in `/run/cni/sbr`", &["+ file: ", "/run/cni/sbr/"]);
+const JOINED: Kept = Kept("files in `/run/cni/vrf`", &["+ file: ", "/run/cni/vrf/"]);
+const DEVICE: Kept = Kept("devices in containers, which come back", &["- link: ", "\"ifname\":\"dev"]);
+const PASSAGE: Kept = Kept("files in `/run/cni/host-device`", &["+ file: ", "/run/cni/host-device/"]);
+const SERVED: Kept = Kept("leases, which are given back to the server", &["+ file: ", "/run/cni/dhcp.leases/"]);
+
+pub static SUBJECTS: [Subject; 23] = [
+    Subject { removes: &[PAIR, LEASE], ..of("bridge", |network, _| vec![bridge(network, json!({}))]) },
+    Subject {
+        removes: &[MASQUERADE, SPOOF],
+        ..of("bridge", |network, _| {
+            vec![bridge(network, json!({"ipMasq": true, "macspoofchk": true, "ipMasqBackend": "nftables"}))]
+        })
+    },
+    Subject {
+        removes: &[MASQUERADE_CHAIN],
+        ..of("bridge", |network, _| vec![bridge(network, json!({"ipMasq": true, "ipMasqBackend": "iptables"}))])
+    },
+    Subject {
+        removes: &[DEVICE, PASSAGE, LEASE],
+        prepare: devices,
+        vanishes: false,
+        ..of("host-device", |network, nth| {
+            vec![with(&leased(network), json!({"type": "host-device", "device": format!("dev{network}{nth}")}))]
+        })
+    },
+    Subject {
+        removes: &[LEASE],
+        prepare: |lab| has_kind(lab, "ipvlan"),
+        ..of("ipvlan", |network, _| vec![with(&leased(network), json!({"type": "ipvlan", "master": "uplink"}))])
+    },
+    Subject { removes: &[], ..of("loopback", |network, _| vec![with(&named(network), json!({"type": "loopback"}))]) },
+    Subject { removes: &[LEASE], ..of("macvlan", |network, _| vec![macvlan(network)]) },
+    Subject { removes: &[PAIR, LEASE], ..of("ptp", |network, _| vec![with(&leased(network), json!({"type": "ptp"}))]) },
+    Subject {
+        removes: &[MASQUERADE],
+        ..of("ptp", |network, _| {
+            vec![with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}))]
+        })
+    },
+    Subject {
+        removes: &[MASQUERADE_CHAIN],
+        ..of("ptp", |network, _| {
+            vec![with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "iptables"}))]
+        })
+    },
+    Subject {
+        removes: &[LEASE],
+        prepare: |lab| has_kind(lab, "vlan"),
+        ..of("vlan", |network, nth| {
+            let id = 100 * u16::from(network) + u16::from(nth);
+            vec![with(&leased(network), json!({"type": "vlan", "master": "uplink", "vlanId": id}))]
+        })
+    },
+    Subject {
+        removes: &[LEASE],
+        prepare: |lab| makes_dummies(lab).then(nothing),
+        ..of("dummy", |network, _| vec![with(&leased(network), json!({"type": "dummy"}))])
+    },
+    Subject {
+        removes: &[LEASE],
+        prepare: |lab| makes_taps(lab).then(nothing),
+        ..of("tap", |network, _| vec![with(&leased(network), json!({"type": "tap"}))])
+    },
+    Subject { removes: &[LEASE], ..of("host-local", |network, _| vec![macvlan(network)]) },
+    Subject {
+        removes: &[],
+        ..of("static", |network, nth| {
+            let address = format!("10.{network}0.0.{}/24", 100 + nth);
+            let ipam = json!({"type": "static", "subnet": null, "addresses": [{"address": address}]});
+            vec![with(&macvlan(network), json!({"ipam": ipam}))]
+        })
+    },
+    Subject {
+        removes: &[SERVED],
+        prepare: dhcp,
+        reference_too: false,
+        vanishes: false,
+        ..of("dhcp", |network, _| {
+            vec![with(&macvlan(network), json!({"master": "lan", "ipam": {"type": "dhcp", "subnet": null}}))]
+        })
+    },
+    Subject {
+        removes: &[TUNED],
+        ..of("tuning", |network, _| vec![macvlan(network), chained(network, json!({"type": "tuning", "mtu": 1400}))])
+    },
+    Subject {
+        removes: &[PORT],
+        ..of("portmap", |network, nth| vec![bridge(network, json!({})), portmap(network, nth, "nftables")])
+    },
+    Subject {
+        removes: &[PORT_CHAIN],
+        ..of("portmap", |network, nth| vec![bridge(network, json!({})), portmap(network, nth, "iptables")])
+    },
+    Subject {
+        removes: &[ADMITTED, ACCEPT],
+        prepare: |lab| {
+            lab.host.sh("iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP");
+            Some(nothing())
+        },
+        ..of("firewall", |network, _| vec![bridge(network, json!({})), chained(network, json!({"type": "firewall"}))])
+    },
+    Subject {
+        removes: &[IFB],
+        prepare: |lab| can_limit(lab).then(nothing),
+        ..of("bandwidth", |network, _| {
+            let limits = json!({"egressRate": 20_000_000, "egressBurst": 2_000_000, "ingressRate": 20_000_000, "ingressBurst": 2_000_000});
+            vec![bridge(network, json!({})), chained(network, with(&limits, json!({"type": "bandwidth"})))]
+        })
+    },
+    Subject {
+        removes: &[RULES],
+        ..of("sbr", |network, _| vec![macvlan(network), chained(network, json!({"type": "sbr"}))])
+    },
+    Subject {
+        removes: &[JOINED],
+        prepare: |lab| has_vrf(&lab.container()).then(nothing),
+        ..of("vrf", |network, _| vec![macvlan(network), chained(network, json!({"type": "vrf", "vrfname": "blue"}))])
+    },
+];
+
+const fn of(plugin: &'static str, chain: fn(u8, u8) -> Vec<Value>) -> Subject {
+    Subject { plugin, chain, prepare: |_| Some(nothing()), removes: &[], reference_too: true, vanishes: true }
+}
+
+fn nothing() -> Box<dyn Held> {
+    Box::new(())
+}
+
+fn named(network: u8) -> Value {
+    json!({"cniVersion": "1.1.0", "name": format!("net{network}")})
+}
+
+/// A main plugin's configuration but for its type.
+fn leased(network: u8) -> Value {
+    let ipam = json!({"type": "host-local", "subnet": format!("10.{network}0.0.0/24")});
+    with(&named(network), json!({"ipam": ipam}))
+}
+
+fn bridge(network: u8, changes: Value) -> Value {
+    let base = json!({"type": "bridge", "bridge": format!("br{network}"), "isGateway": true});
+    with(&with(&leased(network), base), changes)
+}
+
+fn macvlan(network: u8) -> Value {
+    with(&leased(network), json!({"type": "macvlan", "master": "uplink"}))
+}
+
+fn chained(network: u8, conf: Value) -> Value {
+    with(&named(network), conf)
+}
+
+fn portmap(network: u8, nth: u8, backend: &str) -> Value {
+    let port = 8000 + 100 * u16::from(network) + u16::from(nth);
+    let mapping = json!({"hostPort": port, "containerPort": 80, "protocol": "tcp"});
+    let conf = json!({"type": "portmap", "backend": backend, "runtimeConfig": {"portMappings": [mapping]}});
+    chained(network, conf)
+}
+
+fn has_kind(lab: &Lab, kind: &'static str) -> Option<Box<dyn Held>> {
+    let id = if kind == "vlan" { "id 4000" } else { "" };
+    let probe = format!("ip link add link uplink name probe type {kind} {id} && ip link del probe");
+    let made = lab.host.try_sh(&probe).status.success();
+    if !made {
+        skip(kind);
+    }
+    made.then(nothing)
+}
+
+/// A device for each attachment that a case makes. A veth goes with a namespace that goes, so the other end is not in one.
+fn devices(lab: &Lab) -> Option<Box<dyn Held + '_>> {
+    for network in [1, 2] {
+        for nth in 0..12 {
+            lab.host.sh(&format!("ip link add dev{network}{nth} type veth peer name peer{network}{nth} netns outside"));
+        }
+    }
+    Some(nothing())
+}
+
+fn dhcp(lab: &Lab) -> Option<Box<dyn Held + '_>> {
+    lab.lan(Kind::Macvlan);
+    let server = Scripted::start(lab, json!({"lease": 3600}));
+    Some(Box::new((server, Daemon::start(lab))))
+}

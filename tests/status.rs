@@ -1,0 +1,218 @@
+//! STATUS of every plugin: what makes every ADD fail is code 50, and nothing is changed by asking. A runtime calls the whole
+//! node unready for it. docs/status-and-gc.md has a row for each plugin; conditions of one plugin alone are in its own tests.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::gc::subjects::SUBJECTS;
+use crate::plugins::main::bridge;
+use crate::support::attachment::{for_ours, skip, with};
+use crate::support::call::{Call, Outcome};
+use crate::support::dhcp::wait_until;
+use crate::support::netns::Lab;
+use crate::support::scratch::Scratch;
+use crate::support::snapshot::Watch;
+
+fn newest(conf: &Value) -> Value {
+    with(conf, json!({"cniVersion": "1.1.0"}))
+}
+
+fn status(lab: &Lab, conf: &Value) -> Call {
+    lab.attach(&lab.container(), &newest(conf)).netns(None).call("STATUS", None)
+}
+
+/// The call with system calls of a kind failing; None where strace cannot do that.
+fn failing(mut call: Call, inject: &str) -> Option<Call> {
+    let strace = format!("strace -f -qq -o /dev/null -e inject={inject}");
+    let tried = Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
+    if !tried.status.success() {
+        skip("strace that can make system calls fail");
+        return None;
+    }
+    call.wrapper.extend(strace.split(' ').map(str::to_owned));
+    Some(call)
+}
+
+#[track_caller]
+fn assert_not_available(outcome: &Outcome, msg: &str) {
+    let error = outcome.err();
+    assert_eq!(error.code, 50, "{error:?}");
+    assert!(error.msg.starts_with(msg), "expected {msg:?}: {error:?}");
+}
+
+/// A conf of each plugin whose ADD makes a link, what it makes, and which message of STATUS asks for that.
+fn makers() -> [(Value, &'static str, usize); 8] {
+    let leased = |changes: Value| {
+        with(&with(&bridge::conf(), json!({"type": null, "bridge": null, "isGateway": null})), changes)
+    };
+    [
+        (bridge::conf(), "veth", 1),
+        (bridge::conf(), "bridge", 3),
+        (leased(json!({"type": "ptp"})), "veth", 1),
+        (leased(json!({"type": "dummy"})), "dummy", 1),
+        (leased(json!({"type": "ipvlan", "master": "uplink"})), "ipvlan", 1),
+        (leased(json!({"type": "macvlan", "master": "uplink"})), "macvlan", 1),
+        (leased(json!({"type": "vlan", "master": "uplink", "vlanId": 7})), "vlan", 1),
+        (json!({"name": "net1", "type": "vrf", "vrfname": "blue"}), "vrf", 1),
+    ]
+}
+
+/// Where the kernel has not got the kind, it says so itself; elsewhere strace says it in its place.
+#[test]
+fn a_kernel_without_the_kind_of_link_cannot_serve() {
+    for (conf, kind, nth) in makers() {
+        for_ours(conf["type"].as_str().unwrap(), |lab| {
+            let call = status(lab, &conf);
+            let plain = call.run();
+            let is_missing = plain.status != 0 && plain.err().msg.starts_with("the kernel has no links");
+            let outcome = if is_missing {
+                plain
+            } else {
+                plain.ok();
+                let Some(call) = failing(call, &format!("sendto:error=EOPNOTSUPP:when={nth}")) else { return };
+                call.run()
+            };
+            assert_not_available(&outcome, &format!("the kernel has no links of type {kind}"));
+            let module = if kind == "vlan" { "8021q" } else { kind };
+            assert_eq!(outcome.err().details, format!("is the module {module} available?"));
+        });
+    }
+}
+
+#[test]
+fn who_may_not_make_links_cannot_serve() {
+    for (conf, kind, nth) in makers() {
+        for_ours(conf["type"].as_str().unwrap(), |lab| {
+            let Some(call) = failing(status(lab, &conf), &format!("sendto:error=EPERM:when={nth}")) else { return };
+            let error = call.run().err();
+            assert_eq!(error.code, 50, "{error:?}");
+            assert!(error.msg.contains("operation not permitted") && error.msg.contains(kind), "{error:?}");
+        });
+    }
+}
+
+#[test]
+fn a_link_of_the_bridge_s_name_that_is_none_is_in_the_way() {
+    for_ours("bridge", |lab| {
+        lab.host.sh("ip link add br0 type veth peer name other");
+        let outcome = status(lab, &bridge::conf()).run();
+        assert_not_available(&outcome, "\"br0\" already exists but is not a bridge");
+        lab.host.sh("ip link del br0; ip link add br0 type bridge");
+        status(lab, &bridge::conf()).run().ok();
+    });
+}
+
+#[test]
+fn masquerading_needs_its_backend() {
+    for plugin in ["bridge", "ptp"] {
+        for_ours(plugin, |lab| {
+            let conf = |backend: &str| {
+                with(&bridge::conf(), json!({"type": plugin, "ipMasq": true, "ipMasqBackend": backend}))
+            };
+            status(lab, &conf("iptables")).run().ok();
+            status(lab, &conf("nftables")).run().ok();
+            let Some(call) = failing(status(lab, &conf("nftables")), "socket:error=EPROTONOSUPPORT:when=2+") else {
+                return;
+            };
+            assert_not_available(&call.run(), "masquerade: ");
+            lab.hide_iptables();
+            let outcome = status(lab, &conf("iptables")).run();
+            assert_not_available(&outcome, "masquerade: ");
+            assert!(outcome.err().text().contains("iptables"), "{outcome:?}");
+            status(lab, &with(&conf("iptables"), json!({"ipMasq": false}))).run().ok();
+            status(lab, &conf("nftables")).run().ok();
+        });
+    }
+}
+
+#[test]
+fn macspoofchk_needs_nf_tables() {
+    for_ours("bridge", |lab| {
+        let conf = with(&bridge::conf(), json!({"macspoofchk": true}));
+        status(lab, &conf).run().ok();
+        let Some(call) = failing(status(lab, &conf), "socket:error=EPROTONOSUPPORT:when=2+") else { return };
+        assert_not_available(&call.run(), "macspoofchk: ");
+    });
+}
+
+#[test]
+fn routing_by_source_needs_rules() {
+    for_ours("sbr", |lab| {
+        let conf = json!({"name": "net1", "type": "sbr"});
+        status(lab, &conf).run().ok();
+        let Some(call) = failing(status(lab, &conf), "sendto:error=EOPNOTSUPP:when=1") else { return };
+        assert_not_available(&call.run(), "list the rules: operation not supported");
+    });
+}
+
+#[test]
+fn loopback_and_a_static_address_always_serve() {
+    for_ours("loopback", |lab| {
+        status(lab, &json!({"name": "net1", "type": "loopback"})).run().ok();
+        let alone = json!({"name": "net1", "type": "static", "ipam": {"type": "static", "addresses": [{"address": "10.0.0.1/24"}]}});
+        status(lab, &alone).run().ok();
+        let wrong = with(&alone, json!({"ipam": {"addresses": [{"address": "10.0.0.1"}]}}));
+        assert_eq!(status(lab, &wrong).run().err().code, 7, "what ADD would refuse");
+    });
+}
+
+/// The IPAM plugin knows more: its code and its words are the caller's.
+#[test]
+fn what_an_ipam_plugin_of_others_says_is_passed_on() {
+    const SAYING: &str = r#"#!/bin/sh
+echo '{"cniVersion":"1.1.0","code":51,"msg":"half the pool is cut off","details":"since noon"}'; exit 1
+"#;
+    for plugin in ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "dummy", "tap", "host-device"] {
+        let subject = SUBJECTS.iter().find(|subject| subject.plugin == plugin).unwrap();
+        for_ours(plugin, |lab| {
+            let Some(_kept) = (subject.prepare)(lab) else { return };
+            lab.host
+                .sh(&format!("mkdir /run/bin; cat >/run/bin/saying <<'END'\n{SAYING}END\nchmod +x /run/bin/saying"));
+            let conf = with(&(subject.chain)(1, 1)[0], json!({"ipam": {"type": "saying"}}));
+            let error = status(lab, &conf).env("CNI_PATH", lab.path("/run/bin").display().to_string()).run().err();
+            let expected = (51, "half the pool is cut off", "since noon");
+            assert_eq!((error.code, error.msg.as_str(), error.details.as_str()), expected, "{plugin}");
+        });
+    }
+}
+
+/// Runtimes ask every few seconds. Neither kernel nor disk is different after it, and who watches the ruleset sees nothing:
+/// tables are tried in a transaction without an end.
+#[test]
+fn asking_changes_nothing() {
+    for_ours("bridge", |lab| {
+        let watcher = "setpriv --pdeathsig KILL -- nft monitor";
+        let mut monitor = lab.host.command("sh");
+        let scratch = Scratch::new();
+        let file = scratch.join("events");
+        monitor.args(["-c", &format!("exec {watcher} >{} 2>&1", file.display())]);
+        let mut monitor = monitor.spawn().unwrap();
+        let events = || std::fs::read_to_string(&file).unwrap_or_default();
+        wait_until("nft monitor listens", 10, || {
+            lab.host.sh("nft add table inet first; nft delete table inet first");
+            events().contains("delete table inet first")
+        });
+        let before = Watch::start(lab, &[]);
+        for subject in &SUBJECTS {
+            for conf in (subject.chain)(1, 1) {
+                status(lab, &with(&conf, json!({"runtimeConfig": null}))).run(); // whatever this kernel can
+            }
+        }
+        for (conf, kind, _) in makers() {
+            let outcome = status(lab, &conf).run();
+            if outcome.status != 0 && outcome.err().msg.starts_with("the kernel has no links") {
+                skip(kind); // a kernel that could have made one has to be asked as well
+            }
+        }
+        lab.host.sh("nft add table inet last");
+        wait_until("nft monitor tells of the last table", 10, || events().contains("add table inet last"));
+        lab.host.sh("nft delete table inet last");
+        let seen = events();
+        let between: Vec<&str> = seen.lines().filter(|line| line.contains("table") || line.contains("chain")).collect();
+        assert!(between.iter().all(|line| line.contains("inet first") || line.contains("inet last")), "{seen}");
+        monitor.kill().unwrap();
+        monitor.wait().unwrap();
+        before.assert_unchanged("STATUS");
+    });
+}
