@@ -125,9 +125,7 @@ fn chains() -> Vec<Subject> {
     let of_five = |backend: &str| {
         vec![whole_bridge(backend), ports(backend), firewall::firewall(Some(backend)), tuned(), limits()]
     };
-    let five = vec![
-        whole_bridge("nftables"), ports("nftables"), json!({"type": "firewall"}), tuned(), limits(),
-    ];
+    let five = vec![whole_bridge("nftables"), ports("nftables"), json!({"type": "firewall"}), tuned(), limits()];
     let can_both = |lab: &Lab| strict_host(lab) && can_limit(lab);
     vec![
         Subject::new("bridge, portmap, firewall, tuning, bandwidth", can_both, five),

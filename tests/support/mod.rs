@@ -7,6 +7,7 @@ pub mod dhcp;
 pub mod flow;
 pub mod netns;
 pub mod peers;
+pub mod probe;
 pub mod scratch;
 pub mod shells;
 pub mod snapshot;

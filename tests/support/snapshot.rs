@@ -125,21 +125,29 @@ impl Snapshot {
 
     /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
     pub fn difference(&self, later: &Snapshot) -> String {
-        let only = |mark: &str, a: &Snapshot, b: &Snapshot| -> String {
-            let mut rest = b.0.clone();
-            a.0.iter()
-                .filter(|line| match rest.iter().position(|r| r == *line) {
-                    Some(at) => {
-                        rest.remove(at);
-                        false
-                    }
-                    None => true,
-                })
-                .map(|line| format!("{mark} {line}\n"))
-                .collect()
-        };
-        only("-", self, later) + &only("+", later, self)
+        difference(&self.0, &later.0)
     }
+}
+
+/// What is in one list of facts and not in the other, as `-` and `+` lines.
+pub fn difference(before: &[String], later: &[String]) -> String {
+    let only = |mark: &str, a: &[String], b: &[String]| -> String {
+        let mut rest = b.to_vec();
+        a.iter()
+            .filter(|line| match rest.iter().position(|r| r == *line) {
+                Some(at) => {
+                    rest.remove(at);
+                    false
+                }
+                None => true,
+            })
+            .map(|line| format!("{mark} {line}\n"))
+            .collect()
+    };
+    if before == later {
+        return String::new();
+    }
+    only("-", before, later) + &only("+", later, before)
 }
 
 /// The part of a line that does not change by itself, if it says anything.

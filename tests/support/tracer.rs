@@ -88,7 +88,9 @@ impl Stop {
             libc::SYS_open | libc::SYS_unlink | libc::SYS_mkdir | libc::SYS_rename | libc::SYS_execve => self.text(0),
             libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => format!("{} {}", self.text(1), self.text(3)),
             libc::SYS_link => format!("{} {}", self.text(0), self.text(1)),
-            libc::SYS_write | libc::SYS_read | libc::SYS_flock | libc::SYS_ioctl | libc::SYS_ftruncate => self.descriptor(0),
+            libc::SYS_write | libc::SYS_read | libc::SYS_flock | libc::SYS_ioctl | libc::SYS_ftruncate => {
+                self.descriptor(0)
+            }
             libc::SYS_sendto => format!("message of type {}", self.netlink_type()),
             _ => String::new(),
         };
@@ -223,12 +225,15 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         match stopped {
             WaitStatus::PtraceSyscall(_) => self.on_syscall(task),
             WaitStatus::PtraceEvent(_, _, event) if event == Event::PTRACE_EVENT_EXEC as i32 => self.on_exec(task),
-            WaitStatus::PtraceEvent(_, _, event) if event != Event::PTRACE_EVENT_STOP as i32 => self.on_birth(task, event),
+            WaitStatus::PtraceEvent(_, _, event) if event != Event::PTRACE_EVENT_STOP as i32 => {
+                self.on_birth(task, event)
+            }
             WaitStatus::Stopped(_, of) => signal = Some(of),
             _ => (), // a new task's first stop, or one for all of them
         }
         // It may have been killed meanwhile.
-        let _ = if self.place(task) == Place::Outside { ptrace::cont(task, signal) } else { ptrace::syscall(task, signal) };
+        let _ =
+            if self.place(task) == Place::Outside { ptrace::cont(task, signal) } else { ptrace::syscall(task, signal) };
     }
 
     /// A task is seen for the first time before or after its birth is told; it is where its parent is.

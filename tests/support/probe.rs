@@ -1,0 +1,281 @@
+//! A snapshot that a sweep can afford at each of thousands of points: the facts of `snapshot`, asked of the kernel without any program.
+//!
+//! It goes by raw netlink dumps, not by our own `net`, which is what is tested. A thread enters each namespace once and its sockets stay
+//! there, so the namespace lives as long as the probe. Facts are the kernel's own attributes by number, less precise than those of
+//! `Watch` in what comes late by itself: carriers, states of links and of bridge ports. A sweep ends with a `Watch`, which has those too.
+//! Without the right to enter a namespace from a thread (an ordinary user who is in no namespace of their own) it is a `Watch`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use self::dump::Socket;
+use super::netns::{Lab, Namespace};
+use super::patience;
+use super::snapshot::{Watch, difference};
+
+mod dump;
+mod nft;
+mod route;
+
+/// For how long things have to stay as they are before a sweep relies on that.
+const AT_REST: Duration = Duration::from_millis(1300);
+
+/// The kernel's own settings that are not of one link; those of links are attributes of theirs.
+const SYSCTLS: [&str; 2] = ["all", "default"];
+const SYSCTL_KEYS: [&str; 13] = [
+    "arp_notify",
+    "route_localnet",
+    "proxy_arp",
+    "rp_filter",
+    "accept_local",
+    "arp_ignore",
+    "arp_announce",
+    "accept_ra",
+    "accept_dad",
+    "enhanced_dad",
+    "disable_ipv6",
+    "keep_addr_on_down",
+    "ndisc_notify",
+];
+
+/// A thread in a namespace, which says what is there.
+struct Inside {
+    namespace: Namespace,
+    ask: Sender<()>,
+    answer: Receiver<Vec<String>>,
+}
+
+impl Inside {
+    /// None where a thread may not enter.
+    fn of(namespace: &Namespace) -> Option<Inside> {
+        let ((ask, asked), (tell, answer), (ready, is_ready)) = (channel(), channel(), channel());
+        let path = namespace.path();
+        std::thread::spawn(move || {
+            let _ = ready.send(enter(&path)); // whoever asked waits for it
+            let Ok(sockets) = Sockets::open() else { return };
+            while asked.recv().is_ok() && tell.send(sockets.facts()).is_ok() {}
+        });
+        let inside = Inside { namespace: namespace.clone(), ask, answer };
+        is_ready.recv().unwrap().ok().map(|()| inside)
+    }
+
+    /// What it says to the question that was asked.
+    fn answer(&self) -> Vec<String> {
+        let mut facts = self.answer.recv().expect("the thread in the namespace says above why it ended");
+        // Rules of the old kind are rare, and there is no dump of them.
+        if facts.iter().any(|fact| fact.starts_with("legacy ")) {
+            facts.push(self.namespace.sh("iptables-legacy-save; ip6tables-legacy-save").replace(char::is_numeric, ""));
+        }
+        facts
+    }
+}
+
+/// The thread stays in the namespace until it ends.
+#[allow(clippy::disallowed_methods)]
+fn enter(path: &str) -> Result<(), nix::Error> {
+    let namespace = fs::File::open(path).map_err(|_| nix::errno::Errno::ENOENT)?;
+    nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET)
+}
+
+/// Of the namespace of the thread that opened them.
+struct Sockets {
+    route: Socket,
+    netfilter: Socket,
+}
+
+impl Sockets {
+    fn open() -> std::io::Result<Sockets> {
+        Ok(Sockets { route: Socket::open(dump::ROUTE)?, netfilter: Socket::open(dump::NETFILTER)? })
+    }
+
+    fn facts(&self) -> Vec<String> {
+        let mut facts = route::facts(&self.route);
+        facts.extend(nft::facts(&self.netfilter));
+        for (scope, key) in SYSCTLS.iter().flat_map(|scope| SYSCTL_KEYS.iter().map(move |key| (scope, key))) {
+            for family in ["ipv4", "ipv6"] {
+                let path = format!("/proc/sys/net/{family}/conf/{scope}/{key}");
+                facts.extend(fs::read_to_string(&path).map(|value| format!("sysctl {family} {scope} {key}: {value}")));
+            }
+        }
+        for family in ["ip", "ip6"] {
+            let names = fs::read_to_string(format!("/proc/thread-self/net/{family}_tables_names")).unwrap_or_default();
+            facts.extend(names.lines().map(|name| format!("legacy {family} {name}")));
+        }
+        facts.sort();
+        facts
+    }
+}
+
+/// Files of the pretend host, as `snapshot` has them, and directories, links and sockets as well.
+fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let (base, name) = (entry.file_name(), format!("{name}/{}", entry.file_name().display()));
+        let base = base.to_string_lossy();
+        let Ok(about) = fs::symlink_metadata(&path) else { continue }; // gone meanwhile
+        let is_empty_index = name.contains("/.cni-multi/") && about.is_file() && about.len() == 0;
+        if name == "/run/netns" || base == "xtables.lock" || base == "lock" || is_empty_index {
+            continue;
+        }
+        if base.starts_with("last_reserved_ip.") {
+            continue;
+        }
+        let content = if about.is_file() { fs::read(&path).unwrap_or_default() } else { vec![] };
+        let mode = about.permissions().mode();
+        facts.push(format!("file {name} {mode:o}: {}", String::from_utf8_lossy(&content)));
+        if about.is_dir() {
+            files(&path, &name, facts);
+        }
+    }
+}
+
+/// Pretend host and some namespaces of containers, together; to be used as `Watch` is.
+pub struct Probe<'a> {
+    lab: &'a Lab,
+    inside: Vec<Inside>,
+    before: Vec<Vec<String>>,
+    instead: Option<Watch<'a>>,
+}
+
+impl<'a> Probe<'a> {
+    /// Remembers how things are, when they have become what they will be.
+    pub fn start(lab: &'a Lab, containers: &[&'a Namespace]) -> Probe<'a> {
+        let namespaces = std::iter::once(&lab.host).chain(containers.iter().copied());
+        let inside: Option<Vec<Inside>> = namespaces.map(Inside::of).collect();
+        let instead = inside.is_none().then(|| Watch::start(lab, containers));
+        let mut probe = Probe { lab, inside: inside.unwrap_or_default(), before: vec![], instead };
+        probe.before = probe.settled();
+        probe
+    }
+
+    fn settled(&self) -> Vec<Vec<String>> {
+        let deadline = Instant::now() + patience(10);
+        let (mut last, mut since) = (self.now(), Instant::now());
+        while since.elapsed() < AT_REST && Instant::now() < deadline && !self.inside.is_empty() {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = self.now();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        last
+    }
+
+    /// One list a namespace; that of the pretend host has its files too.
+    fn now(&self) -> Vec<Vec<String>> {
+        self.inside.iter().for_each(|inside| inside.ask.send(()).unwrap());
+        let mut all: Vec<Vec<String>> = self.inside.iter().map(Inside::answer).collect();
+        if let Some(host) = all.first_mut() {
+            for dir in ["/run", "/var/lib/cni"] {
+                files(&self.lab.path(dir), dir, host);
+            }
+        }
+        all
+    }
+
+    /// What has changed so far.
+    pub fn changes_now(&self) -> String {
+        if let Some(watch) = &self.instead {
+            return watch.changes_now();
+        }
+        self.before.iter().zip(self.now()).map(|(before, now)| difference(before, &now)).collect()
+    }
+
+    /// What has changed; waits a little for things to become as they were.
+    pub fn changes(&self) -> String {
+        let deadline = Instant::now() + patience(3);
+        loop {
+            let changes = self.changes_now();
+            if changes.is_empty() || Instant::now() > deadline {
+                return changes;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[track_caller]
+    pub fn assert_unchanged(&self, since: &str) {
+        let changes = self.changes();
+        assert!(changes.is_empty(), "not as before {since}:\n{changes}");
+    }
+}
+
+/// Whatever an ADD may do is seen; otherwise "nothing is left" would say nothing.
+#[test]
+fn a_probe_sees_every_kind_of_change() {
+    let changes = [
+        ("link", "ip link add one type veth peer name two"),
+        ("link", "ip link set one mtu 1400"),
+        ("link", "ip link set one alias net1/container-1"),
+        ("link", "ip link set one allmulticast on"),
+        ("link", "ip link set one promisc on"),
+        ("link", "ip link set one txqueuelen 55"),
+        ("link", "ip link set one address 02:00:00:00:00:77"),
+        ("link", "ip link property add dev one altname another"),
+        ("address", "ip addr add 10.0.0.1/24 dev one"),
+        ("route", "ip link set one up; ip link set two up; ip route add 10.9.0.0/16 dev one table 77"),
+        ("route", "ip -6 route add 2001:db8:9::/48 dev one"),
+        ("rule", "ip rule add from 10.0.0.1 table 77"),
+        ("rule", "ip -6 rule add from 2001:db8::1 table 77"),
+        ("link", "ip link add br9 type bridge; ip link set two master br9"),
+        ("link", "bridge link set dev two hairpin on"),
+        ("link", "ip link set br9 type bridge ageing_time 5000"),
+        ("qdisc", "tc qdisc add dev one root tbf rate 1mbit burst 10kb latency 25ms"),
+        ("qdisc", "tc qdisc add dev one ingress"),
+        ("filter", "tc filter add dev one parent ffff: protocol all u32 match u32 0 0 flowid 1:1"),
+        ("nft", "nft add table inet leak"),
+        ("nft", "nft 'add set inet leak s { type ipv4_addr; }'"),
+        ("nft", "nft 'add element inet leak s { 10.0.0.1 }'"),
+        ("nft", "nft 'add chain inet leak c { type filter hook input priority 0; }'"),
+        ("nft", "nft 'add rule inet leak c tcp dport 99 counter drop'"),
+        ("nft", "nft 'add rule inet leak c tcp dport 99 counter drop'"),
+        ("nft", "iptables -t nat -A POSTROUTING -s 10.0.0.1 -m comment --comment leak -j MASQUERADE"),
+        ("legacy", "iptables-legacy -t nat -A POSTROUTING -j MASQUERADE"),
+        ("link", "echo 1 > /proc/sys/net/ipv4/conf/one/route_localnet"),
+        ("link", "echo 0 > /proc/sys/net/ipv6/conf/one/accept_ra"),
+        ("sysctl", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet"),
+        ("file", "mkdir -p /var/lib/cni/deep"),
+        ("file", "echo x > /var/lib/cni/deep/file"),
+        ("file", "echo y > /var/lib/cni/deep/file"),
+        ("file", "touch /run/cni/state"),
+    ];
+    let lab = Lab::new(super::call::Peer::Ours);
+    let Some(host) = Inside::of(&lab.host) else {
+        return super::attachment::skip("the right to enter a namespace from a thread");
+    };
+    let mut probe = Probe { lab: &lab, inside: vec![host], before: vec![], instead: None };
+    for (kind, script) in changes {
+        probe.before = probe.now();
+        let sees_legacy = "iptables-legacy -t nat -S && cat /proc/net/ip_tables_names";
+        if kind == "legacy" && !lab.host.try_sh(sees_legacy).status.success() {
+            super::attachment::skip("iptables-legacy");
+            continue;
+        }
+        lab.host.sh(script);
+        let changes = probe.changes_now();
+        assert!(changes.contains(&format!("+ {kind} ")), "`{script}` is not seen in\n{changes}");
+    }
+}
+
+/// What a `Watch` sees and calls nothing, is nothing here either: traffic, time, and an attachment that has come and gone.
+#[test]
+fn a_probe_sees_no_change_where_there_is_none() {
+    let lab = Lab::new(super::call::Peer::Ours);
+    let conf = crate::plugins::main::bridge::dual_stack();
+    let (container, other) = (lab.container(), lab.container());
+    lab.attach(&other, &conf).add();
+    lab.host.sh(
+        "nft 'add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c counter'",
+    );
+    let probe = Probe::start(&lab, &[&container, &other]);
+    lab.host.sh("ping -c 1 -W 1 198.51.100.2 >/dev/null; ping -c 1 -W 1 2001:db8:ffff::2 >/dev/null");
+    let attachment = lab.attach(&container, &conf);
+    attachment.add();
+    assert!(!probe.changes_now().is_empty());
+    attachment.del();
+    probe.assert_unchanged("an attachment");
+}

@@ -1,0 +1,202 @@
+//! Links, addresses, routes, rules and queues of a namespace.
+
+use std::collections::BTreeMap;
+
+use super::dump::{Socket, attribute, attributes, number, show, show_without};
+
+const GET_LINK: u16 = 18;
+const GET_ADDRESS: u16 = 22;
+const GET_ROUTE: u16 = 26;
+const GET_RULE: u16 = 34;
+const GET_QDISC: u16 = 38;
+const GET_FILTER: u16 = 46;
+
+/// The fixed parts in front of the attributes: ifinfomsg, ifaddrmsg, rtmsg, fib_rule_hdr, tcmsg.
+const LINK: usize = 16;
+const ADDRESS: usize = 8;
+const ROUTE: usize = 12;
+const RULE: usize = 12;
+const QUEUE: usize = 20;
+
+/// IFLA_EXT_MASK: with the VLANs of bridge ports, without statistics.
+const VLANS: u32 = 2;
+const NO_STATISTICS: u32 = 8;
+
+const BRIDGE: u8 = 7;
+
+type Names = BTreeMap<u32, String>;
+
+pub fn facts(socket: &Socket) -> Vec<String> {
+    let links = socket.dump(GET_LINK, &link_request(0, NO_STATISTICS));
+    let names: Names = links.iter().map(|link| (index(link), name(link))).collect();
+    let mut facts: Vec<String> = links.iter().map(|link| link_fact(link, &names)).collect();
+    let ports = socket.dump(GET_LINK, &link_request(BRIDGE, VLANS));
+    facts.extend(ports.iter().map(|port| format!("vlan {}:{}", name(port), vlans(port))));
+    facts.extend(socket.dump(GET_ADDRESS, &[0; ADDRESS]).iter().map(|address| address_fact(address, &names)));
+    facts.extend(socket.dump(GET_ROUTE, &[0; ROUTE]).iter().map(|route| route_fact(route, &names)));
+    facts.extend(socket.dump(GET_RULE, &[0; RULE]).iter().map(|rule| rule_fact(rule)));
+    for qdisc in socket.dump(GET_QDISC, &[0; QUEUE]) {
+        facts.extend(queue_facts(socket, &qdisc, &names));
+    }
+    facts
+}
+
+fn link_request(family: u8, mask: u32) -> Vec<u8> {
+    const EXT_MASK: u16 = 29;
+    let mut body = vec![0; LINK];
+    body[0] = family;
+    body.extend([8, EXT_MASK].map(u16::to_ne_bytes).concat());
+    body.extend(mask.to_ne_bytes());
+    body
+}
+
+fn index(link: &[u8]) -> u32 {
+    number(link, 4, 4) as u32
+}
+
+fn name(link: &[u8]) -> String {
+    attribute(link, LINK, 3).map(show).unwrap_or_default()
+}
+
+/// The name of the link that an attribute names by its index.
+fn named(value: &[u8], names: &Names) -> String {
+    let index = number(value, 0, 4) as u32;
+    names.get(&index).cloned().unwrap_or_else(|| "elsewhere".to_owned())
+}
+
+/// Statistics, the state and what follows from it, and numbers of namespaces.
+const PASSING_OF_LINK: [u16; 11] = [7, 14, 16, 17, 23, 33, 35, 37, 43, 47, 48];
+
+fn link_fact(link: &[u8], names: &Names) -> String {
+    const IFLA_LINK: u16 = 5;
+    const IFLA_MASTER: u16 = 10;
+    const IFLA_LINKINFO: u16 = 18;
+    const IFLA_AF_SPEC: u16 = 26;
+    const LINK_NETNSID: u16 = 37;
+    // UP, BROADCAST, LOOPBACK, POINTOPOINT, NOARP, PROMISC, ALLMULTI, MULTICAST: not what a carrier makes of them.
+    const LASTING_FLAGS: u64 = 0x1 | 0x2 | 0x8 | 0x10 | 0x80 | 0x100 | 0x200 | 0x1000;
+    let (attributes, flags) = (attributes(link, LINK), number(link, 8, 4) & LASTING_FLAGS);
+    let elsewhere = attributes.iter().any(|(kind, _)| *kind == LINK_NETNSID);
+    let mut fact = format!("link {} flags={flags:x}", name(link));
+    for (kind, value) in attributes {
+        match kind {
+            IFLA_LINK if elsewhere => fact += " below=elsewhere",
+            IFLA_LINK => fact += &format!(" below={}", named(value, names)),
+            IFLA_MASTER => fact += &format!(" master={}", named(value, names)),
+            IFLA_LINKINFO => fact += &kind_of_link(value),
+            IFLA_AF_SPEC => fact += &settings(value),
+            kind if PASSING_OF_LINK.contains(&kind) => (),
+            kind => fact += &format!(" {kind}={}", show(value)),
+        }
+    }
+    fact
+}
+
+/// What a link is, and what it is to its master; without timers, counts and states.
+fn kind_of_link(info: &[u8]) -> String {
+    const DATA: u16 = 2;
+    const STATISTICS: u16 = 3;
+    const PORT: u16 = 5;
+    let is_bridge = attribute(info, 0, 1).map(show).as_deref() == Some("bridge");
+    let is_port = attribute(info, 0, 4).map(show).as_deref() == Some("bridge");
+    // The root port and its cost, topology changes, timers, how many neighbours were learnt.
+    let passing_of_bridge: Vec<u16> = (12..=19).chain([48]).collect();
+    // The state, the root, the designated port, its number, topology changes, timers.
+    let passing_of_port: Vec<u16> = (13..=23).chain([1]).collect();
+    let mut text = String::new();
+    for (kind, value) in attributes(info, 0) {
+        text += &match kind {
+            STATISTICS => String::new(),
+            DATA if is_bridge => format!(" bridge={{{}}}", show_without(&attributes(value, 0), &passing_of_bridge)),
+            PORT if is_port => format!(" port={{{}}}", show_without(&attributes(value, 0), &passing_of_port)),
+            DATA | PORT => format!(" data={{{}}}", show_without(&attributes(value, 0), &[])),
+            _ => format!(" kind={}", show(value)),
+        };
+    }
+    text
+}
+
+/// /proc/sys/net/ipv4/conf/LINK and the same of IPv6, all of them but forwarding, which an ADD is documented to leave.
+fn settings(families: &[u8]) -> String {
+    let mut text = String::new();
+    for (family, value) in attributes(families, 0) {
+        for (kind, value) in attributes(value, 0) {
+            let is_array = matches!((i32::from(family), kind), (libc::AF_INET, 1) | (libc::AF_INET6, 2));
+            if is_array && value.len() > 4 {
+                text += &format!(" settings{family}={}", show(&value[4..]));
+            }
+        }
+    }
+    text
+}
+
+fn vlans(port: &[u8]) -> String {
+    attribute(port, LINK, 26).map(|spec| show_without(&attributes(spec, 0), &[])).unwrap_or_default()
+}
+
+fn address_fact(address: &[u8], names: &Names) -> String {
+    const FLAGS: u16 = 8;
+    const TIMES: u16 = 6;
+    // A duplicate is looked for, and whether one was found.
+    const PASSING_FLAGS: u64 = 0x40 | 0x08 | 0x04;
+    let attributes = attributes(address, ADDRESS);
+    let of = named(&address[4..], names);
+    let head = [address[0], address[1], address[3]];
+    let mut fact = format!("address {of} family/length/scope={head:?}{}", show_without(&attributes, &[FLAGS, TIMES]));
+    for (kind, value) in attributes {
+        match kind {
+            FLAGS => fact += &format!(" flags={:x}", number(value, 0, 4) & !PASSING_FLAGS),
+            TIMES => fact += if number(value, 0, 4) == u64::from(u32::MAX) { " for ever" } else { " for a time" },
+            _ => (),
+        }
+    }
+    fact
+}
+
+fn route_fact(route: &[u8], names: &Names) -> String {
+    const INCOMING: u16 = 3;
+    const OUTGOING: u16 = 4;
+    const TIMES: u16 = 12;
+    // What a carrier makes of it.
+    const DEAD_OR_LINK_DOWN: u64 = 0x1 | 0x10;
+    let flags = number(route, 8, 4) & !DEAD_OR_LINK_DOWN;
+    let mut fact = format!("route head={} flags={flags:x}", show(&route[..8]));
+    for (kind, value) in attributes(route, ROUTE) {
+        match kind {
+            INCOMING | OUTGOING => fact += &format!(" dev={}", named(value, names)),
+            TIMES => (),
+            _ => fact += &format!(" {kind}={}", show(value)),
+        }
+    }
+    fact
+}
+
+fn rule_fact(rule: &[u8]) -> String {
+    format!("rule head={}{}", show(&rule[..RULE]), show_without(&attributes(rule, RULE), &[]))
+}
+
+/// A queue that somebody made, and its filters. Queues that a link has by nature have no handle.
+fn queue_facts(socket: &Socket, queue: &[u8], names: &Names) -> Vec<String> {
+    const STATISTICS: [u16; 3] = [3, 4, 7];
+    // The ingress and egress sides of clsact, whose own handle is ffff:.
+    const SIDES: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
+    let of = named(&queue[4..], names);
+    let handle = number(queue, 8, 4) as u32;
+    if handle == 0 {
+        return vec![];
+    }
+    let parent = number(queue, 12, 4);
+    let shown = show_without(&attributes(queue, QUEUE), &STATISTICS);
+    let mut facts = vec![format!("qdisc {of} {handle:x} parent={parent:x}{shown}")];
+    let sides = if handle == 0xffff_0000 { SIDES.to_vec() } else { vec![] };
+    for parent in [handle].into_iter().chain(sides) {
+        let mut request = vec![0; QUEUE];
+        request[4..8].copy_from_slice(&queue[4..8]);
+        request[12..16].copy_from_slice(&parent.to_ne_bytes());
+        for filter in socket.dump(GET_FILTER, &request) {
+            let kind = attribute(&filter, QUEUE, 1).map(show).unwrap_or_default();
+            facts.push(format!("filter {of} of {parent:x}: {kind} {}", show(&filter[8..QUEUE])));
+        }
+    }
+    facts
+}
