@@ -6,6 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
@@ -38,6 +39,13 @@ fn read_with(flags: OFlag, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let mut content = vec![0; metadata.len() as usize];
     file.read_exact(&mut content)?;
     Ok(content)
+}
+
+/// Whether [`read`] has met something that is no file of ours: a link, a FIFO, a directory, a socket, or what is far too long.
+/// With any other error there may be a file, and another time it may be read.
+pub fn is_no_file(errno: Option<i32>) -> bool {
+    const OF_OTHER_KINDS: [Errno; 4] = [Errno::ELOOP, Errno::EISDIR, Errno::ENXIO, Errno::ENODEV];
+    errno.is_none_or(|errno| OF_OTHER_KINDS.contains(&Errno::from_raw(errno)))
 }
 
 /// Creates a file that must not exist, readable by its owner only.

@@ -111,7 +111,7 @@ fn range_of(set: &RangeSet, ip: IpAddr) -> Result<&Range> {
 
 /// A second ADD of one attachment is an error by the specification.
 fn refuse_second(set: &RangeSet, owner: &Owner, store: &Store) -> Result<()> {
-    let mut held = store.held_by(owner).into_iter().chain(store.held_by(&owner.without_ifname()));
+    let mut held = store.held_by(owner)?.into_iter().chain(store.held_by(&owner.without_ifname())?);
     match held.find(|ip| set.range_of(*ip).is_some()) {
         None => Ok(()),
         Some(ip) => {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
+use crate::error::{Error, Result};
 use crate::plain_file;
 
 /// More than a container's id and an interface's name can be: a variable of the environment has at most 128 KiB.
@@ -82,12 +83,15 @@ impl Content {
     }
 }
 
-/// What the file of `ip` in the network's directory says; None where there is no such file.
-pub fn read(dir: &Path, ip: IpAddr) -> Option<Content> {
-    match plain_file::read(&dir.join(ip.to_string()), LIMIT) {
-        Ok(bytes) => Some(Content::parse(&bytes)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        Err(_) => Some(Content::Foreign), // a link, a FIFO, a directory, unreadable: taken, and not ours
+/// What the file of `ip` in the network's directory says; None where there is no such file. An error where there may be
+/// a lease, and what it says cannot be told now.
+pub fn read(dir: &Path, ip: IpAddr) -> Result<Option<Content>> {
+    let path = dir.join(ip.to_string());
+    match plain_file::read(&path, LIMIT) {
+        Ok(bytes) => Ok(Some(Content::parse(&bytes))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) if plain_file::is_no_file(e.raw_os_error()) => Ok(Some(Content::Foreign)),
+        Err(e) => Err(Error::io(format_args!("read lease {path:?}"), &e)),
     }
 }
 

@@ -39,14 +39,15 @@ impl Plugin for HostLocal {
         let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
         let owner = owner(&at.key);
         let mut store = Store::create(&conf::place(cx), &owner.container_id)?;
-        let ips = transaction(|rb| allocator::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb))?;
+        let allocated = transaction(|rb| allocator::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb));
+        let ips = allocated.inspect_err(|_| store.forget_what_is_gone())?;
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let owner = owner(&at.key);
         let store = Store::open(&conf::place(cx), &owner.container_id)?;
-        let held = store.map(|store| held_by_attachment(&store, &owner)).unwrap_or_default();
+        let held = store.map_or(Ok(vec![]), |store| held_by_attachment(&store, &owner))?;
         if held.is_empty() {
             return Err(nothing_held(&at.key));
         }
@@ -57,7 +58,10 @@ impl Plugin for HostLocal {
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
         let owner = owner(&at.key);
         let Some(mut store) = Store::open(&conf::place(cx), &owner.container_id)? else { return Ok(()) };
-        let held = held_by_attachment(&store, &owner);
+        let held = held_by_attachment(&store, &owner)?;
+        if held.is_empty() {
+            store.require_all_read()?; // what it holds may be what could not be read
+        }
         release_all(&mut store, &held)
     }
 
@@ -72,7 +76,10 @@ impl Plugin for HostLocal {
         let Some(mut store) = Store::open_whole(&conf::place(cx))? else { return Ok(()) };
         let stale = store.leases().iter().filter(|lease| !is_valid(&lease.owner, valid)).map(|lease| lease.ip);
         let stale: Vec<IpAddr> = stale.collect();
-        release_all(&mut store, &stale)
+        let mut errors = ErrorList::default();
+        errors.push(release_all(&mut store, &stale));
+        errors.push(store.require_all_read());
+        errors.finish()
     }
 }
 
@@ -82,9 +89,9 @@ fn owner(key: &Key) -> Owner {
 
 /// What the attachment holds. Where that is nothing: what its container holds from the time when leases did not name
 /// the interface.
-fn held_by_attachment(store: &Store, owner: &Owner) -> Vec<IpAddr> {
-    let held = store.held_by(owner);
-    if held.is_empty() { store.held_by(&owner.without_ifname()) } else { held }
+fn held_by_attachment(store: &Store, owner: &Owner) -> Result<Vec<IpAddr>> {
+    let held = store.held_by(owner)?;
+    if held.is_empty() { store.held_by(&owner.without_ifname()) } else { Ok(held) }
 }
 
 fn nothing_held(key: &Key) -> Error {

@@ -94,6 +94,8 @@ pub struct Store {
     draft: Option<PathBuf>,
     /// Whether the seal is broken.
     changed: bool,
+    /// Why the leases that were read may not be all of them. Then the index stays without a seal.
+    unread: Option<Error>,
     /// None only on a read-only disk, where nobody changes anything.
     _lock: Option<Lock>,
 }
@@ -147,11 +149,16 @@ impl Store {
         let bucket = container_id.map(Bucket::of).filter(|_| index.is_sealed(&place.dir));
         let indexed = bucket.and_then(|bucket| Some((Scope::Bucket(bucket), index.read(bucket)?)));
         let changed = indexed.is_none();
-        let (scope, leases) = match indexed {
-            Some(found) => found,
+        let (scope, Scan { leases, unread }) = match indexed {
+            Some((scope, leases)) => (scope, Scan { leases, unread: None }),
             None => (Scope::Network, scan(&place.dir)?),
         };
-        Ok(Store { dir: place.dir.clone(), index, scope, leases, draft: None, changed, _lock: lock })
+        Ok(Store { dir: place.dir.clone(), index, scope, leases, draft: None, changed, unread, _lock: lock })
+    }
+
+    /// Fails where a lease could not be read.
+    pub fn require_all_read(&self) -> Result<()> {
+        self.unread.clone().map_or(Ok(()), Err)
     }
 
     /// All leases, where all were asked for.
@@ -160,13 +167,14 @@ impl Store {
     }
 
     /// The addresses that `owner` holds.
-    pub fn held_by(&self, owner: &Owner) -> Vec<IpAddr> {
-        let said = self.leases.iter().filter(|lease| lease.owner == *owner);
-        said.map(|lease| lease.ip).filter(|ip| self.is_held_by(*ip, owner)).collect()
-    }
-
-    fn is_held_by(&self, ip: IpAddr, owner: &Owner) -> bool {
-        matches!(lease::read(&self.dir, ip), Some(Content::Owned(holder)) if holder == *owner)
+    pub fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>> {
+        let mut held = vec![];
+        for lease in self.leases.iter().filter(|lease| lease.owner == *owner) {
+            if matches!(lease::read(&self.dir, lease.ip)?, Some(Content::Owned(holder)) if holder == *owner) {
+                held.push(lease.ip);
+            }
+        }
+        Ok(held)
     }
 
     /// Every address that has a file.
@@ -222,6 +230,12 @@ impl Store {
         Ok(())
     }
 
+    /// For after an undo, which removes the files of leases and knows nothing of an index.
+    pub fn forget_what_is_gone(&mut self) {
+        let dir = &self.dir;
+        self.leases.retain(|lease| fs::symlink_metadata(dir.join(lease.ip.to_string())).is_ok());
+    }
+
     /// The file of an address.
     pub fn lease_path(&self, ip: IpAddr) -> PathBuf {
         self.dir.join(ip.to_string())
@@ -251,10 +265,10 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Some(draft) = self.draft.take() {
-            let _ = fs::remove_file(draft); // the next one replaces it
+        if self.draft.take().is_some_and(|draft| fs::remove_file(draft).is_err()) {
+            return; // without a seal the next call makes the index anew, and its directory with it
         }
-        if self.changed {
+        if self.changed && self.unread.is_none() {
             let _ = self.update_index(); // an index without a seal is made anew by the next call
         }
     }
@@ -278,17 +292,26 @@ fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {
     lease::addresses(dir).map_err(|e| Error::io(format_args!("read directory {dir:?}"), &e))
 }
 
-/// Reads every lease. Torn ones are removed: who writes holds the lock, so it is not being written.
-fn scan(dir: &Path) -> Result<Vec<Lease>> {
-    let mut leases = vec![];
+/// What the files of a network say.
+struct Scan {
+    leases: Vec<Lease>,
+    /// What went wrong with the first that could not be read.
+    unread: Option<Error>,
+}
+
+/// Reads every lease. Torn ones are removed: who writes holds the lock, so it is not being written. One that cannot be read
+/// keeps nobody from the others.
+fn scan(dir: &Path) -> Result<Scan> {
+    let mut scan = Scan { leases: vec![], unread: None };
     for ip in addresses(dir)? {
         match lease::read(dir, ip) {
-            Some(Content::Owned(owner)) => leases.push(Lease { ip, owner }),
-            Some(Content::Torn) => {
+            Ok(Some(Content::Owned(owner))) => scan.leases.push(Lease { ip, owner }),
+            Ok(Some(Content::Torn)) => {
                 let _ = fs::remove_file(dir.join(ip.to_string())); // it stays taken, and the next scan tries again
             }
-            Some(Content::Foreign) | None => (),
+            Ok(Some(Content::Foreign) | None) => (),
+            Err(e) => scan.unread = scan.unread.or(Some(e)),
         }
     }
-    Ok(leases)
+    Ok(scan)
 }

@@ -18,6 +18,7 @@ use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
+use crate::plain_file;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::prev_result;
@@ -72,7 +73,10 @@ impl Plugin for Tuning {
             return Ok(());
         }
         let mut errors = ErrorList::default();
-        let text = errors.push(backups.text(&at.key)).flatten();
+        let text = match backups.text(&at.key) {
+            Err(e) if !plain_file::is_no_file(e.errno) => return Err(e), // the next DEL reads it
+            text => errors.push(text).flatten(),
+        };
         let backup = text.as_deref().and_then(Backup::understood);
         if backup.as_ref().is_some_and(|backup| !backup.may_be_of(&at.key)) {
             return errors.finish(); // another network's, with a container and an interface of the same names
