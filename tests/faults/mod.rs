@@ -1,4 +1,5 @@
 //! Nothing leaks, whatever happens: faults at every step of every plugin.
 
+mod error;
 mod kill;
 pub mod subject;

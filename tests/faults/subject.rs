@@ -9,7 +9,7 @@ use crate::plugins::meta::bandwidth::{self, can_limit};
 use crate::plugins::meta::firewall::{self, DROPPING};
 use crate::plugins::meta::vrf::has_vrf;
 use crate::plugins::meta::{portmap, tuning};
-use crate::support::attachment::{Attachment, with};
+use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::netns::{Container, Lab};
 
 /// A network whose attachments are born and ended under faults.
@@ -137,4 +137,65 @@ fn chains() -> Vec<Subject> {
 /// All of them.
 pub fn all() -> Vec<Subject> {
     [main_plugins(), ipam_plugins(), chained_plugins(), chains()].into_iter().flatten().collect()
+}
+
+/// A test for each of them, so that each can be skipped where the kernel lacks what it needs.
+macro_rules! test_each_subject {
+    ($sweep:path) => {
+        test_each_subject! { $sweep:
+            bridge "bridge"
+            bridge_by_iptables "bridge, iptables"
+            ptp "ptp"
+            macvlan "macvlan"
+            ipvlan "ipvlan"
+            vlan "vlan"
+            host_device "host-device"
+            dummy "dummy"
+            tap "tap"
+            loopback "loopback"
+            host_local "host-local"
+            static_ "static"
+            portmap "portmap"
+            portmap_by_iptables "portmap, iptables"
+            firewall "firewall"
+            firewall_by_iptables "firewall, iptables"
+            tuning "tuning"
+            bandwidth "bandwidth"
+            sbr "sbr"
+            vrf "vrf"
+            chain_of_five "bridge, portmap, firewall, tuning, bandwidth"
+            chain_of_five_by_iptables "the same by iptables"
+            chain_on_macvlan "macvlan, tuning, sbr"
+        }
+    };
+    ($sweep:path: $($test:ident $subject:literal)*) => {
+        $(
+            #[test]
+            fn $test() {
+                $crate::faults::subject::in_a_lab($subject, $sweep);
+            }
+        )*
+
+        #[test]
+        fn every_subject_has_a_test() {
+            let names: Vec<&str> = $crate::faults::subject::all().iter().map(|subject| subject.name).collect();
+            assert_eq!(names, [$($subject),*]);
+        }
+    };
+}
+pub(super) use test_each_subject;
+
+/// Runs the sweep of a subject in a lab of its own, where the kernel can.
+pub fn in_a_lab(name: &str, sweep: impl Fn(&Lab, &Subject)) {
+    let subject = all().into_iter().find(|subject| subject.name == name).expect("a subject");
+    for_ours(subject.plugins[0]["type"].as_str().unwrap(), |lab| {
+        if (subject.prepare)(lab) {
+            sweep(lab, &subject);
+        }
+    });
+}
+
+/// Whether a sweep is to try everything: `tests/faults/run` asks for it.
+pub fn is_long() -> bool {
+    std::env::var_os("CNI_LONG").is_some()
 }

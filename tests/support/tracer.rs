@@ -36,12 +36,17 @@ pub struct Stop {
 /// What becomes of the call that is about to be made, or of all processes.
 pub enum Then {
     Go,
-    /// It is not made, and fails so. Only before the call.
-    Fail(Errno),
-    /// It was made, and is said to have returned this. Only after the call.
-    Return(i64),
+    /// Before a call: it is not made, and the program is told that it returned this, a negative errno where it failed.
+    Answer(i64),
     /// SIGKILL for every process.
     Kill,
+}
+
+impl Then {
+    /// The call that is about to be made fails.
+    pub fn fail(errno: Errno) -> Then {
+        Then::Answer(-i64::from(errno as i32))
+    }
 }
 
 /// What came of it.
@@ -79,6 +84,11 @@ impl Stop {
     pub fn descriptor(&self, arg: usize) -> String {
         let link = std::fs::read_link(format!("/proc/{}/fd/{}", self.task, self.args[arg]));
         link.map(|target| target.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// Whether a descriptor is one of a directory.
+    pub fn is_directory(&self, arg: usize) -> bool {
+        std::fs::metadata(format!("/proc/{}/fd/{}", self.task, self.args[arg])).is_ok_and(|file| file.is_dir())
     }
 
     /// Its name and what it is about, for people.
@@ -175,8 +185,8 @@ enum Place {
     Outside,
     /// Between two calls.
     Between,
-    /// In a call of this number, whose answer may be replaced.
-    Inside(usize, Option<Errno>),
+    /// In a call of this number; its answer where it is not the kernel's.
+    Inside(usize, Option<i64>),
 }
 
 struct Tracer<'a, D> {
@@ -274,9 +284,9 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
                 self.places.insert(task, Place::Between);
                 return;
             }
-            Place::Inside(number, failure) => {
+            Place::Inside(number, given) => {
                 self.places.insert(task, Place::Between);
-                let answer = failure.map_or(answer, |errno| -i64::from(errno as i32));
+                let answer = given.unwrap_or(answer);
                 registers.rax = answer.cast_unsigned();
                 (number, Some(answer))
             }
@@ -284,11 +294,10 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         let args = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
         let stop = Stop { number, call: registers.orig_rax.cast_signed(), args, result, task };
         match (self.decide)(&stop) {
-            Then::Fail(errno) if result.is_none() => {
+            Then::Answer(answer) if result.is_none() => {
                 registers.orig_rax = u64::MAX; // no such call, so none is made
-                self.places.insert(task, Place::Inside(number, Some(errno)));
+                self.places.insert(task, Place::Inside(number, Some(answer)));
             }
-            Then::Return(answer) => registers.rax = answer.cast_unsigned(),
             Then::Kill => {
                 registers.orig_rax = u64::MAX; // a call that is about to be made is not made any more
                 let _ = ptrace::setregs(task, registers);
