@@ -73,10 +73,10 @@ impl Work<'_> {
     /// Does it while nobody else is at work in the directory, be it install.sh; nothing half made is left. From here on
     /// the working directory is `dir`, and every name is one there.
     fn done_in(self, dir: &str) -> Result<String> {
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022)); // runtimes of ordinary users look there, too
         let binary = match self {
             Work::Install(called, _) => {
                 let own = told("read", "this binary", fs::read("/proc/self/exe").or_else(|_| fs::read(called)))?;
-                nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022)); // runtimes of ordinary users look there, too
                 told("make", dir, fs::create_dir_all(dir))?;
                 own
             }

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -281,7 +282,7 @@ impl Iptables {
 /// Keeps other processes of ours from changing rules of iptables until it is dropped; the kernel ends it with the process.
 fn lock() -> Result<File> {
     let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
-    fs::create_dir_all(LOCK_DIR).map_err(failed)?;
+    DirBuilder::new().recursive(true).mode(0o755).create(LOCK_DIR).map_err(failed)?;
     let file = plain_file::open_lock(Path::new(LOCK)).map_err(failed)?;
     fs2::FileExt::lock_exclusive(&file).map_err(failed)?;
     Ok(file)
