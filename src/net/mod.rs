@@ -1,6 +1,7 @@
 //! The kernel's network: namespaces, netlink, nftables, iptables, sysctls. Knows nothing of CNI.
 
 pub mod activation;
+pub mod capabilities;
 pub mod clock;
 pub mod conntrack;
 pub mod dbus;
@@ -16,5 +17,7 @@ pub mod nft;
 pub mod packet_socket;
 pub mod process;
 pub mod random;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub mod seccomp;
 pub mod sysctl;
 pub mod tuntap;

@@ -3,6 +3,7 @@
 //! One thread, one poll(2): whoever asks, the conversations with servers, signals, and one timer for what is due next.
 //! While a lease is held there is nothing of it but data ([`table`]) and a file ([`journal`]).
 
+mod confinement;
 mod connection;
 mod exchange;
 mod exchange_v4;
@@ -26,7 +27,6 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -93,7 +93,9 @@ impl Daemon {
         let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
         ends.thread_block().map_err(starting)?;
         let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(starting)?;
-        raise_descriptors();
+        let log = Log::new(&variable);
+        confinement::require_capabilities(&log)?;
+        confinement::set_limits();
         let (socket, journal) = places(&flags);
         if !socket.is_absolute() {
             return Err(Error::new(Code::INVALID_ENVIRONMENT, format!("listen at {socket:?}: path not absolute")));
@@ -102,13 +104,15 @@ impl Daemon {
         let mut listener = Listener::open(&socket, &variable)?;
         journal.started();
         listener.write_pid(&flags)?;
+        let alarm = Alarm::new()?;
+        confinement::give_up_the_rest(&log)?;
         Ok(Daemon {
-            log: Log::new(variable),
             flags,
-            journal,
+            log,
             listener,
+            journal,
             signals,
-            alarm: Alarm::new()?,
+            alarm,
             connections: Connections::default(),
             table: Table::default(),
             metrics: Metrics::default(),
@@ -199,12 +203,5 @@ impl Daemon {
             Heard::End => self.hung_up(id),
             Heard::Nothing => (),
         }
-    }
-}
-
-/// Each exchange and each connection has descriptors; the usual limit is for programs that use select(2).
-fn raise_descriptors() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard); // then there are as many as there are
     }
 }
