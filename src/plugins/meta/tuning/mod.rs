@@ -7,6 +7,8 @@ mod backup;
 mod conf;
 mod sysctls;
 
+use nix::errno::Errno;
+
 use self::attributes::Attributes;
 use self::backup::{Backup, Backups, SavedSysctl};
 pub use self::conf::Conf;
@@ -15,6 +17,7 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
+use crate::net::capabilities::{self, Capability};
 use crate::net::netlink::{Link, Netlink};
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
@@ -82,7 +85,11 @@ impl Plugin for Tuning {
             return errors.finish(); // another network's, with a container and an interface of the same names
         }
         if let (Some(backup), Some(netns)) = (&backup, &at.netns) {
-            errors.push(restore(backup, netns, at.key.ifname.as_str()));
+            let restored = restore(backup, netns, at.key.ifname.as_str());
+            if restored.as_ref().is_err_and(is_for_one_who_may) {
+                return restored;
+            }
+            errors.push(restored);
         }
         // Also where something could not be restored, or DEL would fail for as long as the container lives.
         errors.push(backups.remove(&at.key));
@@ -194,6 +201,12 @@ fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
         backup.sysctls.iter().map(|saved| (saved.sysctl.clone(), saved.before.clone())).collect();
     errors.push(sysctls::restore(netns, &values));
     errors.finish()
+}
+
+/// A process that has not got the rights could restore nothing: the backup is for the next one, which has.
+fn is_for_one_who_may(error: &Error) -> bool {
+    let rights = [Capability::NetAdmin, Capability::SysAdmin];
+    error.is_errno(Errno::EPERM) && !capabilities::missing(&rights).is_empty()
 }
 
 fn restore_link(backup: &Backup, netlink: &Netlink, ifname: &str) -> Result<()> {
