@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use nix::errno::Errno;
+
 use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, version_of};
 use crate::cni::env::{Command, Environment, Parameters};
@@ -12,6 +14,7 @@ use crate::cni::json::Value;
 use crate::cni::result::{AddResult, print};
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
+use crate::net::capabilities::{self, Capability};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::steps;
@@ -53,6 +56,7 @@ pub fn run_sharing(
     let Err(error) = catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))) else {
         return 0;
     };
+    let error = with_missing_rights(error);
     let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
     if let Err(failed) = write(io.stdout, &object) {
         let _ = writeln!(io.stderr, "{failed}: {error}"); // the last place left to tell it
@@ -82,6 +86,21 @@ pub fn error_object(error: &Error, config_version: &str) -> String {
         .with("msg", error.msg.as_str())
         .with_some("details", print::text(&error.details));
     print::Json::from(object).to_text()
+}
+
+/// What plugins need, in whichever case (SECURITY.md).
+const RIGHTS: [Capability; 5] =
+    [Capability::NetAdmin, Capability::SysAdmin, Capability::NetRaw, Capability::SysPtrace, Capability::DacOverride];
+
+/// "operation not permitted" alone sends people looking for the wrong thing.
+fn with_missing_rights(error: Error) -> Error {
+    let is_refused = error.is_errno(Errno::EPERM) || error.is_errno(Errno::EACCES) || error.code == Code::HOST_PROGRAM;
+    let missing = if is_refused { capabilities::missing(&RIGHTS) } else { vec![] };
+    if missing.is_empty() {
+        return error; // it is about something else
+    }
+    let names: Vec<&str> = missing.into_iter().map(Capability::name).collect();
+    error.with_details(format_args!("the process has not got {}", names.join(", ")))
 }
 
 fn error_of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
