@@ -74,7 +74,7 @@ impl Page {
         let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
         let mut paths: Vec<String> = docs.map(|name| format!("docs/{}", name.to_str().unwrap())).collect();
         paths.retain(|path| path.ends_with(".md"));
-        paths.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(str::to_owned));
+        paths.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(str::to_owned));
         paths.sort();
         paths.iter().map(|path| Page::read(path)).collect()
     }
@@ -709,6 +709,7 @@ fn tests_that_the_pages_name_exist() {
         "parallel::",
         "plugins::",
         "protocol::",
+        "security::",
         "traces::",
         "callers::",
         "src::",

@@ -19,6 +19,7 @@ mod plugins;
 mod protocol;
 mod runtime;
 mod schema;
+mod security;
 mod status;
 mod support;
 mod traces;

@@ -38,12 +38,12 @@ const CONFINED: [(&str, &[&str]); 10] = [
 /// A plugin never sees who runs it, not even in a comment's link.
 const ABOVE_PLUGINS: [&str; 5] = ["registry", "runner", "runtime", "commands", "cli"];
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Every Rust file below a directory: its path there, and its text.
-fn sources(dir: &Path) -> Vec<(String, String)> {
+pub fn sources(dir: &Path) -> Vec<(String, String)> {
     let mut found = vec![];
     let mut open: Vec<PathBuf> = vec![dir.to_owned()];
     while let Some(path) = open.pop() {
@@ -59,7 +59,7 @@ fn sources(dir: &Path) -> Vec<(String, String)> {
 }
 
 /// The text without comments and without what stands in quotes, so that only code is judged.
-fn code(text: &str) -> String {
+pub fn code(text: &str) -> String {
     let mut code = String::new();
     for line in text.lines() {
         let mut quoted = false;
@@ -84,7 +84,7 @@ fn is_of_word(c: char) -> bool {
 }
 
 /// What stands behind each whole word `word` of the code.
-fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
+pub fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
     let whole = move |at: usize| {
         let (before, behind) = (&code[..at], &code[at + word.len()..]);
         !(before.ends_with(is_of_word) || word.ends_with(is_of_word) && behind.starts_with(is_of_word))

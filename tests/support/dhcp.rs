@@ -186,13 +186,24 @@ impl<'a> Daemon<'a> {
     /// Run by another program, such as `setpriv … --`.
     #[track_caller]
     pub fn wrapped(lab: &'a Lab, wrapper: &[&str]) -> Daemon<'a> {
+        let daemon = Daemon::launch_wrapped(lab, wrapper);
+        daemon.wait_for_socket();
+        daemon
+    }
+
+    /// The status and the log of one that ends by itself, run by another program.
+    #[track_caller]
+    pub fn refused(lab: &'a Lab, wrapper: &[&str]) -> (i32, String) {
+        let mut daemon = Daemon::launch_wrapped(lab, wrapper);
+        (daemon.wait(), daemon.log())
+    }
+
+    fn launch_wrapped(lab: &'a Lab, wrapper: &[&str]) -> Daemon<'a> {
         let mut line: Vec<String> = wrapper.iter().map(|s| (*s).to_owned()).collect();
         line.extend(command_line(&lab.peer, &[]));
         let scratch = Scratch::new();
         let process = Process::start(&lab.host, &line, Stdio::null(), scratch.join("log"));
-        let daemon = Daemon { lab, args: vec![], process, scratch };
-        daemon.wait_for_socket();
-        daemon
+        Daemon { lab, args: vec![], process, scratch }
     }
 
     /// With the listener that systemd would have made; it is bound to the usual socket already.

@@ -15,6 +15,7 @@ use crate::support::traffic::assert_pings;
 
 mod address_in_use;
 mod commands;
+mod confinement;
 mod daemon;
 mod del;
 mod failed_add;

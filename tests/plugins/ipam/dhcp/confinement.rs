@@ -1,0 +1,169 @@
+//! What the daemon may do, and that it says so where it may do less.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::conf;
+use crate::docs::{Page, code_spans};
+use crate::support::attachment::{for_ours, skip};
+use crate::support::dhcp::scripted::Scripted;
+use crate::support::dhcp::{Daemon, Kind};
+use crate::support::netns::is_root;
+
+/// Their numbers in linux/capability.h.
+const NUMBERS: [(&str, u32); 6] = [
+    ("CAP_DAC_READ_SEARCH", 2),
+    ("CAP_NET_BIND_SERVICE", 10),
+    ("CAP_NET_ADMIN", 12),
+    ("CAP_NET_RAW", 13),
+    ("CAP_SYS_PTRACE", 19),
+    ("CAP_SYS_ADMIN", 21),
+];
+
+/// What SECURITY.md says that the daemon keeps, and whether it runs without.
+fn table() -> Vec<(String, bool)> {
+    let rows = Page::read("SECURITY.md").rows(Some("The DHCP daemon"));
+    let row = |row: Vec<String>| (code_spans(&row[0])[0].clone(), row[2].starts_with("does not start"));
+    let table: Vec<(String, bool)> = rows.into_iter().map(row).collect();
+    let names: BTreeSet<&str> = table.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, NUMBERS.iter().map(|(name, _)| *name).collect());
+    table
+}
+
+/// `setpriv` with the capabilities of the table but one.
+fn all_but(dropped: &str) -> Vec<String> {
+    let kept = table().into_iter().filter(|(name, _)| name != dropped);
+    let kept: String = kept.map(|(name, _)| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase())).collect();
+    ["setpriv", "--bounding-set", &format!("-all{kept}"), "--"].map(str::to_owned).to_vec()
+}
+
+fn words(line: &[String]) -> Vec<&str> {
+    line.iter().map(String::as_str).collect()
+}
+
+/// A line of `/proc/PID/status` or `/proc/PID/limits`.
+fn proc(daemon: &Daemon<'_>, file: &str, key: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{}/{file}", daemon.pid())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.unwrap_or_else(|| panic!("no {key} in {text}")).trim().to_owned()
+}
+
+#[test]
+fn the_daemon_has_the_capabilities_of_the_table_and_no_others() {
+    for_ours("dhcp", |lab| {
+        let daemon = Daemon::start(lab);
+        let bits = NUMBERS.iter().fold(0u64, |bits, (_, number)| bits | 1 << number);
+        let (all, none) = (format!("{bits:016x}"), "0".repeat(16));
+        let has = |key: &str| proc(&daemon, "status", key);
+        assert_eq!(["CapPrm:", "CapEff:", "CapBnd:"].map(has), [&*all, &all, &all]);
+        assert_eq!(["CapInh:", "CapAmb:"].map(has), [&*none, &none]);
+        assert_eq!(["NoNewPrivs:", "Umask:"].map(has), ["1", "0077"]);
+        assert!(proc(&daemon, "limits", "Max core file size").starts_with("0 "), "no memory is written to a file");
+    });
+}
+
+/// All other tests of the plugin run with this, so what the daemon needs is allowed; what it does not is tested where the
+/// filter is made (`net::seccomp`).
+#[test]
+fn system_calls_are_filtered() {
+    for_ours("dhcp", |lab| {
+        let daemon = Daemon::start(lab);
+        assert_eq!(proc(&daemon, "status", "Seccomp:"), "2", "{}", daemon.log());
+        assert!(!daemon.log().contains("restricted"), "{}", daemon.log());
+    });
+}
+
+#[test]
+fn without_what_it_needs_it_does_not_start_and_says_what_that_is() {
+    for_ours("dhcp", |lab| {
+        let needed: Vec<String> =
+            table().into_iter().filter(|(_, is_needed)| *is_needed).map(|(name, _)| name).collect();
+        assert_eq!(needed.len(), 3);
+        for name in needed {
+            let (status, log) = Daemon::refused(lab, &words(&all_but(&name)));
+            assert_eq!(status, 1, "{name}: {log}");
+            assert!(log.contains(&format!("start the DHCP daemon: it has not got {name};")), "{log}");
+            assert_eq!(lab.host.sh("ls -A /run/cni"), "", "nothing is left");
+        }
+    });
+}
+
+/// Renewals by a packet socket are there still.
+#[test]
+fn without_what_is_of_use_it_starts_and_says_what_will_not_be() {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _server = Scripted::start(lab, json!({}));
+        for (name, _) in table().into_iter().filter(|(_, is_needed)| !is_needed) {
+            let mut daemon = Daemon::wrapped(lab, &words(&all_but(&name)));
+            assert_eq!(daemon.log().matches(&format!("without {name}: ")).count(), 1, "{}", daemon.log());
+            assert_eq!(daemon.log().matches("without CAP_").count(), 1, "{}", daemon.log());
+            let attachment = lab.attach(&lab.container(), &conf());
+            attachment.add();
+            attachment.del();
+            assert_eq!(daemon.end_by("TERM"), 0);
+        }
+    });
+}
+
+#[test]
+fn a_namespace_that_is_named_by_a_process_takes_cap_sys_ptrace() {
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _server = Scripted::start(lab, json!({}));
+        let container = lab.container_of_process();
+        let attachment = lab.attach(&container, &conf());
+        let mut lacking = Daemon::wrapped(lab, &words(&all_but("CAP_SYS_PTRACE")));
+        let error = attachment.try_add().err();
+        assert!(error.msg.contains("open netns \"/proc/") && error.msg.contains("permission denied"), "{error:?}");
+        lacking.kill();
+        let _daemon = Daemon::start(lab);
+        attachment.add();
+        attachment.del();
+    });
+}
+
+/// Of an engine that an ordinary user runs.
+#[test]
+fn a_namespace_in_another_user_s_directory_takes_cap_dac_read_search() {
+    if !is_root() {
+        return skip("root, for a directory of another user");
+    }
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        let _server = Scripted::start(lab, json!({}));
+        let container = lab.container();
+        lab.host.sh(&format!(
+            "mkdir -m 700 /run/theirs && touch /run/theirs/ns && mount --bind {} /run/theirs/ns && chown 1000 /run/theirs",
+            container.netns
+        ));
+        let attachment = lab.attach(&container, &conf()).netns(Some("/run/theirs/ns"));
+        let mut lacking = Daemon::wrapped(lab, &words(&all_but("CAP_DAC_READ_SEARCH")));
+        let error = attachment.try_add().err();
+        assert!(error.msg.ends_with("open netns \"/run/theirs/ns\": permission denied"), "{error:?}");
+        lacking.kill();
+        let _daemon = Daemon::start(lab);
+        attachment.add();
+        attachment.del();
+    });
+}
+
+/// The reference's place for it, and files that anybody may see there.
+#[test]
+fn the_process_id_may_be_read_by_others() {
+    for_ours("dhcp", |lab| {
+        let _daemon = Daemon::with_flags(lab, &["-pidfile", "/run/dhcp.pid"]);
+        assert_eq!(lab.host.sh("stat -c %a /run/dhcp.pid"), "644\n");
+    });
+}
+
+#[test]
+fn the_unit_keeps_what_the_daemon_keeps() {
+    let unit = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/cni-dhcp.service"));
+    let unit = unit.unwrap();
+    let kept = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    // systemd has the bounding set limited before the daemon starts, so that it needs no CAP_SETPCAP for that.
+    let kept: BTreeSet<&str> = kept.split(' ').collect();
+    assert_eq!(kept, NUMBERS.iter().map(|(name, _)| *name).collect());
+}

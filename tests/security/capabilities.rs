@@ -1,0 +1,173 @@
+//! Each plugin does its work with the capabilities of the table, and with one less says which one it lacks and leaves nothing.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::docs::{Page, code_spans};
+use crate::plugins::main::{bridge, dummy, host_device, stacked, tap};
+use crate::plugins::meta::bandwidth::{both, can_limit};
+use crate::plugins::meta::portmap::{portmap, web};
+use crate::plugins::meta::tuning::tuning;
+use crate::plugins::meta::vrf::has_vrf;
+use crate::support::attachment::{Attachment, for_ours, skip, with};
+use crate::support::call::{Outcome, farm};
+use crate::support::netns::{Container, Lab};
+use crate::support::snapshot::Watch;
+
+/// What a row of the table is about: makes ready what ADD is called for; None, and a skip, where the kernel lacks something.
+type Prepare = for<'a> fn(&'a Lab, &Container) -> Option<Attachment<'a>>;
+
+/// A test for each row of the table, of that name.
+macro_rules! rows {
+    ($($test:ident: $row:literal => $prepare:expr,)+) => {
+        const ROWS: &[&str] = &[$($row),+];
+        mod the_table_says_what_is_needed_by {
+            use super::*;
+            $(
+                #[test]
+                fn $test() {
+                    sweep($row, $prepare);
+                }
+            )+
+        }
+    };
+}
+
+rows! {
+    loopback: "`loopback`" => |lab, container| {
+        let conf = json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"});
+        Some(lab.attach(container, &conf).ifname("lo"))
+    },
+    bridge: "`bridge`" => |lab, container| main(lab, container, &bridge::del::everything("nftables")),
+    ptp: "`ptp`" => |lab, container| {
+        main(lab, container, &with(&bridge::conf(), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"})))
+    },
+    macvlan: "`macvlan`" => |lab, container| main(lab, container, &stacked::MACVLAN.conf()),
+    ipvlan: "`ipvlan`" => |lab, container| stacked(lab, container, &stacked::IPVLAN),
+    vlan: "`vlan`" => |lab, container| stacked(lab, container, &stacked::VLAN),
+    host_device: "`host-device`" => |lab, container| {
+        host_device::device(lab);
+        main(lab, container, &host_device::leased())
+    },
+    dummy: "`dummy`" => |lab, container| dummy::makes_dummies(lab).then(|| main(lab, container, &dummy::conf()))?,
+    tap: "`tap`" => |lab, container| tap::makes_taps(lab).then(|| main(lab, container, &tap::conf()))?,
+    host_local: "`host-local`" => |lab, container| main(lab, container, &with(&bridge::conf(), json!({"type": "host-local"}))),
+    static_: "`static`" => |lab, container| {
+        let conf = bridge::static_ipam(&bridge::conf(), json!([{"address": "10.10.0.2/24"}]), json!([]));
+        main(lab, container, &with(&conf, json!({"type": "static"})))
+    },
+    portmap: "`portmap`" => |lab, container| meta(lab, container, &super::portmap(None, json!([web()]))),
+    firewall: "`firewall`" => |lab, container| meta(lab, container, &json!({"type": "firewall"})),
+    tuning: "`tuning`" => |lab, container| {
+        let tuned = json!({"sysctl": {"net.core.somaxconn": "517"}, "mtu": 1400, "mac": "02:00:00:00:00:17"});
+        meta(lab, container, &super::tuning(tuned))
+    },
+    bandwidth: "`bandwidth`" => |lab, container| can_limit(lab).then(|| meta(lab, container, &both()))?,
+    sbr: "`sbr`" => |lab, container| meta(lab, container, &json!({"type": "sbr"})),
+    vrf: "`vrf`" => |lab, container| has_vrf(container).then(|| meta(lab, container, &json!({"type": "vrf", "vrfname": "v"})))?,
+    masquerading_by_iptables: "masquerading by iptables" => |lab, container| main(lab, container, &bridge::del::everything("iptables")),
+    portmap_by_iptables: "`portmap` by iptables" => |lab, container| meta(lab, container, &super::portmap(Some("iptables"), json!([web()]))),
+    a_namespace_named_by_a_process: "a namespace named by a process" => |lab, container| main(lab, container, &bridge::conf()),
+    leases_in_another_user_s_directory: "leases in another user's directory" => |lab, container| {
+        let made = lab.host.try_sh("mkdir -m 700 /run/theirs && chown 1000 /run/theirs");
+        if !made.status.success() {
+            skip("root, for a directory of another user");
+            return None;
+        }
+        main(lab, container, &with(&bridge::conf(), json!({"ipam": {"dataDir": "/run/theirs"}})))
+    },
+}
+
+fn main<'a>(lab: &'a Lab, container: &Container, conf: &Value) -> Option<Attachment<'a>> {
+    Some(lab.attach(container, &with(conf, json!({"cniVersion": "1.1.0"}))))
+}
+
+fn stacked<'a>(lab: &'a Lab, container: &Container, kind: &stacked::Stacked) -> Option<Attachment<'a>> {
+    kind.is_in(lab).then(|| main(lab, container, &kind.conf()))?
+}
+
+fn meta<'a>(lab: &'a Lab, container: &Container, conf: &Value) -> Option<Attachment<'a>> {
+    let network = with(&bridge::dual_stack(), json!({"cniVersion": "1.1.0", "isDefaultGateway": true}));
+    Some(lab.chain_in(container, "eth0", &network, conf).also(conf))
+}
+
+/// What SECURITY.md says, by the first cell of the row.
+fn table() -> Vec<(String, Vec<String>)> {
+    let rows = Page::read("SECURITY.md").rows(Some("Capabilities of a plugin"));
+    rows.into_iter().map(|row| (row[0].clone(), code_spans(&row[1]))).collect()
+}
+
+/// A call by a process that has these capabilities and no others.
+fn with_only(attachment: &Attachment<'_>, command: &str, result: Option<&Value>, kept: &[&String]) -> Outcome {
+    let kept: String =
+        kept.iter().map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase())).collect();
+    let mut call = attachment.call(command, result.or(Some(&attachment.conf["prevResult"])).filter(|r| !r.is_null()));
+    call.wrapper.extend(["setpriv", "--bounding-set", &format!("-all{kept}"), "--"].map(str::to_owned));
+    call.run()
+}
+
+fn sweep(row: &str, prepare: Prepare) {
+    let needed = table().into_iter().find_map(|(of, needed)| (of == row).then_some(needed)).unwrap();
+    for_ours("bridge", |lab| {
+        let is_of_process = row.starts_with("a namespace named");
+        let container = if is_of_process { lab.container_of_process() } else { lab.container() };
+        let Some(attachment) = prepare(lab, &container) else { return };
+        let is_repeatable = !["`sbr`", "`vrf`"].contains(&row); // what they change goes with the interface only
+        if is_repeatable {
+            attachment.add();
+            attachment.del(); // what stays by contract is there
+        }
+        let before = Watch::start(lab, &[&container]);
+        let all: Vec<&String> = needed.iter().collect();
+        let result = with_only(&attachment, "ADD", None, &all).ok();
+        for command in ["CHECK", "STATUS", "DEL"] {
+            with_only(&attachment, command, Some(&result), &all).ok();
+        }
+        if is_repeatable {
+            before.assert_unchanged(&format!("{row} with what the table says"));
+        }
+        for lacking in &needed {
+            let rest: Vec<&String> = needed.iter().filter(|name| *name != lacking).collect();
+            if is_repeatable {
+                fail_and_leave_nothing(lab, &container, &attachment, lacking, &rest);
+                del_of_who_may_comes_later(lab, &container, &attachment, lacking, &rest);
+            } else {
+                let container = lab.container();
+                let attachment = prepare(lab, &container).unwrap();
+                fail_and_leave_nothing(lab, &container, &attachment, lacking, &rest);
+            }
+        }
+    });
+}
+
+fn fail_and_leave_nothing(lab: &Lab, of: &Container, attachment: &Attachment<'_>, lacking: &str, rest: &[&String]) {
+    let before = Watch::start(lab, &[of]);
+    let error = with_only(attachment, "ADD", None, rest).err();
+    let (_, missing) = error.details.split_once("the process has not got ").unwrap_or_default();
+    assert!(missing.contains(lacking), "without {lacking}: {error:?}");
+    before.assert_unchanged(&format!("ADD without {lacking}"));
+}
+
+/// Where DEL can do without, it does all; else it says so, and the next one does.
+fn del_of_who_may_comes_later(lab: &Lab, of: &Container, attachment: &Attachment<'_>, lacking: &str, rest: &[&String]) {
+    let before = Watch::start(lab, &[of]);
+    let result = attachment.add();
+    let outcome = with_only(attachment, "DEL", Some(&result), rest);
+    if outcome.status != 0 {
+        let error = outcome.err();
+        assert!(error.text().contains(lacking), "without {lacking}: {error:?}");
+        attachment.call("DEL", Some(&result)).run().ok();
+    }
+    before.assert_unchanged(&format!("DEL without {lacking}"));
+}
+
+#[test]
+fn the_table_has_every_plugin_and_each_row_is_tried() {
+    let table = table();
+    let rows: BTreeSet<&str> = table.iter().map(|(row, _)| row.as_str()).collect();
+    assert_eq!(rows, ROWS.iter().copied().chain(["`dhcp`"]).collect());
+    let named: BTreeSet<String> = rows.iter().flat_map(|row| code_spans(row)).collect();
+    let plugins = std::fs::read_dir(farm()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(named, plugins.filter(|name| name != "cnitool").collect());
+}

@@ -1,0 +1,167 @@
+//! What is written, and who may read it, whatever the umask of who started the process.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::docs::{Page, code_spans};
+use crate::plugins::main::{bridge, host_device};
+use crate::plugins::meta::portmap::{portmap, web};
+use crate::plugins::meta::tuning::tuning;
+use crate::support::attachment::{for_ours, with};
+use crate::support::call::{Peer, binary};
+use crate::support::dhcp::scripted::Scripted;
+use crate::support::dhcp::{Daemon, Kind};
+use crate::support::netns::Lab;
+
+/// The table of SECURITY.md: what a path looks like, where `*` is part of a name, what it is and its mode.
+fn table() -> Vec<(String, char, u32)> {
+    let rows = Page::read("SECURITY.md").rows(Some("Files"));
+    let row = |row: Vec<String>| {
+        let path = code_spans(&row[0])[0].clone();
+        let kind = if path.ends_with('/') { 'd' } else { row[2].chars().next().unwrap() };
+        (path.trim_end_matches('/').to_owned(), kind, u32::from_str_radix(&code_spans(&row[1])[0], 8).unwrap())
+    };
+    rows.into_iter().map(row).collect()
+}
+
+/// As a shell has it: a star stands for no slash, and for no dot that a name begins with.
+fn is_like(pattern: &str, path: &str) -> bool {
+    let (patterns, names): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), path.split('/').collect());
+    let hides = |pattern: &str, name: &str| pattern.starts_with('*') && name.starts_with('.');
+    patterns.len() == names.len() && patterns.iter().zip(names).all(|(p, name)| !hides(p, name) && is_name(p, name))
+}
+
+fn is_name(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((begin, rest)) => name
+            .strip_prefix(begin)
+            .is_some_and(|name| name.char_indices().any(|(at, c)| is_name(rest, &name[at + c.len_utf8()..]))),
+    }
+}
+
+#[test]
+fn patterns_are_a_shell_s() {
+    for (pattern, path) in
+        [("/a/*", "/a/b"), ("/a/*.*", "/a/1.2"), ("/a/b.*", "/a/b.c"), ("/a/*/c", "/a/b/c"), ("/a", "/a")]
+    {
+        assert!(is_like(pattern, path), "{pattern} {path}");
+    }
+    for (pattern, path) in [("/a/*", "/a/.b"), ("/a/*", "/a/b/c"), ("/a/*.*", "/a/b"), ("/a/*", "/a"), ("/a", "/ab")] {
+        assert!(!is_like(pattern, path), "{pattern} {path}");
+    }
+}
+
+/// All that is where things of ours may be: path, and kind and mode.
+fn files(lab: &Lab) -> BTreeMap<String, (char, u32)> {
+    let found = lab.host.sh(
+        "find /run /var/lib/cni \\( -path /run/netns -o -path /run/net.d -o -name xtables.lock \\) -prune -o -printf '%y %m %p\\n'",
+    );
+    let entry = |line: &str| {
+        let mut words = line.splitn(3, ' ');
+        let (kind, mode) = (words.next().unwrap(), words.next().unwrap());
+        let mode = u32::from_str_radix(mode, 8).unwrap();
+        (words.next().unwrap().to_owned(), (kind.chars().next().unwrap(), mode))
+    };
+    found.lines().map(entry).collect()
+}
+
+/// Everything that writes files is called by a process with this umask; what is new then is looked at, and taken away.
+fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32)>)) {
+    for_ours("bridge", |lab| {
+        if umask == "0" {
+            lab.host.sh("rmdir /run/cni"); // which would be closed to the daemon, if plugins had made it for nobody
+        }
+        let before = files(lab);
+        let wrapper = ["sh", "-c", &format!("umask {umask}; exec \"$@\""), "sh"].map(str::to_owned);
+        let plugins = json!([
+            with(&bridge::del::everything("iptables"), json!({"cniVersion": null, "name": null})),
+            with(&portmap(Some("iptables"), json!([web()])), json!({"runtimeConfig": null, "capabilities": {"portMappings": true}})),
+            {"type": "firewall"},
+            tuning(json!({"sysctl": {"net.core.somaxconn": "517"}, "mtu": 1400})),
+        ]);
+        let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": plugins});
+        lab.host.sh(&format!("mkdir -p /run/net.d; cat >/run/net.d/net1.conflist <<'END'\n{list}\nEND"));
+        let container = lab.container();
+        let net = |what: &str| {
+            let (binary, plugins) = (binary(), Peer::Ours.dir());
+            lab.host.sh(&format!(
+                "umask {umask}; NETCONFPATH=/run/net.d {} net {what} net1 {} --plugin-path {}",
+                binary.display(),
+                container.netns,
+                plugins.display()
+            ))
+        };
+        net("add --publish 8080:80");
+
+        host_device::device(lab);
+        let device = lab.attach(&lab.container(), &host_device::leased());
+        let call = |command: &str| {
+            let mut call = device.call(command, None);
+            call.wrapper.extend(wrapper.clone());
+            call.run().ok()
+        };
+        call("ADD");
+
+        lab.lan(Kind::Macvlan);
+        let _server = Scripted::start(lab, json!({}));
+        let line = format!("umask {umask}; exec \"$@\" -pidfile /run/dhcp.pid");
+        let mut daemon = Daemon::wrapped(lab, &["sh", "-c", &line, "sh"]);
+        let leased = lab.attach(&lab.container(), &Kind::Macvlan.conf());
+        leased.add();
+
+        lab.host.sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
+        lab.host.sh(&format!("umask {umask}; /run/opt/cni/bin/cni-multi install --dir /run/opt/cni/bin"));
+
+        let mut made = files(lab);
+        made.retain(|path, _| !before.contains_key(path));
+        look("made", &made);
+
+        leased.del();
+        assert_eq!(daemon.end_by("TERM"), 0);
+        call("DEL");
+        net("del");
+        let mut left = files(lab);
+        left.retain(|path, (kind, _)| !before.contains_key(path) && *kind != 'd');
+        look("left", &left);
+    });
+}
+
+#[test]
+fn every_file_has_the_mode_of_the_table_where_no_umask_helps() {
+    let table = table();
+    let mut seen = vec![false; table.len()];
+    let seen = std::cell::RefCell::new(&mut seen);
+    for_files_under("0", |when, files| {
+        for (path, (kind, mode)) in files.iter().filter(|(_, (kind, _))| *kind != 'l') {
+            let row = table.iter().position(|(pattern, of, _)| of == kind && is_like(pattern, path));
+            let row = row.unwrap_or_else(|| panic!("{when}: no row for {kind} {mode:o} {path} among {files:#?}"));
+            assert_eq!(*mode, table[row].2, "{when}: {path} has mode {mode:o}");
+            seen.borrow_mut()[row] = true;
+        }
+    });
+    let unseen: Vec<&String> =
+        table.iter().zip(&**seen.borrow()).filter(|(_, seen)| !**seen).map(|(row, _)| &row.0).collect();
+    assert!(unseen.is_empty(), "in the table, and never seen: {unseen:?}");
+}
+
+/// A umask that takes everything away leaves root its own files.
+#[test]
+fn a_umask_that_takes_all_away_stops_nothing_and_leaves_no_more() {
+    let left = std::cell::RefCell::new(vec![]);
+    for umask in ["022", "0777"] {
+        for_files_under(umask, |when, files| {
+            if when == "left" {
+                left.borrow_mut().push(files.keys().cloned().collect::<Vec<String>>());
+            } else {
+                assert!(
+                    umask != "0777" || files.values().any(|(_, mode)| *mode == 0),
+                    "the umask was there: {files:?}"
+                );
+            }
+        });
+    }
+    let left = left.borrow();
+    assert_eq!(left[0], left[1]);
+}
