@@ -9,11 +9,13 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
 use crate::commands::visible::visible;
 use crate::error::{Code, Error, Result};
+use crate::file_lock::{self, Mode};
 use crate::plain_file;
 use crate::plugin::Entry;
 use crate::runner::Streams;
@@ -33,6 +35,9 @@ const DRAFTS: [&str; 3] = ["new.", "link.", "keep."];
 const NEW: &str = ".cni-multi/new.0";
 const LINK: &str = ".cni-multi/link.0";
 const KEEP: &str = ".cni-multi/keep.0";
+
+/// How long another install may be at work, as in install.sh.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The command line.
 pub fn command() -> clap::Command {
@@ -85,7 +90,7 @@ impl Work<'_> {
         };
         told("enter", dir, nix::unistd::chdir(dir).map_err(io::Error::from))?;
         let lock = told("open", dir, File::open("."))?;
-        told("lock", dir, fs2::FileExt::lock_exclusive(&lock))?;
+        let lock = file_lock::take(lock, Path::new(dir), Mode::Exclusive, PATIENCE)?;
         let done = match self {
             Work::Install(_, plugins) => install(&binary, plugins, dir),
             _ if !exists(BINARY) && !exists(STATE) => Ok(nothing_to_do(dir)),

@@ -16,12 +16,15 @@ use ipnet::IpNet;
 
 use super::nft::{Family, Nft};
 use crate::error::{Code, Error, Result};
+use crate::file_lock::{self, Mode, Place};
 use crate::plain_file;
 
 /// Where the programs are when PATH, which is the runtime's, does not say.
 const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
-/// Seconds to wait for another's lock.
-const PATIENCE: &str = "5";
+/// Seconds to wait for another's lock: those of [`file_lock::PATIENCE`]. kube-proxy alone can have it for several.
+const PATIENCE: &str = "30";
+/// The lock of iptables-legacy.
+const XTABLES_LOCK: &str = "/run/xtables.lock";
 /// How often a change is planned anew because the rules changed in between.
 const TRIES: usize = 5;
 /// Held while rules are looked at and changed.
@@ -272,10 +275,16 @@ impl Iptables {
     }
 
     fn failed(&self, what: &str, object: &str, output: &Output) -> Error {
-        let code = if output.status.code() == Some(LOCKED) { Code::TRY_AGAIN } else { Code::HOST_PROGRAM };
+        let is_locked = output.status.code() == Some(LOCKED);
+        let code = if is_locked { Code::TRY_AGAIN } else { Code::HOST_PROGRAM };
         let family = if self.is_v6 { "ip6tables" } else { "iptables" };
         let said = String::from_utf8_lossy(&output.stderr);
-        Error::new(code, format!("{what} {object:?}: {family}: {}", output.status)).with_details(said.trim())
+        let error =
+            Error::new(code, format!("{what} {object:?}: {family}: {}", output.status)).with_details(said.trim());
+        match Place::at(Path::new(XTABLES_LOCK)).filter(|_| is_locked).and_then(|lock| lock.holder()) {
+            Some(holder) => error.with_details(format_args!("{holder} has {XTABLES_LOCK}")),
+            None => error,
+        }
     }
 }
 
@@ -283,9 +292,8 @@ impl Iptables {
 fn lock() -> Result<File> {
     let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
     DirBuilder::new().recursive(true).mode(0o755).create(LOCK_DIR).map_err(failed)?;
-    let file = plain_file::open_lock(Path::new(LOCK)).map_err(failed)?;
-    fs2::FileExt::lock_exclusive(&file).map_err(failed)?;
-    Ok(file)
+    let path = Path::new(LOCK);
+    file_lock::take(plain_file::open_lock(path).map_err(failed)?, path, Mode::Exclusive, file_lock::PATIENCE)
 }
 
 /// Whether iptables-legacy, which has its own tables in the kernel, has this one.

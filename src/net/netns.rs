@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use nix::sys::statfs::{FsType, fstatfs};
 
 use super::netlink::Netlink;
 use crate::error::{Code, Error, Result};
+use crate::file_lock::{self, Mode, Place};
 
 /// NSFS_MAGIC of linux/magic.h: what an open namespace file is on.
 const NSFS: FsType = FsType(0x6e73_6673);
@@ -24,7 +26,8 @@ const STACK: usize = 256 * 1024;
 
 /// How long others may keep the lock; what is done under it takes milliseconds, unless IPv6 addresses are tried first.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
-/// Between two tries to take it.
+/// Between two tries to take it. The file stays open for all that is done with the namespace, so it cannot go to a thread
+/// that waits; those who want the same container are few.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// An open network namespace.
@@ -137,16 +140,15 @@ impl Netns {
         let what = || format!("lock netns {:?}", self.path);
         let deadline = Instant::now() + LOCK_PATIENCE;
         loop {
-            match fs2::FileExt::try_lock_exclusive(&self.file) {
-                Ok(()) => return Ok(Lock { file: &self.file }),
-                Err(e) if e.kind() != fs2::lock_contended_error().kind() => return Err(Error::io(what(), &e)),
-                // Who rules the container could hold it for ever.
-                Err(_) if Instant::now() > deadline => {
-                    let msg = format!("{}: another holds it since {LOCK_PATIENCE:?}", what());
-                    return Err(Error::new(Code::TRY_AGAIN, msg));
-                }
-                Err(_) => thread::sleep(LOCK_PAUSE),
+            if Mode::Exclusive.try_take(&self.file).map_err(|e| Error::io(what(), &e))? {
+                return Ok(Lock { file: &self.file });
             }
+            // Who rules the container could hold it for ever.
+            if Instant::now() > deadline {
+                let place = Place::of(&self.file).map_err(|e| Error::io(what(), &e))?;
+                return Err(file_lock::not_free(what(), Path::new(&self.path), place.holder(), LOCK_PATIENCE));
+            }
+            thread::sleep(LOCK_PAUSE);
         }
     }
 

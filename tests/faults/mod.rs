@@ -1,5 +1,6 @@
 //! Nothing leaks, whatever happens: faults at every step of every plugin.
 
+mod contention;
 mod error;
 mod kill;
 pub mod subject;

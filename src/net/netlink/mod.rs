@@ -36,7 +36,7 @@ pub use self::route::{FoundRoute, Route, Scope};
 pub use self::rule::Rule;
 use self::transport::{Message, Refusal, Transport};
 pub use self::watch::Watch;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 
 /// How often an interrupted dump is begun again. Each dump here is filtered by the kernel, so it is short, and what
 /// interrupts it is a change of the very thing that is read.
@@ -93,7 +93,7 @@ impl Netlink {
                 return Ok(list);
             }
         }
-        Err(Error::kernel(&what, Errno::EINTR)
+        Err(Error::system(Code::TRY_AGAIN, &what, Errno::EINTR as i32)
             .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
     }
 

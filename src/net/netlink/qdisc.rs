@@ -3,14 +3,14 @@
 use std::fmt;
 
 use nix::errno::Errno;
-use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_core::{DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL};
 use rtnetlink::packet_route::tc::{TcAttribute, TcHeader, TcMessage};
 
-use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::link::Link;
 use super::request::Request;
+use super::{Netlink, refused};
 use crate::error::{Error, Result};
 
 /// tcmsg.
@@ -245,15 +245,20 @@ impl Netlink {
         }
     }
 
-    /// The qdiscs of a link, but those that the kernel has put there. It cannot be asked for those of one link, so all are
-    /// read.
-    pub fn qdiscs(&self, link: &Link) -> Result<Vec<Qdisc>> {
-        let message = TcMessage::with_index(link.index as i32);
-        let what = format_args!("list the qdiscs of {:?}", link.name);
-        let is_made = |qdisc: &Qdisc| qdisc.handle != Handle::UNSPECIFIED;
-        self.dump(&Request::GetQdisc(message), what, |reply| {
-            read_of(link, reply.payload).and_then(read).filter(is_made)
-        })
+    /// The qdisc at a place of the link, unless the kernel has put it there by itself: `tc qdisc get`. A list would be of
+    /// all links of the host. What is asked for comes as an echo; one that is not to be shown is an invalid question.
+    pub fn qdisc_at(&self, link: &Link, parent: Handle) -> Result<Option<Qdisc>> {
+        let mut message = message(link, Handle::UNSPECIFIED, parent, "", None);
+        message.attributes.clear(); // of any kind
+        let what = format_args!("find the qdisc of {:?} at {parent}", link.name);
+        let request = Request::GetQdisc(message);
+        let seq = self.send(&request, NLM_F_ACK | NLM_F_ECHO).map_err(|e| Error::kernel(what, e))?;
+        let mut found = None;
+        let answered = self.transport.acknowledged(seq, |reply| found = read(reply.payload));
+        match answered.map_err(|refusal| refused(what, refusal)) {
+            Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Ok(None),
+            answered => answered.map(|()| found.filter(|qdisc| qdisc.handle != Handle::UNSPECIFIED)),
+        }
     }
 
     /// Makes a class of HTB right below the qdisc: `tc class add`.

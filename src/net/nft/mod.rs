@@ -13,7 +13,7 @@ use nix::errno::Errno;
 
 use self::batch::{Batch, NLM_F_ACK, SUBSYSTEM, Serialized, Table, element_key, message};
 use self::wire::{Attributes, read_comment};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::net::netlink::attr::Attrs;
 use crate::net::netlink::refused;
 use crate::net::netlink::transport::{Message, Transport};
@@ -301,7 +301,7 @@ impl Nft {
                 Err(refusal) => return Err(refused(&what, refusal)),
             }
         }
-        Err(Error::kernel(&what, Errno::EINTR)
+        Err(Error::system(Code::TRY_AGAIN, &what, Errno::EINTR as i32)
             .with_details(format_args!("it changed during each of {DUMP_TRIES} tries")))
     }
 

@@ -83,7 +83,18 @@ pub(super) fn read_entry(entry: &str) -> Option<(String, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
+    use crate::error::{Code, Error};
+
+    #[test]
+    fn whom_others_always_forestall_is_told_to_try_again() {
+        let forestalled = || Err::<(), _>(Error::kernel("commit", Errno::ERESTART));
+        let error = Nft::open().unwrap().again("delete elements", forestalled).unwrap_err();
+        let told = "delete elements; the rules changed during each of 1000 tries";
+        assert_eq!((error.code, error.to_string().as_str()), (Code::TRY_AGAIN, told));
+    }
 
     #[test]
     fn a_ledger_entry_names_its_element() {

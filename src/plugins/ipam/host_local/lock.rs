@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::error::{Error, Result};
+use crate::file_lock::{self, Mode};
 use crate::plain_file;
 
 /// The lock; it is released with the value.
@@ -13,16 +15,17 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Waits for the lock of the directory `dir`, which must exist. The file stays for ever: unlinking it would let two
+    /// Waits for the lock of the directory `dir`, which must exist; code 11 where that takes too long. The file stays for ever: unlinking it would let two
     /// processes hold two locks.
-    pub fn take(dir: &Path) -> io::Result<Lock> {
+    pub fn take(dir: &Path) -> Result<Lock> {
         let path = dir.join("lock");
+        let failed = |e: io::Error| Error::io(format_args!("lock {path:?}"), &e);
         loop {
-            let file = plain_file::open_lock(&path)?;
-            fs2::FileExt::lock_exclusive(&file)?;
-            let metadata = file.metadata()?;
+            let file = plain_file::open_lock(&path).map_err(failed)?;
+            let file = file_lock::take(file, &path, Mode::Exclusive, file_lock::PATIENCE)?;
+            let metadata = file.metadata().map_err(failed)?;
             if !metadata.is_file() {
-                return Err(io::Error::other("not a regular file"));
+                return Err(failed(io::Error::other("not a regular file")));
             }
             // Somebody may have removed the directory while we waited; a lock on a file without a name guards nothing.
             if metadata.nlink() > 0 {

@@ -113,13 +113,13 @@ impl Store {
     /// Locks a network's leases to change those of one container; makes the directory where there is none.
     pub fn create(place: &Place, container_id: &str) -> Result<Store> {
         let lock = match Lock::take(&place.dir) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Err(e) if e.is_errno(Errno::ENOENT) => {
                 create_dir(&place.dir)?;
                 Lock::take(&place.dir)
             }
             other => other,
         };
-        Store::read(place, Some(lock.map_err(|e| lock_error(place, &e))?), Some(container_id))
+        Store::read(place, Some(lock?), Some(container_id))
     }
 
     /// Locks a network's leases to look at those of one container; None where there is no directory.
@@ -135,9 +135,9 @@ impl Store {
     fn open_existing(place: &Place, container_id: Option<&str>) -> Result<Option<Store>> {
         let lock = match Lock::take(&place.dir) {
             Ok(lock) => Some(lock),
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
-            Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => None,
-            Err(e) => return Err(lock_error(place, &e)),
+            Err(e) if e.is_errno(Errno::ENOENT) || e.is_errno(Errno::ENOTDIR) => return Ok(None),
+            Err(e) if e.is_errno(Errno::EROFS) => None,
+            Err(e) => return Err(e),
         };
         Store::read(place, lock, container_id).map(Some)
     }
@@ -282,10 +282,6 @@ pub fn remove_lease(path: &Path) -> Result<()> {
 fn create_dir(dir: &Path) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
     made.map_err(|e| Error::io(format_args!("create directory {dir:?}"), &e))
-}
-
-fn lock_error(place: &Place, error: &io::Error) -> Error {
-    Error::io(format_args!("lock {:?}", place.dir.join("lock")), error)
 }
 
 fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {

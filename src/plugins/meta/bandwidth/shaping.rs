@@ -112,7 +112,7 @@ pub fn verify_ingress(host: &Netlink, link: &Link, limit: Limit, traffic: &Traff
         return verify_bucket(host, link, Handle::ROOT, link.mtu, limit);
     }
     let root = Qdisc { parent: Handle::ROOT, handle: ROOT, kind: QdiscKind::Htb };
-    if !host.qdiscs(link)?.contains(&root) {
+    if host.qdisc_at(link, Handle::ROOT)? != Some(root) {
         return Err(Error::check(format!("the qdisc of {:?} is another, expected htb {ROOT}", link.name)));
     }
     if host.htb_classes(link)? != [UNHURRIED] {
@@ -130,8 +130,7 @@ pub fn verify_egress(host: &Netlink, link: &Link, ifb: &Link, limit: Limit, traf
 
 /// The qdisc at this place is the bucket that we make, or the one that the reference makes. Its number does not matter.
 fn verify_bucket(host: &Netlink, link: &Link, parent: Handle, mtu: u32, limit: Limit) -> Result<()> {
-    let qdisc = host.qdiscs(link)?.into_iter().find(|qdisc| qdisc.parent == parent);
-    let Some(qdisc) = qdisc else {
+    let Some(qdisc) = host.qdisc_at(link, parent)? else {
         return Err(Error::check(format!("{:?} has no qdisc at {parent}, expected tbf", link.name)));
     };
     let QdiscKind::Tbf(found) = qdisc.kind else {
@@ -176,15 +175,15 @@ pub fn is_redirected_to(host: &Netlink, link: &Link, ifb: &Link) -> Result<bool>
 /// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has gone. What is not as ADD
 /// makes it is an administrator's, over which ADD may have failed.
 pub fn unlimit(host: &Netlink, link: &Link, ingress: Option<Limit>, ifb: Option<&Link>) -> Result<()> {
-    let qdiscs = host.qdiscs(link)?;
-    let is_limit = |root: &&Qdisc| match &root.kind {
-        _ if (root.parent, root.handle) != (Handle::ROOT, ROOT) => false,
-        QdiscKind::Tbf(found) => ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0)),
-        QdiscKind::Htb => qdiscs.iter().any(|queue| (queue.parent, queue.handle) == (LIMITED, QUEUE)),
-        _ => false,
-    };
-    if let Some(root) = qdiscs.iter().find(is_limit) {
-        host.delete_qdisc(link, root.parent, root.handle, root.kind.name())?;
+    if let Some(root) = host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT) {
+        let is_limit = match &root.kind {
+            QdiscKind::Tbf(found) => ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0)),
+            QdiscKind::Htb => host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE),
+            _ => false,
+        };
+        if is_limit {
+            host.delete_qdisc(link, root.parent, root.handle, root.kind.name())?;
+        }
     }
     let redirects = |filter: &Filter| match filter.verdict {
         Verdict::Redirect(index) => index == 0 || ifb.is_some_and(|ifb| ifb.index == index),

@@ -16,6 +16,7 @@ use super::interface::Place;
 use crate::cni::attachment::Key;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
+use crate::file_lock::{self, Mode};
 use crate::plain_file;
 use crate::plugins::ipam::dhcp::family::{Family, Intent, Lease};
 use crate::plugins::ipam::dhcp::wire::{self, Terms};
@@ -117,8 +118,8 @@ impl Journal {
     pub fn open(dir: &Path) -> Result<Journal> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.and_then(|()| require_own(dir)).map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
-        let mut journal = Journal::at(dir, fs2::FileExt::lock_exclusive)?;
-        fs2::FileExt::try_lock_exclusive(&journal.lock).map_err(|e| journal.held(&e))?;
+        let mut journal = Journal::at(dir, Mode::Exclusive)?;
+        journal.lock_for(Mode::Exclusive)?;
         let own = std::process::id().to_string();
         let written = journal.lock.set_len(0).and_then(|()| journal.lock.write_all(own.as_bytes()));
         written.map_err(|e| Error::io(format_args!("write {}", journal.path_of_lock().display()), &e))?;
@@ -136,15 +137,15 @@ impl Journal {
         if !dir.join(LOCK).exists() {
             return Ok(None);
         }
-        let journal = Journal::at(dir, fs2::FileExt::lock_shared)?;
-        fs2::FileExt::try_lock_shared(&journal.lock).map_err(|e| journal.held(&e))?;
+        let journal = Journal::at(dir, Mode::Shared)?;
+        journal.lock_for(Mode::Shared)?;
         Ok(Some(journal))
     }
 
     /// Waits for the door, which is the directory itself: whoever has it does so for milliseconds.
-    fn at(dir: &Path, enter: fn(&File) -> io::Result<()>) -> Result<Journal> {
-        let door = File::open(dir).and_then(|door| enter(&door).map(|()| door));
-        let door = door.map_err(|e| Error::io(format_args!("lock {}", dir.display()), &e))?;
+    fn at(dir: &Path, mode: Mode) -> Result<Journal> {
+        let door = File::open(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+        let door = file_lock::take(door, dir, mode, file_lock::PATIENCE)?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(dir.join(LOCK));
@@ -156,12 +157,17 @@ impl Journal {
         self.dir.join(LOCK)
     }
 
-    /// The lock was not to be had.
-    fn held(&self, error: &io::Error) -> Error {
+    /// Nobody waits for a daemon to end.
+    fn lock_for(&self, mode: Mode) -> Result<()> {
         let what = format!("lock {}", self.path_of_lock().display());
-        if error.kind() != fs2::lock_contended_error().kind() {
-            return Error::io(what, error);
+        match mode.try_take(&self.lock).map_err(|e| Error::io(&what, &e))? {
+            true => Ok(()),
+            false => Err(self.held(&what)),
         }
+    }
+
+    /// The lock was not to be had.
+    fn held(&self, what: &str) -> Error {
         let mut holder = String::new();
         let mut lock = &self.lock;
         let read = lock.rewind().and_then(|()| lock.take(20).read_to_string(&mut holder));

@@ -1,0 +1,215 @@
+//! flock(2) that is not waited for without end: whoever has the lock may be stopped, or hang on a disk that does not answer.
+//!
+//! A lock that is free is taken by one system call. Where it is not, a thread waits in the kernel, and we wait for the
+//! thread with a limit. So whoever comes first is first, and each starts when the one before lets go. With tries and pauses
+//! between them, late comers overtake and every hand-over costs half a pause; a signal that ends the wait would be for the
+//! whole process, and comes for nothing when it comes a moment before the wait.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::stat::{major, minor};
+
+use crate::error::{Code, Error, Result};
+
+/// How long one holder may have a lock that a plugin waits for. What is done under our locks takes milliseconds, and with
+/// iptables a tenth of a second. An ADD that gives up and the runtime's DEL after it can meet the same lock, and kubelet
+/// waits two minutes for each call.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often we are so patient while the lock goes from hand to hand: who stands in a long line gets on.
+const TURNS: u32 = 3;
+
+/// How often we look in that time who has it. While /proc/locks is read nobody gets any lock, so it is not done at once.
+const LOOKS: u32 = 3;
+
+/// The thread does nothing but wait.
+const STACK: usize = 64 * 1024;
+
+/// With whom a lock is had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// With nobody.
+    Exclusive,
+    /// With all who want it shared.
+    Shared,
+}
+
+impl Mode {
+    /// Takes the lock where it is free; whether it was.
+    pub fn try_take(self, file: &File) -> io::Result<bool> {
+        // In whole words, because std has methods of the same names.
+        let tried = match self {
+            Mode::Exclusive => fs2::FileExt::try_lock_exclusive(file),
+            Mode::Shared => fs2::FileExt::try_lock_shared(file),
+        };
+        match tried {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            tried => tried.map(|()| true),
+        }
+    }
+
+    fn wait(self, file: &File) -> io::Result<()> {
+        loop {
+            let locked = match self {
+                Mode::Exclusive => fs2::FileExt::lock_exclusive(file),
+                Mode::Shared => fs2::FileExt::lock_shared(file),
+            };
+            if !locked.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::Interrupted) {
+                return locked;
+            }
+        }
+    }
+}
+
+/// Locks the file, which is at `path`, until it is closed. Code 11 where one process does not let go of it for so long, or
+/// a line of them for [`TURNS`] times as long.
+pub fn take(file: File, path: &Path, mode: Mode, patience: Duration) -> Result<File> {
+    let failed = |e: io::Error| Error::io(format_args!("lock {path:?}"), &e);
+    if mode.try_take(&file).map_err(failed)? {
+        return Ok(file);
+    }
+    let place = Place::of(&file).map_err(failed)?;
+    // The file goes with the thread and comes back locked. Where nobody takes it any more, it is closed and so unlocked.
+    let (sender, receiver) = channel();
+    let wait = move || {
+        let locked = mode.wait(&file).map(|()| file);
+        let _ = sender.send(locked); // see above
+    };
+    let waiting = thread::Builder::new().stack_size(STACK).spawn(wait);
+    waiting.map_err(|e| Error::io("start a thread", &e))?;
+    let (mut holder, mut looks, mut waited) = (None, 0, Duration::ZERO);
+    while looks < LOOKS && waited < patience * TURNS {
+        match receiver.recv_timeout(patience / LOOKS) {
+            Ok(locked) => return locked.map_err(failed),
+            Err(RecvTimeoutError::Timeout) => waited += patience / LOOKS,
+            Err(RecvTimeoutError::Disconnected) => return Err(failed(io::Error::other("who waits for it has ended"))),
+        }
+        let before = std::mem::replace(&mut holder, place.holder());
+        looks = if holder == before { looks + 1 } else { 1 };
+    }
+    Err(not_free(format_args!("lock {path:?}"), path, holder, waited))
+}
+
+/// What who waited is told: that it may be tried again, and who has the lock.
+pub fn not_free(what: impl std::fmt::Display, path: &Path, holder: Option<String>, waited: Duration) -> Error {
+    let error = Error::new(Code::TRY_AGAIN, format!("{what}: not free within {waited:?}"));
+    match holder {
+        Some(holder) => error.with_details(format_args!("{holder} has it")),
+        None => error.with_details(format_args!("`fuser -v {}` tells who has it", path.display())),
+    }
+}
+
+/// A file as /proc/locks names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place(String);
+
+impl Place {
+    /// That of an open file.
+    pub fn of(file: &File) -> io::Result<Place> {
+        file.metadata().map(|metadata| Place::new(&metadata))
+    }
+
+    /// That of the file of this name, if there is one.
+    pub fn at(path: &Path) -> Option<Place> {
+        fs::metadata(path).ok().map(|metadata| Place::new(&metadata))
+    }
+
+    fn new(metadata: &fs::Metadata) -> Place {
+        let device = metadata.dev();
+        Place(format!("{:02x}:{:02x}:{}", major(device), minor(device), metadata.ino()))
+    }
+
+    /// Who has the file locked: `process 17 (name)`. None where /proc does not tell: on file systems that have other numbers
+    /// there (btrfs, overlay), in another process namespace, or when who took the lock has ended and left it to a child.
+    pub fn holder(&self) -> Option<String> {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        let pid = locks.lines().find_map(|line| self.holder_in(line))?;
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        Some(format!("process {pid} ({})", name.trim_end().escape_debug()))
+    }
+
+    /// `1: FLOCK  ADVISORY  WRITE 17 08:01:4242 0 EOF`; those who wait have an arrow behind the number.
+    fn holder_in(&self, line: &str) -> Option<u32> {
+        let mut words = line.split_whitespace().skip(1);
+        let is_held = words.next() == Some("FLOCK");
+        let (pid, place) = (words.nth(2)?, words.next()?);
+        if is_held && place == self.0 { pid.parse().ok() } else { None }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(60);
+
+    fn open(dir: &Scratch) -> File {
+        File::options().create(true).truncate(false).write(true).open(dir.path().join("lock")).unwrap()
+    }
+
+    fn lock(dir: &Scratch, mode: Mode, patience: Duration) -> Result<File> {
+        take(open(dir), &dir.path().join("lock"), mode, patience)
+    }
+
+    #[test]
+    fn who_comes_second_waits_for_the_first() {
+        let dir = Scratch::new();
+        let first = lock(&dir, Mode::Exclusive, LONG).unwrap();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| lock(&dir, Mode::Exclusive, LONG).map(|_| Instant::now()));
+            thread::sleep(SHORT);
+            let released = Instant::now();
+            drop(first);
+            assert!(second.join().unwrap().unwrap() >= released);
+        });
+    }
+
+    #[test]
+    fn a_shared_lock_is_kept_from_those_only_who_want_it_alone() {
+        let dir = Scratch::new();
+        let (_one, _other) =
+            (lock(&dir, Mode::Shared, SHORT).unwrap(), lock(&dir, Mode::Shared, Duration::ZERO).unwrap());
+        assert_eq!(lock(&dir, Mode::Exclusive, SHORT).unwrap_err().code, Code::TRY_AGAIN);
+    }
+
+    #[test]
+    fn who_waits_too_long_is_told_for_whom_and_takes_nothing_later() {
+        let dir = Scratch::new();
+        let first = lock(&dir, Mode::Exclusive, SHORT).unwrap();
+        let error = lock(&dir, Mode::Exclusive, SHORT).unwrap_err();
+        let what = format!("lock {:?}: not free within 60ms", dir.path().join("lock"));
+        assert_eq!((error.code, &error.msg), (Code::TRY_AGAIN, &what));
+        let own =
+            format!("process {} ({})", std::process::id(), fs::read_to_string("/proc/self/comm").unwrap().trim_end());
+        let told = [format!("{own} has it"), format!("`fuser -v {}/lock` tells who has it", dir.path().display())];
+        assert!(told.contains(&error.details), "{error}");
+        drop(first);
+        drop(lock(&dir, Mode::Exclusive, LONG).unwrap());
+    }
+
+    #[test]
+    fn the_holder_is_read_from_the_line_of_the_file_that_is_held() {
+        let place = Place("08:01:42".to_owned());
+        for (line, holder) in [
+            ("1: FLOCK  ADVISORY  WRITE 17 08:01:42 0 EOF", Some(17)),
+            ("1: -> FLOCK  ADVISORY  WRITE 18 08:01:42 0 EOF", None),
+            ("2: FLOCK  ADVISORY  READ 19 08:01:421 0 EOF", None),
+            ("3: POSIX  ADVISORY  WRITE 20 08:01:42 0 EOF", None),
+            ("4: FLOCK  ADVISORY  WRITE -1 08:01:42 0 EOF", None),
+            ("", None),
+        ] {
+            assert_eq!(place.holder_in(line), holder, "{line}");
+        }
+    }
+}

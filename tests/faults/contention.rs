@@ -1,0 +1,82 @@
+//! Many at the same time: hundreds of containers at once, a host with thousands of links where everything changes all the
+//! while, and locks that others have. What a few ADDs at once do to each other is in `parallel`.
+//!
+//! `CNI_LONG` makes the cases as long as docs/reliability.md has them.
+
+mod churn;
+mod crowd;
+mod growth;
+mod locks;
+mod networks;
+
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use super::subject::is_long;
+use crate::support::attachment::{Attachment, with};
+use crate::support::netns::{Container, Lab};
+
+/// Which of the two numbers a case is to do.
+fn long_or_short<T>(long: T, short: T) -> T {
+    if is_long() { long } else { short }
+}
+
+/// Does `work` for each of the numbers below `count`, so many at a time; what came of it, in order.
+fn in_turns<T: Send>(count: usize, at_a_time: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let numbers = Mutex::new(0..count);
+    let take = || numbers.lock().unwrap().next();
+    let worker = || std::iter::from_fn(|| take().map(|number| (number, work(number)))).collect::<Vec<_>>();
+    let mut done: Vec<(usize, T)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_a_time).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+/// The plugins of a network, called for one container in turn, as a runtime does it.
+struct Chain<'a>(Vec<Attachment<'a>>);
+
+impl<'a> Chain<'a> {
+    fn new(lab: &'a Lab, container: &Container, confs: &[Value]) -> Chain<'a> {
+        let of_network = json!({"name": confs[0]["name"], "cniVersion": "1.1.0"});
+        Chain(confs.iter().map(|conf| lab.attach(container, &with(conf, of_network.clone()))).collect())
+    }
+
+    /// The last result, or what the first plugin that failed has said.
+    fn add(&self) -> Result<Value, String> {
+        self.0.iter().try_fold(Value::Null, |result, plugin| {
+            let outcome = plugin.call("ADD", (!result.is_null()).then_some(&result)).run();
+            if outcome.status == 0 {
+                Ok(outcome.json())
+            } else {
+                Err(format!("ADD of {}: {outcome:?}", plugin.conf["type"]))
+            }
+        })
+    }
+
+    fn check(&self, result: &Value) -> Result<(), String> {
+        self.silent("CHECK", self.0.iter(), result)
+    }
+
+    fn del(&self, result: &Value) -> Result<(), String> {
+        self.silent("DEL", self.0.iter().rev(), result)
+    }
+
+    fn silent<'p>(
+        &'p self,
+        command: &str,
+        mut plugins: impl Iterator<Item = &'p Attachment<'a>>,
+        result: &Value,
+    ) -> Result<(), String>
+    where
+        'a: 'p,
+    {
+        plugins.try_for_each(|plugin| {
+            let outcome = plugin.call(command, Some(result)).run();
+            let is_done = outcome.status == 0 && outcome.stdout.is_empty();
+            if is_done { Ok(()) } else { Err(format!("{command} of {}: {outcome:?}", plugin.conf["type"])) }
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! A host with thousands of links where everything changes all the while, as on a node where pods come and go: no
+//! interrupted dump, no conflict of transactions and no lock of others makes an ADD or a DEL fail.
+
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::growth::populate;
+use super::networks::{Kernel, Member};
+use super::{in_turns, long_or_short};
+use crate::support::attachment::for_ours;
+use crate::support::dhcp::Process;
+use crate::support::netns::Lab;
+use crate::support::scratch::Scratch;
+use crate::support::snapshot::Watch;
+
+/// How many runtimes are at work.
+const WORKERS: usize = 20;
+
+/// What changes: names for people, and what is done again and again.
+const CHANGES: [(&str, &str); 4] = [
+    ("links, addresses, routes and rules", "ip -force -batch /run/churn.links"),
+    ("tables of nftables", "nft -f /run/churn.nft"),
+    (
+        "rules of iptables-nft",
+        "iptables-nft -w -t nat -A POSTROUTING -s 203.0.113.1 -j RETURN; iptables-nft -w -t nat -D POSTROUTING -s 203.0.113.1 -j RETURN",
+    ),
+    (
+        "rules of iptables-legacy",
+        "iptables-legacy -w -t nat -A POSTROUTING -s 203.0.113.1 -j RETURN; iptables-legacy -w -t nat -D POSTROUTING -s 203.0.113.1 -j RETURN",
+    ),
+];
+
+/// Changes a host until it is ended.
+struct Churn<'a> {
+    lab: &'a Lab,
+    running: Vec<(&'static str, Process)>,
+    _outputs: Scratch,
+}
+
+impl<'a> Churn<'a> {
+    fn start(lab: &'a Lab) -> Churn<'a> {
+        let one = |n: usize| {
+            format!(
+                "link add churn{n} up type veth peer name turn{n}\naddr add 172.20.0.{n}/24 dev churn{n}\n\
+                 addr add 2001:db8:bbbb::{n:x}/64 dev churn{n} nodad\nroute add 172.21.{n}.0/24 dev churn{n}\n\
+                 rule add from 172.20.1.{n} table 10{n}\nrule del from 172.20.1.{n} table 10{n}\n"
+            )
+        };
+        let made: String = (1..4).map(one).collect();
+        let gone: String = (1..4).map(|n| format!("link del churn{n}\n")).collect();
+        std::fs::write(lab.path("/run/churn.links"), made + &gone).unwrap();
+        let elements: Vec<String> = (1..200).map(|n| format!("172.20.2.{n}")).collect();
+        let table = format!(
+            "table inet churn {{ set s {{ type ipv4_addr; elements = {{ {} }}; }}\nchain c {{ ip saddr @s accept; }} }}",
+            elements.join(", ")
+        );
+        std::fs::write(lab.path("/run/churn.nft"), format!("add table inet churn\n{table}\ndelete table inet churn\n"))
+            .unwrap();
+        let outputs = Scratch::new();
+        let run = |(number, (name, change)): (usize, &(&'static str, &str))| {
+            let script = format!("while ! test -e /run/churn.end; do {change}; printf .; done 2>/dev/null");
+            let line = ["sh", "-c", &script].map(str::to_owned);
+            (*name, Process::start(&lab.host, &line, Stdio::null(), outputs.join(&number.to_string())))
+        };
+        let running = CHANGES.iter().enumerate().map(run).collect();
+        Churn { lab, running, _outputs: outputs }
+    }
+
+    /// How often each change was made so far.
+    fn rounds(&self) -> Vec<(&'static str, usize)> {
+        self.running.iter().map(|(name, process)| (*name, process.output().len())).collect()
+    }
+
+    fn end(mut self) {
+        std::fs::write(self.lab.path("/run/churn.end"), "").unwrap();
+        for (_, process) in &mut self.running {
+            process.wait();
+        }
+        self.lab.host.sh(
+            "for n in 1 2 3; do ip link del churn$n; ip rule del from 172.20.1.$n; done 2>/dev/null; nft delete table inet churn 2>/dev/null; \
+             for f in iptables-nft iptables-legacy; do while $f -w -t nat -D POSTROUTING -s 203.0.113.1 -j RETURN; do :; done; done 2>/dev/null; \
+             rm /run/churn.*",
+        );
+    }
+}
+
+#[test]
+fn no_add_or_del_fails_where_everything_changes() {
+    let (links, attachments) = long_or_short((10_000, 5_000), (200, 140));
+    for_ours("bridge", |lab| {
+        let kernel = Kernel::of(lab);
+        let members: Vec<_> = (0..WORKERS).map(|number| Member::new(lab, &kernel, number)).collect();
+        members[0].warm_up();
+        populate(lab, links);
+        lab.host.try_sh(CHANGES[2].1);
+        lab.host.try_sh(CHANGES[3].1);
+        let before = Watch::start(lab, &[]);
+        let churn = Churn::start(lab);
+        let started = Instant::now();
+        let free = Mutex::new(members.iter().collect::<Vec<_>>());
+        let failures: Vec<String> = in_turns(attachments, WORKERS, |number| {
+            let member = free.lock().unwrap().pop().unwrap();
+            let (name, chain) = member.network(number);
+            // As a runtime, which takes down what has failed.
+            let added = chain.add();
+            let deleted = chain.del(added.as_ref().unwrap_or(&serde_json::Value::Null));
+            free.lock().unwrap().push(member);
+            if number % 500 == 499 {
+                eprintln!("{} attachments after {:.0} s", number + 1, started.elapsed().as_secs_f64());
+            }
+            [added.err(), deleted.err()]
+                .into_iter()
+                .flatten()
+                .map(|error| format!("{name}: {error}"))
+                .collect::<Vec<_>>()
+        })
+        .concat();
+        let adds: usize = (0..attachments).map(|number| members[0].network(number).1.0.len()).sum();
+        let (took, rounds) = (started.elapsed().as_secs_f64(), churn.rounds());
+        churn.end();
+        eprintln!(
+            "FIGURES churn: {attachments} attachments, {adds} ADDs of plugins and as many DELs, on a host with {links} links in {took:.0} s, \
+             {} failures; meanwhile {rounds:?}",
+            failures.len()
+        );
+        assert!(rounds.iter().all(|(_, rounds)| *rounds > 0), "{rounds:?}");
+        assert!(
+            failures.is_empty(),
+            "{} failures, such as\n{}",
+            failures.len(),
+            failures[..failures.len().min(5)].join("\n")
+        );
+        before.assert_unchanged("ADDs and DELs where everything changes");
+    });
+}

@@ -1,0 +1,153 @@
+//! All containers of a node start at once: addresses, masquerading, published ports and a firewall for each.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Chain, in_turns, long_or_short};
+use crate::plugins::meta::firewall::{DROPPING, firewall};
+use crate::plugins::meta::portmap::{at, network, portmap, without_bridge_netfilter};
+use crate::support::attachment::{for_ours, for_reference, ips, with};
+use crate::support::netns::{Container, Lab, UPLINK};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::{TcpServer, UdpServer, ask_by_udp, assert_masqueraded, connect};
+
+/// How many runtimes start at the same time.
+const AT_A_TIME: usize = 20;
+
+/// Every how many containers are tried with packets.
+const SAMPLE: usize = 20;
+
+/// The first of the two host ports of a container.
+fn host_port(number: usize) -> u16 {
+    20_000 + 2 * u16::try_from(number).unwrap()
+}
+
+/// Two ports of the container, each by TCP and by UDP.
+fn confs(number: usize, backend: &str) -> [Value; 3] {
+    let mapping = |nth: u16, protocol: &str| json!({"hostPort": host_port(number) + nth, "containerPort": 80 + nth, "protocol": protocol});
+    let mappings = json!([mapping(0, "tcp"), mapping(1, "tcp"), mapping(0, "udp"), mapping(1, "udp")]);
+    let main = with(&network(), json!({"ipMasq": true, "ipMasqBackend": backend}));
+    [main, portmap(Some(backend), mappings), firewall(Some(backend))]
+}
+
+/// A host where nothing passes that no plugin has let pass.
+struct Crowd<'a> {
+    containers: Vec<Container>,
+    chains: Vec<Chain<'a>>,
+}
+
+impl<'a> Crowd<'a> {
+    fn new(lab: &'a Lab, backend: &str, size: usize) -> Crowd<'a> {
+        lab.host.sh("echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding");
+        lab.host.sh(DROPPING);
+        without_bridge_netfilter(lab);
+        let containers: Vec<_> = (0..size).map(|_| lab.container()).collect();
+        let chain = |(number, container)| Chain::new(lab, container, &confs(number, backend));
+        let chains = containers.iter().enumerate().map(chain).collect();
+        Crowd { containers, chains }
+    }
+
+    fn add(&self) -> Vec<Result<Value, String>> {
+        in_turns(self.chains.len(), AT_A_TIME, |number| self.chains[number].add())
+    }
+
+    fn del(&self, results: &[Value]) -> Vec<Result<(), String>> {
+        in_turns(self.chains.len(), AT_A_TIME, |number| self.chains[number].del(&results[number]))
+    }
+
+    /// Both ports answer by both protocols, and nobody but this container listens behind them; and it reaches the outside.
+    fn assert_works(&self, lab: &Lab, number: usize, result: &Value) {
+        let container = &self.containers[number];
+        ips(result).iter().for_each(|ip| assert_masqueraded(lab, container, ip));
+        for nth in [0, 1] {
+            let _servers = (TcpServer::start(container, 80 + nth), UdpServer::start(container, 80 + nth));
+            for own in UPLINK {
+                let port = at(own, host_port(number) + nth);
+                assert!(connect(&lab.host, &port).is_some(), "{port} does not answer by TCP");
+                assert!(ask_by_udp(&lab.host, &port).is_some(), "{port} does not answer by UDP");
+            }
+        }
+    }
+}
+
+/// What stays by contract is there from the first ADD on.
+fn warm_up(lab: &Lab, backend: &str) {
+    let container = lab.container();
+    let chain = Chain::new(lab, &container, &confs(9999, backend));
+    let result = chain.add().unwrap();
+    chain.del(&result).unwrap();
+}
+
+fn all_are_served_and_nothing_is_left(backend: &str, size: usize) {
+    for_ours("portmap", |lab| {
+        let crowd = Crowd::new(lab, backend, size);
+        warm_up(lab, backend);
+        let before = Watch::start(lab, &[&crowd.containers[0], &crowd.containers[size - 1]]);
+
+        let started = Instant::now();
+        let results: Result<Vec<Value>, String> = crowd.add().into_iter().collect();
+        let added = started.elapsed();
+        let results = results.unwrap_or_else(|e| panic!("{e}"));
+        let addresses: BTreeSet<String> = results.iter().flat_map(ips).collect();
+        assert_eq!(addresses.len(), 2 * size, "each has its own address of both families");
+        (0..size)
+            .step_by(SAMPLE)
+            .chain([size - 1])
+            .for_each(|number| crowd.assert_works(lab, number, &results[number]));
+        let checked = in_turns(size, AT_A_TIME, |number| crowd.chains[number].check(&results[number]));
+        assert_eq!(checked, vec![Ok(()); size]);
+
+        let started = Instant::now();
+        assert_eq!(crowd.del(&results), vec![Ok(()); size]);
+        tell(backend, "ours", size, [(added, 0, 0), (started.elapsed(), 0, 0)]);
+        before.assert_unchanged("the crowd");
+    });
+}
+
+/// One line of ADD and DEL: how long it took, how many failed, and how many addresses were given twice.
+fn tell(backend: &str, whose: &str, size: usize, [add, del]: [(Duration, usize, usize); 2]) {
+    eprintln!(
+        "FIGURES crowd {backend} {whose}: {size} at {AT_A_TIME} a time: ADD {:.1} s, {} failed, {} double; DEL {:.1} s, {} failed",
+        add.0.as_secs_f64(),
+        add.1,
+        add.2,
+        del.0.as_secs_f64(),
+        del.1,
+    );
+}
+
+#[test]
+fn hundreds_with_nftables_are_served_and_leave_nothing() {
+    all_are_served_and_nothing_is_left("nftables", long_or_short(200, 60));
+}
+
+#[test]
+fn hundreds_with_iptables_are_served_and_leave_nothing() {
+    all_are_served_and_nothing_is_left("iptables", long_or_short(200, 40));
+}
+
+/// For the page's figures; what they are is the reference's affair.
+#[test]
+fn the_reference_s_figures_are_told() {
+    let Some(size) = long_or_short(Some(200), None) else { return };
+    for backend in ["nftables", "iptables"] {
+        for_reference("portmap", |lab| {
+            let crowd = Crowd::new(lab, backend, size);
+            let started = Instant::now();
+            let outcomes = crowd.add();
+            let added = started.elapsed();
+            let results: Vec<Value> = outcomes.iter().map(|outcome| outcome.clone().unwrap_or_default()).collect();
+            let given: Vec<String> = results.iter().filter(|result| !result.is_null()).flat_map(ips).collect();
+            let double = given.len() - given.iter().collect::<BTreeSet<_>>().len();
+            let failed: Vec<&String> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+            failed.iter().take(3).for_each(|error| eprintln!("{error}"));
+            let started = Instant::now();
+            let deleted = crowd.del(&results);
+            let errors: Vec<&String> = deleted.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+            errors.iter().take(3).for_each(|error| eprintln!("{error}"));
+            tell(backend, "reference", size, [(added, failed.len(), double), (started.elapsed(), errors.len(), 0)]);
+        });
+    }
+}

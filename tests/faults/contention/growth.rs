@@ -1,0 +1,125 @@
+//! What one attachment costs on a host that has much: nothing that is read of the kernel grows with it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::networks::{Kernel, Member};
+use super::{Chain, long_or_short};
+use crate::support::attachment::{Attachment, for_ours, skip};
+use crate::support::netns::Lab;
+
+/// Makes links, of which every second one has addresses and routes, rules about sources, and a table of nftables with as
+/// many elements, chains and rules.
+pub fn populate(lab: &Lab, links: usize) {
+    let pairs = links / 2;
+    let mut batch = String::new();
+    for n in 0..pairs {
+        let (high, low) = (n / 250, n % 250 + 1);
+        batch += &format!(
+            "link add many{n} up type veth peer name twin{n}\naddr add 172.16.{high}.{low}/32 dev many{n}\n\
+             addr add 2001:db8:aaaa::{n:x}/128 dev many{n} nodad\nroute add 172.17.{high}.{low}/32 dev many{n}\n"
+        );
+    }
+    batch += &(0..pairs.min(100)).map(|n| format!("rule add from 172.18.0.{n} table 10{n}\n")).collect::<String>();
+    std::fs::write(lab.path("/run/many"), batch).unwrap();
+    let elements = (0..pairs).map(|n| format!("172.16.{}.{}", n / 250, n % 250 + 1)).collect::<Vec<_>>().join(", ");
+    let chains: String = (0..pairs).map(|n| format!("chain c{n} {{ ip saddr 172.19.0.1 accept; }}\n")).collect();
+    let rules = format!("table inet many {{ set s {{ type ipv4_addr; elements = {{ {elements} }}; }}\n{chains}}}\n");
+    std::fs::write(lab.path("/run/many.nft"), rules).unwrap();
+    let started = Instant::now();
+    lab.host.sh("ip -batch /run/many && nft -f /run/many.nft && rm /run/many /run/many.nft");
+    eprintln!(
+        "FIGURES {links} links, with addresses, routes and rules, were made in {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
+}
+
+/// The bytes that a call receives on sockets.
+fn received(lab: &Lab, plugin: &Attachment<'_>, command: &str, result: Option<&Value>) -> (u64, Value) {
+    let mut call = plugin.call(command, result);
+    call.wrapper.extend("strace -f -qq -e trace=recvfrom,recvmsg -o /run/trace".split(' ').map(str::to_owned));
+    let answer = call.run().ok();
+    let trace = lab.host.sh("cat /run/trace; rm /run/trace");
+    let length = |line: &str| line.rsplit_once(" = ")?.1.split(' ').next()?.parse::<u64>().ok();
+    (trace.lines().filter_map(length).sum(), answer)
+}
+
+/// Those of each plugin's ADD and DEL.
+fn all_received(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, u64)> {
+    let mut all = vec![];
+    let mut result = Value::Null;
+    let what =
+        |command: &str, plugin: &Attachment<'_>| format!("{command} of {}", plugin.conf["type"].as_str().unwrap());
+    for plugin in &chain.0 {
+        let (bytes, answer) = received(lab, plugin, "ADD", (!result.is_null()).then_some(&result));
+        all.push((what("ADD", plugin), bytes));
+        result = answer;
+    }
+    for plugin in chain.0.iter().rev() {
+        all.push((what("DEL", plugin), received(lab, plugin, "DEL", Some(&result)).0));
+    }
+    all
+}
+
+/// A dump of all links, or of anything else there, would be a hundred thousand bytes. iptables is a program of others.
+#[test]
+fn no_add_or_del_reads_more_of_a_host_that_has_more() {
+    for_ours("bridge", |lab| {
+        if !lab.host.try_sh("strace -qq -o /dev/null true").status.success() {
+            return skip("strace");
+        }
+        let member = Member::new(lab, &Kernel::of(lab), 0);
+        member.warm_up();
+        let networks = || member.networks.iter().filter(|(name, _)| !name.contains("iptables"));
+        let read = || networks().flat_map(|(_, chain)| all_received(lab, chain)).collect::<Vec<_>>();
+        let before = read();
+        populate(lab, 400);
+        for ((what, few), (_, many)) in before.into_iter().zip(read()) {
+            eprintln!("{what}: {few} bytes, then {many}");
+            assert!(many <= few + 4096, "{what} received {few} bytes, and {many} on a host with 400 links more");
+        }
+    });
+}
+
+/// The middle one of some ADDs and DELs.
+fn median(chain: &Chain<'_>) -> [Duration; 2] {
+    let mut times: [Vec<Duration>; 2] = [vec![], vec![]];
+    for _ in 0..31 {
+        let started = Instant::now();
+        let result = chain.add().unwrap();
+        times[0].push(started.elapsed());
+        let started = Instant::now();
+        chain.del(&result).unwrap();
+        times[1].push(started.elapsed());
+    }
+    times.map(|mut times| {
+        times.sort();
+        times[times.len() / 2]
+    })
+}
+
+/// For the page's figures: what the kernel's own work adds.
+#[test]
+fn the_cost_on_a_host_with_ten_thousand_links_is_told() {
+    let Some(links) = long_or_short(Some(10_000), None) else { return };
+    for_ours("bridge", |lab| {
+        let member = Member::new(lab, &Kernel::of(lab), 0);
+        member.warm_up();
+        let measure = || member.networks.iter().map(|(name, chain)| (*name, median(chain))).collect::<Vec<_>>();
+        let few = measure();
+        populate(lab, links);
+        for ((name, few), (_, many)) in few.into_iter().zip(measure()) {
+            let ratio = |at: usize| many[at].as_secs_f64() / few[at].as_secs_f64();
+            eprintln!(
+                "FIGURES with {links} links more / without, {name}: ADD {:.1?} / {:.1?} = {:.2}, DEL {:.1?} / {:.1?} = {:.2}",
+                many[0],
+                few[0],
+                ratio(0),
+                many[1],
+                few[1],
+                ratio(1)
+            );
+        }
+    });
+}

@@ -1,0 +1,266 @@
+//! Every lock of ours, held by a process that never lets go of it: who wants it is told so in time and by whom, and has
+//! done nothing. The table of them is in docs/reliability.md.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cni_multi::file_lock::{self, Mode};
+use serde_json::{Value, json};
+
+use super::long_or_short;
+use crate::plugins::main::bridge;
+use crate::plugins::meta::portmap::{portmap, web};
+use crate::plugins::meta::sbr;
+use crate::support::attachment::{for_ours, skip, with};
+use crate::support::call::{Call, Outcome, Peer, binary};
+use crate::support::dhcp::{JOURNAL, Process, wait_until};
+use crate::support::netns::Lab;
+use crate::support::patience;
+use crate::support::scratch::Scratch;
+use crate::support::snapshot::Watch;
+
+/// Whoever has a lock, and is stopped.
+struct Holder {
+    process: Process,
+    file: &'static str,
+    _output: Scratch,
+}
+
+impl Holder {
+    fn of(lab: &Lab, file: &'static str) -> Holder {
+        let line = format!("flock --no-fork {file} sleep 10000").split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let output = Scratch::new(); // outside the lab, so that snapshots do not see it
+        let process = Process::start(&lab.host, &line, Stdio::null(), output.join("holder"));
+        let is_taken = || lab.host.try_sh(&format!("flock -n {file} true")).status.code() == Some(1);
+        wait_until("the lock is taken", 5, is_taken);
+        lab.host.sh(&format!("kill -STOP {}", process.pid()));
+        Holder { process, file, _output: output }
+    }
+
+    /// The call waited for so many seconds, and its error says for whom.
+    #[track_caller]
+    fn assert_is_named(&self, call: &Call, seconds: u64) {
+        let (outcome, waited) = timed(call);
+        let error = outcome.err();
+        assert_eq!(error.code, 11, "{error:?}");
+        let holder = format!("process {} (sleep)", self.process.pid());
+        assert!(
+            error.text().contains(self.file) && error.text().contains(&holder),
+            "{holder}, {}: {error:?}",
+            self.file
+        );
+        assert_waited(waited, seconds);
+    }
+}
+
+fn timed(call: &Call) -> (Outcome, Duration) {
+    let started = Instant::now();
+    (call.run(), started.elapsed())
+}
+
+#[track_caller]
+fn assert_waited(waited: Duration, seconds: u64) {
+    let least = Duration::from_secs(seconds);
+    assert!(waited >= least && waited < least + patience(10), "{waited:?} is not some {seconds} s");
+}
+
+/// Runs the calls at the same time; each waits for the holder of the one lock.
+fn all_name(holder: &Holder, calls: Vec<Call>, seconds: u64) {
+    std::thread::scope(|scope| {
+        for call in calls {
+            scope.spawn(move || holder.assert_is_named(&call, seconds));
+        }
+    });
+}
+
+/// A lab where the networks' tables are as the first ADD and DEL have left them.
+fn for_locked(case: impl Fn(&Lab)) {
+    for_ours("bridge", |lab| {
+        bridge::warm_up(lab, &bridge::conf());
+        case(lab);
+    });
+}
+
+#[test]
+fn leases_that_are_locked_for_ever_are_told_of() {
+    for_locked(|lab| {
+        let (container, other) = (lab.container(), lab.container());
+        let there = lab.attach(&other, &bridge::conf());
+        let result = there.add();
+        let wanted = lab.attach(&container, &bridge::conf());
+        let before = Watch::start(lab, &[&container]);
+        let holder = Holder::of(lab, "/var/lib/cni/networks/net1/lock");
+        let gc = there.clone().conf(json!({"cni.dev/valid-attachments": [], "cniVersion": "1.1.0"}));
+        // DEL and GC do all else that they can.
+        let alone = json!({"type": "host-local"});
+        let calls = [
+            wanted.call("ADD", None), // and the undo does not wait a second time
+            there.clone().conf(alone.clone()).call("DEL", None),
+            there.clone().conf(alone.clone()).call("CHECK", Some(&result)),
+            gc.clone().conf(alone.clone()).call("GC", None),
+        ];
+        all_name(&holder, calls.to_vec(), 30);
+        assert_eq!(
+            there.clone().conf(json!({"cniVersion": "1.1.0"})).status().ok(),
+            Value::Null,
+            "STATUS takes no lock"
+        );
+        drop(holder);
+        before.assert_unchanged("operations that got no lock");
+        wanted.add();
+        wanted.del();
+        there.del();
+    });
+}
+
+#[test]
+fn our_lock_of_iptables_that_is_held_for_ever_is_told_of() {
+    for_locked(|lab| iptables_is_locked(lab, "/run/cni/iptables/lock"));
+}
+
+#[test]
+fn iptables_own_lock_that_is_held_for_ever_is_told_of() {
+    for_locked(|lab| {
+        if iptables_is_legacy(lab) {
+            iptables_is_locked(lab, "/run/xtables.lock");
+        }
+    });
+}
+
+fn iptables_is_locked(lab: &Lab, file: &'static str) {
+    let masqueraded = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
+    bridge::warm_up(lab, &masqueraded);
+    let (container, other) = (lab.container(), lab.container());
+    let published = lab.chain_in(&other, "eth0", &bridge::conf(), &portmap(Some("iptables"), json!([web()])));
+    published.add();
+    let wanted = lab.attach(&container, &masqueraded);
+    let before = Watch::start(lab, &[&container]);
+    let holder = Holder::of(lab, file);
+    all_name(&holder, vec![wanted.call("ADD", None), published.call("DEL", None)], 30);
+    drop(holder);
+    before.assert_unchanged("operations that got no lock");
+    wanted.add();
+    wanted.del();
+    published.del_all();
+}
+
+/// The host's iptables is the one that has tables and a lock of its own.
+fn iptables_is_legacy(lab: &Lab) -> bool {
+    let legacy = "iptables-legacy -t nat -S && ip6tables-legacy -t nat -S && for f in iptables ip6tables; do for s in '' -save -restore; do \
+                  mount --bind $(command -v $f-legacy$s) $(command -v $f$s); done; done";
+    let is_there = lab.host.try_sh(legacy).status.success();
+    if !is_there {
+        skip("iptables-legacy");
+    }
+    is_there
+}
+
+#[test]
+fn a_namespace_that_is_locked_for_ever_is_told_of() {
+    for_ours("sbr", |lab| {
+        let container = lab.container(); // the first one of the lab
+        let second = lab.chain_in(&container, "net1", &bridge::conf(), &json!({"type": "sbr"}));
+        let before = Watch::start(lab, &[&container]);
+        let holder = Holder::of(lab, "/run/netns/c1");
+        holder.assert_is_named(&second.call("ADD", None), 20);
+        drop(holder);
+        before.assert_unchanged("an ADD that got no lock");
+        second.add();
+        assert_eq!(sbr::rules(&container).len(), 1);
+    });
+}
+
+/// Nobody listens, so DEL sees to the leases itself; and a daemon wants them as well.
+#[test]
+fn a_journal_of_dhcp_that_is_locked_for_ever_is_told_of() {
+    for_ours("dhcp", |lab| {
+        lab.host.sh(&format!("mkdir -m 700 {JOURNAL} && touch {JOURNAL}/lock"));
+        let conf = json!({"cniVersion": "1.1.0", "name": "net1", "type": "dhcp", "ipam": {"type": "dhcp"}});
+        let attachment = lab.attach(&lab.container(), &conf);
+        let holder = Holder::of(lab, JOURNAL);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let started = Instant::now();
+                let daemon = lab.dhcp(&["daemon"]);
+                let holder = format!("process {} (sleep)", holder.process.pid());
+                assert!(daemon.status == 1 && daemon.stderr.contains(&holder), "{daemon:?}");
+                assert_waited(started.elapsed(), 30);
+            });
+            holder.assert_is_named(&attachment.call("DEL", None), 30);
+        });
+        drop(holder);
+        attachment.del();
+    });
+}
+
+/// install.sh waits as long for it.
+#[test]
+fn a_plugin_directory_that_is_locked_for_ever_is_told_of() {
+    if !long_or_short(true, false) {
+        return; // a minute of nothing; what waits is what the others here wait with
+    }
+    for_ours("bridge", |lab| {
+        lab.host.sh("mkdir /run/plugins");
+        let holder = Holder::of(lab, "/run/plugins");
+        let mut install = Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter);
+        install.program = binary();
+        install.args = ["install", "--dir", "/run/plugins"].map(str::to_owned).to_vec();
+        let (outcome, waited) = timed(&install);
+        let told =
+            format!("lock \"/run/plugins\": not free within 60s; process {} (sleep) has it", holder.process.pid());
+        assert!(outcome.status == 1 && outcome.stderr.contains(&told), "{outcome:?}");
+        assert_waited(waited, 60);
+        assert_eq!(lab.host.sh("ls -A /run/plugins"), "");
+        drop(holder);
+        install.run().ok();
+    });
+}
+
+/// Who stands in a line that moves is not sent away: each has the lock for less than we are patient.
+#[test]
+fn a_lock_that_goes_from_hand_to_hand_is_waited_for() {
+    let scratch = Scratch::new();
+    let path = scratch.join("lock");
+    let hold = || Command::new("flock").arg(&path).args(["sleep", "1"]).spawn().unwrap();
+    let mut line: Vec<_> = (0..5).map(|_| hold()).collect();
+    let lock = || File::options().create(true).truncate(false).write(true).open(&path).unwrap();
+    let place = format!(":{} ", lock().metadata().unwrap().ino());
+    let in_line = || std::fs::read_to_string("/proc/locks").unwrap().matches(&place).count();
+    wait_until("one has the lock and four wait for it", 5, || in_line() == 5);
+    let started = Instant::now();
+    file_lock::take(lock(), &path, Mode::Exclusive, Duration::from_secs(3)).unwrap();
+    assert!(started.elapsed() > Duration::from_secs(3), "the others were there before");
+    for holder in &mut line {
+        holder.wait().unwrap();
+    }
+}
+
+/// The holder's lock has no owner that /proc tells of.
+#[test]
+fn a_container_that_another_operation_has_for_ever_is_told_of() {
+    for_ours("bridge", |lab| {
+        lab.host.sh("mkdir -p /run/net.d /run/bin && printf '#!/bin/sh\\nexec sleep 10000\\n' >/run/bin/hangs && chmod +x /run/bin/hangs");
+        let network = json!({"cniVersion": "1.0.0", "name": "hanging", "plugins": [{"type": "hangs"}]});
+        lab.host.sh(&format!("cat >/run/net.d/10.conflist <<'END'\n{network}\nEND"));
+        let container = lab.container();
+        let line = format!("net add hanging {} --conf-dir /run/net.d --plugin-path /run/bin", container.netns);
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let own = binary().to_str().unwrap().to_owned();
+        let first = [vec![own], words.clone()].concat();
+        let first = Process::start(&lab.host, &first, Stdio::null(), lab.path("/run/first"));
+        wait_until("the plugin hangs", 5, || {
+            lab.host.try_sh(&format!("pgrep -P {} sleep", first.pid())).status.success()
+        });
+        let mut second = Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter).without("CNI_COMMAND");
+        (second.program, second.args) = (binary(), words);
+        let (outcome, waited) = timed(&second);
+        let told = "has not ended for 30s";
+        assert!(
+            outcome.status != 0 && outcome.stderr.contains(told) && outcome.stderr.contains("fuser -v"),
+            "{outcome:?}"
+        );
+        assert_waited(waited, 30);
+    });
+}
