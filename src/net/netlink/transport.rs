@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 
 use netlink_sys::Socket;
 use nix::errno::Errno;
@@ -72,7 +73,17 @@ impl Transport {
         socket.set_ext_ack(true).map_err(errno_of)?;
         socket.set_cap_ack(true).map_err(errno_of)?;
         let _ = socket.set_netlink_get_strict_chk(true); // kernels before 4.20 do not filter dumps; then we do
-        Ok(Transport { socket, seq: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(BUFFER)) })
+        Ok(Transport::of(socket))
+    }
+
+    /// Speaks over a socket of datagrams whose other end is not the kernel: tests answer with what they like.
+    pub fn over(socket: OwnedFd) -> Transport {
+        // SAFETY: the descriptor is open, and nobody else's from here on.
+        Transport::of(unsafe { Socket::from_raw_fd(socket.into_raw_fd()) })
+    }
+
+    fn of(socket: Socket) -> Transport {
+        Transport { socket, seq: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(BUFFER)) }
     }
 
     /// Joins a multicast group, to be told of changes.
@@ -215,6 +226,7 @@ impl Transport {
             buffer.clear();
             match self.socket.recv(buffer, MsgFlags::MSG_TRUNC.bits()).map_err(errno_of) {
                 Err(Errno::EINTR) => (),
+                Ok(0) => return Err(Errno::ENOTCONN), // nobody will ever say more
                 // The rest is lost; to wait for another message would be to wait for ever.
                 Ok(length) if length > buffer.len() => return Err(Errno::EMSGSIZE),
                 filled => return filled.map(drop),
@@ -265,8 +277,39 @@ fn errno_of(error: std::io::Error) -> Errno {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, send, socketpair};
+
     use super::*;
+
+    /// A socket to a kernel that has said all this already, a datagram each, and then hangs up.
+    fn answered(datagrams: &[Vec<u8>]) -> Transport {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (ours, kernel) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
+        for datagram in datagrams {
+            send(kernel.as_raw_fd(), datagram, MsgFlags::empty()).unwrap();
+        }
+        Transport::over(ours)
+    }
+
+    fn message(kind: u16, seq: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = (HEADER as u32 + payload.len() as u32).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(seq.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(payload);
+        bytes
+    }
+
+    #[test]
+    fn who_hangs_up_is_not_waited_for() {
+        let transport = answered(&[message(16, 1, &[])]);
+        assert_eq!(transport.dump(1, |_| ()).map_err(|refusal| refusal.errno), Err(Errno::ENOTCONN));
+    }
 
     #[test]
     fn a_cut_off_message_ends_the_datagram() {
