@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 
-use netlink_sys::Socket;
+use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 
@@ -73,6 +73,9 @@ impl Transport {
         socket.set_ext_ack(true).map_err(errno_of)?;
         socket.set_cap_ack(true).map_err(errno_of)?;
         let _ = socket.set_netlink_get_strict_chk(true); // kernels before 4.20 do not filter dumps; then we do
+        // From now on the kernel refuses what others send to this socket: who rules a container's namespace may do so, and
+        // would answer in the kernel's place.
+        socket.connect(&SocketAddr::new(0, 0)).map_err(errno_of)?;
         Ok(Transport::of(socket))
     }
 
@@ -88,8 +91,6 @@ impl Transport {
 
     /// Joins a multicast group, to be told of changes.
     pub fn join(&mut self, group: u32) -> Result<(), Errno> {
-        // Without a port of its own a socket counts as the kernel's, which is not told what it says itself.
-        self.socket.bind_auto().map_err(errno_of)?;
         self.socket.add_membership(group).map_err(errno_of)
     }
 
@@ -239,7 +240,8 @@ impl Message<'_> {
     fn reply(&self) -> Result<Reply, Refusal> {
         match self.kind {
             ERROR => self.refusal().map_or(Ok(Reply::Acknowledged), Err),
-            DONE => Ok(Reply::Done),
+            // A dump that the kernel gave up ends as one that is complete, but for the errno.
+            DONE => self.refusal().map_or(Ok(Reply::Done), Err),
             _ => Ok(Reply::Data),
         }
     }
@@ -251,7 +253,7 @@ impl Message<'_> {
         }
         // The header of the request is echoed (NETLINK_CAP_ACK spares us its body), then come attributes.
         let text = (self.flags & ACK_TLVS != 0).then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(1)).flatten();
-        Some(Refusal { errno: Errno::from_raw(-errno), text: text.unwrap_or_default() })
+        Some(Refusal { errno: Errno::from_raw(errno.saturating_neg()), text: text.unwrap_or_default() })
     }
 }
 
@@ -281,6 +283,7 @@ fn errno_of(error: std::io::Error) -> Errno {
 mod tests {
     use std::os::fd::AsRawFd as _;
 
+    use netlink_sys::protocols::NETLINK_ROUTE;
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, send, socketpair};
 
     use super::*;
@@ -305,10 +308,45 @@ mod tests {
         bytes
     }
 
+    fn errno(number: i32) -> Vec<u8> {
+        number.to_ne_bytes().to_vec()
+    }
+
+    #[test]
+    fn a_dump_that_the_kernel_gave_up_is_none() {
+        let of = |end: &[u8]| {
+            let mut seen = 0;
+            let read = answered(&[message(16, 1, &[1]), message(DONE, 1, end)]).dump(1, |_| seen += 1);
+            (read.map_err(|refusal| refusal.errno), seen)
+        };
+        assert_eq!(of(&errno(0)), (Ok(true), 1));
+        assert_eq!(of(&[]), (Ok(true), 1));
+        assert_eq!(of(&errno(-(Errno::ENODEV as i32))), (Err(Errno::ENODEV), 1));
+    }
+
+    #[test]
+    fn an_errno_that_nobody_has_is_one_all_the_same() {
+        for number in [i32::MIN, i32::MAX, -70_000] {
+            let refusal = answered(&[message(ERROR, 1, &errno(number))]).acknowledged(1, |_| ()).unwrap_err();
+            assert_eq!(refusal.errno, Errno::UnknownErrno, "{number}");
+        }
+    }
+
     #[test]
     fn who_hangs_up_is_not_waited_for() {
         let transport = answered(&[message(16, 1, &[])]);
         assert_eq!(transport.dump(1, |_| ()).map_err(|refusal| refusal.errno), Err(Errno::ENOTCONN));
+    }
+
+    /// The kernel lets those speak who rule the namespace, as root does here; it refuses all others anyway.
+    #[test]
+    fn nobody_answers_in_the_kernel_s_place() {
+        let victim = Transport::open(NETLINK_ROUTE).unwrap();
+        let mut address = SocketAddr::new(0, 0);
+        victim.socket.get_address(&mut address).unwrap();
+        assert_ne!(address.port_number(), 0);
+        let sent = Socket::new(NETLINK_ROUTE).unwrap().send_to(&message(ERROR, 1, &errno(0)), &address, 0);
+        assert!(matches!(sent.map_err(errno_of), Err(Errno::ECONNREFUSED | Errno::EPERM)));
     }
 
     #[test]
