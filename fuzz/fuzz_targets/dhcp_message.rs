@@ -1,24 +1,3 @@
-//! Any octets: they are refused, or are a message that is written as it was read and whose lease makes a result.
-
 #![no_main]
 
-use std::net::Ipv4Addr;
-use std::time::Duration;
-
-use cni_multi::plugins::ipam::dhcp::v4::lease::Lease;
-use cni_multi::plugins::ipam::dhcp::v4::message::Message;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(message) = Message::decode(bytes) else { return };
-    assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(&message));
-    let Some(lease) = Lease::of_ack(&message, Ipv4Addr::LOCALHOST, Duration::from_secs(1), None) else { return };
-    assert!(lease.t1 <= lease.t2 && lease.t2 <= lease.expires);
-    let result = lease.result(1);
-    assert!(result.routes.iter().all(|route| route.dst == route.dst.trunc()));
-    let domains = result.dns.search.iter().chain([&result.dns.domain]);
-    assert!(domains.flat_map(|domain| domain.bytes()).all(|byte| byte.is_ascii_graphic()));
-    result.into_document("1.1.0").expect("1.1.0 has room for everything").to_text();
-    let journalled = Lease::of_value(&lease.to_value()).expect("what is journalled is read");
-    assert_eq!((journalled.net(), journalled.options), (lease.net(), lease.options));
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| cni_multi_fuzz::dhcp_message::run(bytes));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::errno::Errno;
@@ -82,6 +83,11 @@ impl Conntrack {
     pub fn open() -> Result<Conntrack> {
         let transport = Transport::open(NETLINK_NETFILTER).map_err(|e| Error::kernel("open a netfilter socket", e))?;
         Ok(Conntrack { transport })
+    }
+
+    /// Asks somebody else than the kernel, see [`Transport::over`].
+    pub fn over(socket: OwnedFd) -> Conntrack {
+        Conntrack { transport: Transport::over(socket) }
     }
 
     /// Makes the kernel forget the UDP flows of one family that were addressed to one of the ports and that `is_stale`

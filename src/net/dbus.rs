@@ -2,6 +2,7 @@
 //! <https://dbus.freedesktop.org/doc/dbus-specification.html>
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use nix::sys::socket::UnixAddr;
@@ -96,6 +97,11 @@ impl Bus {
             }
         }
         Ok(None)
+    }
+
+    /// Speaks to a bus over a connection that is there already.
+    pub fn over(socket: UnixStream) -> Result<Bus> {
+        Bus::greet(LocalStream::over(socket, PATIENCE)).map_err(failed)
     }
 
     fn greet(stream: LocalStream) -> io::Result<Bus> {
@@ -255,7 +261,6 @@ fn read_u32(bytes: &[u8], at: usize, is_little_endian: bool) -> Option<u32> {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::os::fd::AsRawFd as _;
-    use std::os::unix::net::UnixStream;
     use std::time::Instant;
 
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};

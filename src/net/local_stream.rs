@@ -18,10 +18,15 @@ impl LocalStream {
     /// Connects. A program that does not take connections, because it has stopped, lets who wants one wait.
     pub fn connect(address: &UnixAddr, patience: Duration) -> io::Result<LocalStream> {
         let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-        let stream = LocalStream { socket: socket.into(), patience, deadline: Instant::now() + patience };
+        let stream = LocalStream::over(socket.into(), patience);
         stream.socket.set_write_timeout(Some(stream.left()?))?;
         connect(stream.socket.as_raw_fd(), address).map_err(|errno| stream.late(errno.into()))?;
         Ok(stream)
+    }
+
+    /// A connection that is there already.
+    pub fn over(socket: UnixStream, patience: Duration) -> LocalStream {
+        LocalStream { socket, patience, deadline: Instant::now() + patience }
     }
 
     /// What follows may take so long, from now on.

@@ -17,8 +17,7 @@ impl Random {
         Random { key: Some(RandomState::new()), drawn: 0 }
     }
 
-    /// 1, 2, 3 and so on; each pause is its shortest.
-    #[cfg(test)]
+    /// 1, 2, 3 and so on; each pause is its shortest. For tests.
     pub fn counting() -> Random {
         Random { key: None, drawn: 0 }
     }

@@ -50,6 +50,11 @@ impl Records {
         Records(Path::new("/run/cni").join(name))
     }
 
+    /// The records in a directory of the caller's.
+    pub fn in_dir(dir: impl Into<PathBuf>) -> Records {
+        Records(dir.into())
+    }
+
     /// Keeps something for the attachment, in place of what was kept for it.
     pub fn write<T: Serialize>(&self, key: &Key, netns_path: &str, kept: &T) -> Result<()> {
         let document = Document {
@@ -158,7 +163,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_until_it_is_removed() {
         let scratch = Scratch::new();
-        let records = Records(scratch.path().join("new/records"));
+        let records = Records::in_dir(scratch.path().join("new/records"));
         let (one, other) = (key("net", "one"), key("net", "other"));
         assert_eq!(records.read::<u32>(&one).unwrap(), None);
         records.write(&one, "/run/netns/x", &7).unwrap();
@@ -174,7 +179,7 @@ mod tests {
     #[test]
     fn gc_sees_those_of_its_network_that_are_not_valid_and_no_torn_file() {
         let scratch = Scratch::new();
-        let records = Records(scratch.path().to_owned());
+        let records = Records::in_dir(scratch.path());
         for of in [key("net", "valid"), key("net", "stale"), key("other", "stale")] {
             records.write(&of, "/run/netns/x", &1).unwrap();
         }

@@ -89,19 +89,22 @@ impl Netlink {
     }
 }
 
+/// The last id that a VLAN can have: what is unfolded has an end, whatever is told.
+const LAST: u16 = 4094;
+
 /// IFLA_BRIDGE_VLAN_INFO: flags and id, ranges as two entries.
 fn read_vlans(attrs: Attrs<'_>) -> Vec<(u16, VlanFlags)> {
-    let (mut vlans, mut first) = (vec![], 0);
+    let (mut vlans, mut first) = (vec![], None);
     for (_, info) in attrs.iter().filter(|(kind, _)| *kind == IFLA_BRIDGE_VLAN_INFO) {
         let (Some(flags), Some(id)) = (read_u16(info, 0), read_u16(info, 2)) else { continue };
         if flags & FLAG_RANGE_BEGIN != 0 {
-            first = id;
+            first = Some(id);
             continue;
         }
         let native = flags & (FLAG_PVID | FLAG_UNTAGGED) == FLAG_PVID | FLAG_UNTAGGED;
         let member = if native { VlanFlags::NativeUntagged } else { VlanFlags::Tagged };
-        let from = if flags & FLAG_RANGE_END != 0 { first } else { id };
-        vlans.extend((from..=id).map(|id| (id, member)));
+        let from = first.take().filter(|_| flags & FLAG_RANGE_END != 0).unwrap_or(id);
+        vlans.extend((from..=id.min(LAST)).map(|id| (id, member)));
     }
     vlans
 }
@@ -110,16 +113,31 @@ fn read_vlans(attrs: Attrs<'_>) -> Vec<(u16, VlanFlags)> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn ranges_are_unfolded() {
+    fn told(vlans: &[(u16, u16)]) -> Vec<(u16, VlanFlags)> {
         let mut bytes = vec![];
-        for (flags, id) in [(FLAG_PVID | FLAG_UNTAGGED, 1u16), (FLAG_RANGE_BEGIN, 10), (FLAG_RANGE_END, 12)] {
+        for (flags, id) in vlans {
             bytes.extend(8u16.to_ne_bytes());
             bytes.extend(IFLA_BRIDGE_VLAN_INFO.to_ne_bytes());
             bytes.extend(flags.to_ne_bytes());
             bytes.extend(id.to_ne_bytes());
         }
+        read_vlans(Attrs::of(&bytes))
+    }
+
+    #[test]
+    fn ranges_are_unfolded() {
         use VlanFlags::{NativeUntagged, Tagged};
-        assert_eq!(read_vlans(Attrs::of(&bytes)), [(1, NativeUntagged), (10, Tagged), (11, Tagged), (12, Tagged)]);
+        let vlans = told(&[(FLAG_PVID | FLAG_UNTAGGED, 1), (FLAG_RANGE_BEGIN, 10), (FLAG_RANGE_END, 12)]);
+        assert_eq!(vlans, [(1, NativeUntagged), (10, Tagged), (11, Tagged), (12, Tagged)]);
+    }
+
+    #[test]
+    fn ranges_without_an_end_or_a_beginning_do_not_fill_the_memory() {
+        assert_eq!(told(&[(FLAG_RANGE_END, 12); 3]).len(), 3, "each is one");
+        assert_eq!(told(&[(FLAG_RANGE_BEGIN, 1), (FLAG_RANGE_END, u16::MAX)]).len(), 4094);
+        assert_eq!(
+            told(&[(FLAG_RANGE_BEGIN, 1), (0, 5), (FLAG_RANGE_END, 7)]),
+            [(5, VlanFlags::Tagged), (7, VlanFlags::Tagged)]
+        );
     }
 }

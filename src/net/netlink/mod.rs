@@ -17,7 +17,7 @@ pub mod transport;
 mod watch;
 
 use std::fmt;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
@@ -52,6 +52,11 @@ impl Netlink {
     pub fn open() -> Result<Netlink> {
         let transport = Transport::open(NETLINK_ROUTE).map_err(|e| Error::kernel("open a netlink socket", e))?;
         Ok(Netlink { transport })
+    }
+
+    /// Asks somebody else than the kernel, see [`Transport::over`].
+    pub fn over(socket: OwnedFd) -> Netlink {
+        Netlink { transport: Transport::over(socket) }
     }
 
     /// The kernel's number of the namespace. No other ever gets it, as may happen with a path and even with an inode; None

@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 
-use netlink_sys::Socket;
+use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 
@@ -72,13 +73,24 @@ impl Transport {
         socket.set_ext_ack(true).map_err(errno_of)?;
         socket.set_cap_ack(true).map_err(errno_of)?;
         let _ = socket.set_netlink_get_strict_chk(true); // kernels before 4.20 do not filter dumps; then we do
-        Ok(Transport { socket, seq: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(BUFFER)) })
+        // From now on the kernel refuses what others send to this socket: who rules a container's namespace may do so, and
+        // would answer in the kernel's place.
+        socket.connect(&SocketAddr::new(0, 0)).map_err(errno_of)?;
+        Ok(Transport::of(socket))
+    }
+
+    /// Speaks over a socket of datagrams whose other end is not the kernel: tests answer with what they like.
+    pub fn over(socket: OwnedFd) -> Transport {
+        // SAFETY: the descriptor is open, and nobody else's from here on.
+        Transport::of(unsafe { Socket::from_raw_fd(socket.into_raw_fd()) })
+    }
+
+    fn of(socket: Socket) -> Transport {
+        Transport { socket, seq: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(BUFFER)) }
     }
 
     /// Joins a multicast group, to be told of changes.
     pub fn join(&mut self, group: u32) -> Result<(), Errno> {
-        // Without a port of its own a socket counts as the kernel's, which is not told what it says itself.
-        self.socket.bind_auto().map_err(errno_of)?;
         self.socket.add_membership(group).map_err(errno_of)
     }
 
@@ -215,6 +227,7 @@ impl Transport {
             buffer.clear();
             match self.socket.recv(buffer, MsgFlags::MSG_TRUNC.bits()).map_err(errno_of) {
                 Err(Errno::EINTR) => (),
+                Ok(0) => return Err(Errno::ENOTCONN), // nobody will ever say more
                 // The rest is lost; to wait for another message would be to wait for ever.
                 Ok(length) if length > buffer.len() => return Err(Errno::EMSGSIZE),
                 filled => return filled.map(drop),
@@ -227,7 +240,8 @@ impl Message<'_> {
     fn reply(&self) -> Result<Reply, Refusal> {
         match self.kind {
             ERROR => self.refusal().map_or(Ok(Reply::Acknowledged), Err),
-            DONE => Ok(Reply::Done),
+            // A dump that the kernel gave up ends as one that is complete, but for the errno.
+            DONE => self.refusal().map_or(Ok(Reply::Done), Err),
             _ => Ok(Reply::Data),
         }
     }
@@ -239,7 +253,7 @@ impl Message<'_> {
         }
         // The header of the request is echoed (NETLINK_CAP_ACK spares us its body), then come attributes.
         let text = (self.flags & ACK_TLVS != 0).then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(1)).flatten();
-        Some(Refusal { errno: Errno::from_raw(-errno), text: text.unwrap_or_default() })
+        Some(Refusal { errno: Errno::from_raw(errno.saturating_neg()), text: text.unwrap_or_default() })
     }
 }
 
@@ -265,8 +279,75 @@ fn errno_of(error: std::io::Error) -> Errno {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use netlink_sys::protocols::NETLINK_ROUTE;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, send, socketpair};
+
     use super::*;
+
+    /// A socket to a kernel that has said all this already, a datagram each, and then hangs up.
+    fn answered(datagrams: &[Vec<u8>]) -> Transport {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (ours, kernel) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
+        for datagram in datagrams {
+            send(kernel.as_raw_fd(), datagram, MsgFlags::empty()).unwrap();
+        }
+        Transport::over(ours)
+    }
+
+    fn message(kind: u16, seq: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = (HEADER as u32 + payload.len() as u32).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(seq.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(payload);
+        bytes
+    }
+
+    fn errno(number: i32) -> Vec<u8> {
+        number.to_ne_bytes().to_vec()
+    }
+
+    #[test]
+    fn a_dump_that_the_kernel_gave_up_is_none() {
+        let of = |end: &[u8]| {
+            let mut seen = 0;
+            let read = answered(&[message(16, 1, &[1]), message(DONE, 1, end)]).dump(1, |_| seen += 1);
+            (read.map_err(|refusal| refusal.errno), seen)
+        };
+        assert_eq!(of(&errno(0)), (Ok(true), 1));
+        assert_eq!(of(&[]), (Ok(true), 1));
+        assert_eq!(of(&errno(-(Errno::ENODEV as i32))), (Err(Errno::ENODEV), 1));
+    }
+
+    #[test]
+    fn an_errno_that_nobody_has_is_one_all_the_same() {
+        for number in [i32::MIN, i32::MAX, -70_000] {
+            let refusal = answered(&[message(ERROR, 1, &errno(number))]).acknowledged(1, |_| ()).unwrap_err();
+            assert_eq!(refusal.errno, Errno::UnknownErrno, "{number}");
+        }
+    }
+
+    #[test]
+    fn who_hangs_up_is_not_waited_for() {
+        let transport = answered(&[message(16, 1, &[])]);
+        assert_eq!(transport.dump(1, |_| ()).map_err(|refusal| refusal.errno), Err(Errno::ENOTCONN));
+    }
+
+    /// The kernel lets those speak who rule the namespace, as root does here; it refuses all others anyway.
+    #[test]
+    fn nobody_answers_in_the_kernel_s_place() {
+        let victim = Transport::open(NETLINK_ROUTE).unwrap();
+        let mut address = SocketAddr::new(0, 0);
+        victim.socket.get_address(&mut address).unwrap();
+        assert_ne!(address.port_number(), 0);
+        let sent = Socket::new(NETLINK_ROUTE).unwrap().send_to(&message(ERROR, 1, &errno(0)), &address, 0);
+        assert!(matches!(sent.map_err(errno_of), Err(Errno::ECONNREFUSED | Errno::EPERM)));
+    }
 
     #[test]
     fn a_cut_off_message_ends_the_datagram() {

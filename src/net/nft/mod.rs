@@ -7,6 +7,7 @@ pub mod wire;
 pub mod xtables;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use nix::errno::Errno;
@@ -131,6 +132,11 @@ impl Nft {
     pub fn open() -> Result<Nft> {
         let transport = Transport::open(NETLINK_NETFILTER).map_err(|e| Error::kernel("open a netfilter socket", e))?;
         Ok(Nft { transport })
+    }
+
+    /// Asks somebody else than the kernel, see [`Transport::over`].
+    pub fn over(socket: OwnedFd) -> Nft {
+        Nft { transport: Transport::over(socket) }
     }
 
     /// The number of the rule set, which every transaction changes; fails where the kernel has no nf_tables.

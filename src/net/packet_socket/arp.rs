@@ -73,8 +73,8 @@ fn probe(address: Ipv4Addr, mac: &MacAddr) -> Option<[u8; LENGTH]> {
     Some(packet)
 }
 
-/// Whatever has a sender's address says who has it, requests as well.
-fn claim(packet: &[u8]) -> Option<Claim> {
+/// What a packet claims: whatever has a sender's address says who has it, requests as well.
+pub fn claim(packet: &[u8]) -> Option<Claim> {
     let packet: &[u8; LENGTH] = packet.try_into().ok()?;
     let address = Ipv4Addr::new(packet[14], packet[15], packet[16], packet[17]);
     let is_claim = packet[..6] == KIND && !address.is_unspecified();

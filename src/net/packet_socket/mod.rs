@@ -4,7 +4,7 @@
 
 mod arp;
 pub(in crate::net) mod filter;
-mod ipv4;
+pub mod ipv4;
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -17,7 +17,7 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-pub use self::arp::{ArpSocket, Claim};
+pub use self::arp::{ArpSocket, Claim, claim};
 use self::filter::Filter;
 use crate::error::{Error, Result};
 

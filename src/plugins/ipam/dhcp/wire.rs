@@ -321,12 +321,16 @@ fn talking(socket: &Path, error: &io::Error) -> Error {
 }
 
 /// What a line of the daemon says.
-enum Said {
+#[derive(Debug)]
+pub enum Said {
+    /// The answer, which may be an error.
     Answer(Result<Value>),
+    /// An answer comes within this time.
     Patience(Duration),
 }
 
-fn read_answer(line: &[u8], socket: &Path) -> Result<Said> {
+/// Reads a line of the daemon that listens at `socket`.
+pub fn read_answer(line: &[u8], socket: &Path) -> Result<Said> {
     let at = |e: Error| e.context(format_args!("ask the DHCP daemon at {socket:?}"));
     if line.starts_with(b"HTTP/") {
         return Err(at(Error::new(OTHER_PROGRAM, "another program answers there, in HTTP"))

@@ -116,7 +116,8 @@ impl Backup {
         Ok(Backup { key, netns, before: attributes(&value)?, after, sysctls })
     }
 
-    fn text(&self) -> Result<Vec<u8>> {
+    /// The file that says it.
+    pub fn text(&self) -> Result<Vec<u8>> {
         let sysctl =
             self.sysctls.iter().map(|saved| (saved.sysctl.to_string(), &*saved.before, &*saved.after)).collect();
         let ours = self.key.as_ref().map(|key| Ours {

@@ -3,7 +3,7 @@
 
 mod allowlist;
 mod attributes;
-mod backup;
+pub mod backup;
 mod conf;
 mod sysctls;
 

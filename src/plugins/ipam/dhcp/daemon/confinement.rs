@@ -63,7 +63,7 @@ mod system_calls {
     use crate::net::seccomp::{self, Call, Is};
 
     /// What the daemon, the standard library and either C library (glibc, musl) make.
-    const ALWAYS: [c_long; 49] = [
+    const ALWAYS: [c_long; 50] = [
         // waiting, and time
         libc::SYS_ppoll,
         libc::SYS_timerfd_settime,
@@ -74,6 +74,7 @@ mod system_calls {
         // sockets
         libc::SYS_accept4,
         libc::SYS_bind,
+        libc::SYS_connect, // a netlink socket to the kernel
         libc::SYS_getsockname,
         libc::SYS_getsockopt,
         libc::SYS_setsockopt,

@@ -55,7 +55,8 @@ impl Record {
         self.terms.family()
     }
 
-    fn to_value(&self, boot: &str) -> Value {
+    /// As it is written down, in this boot.
+    pub fn to_value(&self, boot: &str) -> Value {
         let mut members = wire::key_members(&self.key);
         members.extend(self.place.members());
         members.extend(self.terms.members());
@@ -69,7 +70,8 @@ impl Record {
         Value::object(members)
     }
 
-    fn of_value(value: &Value) -> Result<Record> {
+    /// From what is written down.
+    pub fn of_value(value: &Value) -> Result<Record> {
         let key = wire::key_of(value)?;
         let (place, terms) = (Place::of_value(value)?, Terms::of_value(value)?);
         let family = terms.family();

@@ -10,7 +10,7 @@ mod exchange_v4;
 mod exchange_v6;
 pub mod flags;
 mod interface;
-mod journal;
+pub mod journal;
 mod leases;
 mod listener;
 mod log;

@@ -1,0 +1,17 @@
+//! Any bytes as the kernel's list of connections: each is read, and what is to be forgotten is told to the kernel.
+
+use cni_multi::net::conntrack::Conntrack;
+
+use crate::kernel;
+
+/// See above.
+pub fn run(bytes: &[u8]) {
+    for is_v6 in [false, true] {
+        let (ours, _kernel) = kernel::answering(bytes);
+        let ports = [53, 8080].into();
+        let _ = Conntrack::over(ours).forget_udp(is_v6, &ports, |flow| {
+            assert!(ports.contains(&flow.port), "{flow:?} was not asked for");
+            flow.destination != flow.answering
+        });
+    }
+}

@@ -1,0 +1,28 @@
+//! Any bytes as all that a bus says: calls are answered or fail, and nothing is waited for that was not said.
+
+use std::io::Write as _;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use cni_multi::net::dbus::{Answer, Bus, Object};
+
+/// The socket takes so much at once.
+const LONGEST: usize = 64 * 1024;
+
+const FIREWALL: Object = Object {
+    destination: "org.fedoraproject.FirewallD1",
+    path: "/org/fedoraproject/FirewallD1",
+    interface: "org.fedoraproject.FirewallD1.zone",
+};
+
+/// See above.
+pub fn run(bytes: &[u8]) {
+    let (ours, mut bus) = UnixStream::pair().expect("there are sockets");
+    bus.write_all(&bytes[..bytes.len().min(LONGEST)]).expect("it fits");
+    bus.shutdown(Shutdown::Write).expect("it is open");
+    let Ok(mut bus) = Bus::over(ours) else { return };
+    let _ = bus.has_owner(FIREWALL.destination); // it only has to come back
+    if let Ok(Answer::Done(body)) = bus.call(FIREWALL, "addSource", &["trusted", "10.0.0.2"]) {
+        let _ = (body.text(), body.is_true());
+    }
+}

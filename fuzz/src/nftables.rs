@@ -1,0 +1,63 @@
+//! Any bytes as the kernel's answers to what is asked of nf_tables: they are read or refused, and who owns what is told
+//! without an end only where the kernel goes on for ever.
+//!
+//! The first byte says what is asked.
+
+use cni_multi::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
+use cni_multi::net::nft::expr::Verdict;
+use cni_multi::net::nft::owned::{Layout, OwnedElement, Owner};
+use cni_multi::net::nft::xtables::filter_table;
+use cni_multi::net::nft::{Family, Nft};
+
+use crate::kernel;
+
+const TABLE: Table = Table { family: Family::Inet, name: "cni-multi" };
+const NAMES: Set = Set { name: "names", key: &[KeyType::IfName], holds: Holds::Keys };
+const LAYOUT: Layout = Layout {
+    table: TABLE,
+    comment: "one chain and one set",
+    sets: &[&NAMES],
+    chains: &[("forward", 1)],
+    lay_out: |batch, table| {
+        batch.table(table, "").set(table, &NAMES);
+        batch.base_chain(table, "forward", Hook { kind: "filter", number: 2, priority: 0 });
+        batch.rule(table, "forward", |rule| {
+            rule.counter().verdict(&Verdict::Accept);
+        });
+    },
+};
+
+/// See above.
+pub fn run(bytes: &[u8]) {
+    let Some((question, answers)) = bytes.split_first() else { return };
+    let (ours, _kernel) = kernel::answering(answers);
+    ask(*question, &Nft::over(ours));
+}
+
+fn ask(question: u8, nft: &Nft) {
+    let owner = Owner { id: [7; 16], comment: "0707070707070707-0707070707070707, net: net".to_owned() };
+    let element = OwnedElement { set: NAMES.name, key: vec![b'a'; 16], ..OwnedElement::default() };
+    match question % 17 {
+        0 => drop(nft.generation()),
+        1 => drop(nft.is_in_force(TABLE)),
+        2 => drop(nft.chain(Family::Inet, TABLE.name, "forward")),
+        3 => drop(nft.dropping_chains(Family::Ip, 2)),
+        4 => drop(nft.element(TABLE, NAMES.name, &[0; 16])),
+        5 => drop(nft.elements(TABLE, NAMES.name)),
+        6 => drop(nft.rules(Family::Inet, TABLE.name, "forward")),
+        7 => drop(nft.damage(&LAYOUT)),
+        8 => drop(nft.owners(&LAYOUT, [7; 8])),
+        9 => drop(nft.belongings(&LAYOUT, &owner)),
+        10 => drop(nft.belongings_by_comment(&LAYOUT, &owner)),
+        11 => drop(nft.missing(&LAYOUT, &owner, &[element])),
+        12 => drop(nft.has_anything(&LAYOUT, &owner)),
+        13 => drop(nft.first_taken(TABLE, &owner, &[element])),
+        14 => drop(nft.filter_rules(filter_table(false), "CNI-FORWARD")),
+        15 => drop(nft.filter_rule(filter_table(true), "CNI-FORWARD", 7)),
+        _ => {
+            let mut batch = Batch::of_generation(7);
+            batch.delete_element(TABLE, NAMES.name, &[0; 16]);
+            let _ = nft.commit_rules(&batch, "remove an element"); // it only has to come back
+        }
+    }
+}

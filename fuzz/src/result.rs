@@ -1,0 +1,55 @@
+//! Any bytes as a result and as a `prevResult`: what is read is printed and read again as the same, in every version, and
+//! on the way to a newer version and back nothing is lost.
+
+use cni_multi::cni::json::Value;
+use cni_multi::cni::result::{Document, Family};
+
+/// Every version, older ones first.
+fn versions() -> impl Iterator<Item = &'static str> {
+    [Family::V02, Family::V04, Family::V1].into_iter().flat_map(Family::versions).copied()
+}
+
+/// See above.
+pub fn run(bytes: &[u8]) {
+    let Ok(value) = Value::parse(bytes) else { return };
+    for assumed in versions() {
+        let _ = Document::parse_as_family_of(&value, assumed).map(require_stable);
+        if let Ok(document) = Document::parse(&value, assumed) {
+            require_stable(document.clone());
+            require_conversions(&document);
+        }
+    }
+}
+
+/// It is read as it was printed, on one line and on several.
+fn require_stable(document: Document) {
+    let again = |text: String| {
+        let value = Value::parse(text.as_bytes()).expect("what is printed is JSON");
+        Document::parse(&value, document.cni_version()).expect("what is printed is a result")
+    };
+    assert_eq!(again(document.to_text()).to_text(), document.to_text());
+    assert_eq!(again(document.to_compact_text()).to_text(), document.to_text());
+}
+
+fn require_conversions(document: &Document) {
+    let own = document.cni_version();
+    let place = |version: &str| Family::of(version).map(|family| family as u8);
+    for version in versions() {
+        let Ok(converted) = document.clone().convert(version) else {
+            assert!(place(version) < place(own), "{own} to {version} loses nothing, so it cannot fail");
+            continue;
+        };
+        require_stable(converted.clone());
+        let Ok(back) = converted.clone().convert(own) else {
+            assert_eq!(Family::of(own), Some(Family::V02), "only 0.2 has to have an address");
+            continue;
+        };
+        // What an older version has no keys for is lost once.
+        assert_eq!(back.clone().convert(version).as_ref(), Ok(&converted), "{own} to {version}, back and there");
+        if Family::of(own) == Family::of(version) {
+            assert_eq!(back.to_text(), document.to_text(), "{own} to {version} and back");
+        }
+    }
+    let plain = document.clone().into_add_result().expect("any result is one of the newest version");
+    assert_eq!(plain.clone().into_document("1.1.0").and_then(Document::into_add_result), Ok(plain));
+}
