@@ -83,6 +83,30 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// The names of drafts end so.
+pub const DRAFT: &str = "draft";
+
+/// Gives a file this content at once or not at all, whether there was one or not. Until then it is a draft beside it, which a
+/// crash leaves there: what was put is to be taken away with [`take`].
+pub fn put(path: &Path, content: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension(DRAFT);
+    let put = || create_anew(&draft, content).and_then(|()| std::fs::rename(&draft, path));
+    let put = match put() {
+        // A GC has taken it for one that a crash had left.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => put(),
+        done => done,
+    };
+    put.inspect_err(|_| {
+        let _ = std::fs::remove_file(&draft); // the error is the one to tell
+    })
+}
+
+/// Removes a file that was [`put`] there, and its draft; one that is gone is gone.
+pub fn take(path: &Path) -> io::Result<()> {
+    let _ = remove(&path.with_extension(DRAFT)); // whatever has its name is in the way of the next ADD, not of DEL
+    remove(path)
+}
+
 /// Opens a file for writing as it is, or creates it for its owner.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
@@ -145,5 +169,23 @@ mod tests {
         assert_eq!(std::fs::read(&lease).unwrap(), b"old");
         assert_eq!(std::fs::read(&draft).unwrap(), b"new");
         assert!(create(&draft, b"").is_err());
+    }
+
+    #[test]
+    fn what_was_put_is_taken_with_its_draft() {
+        let dir = Scratch::new();
+        let (path, draft) = (dir.path().join("a.json"), dir.path().join("a.draft"));
+        for content in [b"old", b"new"] {
+            std::fs::write(&draft, "left by a crash").unwrap();
+            put(&path, content).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+            assert!(!draft.exists());
+        }
+        std::fs::write(&draft, "left by a crash").unwrap();
+        take(&path).unwrap();
+        take(&path).unwrap();
+        assert!(!path.exists() && !draft.exists());
+        std::fs::create_dir(&path).unwrap();
+        assert!(put(&path, b"x").is_err() && !draft.exists());
     }
 }

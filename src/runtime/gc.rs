@@ -48,7 +48,7 @@ impl Runtime<'_> {
         if list.disable_gc {
             return Ok(());
         }
-        let held = self.cache.lock(None, self.env)?;
+        let held = self.lock_all(Extent::Detach)?;
         let mut alone = self.within(&held.env);
         let mut errors = ErrorList::default();
         let attachments = errors.push(alone.cache.attachments(&NetworkName::parse(&list.name)?)).unwrap_or_default();
@@ -117,7 +117,11 @@ impl Runtime<'_> {
     fn lock_all(&self, extent: Extent) -> Result<Held> {
         match extent {
             Extent::Look => Ok(Held::nothing(self.env)),
-            Extent::Detach => self.cache.lock(None, self.env),
+            Extent::Detach => {
+                let held = self.cache.lock(None, self.env)?;
+                self.cache.forget_drafts();
+                Ok(held)
+            }
         }
     }
 

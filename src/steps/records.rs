@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{Key, NetworkName, hex};
-use crate::cni::conf::ValidAttachments;
+use crate::cni::conf::{ValidAttachment, ValidAttachments};
 use crate::cni::decode;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, ErrorList, Result};
@@ -18,6 +18,9 @@ use crate::plain_file;
 
 /// No file of ours is longer.
 const LIMIT: usize = 64 * 1024;
+
+/// The names of records end so.
+const RECORD: &str = "json";
 
 /// The files of one plugin.
 #[derive(Clone, Debug)]
@@ -72,9 +75,7 @@ impl Records {
 
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o755).create(&self.0)?;
-        let draft = path.with_extension("draft");
-        plain_file::create_anew(&draft, text)?;
-        fs::rename(&draft, path)
+        plain_file::put(path, text)
     }
 
     /// What is kept for the attachment. A file that cannot be understood keeps nothing.
@@ -90,34 +91,34 @@ impl Records {
     /// Keeps nothing for the attachment any more.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
-        plain_file::remove(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+        plain_file::take(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
     /// The records of this network's attachments that are not valid.
     pub fn stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Found<T>>> {
-        let of_network = format!("{}-", hex(&Key::network_hash(network)));
+        let of_network = prefix_of(network);
         let is_stale = |stale: &Found<T>| {
             stale.key.network == *network && !valid.contains(stale.key.container_id.as_str(), stale.key.ifname.as_str())
         };
-        Ok(self.paths(&of_network)?.iter().filter_map(|path| found(path)).filter(is_stale).collect())
+        Ok(self.paths(&of_network, RECORD)?.iter().filter_map(|path| found(path)).filter(is_stale).collect())
     }
 
     /// The records of other attachments at this CNI_NETNS that are younger than that of `key`. Where it has none, all.
     pub fn of_others_at<T: DeserializeOwned>(&self, netns_path: &str, key: &Key) -> Result<Vec<Found<T>>> {
         let written = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
         let own = written(&self.path(key));
-        let paths = self.paths("")?.into_iter().filter(|path| written(path) > own);
+        let paths = self.paths("", RECORD)?.into_iter().filter(|path| written(path) > own);
         Ok(paths.filter_map(|path| found(&path)).filter(|other| other.netns_path == netns_path).collect())
     }
 
-    /// The files whose names begin so.
-    fn paths(&self, prefix: &str) -> Result<Vec<PathBuf>> {
+    /// The files whose names begin and end so.
+    fn paths(&self, prefix: &str, ending: &str) -> Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(&self.0) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
             entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
         };
         let is_one = |path: &PathBuf| {
-            path.extension().is_some_and(|extension| extension == "json")
+            path.extension().is_some_and(|extension| extension == ending)
                 && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
         };
         Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).collect())
@@ -129,12 +130,35 @@ impl Records {
         for stale in self.stale::<T>(network, valid)? {
             errors.push(self.remove(&stale.key));
         }
+        errors.push(self.forget_torn::<T>(network, valid));
+        errors.finish()
+    }
+
+    /// Removes what a crash has left of this network's attachments that are not valid: drafts, and records that tell nothing. Whose
+    /// they are their names tell.
+    pub fn forget_torn<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+        let of_valid = |valid: &ValidAttachment| Key::parse(network.as_str(), &valid.container_id, &valid.ifname).ok();
+        let valid: Vec<PathBuf> = valid.iter().filter_map(of_valid).map(|key| self.path(&key)).collect();
+        let mut torn = self.paths(&prefix_of(network), RECORD)?;
+        torn.retain(|path| found::<T>(path).is_none());
+        torn.extend(self.paths(&prefix_of(network), plain_file::DRAFT)?);
+        torn.retain(|path| !valid.contains(&path.with_extension(RECORD)));
+        let mut errors = ErrorList::default();
+        for path in torn {
+            errors
+                .push(plain_file::remove(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e)));
+        }
         errors.finish()
     }
 
     fn path(&self, key: &Key) -> PathBuf {
-        self.0.join(format!("{}.json", key.identity()))
+        self.0.join(format!("{}.{RECORD}", key.identity()))
     }
+}
+
+/// What the names of a network's files begin with.
+fn prefix_of(network: &NetworkName) -> String {
+    format!("{}-", hex(&Key::network_hash(network)))
 }
 
 fn found<T: DeserializeOwned>(path: &Path) -> Option<Found<T>> {
@@ -177,14 +201,19 @@ mod tests {
     }
 
     #[test]
-    fn gc_sees_those_of_its_network_that_are_not_valid_and_no_torn_file() {
+    fn gc_removes_what_is_of_its_network_and_not_valid_and_sees_no_torn_file() {
         let scratch = Scratch::new();
         let records = Records::in_dir(scratch.path());
         for of in [key("net", "valid"), key("net", "stale"), key("other", "stale")] {
             records.write(&of, "/run/netns/x", &1).unwrap();
         }
         let torn = records.path(&key("net", "torn"));
-        fs::write(&torn, "{\"network\":").unwrap();
+        let others = records.path(&key("other", "torn"));
+        let drafts = [key("net", "valid"), key("net", "left"), key("other", "left")]
+            .map(|of| records.path(&of).with_extension("draft"));
+        for path in [&torn, &others].into_iter().chain(&drafts) {
+            fs::write(path, "{\"network\":").unwrap();
+        }
         let valid = crate::cni::conf::Config::parse(
             br#"{"name":"net","cni.dev/valid-attachments":[{"containerID":"valid","ifname":"eth0"}]}"#.to_vec(),
         );
@@ -195,5 +224,7 @@ mod tests {
         let left = |of: Key| records.read::<u32>(&of).unwrap().is_some();
         records.forget_stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
         assert_eq!([key("net", "valid"), key("net", "stale"), key("other", "stale")].map(left), [true, false, true]);
+        assert_eq!([torn, others].map(|path| path.exists()), [false, true]);
+        assert_eq!(drafts.map(|path| path.exists()), [true, false, true]);
     }
 }

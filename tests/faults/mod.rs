@@ -3,4 +3,5 @@
 mod contention;
 mod error;
 mod kill;
+mod power_loss;
 pub mod subject;

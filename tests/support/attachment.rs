@@ -117,6 +117,14 @@ impl Lab {
     }
 }
 
+impl Lab {
+    /// The same for a container that is not the lab's.
+    pub fn attach_at(&self, id: &str, netns: &str, conf: &Value) -> Attachment<'_> {
+        let (container_id, ifname, netns) = (id.to_owned(), "eth0".to_owned(), Some(netns.to_owned()));
+        Attachment { lab: self, conf: conf.clone(), container_id, ifname, netns, args: None, by: self.peer.clone() }
+    }
+}
+
 impl Attachment<'_> {
     pub fn ifname(mut self, ifname: &str) -> Self {
         ifname.clone_into(&mut self.ifname);

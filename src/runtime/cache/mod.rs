@@ -2,7 +2,7 @@
 //! Multus) read, list and edit them. Here is where they lie and how they are written and found; what one of them tells is
 //! in [`record`].
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,9 @@ use record::{names_another, record_of, result_of, to_value};
 
 /// Where libcni keeps its cache.
 pub const DEFAULT_DIR: &str = "/var/lib/cni";
+
+/// What the names of files begin with that are being written.
+const DRAFT: &str = ".result.";
 
 /// The longest a file's name may be.
 const NAME_MAX: usize = 255;
@@ -53,19 +56,33 @@ impl Cache {
     pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
         let text = go_json::text(&to_value(at, document, result)?);
         let file = self.file(&at.key);
-        let written = create_dir(&self.results()).and_then(|()| self.replace(&file, text.as_bytes()));
+        let written = create_dir(&self.results()).and_then(|()| self.replace(&at.key, &file, text.as_bytes()));
         written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
     }
 
     /// Writes the text before it has the file's name: not among the results, whose readers list whatever is there, unless
     /// they are a file system of their own.
-    fn replace(&self, file: &Path, text: &[u8]) -> io::Result<()> {
-        let temporary = format!(".result.{}", std::process::id());
-        match replace(file, &self.dir.join(&temporary), text) {
-            Err(error) if error.kind() == ErrorKind::CrossesDevices => {
-                replace(file, &self.results().join(temporary), text)
-            }
+    fn replace(&self, key: &Key, file: &Path, text: &[u8]) -> io::Result<()> {
+        let [draft, beside] = self.drafts(key);
+        match replace(file, &draft, text) {
+            Err(error) if error.kind() == ErrorKind::CrossesDevices => replace(file, &beside, text),
             replaced => replaced,
+        }
+    }
+
+    /// Where the attachment's file may be written: who holds its lock is alone there.
+    fn drafts(&self, key: &Key) -> [PathBuf; 2] {
+        let name = format!("{DRAFT}{}", key.identity());
+        [self.dir.join(&name), self.results().join(name)]
+    }
+
+    /// Removes what a crash has left of any attachment's file before it had its name. Nobody else may be at work.
+    pub(super) fn forget_drafts(&self) {
+        for dir in [self.dir.clone(), self.results()] {
+            let names = directory::names(&dir, |kind| kind.is_file()).unwrap_or_default();
+            for name in names.iter().filter(|name| name.to_string_lossy().starts_with(DRAFT)) {
+                let _ = plain_file::remove(&dir.join(name)); // it is in nobody's way
+            }
         }
     }
 
@@ -108,6 +125,9 @@ impl Cache {
 
     /// Forgets the attachment.
     pub fn delete(&self, key: &Key) -> Result<()> {
+        for draft in self.drafts(key) {
+            let _ = plain_file::remove(&draft); // left by a crash, and in nobody's way
+        }
         if self.is_another_s(key) {
             return Ok(());
         }
@@ -154,11 +174,14 @@ pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Writes `temporary` and gives it the name `file`.
-fn replace(file: &Path, temporary: &Path, text: &[u8]) -> io::Result<()> {
-    plain_file::create_anew(temporary, text)?; // a process that was killed may have had the same id
-    fs::rename(temporary, file).inspect_err(|_| {
-        let _ = fs::remove_file(temporary); // the error is why it cannot stay
+/// Writes `draft` and gives it the name `file`.
+///
+/// The text is on the disk before it has the name. Else a power loss could leave an empty file under it, of which nobody
+/// knows that its container is gone: GC would spare it, and what it may be of, until somebody removes it.
+fn replace(file: &Path, draft: &Path, text: &[u8]) -> io::Result<()> {
+    let synced = plain_file::create_anew(draft, text).and_then(|()| File::open(draft)?.sync_all());
+    synced.and_then(|()| fs::rename(draft, file)).inspect_err(|_| {
+        let _ = fs::remove_file(draft); // the error is why it cannot stay
     })
 }
 

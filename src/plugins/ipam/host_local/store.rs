@@ -66,6 +66,12 @@ impl Place {
         Ok(addresses(&self.dir)?.into_iter().collect())
     }
 
+    /// Whether an address of these has a file that says nothing. Reads all of them; one that cannot be read is taken.
+    pub fn has_torn(&self, is_asked: impl Fn(IpAddr) -> bool) -> Result<bool> {
+        let mut asked = addresses(&self.dir)?.into_iter().filter(|ip| is_asked(*ip));
+        Ok(asked.any(|ip| matches!(lease::read(&self.dir, ip), Ok(Some(Content::Torn)))))
+    }
+
     fn index(&self) -> Index {
         Index::new(&self.data_dir, &self.network)
     }

@@ -417,6 +417,10 @@ fn status_tells_a_full_set_and_a_directory_that_cannot_be_used() {
         net.write(&format!("10.1.2.{number}"), "a\r\neth0");
     }
     assert_eq!(msg(net.status()), (50, "no IP addresses available in range set: 10.1.2.1-10.1.2.6".to_owned()));
+    net.write("10.1.2.4", ""); // free for the next ADD
+    net.status().unwrap();
+    net.write("10.1.2.4", "what is this");
+    assert_eq!(msg(net.status()).0, 50);
     fs::remove_dir_all(net.data_dir()).unwrap();
     fs::write(net.data_dir(), "").unwrap();
     let file = (50, format!("use directory {:?} for leases: not a directory", net.dir()));

@@ -142,12 +142,20 @@ fn find_returned(host: &Netlink, key: &Key, kept: &Belongings) -> Result<Option<
     Ok(Some(Link { name: kept.device.clone(), ..link }))
 }
 
+/// The namespace at the path of a record. `/proc/PID/ns/net` may be that of a process of the host by now, where the device is already.
+fn open_if_a_container_s(path: &str) -> Result<Option<Netns>> {
+    let Some(netns) = Netns::open_if_there(path)? else { return Ok(None) };
+    let is_the_host_s = netns.is_same_as(&Netns::current()?)?;
+    Ok(Some(netns).filter(|_| !is_the_host_s))
+}
+
 /// Moves the devices of this network's attachments that are not valid back to the host.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let mut errors = ErrorList::default();
     for stale in records().stale::<Belongings>(&cx.config.name, valid)? {
-        let returned = Netns::open_if_there(&stale.netns_path);
+        let returned = open_if_a_container_s(&stale.netns_path);
         errors.push(returned.and_then(|netns| leave(cx, &stale.key, netns.as_ref())));
     }
+    errors.push(records().forget_torn::<Belongings>(&cx.config.name, valid));
     errors.finish()
 }

@@ -261,11 +261,7 @@ impl Backups {
                 DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
             }
             DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-            let draft = path.with_extension("draft");
-            plain_file::create_anew(&draft, text)?;
-            fs::rename(&draft, &path).inspect_err(|_| {
-                let _ = fs::remove_file(&draft); // the rename's error is the one to tell
-            })
+            plain_file::put(&path, text)
         };
         put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
@@ -278,13 +274,13 @@ impl Backups {
     /// Removes the attachment's file; one that is gone is gone.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
-        plain_file::remove(&path)
+        plain_file::take(&path)
             .or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) })
             .map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
     /// Removes the files that say that they are of this network's attachments that are not valid. The reference's do not
-    /// say: a file of the same container and interface may be another network's, so they stay until DEL.
+    /// say: a file of the same container and interface may be another network's, so they stay until DEL. Drafts are ours.
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let entries = match fs::read_dir(&self.0) {
             Err(e) if is_nowhere(&e) => return Ok(()),
@@ -292,13 +288,18 @@ impl Backups {
         };
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let mut errors = ErrorList::default();
-        for path in paths.filter(|path| path.extension() == Some(OsStr::new("json"))) {
+        let is_stale =
+            |key: &Key| key.network == *network && !valid.contains(key.container_id.as_str(), key.ifname.as_str());
+        for path in paths {
+            let is_draft = path.extension() == Some(OsStr::new(plain_file::DRAFT));
             let backup = plain_file::read(&path, LIMIT).ok().and_then(|text| Backup::understood(&text));
-            let Some(key) = backup.and_then(|backup| backup.key) else { continue };
-            let is_its_file = self.path(&key) == path;
-            if key.network == *network && is_its_file && !valid.contains(key.container_id.as_str(), key.ifname.as_str())
-            {
-                errors.push(self.remove(&key));
+            match backup.and_then(|backup| backup.key) {
+                Some(key) if self.path(&key) == path && is_stale(&key) => drop(errors.push(self.remove(&key))),
+                // Nobody restores anything from a draft, so one that does not say whose it is need not stay.
+                key if is_draft && key.as_ref().is_none_or(is_stale) => {
+                    let _ = plain_file::remove(&path); // a directory is nothing that we have left
+                }
+                _ => (),
             }
         }
         errors.finish()
@@ -451,6 +452,11 @@ mod tests {
         }
         backups.write(&key("net", "reference"), &Backup { before: mtu(1500), ..Backup::default() }).unwrap();
         backups.put(&key("net", "torn"), b"{").unwrap();
+        let draft = |of: Key| backups.path(&of).with_extension("draft");
+        fs::copy(backups.path(&key("net", "valid")), draft(key("net", "valid"))).unwrap();
+        fs::copy(backups.path(&key("net", "stale")), draft(key("net", "killed"))).unwrap();
+        fs::copy(backups.path(&key("other", "alien")), draft(key("other", "alien"))).unwrap();
+        fs::write(draft(key("net", "torn")), "{").unwrap();
         let text = br#"{"name":"net","cni.dev/valid-attachments":[{"containerID":"valid","ifname":"eth0"}]}"#;
         let config = Config::parse(text.to_vec()).unwrap();
         backups.collect_garbage(&config.name, &config.valid_attachments().unwrap().unwrap()).unwrap();
@@ -459,6 +465,16 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         left.sort();
-        assert_eq!(left, ["alien_eth0.json", "reference_eth0.json", "torn_eth0.json", "valid_eth0.json"]);
+        assert_eq!(
+            left,
+            [
+                "alien_eth0.draft",
+                "alien_eth0.json",
+                "reference_eth0.json",
+                "torn_eth0.json",
+                "valid_eth0.draft",
+                "valid_eth0.json"
+            ]
+        );
     }
 }

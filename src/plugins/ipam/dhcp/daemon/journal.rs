@@ -4,6 +4,7 @@
 //! DEL or GC that finds no daemon. After a restart of the machine the files mean nothing: no container is left, and their
 //! times are counted from that start.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -13,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::interface::Place;
-use crate::cni::attachment::Key;
+use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
 use crate::file_lock::{self, Mode};
@@ -190,7 +191,7 @@ impl Journal {
             let extension = path.extension().map(|extension| extension.to_string_lossy().into_owned());
             match extension.as_deref() {
                 Some(RECORD) => all.push(self.read_file(path)),
-                Some("draft") => {
+                Some(plain_file::DRAFT) => {
                     let _ = plain_file::remove(&path); // it is written anew, or nobody needs it
                 }
                 _ => (),
@@ -245,17 +246,39 @@ impl Journal {
     /// Keeps a record, in place of what was kept of the lease.
     pub fn write(&self, record: &Record) -> Result<()> {
         let path = self.path(&record.key, record.family());
-        let draft = path.with_extension("draft");
         let text = record.to_value(&self.boot).to_text();
-        let written = plain_file::create_anew(&draft, text.as_bytes()).and_then(|()| fs::rename(&draft, &path));
-        written.map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
+        plain_file::put(&path, text.as_bytes()).map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
     /// Keeps nothing of an attachment's lease.
     pub fn remove(&self, key: &Key, family: Family) -> Result<()> {
         let path = self.path(key, family);
-        let removed = plain_file::remove(&path).and_then(|()| plain_file::remove(&path.with_extension(TORN)));
+        let removed = plain_file::take(&path).and_then(|()| plain_file::remove(&path.with_extension(TORN)));
         removed.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+    }
+
+    /// Removes what was set aside of an attachment's leases: it has ended, and nobody will ask what it was.
+    pub fn forget_torn(&self, key: &Key) {
+        for family in Family::ALL {
+            let _ = plain_file::remove(&self.path(key, family).with_extension(TORN)); // it is in nobody's way
+        }
+    }
+
+    /// Removes what was set aside of a network's leases, but for those of valid attachments. Whose they are their names tell.
+    pub fn forget_all_torn<'v>(&self, network: &NetworkName, valid: impl Iterator<Item = (&'v str, &'v str)>) {
+        let key = |(id, ifname)| Key::parse(network.as_str(), id, ifname).ok();
+        let paths = |key: Key| Family::ALL.map(|family| self.path(&key, family).with_extension(TORN));
+        let valid: Vec<PathBuf> = valid.filter_map(key).flat_map(paths).collect();
+        let of_network = format!("{}-", hex(&Key::network_hash(network)));
+        let is_stale = |path: &PathBuf| {
+            path.extension() == Some(OsStr::new(TORN))
+                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&of_network))
+                && !valid.contains(path)
+        };
+        let entries = fs::read_dir(&self.dir).into_iter().flatten();
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_stale) {
+            let _ = plain_file::remove(&path); // it is in nobody's way
+        }
     }
 
     fn path(&self, key: &Key, family: Family) -> PathBuf {

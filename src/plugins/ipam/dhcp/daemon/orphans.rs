@@ -36,6 +36,7 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
             errors.push(journal.remove(key, record.family()));
         }
     }
+    journal.forget_all_torn(network, valid.iter().map(|valid| (valid.container_id.as_str(), valid.ifname.as_str())));
     errors.finish()
 }
 

@@ -50,6 +50,7 @@ impl Daemon {
             Ok(Request::Check(key, family)) => self.check(&key, family),
             Ok(Request::Del(key)) => {
                 Family::ALL.into_iter().for_each(|family| self.end(&name_of(&key, family)));
+                self.journal.forget_torn(&key);
                 Ok(Value::Null)
             }
             Ok(Request::Gc(network, valid)) => {
@@ -139,6 +140,7 @@ impl Daemon {
         for name in stale.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.end(&name);
         }
+        self.journal.forget_all_torn(network, valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())));
     }
 
     /// What people end: the container still runs, so its address is taken off the interface.

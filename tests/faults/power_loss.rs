@@ -1,0 +1,83 @@
+//! A kill, and a loss of power, in the middle of whatever is written on the disk.
+//!
+//! An operation is traced once. Then each disk that it may leave behind is put before fresh processes: what was there after its first,
+//! second, … change, and, where the power goes, what is left of that when nothing has been synced. Attachments have to end then, new
+//! ones to begin, and nothing may stay.
+//!
+//! `CNI_FAULTS_LONG=1` tries each damage of each file together with each change that is missing; see [`Depth`] for what is tried else.
+
+mod cache;
+mod dhcp;
+mod disk;
+mod host_local;
+mod kept;
+mod losses;
+mod recording;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use self::losses::{Depth, State};
+use self::recording::Recording;
+use crate::support::call::Outcome;
+
+/// How much is to be tried of what is tried `usually` to this depth.
+fn depth(usually: Depth) -> Depth {
+    if std::env::var_os("CNI_FAULTS_LONG").is_some() { Depth::All } else { usually }
+}
+
+/// What is wrong after a state, in words.
+type Verdict = Result<(), String>;
+
+/// Tries each state, each of `places` with one at a time, and prints and returns the row of the table in docs/reliability.md.
+#[track_caller]
+fn sweep<P: Send>(
+    store: &str,
+    operation: &str,
+    recording: &Recording,
+    [killed, without_power]: [Vec<State>; 2],
+    places: Vec<P>,
+    try_state: impl Fn(&P, &State, bool) -> Verdict + Sync,
+) -> String {
+    let counts = [killed.len(), without_power.len()];
+    let states: Vec<(bool, State)> = killed
+        .into_iter()
+        .map(|state| (true, state))
+        .chain(without_power.into_iter().map(|state| (false, state)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let work = |place: P| {
+        let mut failures = vec![];
+        while let Some((has_power, state)) = states.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(failure) = try_state(&place, state, *has_power) {
+                failures.push(format!("{}: {failure}", state.what));
+            }
+        }
+        failures
+    };
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let workers: Vec<_> = places.into_iter().map(|place| scope.spawn(|| work(place))).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    let changes = recording.changes.len();
+    let row = format!("| {store} | {operation} | {changes} | {} | {} | {} |", counts[0], counts[1], failures.len());
+    println!("{row}");
+    assert!(failures.is_empty(), "{row}\n{}", failures[..failures.len().min(8)].join("\n"));
+    row
+}
+
+/// The page has the figures of the ordinary run.
+#[track_caller]
+fn assert_is_in_the_page(row: &str) {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reliability.md")).unwrap();
+    let is_ordinary = depth(Depth::Usual) == Depth::Usual;
+    assert!(!is_ordinary || page.contains(row), "docs/reliability.md has another row than\n{row}");
+}
+
+/// A call that has to succeed.
+fn succeeds(what: &str, outcome: &Outcome) -> Verdict {
+    if outcome.status == 0 { Ok(()) } else { Err(format!("{what}: {outcome:?}")) }
+}
+
+fn require(holds: bool, what: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(what()) }
+}

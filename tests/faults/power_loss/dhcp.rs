@@ -1,0 +1,159 @@
+//! The journal of the DHCP daemon. It lies below /run as well; on a tmpfs only a kill leaves it as it was.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::disk::Disk;
+use super::losses::{Depth, State};
+use super::recording::Recording;
+use super::{Verdict, depth, require, succeeds, sweep};
+use crate::plugins::ipam::dhcp::conf;
+use crate::support::attachment::{Attachment, ips, with};
+use crate::support::call::{Call, Peer, farm};
+use crate::support::dhcp::scripted::{RELEASE, REQUEST, Scripted};
+use crate::support::dhcp::{Daemon, JOURNAL, Kind, SOCKET, wait_until};
+use crate::support::netns::Lab;
+
+/// Bound over the kernel's: the machine has started again.
+const OTHER_BOOT: &str = "echo 11111111-2222-3333-4444-555555555555 >/run/boot_id && \
+    mount --bind /run/boot_id /proc/sys/kernel/random/boot_id";
+/// The path of a namespace that went with the machine's last start.
+const GONE: &str = "/run/netns/gone";
+
+/// A network with a server, and a container that comes later.
+struct Network {
+    lab: Lab,
+    server: Scripted,
+}
+
+impl Network {
+    /// With the interfaces of these containers.
+    fn new(containers: &[&str]) -> Network {
+        let lab = Lab::new(Peer::Ours);
+        lab.lan(Kind::Macvlan);
+        let server = Scripted::start(&lab, json!({"lease": 3600}));
+        for id in containers {
+            lab.host.sh(&format!(
+                "touch /run/netns/{id} && unshare --net=/run/netns/{id} true && \
+                 ip link add link lan name eth0 netns {id} type macvlan"
+            ));
+        }
+        std::fs::create_dir(lab.path(JOURNAL)).unwrap();
+        Network { lab, server }
+    }
+
+    /// The plugin alone; the interface stays.
+    fn attach(&self, id: &str) -> Attachment<'_> {
+        let conf = with(&conf(), json!({"type": "dhcp", "master": null}));
+        let container = format!("/run/netns/{id}");
+        let path = if self.lab.path(&container).exists() { &container } else { GONE };
+        // Not a container of the lab, whose interfaces would have to be made for each state.
+        self.lab.attach_at(id, path, &conf)
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.lab.path(JOURNAL)
+    }
+
+    fn is_empty(&self, after: &str) -> Verdict {
+        let disk = Disk::read(&self.journal());
+        let left: Vec<&Path> = disk.files().into_iter().filter(|name| *name != Path::new("lock")).collect();
+        require(left.is_empty(), || format!("left after {after}: {left:?}"))
+    }
+
+    fn del(&self, id: &str) -> Verdict {
+        succeeds(&format!("DEL of {id}"), &self.attach(id).try_del())
+    }
+}
+
+/// What a daemon writes in its life: a lease that is held to the end, and one that is got, renewed and given back.
+fn life(network: &Network) -> Recording {
+    let mut call = Call::new(&Peer::Ours, "dhcp", "", "").wrapped(&network.lab.host.enter);
+    call.env.clear();
+    call.program = farm().join("dhcp");
+    call.args = vec!["daemon".to_owned()];
+    let server = &network.server;
+    std::thread::scope(|scope| {
+        let recording = scope.spawn(|| Recording::of(&call, None, JOURNAL, &network.journal()));
+        wait_until("the daemon listens", 10, || UnixStream::connect(network.lab.path(SOCKET)).is_ok());
+        let daemon = Ended(std::fs::read_to_string(network.journal().join("lock")).unwrap());
+        network.attach("a").add();
+        server.change(json!({"t1": 2}));
+        let address = ips(&network.attach("c").add())[0].clone();
+        // Else the server's answer to the renewal would not arrive.
+        network.lab.host.sh(&format!("ip -n c addr add {address}/24 dev eth0"));
+        server.change(json!({"t1": null}));
+        server.wait_for(REQUEST, 3, 10);
+        // Its answer is written down before anybody else is answered.
+        wait_until("the renewal is written down", 5, || {
+            let leases = network.lab.dhcp(&["leases", "--output", "json"]).json();
+            leases.as_array().unwrap().iter().all(|lease| lease["renewSeconds"].as_u64() > Some(60))
+        });
+        network.attach("c").del();
+        server.wait_for(RELEASE, 1, 10);
+        drop(daemon);
+        recording.join().unwrap()
+    })
+}
+
+/// The daemon of this process id, which ends with the value: else whoever traces it waits for ever where a case fails.
+struct Ended(String);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-TERM", &self.0]).status(); // it may have ended by itself
+    }
+}
+
+/// `holds` is whether the journal has the lease of A, whose container lives.
+fn try_state(network: &Network, state: &State, holds: bool) -> Verdict {
+    state.disk.write(&network.journal());
+    let mut daemon = Daemon::start(&network.lab);
+    let leases = network.lab.dhcp(&["leases"]).stdout;
+    require(leases.contains("a/net1/eth0") == holds, || format!("{holds} that A has a lease, and told are {leases}"))?;
+    succeeds("ADD", &network.attach("new").try_add())?;
+    network.del("c")?;
+    // A goes by GC and, where the power went, is the one whose DEL never comes.
+    succeeds("GC", &network.attach("a").gc(&[("new", "eth0")]))?;
+    network.del("new")?;
+    assert_eq!(daemon.end_by("TERM"), 0);
+    network.is_empty("DEL and GC with a daemon")?;
+
+    state.disk.write(&network.journal());
+    ["a", "c"].iter().try_for_each(|id| network.del(id))?;
+    network.is_empty("DELs without a daemon")?;
+
+    state.disk.write(&network.journal());
+    succeeds("GC", &network.attach("a").gc(&[]))?;
+    network.is_empty("GC without a daemon")
+}
+
+#[test]
+fn a_journal_of_any_moment_is_understood() {
+    let network = Network::new(&["a", "c", "new"]);
+    let recording = life(&network);
+    let is_bound = |disk: &Disk| {
+        let is_record = |name: &&Path| name.extension().is_some_and(|extension| extension == "json");
+        let records = disk.files().into_iter().filter(is_record);
+        let mut records = records.map(|name| serde_json::from_slice::<Value>(disk.file(name).unwrap()).unwrap());
+        records.any(|record| record["containerID"] == "a" && record["lease"].is_object())
+    };
+    let rebooted = Network::new(&["new"]);
+    rebooted.lab.host.sh(OTHER_BOOT);
+    let states = [recording.killed(), recording.without_power(depth(Depth::Together))];
+    // How often it renews depends on the machine, and with it the number of disks.
+    let _ = sweep(
+        "DHCP journal",
+        "daemon's life",
+        &recording,
+        states,
+        vec![(network, rebooted)],
+        |networks, state, has_power| match has_power {
+            true => try_state(&networks.0, state, is_bound(&state.disk)),
+            false => try_state(&networks.1, state, false),
+        },
+    );
+}

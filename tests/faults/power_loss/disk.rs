@@ -1,0 +1,231 @@
+//! A directory as it is on a disk, and the changes that a program makes there, one at a time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Our index of leases marks a directory with a modification time of these seconds, in which no clock is.
+const SEALS: std::ops::Range<i64> = 100_000_000..1_000_000_000;
+
+/// A file or directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Node {
+    pub mode: u32,
+    pub content: Content,
+    /// What it had before the last write.
+    pub before: Option<Vec<u8>>,
+    /// Whether fsync(2) has brought its content to the disk.
+    pub is_synced: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Content {
+    /// With its modification time, where that means something.
+    Dir(Option<(i64, i64)>),
+    File(Vec<u8>),
+}
+
+/// The names below a directory, relative to it, and what they lead to: two names may be of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Disk {
+    pub names: BTreeMap<PathBuf, u64>,
+    pub nodes: BTreeMap<u64, Node>,
+}
+
+/// One change. What a name leads to is looked up when it is made.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Change {
+    Create(PathBuf, u32),
+    MakeDir(PathBuf, u32),
+    Write(PathBuf, usize, Vec<u8>),
+    SetLen(PathBuf, usize),
+    Link(PathBuf, PathBuf),
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+    SetTime(PathBuf, i64, i64),
+    Sync(PathBuf),
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Create(name, _) => write!(f, "create {name:?}"),
+            Change::MakeDir(name, _) => write!(f, "mkdir {name:?}"),
+            Change::Write(name, at, bytes) => write!(f, "write {} bytes at {at} of {name:?}", bytes.len()),
+            Change::SetLen(name, length) => write!(f, "cut {name:?} to {length} bytes"),
+            Change::Link(from, to) => write!(f, "link {from:?} {to:?}"),
+            Change::Rename(from, to) => write!(f, "rename {from:?} {to:?}"),
+            Change::Remove(name) => write!(f, "remove {name:?}"),
+            Change::SetTime(name, ..) => write!(f, "set time of {name:?}"),
+            Change::Sync(name) => write!(f, "sync {name:?}"),
+        }
+    }
+}
+
+impl Disk {
+    /// What is in `root`. Sockets and the like are not on the disk.
+    pub fn read(root: &Path) -> Disk {
+        let mut disk = Disk::default();
+        disk.read_below(root, Path::new(""));
+        disk
+    }
+
+    fn read_below(&mut self, root: &Path, name: &Path) {
+        let path = root.join(name);
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let content = if metadata.is_dir() {
+            let time = (metadata.mtime(), metadata.mtime_nsec());
+            Content::Dir(Some(time).filter(|(seconds, _)| SEALS.contains(seconds)))
+        } else if metadata.is_file() {
+            Content::File(fs::read(&path).unwrap())
+        } else {
+            return;
+        };
+        let is_dir = metadata.is_dir();
+        let node = Node { mode: metadata.mode() & 0o7777, content, before: None, is_synced: false };
+        self.names.insert(name.to_owned(), metadata.ino());
+        self.nodes.insert(metadata.ino(), node);
+        if is_dir {
+            for entry in fs::read_dir(&path).unwrap() {
+                self.read_below(root, &name.join(entry.unwrap().file_name()));
+            }
+        }
+    }
+
+    /// Makes `root` so, whatever it was.
+    pub fn write(&self, root: &Path) {
+        for entry in fs::read_dir(root).unwrap() {
+            let path = entry.unwrap().path();
+            let is_dir = fs::symlink_metadata(&path).unwrap().is_dir();
+            if is_dir { fs::remove_dir_all(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+        }
+        let mut written: BTreeMap<u64, PathBuf> = BTreeMap::new();
+        for (name, number) in &self.names {
+            let (path, node) = (root.join(name), &self.nodes[number]);
+            match (&node.content, written.get(number)) {
+                (_, Some(other)) => fs::hard_link(other, &path).unwrap(),
+                (Content::Dir(_), None) if name.as_os_str().is_empty() => (),
+                (Content::Dir(_), None) => fs::create_dir(&path).unwrap(),
+                (Content::File(content), None) => fs::write(&path, content).unwrap(),
+            }
+            fs::set_permissions(&path, fs::Permissions::from_mode(node.mode)).unwrap();
+            written.insert(*number, path);
+        }
+        for (name, number) in &self.names {
+            if let Content::Dir(Some((seconds, nanoseconds))) = self.nodes[number].content {
+                let time = Duration::new(seconds.try_into().unwrap(), nanoseconds.try_into().unwrap());
+                fs::File::open(root.join(name)).unwrap().set_modified(UNIX_EPOCH + time).unwrap();
+            }
+        }
+    }
+
+    pub fn node(&self, name: &Path) -> Option<&Node> {
+        self.nodes.get(self.names.get(name)?)
+    }
+
+    /// The content of a file.
+    pub fn file(&self, name: &Path) -> Option<&[u8]> {
+        match &self.node(name)?.content {
+            Content::File(content) => Some(content),
+            Content::Dir(_) => None,
+        }
+    }
+
+    /// The names of files.
+    pub fn files(&self) -> Vec<&Path> {
+        self.names.keys().filter(|name| self.file(name).is_some()).map(PathBuf::as_path).collect()
+    }
+
+    /// Makes a change. One that cannot be made, because another was not, is none.
+    pub fn apply(&mut self, change: &Change) {
+        let _ = self.try_apply(change); // see above
+    }
+
+    fn try_apply(&mut self, change: &Change) -> Option<()> {
+        match change {
+            Change::Create(name, mode) => self.add(name, *mode, Content::File(vec![])),
+            Change::MakeDir(name, _) if self.names.contains_key(name) => None,
+            Change::MakeDir(name, mode) => self.add(name, *mode, Content::Dir(None)),
+            Change::Write(name, at, bytes) => self.change_file(name, |content| {
+                let end = at + bytes.len();
+                content.resize(content.len().max(end), 0);
+                content[*at..end].copy_from_slice(bytes);
+            }),
+            Change::SetLen(name, length) => self.change_file(name, |content| content.resize(*length, 0)),
+            Change::Link(from, to) => {
+                let number = *self.names.get(from)?;
+                self.enter(to, number)
+            }
+            Change::Rename(from, to) => {
+                let number = *self.names.get(from)?;
+                self.enter(to, number)?;
+                self.take(from)
+            }
+            Change::Remove(name) => self.take(name),
+            Change::SetTime(name, seconds, nanoseconds) => {
+                let time = Some((*seconds, *nanoseconds)).filter(|(seconds, _)| SEALS.contains(seconds));
+                let node = self.nodes.get_mut(self.names.get(name)?)?;
+                if let Content::Dir(sealed) = &mut node.content {
+                    *sealed = time;
+                }
+                Some(())
+            }
+            Change::Sync(name) => {
+                self.nodes.get_mut(self.names.get(name)?)?.is_synced = true;
+                Some(())
+            }
+        }
+    }
+
+    fn add(&mut self, name: &Path, mode: u32, content: Content) -> Option<()> {
+        let number = self.nodes.keys().last().map_or(1, |last| last + 1);
+        self.nodes.insert(number, Node { mode, content, before: None, is_synced: false });
+        self.enter(name, number)
+    }
+
+    fn change_file(&mut self, name: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Option<()> {
+        let node = self.nodes.get_mut(self.names.get(name)?)?;
+        let Content::File(content) = &mut node.content else { return None };
+        node.before = Some(content.clone());
+        node.is_synced = false;
+        change(content);
+        Some(())
+    }
+
+    fn enter(&mut self, name: &Path, number: u64) -> Option<()> {
+        self.touch(name)?;
+        self.names.insert(name.to_owned(), number);
+        Some(())
+    }
+
+    /// A directory goes with all that is in it: what a removal that was lost has left there.
+    fn take(&mut self, name: &Path) -> Option<()> {
+        self.names.get(name)?;
+        self.touch(name)?;
+        self.names.retain(|other, _| !other.starts_with(name));
+        Some(())
+    }
+
+    /// The directory of a name that comes or goes has another modification time.
+    fn touch(&mut self, name: &Path) -> Option<()> {
+        let node = self.nodes.get_mut(self.names.get(name.parent()?)?)?;
+        let Content::Dir(sealed) = &mut node.content else { return None };
+        *sealed = None;
+        Some(())
+    }
+
+    /// The same in words that do not depend on how it came about: what is equal here nobody can tell apart.
+    pub fn told(&self) -> Vec<(PathBuf, PathBuf, u32, Content)> {
+        let mut first: BTreeMap<u64, &PathBuf> = BTreeMap::new();
+        let mut told = vec![];
+        for (name, number) in &self.names {
+            let node = &self.nodes[number];
+            let same = *first.entry(*number).or_insert(name);
+            told.push((name.clone(), same.clone(), node.mode, node.content.clone()));
+        }
+        told
+    }
+}

@@ -1,0 +1,188 @@
+//! host-local's leases, cursor and index.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::disk::Disk;
+use super::losses::{Depth, State};
+use super::recording::Recording;
+use super::{Verdict, assert_is_in_the_page, depth, require, succeeds, sweep};
+use crate::support::attachment::ips;
+use crate::support::call::{Call, Outcome, Peer};
+use crate::support::scratch::Scratch;
+
+/// How many addresses there are.
+const SIZE: usize = 3;
+
+/// Container ids as runtimes have them. The operation is that of C.
+const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+const C: &str = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
+
+/// A data directory of a network with `SIZE` addresses.
+struct Store(Scratch);
+
+impl Store {
+    fn new() -> Store {
+        Store(Scratch::new())
+    }
+
+    fn path(&self) -> &Path {
+        Path::new(self.0.text())
+    }
+
+    fn call(&self, command: &str, id: &str, valid: &[&str]) -> Call {
+        let valid: Vec<_> = valid.iter().map(|id| json!({"containerID": id, "ifname": "eth0"})).collect();
+        let range = json!({"subnet": "10.1.2.0/29", "rangeStart": "10.1.2.2", "rangeEnd": "10.1.2.4"});
+        let conf = json!({
+            "cniVersion": "1.1.0", "name": "net", "type": "host-local", "cni.dev/valid-attachments": valid,
+            "ipam": {"type": "host-local", "dataDir": self.0.text(), "ranges": [[range]]},
+        });
+        Call::new(&Peer::Ours, "host-local", command, conf.to_string()).env("CNI_CONTAINERID", id)
+    }
+
+    fn run(&self, command: &str, id: &str) -> Outcome {
+        self.call(command, id, &[]).run()
+    }
+
+    /// ADD, if there is an address; else an error that says that there is none.
+    fn add(&self, id: &str) -> Result<Option<String>, String> {
+        let outcome = self.run("ADD", id);
+        if outcome.status != 0 && outcome.err().code == 101 {
+            return Ok(None);
+        }
+        succeeds("ADD", &outcome)?;
+        Ok(Some(ips(&outcome.json())[0].clone()))
+    }
+
+    fn del(&self, id: &str) -> Verdict {
+        succeeds(&format!("DEL of {id}"), &self.run("DEL", id))
+    }
+
+    fn check(&self, id: &str) -> Verdict {
+        succeeds(&format!("CHECK of {id}"), &self.run("CHECK", id))
+    }
+
+    fn gc(&self, valid: &[&str]) -> Verdict {
+        succeeds("GC", &self.call("GC", "", valid).run())
+    }
+
+    /// STATUS says whether there is an address.
+    fn status(&self, free: usize) -> Verdict {
+        let outcome = self.run("STATUS", "");
+        let told = outcome.status == 0 || outcome.err().code == 50;
+        require(told && (outcome.status == 0) == (free > 0), || format!("STATUS with {free} addresses: {outcome:?}"))
+    }
+
+    /// Gives all that are left, of which there have to be so many.
+    fn fill(&self, expected: usize) -> Verdict {
+        let mut given = vec![];
+        while let Some(ip) = self.add(&format!("filler-{}", given.len()))? {
+            require(!given.contains(&ip) && given.len() < SIZE, || format!("{ip} is given twice"))?;
+            given.push(ip);
+        }
+        require(given.len() == expected, || format!("{expected} addresses are free, and {given:?} were given"))
+    }
+
+    /// No lease, draft or page of the index is left: as many addresses are free as there ever were.
+    fn is_empty(&self) -> Verdict {
+        let disk = Disk::read(self.path());
+        let is_left = |name: &&Path| !["net/lock", "net/last_reserved_ip.0"].contains(&name.to_str().unwrap());
+        let left: Vec<&Path> = disk.files().into_iter().filter(is_left).collect();
+        require(left.is_empty(), || format!("left: {left:?}"))
+    }
+}
+
+/// The leases on a disk, by address, with what they say of their owner. Those that say nothing are free.
+fn leases(disk: &Disk) -> BTreeMap<String, String> {
+    let lease = |name: &Path| {
+        let ip = name.strip_prefix("net").ok()?.to_str()?.parse::<IpAddr>().ok()?;
+        let owner = String::from_utf8(disk.file(name)?.to_vec()).unwrap();
+        (!owner.trim_matches('\0').is_empty()).then_some((ip.to_string(), owner))
+    };
+    disk.files().into_iter().filter_map(lease).collect()
+}
+
+/// How many of them name an owner who is none: a container's id that is cut off.
+fn torn(leases: &BTreeMap<String, String>) -> usize {
+    leases.values().filter(|owner| !owner.ends_with("\r\neth0")).count()
+}
+
+/// Of those who live, none loses its address; `dead` are those whose DEL comes, or never does.
+fn try_state(store: &Store, state: &State, living: &[&str], dead: &[&str]) -> Verdict {
+    let held = leases(&state.disk);
+    let (free, torn) = (SIZE - held.len(), torn(&held));
+    state.disk.write(store.path());
+    store.status(free)?;
+    let mut new = store.add("new")?;
+    require(new.is_some() == (free > 0), || format!("{free} addresses are free, and ADD gives {new:?}"))?;
+    dead.iter().try_for_each(|id| store.del(id))?;
+    if new.is_none() {
+        new = store.add("new")?;
+    }
+    let given = usize::from(new.is_some());
+    if let Some(ip) = &new {
+        let is_its = |owner: &String| dead.iter().any(|id| owner.starts_with(id));
+        require(held.get(ip).is_none_or(is_its), || format!("{ip} is given, which {:?} has", held.get(ip)))?;
+        store.check("new")?;
+    }
+    living.iter().try_for_each(|id| store.check(id))?;
+    // A lease that names nobody waits for GC.
+    store.fill(SIZE - given - torn - living.len())?;
+    store.gc(living)?;
+    living.iter().try_for_each(|id| store.check(id).and_then(|()| store.del(id)))?;
+    store.is_empty()?;
+
+    state.disk.write(store.path());
+    store.gc(living)?;
+    living.iter().try_for_each(|id| store.check(id))?;
+    require(store.add("new")?.is_some(), || "no address is free after GC".to_owned())?;
+    store.del("new")?;
+    living.iter().try_for_each(|id| store.del(id))?;
+    store.is_empty()
+}
+
+/// The disks that an operation may leave, which comes after the ADDs of `before`.
+fn try_operation(operation: &str, before: &[&str], prepare: fn(&Store), call: fn(&Store) -> Call) {
+    let store = Store::new();
+    before.iter().for_each(|id| assert!(store.add(id).unwrap().is_some()));
+    prepare(&store);
+    let recording = Recording::of(&call(&store), None, store.0.text(), store.path());
+    let states = [recording.killed(), recording.without_power(depth(Depth::Usual))];
+    let living: Vec<&str> = before.iter().copied().filter(|id| *id != C).collect();
+    let places = vec![Store::new(), Store::new()];
+    let row = sweep("host-local", operation, &recording, states, places, |store, state, has_power| match has_power {
+        true => try_state(store, state, &living, &[C]),
+        false => try_state(store, state, &[], &[A, B, C]),
+    });
+    assert_is_in_the_page(&row);
+}
+
+#[test]
+fn a_first_add_of_host_local_loses_no_address() {
+    try_operation("first ADD", &[], |_| (), |store| store.call("ADD", C, &[]));
+}
+
+#[test]
+fn an_add_of_host_local_loses_no_address() {
+    try_operation("ADD", &[A, B], |_| (), |store| store.call("ADD", C, &[]));
+}
+
+#[test]
+fn an_add_of_host_local_that_makes_the_index_anew_loses_no_address() {
+    let without_index = |store: &Store| std::fs::remove_dir_all(store.path().join(".cni-multi")).unwrap();
+    try_operation("ADD after the reference", &[A, B], without_index, |store| store.call("ADD", C, &[]));
+}
+
+#[test]
+fn a_del_of_host_local_loses_no_address() {
+    try_operation("DEL", &[A, B, C], |_| (), |store| store.call("DEL", C, &[]));
+}
+
+#[test]
+fn a_gc_of_host_local_loses_no_address() {
+    try_operation("GC", &[A, B, C], |_| (), |store| store.call("GC", "", &[A, B]));
+}

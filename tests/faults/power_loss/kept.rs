@@ -1,0 +1,174 @@
+//! What plugins keep below /run/cni from ADD to DEL: tuning's backups, and the records of host-device, sbr and vrf. That is a tmpfs
+//! nearly everywhere; the cases are those of a host where it is not.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::disk::Disk;
+use super::losses::{Depth, State};
+use super::recording::Recording;
+use super::{Verdict, assert_is_in_the_page, depth, require, succeeds, sweep};
+use crate::plugins::main::{bridge, host_device};
+use crate::plugins::meta::tuning::{every_attribute, tuning};
+use crate::plugins::meta::vrf::has_vrf;
+use crate::support::attachment::{Attachment, skip, with};
+use crate::support::call::Peer;
+use crate::support::netns::{Container, Lab};
+
+const ROOT: &str = "/run/cni";
+/// The path of a namespace that went with the machine's last start.
+const GONE: &str = "/run/netns/gone";
+/// What the host's device has, without what the kernel gives it some time later.
+const DEVICE: &str =
+    "for family in -4 -6; do ip $family -br addr show dev dev0 scope global; done; ip -br link show dev dev0";
+
+/// A plugin that keeps something, and how it gets an interface.
+struct Keeper {
+    name: &'static str,
+    conf: Value,
+    /// What comes before it in the chain.
+    main: Option<Value>,
+    /// What tells how a device of the host is, where that must not change.
+    device: Option<&'static str>,
+    /// Whether GC cannot tell whose a torn file is, so that it stays until DEL.
+    spares_torn: bool,
+}
+
+/// A host, with a container that comes after all that was lost.
+struct Place<'a> {
+    lab: &'a Lab,
+    root: PathBuf,
+    container: Container,
+    keeper: &'a Keeper,
+}
+
+impl Keeper {
+    /// The plugin's attachment, and the one that has made the interface for it.
+    fn attach<'a>(&self, lab: &'a Lab, container: &Container) -> (Attachment<'a>, Option<Attachment<'a>>) {
+        let Some(main) = &self.main else { return (lab.attach(container, &self.conf), None) };
+        let chained = lab.chain_in(container, "eth0", main, &self.conf);
+        (chained.also(&self.conf), Some(chained.main))
+    }
+}
+
+impl Place<'_> {
+    fn device(&self) -> String {
+        self.keeper.device.map(|command| self.lab.host.sh(command)).unwrap_or_default()
+    }
+
+    fn is_empty(&self, spares_torn: bool) -> Verdict {
+        let disk = Disk::read(&self.root);
+        let is_torn = |name: &&Path| {
+            name.extension().is_some_and(|extension| extension == "json")
+                && serde_json::from_slice::<Value>(disk.file(name).unwrap()).is_err()
+        };
+        let left: Vec<&Path> = disk.files().into_iter().filter(|name| !(spares_torn && is_torn(name))).collect();
+        require(left.is_empty(), || format!("left: {left:?}"))
+    }
+}
+
+fn try_state(place: &Place<'_>, state: &State) -> Verdict {
+    let of_network = with(&place.keeper.conf, json!({"name": "net1", "cniVersion": "1.1.0"}));
+    let gone = |id: &str| place.lab.attach_at(id, GONE, &of_network);
+    let before = place.device();
+    state.disk.write(&place.root);
+    succeeds("DEL of a", &gone("a").try_del())?;
+    succeeds("DEL of c", &gone("c").try_del())?;
+    place.is_empty(false)?;
+
+    state.disk.write(&place.root);
+    succeeds("GC", &gone("").gc(&[]))?;
+    place.is_empty(place.keeper.spares_torn)?;
+    require(before == place.device(), || format!("the device was {before}and is {}", place.device()))?;
+
+    state.disk.write(&place.root);
+    let (new, main) = place.keeper.attach(place.lab, &place.container);
+    succeeds("ADD", &new.try_add())?;
+    succeeds("GC", &gone("").gc(&[(&new.container_id, "eth0")]))?;
+    succeeds("DEL", &new.try_del())?;
+    main.iter().for_each(Attachment::del);
+    require(before == place.device(), || format!("the device was {before}and is {}", place.device()))?;
+    place.is_empty(place.keeper.spares_torn)
+}
+
+/// The rows of the table, for ADD and DEL.
+fn try_keeper(lab: &Lab, keeper: &Keeper) -> [String; 2] {
+    let root = lab.path(ROOT);
+    let attach = |id: &str| keeper.attach(lab, &lab.container()).0.id(id);
+    let record = |attachment: &Attachment<'_>, command: &str, before: Option<&Recording>| {
+        Recording::of(&attachment.call(command, None), before, ROOT, &root)
+    };
+    let a = attach("a");
+    if keeper.device.is_none() {
+        a.add(); // there is one device only
+    }
+    let c = attach("c");
+    let add = record(&c, "ADD", None);
+    let del = record(&c, "DEL", Some(&add));
+    a.try_del();
+    [("ADD", add), ("DEL", del)].map(|(operation, recording)| {
+        let states = [recording.killed(), recording.without_power(depth(Depth::Usual))];
+        let place = Place { lab, root: root.clone(), container: lab.container(), keeper };
+        sweep(keeper.name, operation, &recording, states, vec![place], |place, state, _| try_state(place, state))
+    })
+}
+
+fn network() -> Value {
+    with(&bridge::conf(), json!({"name": "net1", "cniVersion": "1.1.0"}))
+}
+
+#[test]
+fn backups_of_tuning_are_no_hindrance() {
+    let conf = tuning(with(&every_attribute(), json!({"sysctl": {"net.core.somaxconn": "517"}})));
+    let keeper = Keeper { name: "tuning", conf, main: Some(network()), device: None, spares_torn: true };
+    try_keeper(&Lab::new(Peer::Ours), &keeper).iter().for_each(|row| assert_is_in_the_page(row));
+}
+
+#[test]
+fn records_of_sbr_are_no_hindrance() {
+    let keeper =
+        Keeper { name: "sbr", conf: json!({"type": "sbr"}), main: Some(network()), device: None, spares_torn: false };
+    try_keeper(&Lab::new(Peer::Ours), &keeper).iter().for_each(|row| assert_is_in_the_page(row));
+}
+
+#[test]
+fn records_of_vrf_are_no_hindrance() {
+    let lab = Lab::new(Peer::Ours);
+    if !has_vrf(&lab.container()) {
+        return skip("vrf");
+    }
+    let conf = json!({"type": "vrf", "vrfname": "blue"});
+    // Not on the page: not every machine has such a kernel.
+    let _ = try_keeper(&lab, &Keeper { name: "vrf", conf, main: Some(network()), device: None, spares_torn: false });
+}
+
+/// The number of a container's process may be that of one of the host's, after a start of the machine or long before.
+#[test]
+fn a_record_whose_path_has_become_the_host_s_is_no_hindrance() {
+    let lab = Lab::new(Peer::Ours);
+    host_device::device(&lab);
+    let conf = with(&host_device::layer_two(), json!({"name": "net1", "cniVersion": "1.1.0"}));
+    let (container, root) = (lab.container(), lab.path(ROOT));
+    let attachment = lab.attach(&container, &conf);
+    attachment.add();
+    let disk = Disk::read(&root);
+    attachment.del();
+    disk.write(&root);
+    container.go_stale();
+    lab.host.sh(&format!("mount --bind /proc/self/ns/net {}", container.netns));
+    let before = lab.host.sh(DEVICE);
+    attachment.gc(&[]).ok();
+    assert_eq!(Disk::read(&root).files(), [""; 0].map(Path::new));
+    assert_eq!(lab.host.sh(DEVICE), before);
+}
+
+/// A device is on the host under its own name when the machine has started again, whatever a record says.
+#[test]
+fn records_of_host_device_are_no_hindrance() {
+    let lab = Lab::new(Peer::Ours);
+    host_device::device(&lab);
+    let conf = with(&host_device::layer_two(), json!({"name": "net1", "cniVersion": "1.1.0"}));
+    let keeper = Keeper { name: "host-device", conf, main: None, device: Some(DEVICE), spares_torn: false };
+    try_keeper(&lab, &keeper).iter().for_each(|row| assert_is_in_the_page(row));
+}

@@ -1,0 +1,164 @@
+//! What may be on the disk after an operation that did not come to its end.
+//!
+//! A killed process leaves what it has done. After a power loss any part of that may be missing, as nothing is synced:
+//! a change of a name that came before others which are there, and the content of a file whose name is there.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::disk::{Change, Content, Disk};
+use super::recording::Recording;
+
+/// A disk that an operation may leave.
+pub struct State {
+    pub disk: Disk,
+    /// Which of them it is, for people.
+    pub what: String,
+}
+
+/// How many of the disks are tried that a power loss may leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// Each damage of all files.
+    Together,
+    /// Each damage of all files and of each. With any change missing, all files whole or all of them empty.
+    Usual,
+    /// Each damage of all files and of each, with and without any change missing.
+    All,
+}
+
+/// What becomes of a file's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Nothing of it is there.
+    Empty,
+    /// Its first half is.
+    Half,
+    /// As long as it was, and nothing in it.
+    Zeros,
+    /// The first half of what it has and the second of what it had.
+    Mixed,
+}
+
+const DAMAGES: [Damage; 4] = [Damage::Empty, Damage::Half, Damage::Zeros, Damage::Mixed];
+
+impl Damage {
+    fn of(self, content: &[u8], before: Option<&[u8]>) -> Vec<u8> {
+        let half = content.len() / 2;
+        match (self, before) {
+            (Damage::Empty, _) => vec![],
+            (Damage::Zeros, _) => vec![0; content.len()],
+            (Damage::Mixed, Some(before)) => [&content[..half], before.get(half..).unwrap_or_default()].concat(),
+            (Damage::Half | Damage::Mixed, _) => content[..half].to_vec(),
+        }
+    }
+}
+
+impl Recording {
+    /// The disk after the first changes, but for one of them.
+    pub fn after(&self, changes: usize, missing: Option<usize>) -> Disk {
+        let mut disk = self.before.clone();
+        let made = self.changes[..changes].iter().enumerate().filter(|(at, _)| Some(*at) != missing);
+        made.for_each(|(_, change)| disk.apply(change));
+        disk
+    }
+
+    /// After a kill at each change: the system lives on, and with it all that was done.
+    pub fn killed(&self) -> Vec<State> {
+        let mut states = States::default();
+        for count in 0..=self.changes.len() {
+            states.add(self.after(count, None), || format!("killed after {}", self.told(count)));
+        }
+        states.found
+    }
+
+    /// After a power loss at each change.
+    pub fn without_power(&self, depth: Depth) -> Vec<State> {
+        let mut states = States::default();
+        for count in 0..=self.changes.len() {
+            let undoable = (0..count).filter(|at| depth > Depth::Together && !self.is_durable(*at, count));
+            for missing in std::iter::once(None).chain(undoable.map(Some)) {
+                let mut disk = self.after(count, missing);
+                reboot(&mut disk);
+                let what = || {
+                    let without = missing.map(|at| format!(" without {:?}", self.changes[at])).unwrap_or_default();
+                    format!("no power after {}{without}", self.told(count))
+                };
+                for (files, damage) in damages(&disk, depth, missing.is_some()) {
+                    let damaged = damaged(&disk, &files, damage);
+                    states.add(damaged, || format!("{}, {damage:?} {files:?}", what()));
+                }
+                states.add(disk, what);
+            }
+        }
+        states.found
+    }
+
+    /// Whether a change is on the disk for certain: somebody has synced what it was made to, or the directory.
+    fn is_durable(&self, at: usize, count: usize) -> bool {
+        let to = match &self.changes[at] {
+            Change::Create(name, _) | Change::MakeDir(name, _) | Change::Write(name, ..) | Change::SetLen(name, _) => {
+                name
+            }
+            Change::Link(_, name) | Change::Rename(_, name) | Change::Remove(name) => name,
+            Change::SetTime(name, ..) | Change::Sync(name) => name,
+        };
+        let is_of = |synced: &Path| synced == to || to.parent() == Some(synced);
+        self.changes[at..count].iter().any(|change| matches!(change, Change::Sync(synced) if is_of(synced)))
+    }
+
+    fn told(&self, count: usize) -> String {
+        let last = count.checked_sub(1).map(|last| format!(", {:?}", self.changes[last]));
+        format!("{count} changes{}", last.unwrap_or_default())
+    }
+}
+
+/// The modification times that our index of leases sets are of the boot in which that was.
+fn reboot(disk: &mut Disk) {
+    for node in disk.nodes.values_mut() {
+        if let Content::Dir(Some((seconds, _))) = &mut node.content {
+            *seconds += 2;
+        }
+    }
+}
+
+/// Which files are damaged, and how: all of them, and each by itself. Where a change is missing as well, one is enough.
+fn damages(disk: &Disk, depth: Depth, is_one_missing: bool) -> Vec<(Vec<PathBuf>, Damage)> {
+    let is_in_danger = |name: &&Path| disk.node(name).is_some_and(|node| !node.is_synced);
+    let files: Vec<PathBuf> = disk.files().into_iter().filter(is_in_danger).map(Path::to_owned).collect();
+    if is_one_missing && depth < Depth::All {
+        return vec![(files, Damage::Empty)];
+    }
+    let mut sets = vec![files.clone()];
+    if depth > Depth::Together {
+        sets.extend(files.into_iter().map(|file| vec![file]));
+    }
+    sets.into_iter().flat_map(|files| DAMAGES.map(|damage| (files.clone(), damage))).collect()
+}
+
+fn damaged(disk: &Disk, files: &[PathBuf], damage: Damage) -> Disk {
+    let mut damaged = disk.clone();
+    for file in files {
+        // Two names may be of one file, which is damaged once.
+        let node = &disk.nodes[&disk.names[file]];
+        let Content::File(content) = &node.content else { continue };
+        let content = damage.of(content, node.before.as_deref());
+        damaged.nodes.get_mut(&disk.names[file]).unwrap().content = Content::File(content);
+    }
+    damaged
+}
+
+/// Each state once, however it may come about.
+#[derive(Default)]
+struct States {
+    known: BTreeSet<Vec<(PathBuf, PathBuf, u32, Content)>>,
+    found: Vec<State>,
+}
+
+impl States {
+    fn add(&mut self, disk: Disk, what: impl FnOnce() -> String) {
+        if self.known.insert(disk.told()) {
+            self.found.push(State { disk, what: what() });
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a program changes on the disk, call by call.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::disk::{Change, Disk};
+use crate::support::call::Call;
+use crate::support::tracer::{Stop, Then, trace};
+
+/// How a directory was, and what was changed.
+pub struct Recording {
+    pub before: Disk,
+    pub changes: Vec<Change>,
+}
+
+impl Recording {
+    /// Runs a call, which has to succeed: what it changes below `root`, which this process finds at `here`. `before` is what an earlier
+    /// one has left there, where there was one: it knows what has been synced.
+    #[track_caller]
+    pub fn of(call: &Call, before: Option<&Recording>, root: &str, here: &Path) -> Recording {
+        let before = before.map_or_else(|| Disk::read(here), Recording::after_all);
+        let mut reader = Reader { root: root.into(), disk: before.clone(), offsets: BTreeMap::new(), changes: vec![] };
+        let traced = trace(call, |stop| {
+            if let Some(result) = stop.result.and_then(|result| usize::try_from(result).ok()) {
+                reader.read(stop, result);
+            }
+            Then::Go
+        });
+        // Otherwise a call was missed, and the states that are tried would not be those that there can be.
+        assert_eq!(reader.disk.told(), Disk::read(here).told(), "what {root} has after {:#?}", reader.changes);
+        traced.outcome.ok();
+        Recording { before, changes: reader.changes }
+    }
+
+    fn after_all(&self) -> Disk {
+        self.after(self.changes.len(), None)
+    }
+}
+
+struct Reader {
+    root: PathBuf,
+    disk: Disk,
+    offsets: BTreeMap<u64, usize>,
+    changes: Vec<Change>,
+}
+
+/// The path that an argument points to, from the directory that another one is.
+fn path(stop: &Stop, arg: usize, directory: Option<usize>) -> PathBuf {
+    let name = PathBuf::from(stop.text(arg));
+    match directory {
+        Some(directory) if name.is_relative() => PathBuf::from(stop.descriptor(directory)).join(name),
+        _ => name,
+    }
+}
+
+impl Reader {
+    /// A call that has succeeded.
+    fn read(&mut self, stop: &Stop, result: usize) {
+        let of_descriptor = || PathBuf::from(stop.descriptor(0));
+        let length = |arg: usize| usize::try_from(stop.args[arg]).unwrap();
+        let mode = |arg: usize| u32::try_from(stop.args[arg] & 0o7777).unwrap();
+        match stop.call {
+            libc::SYS_open => self.open(&path(stop, 0, None), result, stop.args[1], mode(2)),
+            libc::SYS_openat => self.open(&path(stop, 1, Some(0)), result, stop.args[2], mode(3)),
+            libc::SYS_mkdir => self.change(&path(stop, 0, None), |name| Change::MakeDir(name, mode(1))),
+            libc::SYS_mkdirat => self.change(&path(stop, 1, Some(0)), |name| Change::MakeDir(name, mode(2))),
+            libc::SYS_link => self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Link),
+            libc::SYS_linkat => self.change_two(&path(stop, 1, Some(0)), &path(stop, 3, Some(2)), Change::Link),
+            libc::SYS_rename => self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Rename),
+            libc::SYS_renameat | libc::SYS_renameat2 => {
+                self.change_two(&path(stop, 1, Some(0)), &path(stop, 3, Some(2)), Change::Rename);
+            }
+            libc::SYS_unlink | libc::SYS_rmdir => self.change(&path(stop, 0, None), Change::Remove),
+            libc::SYS_unlinkat => self.change(&path(stop, 1, Some(0)), Change::Remove),
+            libc::SYS_write => {
+                let at = self.offsets.get(&stop.args[0]).copied().unwrap_or_default();
+                let bytes = stop.memory(stop.args[1], result);
+                self.change(&of_descriptor(), |name| Change::Write(name, at, bytes));
+                self.offsets.insert(stop.args[0], at + result);
+            }
+            libc::SYS_lseek => drop(self.offsets.insert(stop.args[0], result)),
+            libc::SYS_ftruncate => self.change(&of_descriptor(), |name| Change::SetLen(name, length(1))),
+            libc::SYS_fsync | libc::SYS_fdatasync => self.change(&of_descriptor(), Change::Sync),
+            libc::SYS_utimensat => self.set_time(stop),
+            _ => (),
+        }
+    }
+
+    fn open(&mut self, path: &Path, descriptor: usize, flags: u64, mode: u32) {
+        self.offsets.insert(descriptor as u64, 0);
+        let Some(name) = self.name(path) else { return };
+        let has = |flag: i32| flags & flag as u64 != 0;
+        if !self.disk.names.contains_key(&name) && has(libc::O_CREAT) {
+            self.change(path, |name| Change::Create(name, mode));
+        } else if has(libc::O_TRUNC) {
+            self.change(path, |name| Change::SetLen(name, 0));
+        }
+    }
+
+    /// The times of the last use and of the last change, each in seconds and nanoseconds.
+    fn set_time(&mut self, stop: &Stop) {
+        let words: Vec<i64> = stop
+            .memory(stop.args[2], 32)
+            .chunks_exact(8)
+            .map(|word| i64::from_le_bytes(word.try_into().unwrap()))
+            .collect();
+        if let [_, _, seconds, nanoseconds] = words[..] {
+            self.change(&path(stop, 1, Some(0)), |name| Change::SetTime(name, seconds, nanoseconds));
+        }
+    }
+
+    /// The name below the root, if it is there.
+    fn name(&self, path: &Path) -> Option<PathBuf> {
+        path.strip_prefix(&self.root).ok().map(Path::to_owned)
+    }
+
+    fn change(&mut self, path: &Path, make: impl FnOnce(PathBuf) -> Change) {
+        if let Some(name) = self.name(path) {
+            let change = make(name);
+            self.disk.apply(&change);
+            self.changes.push(change);
+        }
+    }
+
+    fn change_two(&mut self, from: &Path, to: &Path, make: fn(PathBuf, PathBuf) -> Change) {
+        if let (Some(from), Some(to)) = (self.name(from), self.name(to)) {
+            self.change(&self.root.join(to), |to| make(from, to));
+        }
+    }
+}
