@@ -72,6 +72,9 @@ impl Records {
 
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o755).create(&self.0)?;
+        if !fs::symlink_metadata(&self.0)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into()); // a link, and what lies behind it is others'
+        }
         let draft = path.with_extension("draft");
         plain_file::create_anew(&draft, text)?;
         fs::rename(&draft, path)
