@@ -1,7 +1,13 @@
 //! Hostile input: what others put into names, configurations, results, streams and directories. docs/security-tests.md says what was
 //! tried, and which test does it.
 
+mod cves;
+mod lying_prev_result;
+mod names;
+mod own_netns;
 mod planted_files;
+mod program_path;
+mod stdin;
 
 use serde_json::Value;
 

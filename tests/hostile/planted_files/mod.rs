@@ -3,8 +3,10 @@
 //! changed, and who was attached stays so. When it is taken away again, nothing has been lost.
 
 mod cache;
+mod configuration;
 mod dhcp;
 mod host_local;
+mod junk;
 mod records;
 mod tuning;
 
