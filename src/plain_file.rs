@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -13,8 +13,8 @@ use nix::sys::stat::Mode;
 /// What no file of ours is opened without.
 const GUARD: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
-/// In bytes. A file that is larger is something else, and may be larger than the memory.
-const LARGEST_CONFIGURATION: usize = 16 << 20;
+/// In bytes. What is larger is something else, and may be larger than the memory.
+pub const LARGEST_CONFIGURATION: usize = 16 << 20;
 
 /// Reads a regular file of at most `limit` bytes.
 pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
@@ -75,9 +75,12 @@ pub fn create_anew(path: &Path, content: &[u8]) -> io::Result<()> {
 /// and writes to the disk at once, which costs more than all the rest of an ADD.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = open_or_create(path)?;
-    let old = file.metadata()?.len();
+    let old = file.metadata()?;
+    if old.nlink() > 1 {
+        return create_anew(path, content); // its other name may be that of anything
+    }
     file.write_all(content)?;
-    if old > content.len() as u64 {
+    if old.len() > content.len() as u64 {
         file.set_len(content.len() as u64)?;
     }
     Ok(())
@@ -187,5 +190,19 @@ mod tests {
         assert!(!path.exists() && !draft.exists());
         std::fs::create_dir(&path).unwrap();
         assert!(put(&path, b"x").is_err() && !draft.exists());
+    }
+
+    #[test]
+    fn replacing_leaves_other_links_to_the_old_file_alone() {
+        let dir = Scratch::new();
+        let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
+        for (content, inode_stays) in [("long enough", true), ("short", true), ("linked", false)] {
+            if !inode_stays {
+                std::fs::hard_link(&ours, &theirs).unwrap();
+            }
+            replace(&ours, content.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&ours).unwrap(), content);
+        }
+        assert_eq!(std::fs::read(&theirs).unwrap(), b"short");
     }
 }

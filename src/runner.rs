@@ -1,6 +1,6 @@
 //! One plugin execution: environment and stdin in, one JSON document and an exit status out. Only this writes to stdout.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -16,6 +16,7 @@ use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::net::capabilities::{self, Capability};
 use crate::net::netns::Netns;
+use crate::plain_file::LARGEST_CONFIGURATION;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::steps;
 
@@ -128,7 +129,11 @@ fn execute(
     }
     // An empty Vec would be read into 32 bytes at a time, then 32, 64, 128 …
     let mut text = Vec::with_capacity(USUAL_CONFIG);
-    io.stdin.read_to_end(&mut text).map_err(|e| Error::io("error reading from stdin", &e))?;
+    let unread = |e| Error::io("error reading from stdin", &e);
+    (&mut *io.stdin).take(LARGEST_CONFIGURATION as u64 + 1).read_to_end(&mut text).map_err(unread)?;
+    if text.len() > LARGEST_CONFIGURATION {
+        return Err(unread(ErrorKind::FileTooLarge.into()));
+    }
     *config_version = Value::parse(&text).and_then(|value| version_of(&value)).ok();
     let config = Config::parse(text)?;
     let command = parameters.command.as_ref().copied();

@@ -693,6 +693,42 @@ fn every_difference_has_its_test_and_every_test_its_difference() {
     assert!(missing.is_empty(), "docs/differences.md has no row for {missing:?}");
 }
 
+/// What was tried is in the page, and what is in the page was tried.
+#[test]
+fn every_attack_of_the_page_has_its_test_and_every_hostile_test_is_in_the_page() {
+    let mut named = BTreeSet::new();
+    for row in Page::read("docs/security-tests.md").rows(None) {
+        let tests = code_spans(row.last().unwrap());
+        assert!(!tests.is_empty() && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
+        for test in tests {
+            assert!(is_test(&test), "there is no test {test}: {row:?}");
+            named.insert(test);
+        }
+    }
+    let missing: Vec<String> = tests_below("hostile").into_iter().filter(|test| !named.contains(test)).collect();
+    assert!(missing.is_empty(), "docs/security-tests.md has no row for {missing:?}");
+}
+
+/// The tests of a module and of those in it.
+fn tests_below(module: &str) -> Vec<String> {
+    let dir = root().join("tests").join(module.replace("::", "/"));
+    let mut found = vec![];
+    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {
+        let name = entry.file_name().into_string().unwrap();
+        let path = match name.strip_suffix(".rs") {
+            None => {
+                found.extend(tests_below(&format!("{module}::{name}")));
+                continue;
+            }
+            Some("mod") => module.to_owned(),
+            Some(name) => format!("{module}::{name}"),
+        };
+        let source = fs::read_to_string(entry.path()).unwrap();
+        found.extend(tests_in(&source).iter().map(|test| format!("{path}::{test}")));
+    }
+    found
+}
+
 /// Tests that are named elsewhere exist as well.
 #[test]
 fn tests_that_the_pages_name_exist() {
@@ -705,6 +741,8 @@ fn tests_that_the_pages_name_exist() {
         "validate::",
         "runtime::",
         "install::",
+        "hostile::",
+        "hostile_host::",
         "packages::",
         "parallel::",
         "plugins::",

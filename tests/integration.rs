@@ -9,6 +9,7 @@ mod dispatch;
 mod docs;
 mod faults;
 mod gc;
+mod hostile;
 mod hostile_host;
 mod install;
 mod layers;

@@ -23,6 +23,9 @@ use crate::error::{Code, Error, Result, errno_text};
 
 /// Where the plugin of this name is: the first directory of `path` whose entry is a regular file, symlinks followed.
 /// Whether it can be executed shows when it is.
+///
+/// An empty element, of a `:` too many, is no directory. The reference takes it for the working directory, of which
+/// nobody thinks when CNI_PATH is written.
 pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
     if name.is_empty() {
         return Err(Error::new(Code::INVALID_CONFIG, "no plugin name provided"));
@@ -30,11 +33,12 @@ pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
     if name.contains('/') {
         return Err(Error::new(Code::INVALID_CONFIG, format!("invalid plugin name: {name}")));
     }
-    if path.is_empty() {
+    let mut dirs = path.iter().filter(|dir| !dir.as_os_str().is_empty()).peekable();
+    if dirs.peek().is_none() {
         return Err(Error::new(Code::DELEGATE, "no paths provided"));
     }
     let is_file = |program: &PathBuf| fs::metadata(program).is_ok_and(|metadata| metadata.is_file());
-    path.iter().map(|dir| dir.join(name)).find(is_file).ok_or_else(|| {
+    dirs.map(|dir| dir.join(name)).find(is_file).ok_or_else(|| {
         let dirs: Vec<_> = path.iter().map(|dir| dir.to_string_lossy()).collect();
         Error::new(Code::DELEGATE, format!("failed to find plugin {name:?} in path [{}]", dirs.join(" ")))
     })

@@ -75,6 +75,9 @@ impl Records {
 
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o755).create(&self.0)?;
+        if !fs::symlink_metadata(&self.0)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into()); // a link, and what lies behind it is others'
+        }
         plain_file::put(path, text)
     }
 

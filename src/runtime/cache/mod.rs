@@ -12,7 +12,7 @@ use super::{directory, go_json};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::result::Document;
 use crate::error::{Code, Error, Result};
-use crate::plain_file::{self, read_configuration};
+use crate::plain_file::{self, LARGEST_CONFIGURATION};
 
 mod record;
 pub use record::{Found, Record};
@@ -108,12 +108,12 @@ impl Cache {
 
     /// Whether the attachment's file is of another whose names come to the same: `a-b` and `c`, `a` and `b-c`.
     fn is_another_s(&self, key: &Key) -> bool {
-        read_configuration(&self.file(key)).is_ok_and(|text| names_another(&text, key))
+        read(&self.file(key)).is_ok_and(|text| names_another(&text, key))
     }
 
     /// What the attachment's ADD returned, in this version; None where there is nothing that can be read.
     pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
-        let Ok(text) = read_configuration(&self.file(key)) else { return Ok(None) };
+        let Ok(text) = read(&self.file(key)) else { return Ok(None) };
         if names_another(&text, key) {
             return Ok(None);
         }
@@ -138,10 +138,10 @@ impl Cache {
     /// What is known of one attachment; None where there is nothing. Runtimes that may have lost a network's
     /// configuration detach by this.
     pub fn record(&self, key: &Key) -> Result<Option<Record>> {
-        match read_configuration(&self.file(key)) {
+        match read(&self.file(key)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Ok(text) if names_another(&text, key) => Ok(None),
-            read => record_of(&self.file(key), read).map(Some),
+            text => record_of(&self.file(key), text).map(Some),
         }
     }
 
@@ -153,7 +153,7 @@ impl Cache {
             directory::names(&dir, |_| true).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
         let found = |file: PathBuf| {
             let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
-            let record = record_of(&file, read_configuration(&file));
+            let record = record_of(&file, read(&file));
             Found { file, written, record }
         };
         Ok(names.into_iter().map(|name| dir.join(name)).map(found).collect())
@@ -164,6 +164,11 @@ impl Cache {
         let attachments = self.all()?.into_iter().filter_map(|found| found.attachment(network));
         Ok(attachments.filter(|at| at.key.network == *network).collect())
     }
+}
+
+/// No program makes links there, and what one leads to is none of our results.
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    plain_file::read(file, LARGEST_CONFIGURATION)
 }
 
 fn file_name(key: &Key) -> String {

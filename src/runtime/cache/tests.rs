@@ -152,7 +152,7 @@ fn every_file_is_told_of_and_what_is_wrong_with_it() {
             "bare 0.4.0",
             r#"cnitool-20c433bb2b1d6ede56d6 {"name":"n"} true"#,
             "future  false",
-            "read /results/n-newer-eth0: wrong kind \"cniCacheV2\"",
+            "read /results/n-newer-eth0: wrong kind, expected \"cniCacheV1\"",
             "read /results/n-torn-eth0: EOF while parsing a value at line 1 column 0",
         ]
     );

@@ -1,14 +1,14 @@
 //! resolv.conf(5), as far as a result has room for it.
 
-use std::fs;
 use std::path::Path;
 
 use crate::cni::result::Dns;
 use crate::error::{Error, Result};
+use crate::plain_file;
 
 /// Reads the file.
 pub fn read(path: &Path) -> Result<Dns> {
-    let text = fs::read(path).map_err(|e| Error::io(format_args!("open {path:?}"), &e))?;
+    let text = plain_file::read_configuration(path).map_err(|e| Error::io(format_args!("open {path:?}"), &e))?;
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 

@@ -1,13 +1,14 @@
 //! The host's list of sysctls that configurations may set: a pattern a line, which has to match the whole name as the
 //! configuration spells it. Without the file every sysctl of the network may be set; an empty one allows none.
 
-use std::fs;
 use std::io;
+use std::path::Path;
 
 use regex_lite::Regex;
 
 use super::conf::Setting;
 use crate::error::{Code, Error, Result};
+use crate::plain_file;
 
 /// Where the reference has it.
 pub const PATH: &str = "/etc/cni/tuning/allowlist.conf";
@@ -17,7 +18,8 @@ pub fn require(settings: &[Setting]) -> Result<()> {
     if settings.is_empty() {
         return Ok(());
     }
-    match fs::read_to_string(PATH) {
+    let read = plain_file::read_configuration(Path::new(PATH));
+    match read.and_then(|text| String::from_utf8(text).map_err(io::Error::other)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Error::io(format_args!("read {PATH}"), &e)),
         Ok(text) => Allowlist::parse(&text)?.require(settings),

@@ -334,9 +334,10 @@ impl Backups {
     }
 }
 
-/// Whether there is no such file, nor can there be one where a part of its path is a file.
+/// Whether there is no such file, nor can there be one: a part of its path is a file, or its name is too long.
 fn is_nowhere(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)
 }
 
 #[cfg(test)]

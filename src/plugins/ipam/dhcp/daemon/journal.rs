@@ -123,6 +123,8 @@ impl Journal {
         made.and_then(|()| require_own(dir)).map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
         let mut journal = Journal::at(dir, Mode::Exclusive)?;
         journal.lock_for(Mode::Exclusive)?;
+        require_unlinked(&journal.lock)
+            .map_err(|e| Error::io(format_args!("lock {}", journal.path_of_lock().display()), &e))?;
         let own = std::process::id().to_string();
         let written = journal.lock.set_len(0).and_then(|()| journal.lock.write_all(own.as_bytes()));
         written.map_err(|e| Error::io(format_args!("write {}", journal.path_of_lock().display()), &e))?;
@@ -289,9 +291,17 @@ impl Journal {
 
 /// Who may write there decides what is done in any namespace.
 fn require_own(dir: &Path) -> io::Result<()> {
-    let found = fs::metadata(dir)?;
-    let is_own = found.uid() == nix::unistd::geteuid().as_raw() && found.mode() & 0o022 == 0;
+    let found = fs::symlink_metadata(dir)?; // a link is none: what lies behind it is not for us to tidy up
+    let is_own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw() && found.mode() & 0o022 == 0;
     if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
+}
+
+/// What is written there is written under every name that the file has.
+fn require_unlinked(lock: &File) -> io::Result<()> {
+    match lock.metadata()?.nlink() {
+        0 | 1 => Ok(()),
+        _ => Err(io::Error::other("the file has another name")),
+    }
 }
 
 /// What tells this start of the machine from others (proc_sys_kernel(5)).

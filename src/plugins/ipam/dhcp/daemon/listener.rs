@@ -1,8 +1,8 @@
 //! Where the daemon is asked: a socket that systemd has made, or one of its own.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -47,12 +47,9 @@ impl Listener {
         if !path.is_absolute() {
             return Err(Error::new(Code::INVALID_ENVIRONMENT, format!("{what}: path not absolute")));
         }
-        let write = || {
-            let mut options = fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(path)?;
-            io::Write::write_all(&mut file, std::process::id().to_string().as_bytes())
-        };
-        write().map_err(|e| Error::io(what, &e))?;
+        let written = plain_file::replace(path, std::process::id().to_string().as_bytes());
+        let readable = || fs::set_permissions(path, Permissions::from_mode(0o644)); // others want to know it as well
+        written.and_then(|()| readable()).map_err(|e| Error::io(what, &e))?;
         self.ours.push(path.clone());
         Ok(())
     }
@@ -104,8 +101,6 @@ fn remove_stale(path: &Path) -> Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
     use crate::scratch::Scratch;
 

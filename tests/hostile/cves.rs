@@ -1,0 +1,266 @@
+//! The attacks that the plugins of this family, and Docker beside them, have had numbers for. What portmap's own tests show is named in
+//! docs/security-tests.md.
+
+use serde_json::{Value, json};
+
+use super::bounded;
+use crate::plugins::main::bridge;
+use crate::plugins::meta::firewall::{self, firewall, firewalld::Firewalld};
+use crate::plugins::meta::{portmap, tuning};
+use crate::support::attachment::{for_each_peer, for_ours, interface, with};
+use crate::support::call::{Call, Peer, binary};
+use crate::support::chain::Chain;
+use crate::support::netns::{Container, Lab, Namespace, UPLINK};
+use crate::support::traffic::{TcpServer, assert_pings, connect, is_answered};
+
+// --- CVE-2020-10749 ---
+
+/// A router advertisement to everybody: a default route for half an hour, and 2001:db8:bad::/64 to make addresses of. The kernel puts
+/// the checksum in.
+const ADVERTISE: &str = r#"perl -MSocket=:all -e '
+    my $index = shift;
+    socket(my $s, AF_INET6, SOCK_RAW, 58) or die $!;
+    setsockopt($s, 41, 18, pack("i", 255)) or die $!;
+    setsockopt($s, 41, 17, pack("i", $index)) or die $!;
+    my $prefix = pack("C4 N3", 3, 4, 64, 0xc0, 3600, 3600, 0) . inet_pton(AF_INET6, "2001:db8:bad::");
+    my $advert = pack("C2 n C2 n N2", 134, 0, 0, 64, 0, 1800, 0, 0) . $prefix;
+    send($s, $advert, 0, pack_sockaddr_in6(0, inet_pton(AF_INET6, "ff02::1"), $index)) or die $!;
+' INDEX"#;
+
+/// Sends three, as soon as the container has a link-local address to send from.
+fn advertise(from: &Container) {
+    let index = from.link("eth0").unwrap()["ifindex"].as_u64().unwrap();
+    let one = ADVERTISE.replace("INDEX", &index.to_string());
+    let ready = "until ip -6 addr show dev eth0 scope link | grep inet6 | grep -vq tentative; do sleep 0.05; done";
+    from.sh(&format!("timeout 20 sh -c '{ready}'"));
+    (0..3).for_each(|_| drop(from.sh(&one)));
+}
+
+/// What somebody has made of the advertisement.
+fn believes(at: &Namespace) -> bool {
+    // The kernel is done with a packet on a veth pair when `send` returns; an address may be tentative.
+    at.sh("ip -6 route; ip -6 addr").lines().any(|line| line.contains("2001:db8:bad:") || line.contains("proto ra"))
+}
+
+/// Networks with a link of the host that a container's packets arrive at, none of which has IPv6.
+fn reachable_from_containers() -> Vec<Value> {
+    vec![
+        bridge::conf(),
+        with(&bridge::conf(), json!({"isGateway": false})),
+        with(&bridge::conf(), json!({"ipam": null, "isGateway": null})),
+        with(&bridge::conf(), json!({"type": "ptp"})),
+    ]
+}
+
+#[test]
+fn cve_2020_10749_a_container_is_no_router_to_the_host() {
+    for conf in reachable_from_containers() {
+        for_each_peer(conf["type"].as_str().unwrap(), |lab| {
+            let container = lab.container();
+            let result = lab.attach(&container, &conf).add();
+            let forwarding = lab.host.sh("cat /proc/sys/net/ipv6/conf/all/forwarding");
+            assert_eq!(forwarding.trim(), "0", "a router would believe nobody");
+            advertise(&container);
+            assert!(!believes(&lab.host), "{conf}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
+            // The attack as it was: whoever listens believes.
+            let link = interface(&result, 0);
+            lab.host.sh(&format!("sysctl -qw net.ipv6.conf.{link}.accept_ra=1 net.ipv6.conf.{link}.disable_ipv6=0"));
+            let own = "grep inet6 | grep -vq tentative";
+            lab.host.sh(&format!("timeout 20 sh -c 'until ip -6 addr show dev {link} | {own}; do sleep 0.05; done'"));
+            advertise(&container);
+            assert!(believes(&lab.host), "{conf}: the advertisement is none");
+        });
+    }
+}
+
+/// Containers of one bridge are neighbours, and a neighbour may be the network's router: that is up to the network, as with the reference.
+/// Each of these keeps a network from it.
+#[test]
+fn cve_2020_10749_neighbours_can_be_kept_from_listening() {
+    let cases: [(&str, Value, Option<Value>); 3] = [
+        ("nothing", json!({}), None),
+        ("isolated ports", json!({"portIsolation": true}), None),
+        ("tuning", json!({}), Some(json!({"sysctl": {"net.ipv6.conf.IFNAME.accept_ra": "0"}}))),
+    ];
+    for (what, changes, sysctl) in cases {
+        for_ours("bridge", |lab| {
+            let conf = with(&bridge::conf(), changes.clone());
+            let evil = lab.container();
+            lab.attach(&evil, &conf).add();
+            let neighbour = lab.chain(&conf, &tuning::tuning(sysctl.clone().unwrap_or(json!({}))));
+            neighbour.add();
+            advertise(&evil);
+            assert_eq!(believes(&neighbour.container), what == "nothing", "with {what}");
+        });
+    }
+}
+
+// --- CVE-2021-20206 ---
+
+/// A program where no plugin is, and one directory in CNI_PATH that leads there with `..`.
+fn evil_program(lab: &Lab) {
+    lab.host.sh(
+        "mkdir -p /run/plugins/sub /run/bin /run/net.d && printf '#!/bin/sh\\necho >/run/called\\n' >/run/bin/evil && chmod +x /run/bin/evil \
+         && cp /run/bin/evil /run/plugins/sub/evil",
+    );
+}
+
+const TRAVERSALS: [&str; 9] = [
+    "../bin/evil",
+    "../../run/bin/evil",
+    "/run/bin/evil",
+    "./../bin/evil",
+    "sub/evil",
+    "sub/../../bin/evil",
+    "../bin/evil\0",
+    "..",
+    ".",
+];
+
+fn was_called(lab: &Lab) -> bool {
+    lab.host.try_sh("rm /run/called").status.success()
+}
+
+#[test]
+fn cve_2021_20206_no_type_leads_out_of_the_plugins_directories() {
+    for plugin in ["bridge", "ptp", "macvlan", "vlan", "ipvlan", "host-device", "tap", "dummy"] {
+        for_each_peer(plugin, |lab| {
+            evil_program(lab);
+            assert!(lab.host.try_sh("/run/bin/evil").status.success() && was_called(lab), "the program works");
+            let container = lab.container();
+            for kind in TRAVERSALS {
+                let conf = json!({
+                    "cniVersion": "1.1.0", "name": "net1", "type": plugin, "master": "uplink", "vlanId": 7, "device": "uplink",
+                    "ipam": {"type": kind}, "cni.dev/valid-attachments": [],
+                });
+                let attachment = lab.attach(&container, &conf);
+                for command in ["STATUS", "ADD", "CHECK", "DEL", "GC"] {
+                    let call =
+                        attachment.call(command, Some(&json!({"cniVersion": "1.1.0"}))).env("CNI_PATH", "/run/plugins");
+                    let outcome = call.run();
+                    assert!(!was_called(lab), "{plugin} {command} {kind}: {outcome:?}");
+                }
+            }
+        });
+    }
+}
+
+/// The runtime's side: networks of any file, by `net`, by `cnitool`'s names, and where they are only looked at.
+#[test]
+fn cve_2021_20206_no_network_leads_out_of_the_plugins_directories() {
+    for_ours("bridge", |lab| {
+        evil_program(lab);
+        for kind in TRAVERSALS.into_iter().chain(["../../../../../../run/bin/evil"]) {
+            for plugins in
+                [json!([{"type": kind}]), json!([{"type": "static", "ipam": {"type": "static"}}, {"type": kind}])]
+            {
+                let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": plugins});
+                std::fs::write(lab.path("/run/net.d/10-net1.conflist"), list.to_string()).unwrap();
+                for line in [
+                    "net add net1 /run/x",
+                    "net check net1 /run/x",
+                    "net del net1 /run/x",
+                    "net gc net1",
+                    "net status net1",
+                    "cnitool add net1 /run/x",
+                    "cnitool del net1 /run/x",
+                    "validate /run/net.d/10-net1.conflist",
+                ] {
+                    let call = Call::new(&Peer::Ours, "bridge", "", "").without("CNI_COMMAND").wrapped(&lab.host.enter);
+                    let call = call.env("NETCONFPATH", "/run/net.d").env("CNI_PATH", "/run/plugins");
+                    let args = line.split(' ').map(str::to_owned).collect();
+                    let outcome = bounded(Call { program: binary(), args, ..call }).run();
+                    assert!(!was_called(lab), "{line} {kind}: {outcome:?}");
+                }
+            }
+        }
+    });
+}
+
+// --- CVE-2025-54410, CVE-2025-54388 ---
+
+/// What a reload does without firewalld at hand: all tables of others go.
+const FLUSH: &str = "nft list tables | grep -v cni | while read table; do nft delete $table; done";
+
+fn isolated_pair<'a>(lab: &'a Lab, backend: Option<&str>) -> [Chain<'a>; 2] {
+    let isolating = with(&firewall(backend), json!({"ingressPolicy": "isolated"}));
+    let ranges = json!([[{"subnet": "10.10.2.0/24"}], [{"subnet": "2001:db8:10:2::/64"}]]);
+    let other = with(&firewall::network(), json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}}));
+    let pair = [lab.chain(&firewall::network(), &isolating), lab.chain(&other, &isolating)];
+    pair.iter().for_each(|chain| drop(chain.add()));
+    pair
+}
+
+#[track_caller]
+fn assert_apart(pair: &[Chain<'_>; 2], when: &str) {
+    for (from, to) in [(0, 1), (1, 0)] {
+        for ip in pair[to].ips() {
+            assert!(!is_answered(&pair[from].container, &ip, ""), "{when}: {ip} answers");
+        }
+        assert_pings(&pair[from].container, UPLINK[0]); // it is not that nothing works
+    }
+}
+
+#[test]
+fn cve_2025_54410_bridges_stay_apart_when_firewalld_is_reloaded() {
+    for_ours("firewall", |lab| {
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        let pair = isolated_pair(lab, None);
+        assert_apart(&pair, "before");
+        lab.host.sh("firewall-cmd --reload");
+        assert_apart(&pair, "after a reload");
+        lab.host.sh("firewall-cmd --complete-reload");
+        assert_apart(&pair, "after a complete reload");
+        pair.iter().for_each(|chain| chain.del_all());
+    });
+}
+
+#[test]
+fn cve_2025_54410_bridges_stay_apart_when_the_tables_of_others_go() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(firewall::DROPPING);
+        let pair = isolated_pair(lab, None);
+        lab.host.sh(&format!("{FLUSH}; iptables-nft -P FORWARD ACCEPT; ip6tables-nft -P FORWARD ACCEPT"));
+        assert_apart(&pair, "after the flush");
+        pair.iter().for_each(|chain| chain.del_all());
+    });
+}
+
+/// With iptables the rules stand in the host's own chains, and go with them. As with the reference; but CHECK says so, and another ADD repairs it.
+#[test]
+fn cve_2025_54410_isolation_that_went_with_iptables_is_told() {
+    for_ours("firewall", |lab| {
+        let pair = isolated_pair(lab, Some("iptables"));
+        assert_apart(&pair, "before");
+        pair[0].check(&pair[0].result).ok();
+        lab.host.sh("iptables -F; iptables -X; ip6tables -F; ip6tables -X");
+        let error = pair[0].check(&pair[0].result).err();
+        assert_eq!(error.code, 103, "{error:?}");
+        pair.iter().for_each(|chain| drop(chain.add()));
+        assert_apart(&pair, "after another ADD");
+        pair.iter().for_each(|chain| chain.del_all());
+    });
+}
+
+/// Published at 127.0.0.1 is not published to the neighbours, whatever is reloaded.
+#[test]
+fn cve_2025_54388_a_port_of_the_host_itself_stays_so_when_firewalld_is_reloaded() {
+    for_ours("portmap", |lab| {
+        let Some(_firewalld) = Firewalld::start(lab) else { return };
+        lab.host.sh("firewall-cmd --zone=trusted --change-interface=uplink; firewall-cmd --permanent --zone=trusted --change-interface=uplink");
+        let local = portmap::publish(lab, None, json!([with(&portmap::web(), json!({"hostIP": "127.0.0.1"}))]));
+        lab.outside.sh(
+            "ip route add 127.0.0.1 via 198.51.100.1 table 7; ip rule add pref 1 to 127.0.0.1 table 7; ip rule del pref 0; \
+             ip rule add pref 2 lookup local; echo 1 > /proc/sys/net/ipv4/conf/uplink/route_localnet",
+        );
+        let _server = TcpServer::start(&local.container, 80);
+        for when in ["before", "after"] {
+            assert!(connect(&lab.host, "127.0.0.1:8080").is_some(), "{when}");
+            for to in ["127.0.0.1:8080", "198.51.100.1:8080"] {
+                assert_eq!(connect(&lab.outside, to), None, "{when} the reload");
+            }
+            lab.host.sh("firewall-cmd --reload");
+        }
+        local.del_all();
+    });
+}

@@ -1,0 +1,37 @@
+//! Hostile input: what others put into names, configurations, results, streams and directories. docs/security-tests.md says what was
+//! tried, and which test does it.
+
+mod cves;
+mod lying_prev_result;
+mod names;
+mod own_netns;
+mod planted_files;
+mod program_path;
+mod stdin;
+
+use serde_json::Value;
+
+use crate::support::call::{Call, Outcome};
+use crate::support::patience;
+
+/// In bytes. Whoever needs more takes what is endless for a file.
+const MEMORY: u64 = 1 << 30;
+
+/// The call with a limit of time and of memory: one that hangs ends with 124, one that takes too much without an answer.
+fn bounded(call: Call) -> Call {
+    let Call { mut wrapper, .. } = call.clone();
+    let words = ["timeout", "-k", "1", &patience(20).as_secs().to_string(), "prlimit", &format!("--as={MEMORY}")];
+    wrapper.extend(words.map(str::to_owned));
+    Call { wrapper, ..call }
+}
+
+/// It has succeeded, or said why not in one error object.
+fn is_answer(outcome: &Outcome) -> bool {
+    let json = serde_json::from_str::<Value>(&outcome.stdout);
+    match outcome.status {
+        0 => outcome.stdout.is_empty() || json.is_ok(),
+        1 => json
+            .is_ok_and(|object| object["code"].is_u64() && object["msg"].as_str().is_some_and(|msg| !msg.is_empty())),
+        _ => false, // by a signal, or by `timeout`
+    }
+}

@@ -1,0 +1,62 @@
+//! Files that an administrator names or writes: he may make links of them, and may be wrong.
+
+use serde_json::json;
+
+use super::{Field, PLANTS, Plant};
+use crate::plugins::meta::tuning::{self, allowlist};
+use crate::support::attachment::for_ours;
+
+/// Links are the usual thing here: resolv.conf is one on most hosts.
+#[test]
+fn a_resolv_conf_that_is_none_is_neither_waited_for_nor_read_without_end() {
+    for_ours("host-local", |lab| {
+        let field = Field::new(lab);
+        let ipam = json!({"type": "host-local", "subnet": "10.10.0.0/24", "resolvConf": "/run/etc/resolv.conf"});
+        let conf = json!({"cniVersion": "1.1.0", "name": "net1", "type": "host-local", "ipam": ipam});
+        let container = lab.container();
+        for plant in PLANTS {
+            let Some(cell) = field.plant("/run/etc/resolv.conf", plant) else { continue };
+            let outcome = cell.call("ADD", lab.attach(&container, &conf).call("ADD", None));
+            let is_file = !matches!(
+                plant,
+                Plant::LinkToDirectory
+                    | Plant::DanglingLink
+                    | Plant::LoopOfLinks
+                    | Plant::Fifo
+                    | Plant::Socket
+                    | Plant::Device
+                    | Plant::Directory
+                    | Plant::Endless
+                    | Plant::Unreadable
+            );
+            cell.expect(is_file == (outcome.status == 0), "ADD", &outcome);
+            lab.attach(&container, &conf).del();
+            cell.restore();
+        }
+        field.assert_nothing_was_wrong();
+        assert_eq!(crate::plugins::ipam::host_local::leases(lab), [""; 0]);
+    });
+}
+
+/// What it allows cannot be told, so nothing is allowed.
+#[test]
+fn an_allowlist_that_is_none_allows_nothing() {
+    for_ours("tuning", |lab| {
+        let field = Field::new(lab);
+        let chain = tuning::chain(lab, json!({"sysctl": {"net.ipv4.conf.eth0.arp_filter": "1"}}));
+        allowlist::write(lab, "net\\.ipv4\\.conf\\.eth0\\.arp_filter\n");
+        chain.add();
+        chain.del();
+        // A link to a file is the administrator's way to have the list elsewhere, and one that leads nowhere is no list.
+        let are_lists = [Plant::LinkToFile, Plant::HardLink, Plant::DanglingLink];
+        for plant in PLANTS.into_iter().filter(|plant| !are_lists.contains(plant)) {
+            let Some(cell) = field.plant("/run/etc/cni/tuning/allowlist.conf", plant) else { continue };
+            let outcome = cell.call("ADD", chain.call("ADD", None));
+            cell.expect(outcome.status == 1, "ADD", &outcome);
+            cell.expect(tuning::sysctl(&chain.container, "ipv4/conf/eth0/arp_filter") == "0", "the sysctl", &outcome);
+            cell.call("DEL", chain.call("DEL", None));
+            cell.restore();
+        }
+        field.assert_nothing_was_wrong();
+    });
+}

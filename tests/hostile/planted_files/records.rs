@@ -1,0 +1,65 @@
+//! What plugins keep below /run/cni.
+
+use serde_json::{Value, json};
+
+use super::{Field, PLANTS, Plant};
+use crate::plugins::main::host_device;
+use crate::plugins::meta::sbr;
+use crate::support::attachment::{Attachment, for_ours, with};
+
+const PLACES: [&str; 4] = ["$FILE", "${FILE%.json}.draft", "$(dirname $FILE)/junk.json", "$(dirname $FILE)"];
+
+/// Every command while it is there. The file is the attachment's only one.
+fn try_out(field: &Field<'_>, dir: &str, attachment: &Attachment<'_>, result: &Value, place: &str, plant: Plant) {
+    let path = field.lab.host.sh(&format!("FILE=$(ls {dir}/*-*.json | head -n1); echo {place}"));
+    if let Some(cell) = field.plant(path.trim(), plant) {
+        cell.call("STATUS", attachment.call("STATUS", None));
+        cell.call("CHECK", attachment.call("CHECK", Some(result)));
+        let valid = json!([{"containerID": attachment.container_id, "ifname": attachment.ifname}]);
+        cell.call("GC", attachment.clone().conf(json!({"cni.dev/valid-attachments": valid})).call("GC", None));
+        cell.call("ADD", attachment.call("ADD", Some(result)));
+        cell.call("DEL", attachment.call("DEL", Some(result)));
+        cell.call("ADD after DEL", attachment.call("ADD", Some(result)));
+        cell.restore();
+        let outcome = attachment.try_del();
+        cell.expect_done("DEL afterwards", &outcome);
+    }
+    attachment.del();
+}
+
+#[test]
+fn nothing_among_sbr_s_records_is_followed_waited_for_or_lost() {
+    for_ours("sbr", |lab| {
+        let field = Field::new(lab);
+        for place in PLACES {
+            for plant in PLANTS {
+                let container = lab.container();
+                let chained = sbr::attach(lab, &container, &sbr::second(), "net1", json!({"cniVersion": "1.1.0"}));
+                chained.add();
+                assert_ne!(sbr::rules(&container).len(), 0);
+                try_out(&field, "/run/cni/sbr", &chained, &chained.result, place, plant);
+                assert_eq!(sbr::rules(&container), [], "{plant:?} at {place}");
+                chained.main.del();
+            }
+        }
+        field.assert_nothing_was_wrong();
+    });
+}
+
+#[test]
+fn nothing_among_host_device_s_records_is_followed_waited_for_or_lost() {
+    for_ours("host-device", |lab| {
+        let field = Field::new(lab);
+        lab.host.sh("ip link add dev0 type veth peer name dev1");
+        let container = lab.container();
+        let attachment = lab.attach(&container, &with(&host_device::layer_two(), json!({"cniVersion": "1.1.0"})));
+        for place in PLACES {
+            for plant in PLANTS {
+                let result = attachment.add();
+                try_out(&field, "/run/cni/host-device", &attachment, &result, place, plant);
+                assert!(lab.host.link("dev0").is_some(), "{plant:?} at {place}: the device is not back");
+            }
+        }
+        field.assert_nothing_was_wrong();
+    });
+}

@@ -1,0 +1,81 @@
+//! The configuration as bytes: without end, too large, too deep. `protocol::decode` and `protocol::stdin` have what is wrong within bounds.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Instant;
+
+use super::{bounded, is_answer};
+use crate::docs;
+use crate::support::call::{Call, Peer};
+use crate::support::patience;
+use crate::support::stdin::{outcome, spawn};
+
+const MEGABYTE: usize = 1 << 20;
+
+/// The plugin's process behind the limits of time and memory.
+fn limited(plugin: &str) -> Call {
+    let mut call = bounded(Call::new(&Peer::Ours, plugin, "ADD", ""));
+    let mut line = std::mem::take(&mut call.wrapper);
+    line.push(call.program.to_str().unwrap().to_owned());
+    Call { program: "/usr/bin/env".into(), args: line, ..call }.env("PATH", std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn a_configuration_without_end_is_not_read_to_the_end() {
+    for [plugin, _, _] in docs::plugins() {
+        let started = Instant::now();
+        let mut child = spawn(&limited(&plugin), Stdio::piped());
+        let mut stdin = child.stdin.take().unwrap();
+        let megabyte = vec![b' '; MEGABYTE];
+        let written = (0..1000).take_while(|_| stdin.write_all(&megabyte).is_ok()).count();
+        assert!(written < 32, "{plugin} has read {written} MB");
+        drop(stdin);
+        let outcome = outcome(child);
+        let error = outcome.err();
+        assert_eq!(
+            (outcome.status, error.code, error.msg.as_str()),
+            (1, 5, "error reading from stdin: file too large"),
+            "{plugin}"
+        );
+        assert!(started.elapsed() < patience(20), "{plugin}");
+    }
+}
+
+/// Whatever is within the limit has room in the memory.
+#[test]
+fn the_largest_configurations_end_in_an_answer() {
+    let size = 16 * MEGABYTE - 200;
+    let texts = [
+        ("many small values", format!("[{}0]", "0,".repeat(size / 2))),
+        ("many small lists", format!("[{}0]", "[],".repeat(size / 3))),
+        ("one string", format!("\"{}\"", "x".repeat(size))),
+        ("one string of escapes", format!("\"{}\"", "\\u0000".repeat(size / 6))),
+        ("depth", "[".repeat(size)),
+        ("depth of objects", "{\"a\":".repeat(size / 5)),
+        ("bytes that are no text", String::new()),
+    ];
+    for (what, text) in texts {
+        let mut conf = format!("{{\"cniVersion\":\"1.1.0\",\"name\":\"net1\",\"type\":\"static\",\"x\":{text},\"ipam\":{{\"type\":\"static\"}}}}").into_bytes();
+        if text.is_empty() {
+            conf = vec![0xff; size];
+        }
+        let mut child = spawn(&limited("static"), Stdio::piped());
+        let written = child.stdin.take().unwrap().write_all(&conf);
+        let outcome = outcome(child);
+        assert!(is_answer(&outcome) && written.is_ok(), "{what}: {} {}", outcome.status, outcome.stderr);
+        assert!(outcome.stdout.len() < 10_000, "{what}: it is told again");
+    }
+}
+
+/// A runtime that writes one byte after the other gets its answer all the same.
+#[test]
+fn a_slow_writer_is_waited_for() {
+    let mut child = spawn(&limited("static"), Stdio::piped());
+    let mut stdin = child.stdin.take().unwrap();
+    for byte in br#"{"cniVersion":"1.1.0","name":"net1","type":"static","ipam":{"type":"static"}}"# {
+        stdin.write_all(&[*byte]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    drop(stdin);
+    assert_eq!(outcome(child).status, 0);
+}
