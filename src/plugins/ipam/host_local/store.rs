@@ -91,6 +91,8 @@ pub struct Store {
     scope: Scope,
     /// What the index or the scan said. Lines of the index may be stale, so files decide.
     leases: Vec<Lease>,
+    /// What this call has reserved, which may have been taken back since.
+    reserved: Vec<IpAddr>,
     draft: Option<PathBuf>,
     /// Whether the seal is broken.
     changed: bool,
@@ -153,7 +155,7 @@ impl Store {
             Some((scope, leases)) => (scope, Scan { leases, unread: None }),
             None => (Scope::Network, scan(&place.dir)?),
         };
-        Ok(Store { dir: place.dir.clone(), index, scope, leases, draft: None, changed, unread, _lock: lock })
+        Ok(Store { dir: place.dir.clone(), index, scope, leases, reserved: vec![], draft: None, changed, unread, _lock: lock })
     }
 
     /// Fails where a lease could not be read.
@@ -188,6 +190,7 @@ impl Store {
         match self.create_lease(&path, owner) {
             Ok(()) => {
                 self.leases.push(Lease { ip, owner: owner.clone() });
+                self.reserved.push(ip);
                 Ok(true)
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -254,7 +257,11 @@ impl Store {
         plain_file::replace(&path, ip.to_string().as_bytes()).map_err(|e| Error::io(format_args!("write {path:?}"), &e))
     }
 
-    fn update_index(&self) -> io::Result<()> {
+    fn update_index(&mut self) -> io::Result<()> {
+        // A line of what an ADD took back would stay: nobody has that lease to release it.
+        let (dir, reserved) = (&self.dir, &self.reserved);
+        let is_there = |ip: IpAddr| fs::symlink_metadata(dir.join(ip.to_string())).is_ok();
+        self.leases.retain(|lease| !reserved.contains(&lease.ip) || is_there(lease.ip));
         match self.scope {
             Scope::Bucket(bucket) => self.index.write(bucket, &self.leases)?,
             Scope::Network => self.index.rebuild(&self.leases)?,
