@@ -124,9 +124,10 @@ fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
         if base.starts_with("last_reserved_ip.") {
             continue;
         }
+        facts.push(format!("file {name} {:o}", about.permissions().mode()));
         let content = if about.is_file() { fs::read(&path).unwrap_or_default() } else { vec![] };
-        let mode = about.permissions().mode();
-        facts.push(format!("file {name} {mode:o}: {}", String::from_utf8_lossy(&content)));
+        // The order of lines is no state.
+        facts.extend(String::from_utf8_lossy(&content).lines().map(|line| format!("file {name}: {line}")));
         if about.is_dir() {
             files(&path, &name, facts);
         }
@@ -173,6 +174,7 @@ impl<'a> Probe<'a> {
             for dir in ["/run", "/var/lib/cni"] {
                 files(&self.lab.path(dir), dir, host);
             }
+            host.sort();
         }
         all
     }
