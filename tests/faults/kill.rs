@@ -5,6 +5,7 @@
 //! something in the kernel or on the disk, and the ways take turns: between two such calls one kill is like the other. The long one
 //! (`tests/faults/run kill`) takes all ways at each of those points, and kills before each single call as well.
 
+mod dhcp;
 mod life;
 mod sweep;
 

@@ -149,7 +149,7 @@ pub fn run(lab: &Lab, place: usize, subject: &Subject, runtime: Runtime) {
 }
 
 /// A line of the table.
-fn tell(line: &str) {
+pub fn tell(line: &str) {
     eprintln!("{line}");
     if let Some(table) = std::env::var_os("CNI_FAULT_TABLE") {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(table).unwrap();
@@ -308,7 +308,8 @@ fn go_on(life: &Life<'_>, way: Way, result: &Value) {
         Way::GcOfTheGone => life.gc(),
         Way::Add => {
             if let Err(outcome) = life.try_add(life.steps()) {
-                assert!(!outcome.err().text().contains("panicked"), "{outcome:?}");
+                assert_eq!(outcome.status, 1, "{outcome:?}");
+                assert!(!outcome.stderr.contains("panicked") && !outcome.stdout.contains("panicked"), "{outcome:?}");
             }
             life.del(&Value::Null);
             let result = life.add(life.steps());
