@@ -104,12 +104,12 @@ struct Sweep<'a> {
 /// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that `CNI_FAULT_TABLE` names.
 pub fn run(lab: &Lab, place: usize, subject: &Subject, runtime: Runtime) {
     let [first, neighbours, swept] = [(), (), ()].map(|()| lab.container());
-    // An `lo` that has been up once keeps its addresses.
-    let is_loopback = subject.name == "loopback";
+    // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of the first VRF.
+    let is_never_as_new = ["loopback", "vrf"].contains(&subject.name);
     let other = beside(subject);
     configure(lab, subject, "/run/net.d");
     other.iter().for_each(|other| configure(lab, other, "/run/other.d"));
-    let warm_up = Life::new(lab, runtime, subject, if is_loopback { &swept } else { &first });
+    let warm_up = Life::new(lab, runtime, subject, if is_never_as_new { &swept } else { &first });
     warm_up.del(&warm_up.add(warm_up.steps()));
     let before = Watch::start(lab, &[&swept]);
     let neighbour =
@@ -157,12 +157,16 @@ pub fn tell(line: &str) {
     }
 }
 
-/// The same network for the neighbour: a port of the host is one container's, and so are a device and an address of a macvlan.
+/// The same network for the neighbour, but for what only one can have: a port of the host, a device, a VLAN's number, and
+/// the address of a macvlan.
 fn beside(subject: &Subject) -> Option<Subject> {
-    let other_ports = |conf: &Value| {
+    let others = |conf: &Value| {
         let mut conf = conf.clone();
         if conf["mac"].is_string() {
             conf["mac"] = json!("02:00:00:00:00:99");
+        }
+        if conf["vlanId"].is_u64() {
+            conf["vlanId"] = json!(101);
         }
         let mappings = conf.pointer_mut("/runtimeConfig/portMappings").and_then(Value::as_array_mut);
         for mapping in mappings.into_iter().flatten() {
@@ -170,7 +174,7 @@ fn beside(subject: &Subject) -> Option<Subject> {
         }
         conf
     };
-    let plugins = subject.plugins.iter().map(other_ports).collect();
+    let plugins = subject.plugins.iter().map(others).collect();
     (subject.plugins[0]["type"] != "host-device").then(|| Subject { plugins, ..*subject })
 }
 

@@ -72,13 +72,13 @@ fn addresses_come_back_with_their_attributes() {
 
 /// A DEL was killed when the device was on the host again and had not got back yet what it had.
 #[test]
-fn a_del_that_was_killed_after_the_move_is_finished_by_the_next_and_by_gc() {
+fn a_del_that_was_killed_after_the_move_is_finished_by_whatever_comes_next() {
     for_ours("host-device", |lab| {
         device(lab);
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
-        let attachment = lab.attach(&container, &leased());
-        for by_gc in [false, true] {
+        let attachment = lab.attach(&container, &with(&conf(), json!({"cniVersion": "1.1.0"})));
+        for (by_gc, by_add) in [(false, false), (true, false), (false, true)] {
             attachment.add();
             let mut moved = false;
             let traced = trace(&attachment.call("DEL", None), |stop| {
@@ -86,12 +86,15 @@ fn a_del_that_was_killed_after_the_move_is_finished_by_the_next_and_by_gc() {
                 if moved { Then::Kill } else { Then::Go }
             });
             assert!(traced.killed && lab.host.link("dev0").is_some() && !is_up(&lab.host, "dev0"));
+            if by_add {
+                attachment.add();
+            }
             if by_gc {
                 assert_eq!(attachment.gc(&[]).ok(), Value::Null);
             } else {
                 attachment.del();
             }
-            before.assert_unchanged(&format!("a killed DEL (GC: {by_gc})"));
+            before.assert_unchanged(&format!("a killed DEL (GC: {by_gc}, ADD: {by_add})"));
         }
     });
 }
