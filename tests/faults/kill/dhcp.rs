@@ -70,16 +70,16 @@ impl During {
     }
 }
 
-/// How the attachment ends then.
+/// How the attachment ends then: by DEL or by GC, by another daemon or without any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    DelByNewDaemon,
-    GcByNewDaemon,
-    DelWithoutDaemon,
-    GcWithoutDaemon,
+    DelByAnother,
+    GcByAnother,
+    DelAlone,
+    GcAlone,
 }
 
-const ENDS: [End; 4] = [End::DelByNewDaemon, End::GcByNewDaemon, End::DelWithoutDaemon, End::GcWithoutDaemon];
+const ENDS: [End; 4] = [End::DelByAnother, End::GcByAnother, End::DelAlone, End::GcAlone];
 
 /// Runs a daemon that is killed when so many of its calls have changed something since `armed` was set, or when `act` is over.
 /// Whether the kill came before that.
@@ -139,8 +139,8 @@ fn live(lab: &Lab, life: &Life<'_>, during: During, change: usize) -> (bool, usi
 
 /// Ends it so, with or without a new daemon.
 fn end(lab: &Lab, life: &Life<'_>, neighbour: &Life<'_>, result: &Value, end: End) {
-    let daemon = matches!(end, End::DelByNewDaemon | End::GcByNewDaemon).then(|| Daemon::start(lab));
-    if matches!(end, End::GcByNewDaemon | End::GcWithoutDaemon) {
+    let daemon = matches!(end, End::DelByAnother | End::GcByAnother).then(|| Daemon::start(lab));
+    if matches!(end, End::GcByAnother | End::GcAlone) {
         life.gc();
         let is_record = |name: &String| name.ends_with(".json");
         let records = journal(lab).iter().filter(|name| is_record(name)).count();

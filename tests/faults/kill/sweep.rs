@@ -175,7 +175,7 @@ fn beside(subject: &Subject) -> Option<Subject> {
         conf
     };
     let plugins = subject.plugins.iter().map(others).collect();
-    (subject.plugins[0]["type"] != "host-device").then(|| Subject { plugins, ..*subject })
+    (subject.plugins[0]["type"] != "host-device").then_some(Subject { plugins, ..*subject })
 }
 
 impl<'a> Sweep<'a> {

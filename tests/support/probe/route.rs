@@ -103,8 +103,8 @@ fn kind_of_link(info: &[u8]) -> String {
     let is_port = attribute(info, 0, 4).map(show).as_deref() == Some("bridge");
     // The root port and its cost, topology changes, timers, how many neighbours were learnt.
     let passing_of_bridge: Vec<u16> = (12..=19).chain([48]).collect();
-    // The state, the root, the designated port, its number, topology changes, timers.
-    let passing_of_port: Vec<u16> = (13..=23).chain([1]).collect();
+    // The state, the root, the designated port, its number, topology changes, timers, how many groups are listened to.
+    let passing_of_port: Vec<u16> = (13..=23).chain([1, 38, 41]).collect();
     let mut text = String::new();
     for (kind, value) in attributes(info, 0) {
         text += &match kind {

@@ -155,7 +155,17 @@ impl Store {
             Some((scope, leases)) => (scope, Scan { leases, unread: None }),
             None => (Scope::Network, scan(&place.dir)?),
         };
-        Ok(Store { dir: place.dir.clone(), index, scope, leases, reserved: vec![], draft: None, changed, unread, _lock: lock })
+        Ok(Store {
+            dir: place.dir.clone(),
+            index,
+            scope,
+            leases,
+            reserved: vec![],
+            draft: None,
+            changed,
+            unread,
+            _lock: lock,
+        })
     }
 
     /// Fails where a lease could not be read.

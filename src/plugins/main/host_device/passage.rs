@@ -46,10 +46,7 @@ fn records() -> Records {
 
 /// Moves the device into the container, where it is down and has the name that CNI_IFNAME says.
 pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
-    // The attachment's DEL was killed: what the device had is in the record still, and not on the device.
-    if device.alias == device.name {
-        leave(cx, &at.key, None)?;
-    }
+    let device = &finish_return(cx, &at.key, device)?;
     records().write(&at.key, &at.netns_path, &Belongings::of(cx.host()?, device)?)?;
     // Before the move, which the kernel may do and then refuse the name.
     rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
@@ -61,6 +58,15 @@ pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mu
     };
     cx.host()?.change_link(device, &change)?;
     at.netlink()?.link(at.ifname())
+}
+
+/// Where the attachment's DEL was killed, what the device had is still in the record, and not on the device.
+fn finish_return(cx: &Context<'_>, key: &Key, device: &Link) -> Result<Link> {
+    if device.alias != device.name {
+        return Ok(device.clone());
+    }
+    leave(cx, key, None)?;
+    cx.host()?.link(&device.name)
 }
 
 /// Moves the device of an attachment back to the host, as it was there. One that is there already by itself, because the
