@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::life::{Life, Runtime};
 use super::sweep::{self, tell};
-use crate::faults::is_long;
-use crate::faults::subject::Subject;
+
+use crate::faults::subject::{Subject, is_long};
 use crate::plugins::ipam::dhcp::{conf, failed_add::journal};
 use crate::support::attachment::{for_ours, skip};
 use crate::support::call::{Call, Peer};
@@ -23,9 +23,6 @@ use crate::support::netns::Lab;
 use crate::support::patience;
 use crate::support::probe::Probe;
 use crate::support::tracer::{Then, trace};
-
-/// The place of dhcp's rows in the table, behind those of all other subjects.
-const PLACE: usize = 90;
 
 fn subject() -> Subject {
     Subject { name: "macvlan with dhcp", prepare: |_| true, plugins: vec![conf()] }
@@ -46,7 +43,7 @@ fn kills_leave_nothing_of_macvlan_with_dhcp() {
     with_network(|lab| {
         let _server = Server::for_many(lab);
         let _daemon = Daemon::start(lab);
-        sweep::run(lab, PLACE, &subject(), Runtime::EachAlone);
+        sweep::run(lab, &subject(), Runtime::EachAlone);
     });
 }
 

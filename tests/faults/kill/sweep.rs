@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use serde_json::{Value, json};
 
 use super::life::{Life, Runtime, configure};
-use crate::faults::is_long;
-use crate::faults::subject::Subject;
+
+use crate::faults::subject::{Subject, all, is_long};
 use crate::support::call::Call;
 use crate::support::dhcp::wait_until;
 use crate::support::netns::{Container, Lab};
@@ -102,7 +102,9 @@ struct Sweep<'a> {
 }
 
 /// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that `CNI_FAULT_TABLE` names.
-pub fn run(lab: &Lab, place: usize, subject: &Subject, runtime: Runtime) {
+pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
+    // That of dhcp is in no list: its daemon and its server have to run.
+    let place = all().iter().position(|other| other.name == subject.name).unwrap_or(90);
     let [first, neighbours, swept] = [(), (), ()].map(|()| lab.container());
     // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of the first VRF.
     let is_never_as_new = ["loopback", "vrf"].contains(&subject.name);
