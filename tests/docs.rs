@@ -227,6 +227,20 @@ fn a_page_of_a_plugin_has_all_chapters() {
     }
 }
 
+/// Nothing is said of a plugin that was not swept, and of none that something was left.
+#[test]
+fn the_table_of_kills_names_every_plugin() {
+    let rows = Page::read("docs/reliability.md").rows(Some("Kill sweep"));
+    let kills: Vec<&Vec<String>> = rows.iter().filter(|row| row.len() == 5).collect();
+    for [name, ..] in plugins() {
+        for operation in ["ADD", "DEL"] {
+            let killed = format!("{name} {operation}");
+            assert!(kills.iter().any(|row| row[1] == killed), "docs/reliability.md has no row of {killed}");
+        }
+    }
+    assert!(kills.iter().all(|row| row[4] == "0"), "{kills:?}");
+}
+
 #[test]
 fn commands_say_which_test_runs_them_or_that_none_does() {
     let mut taken_from_pages: BTreeMap<String, usize> = BTreeMap::new();

@@ -71,6 +71,11 @@ fn tuned() -> Value {
     tuning::tuning(with(&tuning::every_attribute(), json!({"sysctl": {"net.core.somaxconn": "517"}})))
 }
 
+/// The same behind a port that knows the container by its hardware address.
+fn tuned_but_the_mac() -> Value {
+    with(&tuned(), json!({"mac": null}))
+}
+
 fn ports(backend: &str) -> Value {
     let udp = json!({"hostPort": 5353, "containerPort": 53, "protocol": "udp"});
     portmap::portmap(Some(backend), json!([portmap::web(), udp]))
@@ -123,9 +128,10 @@ fn chained_plugins() -> Vec<Subject> {
 /// Lists as engines configure them.
 fn chains() -> Vec<Subject> {
     let of_five = |backend: &str| {
-        vec![whole_bridge(backend), ports(backend), firewall::firewall(Some(backend)), tuned(), limits()]
+        vec![whole_bridge(backend), ports(backend), firewall::firewall(Some(backend)), tuned_but_the_mac(), limits()]
     };
-    let five = vec![whole_bridge("nftables"), ports("nftables"), json!({"type": "firewall"}), tuned(), limits()];
+    let five =
+        vec![whole_bridge("nftables"), ports("nftables"), json!({"type": "firewall"}), tuned_but_the_mac(), limits()];
     let can_both = |lab: &Lab| strict_host(lab) && can_limit(lab);
     vec![
         Subject::new("bridge, portmap, firewall, tuning, bandwidth", can_both, five),

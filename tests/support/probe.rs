@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use self::dump::Socket;
+use self::route::AWAITED;
 use super::netns::{Lab, Namespace};
 use super::patience;
 use super::snapshot::{Watch, difference};
@@ -124,9 +125,10 @@ fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
         if base.starts_with("last_reserved_ip.") {
             continue;
         }
+        facts.push(format!("file {name} {:o}", about.permissions().mode()));
         let content = if about.is_file() { fs::read(&path).unwrap_or_default() } else { vec![] };
-        let mode = about.permissions().mode();
-        facts.push(format!("file {name} {mode:o}: {}", String::from_utf8_lossy(&content)));
+        // The order of lines is no state.
+        facts.extend(String::from_utf8_lossy(&content).lines().map(|line| format!("file {name}: {line}")));
         if about.is_dir() {
             files(&path, &name, facts);
         }
@@ -154,25 +156,30 @@ impl<'a> Probe<'a> {
 
     fn settled(&self) -> Vec<Vec<String>> {
         let deadline = Instant::now() + patience(10);
-        let (mut last, mut since) = (self.now(), Instant::now());
+        let (mut last, mut since) = (self.raw(), Instant::now());
         while since.elapsed() < AT_REST && Instant::now() < deadline && !self.inside.is_empty() {
             std::thread::sleep(Duration::from_millis(50));
-            let now = self.now();
-            if now != last {
+            let now = self.raw();
+            if now != last || now.iter().flatten().any(|fact| fact.starts_with(AWAITED)) {
                 (last, since) = (now, Instant::now());
             }
         }
-        last
+        without_awaited(last)
+    }
+
+    fn now(&self) -> Vec<Vec<String>> {
+        without_awaited(self.raw())
     }
 
     /// One list a namespace; that of the pretend host has its files too.
-    fn now(&self) -> Vec<Vec<String>> {
+    fn raw(&self) -> Vec<Vec<String>> {
         self.inside.iter().for_each(|inside| inside.ask.send(()).unwrap());
         let mut all: Vec<Vec<String>> = self.inside.iter().map(Inside::answer).collect();
         if let Some(host) = all.first_mut() {
             for dir in ["/run", "/var/lib/cni"] {
                 files(&self.lab.path(dir), dir, host);
             }
+            host.sort();
         }
         all
     }
@@ -202,6 +209,11 @@ impl<'a> Probe<'a> {
         let changes = self.changes();
         assert!(changes.is_empty(), "not as before {since}:\n{changes}");
     }
+}
+
+fn without_awaited(mut facts: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    facts.iter_mut().for_each(|facts| facts.retain(|fact| !fact.starts_with(AWAITED)));
+    facts
 }
 
 /// Whatever an ADD may do is seen; otherwise "nothing is left" would say nothing.

@@ -40,6 +40,8 @@ pub enum Then {
     Answer(i64),
     /// SIGKILL for every process.
     Kill,
+    /// SIGKILL for the program alone; what it has started lives on.
+    KillProgram,
 }
 
 impl Then {
@@ -298,19 +300,19 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
                 registers.orig_rax = u64::MAX; // no such call, so none is made
                 self.places.insert(task, Place::Inside(number, Some(answer)));
             }
-            Then::Kill => {
+            kill @ (Then::Kill | Then::KillProgram) => {
                 registers.orig_rax = u64::MAX; // a call that is about to be made is not made any more
                 let _ = ptrace::setregs(task, registers);
-                return self.kill();
+                return self.kill(matches!(kill, Then::Kill));
             }
             _ => (),
         }
         let _ = ptrace::setregs(task, registers); // it may have been killed meanwhile
     }
 
-    fn kill(&mut self) {
+    fn kill(&mut self, all: bool) {
         self.killed = true;
-        for process in &self.processes {
+        for process in self.processes.iter().filter(|process| all || **process == self.root) {
             let _ = kill(*process, Signal::SIGKILL); // it may have ended
         }
     }

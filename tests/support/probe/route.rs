@@ -32,7 +32,9 @@ pub fn facts(socket: &Socket) -> Vec<String> {
     let mut facts: Vec<String> = links.iter().map(|link| link_fact(link, &names)).collect();
     let ports = socket.dump(GET_LINK, &link_request(BRIDGE, VLANS));
     facts.extend(ports.iter().map(|port| format!("vlan {}:{}", name(port), vlans(port))));
-    facts.extend(socket.dump(GET_ADDRESS, &[0; ADDRESS]).iter().map(|address| address_fact(address, &names)));
+    let addresses = socket.dump(GET_ADDRESS, &[0; ADDRESS]);
+    facts.extend(addresses.iter().map(|address| address_fact(address, &names)));
+    facts.extend(addresses.iter().filter_map(|address| awaited(address, &names)));
     facts.extend(socket.dump(GET_ROUTE, &[0; ROUTE]).iter().map(|route| route_fact(route, &names)));
     facts.extend(socket.dump(GET_RULE, &[0; RULE]).iter().map(|rule| rule_fact(rule)));
     for qdisc in socket.dump(GET_QDISC, &[0; QUEUE]) {
@@ -101,8 +103,8 @@ fn kind_of_link(info: &[u8]) -> String {
     let is_port = attribute(info, 0, 4).map(show).as_deref() == Some("bridge");
     // The root port and its cost, topology changes, timers, how many neighbours were learnt.
     let passing_of_bridge: Vec<u16> = (12..=19).chain([48]).collect();
-    // The state, the root, the designated port, its number, topology changes, timers.
-    let passing_of_port: Vec<u16> = (13..=23).chain([1]).collect();
+    // The state, the root, the designated port, its number, topology changes, timers, how many groups are listened to.
+    let passing_of_port: Vec<u16> = (13..=23).chain([1, 38, 41]).collect();
     let mut text = String::new();
     for (kind, value) in attributes(info, 0) {
         text += &match kind {
@@ -132,6 +134,17 @@ fn settings(families: &[u8]) -> String {
 
 fn vlans(port: &[u8]) -> String {
     attribute(port, LINK, 26).map(|spec| show_without(&attributes(spec, 0), &[])).unwrap_or_default()
+}
+
+/// What a fact begins with that says that another one will follow by itself: a route of an address that has no duplicate.
+pub const AWAITED: &str = "awaited";
+
+/// Addresses whose duplicates are still being looked for.
+fn awaited(address: &[u8], names: &Names) -> Option<String> {
+    const FLAGS: u16 = 8;
+    const TENTATIVE: u64 = 0x40;
+    let flags = attribute(address, ADDRESS, FLAGS).map_or(0, |flags| number(flags, 0, 4));
+    (flags & TENTATIVE != 0).then(|| format!("{AWAITED} {}", named(&address[4..], names)))
 }
 
 fn address_fact(address: &[u8], names: &Names) -> String {

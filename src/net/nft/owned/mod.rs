@@ -92,6 +92,11 @@ impl Replaced {
     pub fn is_empty(&self) -> bool {
         self.own.is_empty() && self.others.is_empty()
     }
+
+    /// What the owner had before.
+    pub fn own(&self) -> &[OwnedElement] {
+        &self.own
+    }
 }
 
 /// A chain that elements of many owners lead to; it goes with the last of them.

@@ -46,6 +46,7 @@ fn records() -> Records {
 
 /// Moves the device into the container, where it is down and has the name that CNI_IFNAME says.
 pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
+    let device = &finish_return(cx, &at.key, device)?;
     records().write(&at.key, &at.netns_path, &Belongings::of(cx.host()?, device)?)?;
     // Before the move, which the kernel may do and then refuse the name.
     rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
@@ -57,6 +58,15 @@ pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mu
     };
     cx.host()?.change_link(device, &change)?;
     at.netlink()?.link(at.ifname())
+}
+
+/// Where the attachment's DEL was killed, what the device had is still in the record, and not on the device.
+fn finish_return(cx: &Context<'_>, key: &Key, device: &Link) -> Result<Link> {
+    if device.alias != device.name {
+        return Ok(device.clone());
+    }
+    leave(cx, key, None)?;
+    cx.host()?.link(&device.name)
 }
 
 /// Moves the device of an attachment back to the host, as it was there. One that is there already by itself, because the
@@ -82,7 +92,9 @@ fn bring(cx: &Context<'_>, container: &Netlink, key: &Key, kept: Option<&Belongi
         return Err(Error::new(Code::CONFLICT, msg).with_details("it stays in the container; rename the other link"));
     }
     let here = Netns::current()?;
-    let change = LinkChange { netns: Some(here.fd()), name: Some(&device), alias: Some(""), ..LinkChange::default() };
+    // The alias says that it has not got back yet what it had.
+    let alias = Some(if kept.is_some() { device.as_str() } else { "" });
+    let change = LinkChange { netns: Some(here.fd()), name: Some(&device), alias, ..LinkChange::default() };
     container.change_link(&link, &change)?;
     host.link(&device).map(Some)
 }
@@ -127,18 +139,19 @@ fn restore(host: &Netlink, device: Option<Link>, key: &Key, kept: &Belongings) -
             added => drop(errors.push(added)),
         }
     }
+    errors.push(host.change_link(&link, &LinkChange { alias: Some(""), ..LinkChange::default() }));
     errors.finish()
 }
 
 /// A device that the kernel gave back to the host when the container's namespace went: it still has the container's name
-/// for it, or one that the kernel made up, and its alias.
+/// for it, and its alias. One that a DEL moved which was killed then has its own name already.
 fn find_returned(host: &Netlink, key: &Key, kept: &Belongings) -> Result<Option<Link>> {
-    let Some(link) = host.find_link(key.ifname.as_str())? else { return Ok(None) };
-    if link.alias != kept.device || host.find_link(&kept.device)?.is_some() {
-        return Ok(None);
+    let is_it = |link: &Link| link.alias == kept.device;
+    if let Some(link) = host.find_link(&kept.device)? {
+        return Ok(Some(link).filter(is_it));
     }
-    let change = LinkChange { name: Some(&kept.device), alias: Some(""), ..LinkChange::default() };
-    host.change_link(&link, &change)?;
+    let Some(link) = host.find_link(key.ifname.as_str())?.filter(is_it) else { return Ok(None) };
+    host.change_link(&link, &LinkChange { name: Some(&kept.device), ..LinkChange::default() })?;
     Ok(Some(Link { name: kept.device.clone(), ..link }))
 }
 

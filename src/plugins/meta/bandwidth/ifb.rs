@@ -3,15 +3,17 @@
 use sha2::{Digest as _, Sha512};
 
 use super::shaping;
-use crate::cni::attachment::{Key, hex};
-use crate::error::{Code, Error, Result};
+use crate::cni::attachment::{Key, NetworkName, hex};
+use crate::cni::conf::ValidAttachments;
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, LinkKind, LinkSpec, Netlink};
+use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::link_alias;
 
 /// The kernel's word for such a link.
-pub const KIND: &str = "ifb";
+const KIND: &str = "ifb";
 
 /// Makes the link of an attachment, which is down, with the MTU of the veth pair.
 pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>) -> Result<Link> {
@@ -25,7 +27,7 @@ pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>)
 
 fn create_under_free_name(host: &Netlink, key: &Key, mtu: u32) -> Result<String> {
     // With an address that is given when it is made, which udev leaves alone.
-    let spec = LinkSpec { kind: LinkKind::Ifb, lower: None, mtu: Some(mtu), mac: Some(MacAddr::random()) };
+    let spec = LinkSpec { kind: LinkKind::Ifb, lower: None, mtu: Some(mtu), mac: Some(mac(key)) };
     for name in names(key) {
         match host.create_link(&name, None, &spec) {
             Err(e) if e.is_exists() => refuse_own(host, key, &name)?,
@@ -39,7 +41,7 @@ fn create_under_free_name(host: &Netlink, key: &Key, mtu: u32) -> Result<String>
 
 fn refuse_own(host: &Netlink, key: &Key, name: &str) -> Result<()> {
     match host.find_link(name)? {
-        Some(link) if link_alias::is_of(&link.alias, key) => {
+        Some(link) if is_own(&link, key) => {
             Err(Error::new(Code::CONFLICT, format!("link {name:?} exists already")).with_details(link.alias))
         }
         _ => Ok(()),
@@ -69,12 +71,45 @@ pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option
 
 fn find_own(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     for name in names(key) {
-        let is_own = |link: &Link| link.kind == KIND && link_alias::is_of(&link.alias, key);
-        if let Some(own) = host.find_link(&name)?.filter(is_own) {
+        if let Some(own) = host.find_link(&name)?.filter(|link| is_own(link, key)) {
             return Ok(Some(own));
         }
     }
     Ok(None)
+}
+
+fn is_own(link: &Link, key: &Key) -> bool {
+    link.kind == KIND && (link_alias::is_of(&link.alias, key) || link.alias.is_empty() && link.mac() == mac(key))
+}
+
+/// Removes the links of this network's attachments that are not valid.
+pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+    let (host, network) = (cx.host()?, &cx.config.name);
+    let valid: Vec<Key> = valid.iter().filter_map(|valid| valid.key(network)).collect();
+    let is_of_network = |link: &Link| match link.alias.is_empty() {
+        true => link.mac().octets().starts_with(&mac_prefix(network)),
+        false => link_alias::is_of_network(&link.alias, network),
+    };
+    let mut errors = ErrorList::default();
+    for link in host.links_of_kind(KIND)? {
+        if is_of_network(&link) && !valid.iter().any(|key| is_own(&link, key)) {
+            errors.push(host.delete_link_by_name(&link.name));
+        }
+    }
+    errors.finish()
+}
+
+/// The link's hardware address says whose it is until its alias does: the kernel takes no alias when it makes a link, and an
+/// ADD may be killed between the two. Nobody sends anything there.
+fn mac(key: &Key) -> MacAddr {
+    let attachment = key.attachment_hash();
+    MacAddr::new(&[&mac_prefix(&key.network), &attachment[..2]].concat())
+}
+
+/// Locally administered, and three bytes of the network.
+fn mac_prefix(network: &NetworkName) -> [u8; 4] {
+    let hash = Key::network_hash(network);
+    [0x02, hash[0], hash[1], hash[2]]
 }
 
 fn find_of_reference(host: &Netlink, key: &Key) -> Result<Option<Link>> {
@@ -104,5 +139,24 @@ mod tests {
             assert_eq!(other[0], of_reference);
             assert_ne!(other[1], own);
         }
+    }
+
+    #[test]
+    fn a_link_without_an_alias_is_known_by_its_address() {
+        let (one, other) = (Key::parse("net", "one", "eth0").unwrap(), Key::parse("net", "other", "eth0").unwrap());
+        let alien = Key::parse("alien", "one", "eth0").unwrap();
+        let link = |alias: &str, mac: &MacAddr| Link {
+            kind: KIND.to_owned(),
+            alias: alias.to_owned(),
+            mac: mac.octets().to_vec(),
+            ..Link::default()
+        };
+        assert!(is_own(&link("", &mac(&one)), &one));
+        assert!(is_own(&link(&link_alias::of(&one), &mac(&other)), &one));
+        assert!(!is_own(&link("somebody's", &mac(&one)), &one));
+        assert!(!is_own(&link("", &mac(&other)), &one) && !is_own(&link("", &mac(&alien)), &one));
+        assert!(mac(&other).octets().starts_with(&mac_prefix(&one.network)));
+        assert!(!mac(&alien).octets().starts_with(&mac_prefix(&one.network)));
+        assert!(!mac(&one).is_multicast());
     }
 }

@@ -99,7 +99,7 @@ impl Plugin for Bandwidth {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        link_alias::collect_garbage(cx, ifb::KIND, valid)
+        ifb::collect_garbage(cx, valid)
     }
 }
 

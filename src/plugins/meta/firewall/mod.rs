@@ -48,10 +48,14 @@ impl Plugin for Firewall {
         transaction(|rb| {
             let replaced = table::claim(&at.key, &wish, notes)?;
             let are_new = replaced.as_ref().is_some_and(Replaced::is_empty);
+            let outdated = replaced.as_ref().map(|replaced| table::outdated(replaced, &wish.ips)).unwrap_or_default();
             rb.undo("give the addresses back", || {
                 replaced.map_or(Ok(()), |replaced| give_back(cx, &at.key, &replaced))
             });
-            accept(cx, conf, backend, &wish, are_new, &at.key, rb)
+            accept(cx, conf, backend, &wish, are_new, &at.key, rb)?;
+            // Nothing tells a DEL of these addresses any more, and others may be given them.
+            remove_accepts(&outdated)?;
+            leave_zones(cx, &outdated.sources)
         })?;
         Ok(result)
     }

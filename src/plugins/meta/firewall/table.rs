@@ -90,6 +90,15 @@ pub fn claim(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<Option<Replaced
     nft.claim(&LAYOUT, &nft_owner::of(key), &elements(&wish.ips, notes)).map(Some)
 }
 
+/// What an earlier ADD of the attachment has left that had no DEL, but for what is of these addresses.
+pub fn outdated(replaced: &Replaced, ips: &[IpAddr]) -> Held {
+    let mut held = Held::default();
+    replaced.own().iter().for_each(|element| held.add(element.set, &element.key));
+    held.ips.retain(|ip| !ips.contains(ip));
+    held.sources.retain(|(ip, _)| !ips.contains(ip));
+    held
+}
+
 /// Takes a claim back. Returns what is nobody's now: whoever had an address before has been detached in between, and left
 /// to its next owner what lets its packets pass.
 pub fn give_back(key: &Key, replaced: &Replaced) -> Result<Held> {

@@ -8,7 +8,11 @@ use crate::support::attachment::{for_each_peer, for_ours, not_compared, referenc
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
+use crate::support::tracer::{Then, trace};
 use crate::support::traffic::assert_pings;
+
+/// RTM_SETLINK, the first message of DEL that changes anything: the move.
+const SETLINK: u16 = 19;
 
 /// How the device was is written down, one file an attachment, for nobody else to read or write.
 fn records(lab: &Lab) -> Vec<String> {
@@ -63,6 +67,35 @@ fn addresses_come_back_with_their_attributes() {
         attachment.add();
         attachment.del();
         before.assert_unchanged("ADD");
+    });
+}
+
+/// A DEL was killed when the device was on the host again and had not got back yet what it had.
+#[test]
+fn a_del_that_was_killed_after_the_move_is_finished_by_whatever_comes_next() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let attachment = lab.attach(&container, &with(&conf(), json!({"cniVersion": "1.1.0"})));
+        for (by_gc, by_add) in [(false, false), (true, false), (false, true)] {
+            attachment.add();
+            let mut moved = false;
+            let traced = trace(&attachment.call("DEL", None), |stop| {
+                moved |= stop.result.is_some() && stop.call == libc::SYS_sendto && stop.netlink_type() == SETLINK;
+                if moved { Then::Kill } else { Then::Go }
+            });
+            assert!(traced.killed && lab.host.link("dev0").is_some() && !is_up(&lab.host, "dev0"));
+            if by_add {
+                attachment.add();
+            }
+            if by_gc {
+                assert_eq!(attachment.gc(&[]).ok(), Value::Null);
+            } else {
+                attachment.del();
+            }
+            before.assert_unchanged(&format!("a killed DEL (GC: {by_gc}, ADD: {by_add})"));
+        }
     });
 }
 

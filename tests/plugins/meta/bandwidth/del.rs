@@ -142,3 +142,32 @@ fn gc_removes_what_no_runtime_knows_any_more() {
         }
     });
 }
+
+/// An ADD was killed between the link and its alias, which the kernel takes for a link that is there only.
+#[test]
+fn an_ifb_that_has_no_alias_yet_is_the_attachment_s_all_the_same() {
+    for_able_ours(|lab| {
+        bridge::warm_up(lab, &network());
+        let before = Watch::start(lab, &[]);
+        let nameless = || {
+            let chain = lab.chain(&with(&network(), json!({"cniVersion": "1.1.0"})), &both());
+            chain.add();
+            lab.host
+                .sh("for link in $(ip -br link show type ifb | cut -d ' ' -f 1); do ip link set $link alias ''; done");
+            chain.container.vanish();
+            chain
+        };
+        let chain = nameless();
+        chain.bare().del();
+        chain.main.clone().netns(None).del();
+        before.assert_unchanged("DEL");
+        let chain = nameless();
+        assert_eq!(chain.gc(&[(&chain.container_id, &chain.ifname)]).ok(), Value::Null);
+        assert_ne!(lab.host.json("ip -j link show type ifb"), json!([]), "it is spared while it is valid");
+        assert_eq!(chain.clone().conf(json!({"name": "net2"})).gc(&[]).ok(), Value::Null);
+        assert_ne!(lab.host.json("ip -j link show type ifb"), json!([]), "it is no other network's");
+        assert_eq!(chain.gc(&[]).ok(), Value::Null);
+        assert_eq!(chain.main.gc(&[]).ok(), Value::Null);
+        before.assert_unchanged("GC");
+    });
+}

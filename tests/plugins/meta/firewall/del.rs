@@ -31,6 +31,27 @@ fn del_of_a_namespace_that_is_gone_leaves_nothing() {
     });
 }
 
+/// The addresses of the first are others' to be given, and no DEL is told of them any more.
+#[test]
+fn a_second_add_without_a_del_takes_the_rules_of_the_first_with_it() {
+    for backend in [None, Some("iptables")] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            let first = lab.chain(&network(), &firewall(backend));
+            let before = rules(lab);
+            first.add();
+            first.main.del();
+            let result = first.main.add();
+            assert_ne!(result["ips"], first.result["ips"], "the addresses are other ones");
+            let second = first.clone().conf(json!({"prevResult": result}));
+            second.add();
+            second.check(&result).ok();
+            second.conf(json!({"prevResult": null})).del();
+            assert_eq!(rules(lab), before, "{backend:?}");
+        });
+    }
+}
+
 /// A process of the name `firewall` on the host of the lab, which is no plugin of ours.
 struct Others(Child);
 

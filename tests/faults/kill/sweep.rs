@@ -1,0 +1,326 @@
+//! The sweep of one subject.
+
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use serde_json::{Value, json};
+
+use super::life::{Life, Runtime, configure};
+
+use crate::faults::subject::{Subject, all, is_long};
+use crate::support::call::Call;
+use crate::support::dhcp::wait_until;
+use crate::support::netns::{Container, Lab};
+use crate::support::probe::Probe;
+use crate::support::snapshot::Watch;
+use crate::support::tracer::{Then, Traced, trace};
+
+/// So often a whole `Watch` looks as well.
+const WATCHED: usize = 100;
+
+/// Where a call is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Point {
+    /// When so many calls have changed something.
+    AfterChange(usize),
+    /// Before its so-manieth system call.
+    BeforeCall(usize),
+}
+
+/// What the runtime does after the kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// DEL, as after any ADD that failed, or DEL that failed.
+    Del,
+    /// ADD at once, which may be refused, then DEL; a new ADD works then.
+    Add,
+    /// The namespace goes, then DEL.
+    DelOfTheGone,
+    /// The same, and DEL is not told where it was.
+    DelWithoutNetns,
+    /// The namespace goes, and GC is told of others only.
+    GcOfTheGone,
+    /// GC while the namespace is still there, which then goes with what is inside it. A link that was killed before it could say
+    /// whose it is, is one end of a pair, and goes with the other.
+    Gc,
+}
+
+impl Way {
+    const ALL: [Way; 6] = [Way::Del, Way::Add, Way::DelOfTheGone, Way::DelWithoutNetns, Way::GcOfTheGone, Way::Gc];
+
+    fn needs_no_namespace(self) -> bool {
+        !matches!(self, Way::Del | Way::Add)
+    }
+}
+
+/// How the processes of a call die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kill {
+    All,
+    /// What the plugin has started lives on and does what it was told.
+    PluginAlone,
+}
+
+/// What is swept of a plugin.
+const OPERATIONS: [&str; 4] = ["ADD", "DEL", "GC", "CHECK"];
+
+/// Runs a call and kills it there.
+fn run_to(call: &Call, point: Point, kill: Kill) -> (Traced, String) {
+    let (mut changes, mut described) = (0, String::new());
+    let traced = trace(call, |stop| {
+        changes += usize::from(stop.changes() && stop.result.is_some_and(|result| result >= 0));
+        let is_there = match point {
+            Point::AfterChange(wanted) => stop.result.is_some() && changes == wanted,
+            Point::BeforeCall(wanted) => stop.result.is_none() && stop.number == wanted,
+        };
+        if is_there {
+            described = stop.describe();
+        }
+        match (is_there, kill) {
+            (false, _) => Then::Go,
+            (true, Kill::All) => Then::Kill,
+            (true, Kill::PluginAlone) => Then::KillProgram,
+        }
+    });
+    (traced, described)
+}
+
+struct Sweep<'a> {
+    lab: &'a Lab,
+    subject: &'a Subject,
+    runtime: Runtime,
+    neighbour: Option<Life<'a>>,
+    life: Life<'a>,
+    /// Host, neighbour and container.
+    all: Probe<'a>,
+    /// Host and neighbour.
+    outside: Probe<'a>,
+    watch: Watch<'a>,
+    points: usize,
+    /// For the next kill.
+    turn: usize,
+}
+
+/// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that `CNI_FAULT_TABLE` names.
+pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
+    // That of dhcp is in no list: its daemon and its server have to run.
+    let place = all().iter().position(|other| other.name == subject.name).unwrap_or(90);
+    let [first, neighbours, swept] = [(), (), ()].map(|()| lab.container());
+    // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of the first VRF.
+    let is_never_as_new = ["loopback", "vrf"].contains(&subject.name);
+    let other = beside(subject);
+    configure(lab, subject, "/run/net.d");
+    other.iter().for_each(|other| configure(lab, other, "/run/other.d"));
+    let warm_up = Life::new(lab, runtime, subject, if is_never_as_new { &swept } else { &first });
+    warm_up.del(&warm_up.add(warm_up.steps()));
+    let before = Watch::start(lab, &[&swept]);
+    let neighbour =
+        other.as_ref().map(|other| Life::new(lab, runtime, other, &neighbours).configured_in("/run/other.d"));
+    let result = neighbour.as_ref().map(|neighbour| neighbour.add(neighbour.steps()));
+    let life = Life::new(lab, runtime, subject, &swept).beside(neighbour.as_ref());
+    let mut sweep = Sweep {
+        lab,
+        subject,
+        runtime,
+        neighbour,
+        life,
+        all: Probe::start(lab, &[&swept, &neighbours]),
+        outside: Probe::start(lab, &[&neighbours]),
+        watch: Watch::start(lab, &[&swept, &neighbours]),
+        points: 0,
+        turn: 0,
+    };
+    for (at, operation) in OPERATIONS.into_iter().enumerate() {
+        for step in 0..sweep.life.steps() {
+            let calls = sweep.operation(step, operation);
+            let step_name = sweep.life.step_name(step);
+            let order = place * 1000 + step * 10 + at;
+            tell(&format!(
+                "{order:05} | {} | {step_name} {operation} | {calls} | {} | 0 |",
+                subject.name, sweep.points
+            ));
+            sweep.points = 0;
+        }
+    }
+    sweep.watch.assert_unchanged("all kills");
+    if let (Some(neighbour), Some(result)) = (&sweep.neighbour, &result) {
+        neighbour.check(result);
+        neighbour.del(result);
+    }
+    before.assert_unchanged("the neighbour's end");
+}
+
+/// A line of the table.
+pub fn tell(line: &str) {
+    eprintln!("{line}");
+    if let Some(table) = std::env::var_os("CNI_FAULT_TABLE") {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(table).unwrap();
+        writeln!(file, "{line}").unwrap();
+    }
+}
+
+/// The same network for the neighbour, but for what only one can have: a port of the host, a device, a VLAN's number, and
+/// the address of a macvlan.
+fn beside(subject: &Subject) -> Option<Subject> {
+    let others = |conf: &Value| {
+        let mut conf = conf.clone();
+        if conf["mac"].is_string() {
+            conf["mac"] = json!("02:00:00:00:00:99");
+        }
+        if conf["vlanId"].is_u64() {
+            conf["vlanId"] = json!(101);
+        }
+        let mappings = conf.pointer_mut("/runtimeConfig/portMappings").and_then(Value::as_array_mut);
+        for mapping in mappings.into_iter().flatten() {
+            mapping["hostPort"] = json!(mapping["hostPort"].as_u64().unwrap() + 1000);
+        }
+        conf
+    };
+    let plugins = subject.plugins.iter().map(others).collect();
+    (subject.plugins[0]["type"] != "host-device").then_some(Subject { plugins, ..*subject })
+}
+
+impl<'a> Sweep<'a> {
+    /// All points of one plugin's operation; how many calls it makes when nobody kills it.
+    fn operation(&mut self, step: usize, operation: &'static str) -> usize {
+        let mut calls = 0;
+        if operation == "CHECK" {
+            return self.check(step);
+        }
+        let ways = if is_long() { Way::ALL.len() } else { 1 };
+        for change in 1.. {
+            let mut all_killed = true;
+            for _ in 0..ways {
+                let traced = self.kill_one(step, operation, Point::AfterChange(change));
+                all_killed &= traced.killed;
+                calls = traced.calls;
+            }
+            if !all_killed {
+                break;
+            }
+        }
+        for call in (1..).take_while(|_| is_long()) {
+            if !self.kill_one(step, operation, Point::BeforeCall(call)).killed {
+                break;
+            }
+        }
+        calls
+    }
+
+    /// One kill, and what the runtime does then.
+    fn kill_one(&mut self, step: usize, operation: &'static str, point: Point) -> Traced {
+        let way = Way::ALL[self.turn % Way::ALL.len()];
+        let starts_programs = self.subject.name.contains("iptables");
+        let kill = if starts_programs && self.turn / Way::ALL.len() % 2 == 1 { Kill::PluginAlone } else { Kill::All };
+        self.turn += 1;
+        let mut traced = None;
+        let tried = catch_unwind(AssertUnwindSafe(|| {
+            if way.needs_no_namespace() {
+                let container = self.lab.container();
+                let life = Life::new(self.lab, self.runtime, self.subject, &container).beside(self.neighbour.as_ref());
+                let result = reach(&life, step, operation, point, kill, &mut traced);
+                if way == Way::Gc {
+                    life.gc();
+                }
+                self.vanish(&container);
+                go_on(&life, way, &result);
+                self.outside.assert_unchanged("the kill");
+            } else {
+                let result = reach(&self.life, step, operation, point, kill, &mut traced);
+                go_on(&self.life, way, &result);
+                self.all.assert_unchanged("the kill");
+            }
+            if self.points % WATCHED == WATCHED - 1 {
+                self.watch.assert_unchanged("the last kills");
+            }
+        }));
+        if let Err(panic) = tried {
+            let name = self.life.step_name(step);
+            let call = traced.map_or_else(|| "not yet made".to_owned(), |(_, call)| call);
+            eprintln!("{}: {name} {operation}, {point:?} {call}, {kill:?}, then {way:?}", self.subject.name);
+            resume_unwind(panic);
+        }
+        let (traced, _) = traced.unwrap();
+        self.points += usize::from(traced.killed);
+        traced
+    }
+
+    /// The namespace goes. With it goes a device like that of the tests, one end of a pair; one of the machine's would come back
+    /// to the machine's own namespace.
+    fn vanish(&self, container: &Container) {
+        let has_device = self.is_of_device() && self.lab.host.link("dev0").is_none();
+        container.vanish();
+        if has_device {
+            wait_until("the device is gone", 10, || self.lab.outside.link("peer0").is_none());
+            assert!((self.subject.prepare)(self.lab));
+        }
+    }
+
+    fn is_of_device(&self) -> bool {
+        self.subject.name == "host-device"
+    }
+
+    /// CHECK changes nothing, killed or not.
+    fn check(&mut self, step: usize) -> usize {
+        let result = self.life.add(self.life.steps());
+        let attached = Probe::start(self.lab, &[self.life.container]);
+        let call = self.life.call(step, "CHECK", &result);
+        let (whole, _) = run_to(&call, Point::BeforeCall(usize::MAX), Kill::All);
+        assert_eq!(whole.outcome.status, 0, "CHECK failed: {:?}", whole.outcome);
+        let distance = if is_long() { 1 } else { 25 };
+        for number in (1..=whole.calls).step_by(distance) {
+            self.points += usize::from(run_to(&call, Point::BeforeCall(number), Kill::All).0.killed);
+            attached.assert_unchanged("a CHECK that was killed");
+        }
+        self.life.del(&result);
+        self.all.assert_unchanged("CHECKs that were killed");
+        whole.calls
+    }
+}
+
+/// Brings the attachment to where the operation begins, and kills it; what the runtime knows afterwards.
+fn reach(
+    life: &Life<'_>,
+    step: usize,
+    operation: &str,
+    point: Point,
+    kill: Kill,
+    traced: &mut Option<(Traced, String)>,
+) -> Value {
+    let (previous, known) = match operation {
+        "ADD" => (life.add(step), Value::Null),
+        _ => {
+            let result = life.add(life.steps());
+            (result.clone(), result)
+        }
+    };
+    if operation == "DEL" {
+        (step + 1..life.steps()).rev().for_each(|step| drop(life.call(step, "DEL", &previous).run().ok()));
+    }
+    let ran = run_to(&life.call(step, operation, &previous), point, kill);
+    assert!(ran.0.killed || ran.0.outcome.status == 0, "{operation} failed: {:?}", ran.0.outcome);
+    *traced = Some(ran);
+    known
+}
+
+fn go_on(life: &Life<'_>, way: Way, result: &Value) {
+    match way {
+        // It knows who is attached from its cache, and that one was then.
+        Way::Gc if life.is_net() => life.gc(),
+        Way::Gc => (),
+        Way::Del => life.del(result),
+        Way::DelOfTheGone => life.del(&Value::Null),
+        Way::DelWithoutNetns => life.del_without_netns(),
+        Way::GcOfTheGone => life.gc(),
+        Way::Add => {
+            if let Err(outcome) = life.try_add(life.steps()) {
+                assert_eq!(outcome.status, 1, "{outcome:?}");
+                assert!(!outcome.stderr.contains("panicked") && !outcome.stdout.contains("panicked"), "{outcome:?}");
+            }
+            life.del(&Value::Null);
+            let result = life.add(life.steps());
+            life.check(&result);
+            life.del(&result);
+        }
+    }
+}
