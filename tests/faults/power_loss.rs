@@ -4,7 +4,7 @@
 //! second, … change, and, where the power goes, what is left of that when nothing has been synced. Attachments have to end then, new
 //! ones to begin, and nothing may stay.
 //!
-//! `CNI_FAULTS_LONG=1` tries each damage of each file together with each change that is missing; see [`Depth`] for what is tried else.
+//! `CNI_LONG=1` tries each damage of each file together with each change that is missing; see [`Depth`] for what is tried else.
 
 mod cache;
 mod dhcp;
@@ -22,7 +22,7 @@ use crate::support::call::Outcome;
 
 /// How much is to be tried of what is tried `usually` to this depth.
 fn depth(usually: Depth) -> Depth {
-    if std::env::var_os("CNI_FAULTS_LONG").is_some() { Depth::All } else { usually }
+    if std::env::var_os("CNI_LONG").is_some() { Depth::All } else { usually }
 }
 
 /// What is wrong after a state, in words.
