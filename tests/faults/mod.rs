@@ -3,4 +3,5 @@
 mod contention;
 mod error;
 mod kill;
+mod orphan;
 pub mod subject;
