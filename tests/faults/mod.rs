@@ -3,5 +3,6 @@
 mod contention;
 mod error;
 mod kill;
+mod lives;
 mod orphan;
 pub mod subject;

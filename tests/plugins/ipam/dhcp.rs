@@ -18,7 +18,7 @@ mod commands;
 mod confinement;
 mod daemon;
 mod del;
-mod failed_add;
+pub mod failed_add;
 mod gone;
 mod many;
 mod old_and_new;
