@@ -10,9 +10,14 @@ use crate::support::dhcp::wait_until;
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 
-/// Programs that take their time before they change the rules, and tell when they begin and end.
+/// Programs that take their time when they have been told what to do, and tell when they begin and end.
 const SLOW: &str = r#"mkdir -p /run/slow && cd /run/slow && for name in iptables-restore ip6tables-restore; do
-    printf '#!/bin/sh\ntouch /run/began; sleep 1; %s "$@"; status=$?; touch /run/ended; exit $status\n' $(command -v $name) >$name
+    cat >$name <<END
+#!/bin/sh
+cat >/run/told; touch /run/began; sleep 1
+$(command -v $name) "\$@" </run/told; status=\$?
+rm /run/told; touch /run/ended; exit \$status
+END
     chmod +x $name
 done"#;
 
