@@ -84,7 +84,7 @@ impl Story {
             eprintln!("CNI_SEED={} makes the same choices again", self.seed);
             resume_unwind(reason);
         }
-        say(&format!("{report}{:>8} leaked, removed from the living, or doubled", 0));
+        say(&format!("{report}nothing has leaked, nothing was taken from the living, no address was given twice"));
     }
 
     fn tell(&self, world: &World<'_>) {

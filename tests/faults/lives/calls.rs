@@ -41,7 +41,7 @@ pub enum End {
     /// A plugin was killed.
     Killed,
     /// A plugin failed.
-    Failed(Outcome),
+    Failed(#[expect(dead_code, reason = "shown when a test fails")] Outcome),
 }
 
 /// Details of a DEL that runtimes differ in.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::calls::{End, Event, Fault, Manner};
 use super::chance::Chance;
