@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use ipnet::IpNet;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::nft::{Family, Nft};
 use crate::error::{Code, Error, Result};
@@ -164,6 +165,7 @@ impl Iptables {
 
     /// The same, where rules and jumps to the chain are at least so many together, as far as that can be seen.
     pub fn with_nat_chain_used(nft: Option<&Nft>, chain: &str, least: u32) -> Result<Vec<Iptables>> {
+        settle()?;
         let mut found = vec![];
         for (is_v6, family) in [(false, Family::Ip), (true, Family::Ip6)] {
             let in_nft = nft.map_or(Ok(None), |nft| nft.chain(family, "nat", chain))?;
@@ -288,12 +290,24 @@ impl Iptables {
     }
 }
 
-/// Keeps other processes of ours from changing rules of iptables until it is dropped; the kernel ends it with the process.
+/// Keeps other processes of ours from changing rules of iptables until it is dropped; the kernel ends it with the process
+/// and the programs that it has started. One of those goes on when the process is killed.
 fn lock() -> Result<File> {
     let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
     DirBuilder::new().recursive(true).mode(0o755).create(LOCK_DIR).map_err(failed)?;
     let path = Path::new(LOCK);
-    file_lock::take(plain_file::open_lock(path).map_err(failed)?, path, Mode::Exclusive, file_lock::PATIENCE)
+    let file =
+        file_lock::take(plain_file::open_lock(path).map_err(failed)?, path, Mode::Exclusive, file_lock::PATIENCE)?;
+    fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
+    Ok(file)
+}
+
+/// Waits until no rules are being changed, so that whoever looks for rules finds those of an ADD that was killed.
+pub fn settle() -> Result<()> {
+    match fs::symlink_metadata(LOCK) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()), // nothing has been changed since the host was started
+        _ => lock().map(drop),
+    }
 }
 
 /// Whether iptables-legacy, which has its own tables in the kernel, has this one.

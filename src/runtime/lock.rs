@@ -5,8 +5,10 @@
 //! a person nobody else sees to it.
 //!
 //! There is one file for a cache, `lock`; a container has one byte of it, by the hash of its id, its namespace another,
-//! since two ids may mean one, and GC takes all. So nothing is made or removed for a container, and what readers of the
-//! cache list stays as it is. Other runtimes do not look at it: they know their own containers only.
+//! since two ids may mean one, and GC takes all. Where containers come and go all the time there is no moment without any,
+//! so GC takes the first byte before the others, and who comes then lets it go first. Nothing is made or removed for a
+//! container, and what readers of the cache list stays as it is. Other runtimes do not look at it: they know their own
+//! containers only.
 //!
 //! A plugin may call a runtime for its own container, as Multus does: what an ancestor holds is in its environment, and
 //! is not waited for.
@@ -80,36 +82,61 @@ impl Cache {
         let Ok((file, metadata)) = opened.and_then(|file| file.metadata().map(|metadata| (file, metadata))) else {
             return Ok(Held::nothing(env));
         };
-        let mut held = env.get(HELD);
+        let (inherited, cache) = (env.get(HELD), format!(" {}:{}:", metadata.dev(), metadata.ino()));
+        let is_ancestor_s = |start| inherited.contains(&format!("{cache}{start} "));
+        let tell = |error: Error| error.with_details(format_args!("`fuser -v {}` tells whose it is", path.display()));
+        // Whom an ancestor waits for must not wait for a GC that waits for the ancestor.
+        if at.is_some() && !inherited.contains(&cache) {
+            gate().wait_until_free(&file, patience).map_err(tell)?;
+        }
+        let mut held = inherited.clone();
         for place in places(at) {
-            let name = |start| format!(" {}:{}:{start}", metadata.dev(), metadata.ino());
-            let is_ancestor_s =
-                [name(place.start), name(TO_THE_END)].iter().any(|name| held.contains(&format!("{name} ")));
-            place
-                .wait(&file, if is_ancestor_s { None } else { Some(patience) })
-                .map_err(|error| error.with_details(format_args!("`fuser -v {}` tells whose it is", path.display())))?;
-            held += &format!("{} ", name(place.start));
+            let is_held = is_ancestor_s(place.start) || is_ancestor_s(gate().start);
+            place.wait(&file, if is_held { None } else { Some(patience) }).map_err(tell)?;
+            held += &format!("{cache}{} ", place.start);
         }
         Ok(Held { env: env.with(HELD, held), _file: Some(file) })
     }
 }
 
 impl Place {
-    /// Takes the place. Without patience whoever has it is an ancestor, who will hold it for as long as this takes.
-    fn wait(&self, file: &File, patience: Option<Duration>) -> Result<()> {
-        let wanted = libc::flock {
+    fn as_flock(&self) -> libc::flock {
+        libc::flock {
             l_type: libc::F_WRLCK as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,
             l_start: self.start,
             l_len: self.length,
             l_pid: 0,
-        };
+        }
+    }
+
+    /// Takes the place. Without patience whoever has it is an ancestor, who will hold it for as long as this takes.
+    fn wait(&self, file: &File, patience: Option<Duration>) -> Result<()> {
+        let wanted = self.as_flock();
         // A file system that has no locks keeps nobody from his work.
         let is_taken = || matches!(fcntl(file, FcntlArg::F_OFD_SETLK(&wanted)), Err(Errno::EAGAIN | Errno::EACCES));
+        match patience {
+            Some(patience) => self.wait_while(is_taken, patience),
+            None => {
+                is_taken();
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until nobody has the place, and does not take it.
+    fn wait_until_free(&self, file: &File, patience: Duration) -> Result<()> {
+        let is_taken = || {
+            let mut found = self.as_flock();
+            fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)).is_ok() && found.l_type != libc::F_UNLCK as libc::c_short
+        };
+        self.wait_while(is_taken, patience)
+    }
+
+    fn wait_while(&self, is_taken: impl Fn() -> bool, patience: Duration) -> Result<()> {
         if !is_taken() {
             return Ok(());
         }
-        let Some(patience) = patience else { return Ok(()) };
         warn("waiting for another operation on the same container, or gc");
         let deadline = Instant::now() + patience;
         while is_taken() {
@@ -123,10 +150,15 @@ impl Place {
     }
 }
 
+/// What GC alone has, from when it waits for the others.
+fn gate() -> Place {
+    Place { start: 0, length: 1, what: "gc".into() }
+}
+
 /// What has to be free, in the order in which it is taken. A namespace that has gone nobody works in.
 fn places(at: Option<&Parameters>) -> Vec<Place> {
     let Some(at) = at else {
-        return vec![Place { start: 0, length: TO_THE_END, what: "an operation on a container".into() }];
+        return vec![gate(), Place { start: 0, length: TO_THE_END, what: "an operation on a container".into() }];
     };
     let id = at.key.container_id.as_str();
     let what = format!("another operation on container {id:?}, or gc,");
@@ -202,6 +234,25 @@ mod tests {
         let namespace = "another operation in namespace \"/proc/self/ns/net\", or gc,";
         assert_eq!(told(Some(&other)), format!("{namespace} {fuser}"));
         assert_eq!(told(None), format!("an operation on a container {fuser}"));
+    }
+
+    #[test]
+    fn who_comes_while_gc_waits_lets_it_go_first() {
+        let (dir, env) = (Scratch::new(), Environment::default());
+        let cache = Cache::new(dir.path());
+        let lock = |at: &str, env: &Environment| cache.lock_within(Duration::ZERO, Some(&parameters(at)), env);
+        let first = cache.lock(Some(&parameters("a /x")), &env).unwrap();
+        thread::scope(|scope| {
+            let gc = scope.spawn(|| cache.lock(None, &env));
+            while lock("b /y", &env).is_ok() {
+                thread::sleep(PAUSE);
+            }
+            assert!(lock("b /y", &first.env).is_ok(), "an ancestor waits for it");
+            drop(first);
+            let gc = gc.join().unwrap().unwrap();
+            assert!(lock("b /y", &env).is_err() && lock("b /y", &gc.env).is_ok());
+        });
+        assert!(lock("b /y", &env).is_ok());
     }
 
     #[test]

@@ -3,5 +3,7 @@
 mod contention;
 mod error;
 mod kill;
+mod lives;
+mod orphan;
 mod power_loss;
 pub mod subject;

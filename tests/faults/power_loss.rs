@@ -60,7 +60,7 @@ fn sweep<P: Send>(
     });
     let changes = recording.changes.len();
     let row = format!("| {store} | {operation} | {changes} | {} | {} | {} |", counts[0], counts[1], failures.len());
-    println!("{row}");
+    eprintln!("{row}");
     assert!(failures.is_empty(), "{row}\n{}", failures[..failures.len().min(8)].join("\n"));
     row
 }

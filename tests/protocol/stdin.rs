@@ -6,9 +6,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::{PLUGINS, static_conf};
-use crate::support::call::{Call, Peer};
+use crate::support::call::{Call, Outcome, Peer};
 use crate::support::peers::peers;
-use crate::support::stdin::{outcome, spawn, with_silent_stdin};
+use crate::support::stdin::{spawn, with_silent_stdin};
 
 peers! {
     version_never_reads_stdin,
@@ -43,7 +43,7 @@ fn configuration_is_read_to_its_end(peer: &Peer) {
     stdin.write_all(tail.as_bytes()).unwrap();
     stdin.write_all(b"\n").unwrap();
     drop(stdin);
-    assert_eq!(outcome(child).ok()["ips"][0]["address"], "10.1.2.3/24");
+    assert_eq!(Outcome::of(child).ok()["ips"][0]["address"], "10.1.2.3/24");
 }
 
 fn unreadable_stdin_is_an_io_error(peer: &Peer) {
@@ -51,7 +51,7 @@ fn unreadable_stdin_is_an_io_error(peer: &Peer) {
         for command in ["ADD", "DEL", "CHECK", "GC", "STATUS", "NOPE"] {
             let directory = File::open("/").unwrap();
             assert!((&directory).read(&mut [0]).is_err());
-            let outcome = outcome(spawn(&Call::new(peer, plugin, command, ""), directory));
+            let outcome = Outcome::of(spawn(&Call::new(peer, plugin, command, ""), directory));
             let error = outcome.err();
             assert_eq!((outcome.status, error.code), (1, 5), "{outcome:?}");
             assert!(error.msg.starts_with("error reading from stdin: "), "{outcome:?}");

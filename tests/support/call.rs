@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -68,6 +68,16 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// When the process has ended.
+    pub fn of(child: Child) -> Outcome {
+        let output = child.wait_with_output().unwrap();
+        Outcome {
+            status: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("stdout is not one JSON value ({e}): {self:?}"))
     }
@@ -159,6 +169,11 @@ impl Call {
     }
 
     pub fn run(&self) -> Outcome {
+        Outcome::of(self.spawn())
+    }
+
+    /// The process, which has got its stdin.
+    pub fn spawn(&self) -> Child {
         let line: Vec<String> = self
             .wrapper
             .iter()
@@ -178,12 +193,6 @@ impl Call {
             .unwrap_or_else(|e| panic!("{}: {e}", line.join(" ")));
         let mut stdin = child.stdin.take().unwrap();
         let _ = stdin.write_all(&self.stdin); // a plugin may end without reading it
-        drop(stdin);
-        let output = child.wait_with_output().unwrap();
-        Outcome {
-            status: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        child
     }
 }

@@ -58,6 +58,10 @@ impl Snapshot {
         Snapshot::parse(&lab.host.sh(&format!("{SCRIPT}{FILES}")))
     }
 
+    pub fn lines(&self) -> &[String] {
+        &self.0
+    }
+
     fn parse(text: &str) -> Snapshot {
         let mut lines = Vec::new();
         for section in text.split(MARK).skip(1) {

@@ -19,16 +19,6 @@ pub fn spawn(call: &Call, stdin: impl Into<Stdio>) -> Child {
         .unwrap()
 }
 
-/// What comes back when the process ends.
-pub fn outcome(child: Child) -> Outcome {
-    let output = child.wait_with_output().unwrap();
-    Outcome {
-        status: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
-}
-
 /// Runs the call with a pipe that nobody writes to or closes; it may not wait for one.
 #[track_caller]
 pub fn with_silent_stdin(call: &Call) -> Outcome {
@@ -43,5 +33,5 @@ pub fn with_silent_stdin(call: &Call) -> Outcome {
         std::thread::sleep(Duration::from_millis(5));
     }
     drop(writer);
-    outcome(child)
+    Outcome::of(child)
 }

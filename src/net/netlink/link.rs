@@ -197,7 +197,7 @@ pub struct PeerSpec<'a> {
 
 /// What is to be changed of a link, in one message. The kernel moves it first, then renames it, and may refuse the second
 /// after it has done the first.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkChange<'a> {
     /// The namespace it moves to, where it arrives down and without addresses.
     pub netns: Option<RawFd>,

@@ -2,7 +2,7 @@
 //!
 //! It leaves its name on the host in the link's alias, where the reference reads it too. What else it had there is kept in
 //! a record, because the kernel takes it away when a link changes its namespace: whether it was up, and its addresses.
-//! The container may change its MTU and hardware address; the host gets back what it had.
+//! The container may change its MTU, its hardware address and more; the host gets back what it had.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,13 +30,35 @@ struct Belongings {
     mtu: u32,
     /// Its addresses, without those that the kernel or a router gave it.
     addresses: Vec<String>,
+    /// How many packets could wait to be sent. Records of earlier versions have neither this nor what follows.
+    #[serde(default)]
+    txqlen: Option<u32>,
+    /// Whether it took every packet.
+    #[serde(default)]
+    promisc: Option<bool>,
+    /// Whether it took every multicast packet.
+    #[serde(default)]
+    allmulti: Option<bool>,
 }
 
 impl Belongings {
     fn of(host: &Netlink, link: &Link) -> Result<Belongings> {
         let addresses = host.keep_addresses(link)?.iter().map(|address| address.as_text().to_owned()).collect();
         let (device, mac) = (link.name.clone(), link.mac().to_string());
-        Ok(Belongings { device, up: link.up, mac, mtu: link.mtu, addresses })
+        let (txqlen, promisc, allmulti) = (Some(link.txqlen), Some(link.promisc), Some(link.allmulti));
+        Ok(Belongings { device, up: link.up, mac, mtu: link.mtu, addresses, txqlen, promisc, allmulti })
+    }
+
+    /// What the link has to be given to be as it was, but for being up.
+    fn missing_on(&self, link: &Link) -> LinkChange<'static> {
+        LinkChange {
+            mac: self.mac.parse().ok().filter(|mac: &MacAddr| *mac != link.mac()),
+            mtu: Some(self.mtu).filter(|mtu| *mtu != link.mtu),
+            txqlen: self.txqlen.filter(|txqlen| *txqlen != link.txqlen),
+            promisc: self.promisc.filter(|promisc| *promisc != link.promisc),
+            allmulti: self.allmulti.filter(|allmulti| *allmulti != link.allmulti),
+            ..LinkChange::default()
+        }
     }
 }
 
@@ -124,11 +146,10 @@ fn restore(host: &Netlink, device: Option<Link>, key: &Key, kept: &Belongings) -
     let Some(link) = device.map_or_else(|| find_returned(host, key, kept), |link| Ok(Some(link)))? else {
         return Ok(()); // it was taken out of the machine, or went with the namespace
     };
-    let mac = kept.mac.parse::<MacAddr>().ok().filter(|mac| *mac != link.mac());
-    let mtu = Some(kept.mtu).filter(|mtu| *mtu != link.mtu);
     let mut errors = ErrorList::default();
-    if mac.is_some() || mtu.is_some() {
-        errors.push(host.change_link(&link, &LinkChange { mac, mtu, ..LinkChange::default() }));
+    let change = kept.missing_on(&link);
+    if change != LinkChange::default() {
+        errors.push(host.change_link(&link, &change));
     }
     if kept.up {
         errors.push(host.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() }));

@@ -19,7 +19,7 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
-use crate::net::iptables::Iptables;
+use crate::net::iptables::{self, Iptables};
 use crate::net::nft::Family;
 use crate::net::nft::owned::{Owner, Replaced};
 use crate::net::sysctl::Sysctl;
@@ -208,6 +208,7 @@ fn remove_accepts(held: &Held) -> Result<()> {
         return Ok(());
     }
     let mut errors = ErrorList::default();
+    errors.push(iptables::settle());
     errors.push(netlink::remove(held));
     errors.push(programs::remove(&programs::of_legacy(&held.ips), &held.ips));
     errors.finish()

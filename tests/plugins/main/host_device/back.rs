@@ -42,6 +42,7 @@ fn del_leaves_the_device_as_it_was_before_add() {
                 attachment.add();
                 assert_eq!(records(lab), ["600 0"]);
                 container.sh("ip link set eth0 down; ip link set eth0 mtu 1300 address 02:00:00:00:dd:77");
+                container.sh("ip link set eth0 txqueuelen 77 promisc on allmulticast on");
                 attachment.del();
                 assert_eq!(records(lab), [""; 0]);
                 before.assert_unchanged(&format!("ADD of a device with `{state}`, `{names}`"));

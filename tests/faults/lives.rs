@@ -1,0 +1,243 @@
+//! Attachments born and ended at random: by twenty at a time, in networks of all plugins, with plugins that are killed,
+//! namespaces that vanish, DELs that are repeated, in the wrong order or without a result, and GCs in between.
+//!
+//! Nothing is left of those that have ended, nothing is taken from those that live, and no two have one address. That is
+//! what the kernel and the disk say, in every pause; in every second generation no GC helps a DEL to that.
+//!
+//! `CNI_SEED` repeats the choices, `CNI_LIVES` tells how many attachments the long form has.
+
+mod calls;
+mod chance;
+mod networks;
+mod planted;
+mod witness;
+mod worker;
+mod world;
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use self::calls::{CACHE_DIR, CONF_DIR, End};
+use self::networks::{Able, Driver, Network, of_modules, usual};
+use self::witness::{assert_leases_are_those_of_the_living, assert_names_are_those_of_the_living};
+use self::worker::Worker;
+use self::world::{LO, Life, World};
+use crate::plugins::main::stacked::{IPVLAN, VLAN};
+use crate::plugins::main::{dummy, tap};
+use crate::plugins::meta::{bandwidth, vrf};
+use crate::support::attachment::skip;
+use crate::support::call::Peer;
+use crate::support::dhcp::servers::{Program, Server};
+use crate::support::dhcp::{Daemon, Kind};
+use crate::support::netns::{Lab, Namespace};
+use crate::support::snapshot::Watch;
+
+/// How many work at a time, and how many of them by `cni-multi net`.
+const WORKERS: usize = 20;
+const BY_NET: usize = 6;
+
+/// A host, and how much happens on it.
+struct Story {
+    seed: u64,
+    workers: usize,
+    by_net: usize,
+    /// How often all attachments come and go.
+    generations: usize,
+    /// How many are begun in each.
+    births: usize,
+}
+
+impl Story {
+    fn of(births: usize, generations: usize) -> Story {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        let given = std::env::var("CNI_SEED").ok().map(|seed| seed.parse().expect("CNI_SEED is a number"));
+        let seed = given.unwrap_or(u64::try_from(now % 1_000_000_007).unwrap());
+        Story { seed, workers: WORKERS, by_net: BY_NET, generations, births: births / generations }
+    }
+
+    fn driver(&self, worker: usize) -> Driver {
+        if worker < self.workers - self.by_net { Driver::Plugins } else { Driver::Net }
+    }
+
+    fn workers_of(&self, driver: Driver) -> Vec<usize> {
+        (0..self.workers).filter(|worker| self.driver(*worker) == driver).collect()
+    }
+
+    /// All of it, and what it came to.
+    fn run(&self, lab: &Lab, networks: Vec<Network>, prepare: &'static str) {
+        let start = Instant::now();
+        let world = World::new(lab, networks, prepare);
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.tell(&world)));
+        let report = format!(
+            "seed {}: {} workers, {} networks, {:.0} s\n{}",
+            self.seed,
+            self.workers,
+            world.networks.len(),
+            start.elapsed().as_secs_f64(),
+            world.tally.lines()
+        );
+        if let Err(reason) = outcome {
+            eprintln!("{}\n{report}", world.history());
+            eprintln!("CNI_SEED={} makes the same choices again", self.seed);
+            resume_unwind(reason);
+        }
+        say(&format!("{report}nothing has leaked, nothing was taken from the living, no address was given twice"));
+    }
+
+    fn tell(&self, world: &World<'_>) {
+        write_networks(world);
+        warm_up(world);
+        let before = Watch::start(world.lab, &[]);
+        let worker = |number| Worker::new(world, self.seed, number, self.driver(number));
+        let mut workers: Vec<Worker<'_>> = (0..self.workers).map(worker).collect();
+        for generation in 0..self.generations {
+            world.collects.store(generation % 2 == 1, Ordering::Relaxed);
+            let begun = |part: usize| (generation * self.births + self.births * part / 2) / self.workers;
+            for part in [1, 2] {
+                all_at_once(world, &mut workers, |worker| worker.go_on(begun(part)));
+                in_a_pause(world, &workers);
+            }
+            all_at_once(world, &mut workers, Worker::end_all);
+            world.networks.iter().for_each(|network| network.make_ready(world.lab));
+            if world.collects() {
+                collect_everywhere(world);
+            }
+            assert_leases_are_those_of_the_living(world);
+            before.assert_unchanged(&format!("generation {generation}: LEAKED"));
+            say(&format!("generation {generation}: {} attachments have come and gone", world.tally.of("attachments")));
+        }
+    }
+}
+
+/// eprintln! would be shown for failed tests only.
+fn say(text: &str) {
+    writeln!(std::io::stderr(), "{text}").unwrap();
+}
+
+/// Each worker in a thread of its own, until all have done it. The first that finds something wrong stops the others.
+fn all_at_once<'a>(world: &World<'_>, workers: &mut [Worker<'a>], work: impl Fn(&mut Worker<'a>) + Sync) {
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let work = &work;
+        let one = |worker| {
+            scope.spawn(move || {
+                let outcome = catch_unwind(AssertUnwindSafe(|| work(worker)));
+                outcome.inspect_err(|_| world.stop())
+            })
+        };
+        let threads: Vec<_> = workers.iter_mut().map(one).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    if let Some(Err(reason)) = outcomes.into_iter().find(Result::is_err) {
+        resume_unwind(reason);
+    }
+}
+
+/// Nobody does anything: who lives has what it has to have, and nobody else has anything.
+fn in_a_pause(world: &World<'_>, workers: &[Worker<'_>]) {
+    world.tell("a pause".to_owned());
+    world.tally.count("pauses");
+    let places: Vec<_> = workers.iter().flat_map(|worker| &worker.places).collect();
+    if world.collects() {
+        collect_everywhere(world);
+    }
+    assert_leases_are_those_of_the_living(world);
+    let living = places.iter().filter(|place| !place.lives.is_empty()).map(|place| place.id.clone());
+    assert_names_are_those_of_the_living(world, &living.collect::<BTreeSet<_>>());
+    if world.collects() {
+        let namespaces: Vec<&Namespace> = places.iter().take(3).map(|place| &*place.container).collect();
+        let before = Watch::start(world.lab, &namespaces);
+        collect_everywhere(world);
+        before.assert_unchanged("a GC that has nothing to collect");
+    }
+    for worker in workers {
+        for place in &worker.places {
+            place.lives.iter().take(1).for_each(|life| worker.look_at(place, life, true));
+        }
+    }
+}
+
+fn collect_everywhere(world: &World<'_>) {
+    for number in 0..world.networks.len() {
+        world.tally.count("GCs");
+        let end = world.gc(number, None);
+        assert!(matches!(end, End::Whole(_)), "GC of {}: {end:?}", world.networks[number].name);
+        world.collected(number);
+    }
+}
+
+fn write_networks(world: &World<'_>) {
+    world.lab.host.sh(&format!("mkdir -p {CONF_DIR} {CACHE_DIR}"));
+    for network in &world.networks {
+        let file = world.lab.path(&format!("{CONF_DIR}/{}.conflist", network.name));
+        std::fs::write(file, network.list().to_string()).unwrap();
+    }
+}
+
+/// What stays by contract is there afterwards: bridges, the chains of iptables.
+fn warm_up(world: &World<'_>) {
+    for (number, network) in world.networks.iter().enumerate() {
+        network.make_ready(world.lab);
+        let container = world.lab.container();
+        let ifname = network.ifname.unwrap_or("warm0").to_owned();
+        let (id, netns) = ("life-warm-up".to_owned(), container.netns.clone());
+        let capabilities = network.capabilities(0, 0);
+        let life = Life { network: number, id, ifname, netns, capabilities, result: None };
+        let end = world.add(&life, None);
+        assert!(matches!(end, End::Whole(_)), "the first ADD of {}: {end:?}", network.name);
+        let order = (0..network.plugins.len()).rev().collect();
+        let end = world.del(&life, &calls::Manner { order, has_result: false, has_netns: true }, None);
+        assert!(matches!(end, End::Whole(_)), "the first DEL of {}: {end:?}", network.name);
+    }
+}
+
+/// The networks of both drivers on a host with a server of DHCP, as far as this machine lets us.
+fn live_usual_lives(story: &Story) {
+    let lab = Lab::new(Peer::Ours);
+    let able =
+        Able { taps: tap::makes_taps(&lab), limits: bandwidth::can_limit(&lab), leases: Program::Dnsmasq.is_there() };
+    lab.lan(Kind::Macvlan);
+    let _server = able.leases.then(|| Server::for_many(&lab));
+    let _daemon = able.leases.then(|| Daemon::start(&lab));
+    let networks = [Driver::Plugins, Driver::Net].map(|driver| usual(driver, &story.workers_of(driver), &able));
+    story.run(&lab, networks.into_iter().flatten().collect(), LO);
+}
+
+#[test]
+fn four_hundred_lives_leave_nothing_and_take_nothing_from_each_other() {
+    live_usual_lives(&Story::of(400, 2));
+}
+
+/// Run by `tests/faults/run lives`.
+#[test]
+#[ignore = "takes a quarter of an hour"]
+fn ten_thousand_lives_leave_nothing_and_take_nothing_from_each_other() {
+    let lives = std::env::var("CNI_LIVES").map_or(10_000, |lives| lives.parse().expect("CNI_LIVES is a number"));
+    live_usual_lives(&Story::of(lives, lives.div_ceil(500)));
+}
+
+/// The kernel's rules about VRFs come with a namespace's first one, and stay.
+const VRF: &str = "ip link add probe type vrf table 9999 && ip link del probe";
+
+/// The links that not every kernel has.
+#[test]
+fn lives_of_links_of_modules_leave_nothing_and_take_nothing_from_each_other() {
+    let lab = Lab::new(Peer::Ours);
+    let missing = [
+        ("ipvlan", IPVLAN.is_in(&lab)),
+        ("vlan", VLAN.is_in(&lab)),
+        ("dummy", dummy::makes_dummies(&lab)),
+        ("vrf", vrf::has_vrf(&lab.container())),
+    ];
+    if missing.iter().any(|(_, is_there)| !is_there) {
+        return; // each of them has said so
+    }
+    if !lab.host.try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe").status.success() {
+        return skip("bridges with VLANs");
+    }
+    let story = Story { workers: 6, by_net: 2, ..Story::of(80, 2) };
+    let networks = [Driver::Plugins, Driver::Net].map(|driver| of_modules(driver, &story.workers_of(driver)));
+    story.run(&lab, networks.into_iter().flatten().collect(), VRF);
+}

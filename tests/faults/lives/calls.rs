@@ -1,0 +1,208 @@
+//! How a runtime calls the plugins of an attachment, and how it is disturbed.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::networks::{Driver, Network};
+use super::world::{Life, World};
+use crate::support::call::{Call, Outcome, Peer, binary};
+use crate::support::netns::Container;
+
+/// Where the networks' files are, and the cache of `cni-multi net`.
+pub const CONF_DIR: &str = "/run/lives/net.d";
+pub const CACHE_DIR: &str = "/run/lives/cache";
+
+/// What comes between, in the midst of a call.
+#[derive(Clone, Copy)]
+pub enum Event<'a> {
+    /// SIGKILL of the plugin.
+    Kill,
+    /// The namespace goes.
+    Vanish(&'a Container),
+}
+
+/// An event at one of the calls of a chain.
+#[derive(Clone, Copy)]
+pub struct Fault<'a> {
+    pub event: Event<'a>,
+    /// The number of the plugin in the order of the calls.
+    pub at: usize,
+    /// When: as a part of what the call takes otherwise.
+    pub moment: f64,
+}
+
+/// How a chain of calls ended.
+#[derive(Debug)]
+pub enum End {
+    /// All of it was done; the last result of an ADD.
+    Whole(Value),
+    /// A plugin was killed.
+    Killed,
+    /// A plugin failed.
+    Failed(#[expect(dead_code, reason = "shown when a test fails")] Outcome),
+}
+
+/// Details of a DEL that runtimes differ in.
+pub struct Manner {
+    /// The plugins' numbers, in the order of their calls.
+    pub order: Vec<usize>,
+    pub has_result: bool,
+    pub has_netns: bool,
+}
+
+impl World<'_> {
+    pub fn add(&self, life: &Life, fault: Option<Fault<'_>>) -> End {
+        let network = self.network(life);
+        if network.driver == Driver::Net {
+            return self.run(network, "add", &self.net(life, "add"), fault);
+        }
+        let mut result = Value::Null;
+        for (number, plugin) in network.plugins.iter().enumerate() {
+            let call = self.execution(life, plugin, "ADD", (!result.is_null()).then_some(&result), true);
+            match self.run(network, plugin_type(plugin), &call, fault.filter(|fault| fault.at == number)) {
+                End::Whole(next) => result = next,
+                end => return end,
+            }
+        }
+        End::Whole(result)
+    }
+
+    pub fn check(&self, life: &Life) -> End {
+        let network = self.network(life);
+        if network.driver == Driver::Net {
+            return self.run(network, "check", &self.net(life, "check"), None);
+        }
+        for plugin in &network.plugins {
+            let call = self.execution(life, plugin, "CHECK", life.result.as_ref(), true);
+            match self.run(network, plugin_type(plugin), &call, None) {
+                End::Whole(Value::Null) => (),
+                end => return end,
+            }
+        }
+        End::Whole(Value::Null)
+    }
+
+    /// Calls each plugin, also after a failure, as runtimes repeat a DEL; the first failure.
+    pub fn del(&self, life: &Life, manner: &Manner, fault: Option<Fault<'_>>) -> End {
+        let network = self.network(life);
+        if network.driver == Driver::Net {
+            return self.run(network, "del", &self.net(life, "del"), fault);
+        }
+        for (number, plugin) in manner.order.iter().enumerate() {
+            let plugin = &network.plugins[*plugin];
+            let result = life.result.as_ref().filter(|_| manner.has_result);
+            let call = self.execution(life, plugin, "DEL", result, manner.has_netns);
+            match self.run(network, plugin_type(plugin), &call, fault.filter(|fault| fault.at == number)) {
+                End::Whole(Value::Null) => (),
+                end => return end,
+            }
+        }
+        End::Whole(Value::Null)
+    }
+
+    /// GC that spares all who have to be spared.
+    pub fn gc(&self, number: usize, fault: Option<Fault<'_>>) -> End {
+        let network = &self.networks[number];
+        self.tell(format!("GC {}", network.name));
+        if network.driver == Driver::Net {
+            return self.run(network, "gc", &self.command(&["gc", &network.name]), fault);
+        }
+        let (valid, _gate) = self.valid(number);
+        for (number, plugin) in network.plugins.iter().enumerate() {
+            let mut conf = network.derive(plugin, &Value::Null);
+            conf["cni.dev/valid-attachments"] = valid.clone();
+            let call = ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"]
+                .iter()
+                .fold(Call::new(&Peer::Ours, plugin_type(plugin), "GC", conf.to_string()), |call, name| {
+                    call.without(name)
+                });
+            let call = call.wrapped(&self.lab.host.enter);
+            match self.run(network, plugin_type(plugin), &call, fault.filter(|fault| fault.at == number)) {
+                End::Whole(Value::Null) => (),
+                end => return end,
+            }
+        }
+        End::Whole(Value::Null)
+    }
+
+    fn execution(&self, life: &Life, plugin: &Value, command: &str, result: Option<&Value>, has_netns: bool) -> Call {
+        let mut conf = self.network(life).derive(plugin, &life.capabilities);
+        if let Some(result) = result {
+            conf["prevResult"] = result.clone();
+        }
+        let call = Call::new(&Peer::Ours, plugin_type(plugin), command, conf.to_string())
+            .env("CNI_CONTAINERID", &life.id)
+            .env("CNI_IFNAME", &life.ifname)
+            .wrapped(&self.lab.host.enter);
+        if has_netns { call.env("CNI_NETNS", &life.netns) } else { call.without("CNI_NETNS") }
+    }
+
+    fn net(&self, life: &Life, verb: &str) -> Call {
+        let capabilities = life.capabilities.to_string();
+        let name = &self.network(life).name;
+        let at = [verb, name, &life.netns, "-i", &life.ifname, "--container-id", &life.id];
+        let with = ["--capability-args", &capabilities];
+        self.command(&if life.capabilities == json!({}) { at.to_vec() } else { [&at[..], &with].concat() })
+    }
+
+    fn command(&self, words: &[&str]) -> Call {
+        let dir = Peer::Ours.dir().display().to_string();
+        let places = ["--conf-dir", CONF_DIR, "--plugin-path", &dir, "--cache-dir", CACHE_DIR, "-o", "json"];
+        let words = [&["net"], words, &places].concat();
+        Call {
+            program: binary(),
+            args: words.iter().map(|word| (*word).to_owned()).collect(),
+            env: std::collections::BTreeMap::new(),
+            stdin: vec![],
+            wrapper: self.lab.host.enter.clone(),
+        }
+    }
+
+    fn run(&self, network: &Network, what: &str, call: &Call, fault: Option<Fault<'_>>) -> End {
+        let command = call.env.get("CNI_COMMAND").map_or(what, String::as_str).to_owned();
+        let kind = format!("{command} {what} {}", network.name.trim_end_matches(char::is_numeric));
+        let start = Instant::now();
+        let mut child = call.spawn();
+        if let Some(fault) = fault {
+            self.come_between(&mut child, fault, self.pace(&kind));
+        }
+        let outcome = Outcome::of(child);
+        if fault.is_none() {
+            self.took(&kind, start.elapsed());
+        }
+        match outcome.status {
+            0 if outcome.stdout.trim().is_empty() || command == "gc" => End::Whole(Value::Null),
+            0 => End::Whole(outcome.json()),
+            -1 => {
+                self.tell(format!("{kind}: killed after {:?}", start.elapsed()));
+                self.tally.count(match command.to_uppercase().as_str() {
+                    "ADD" => "kills in ADD",
+                    "DEL" => "kills in DEL",
+                    _ => "kills in GC",
+                });
+                End::Killed
+            }
+            _ => {
+                self.tell(format!("{kind}: {outcome:?}"));
+                End::Failed(outcome)
+            }
+        }
+    }
+
+    fn come_between(&self, child: &mut Child, fault: Fault<'_>, usual: Duration) {
+        std::thread::sleep(usual.mul_f64(fault.moment));
+        match fault.event {
+            Event::Kill => child.kill().unwrap(),
+            Event::Vanish(container) => {
+                self.tally.count("vanished namespaces");
+                container.vanish();
+            }
+        }
+    }
+}
+
+fn plugin_type(plugin: &Value) -> &str {
+    plugin["type"].as_str().unwrap()
+}

@@ -1,0 +1,243 @@
+//! The networks that lives are spent in: every plugin, alone and in chains of up to five.
+
+use serde_json::{Value, json};
+
+use crate::support::netns::Lab;
+
+/// How a network's plugins are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// One execution a plugin, as runtimes with libcni make them.
+    Plugins,
+    /// `cni-multi net`, which has locks and a cache of its own.
+    Net,
+}
+
+impl Driver {
+    /// What tells the networks of one from those of the other: GC of one knows nothing of what the other has attached.
+    fn zone(self) -> u8 {
+        match self {
+            Driver::Plugins => 1,
+            Driver::Net => 2,
+        }
+    }
+}
+
+pub struct Network {
+    pub name: String,
+    pub driver: Driver,
+    /// The plugins of the list; `capabilities` as in a file.
+    pub plugins: Vec<Value>,
+    /// A container has one network of those that give it its default route.
+    pub is_main: bool,
+    /// The only name that the interface can have.
+    pub ifname: Option<&'static str>,
+    /// Who answers the container's pings.
+    pub gateway: Option<String>,
+    /// Whose it is, where it is not everybody's: one attachment at a time.
+    pub worker: Option<usize>,
+}
+
+impl Network {
+    /// The plugin of the addresses.
+    pub fn ipam(&self) -> &str {
+        self.plugins[0]["ipam"]["type"].as_str().unwrap_or_default()
+    }
+
+    /// Ports and addresses that nobody else asks for who is attached at the same time.
+    pub fn capabilities(&self, worker: usize, number: usize) -> Value {
+        let has = |capability: &str| self.plugins.iter().any(|plugin| plugin["capabilities"][capability] == true);
+        let mut known = json!({});
+        if has("portMappings") {
+            let port = 10_000 + worker * 1000 + number % 500 * 2;
+            known["portMappings"] = json!([
+                {"hostPort": port, "containerPort": 80, "protocol": "tcp"},
+                {"hostPort": port + 1, "containerPort": 53, "protocol": "udp"},
+            ]);
+        }
+        if has("ips") {
+            known["ips"] = json!([format!("10.{}6.{worker}.{}/16", self.driver.zone(), 2 + number % 250)]);
+        }
+        known
+    }
+
+    /// Makes what a container takes from the host, unless it is there. It goes with a namespace that it was in, a little later.
+    pub fn make_ready(&self, lab: &Lab) {
+        let Some(worker) = self.worker else { return };
+        let there = match (self.plugins[0]["device"].as_str(), self.plugins[0]["vlanId"].as_u64()) {
+            (Some(device), _) => format!(
+                "ip link show {device} || ip link add {device} address 02:00:00:00:dd:{worker:02x} type veth \
+                    peer name {device} netns outside"
+            ),
+            (_, Some(id)) => {
+                format!("ip link add link uplink name uplink.{id} type vlan id {id} && ip link del uplink.{id}")
+            }
+            _ => return,
+        };
+        lab.host.sh(&format!("for n in $(seq 1000); do ({there}) >/dev/null 2>&1 && exit; sleep 0.02; done; exit 1"));
+    }
+
+    /// The document of the network, as it is in a file.
+    pub fn list(&self) -> Value {
+        json!({"cniVersion": "1.1.0", "name": self.name, "plugins": self.plugins})
+    }
+
+    /// What one plugin gets, as runtimes derive it from the list and what is known of the attachment.
+    pub fn derive(&self, plugin: &Value, capabilities: &Value) -> Value {
+        let mut conf = plugin.clone();
+        conf["name"] = self.name.as_str().into();
+        conf["cniVersion"] = "1.1.0".into();
+        let taken = conf.as_object_mut().unwrap().remove("capabilities").unwrap_or_default();
+        for capability in taken.as_object().into_iter().flat_map(|object| object.keys()) {
+            if let Some(value) = capabilities.get(capability) {
+                conf["runtimeConfig"][capability] = value.clone();
+            }
+        }
+        conf
+    }
+}
+
+/// A list in the making.
+struct Zone {
+    driver: Driver,
+    networks: Vec<Network>,
+}
+
+impl Zone {
+    fn new(driver: Driver) -> Zone {
+        Zone { driver, networks: vec![] }
+    }
+
+    fn bridge(&self, number: u8) -> String {
+        format!("lives{}{number}", self.driver.zone())
+    }
+
+    fn subnet(&self, number: u8) -> String {
+        format!("10.{}{number}.0.0/26", self.driver.zone())
+    }
+
+    /// So few addresses that each is given again soon.
+    fn leases(&self, number: u8) -> Value {
+        json!({"type": "host-local", "subnet": self.subnet(number)})
+    }
+
+    fn dual(&self, number: u8) -> Value {
+        let zone = self.driver.zone();
+        let v6 = format!("2001:db8:{zone}{number}::/122");
+        json!({"type": "host-local", "ranges": [[{"subnet": self.subnet(number)}], [{"subnet": v6}]]})
+    }
+
+    fn gateway(&self, number: u8) -> Option<String> {
+        Some(format!("10.{}{number}.0.1", self.driver.zone()))
+    }
+
+    fn add(&mut self, name: &str, plugins: Vec<Value>) -> &mut Network {
+        let name = format!("{name}-{}", self.driver.zone());
+        let network =
+            Network { name, driver: self.driver, plugins, is_main: false, ifname: None, gateway: None, worker: None };
+        self.networks.push(network);
+        self.networks.last_mut().unwrap()
+    }
+}
+
+fn portmap(backend: &str) -> Value {
+    json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}})
+}
+
+fn bandwidth() -> Value {
+    let (rate, burst) = (50_000_000, 5_000_000);
+    json!({"type": "bandwidth", "ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst})
+}
+
+/// What this kernel lets us do besides links of every machine.
+pub struct Able {
+    pub taps: bool,
+    pub limits: bool,
+    pub leases: bool,
+}
+
+/// Networks of links that every kernel has.
+pub fn usual(driver: Driver, workers: &[usize], able: &Able) -> Vec<Network> {
+    let mut zone = Zone::new(driver);
+    let limits = || able.limits.then(bandwidth);
+
+    let (bridge, ipam) = (zone.bridge(1), zone.dual(1));
+    let mut five = vec![
+        json!({"type": "bridge", "bridge": bridge, "isDefaultGateway": true, "hairpinMode": true, "ipMasq": true,
+            "ipMasqBackend": "nftables", "ipam": ipam}),
+        portmap("nftables"),
+        json!({"type": "firewall", "backend": "nftables"}),
+        json!({"type": "tuning", "mtu": 1400, "sysctl": {"net.core.somaxconn": "517"}}),
+    ];
+    five.extend(limits());
+    let gateway = zone.gateway(1);
+    let network = zone.add("five", five);
+    (network.is_main, network.gateway) = (true, gateway);
+
+    let (bridge, ipam) = (zone.bridge(2), zone.dual(2));
+    let programs = vec![
+        json!({"type": "bridge", "bridge": bridge, "isDefaultGateway": true, "ipMasq": true,
+            "ipMasqBackend": "iptables", "ipam": ipam}),
+        portmap("iptables"),
+        json!({"type": "firewall", "backend": "iptables"}),
+    ];
+    let gateway = zone.gateway(2);
+    let network = zone.add("programs", programs);
+    (network.is_main, network.gateway) = (true, gateway);
+
+    let (bridge, ipam, gateway) = (zone.bridge(3), zone.leases(3), zone.gateway(3));
+    let alone = json!({"type": "bridge", "bridge": bridge, "isGateway": true, "ipam": ipam});
+    zone.add("bridge", vec![alone]).gateway = gateway;
+
+    let (ipam, gateway) = (zone.leases(4), zone.gateway(4));
+    let ptp = json!({"type": "ptp", "ipMasq": true, "ipam": ipam});
+    zone.add("ptp", vec![ptp, portmap("nftables"), json!({"type": "sbr"})]).gateway = gateway;
+
+    let macvlan = json!({"type": "macvlan", "master": "uplink", "ipam": zone.leases(5)});
+    let tuning = json!({"type": "tuning", "allmulti": true, "mtu": 1300});
+    zone.add("macvlan", vec![macvlan, tuning]);
+
+    let bridge = json!({"type": "bridge", "bridge": zone.bridge(6), "isGateway": true,
+        "capabilities": {"ips": true}, "ipam": {"type": "static"}});
+    zone.add("static", std::iter::once(bridge).chain(limits()).collect());
+
+    zone.add("loopback", vec![json!({"type": "loopback"})]).ifname = Some("lo");
+
+    if able.leases {
+        let dhcp = json!({"type": "macvlan", "master": "lan", "ipam": {"type": "dhcp"}});
+        let network = zone.add("dhcp", vec![dhcp]);
+        (network.is_main, network.gateway) = (true, Some(crate::support::dhcp::SERVER.to_owned()));
+    }
+    if able.taps {
+        let tap = json!({"type": "tap", "ipam": zone.leases(7)});
+        zone.add("tap", vec![tap]);
+    }
+    for worker in workers {
+        let ipam = json!({"type": "host-local", "subnet": format!("10.{}8.{worker}.0/29", driver.zone())});
+        let device = json!({"type": "host-device", "device": format!("device{worker}"), "ipam": ipam});
+        let tuning = json!({"type": "tuning", "mtu": 1450, "txQLen": 77});
+        zone.add(&format!("device{worker}"), vec![device, tuning]).worker = Some(*worker);
+    }
+    zone.networks
+}
+
+/// Networks of links that some kernels have modules for.
+pub fn of_modules(driver: Driver, workers: &[usize]) -> Vec<Network> {
+    let mut zone = Zone::new(driver);
+    let tuning = || json!({"type": "tuning", "mtu": 1300});
+    zone.add("ipvlan", vec![json!({"type": "ipvlan", "master": "uplink", "ipam": zone.leases(1)})]);
+    for worker in workers {
+        // A VLAN of a master is one container's.
+        let ipam = json!({"type": "host-local", "subnet": format!("10.{}2.{worker}.0/29", driver.zone())});
+        let vlan = json!({"type": "vlan", "master": "uplink", "vlanId": 100 + worker, "ipam": ipam});
+        zone.add(&format!("vlan{worker}"), vec![vlan, tuning()]).worker = Some(*worker);
+    }
+    let dummy = json!({"type": "dummy", "ipam": zone.leases(3)});
+    zone.add("dummy", vec![dummy, tuning(), json!({"type": "sbr"})]);
+    let bridge = json!({"type": "bridge", "bridge": zone.bridge(4), "isGateway": true, "ipam": zone.dual(4)});
+    zone.add("vrf", vec![bridge, json!({"type": "vrf", "vrfname": "red"}), json!({"type": "firewall"})]);
+    let tagged = json!({"type": "bridge", "bridge": zone.bridge(5), "vlan": 77, "macspoofchk": true,
+        "ipam": zone.leases(5)});
+    zone.add("tagged", vec![tagged]);
+    zone.networks
+}

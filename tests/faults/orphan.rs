@@ -1,0 +1,59 @@
+//! A program of the host that a plugin has started, and that goes on when the plugin is killed.
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::bridge;
+use crate::plugins::meta::portmap::{portmap, web};
+use crate::support::attachment::{Attachment, for_ours, with};
+use crate::support::call::Outcome;
+use crate::support::dhcp::wait_until;
+use crate::support::netns::Lab;
+use crate::support::snapshot::Watch;
+
+/// Programs that take their time when they have been told what to do, and tell when they begin and end.
+const SLOW: &str = r#"mkdir -p /run/slow && cd /run/slow && for name in iptables-restore ip6tables-restore; do
+    cat >$name <<END
+#!/bin/sh
+cat >/run/told; touch /run/began; sleep 1
+$(command -v $name) "\$@" </run/told; status=\$?
+rm /run/told; touch /run/ended; exit \$status
+END
+    chmod +x $name
+done"#;
+
+/// Kills the last plugin's ADD while its program is at work, and calls every DEL at once.
+fn kill_and_delete(lab: &Lab, chain: &[Value]) {
+    let container = lab.container();
+    let of_network = json!({"name": "net1", "cniVersion": "1.1.0"});
+    let plugins: Vec<Attachment<'_>> =
+        chain.iter().map(|conf| lab.attach(&container, &with(conf, of_network.clone()))).collect();
+    let (last, first) = plugins.split_last().unwrap();
+    let result = first.iter().fold(None, |result, plugin| Some(plugin.call("ADD", result.as_ref()).run().ok()));
+    let mut child = last.call("ADD", result.as_ref()).with_programs("/run/slow").spawn();
+    wait_until("the program is at work", 10, || lab.path("/run/began").exists());
+    child.kill().unwrap();
+    assert_eq!(Outcome::of(child).status, -1);
+    plugins.iter().rev().for_each(Attachment::del);
+    wait_until("the program has ended", 10, || lab.path("/run/ended").exists());
+    lab.host.sh("rm /run/began /run/ended");
+}
+
+#[test]
+fn del_waits_for_the_program_of_an_add_that_was_killed() {
+    let main = with(&bridge::conf(), json!({"isGateway": true}));
+    let masqueraded = with(&main, json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
+    let chains = [
+        vec![masqueraded],
+        vec![main.clone(), portmap(Some("iptables"), json!([web()]))],
+        vec![main, json!({"type": "firewall", "backend": "iptables"})],
+    ];
+    for_ours("bridge", |lab| {
+        lab.host.sh(SLOW);
+        chains.iter().for_each(|chain| kill_and_delete(lab, chain)); // the chains of iptables are there then
+        let before = Watch::start(lab, &[]);
+        for chain in &chains {
+            kill_and_delete(lab, chain);
+            before.assert_unchanged(&format!("a kill of {}", chain.last().unwrap()["type"]));
+        }
+    });
+}
