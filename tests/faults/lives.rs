@@ -114,7 +114,8 @@ impl Story {
 
 /// eprintln! would be shown for failed tests only.
 fn say(text: &str) {
-    writeln!(std::io::stderr(), "{text}").unwrap();
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "{text}").unwrap();
 }
 
 /// Each worker in a thread of its own, until all have done it. The first that finds something wrong stops the others.

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use super::{bounded, is_answer};
 use crate::docs;
-use crate::support::call::{Call, Peer};
+use crate::support::call::{Call, Outcome, Peer};
 use crate::support::patience;
-use crate::support::stdin::{outcome, spawn};
+use crate::support::stdin::spawn;
 
 const MEGABYTE: usize = 1 << 20;
 
@@ -30,7 +30,7 @@ fn a_configuration_without_end_is_not_read_to_the_end() {
         let written = (0..1000).take_while(|_| stdin.write_all(&megabyte).is_ok()).count();
         assert!(written < 32, "{plugin} has read {written} MB");
         drop(stdin);
-        let outcome = outcome(child);
+        let outcome = Outcome::of(child);
         let error = outcome.err();
         assert_eq!(
             (outcome.status, error.code, error.msg.as_str()),
@@ -61,7 +61,7 @@ fn the_largest_configurations_end_in_an_answer() {
         }
         let mut child = spawn(&limited("static"), Stdio::piped());
         let written = child.stdin.take().unwrap().write_all(&conf);
-        let outcome = outcome(child);
+        let outcome = Outcome::of(child);
         assert!(is_answer(&outcome) && written.is_ok(), "{what}: {} {}", outcome.status, outcome.stderr);
         assert!(outcome.stdout.len() < 10_000, "{what}: it is told again");
     }
@@ -77,5 +77,5 @@ fn a_slow_writer_is_waited_for() {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     drop(stdin);
-    assert_eq!(outcome(child).status, 0);
+    assert_eq!(Outcome::of(child).status, 0);
 }
