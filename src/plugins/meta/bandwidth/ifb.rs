@@ -13,7 +13,7 @@ use crate::rollback::Rollback;
 use crate::steps::link_alias;
 
 /// The kernel's word for such a link.
-const KIND: &str = "ifb";
+pub const KIND: &str = "ifb";
 
 /// Makes the link of an attachment, which is down, with the MTU of the veth pair.
 pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>) -> Result<Link> {
