@@ -141,8 +141,7 @@ pub fn trace(call: &Call, decide: impl FnMut(&Stop) -> Then + Send) -> Traced {
     std::thread::scope(|scope| scope.spawn(|| run(call, decide)).join().unwrap())
 }
 
-// The tracer waits for it, as for all that it starts.
-#[allow(clippy::zombie_processes)]
+#[allow(clippy::zombie_processes)] // `follow` waits for it and for all that it starts
 fn run(call: &Call, decide: impl FnMut(&Stop) -> Then) -> Traced {
     let mut child = start(call);
     let mut stdin = child.stdin.take().unwrap();
