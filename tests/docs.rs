@@ -235,7 +235,8 @@ fn the_table_of_kills_names_every_plugin() {
     for [name, ..] in plugins() {
         for operation in ["ADD", "DEL"] {
             // That of an IPAM plugin may be within another one's.
-            let is_swept = |row: &Vec<String>| row[1].ends_with(operation) && format!("{} {}", row[0], row[1]).contains(&name);
+            let is_swept =
+                |row: &Vec<String>| row[1].ends_with(operation) && format!("{} {}", row[0], row[1]).contains(&name);
             assert!(kills.iter().any(|row| is_swept(row)), "docs/reliability.md has no row of {name} {operation}");
         }
     }
