@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -67,6 +67,28 @@ impl Mode {
     }
 }
 
+/// The file goes with the thread that waits for its lock, and comes back locked. Where nobody takes it any more, it is closed with
+/// this and so unlocked.
+#[derive(Default)]
+struct Handover {
+    locked: Mutex<Option<io::Result<File>>>,
+    arrived: Condvar,
+}
+
+impl Handover {
+    fn give(&self, locked: io::Result<File>) {
+        *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(locked);
+        self.arrived.notify_one();
+    }
+
+    /// None where nothing has come within the limit.
+    fn wait(&self, limit: Duration) -> Option<io::Result<File>> {
+        let locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrived = self.arrived.wait_timeout_while(locked, limit, |locked| locked.is_none());
+        arrived.unwrap_or_else(PoisonError::into_inner).0.take()
+    }
+}
+
 /// Locks the file, which is at `path`, until it is closed. Code 11 where one process does not let go of it for so long, or
 /// a line of them for [`TURNS`] times as long.
 pub fn take(file: File, path: &Path, mode: Mode, patience: Duration) -> Result<File> {
@@ -75,21 +97,16 @@ pub fn take(file: File, path: &Path, mode: Mode, patience: Duration) -> Result<F
         return Ok(file);
     }
     let place = Place::of(&file).map_err(failed)?;
-    // The file goes with the thread and comes back locked. Where nobody takes it any more, it is closed and so unlocked.
-    let (sender, receiver) = channel();
-    let wait = move || {
-        let locked = mode.wait(&file).map(|()| file);
-        let _ = sender.send(locked); // see above
-    };
-    let waiting = thread::Builder::new().stack_size(STACK).spawn(wait);
-    waiting.map_err(|e| Error::io("start a thread", &e))?;
+    let handover = Arc::new(Handover::default());
+    let waiting = handover.clone();
+    let wait = move || waiting.give(mode.wait(&file).map(|()| file));
+    thread::Builder::new().stack_size(STACK).spawn(wait).map_err(|e| Error::io("start a thread", &e))?;
     let (mut holder, mut looks, mut waited) = (None, 0, Duration::ZERO);
     while looks < LOOKS && waited < patience * TURNS {
-        match receiver.recv_timeout(patience / LOOKS) {
-            Ok(locked) => return locked.map_err(failed),
-            Err(RecvTimeoutError::Timeout) => waited += patience / LOOKS,
-            Err(RecvTimeoutError::Disconnected) => return Err(failed(io::Error::other("who waits for it has ended"))),
+        if let Some(locked) = handover.wait(patience / LOOKS) {
+            return locked.map_err(failed);
         }
+        waited += patience / LOOKS;
         let before = std::mem::replace(&mut holder, place.holder());
         looks = if holder == before { looks + 1 } else { 1 };
     }
