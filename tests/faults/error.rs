@@ -8,13 +8,14 @@
 use nix::errno::Errno;
 use serde_json::{Value, json};
 
-use super::subject::{Subject, is_long, test_each_subject};
+use super::subject::{Subject, is_long, place_of, test_each_subject};
+use super::tell;
 use crate::plugins::main::stacked::hasty_container;
 use crate::support::attachment::Attachment;
 use crate::support::call::{Call, Outcome};
 use crate::support::netns::{Lab, Namespace};
 use crate::support::probe::Probe;
-use crate::support::tracer::{Stop, Then, trace};
+use crate::support::tracer::{Stop, Then, Traced, trace};
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +124,7 @@ fn refusal(stop: &Stop, errno: Errno) -> Vec<u8> {
 }
 
 /// The points of a call that are tried, and its outcome without any.
-fn points(call: &Call) -> (Vec<Point>, Outcome) {
+fn points(call: &Call) -> (Vec<Point>, Traced) {
     let mut points = vec![];
     // What comes before the program reads its configuration is the loader's and libc's.
     let mut reads = false;
@@ -134,7 +135,7 @@ fn points(call: &Call) -> (Vec<Point>, Outcome) {
         }
         Then::Go
     });
-    (points, traced.outcome)
+    (points, traced)
 }
 
 /// All faults in the long form. In the short one a fault for each call that changes something, reads what is kept on the disk, or
@@ -205,20 +206,23 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Every fault of an operation. `before` makes what it is about and says what there is then, `after` ends it.
+    /// Every fault of an operation. `before` makes what it is about and says what there is then, `after` ends it. How many calls
+    /// it makes, and how many faults were tried.
     fn over(
         &mut self,
         operation: Operation,
         before: impl Fn() -> Value,
         call: impl Fn(&Value) -> Call,
         after: impl Fn(),
-    ) {
-        let (points, outcome) = points(&call(&before()));
-        outcome.ok();
+    ) -> (usize, usize) {
+        let (points, traced) = points(&call(&before()));
+        traced.outcome.ok();
         after();
+        let tried_before = self.tried;
         for point in points {
             self.at(operation, &call(&before()), point, &after);
         }
+        (traced.calls, self.tried - tried_before)
     }
 
     fn at(&mut self, operation: Operation, call: &Call, point: Point, after: &impl Fn()) {
@@ -267,7 +271,8 @@ fn sweep(lab: &Lab, subject: &Subject) {
     for at in 0..plugins.len() {
         let result = all(&plugins[..at]);
         let plugin = &plugins[at];
-        let what = format!("{}: {}", subject.name, plugin.conf["type"].as_str().unwrap());
+        let name = plugin.conf["type"].as_str().unwrap();
+        let what = format!("{}: {name}", subject.name);
         let mut sweep = Sweep {
             lab,
             container: &container,
@@ -280,11 +285,17 @@ fn sweep(lab: &Lab, subject: &Subject) {
         let attach = || plugin.call("ADD", previous).run().ok();
         let none = plugin.clone().conf(json!({"cni.dev/valid-attachments": []}));
         let detach = || plugin.del();
-        sweep.over(Operation::Add, || Value::Null, |_| plugin.call("ADD", previous), detach);
-        sweep.over(Operation::Check, attach, |attached| plugin.call("CHECK", Some(attached)), detach);
-        sweep.over(Operation::Del, attach, |attached| plugin.call("DEL", Some(attached)), detach);
-        sweep.over(Operation::Gc, attach, |_| none.call("GC", None), detach);
-        eprintln!("== {}: {} tried, {} found", sweep.what, sweep.tried, sweep.found.len());
+        let swept = [
+            ("ADD", sweep.over(Operation::Add, || Value::Null, |_| plugin.call("ADD", previous), detach)),
+            ("DEL", sweep.over(Operation::Del, attach, |attached| plugin.call("DEL", Some(attached)), detach)),
+            ("GC", sweep.over(Operation::Gc, attach, |_| none.call("GC", None), detach)),
+            ("CHECK", sweep.over(Operation::Check, attach, |attached| plugin.call("CHECK", Some(attached)), detach)),
+        ];
+        for (of, (operation, (calls, faults))) in swept.into_iter().enumerate() {
+            let order = place_of(subject) * 1000 + at * 10 + of;
+            let borne = if sweep.found.is_empty() { "0" } else { "some" };
+            tell(&format!("{order:05} | {} | {name} {operation} | {calls} | {faults} | {borne} |", subject.name));
+        }
         plugins[..at].iter().rev().for_each(Attachment::del);
         found.extend(sweep.found);
     }

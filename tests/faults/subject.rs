@@ -191,6 +191,11 @@ macro_rules! test_each_subject {
 }
 pub(super) use test_each_subject;
 
+/// Where a subject's lines stand in a table. That of dhcp is in no list: its daemon and its server have to run.
+pub fn place_of(subject: &Subject) -> usize {
+    all().iter().position(|other| other.name == subject.name).unwrap_or(90)
+}
+
 /// Runs the sweep of a subject in a lab of its own, where the kernel can.
 pub fn in_a_lab(name: &str, sweep: impl Fn(&Lab, &Subject)) {
     let subject = all().into_iter().find(|subject| subject.name == name).expect("a subject");

@@ -232,13 +232,14 @@ fn what_is_no_file_is_told_of_and_not_waited_for() {
         [
             "read /n-dir-eth0: not a regular file",
             "read /n-fifo-eth0: not a regular file",
-            "read /n-link-eth0: no such file or directory",
-            "0.4.0",
+            "read /n-link-eth0: too many levels of symbolic links",
+            "read /n-there-eth0: too many levels of symbolic links",
         ]
     );
     let key = |id: &str| Key::parse("n", id, "eth0").unwrap();
-    assert_eq!((cache.result(&key("fifo"), "0.4.0"), cache.record(&key("fifo")).is_err()), (Ok(None), true));
-    assert!(cache.record(&key("there")).unwrap().is_some());
+    for id in ["fifo", "there"] {
+        assert_eq!((cache.result(&key(id), "0.4.0"), cache.record(&key(id)).is_err()), (Ok(None), true));
+    }
 }
 
 #[test]

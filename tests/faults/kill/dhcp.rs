@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::life::{Life, Runtime};
-use super::sweep::{self, tell};
+use super::sweep;
+use crate::faults::tell;
 
 use crate::faults::subject::{Subject, is_long};
 use crate::plugins::ipam::dhcp::{conf, failed_add::journal};

@@ -1,13 +1,13 @@
 //! The sweep of one subject.
 
-use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use serde_json::{Value, json};
 
 use super::life::{Life, Runtime, configure};
 
-use crate::faults::subject::{Subject, all, is_long};
+use crate::faults::subject::{Subject, is_long, place_of};
+use crate::faults::tell;
 use crate::support::call::Call;
 use crate::support::dhcp::wait_until;
 use crate::support::netns::{Container, Lab};
@@ -103,8 +103,7 @@ struct Sweep<'a> {
 
 /// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that `CNI_FAULT_TABLE` names.
 pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
-    // That of dhcp is in no list: its daemon and its server have to run.
-    let place = all().iter().position(|other| other.name == subject.name).unwrap_or(90);
+    let place = place_of(subject);
     let [first, neighbours, swept] = [(), (), ()].map(|()| lab.container());
     // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of the first VRF.
     let is_never_as_new = ["loopback", "vrf"].contains(&subject.name);
@@ -148,15 +147,6 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
         neighbour.del(result);
     }
     before.assert_unchanged("the neighbour's end");
-}
-
-/// A line of the table.
-pub fn tell(line: &str) {
-    eprintln!("{line}");
-    if let Some(table) = std::env::var_os("CNI_FAULT_TABLE") {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(table).unwrap();
-        writeln!(file, "{line}").unwrap();
-    }
 }
 
 /// The same network for the neighbour, but for what only one can have: a port of the host, a device, a VLAN's number, and
