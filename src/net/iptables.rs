@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 
 use ipnet::IpNet;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -251,6 +252,7 @@ impl Iptables {
     }
 
     fn run(&self, suffix: &str, args: &[&str], input: &str) -> Result<Output> {
+        require_hope()?;
         let program = self.program(suffix)?;
         let starting =
             |e: std::io::Error| Error::io(format_args!("run {}", program.display()), &e).with_code(Code::HOST_PROGRAM);
@@ -283,21 +285,36 @@ impl Iptables {
         let said = String::from_utf8_lossy(&output.stderr);
         let error =
             Error::new(code, format!("{what} {object:?}: {family}: {}", output.status)).with_details(said.trim());
-        match Place::at(Path::new(XTABLES_LOCK)).filter(|_| is_locked).and_then(|lock| lock.holder()) {
+        give_up(match Place::at(Path::new(XTABLES_LOCK)).filter(|_| is_locked).and_then(|lock| lock.holder()) {
             Some(holder) => error.with_details(format_args!("{holder} has {XTABLES_LOCK}")),
             None => error,
-        }
+        })
     }
+}
+
+/// Why the first wait was in vain. Whoever does not let go of a lock is waited for once by a process, whatever that still tries.
+static GIVEN_UP: OnceLock<Error> = OnceLock::new();
+
+fn require_hope() -> Result<()> {
+    GIVEN_UP.get().cloned().map_or(Ok(()), Err)
+}
+
+fn give_up(error: Error) -> Error {
+    if error.code == Code::TRY_AGAIN {
+        let _ = GIVEN_UP.set(error.clone()); // only the first was waited for
+    }
+    error
 }
 
 /// Keeps other processes of ours from changing rules of iptables until it is dropped; the kernel ends it with the process
 /// and the programs that it has started. One of those goes on when the process is killed.
 fn lock() -> Result<File> {
+    require_hope()?;
     let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
     DirBuilder::new().recursive(true).mode(0o755).create(LOCK_DIR).map_err(failed)?;
     let path = Path::new(LOCK);
-    let file =
-        file_lock::take(plain_file::open_lock(path).map_err(failed)?, path, Mode::Exclusive, file_lock::PATIENCE)?;
+    let file = plain_file::open_lock(path).map_err(failed)?;
+    let file = file_lock::take(file, path, Mode::Exclusive, file_lock::PATIENCE).map_err(give_up)?;
     fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
     Ok(file)
 }

@@ -102,7 +102,7 @@ fn plant(lab: &Lab, stale: &Key) {
             echo '{{"network":"net1"' >/run/cni/$plugin/{identity}.json
         done
         echo '{{"mtu":1500}}' >/run/cni/tuning/stale_eth0.json"#,
-        identity = stale.identity()
+        identity = Key::parse("net2", "stale", "eth0").unwrap().identity()
     ));
     lab.host.try_sh("ip link add bwpffffffffffff type ifb"); // where the kernel has them
 }

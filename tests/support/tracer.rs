@@ -30,6 +30,8 @@ pub struct Stop {
     pub args: [u64; 6],
     /// None before the call; afterwards what it returned, a negative errno where it failed.
     pub result: Option<i64>,
+    /// Whether it is the program's own, and not that of another one which it has started.
+    pub is_own: bool,
     task: Pid,
 }
 
@@ -200,13 +202,14 @@ struct Tracer<'a, D> {
     killed: bool,
     places: BTreeMap<Pid, Place>,
     processes: BTreeSet<Pid>,
+    own: BTreeMap<Pid, bool>,
 }
 
 impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
     fn new(root: Pid, call: &'a Call, decide: D) -> Self {
         let program = call.program.to_str().unwrap();
         let (places, processes) = (BTreeMap::from([(root, Place::Outside)]), BTreeSet::from([root]));
-        Tracer { root, program, decide, calls: 0, killed: false, places, processes }
+        Tracer { root, program, decide, calls: 0, killed: false, places, processes, own: BTreeMap::new() }
     }
 
     fn follow(&mut self) -> ExitStatus {
@@ -255,6 +258,15 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         *self.places.entry(task).or_insert(if begun { Place::Between } else { Place::Outside })
     }
 
+    /// Asked of the kernel once for each task.
+    fn is_own(&mut self, task: Pid) -> bool {
+        let root = format!("Tgid:\t{}", self.root);
+        *self.own.entry(task).or_insert_with(|| {
+            let status = std::fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
+            status.lines().any(|line| line == root)
+        })
+    }
+
     fn on_birth(&mut self, parent: Pid, event: i32) {
         if event != Event::PTRACE_EVENT_CLONE as i32
             && let Ok(born) = ptrace::getevent(parent)
@@ -295,7 +307,8 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
             }
         };
         let args = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
-        let stop = Stop { number, call: registers.orig_rax.cast_signed(), args, result, task };
+        let is_own = self.is_own(task);
+        let stop = Stop { number, call: registers.orig_rax.cast_signed(), args, result, is_own, task };
         match (self.decide)(&stop) {
             Then::Answer(answer) if result.is_none() => {
                 registers.orig_rax = u64::MAX; // no such call, so none is made

@@ -86,7 +86,7 @@ impl Plugin for Tuning {
         }
         if let (Some(backup), Some(netns)) = (&backup, &at.netns) {
             let restored = restore(backup, netns, at.key.ifname.as_str());
-            if restored.as_ref().is_err_and(is_for_one_who_may) {
+            if restored.as_ref().is_err_and(is_for_another_time) {
                 return restored;
             }
             errors.push(restored);
@@ -203,10 +203,11 @@ fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     errors.finish()
 }
 
-/// A process that has not got the rights could restore nothing: the backup is for the next one, which has.
-fn is_for_one_who_may(error: &Error) -> bool {
+/// A process that has not got the rights could restore nothing, nor one that gets no memory or thread: the backup is for the
+/// next one.
+fn is_for_another_time(error: &Error) -> bool {
     let rights = [Capability::NetAdmin, Capability::SysAdmin];
-    error.is_errno(Errno::EPERM) && !capabilities::missing(&rights).is_empty()
+    error.may_pass() || error.is_errno(Errno::EPERM) && !capabilities::missing(&rights).is_empty()
 }
 
 fn restore_link(backup: &Backup, netlink: &Netlink, ifname: &str) -> Result<()> {
