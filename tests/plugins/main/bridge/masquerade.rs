@@ -170,6 +170,17 @@ fn rules_of_iptables(lab: &Lab) -> String {
     lab.host.sh("iptables -t nat -S; ip6tables -t nat -S")
 }
 
+/// Whether an ADD that comes then leaves none of the rules.
+pub fn add_takes_the_rules_of_a_lost_one_with_it(lab: &Lab) -> bool {
+    let container = lab.container();
+    let attachment = lab.attach(&container, &conf(Some("iptables")));
+    let gone = ips(&attachment.add());
+    lose_all_but_the_rules(&container, &attachment);
+    assert!(ips(&attachment.add()).iter().all(|ip| !gone.contains(ip)));
+    let rules = rules_of_iptables(lab);
+    !gone.iter().any(|ip| rules.contains(&format!("-s {ip}/")))
+}
+
 /// The addresses of the first are others' to be given, and no DEL is told of them.
 #[test]
 fn a_second_add_without_a_del_takes_the_rules_of_iptables_of_the_first_with_it() {
