@@ -90,7 +90,7 @@ impl Plugin for Ptp {
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
         // First, so that the kernel cleans up after it while the link is deleted, which waits for the same grace periods.
-        errors.push(masquerade::delete(at));
+        errors.push(masquerade::delete(cx, at));
         errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
         errors.finish()
     }

@@ -61,7 +61,7 @@ pub fn is_complete(key: &Key, addresses: &[IpNet]) -> bool {
 /// What is known of a container's addresses when rules are to go.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
-    /// Those of the attachment. None of them is known where this is empty.
+    /// Those of the attachment, as far as they are known.
     pub own: Vec<IpAddr>,
     /// All that are on the container's links, where that can be seen.
     pub on_links: Option<Vec<IpAddr>>,
@@ -72,14 +72,15 @@ impl Addresses {
     /// no DEL before the next one.
     fn let_go_of(&self, rule: &str) -> bool {
         let is_from_any = |ips: &[IpAddr]| ips.iter().any(|ip| is_from(rule, *ip));
-        self.own.is_empty()
-            || is_from_any(&self.own)
-            || self.on_links.as_ref().is_some_and(|on_links| !is_from_any(on_links))
+        match &self.on_links {
+            Some(on_links) => is_from_any(&self.own) || !is_from_any(on_links),
+            None => is_from_any(&self.own) || self.own.is_empty(),
+        }
     }
 }
 
-/// Removes the rules of the attachment, and the chain when nothing leads to it any more. Where none of its addresses is
-/// known everything goes that has the container's chain. `addresses` is asked where there are rules.
+/// Removes the rules of the attachment, and the chain when nothing leads to it any more. Where nothing is known of the
+/// container's addresses everything goes that has its chain. `addresses` is asked where there are rules.
 pub fn delete(key: &Key, addresses: &dyn Fn() -> Addresses) -> Result<()> {
     let chain = key.iptables_chain();
     let mut errors = ErrorList::default();
@@ -297,6 +298,7 @@ mod tests {
         assert!(of(&["fd00::7"], None).is_empty());
         assert_eq!(of(&["fd00::7"], Some(&["fd00::7"])).len(), 4);
         assert_eq!(of(&[], None).len(), 4);
+        assert_eq!(of(&[], Some(&["10.1.2.4"])), one, "the other interface is still there");
         assert!(removal(CHAIN, &Addresses::default(), &Present { chain: None, leading: vec![] }).is_empty());
     }
 }

@@ -17,9 +17,9 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::Address;
-use crate::plugin::{Attachment, Detachment};
+use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::nft_owner;
+use crate::steps::{nft_owner, veth};
 
 /// `ipMasqBackend`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,19 +107,19 @@ pub fn verify(backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
 
 /// Removes whatever masquerades for this attachment, whoever made it. Rules of iptables are found by the addresses that the
 /// container has: call it before the link is removed.
-pub fn delete(at: &Detachment) -> Result<()> {
+pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(nft::delete(&at.key));
     errors.push(nft::delete_of_reference(&at.key));
-    errors.push(iptables::delete(&at.key, &|| known_addresses(at)));
+    errors.push(iptables::delete(&at.key, &|| known_addresses(cx, at)));
     errors.finish().map_err(|e| e.context("masquerade"))
 }
 
 /// Those on the container's links, and those that prevResult tells.
-fn known_addresses(at: &Detachment) -> Addresses {
+fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Addresses {
     let look = || {
         let container = at.netns.as_ref()?.netlink().ok()?;
-        let link = container.find_link(at.key.ifname.as_str()).ok()?;
+        let link = veth::find_container_end(cx, container, &at.key).ok()?;
         let own = link.map_or_else(|| Ok(vec![]), |link| container.addresses(&link)).ok()?;
         Some((ips(&own), ips(&container.all_addresses().ok()?)))
     };

@@ -213,6 +213,29 @@ fn a_second_add_without_a_del_takes_the_rules_of_iptables_of_the_first_with_it()
     });
 }
 
+/// Nothing tells the second DEL of an address, and what it finds in the container is the other interface's.
+#[test]
+fn a_repeated_del_keeps_the_other_interface_masqueraded() {
+    for_ours("bridge", |lab| {
+        let by_iptables = conf(Some("iptables"));
+        warm_up(lab, &by_iptables);
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let (first, other) =
+            (lab.attach(&container, &by_iptables), lab.attach(&container, &by_iptables).ifname("net1"));
+        let gone = ips(&first.add());
+        let kept = ips(&other.add());
+        container.sh("ip link set eth0 down; ip link set eth0 name renamed; ip link set renamed up");
+        first.del();
+        let rules = rules_of_iptables(lab);
+        assert!(!gone.iter().any(|ip| rules.contains(&format!("-s {ip}/"))), "{rules}");
+        first.del();
+        kept.iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
+        other.del();
+        before.assert_unchanged("repeated DELs");
+    });
+}
+
 /// The second one is told to use another backend, so it does not look at those rules.
 #[test]
 fn del_removes_rules_of_addresses_that_no_interface_has_any_more() {
