@@ -121,6 +121,19 @@ pub fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     Ok(host_ends(host, key)?.pop())
 }
 
+/// The container's end, whatever it is called by now. That of the reference's pairs is found by its name alone.
+pub fn find_container_end(cx: &Context<'_>, container: &Netlink, key: &Key) -> Result<Option<Link>> {
+    if let Some(end) = find_host_end(cx.host()?, key)?
+        && let Some(index) = end.lower
+        && let Some(link) = container.find_link_by_index(index)?
+        && link.kind == KIND
+        && link.lower == Some(end.index)
+    {
+        return Ok(Some(link));
+    }
+    container.find_link(key.ifname.as_str())
+}
+
 /// All host's ends of the key, the one that was made last at the end. There are two while the kernel takes down a namespace
 /// that had the attachment before. Whoever had the names before may be gone, so none ends the search.
 fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {

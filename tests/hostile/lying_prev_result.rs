@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{bounded, is_answer};
-use crate::plugins::meta::firewall::{self, firewall};
+use crate::plugins::meta::firewall::{self, DROPPING, assert_admitted, firewall};
 use crate::plugins::meta::{bandwidth, portmap, tuning, vrf};
 use crate::support::attachment::{Attachment, for_ours, interface, with};
 use crate::support::chain::Chain;
@@ -172,6 +172,7 @@ fn try_out(each: usize, plugins: fn(&Lab, &Chain<'_>) -> Vec<Value>) {
         let wrong: Vec<String> =
             plugins.iter().flat_map(|plugin| try_lies(lab, &chain, &other, plugin, &lies)).collect();
         assert!(wrong.is_empty(), "{} were wrong:\n{}", wrong.len(), wrong.join("\n"));
+        other.check(&other.result).ok();
         let _server = TcpServer::start(&other.container, 80);
         assert!(connect(&lab.outside, "198.51.100.1:9090").is_some(), "the other's port");
     });
@@ -190,6 +191,26 @@ fn a_result_that_lies_gets_no_rule_of_others() {
 #[test]
 fn a_result_that_lies_gets_no_rule_of_others_from_iptables() {
     try_out(4, |_, _| with_rules("iptables"));
+}
+
+/// Rules of addresses, and the jump that leads to them, are also the other's.
+#[test]
+fn a_del_that_lies_leaves_others_their_way_through_a_host_that_drops() {
+    for backend in [None, Some("iptables")] {
+        for_ours("firewall", |lab| {
+            lab.host.sh(DROPPING);
+            firewall::route_from_outside(lab);
+            let other = firewall::admit(lab, &firewall(None));
+            let chain = lab.chain(&firewall::network(), &firewall(backend));
+            let lies = lies(&chain.result, &other).into_iter();
+            for lie in lies.filter(|lie| lie.believed_by.contains(&"portmap")) {
+                chain.add();
+                chain.call("DEL", Some(&lie.result)).run().ok();
+                other.check(&other.result).ok();
+            }
+            assert_admitted(lab, &other);
+        });
+    }
 }
 
 #[test]

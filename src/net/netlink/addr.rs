@@ -1,5 +1,6 @@
 //! Addresses: `ip address`.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -43,16 +44,14 @@ pub struct Address {
 }
 
 impl Address {
-    /// The address if the message is about the link `index`: kernels without strict checking send those of all links.
-    fn read(payload: &[u8], index: u32) -> Option<Address> {
+    fn read(payload: &[u8]) -> Option<Address> {
         let attrs = Attrs::after(payload, HEADER);
         let ip = attrs.ip(IFA_LOCAL).or(attrs.ip(IFA_ADDRESS))?;
         let net = IpNet::new(ip, *payload.get(1)?).ok()?;
         let flags = attrs.u32(IFA_FLAGS).unwrap_or_default();
         let is_set = |flag| flags & flag != 0;
         let (tentative, dad_failed) = (is_set(IFA_F_TENTATIVE), is_set(IFA_F_DADFAILED));
-        let address = Address { net, tentative, dad_failed };
-        (read_u32(payload, 4)? == index).then_some(address)
+        Some(Address { net, tentative, dad_failed })
     }
 }
 
@@ -157,16 +156,32 @@ impl Netlink {
 
     /// The addresses of a link, of both families.
     pub fn addresses(&self, link: &Link) -> Result<Vec<Address>> {
-        self.list_addresses(link, |payload| Address::read(payload, link.index))
+        // Kernels without strict checking send those of all links.
+        let is_of_link = |payload: &&[u8]| read_u32(payload, 4) == Some(link.index);
+        self.list_addresses(link, |payload| Some(payload).filter(is_of_link).and_then(Address::read))
+    }
+
+    /// The addresses of all links, of both families.
+    pub fn all_addresses(&self) -> Result<Vec<Address>> {
+        self.dump_addresses(0, format_args!("list the addresses of all links"), Address::read)
     }
 
     fn list_addresses<T>(&self, link: &Link, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
+        self.dump_addresses(link.index, format_args!("list the addresses of link {:?}", link.name), read)
+    }
+
+    /// 0 is the index of no link, and asks for those of all.
+    fn dump_addresses<T>(
+        &self,
+        index: u32,
+        what: fmt::Arguments<'_>,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<Vec<T>> {
         let mut all = vec![];
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = AddressMessage::default();
             message.header.family = family;
-            message.header.index = link.index;
-            let what = format_args!("list the addresses of link {:?}", link.name);
+            message.header.index = index;
             all.extend(self.dump(&Request::GetAddress(message), what, |reply| read(reply.payload))?);
         }
         Ok(all)

@@ -60,6 +60,8 @@ pub enum Family {
 pub struct ChainInfo {
     /// Its rules and the references to it, counted together.
     pub uses: u32,
+    /// Whether packets enter by it and it drops what no rule of its decides.
+    pub is_dropping: bool,
 }
 
 /// A rule as the kernel has it.
@@ -198,7 +200,10 @@ impl Nft {
         let name = |body: &mut Attributes| {
             body.text(1, table).text(3, chain);
         };
-        self.get(GETCHAIN, family, what, name, |attrs| Some(ChainInfo { uses: attrs.be32(6).unwrap_or_default() }))
+        let read = |attrs: Attrs<'_>| {
+            Some(ChainInfo { uses: attrs.be32(6).unwrap_or_default(), is_dropping: attrs.be32(5) == Some(DROP) })
+        };
+        self.get(GETCHAIN, family, what, name, read)
     }
 
     /// The chains of a family, each with its table, that packets enter by a hook (NF_INET_*) and that drop what no rule of

@@ -67,7 +67,7 @@ impl Plugin for Ptp {
             route_to_container(cx, &pair.host, &result)?;
             forwarding::ensure(&result)?;
             if conf.ip_masq {
-                masquerade::create(conf.ip_masq_backend, &at.key, &result, rb)?;
+                masquerade::create(conf.ip_masq_backend, at, &result, rb)?;
             }
             result.dns = conf.dns.or(result.dns);
             Ok(result)
@@ -90,7 +90,7 @@ impl Plugin for Ptp {
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
         // First, so that the kernel cleans up after it while the link is deleted, which waits for the same grace periods.
-        errors.push(masquerade::delete(at, masquerade::seen_addresses(at)));
+        errors.push(masquerade::delete(cx, at));
         errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
         errors.finish()
     }

@@ -24,19 +24,25 @@ const POSTROUTING: &str = "POSTROUTING";
 /// xt_comment takes 255 bytes.
 const COMMENT_MAX: usize = 255;
 
-/// Masquerades these addresses.
-pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
+/// Masquerades these addresses. Rules of an earlier ADD that had no DEL go: nothing tells a DEL of its addresses any more.
+/// `on_links` lists the addresses in the container, among them those of its other interfaces.
+pub fn create(key: &Key, addresses: &[IpNet], on_links: &dyn Fn() -> Result<Vec<IpAddr>>) -> Result<()> {
     for of_family in by_family(addresses) {
         let iptables = Iptables::for_address(of_family[0].addr());
         let wanted = Rules::of(key, &of_family);
-        iptables.change("nat", &|| Ok(wanted.missing_from(&Present::read(&iptables, &wanted.chain)?)))?;
+        iptables.change("nat", &|| {
+            let present = Present::read(&iptables, &wanted.chain)?;
+            let mut lines = wanted.missing_from(&present);
+            let mut others: Vec<&String> = present.leading.iter().filter(|rule| !wanted.has(rule)).collect();
+            if !others.is_empty() {
+                let on_links = on_links()?;
+                others.retain(|rule| !on_links.iter().any(|ip| is_from(rule, *ip)));
+            }
+            lines.extend(others.into_iter().map(|rule| deletion(rule)));
+            Ok(lines)
+        })?;
     }
     Ok(())
-}
-
-/// Whether there can be rules of this container; no program is asked.
-pub fn may_have_rules(key: &Key) -> bool {
-    programs_with(&key.iptables_chain()).is_ok_and(|programs| !programs.is_empty())
 }
 
 /// Whether every rule is there; asks no program where it can see that there is nothing.
@@ -52,18 +58,37 @@ pub fn is_complete(key: &Key, addresses: &[IpNet]) -> bool {
     })
 }
 
-/// Removes the rules of these addresses, and the chain when nothing leads to it any more. Without an address everything
-/// goes that has the container's chain.
-pub fn delete(key: &Key, ips: &[IpAddr]) -> Result<()> {
-    let programs = programs_with(&key.iptables_chain())?;
-    let mut errors = ErrorList::default();
-    for iptables in programs {
-        let of_family: Vec<IpAddr> = ips.iter().copied().filter(|ip| iptables.is_for(*ip)).collect();
-        if of_family.is_empty() && !ips.is_empty() {
-            continue; // what the container has of this family is another attachment's
+/// What is known of a container's addresses when rules are to go.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// Those of the attachment, as far as they are known.
+    pub own: Vec<IpAddr>,
+    /// All that are on the container's links, where that can be seen.
+    pub on_links: Option<Vec<IpAddr>>,
+}
+
+impl Addresses {
+    /// Whether a rule is not another interface's of the container. One from an address that no link has is of an ADD that had
+    /// no DEL before the next one.
+    fn let_go_of(&self, rule: &str) -> bool {
+        let is_from_any = |ips: &[IpAddr]| ips.iter().any(|ip| is_from(rule, *ip));
+        match &self.on_links {
+            Some(on_links) => is_from_any(&self.own) || !is_from_any(on_links),
+            None => is_from_any(&self.own) || self.own.is_empty(),
         }
-        let chain = key.iptables_chain();
-        errors.push(iptables.change("nat", &|| Ok(removal(&chain, &of_family, &Present::read(&iptables, &chain)?))));
+    }
+}
+
+/// Removes the rules of the attachment, and the chain when nothing leads to it any more. Where nothing is known of the
+/// container's addresses everything goes that has its chain. `addresses` is asked where there are rules.
+pub fn delete(key: &Key, addresses: &dyn Fn() -> Addresses) -> Result<()> {
+    let chain = key.iptables_chain();
+    let mut errors = ErrorList::default();
+    for iptables in programs_with(&chain)? {
+        errors.push(iptables.change("nat", &|| {
+            let present = Present::read(&iptables, &chain)?;
+            Ok(removal(&chain, &addresses(), &present))
+        }));
     }
     errors.finish()
 }
@@ -78,8 +103,9 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
         let mut stale: Vec<&str> = rules.iter().filter_map(|rule| chain_in(rule, network)).collect();
         stale.retain(|chain| !valid.iter().any(|valid| valid == chain));
         stale.dedup();
+        let of_nobody = Addresses::default();
         for chain in stale {
-            errors.push(iptables.change("nat", &|| Ok(removal(chain, &[], &Present::read(&iptables, chain)?))));
+            errors.push(iptables.change("nat", &|| Ok(removal(chain, &of_nobody, &Present::read(&iptables, chain)?))));
         }
     }
     errors.finish()
@@ -156,20 +182,29 @@ impl Rules {
         }
         lines
     }
+
+    /// Whether it is what leads to the chain from one of the addresses.
+    fn has(&self, leading: &str) -> bool {
+        self.addresses.iter().any(|net| is_from(leading, net.addr()))
+    }
 }
 
-/// The lines that remove what is ours of `present`.
-fn removal(chain: &str, ips: &[IpAddr], present: &Present) -> Vec<String> {
+/// The lines that remove what is to go of `present`.
+fn removal(chain: &str, addresses: &Addresses, present: &Present) -> Vec<String> {
     if present.chain.is_none() {
         return vec![];
     }
-    let is_ours = |rule: &&String| ips.is_empty() || ips.iter().any(|ip| is_from(rule, *ip));
-    let ours: Vec<&String> = present.leading.iter().filter(is_ours).collect();
-    let mut lines: Vec<String> = ours.iter().map(|rule| rule.replacen("-A ", "-D ", 1)).collect();
-    if ours.len() == present.leading.len() {
+    let to_go = present.leading.iter().filter(|rule| addresses.let_go_of(rule));
+    let mut lines: Vec<String> = to_go.map(|rule| deletion(rule)).collect();
+    if lines.len() == present.leading.len() {
         lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
     }
     lines
+}
+
+/// The line that removes a rule that is listed so.
+fn deletion(rule: &str) -> String {
+    rule.replacen("-A ", "-D ", 1)
 }
 
 fn by_family(addresses: &[IpNet]) -> Vec<Vec<IpNet>> {
@@ -252,9 +287,18 @@ mod tests {
     fn the_chain_goes_with_the_last_rule_that_leads_to_it() {
         let leading = |ip: &str| format!("-A POSTROUTING -s {ip}/32 -m comment --comment {C} -j {CHAIN}");
         let present = Present { chain: Some(vec![]), leading: vec![leading("10.1.2.3"), leading("10.1.2.4")] };
-        let one = removal(CHAIN, &["10.1.2.3".parse().unwrap()], &present);
-        assert_eq!(one, [leading("10.1.2.3").replace("-A P", "-D P")]);
-        assert_eq!(removal(CHAIN, &[], &present).len(), 4);
-        assert!(removal(CHAIN, &[], &Present { chain: None, leading: vec![] }).is_empty());
+        let of = |own: &[&str], on_links: Option<&[&str]>| {
+            let parse = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
+            removal(CHAIN, &Addresses { own: parse(own), on_links: on_links.map(parse) }, &present)
+        };
+        let one = [leading("10.1.2.3").replace("-A P", "-D P")];
+        assert_eq!(of(&["10.1.2.3"], None), one);
+        assert_eq!(of(&["10.1.2.3"], Some(&["10.1.2.3", "10.1.2.4"])), one);
+        assert_eq!(of(&["10.1.2.5"], Some(&["10.1.2.5", "10.1.2.4"])), one, "no link has the first any more");
+        assert!(of(&["fd00::7"], None).is_empty());
+        assert_eq!(of(&["fd00::7"], Some(&["fd00::7"])).len(), 4);
+        assert_eq!(of(&[], None).len(), 4);
+        assert_eq!(of(&[], Some(&["10.1.2.4"])), one, "the other interface is still there");
+        assert!(removal(CHAIN, &Addresses::default(), &Present { chain: None, leading: vec![] }).is_empty());
     }
 }

@@ -11,13 +11,15 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
 
+use self::iptables::Addresses;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
-use crate::plugin::Detachment;
+use crate::net::netlink::Address;
+use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::nft_owner;
+use crate::steps::{nft_owner, veth};
 
 /// `ipMasqBackend`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,17 +74,17 @@ fn addresses(result: &AddResult) -> Vec<IpNet> {
 }
 
 /// Masquerades the addresses of the result.
-pub fn create<'a>(backend: Backend, key: &'a Key, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
-    let addresses = addresses(result);
+pub fn create<'a>(backend: Backend, at: &'a Attachment, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
+    let (key, addresses) = (&at.key, addresses(result));
     let created = match backend.resolve()? {
         Backend::Iptables => {
-            let ips: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
-            rb.undo("delete the masquerading rules", move || iptables::delete(key, &ips));
-            iptables::create(key, &addresses)
+            let made = Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None };
+            rb.undo("delete the masquerading rules", move || iptables::delete(key, &|| made.clone()));
+            iptables::create(key, &addresses, &|| Ok(ips(&at.netlink()?.all_addresses()?)))
         }
         Backend::Automatic | Backend::Nftables => {
             nft::create(key, &addresses)?;
-            rb.undo("delete the masquerading elements", || nft::delete(key));
+            rb.undo("delete the masquerading elements", move || nft::delete(key));
             Ok(())
         }
     };
@@ -103,28 +105,32 @@ pub fn verify(backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
     }
 }
 
-/// The addresses on the container's link, which iptables rules are found by. Nothing is looked at where there are none:
-/// call it before the link is removed.
-pub fn seen_addresses(at: &Detachment) -> Vec<IpAddr> {
-    let seen = || {
-        let netns = at.netns.as_ref().filter(|_| iptables::may_have_rules(&at.key))?;
-        let container = netns.netlink().ok()?;
-        let link = container.find_link(at.key.ifname.as_str()).ok()??;
-        container.addresses(&link).ok()
-    };
-    seen().unwrap_or_default().iter().map(|address| address.net.addr()).collect()
-}
-
-/// Removes whatever masquerades for this attachment, whoever made it.
-///
-/// `ips` are the addresses that were seen on the container's link; prevResult adds those that it tells.
-pub fn delete(at: &Detachment, mut ips: Vec<IpAddr>) -> Result<()> {
-    ips.extend(at.prev_result.iter().flat_map(|result| result.ips.iter().map(|ip| ip.address.addr())));
+/// Removes whatever masquerades for this attachment, whoever made it. Rules of iptables are found by the addresses that the
+/// container has: call it before the link is removed.
+pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(nft::delete(&at.key));
     errors.push(nft::delete_of_reference(&at.key));
-    errors.push(iptables::delete(&at.key, &ips));
+    errors.push(iptables::delete(&at.key, &|| known_addresses(cx, at)));
     errors.finish().map_err(|e| e.context("masquerade"))
+}
+
+/// Those on the container's links, and those that prevResult tells.
+fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Addresses {
+    let look = || {
+        let container = at.netns.as_ref()?.netlink().ok()?;
+        let link = veth::find_container_end(cx, container, &at.key).ok()?;
+        let own = link.map_or_else(|| Ok(vec![]), |link| container.addresses(&link)).ok()?;
+        Some((ips(&own), ips(&container.all_addresses().ok()?)))
+    };
+    let (mut own, on_links) = look().unzip();
+    let told = at.prev_result.iter().flat_map(|result| result.ips.iter().map(|ip| ip.address.addr()));
+    own.get_or_insert_default().extend(told);
+    Addresses { own: own.unwrap_or_default(), on_links }
+}
+
+fn ips(addresses: &[Address]) -> Vec<IpAddr> {
+    addresses.iter().map(|address| address.net.addr()).collect()
 }
 
 /// Removes what masquerades for this network's attachments that are not valid.

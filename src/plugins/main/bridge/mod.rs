@@ -69,7 +69,7 @@ impl Plugin for Bridge {
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
         // First, so that the kernel cleans up after it while the link is deleted, which waits for the same grace periods.
-        errors.push(masquerade::delete(at, masquerade::seen_addresses(at)));
+        errors.push(masquerade::delete(cx, at));
         errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
         errors.push(spoofcheck::delete(&at.key));
         errors.push(spoofcheck::delete_of_reference(&at.key));
@@ -192,7 +192,7 @@ fn configure<'a>(
         forwarding::ensure(&result)?;
     }
     if conf.ip_masq {
-        masquerade::create(conf.ip_masq_backend, &at.key, &result, rb)?;
+        masquerade::create(conf.ip_masq_backend, at, &result, rb)?;
     }
     Ok(result)
 }

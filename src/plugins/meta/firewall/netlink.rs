@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use super::conf::Wish;
-use super::rules::{self, CNI_FORWARD, FORWARD};
+use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1};
 use super::table::{Held, RuleHandle};
 use crate::error::{Error, Result};
 use crate::net::iptables::{FilterRule, Target};
@@ -148,11 +148,15 @@ fn uses(nft: &Nft, table: Table, chain: &str) -> Result<usize> {
     Ok(nft.chain(table.family, table.name, chain)?.map_or(0, |info| info.uses as usize))
 }
 
-/// The first thing that is missing of what `accept` makes.
+/// The first thing that is missing of what `accept` makes, and of what it would make where a chain drops that was not there
+/// then.
 pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     let nft = nft_owner::require()?;
     for (table, ips) in tables_with_forward(&nft, wish)? {
         let is_v6 = table == filter_table(true);
+        if !noted.iter().any(|rule| rule.is_v6 == is_v6) && passes_all(&nft, table)? {
+            continue;
+        }
         let require = |chain: &str, rule: &FilterRule, is_there: bool| match is_there {
             true => Ok(()),
             false => {
@@ -170,6 +174,18 @@ pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether FORWARD drops nothing that we would accept. One that others have made since ADD may be so: iptables makes it when
+/// it is first asked for anything, and never takes it away again.
+fn passes_all(nft: &Nft, table: Table) -> Result<bool> {
+    let is_dropping = nft.chain(table.family, table.name, FORWARD)?.is_some_and(|chain| chain.is_dropping);
+    // What isolates bridges comes before the accepts.
+    let is_of_cni = |listed: &Listed| match listed.rule.as_ref().map(|rule| &rule.target) {
+        Some(Target::Chain(chain)) => [CNI_FORWARD, STAGE_1].contains(&chain.as_str()),
+        Some(Target::Accept) | None => false,
+    };
+    Ok(!is_dropping && nft.filter_rules(table, FORWARD)?.iter().all(is_of_cni))
 }
 
 /// Those of the noted rules that are in this table.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{dual_stack, warm_up};
-use crate::support::attachment::{for_each_peer, for_ours, ips, with};
-use crate::support::netns::Lab;
+use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, with};
+use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, assert_masqueraded, assert_not_masqueraded, assert_pings};
 
@@ -157,5 +157,106 @@ fn an_unknown_backend_is_refused() {
         assert_eq!(error.code, 7);
         assert!(error.msg.contains("ipMasqBackend"), "{error:?}");
         before.assert_unchanged("the refused ADD");
+    });
+}
+
+/// As a DEL or a GC that was killed leaves an attachment: the address is free and the link is gone, and the rules are there.
+fn lose_all_but_the_rules(container: &Container, attachment: &Attachment<'_>) {
+    attachment.clone().conf(json!({"type": "host-local"})).del();
+    container.sh("ip link del eth0");
+}
+
+fn rules_of_iptables(lab: &Lab) -> String {
+    lab.host.sh("iptables -t nat -S; ip6tables -t nat -S")
+}
+
+/// Whether an ADD that comes then leaves none of the rules.
+pub fn add_takes_the_rules_of_a_lost_one_with_it(lab: &Lab) -> bool {
+    let container = lab.container();
+    let attachment = lab.attach(&container, &conf(Some("iptables")));
+    let gone = ips(&attachment.add());
+    lose_all_but_the_rules(&container, &attachment);
+    assert!(ips(&attachment.add()).iter().all(|ip| !gone.contains(ip)));
+    let rules = rules_of_iptables(lab);
+    !gone.iter().any(|ip| rules.contains(&format!("-s {ip}/")))
+}
+
+/// The addresses of the first are others' to be given, and no DEL is told of them.
+#[test]
+fn a_second_add_without_a_del_takes_the_rules_of_iptables_of_the_first_with_it() {
+    for_ours("bridge", |lab| {
+        let by_iptables = conf(Some("iptables"));
+        warm_up(lab, &by_iptables);
+        for has_other_interface in [false, true] {
+            let container = lab.container();
+            let (first, other) =
+                (lab.attach(&container, &by_iptables), lab.attach(&container, &by_iptables).ifname("net1"));
+            let before = Watch::start(lab, &[]);
+            let kept = if has_other_interface { ips(&other.add()) } else { vec![] };
+            let gone = ips(&first.add());
+            lose_all_but_the_rules(&container, &first);
+            let now = first.add();
+            let rules = rules_of_iptables(lab);
+            let has = |ip: &String| rules.contains(&format!("-s {ip}/"));
+            assert!(!gone.iter().any(has), "{gone:?} are not the container's any more: {rules}");
+            assert!(ips(&now).iter().chain(&kept).all(has), "{rules}");
+            first.check(&now).ok();
+            container.vanish();
+            first.call("DEL", Some(&now)).run().ok();
+            let rules = rules_of_iptables(lab);
+            assert!(kept.iter().all(|ip| rules.contains(&format!("-s {ip}/"))), "{rules}");
+            if has_other_interface {
+                other.del();
+            }
+            before.assert_unchanged(&format!("three ADDs and their DELs, other interface: {has_other_interface}"));
+        }
+    });
+}
+
+/// Nothing tells the second DEL of an address, and what it finds in the container is the other interface's.
+#[test]
+fn a_repeated_del_keeps_the_other_interface_masqueraded() {
+    for_ours("bridge", |lab| {
+        let by_iptables = conf(Some("iptables"));
+        warm_up(lab, &by_iptables);
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let (first, other) =
+            (lab.attach(&container, &by_iptables), lab.attach(&container, &by_iptables).ifname("net1"));
+        let gone = ips(&first.add());
+        let kept = ips(&other.add());
+        container.sh("ip link set eth0 down; ip link set eth0 name renamed; ip link set renamed up");
+        first.del();
+        let rules = rules_of_iptables(lab);
+        assert!(!gone.iter().any(|ip| rules.contains(&format!("-s {ip}/"))), "{rules}");
+        first.del();
+        kept.iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
+        other.del();
+        before.assert_unchanged("repeated DELs");
+    });
+}
+
+/// The second one is told to use another backend, so it does not look at those rules.
+#[test]
+fn del_removes_rules_of_addresses_that_no_interface_has_any_more() {
+    for_ours("bridge", |lab| {
+        let by_iptables = conf(Some("iptables"));
+        warm_up(lab, &by_iptables);
+        let container = lab.container();
+        let before = Watch::start(lab, &[&container]);
+        let first = lab.attach(&container, &by_iptables);
+        first.add();
+        let other = lab.attach(&container, &by_iptables).ifname("net1");
+        let kept = ips(&other.add());
+        lose_all_but_the_rules(&container, &first);
+        let second = lab.attach(&container, &conf(Some("nftables")));
+        let result = second.add();
+        second.call("DEL", Some(&result)).run().ok();
+        let rules = rules_of_iptables(lab);
+        let leading = rules.lines().filter(|line| line.starts_with("-A POSTROUTING")).count();
+        assert_eq!(leading, kept.len(), "{rules}");
+        kept.iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
+        other.del();
+        before.assert_unchanged("two backends");
     });
 }

@@ -1,9 +1,13 @@
 //! firewall CHECK: what is missing is named.
 
+use serde_json::json;
+
 use super::isolation::policy;
-use super::{DROPPING, admit, firewall};
-use crate::support::attachment::{for_each_peer, for_ours, skip};
+use super::{DROPPING, admit, firewall, network, route_from_outside};
+use crate::support::attachment::{for_each_peer, for_ours, skip, with};
 use crate::support::call::Peer;
+use crate::support::netns::OUTSIDE;
+use crate::support::traffic::assert_pings;
 
 /// What is removed, and what the error has to name.
 const REMOVED: [(&str, &str); 7] = [
@@ -92,6 +96,37 @@ fn a_table_that_appears_later_is_told() {
         assert!(error.msg.contains("ip filter") && error.msg.contains("CNI-FORWARD"), "{error:?}");
         chain.add();
         chain.check(&chain.result).ok();
+        chain.del_all();
+    });
+}
+
+/// Rules of iptables for another container have made that, and isolation stays in it when they go. It drops nothing of others.
+#[test]
+fn a_table_that_appears_later_and_lets_everything_pass_is_no_fault() {
+    for_ours("firewall", |lab| {
+        route_from_outside(lab);
+        let chain = admit(lab, &firewall(None));
+        let check = || chain.check(&chain.result);
+        let elsewhere = with(
+            &network(),
+            json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": [[{"subnet": "10.10.2.0/24"}]]}}),
+        );
+        let other = lab.chain(&elsewhere, &policy(Some("iptables"), "same-bridge"));
+        other.add();
+        check().ok();
+        other.del_all();
+        assert!(lab.host.sh("iptables-nft -S").contains("-P FORWARD ACCEPT"));
+        check().ok();
+        OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));
+        for (drop, undo) in [
+            ("iptables-nft -A FORWARD -s 10.10.0.0/16 -j DROP", "iptables-nft -D FORWARD -s 10.10.0.0/16 -j DROP"),
+            ("ip6tables-nft -P FORWARD DROP", "ip6tables-nft -P FORWARD ACCEPT"),
+        ] {
+            lab.host.sh(drop);
+            assert_eq!(check().err().code, 103, "{drop}");
+            lab.host.sh(undo);
+            check().ok();
+        }
         chain.del_all();
     });
 }
