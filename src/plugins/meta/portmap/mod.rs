@@ -186,11 +186,15 @@ fn let_localhost_out<'a>(cx: &Context<'_>, forwards: &[Forward], rb: &mut Rollba
     Ok(())
 }
 
+/// LOOPBACK_IFINDEX: `lo` has this number in every namespace.
+const LOOPBACK: u32 = 1;
+
 /// The settings that let packets with the source 127.0.0.1 out to the containers. The reference leaves them on as well.
 fn localnets(cx: &Context<'_>, forwards: &[Forward]) -> Result<Vec<Sysctl>> {
     let Some(ip) = forwards.iter().map(|forward| forward.to.addr()).find(IpAddr::is_ipv4) else { return Ok(vec![]) };
     let host = cx.host()?;
     let link = match host.link_towards(ip) {
+        Ok(LOOPBACK) => None, // an address of the host's own is no container's
         Ok(index) => host.find_link_by_index(index)?,
         Err(error) if error.is_unreachable() => None, // then not even the container's own network reaches it
         Err(error) => return Err(error),
