@@ -133,10 +133,10 @@ impl Error {
         self
     }
 
-    /// Whether the system is short of something for the moment: the same may succeed another time.
+    /// Whether the system is busy or short of something for the moment: the same may succeed another time.
     pub fn may_pass(&self) -> bool {
-        use nix::errno::Errno::{EAGAIN, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM};
-        [EAGAIN, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM].iter().any(|errno| self.is_errno(*errno))
+        use nix::errno::Errno::{EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM};
+        [EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM].iter().any(|errno| self.is_errno(*errno))
     }
 
     /// Whether the system said that the object is not there.

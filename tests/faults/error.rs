@@ -59,7 +59,8 @@ fn faults(stop: &Stop) -> Vec<Fault> {
         libc::SYS_connect => &[ECONNREFUSED, EINTR],
         libc::SYS_recvfrom | libc::SYS_recvmsg => &[EINTR],
         libc::SYS_sendmsg => &[ENOBUFS, EINTR],
-        libc::SYS_ioctl => &[EBUSY, EACCES],
+        // A pipe can always be told not to wait, and std relies on it.
+        libc::SYS_ioctl if !stop.descriptor(0).starts_with("pipe:") => &[EBUSY, EACCES],
         libc::SYS_setns | libc::SYS_unshare => &[EACCES, ENOMEM],
         libc::SYS_clone | libc::SYS_clone3 => &[EAGAIN],
         libc::SYS_execve => &[EACCES, ENOMEM],
@@ -227,14 +228,19 @@ impl Sweep<'_> {
         (traced.calls, self.tried - tried_before)
     }
 
-    /// A DEL of tuning that could not give back what the interface had says so, and does not fail for ever; GC forgets what
-    /// it had. The master counts who listens to everything.
-    fn is_as_tuned(&self, operation: Operation, what: &str) -> bool {
-        let is_of_interface = |line: &str| ["- link ", "+ link "].iter().any(|mark| line.starts_with(mark));
-        let changes = what.strip_prefix("left after DEL:\n");
-        self.what.ends_with(": tuning")
-            && matches!(operation, Operation::Del | Operation::Gc)
-            && changes.is_some_and(|changes| changes.trim().lines().all(is_of_interface))
+    /// What tuning and host-device are refused for good when they give back what an interface had they say once, and do not
+    /// fail for ever; GC forgets what tuning would give back. The master counts who listens to everything.
+    fn is_said_once(&self, operation: Operation, outcome: &Outcome, fault: Fault, what: &str) -> bool {
+        let is_for_good = outcome.status != 0 && matches!(fault.errno(), Errno::EPERM | Errno::EACCES);
+        let of_links = || what.lines().skip(1).all(|line| line.is_empty() || line.get(1..6) == Some(" link"));
+        let is_del = matches!(operation, Operation::Del | Operation::Gc);
+        is_del
+            && what.starts_with("left after DEL:\n")
+            && match self.what.rsplit(": ").next() {
+                Some("tuning") => of_links() && (is_for_good || operation == Operation::Gc),
+                Some("host-device") => is_for_good,
+                _ => false,
+            }
     }
 
     fn at(&mut self, operation: Operation, call: &Call, point: Point, after: &impl Fn()) {
@@ -256,7 +262,7 @@ impl Sweep<'_> {
         }
         let Some(described) = described else { return }; // the program has gone another way this time
         self.tried += 1;
-        wrong.retain(|what| !self.is_as_tuned(operation, what));
+        wrong.retain(|what| !self.is_said_once(operation, &outcome, point.1, what));
         if !wrong.is_empty() {
             let about = format!(
                 "{} {operation:?}, call {}: {described}: {}\n{outcome:?}",

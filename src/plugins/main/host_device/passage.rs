@@ -160,8 +160,12 @@ fn restore(host: &Netlink, device: Option<Link>, key: &Key, kept: &Belongings) -
             added => drop(errors.push(added)),
         }
     }
-    errors.push(host.change_link(&link, &LinkChange { alias: Some(""), ..LinkChange::default() }));
-    errors.finish()
+    let restored = errors.finish();
+    if restored.as_ref().is_err_and(|error| error.may_pass()) {
+        return restored; // the next DEL finds it by its alias; what is refused for good is said once
+    }
+    let cleared = host.change_link(&link, &LinkChange { alias: Some(""), ..LinkChange::default() });
+    restored.and(cleared)
 }
 
 /// A device that the kernel gave back to the host when the container's namespace went: it still has the container's name
