@@ -195,7 +195,9 @@ fn the_static_binary_runs_in_an_empty_root() {
         return skip("a static binary in CNI_MULTI");
     }
     let root = Scratch::new();
-    std::fs::copy(binary(), root.join("host-local")).unwrap();
+    // By a program: whatever this process starts meanwhile would have the file open for writing.
+    let copied = Command::new("cp").arg(binary()).arg(root.join("host-local")).status().unwrap();
+    assert!(copied.success());
     let conf = r#"{"cniVersion":"1.0.0","name":"net-1","ipam":{"subnet":"10.1.2.0/24","dataDir":"/leases"}}"#;
     let mut add = Call::new(&Peer::Ours, "host-local", "ADD", conf);
     add.program = "/host-local".into();

@@ -287,7 +287,10 @@ impl Routes {
     /// sbr moves them to other tables, and leaves it to the DEL of the interface to end them.
     fn put_back(&self, container: &Namespace) {
         for (family, routes) in ["-4", "-6"].into_iter().zip(&self.0) {
-            let batch: String = routes.lines().map(|route| format!("route replace {route}\n")).collect();
+            // Those of the links come before those that go through them.
+            let (through, of_links): (Vec<&str>, Vec<&str>) = routes.lines().partition(|route| route.contains(" via "));
+            let batch: String =
+                of_links.iter().chain(&through).map(|route| format!("route replace {route}\n")).collect();
             container.sh(&format!("ip {family} -batch - <<'END'\n{batch}END"));
         }
     }
