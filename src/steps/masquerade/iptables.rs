@@ -46,16 +46,20 @@ pub fn create(key: &Key, addresses: &[IpNet], on_links: &dyn Fn() -> Result<Vec<
 }
 
 /// Whether every rule is there; asks no program where it can see that there is nothing.
-pub fn is_complete(key: &Key, addresses: &[IpNet]) -> bool {
+pub fn is_complete(key: &Key, addresses: &[IpNet]) -> Result<bool> {
     let chain = key.iptables_chain();
-    let Ok(programs) = programs_with(&chain) else { return false };
-    by_family(addresses).iter().all(|of_family| {
-        let complete = |iptables: &Iptables| {
-            let present = Present::read(iptables, &chain);
-            present.is_ok_and(|present| Rules::of(key, of_family).missing_from(&present).is_empty())
-        };
-        programs.iter().filter(|iptables| iptables.is_for(of_family[0].addr())).any(complete)
-    })
+    let programs = programs_with(&chain)?;
+    for of_family in by_family(addresses) {
+        let (rules, ip) = (Rules::of(key, &of_family), of_family[0].addr());
+        let mut is_complete = false;
+        for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
+            is_complete |= rules.missing_from(&Present::read(iptables, &chain)?).is_empty();
+        }
+        if !is_complete {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What is known of a container's addresses when rules are to go.

@@ -94,13 +94,14 @@ pub fn create<'a>(backend: Backend, at: &'a Attachment, result: &AddResult, rb: 
 /// Whether everything that `create` made is there.
 pub fn verify(backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
     let addresses = addresses(result);
-    if iptables::is_complete(key, &addresses) || nft::is_made_by_reference(key, addresses.len())? {
+    let by_iptables = iptables::is_complete(key, &addresses);
+    if by_iptables == Ok(true) || nft::is_made_by_reference(key, addresses.len())? {
         return Ok(()); // attached by the reference, or by iptables when that was asked for
     }
     match backend.resolve()? {
-        Backend::Iptables => {
+        Backend::Iptables => by_iptables.and_then(|_| {
             Err(Error::check(format!("masquerading rules of chain {} are missing", key.iptables_chain())))
-        }
+        }),
         Backend::Automatic | Backend::Nftables => nft::verify(key, &addresses),
     }
 }
