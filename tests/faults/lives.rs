@@ -238,7 +238,7 @@ fn lives_of_links_of_modules_leave_nothing_and_take_nothing_from_each_other() {
     if !lab.host.try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe").status.success() {
         return skip("bridges with VLANs");
     }
-    let story = Story { workers: 6, by_net: 2, ..Story::of(80, 2) };
+    let story = Story { workers: 6, by_net: 2, ..Story::of(30, 2) };
     let networks = [Driver::Plugins, Driver::Net].map(|driver| of_modules(driver, &story.workers_of(driver)));
     story.run(&lab, networks.into_iter().flatten().collect(), VRF);
 }
