@@ -117,7 +117,7 @@ make_host() {
   make_root
   make_image "$image" '["httpd", "-f", "-p", "8080", "-h", "/www"]' "$work/image.tar"
   make_image "$pause_image" '["sleep", "1000000"]' "$work/pause.tar"
-  ID=outside within "$outside" busybox httpd -p 9000 -h "$work/image/www" || die "a web server outside"
+  ID=outside within "$outside" busybox httpd -p 9000 -h "$work/files/www" || die "a web server outside"
   "$here/../../install.sh" --binary "$CNI_MULTI" --dir /opt/cni/bin >/dev/null || die "install.sh"
 }
 
@@ -143,7 +143,7 @@ nothing_is_left() { state | sort | diff "$work/before" - | grep '^[<>]' && retur
 
 # A root file system of one static program, whose web server tells who it is and who asks.
 make_root() {
-  local root=$work/image applet
+  local root=$work/files applet
   mkdir -p "$root"/{bin,dev,etc,proc,sys,tmp,run,var,www/cgi-bin}
   cp "$(command -v busybox)" "$root/bin/busybox"
   for applet in $(busybox --list); do
@@ -157,7 +157,7 @@ printf 'Content-Type: text/plain\n\n'
 echo "$ID to $REMOTE_ADDR" | sed 's/::ffff://; s/[][]//g'
 CGI
   chmod 755 "$root/www/cgi-bin/who"
-  tar -C "$root" --numeric-owner --owner=0 --group=0 -cf "$work/image.tar" .
+  tar -C "$root" --numeric-owner --owner=0 --group=0 -cf "$work/files.tar" .
 }
 
 # blob FILE: into the layout that is being made; prints what refers to it.
@@ -177,7 +177,7 @@ make_image() {
   mkdir -p "$work/layout/blobs/sha256"
   (
     cd "$work/layout" || exit
-    layer=$(blob "$work/image.tar" layer.v1.tar)
+    layer=$(blob "$work/files.tar" layer.v1.tar)
     jq -nc --arg architecture "$architecture" --argjson layer "$layer" --argjson command "$command" \
       '{$architecture, os: "linux", config: {Env: ["PATH=/bin"], Cmd: $command},
         rootfs: {type: "layers", diff_ids: [$layer.digest]}}' >"$work/config"

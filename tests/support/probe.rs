@@ -15,7 +15,7 @@ use self::dump::Socket;
 use self::route::AWAITED;
 use super::netns::{Lab, Namespace};
 use super::patience;
-use super::snapshot::{Watch, difference};
+use super::snapshot::{Watch, difference, last_of};
 
 mod dump;
 mod nft;
@@ -194,14 +194,7 @@ impl<'a> Probe<'a> {
 
     /// What has changed; waits a little for things to become as they were.
     pub fn changes(&self) -> String {
-        let deadline = Instant::now() + patience(3);
-        loop {
-            let changes = self.changes_now();
-            if changes.is_empty() || Instant::now() > deadline {
-                return changes;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        last_of(Duration::from_millis(5), || self.changes_now())
     }
 
     #[track_caller]

@@ -249,20 +249,25 @@ impl<'a> Watch<'a> {
 
     /// What has changed; waits a little for things to become as they were.
     pub fn changes(&self) -> String {
-        let deadline = Instant::now() + patience(3);
-        loop {
-            let changes = self.changes_now();
-            if changes.is_empty() || Instant::now() > deadline {
-                return changes;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        last_of(Duration::from_millis(50), || self.changes_now())
     }
 
     #[track_caller]
     pub fn assert_unchanged(&self, since: &str) {
         let changes = self.changes();
         assert!(changes.is_empty(), "not as before {since}:\n{changes}");
+    }
+}
+
+/// The changes that are there in the end: the kernel does some things by itself, a little later. Looks again after each pause.
+pub fn last_of(pause: Duration, changes_now: impl Fn() -> String) -> String {
+    let deadline = Instant::now() + patience(3);
+    loop {
+        let changes = changes_now();
+        if changes.is_empty() || Instant::now() > deadline {
+            return changes;
+        }
+        std::thread::sleep(pause);
     }
 }
 
