@@ -132,7 +132,8 @@ fn execute(
     let unread = |e| Error::io("error reading from stdin", &e);
     (&mut *io.stdin).take(LARGEST_CONFIGURATION as u64 + 1).read_to_end(&mut text).map_err(unread)?;
     if text.len() > LARGEST_CONFIGURATION {
-        return Err(unread(ErrorKind::FileTooLarge.into()));
+        let expected = format!("expected a configuration of at most {} MiB", LARGEST_CONFIGURATION >> 20);
+        return Err(unread(ErrorKind::FileTooLarge.into()).with_details(expected));
     }
     *config_version = Value::parse(&text).and_then(|value| version_of(&value)).ok();
     let config = Config::parse(text)?;

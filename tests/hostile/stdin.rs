@@ -37,6 +37,7 @@ fn a_configuration_without_end_is_not_read_to_the_end() {
             (1, 5, "error reading from stdin: file too large"),
             "{plugin}"
         );
+        assert_eq!(error.details, "expected a configuration of at most 16 MiB");
         assert!(started.elapsed() < patience(20), "{plugin}");
     }
 }
