@@ -58,7 +58,7 @@ fn ask(question: u8, netlink: Netlink) {
         12 => drop(netlink.into_default_link()),
         13 => drop(netlink.link_towards(gateway)),
         14 => drop(netlink.is_local(gateway)),
-        15 => drop(netlink.qdiscs(&link).map(|list| list.iter().map(|qdisc| qdisc.kind.name().len()).sum::<usize>())),
+        15 => drop(netlink.qdisc_at(&link, Handle::new(1, 0)).map(|found| found.map(|qdisc| qdisc.kind.name().len()))),
         16 => drop(netlink.htb_classes(&link)),
         17 => drop(netlink.filters(&link, Handle::new(1, 0))),
         18 => drop(netlink.port_vlans(&link)),

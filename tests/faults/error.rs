@@ -295,7 +295,7 @@ impl Routes {
         Routes(["-4", "-6"].map(|family| container.sh(&format!("ip {family} route"))))
     }
 
-    /// sbr moves them to other tables, and leaves it to the DEL of the interface to end them.
+    /// sbr and vrf move them to other tables, and leave it to the DEL of the interface to end them.
     fn put_back(&self, container: &Namespace) {
         for (family, routes) in ["-4", "-6"].into_iter().zip(&self.0) {
             // Those of the links come before those that go through them.
@@ -338,7 +338,7 @@ fn sweep(lab: &Lab, subject: &Subject) {
         let routes = Routes::of(&container);
         let detach = || {
             plugin.del();
-            if name == "sbr" {
+            if ["sbr", "vrf"].contains(&name) {
                 routes.put_back(&container);
             }
         };

@@ -18,6 +18,9 @@ use crate::support::tracer::{Then, Traced, trace};
 /// So often a whole `Watch` looks as well.
 const WATCHED: usize = 100;
 
+/// The kernel ends the links of a namespace some time after it, and a VLAN can be had once on a link.
+const TAKE_THE_VLAN: &str = "ip link add free link uplink type vlan id 100 && ip link del free";
+
 /// Where a call is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
@@ -243,6 +246,10 @@ impl<'a> Sweep<'a> {
         if has_device {
             wait_until("the device is gone", 10, || self.lab.outside.link("peer0").is_none());
             assert!((self.subject.prepare)(self.lab));
+        }
+        if self.subject.name == "vlan" {
+            let is_free = || self.lab.host.try_sh(TAKE_THE_VLAN).status.success();
+            wait_until("the VLAN is free", 10, is_free);
         }
     }
 

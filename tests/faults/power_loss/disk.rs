@@ -86,8 +86,10 @@ impl Disk {
         };
         let is_dir = metadata.is_dir();
         let node = Node { mode: metadata.mode() & 0o7777, content, before: None, is_synced: false };
-        self.names.insert(name.to_owned(), metadata.ino());
-        self.nodes.insert(metadata.ino(), node);
+        // On an overlay, directories and files are of two devices, each with numbers of its own.
+        let number = metadata.dev().rotate_left(32) ^ metadata.ino();
+        self.names.insert(name.to_owned(), number);
+        self.nodes.insert(number, node);
         if is_dir {
             for entry in fs::read_dir(&path).unwrap() {
                 self.read_below(root, &name.join(entry.unwrap().file_name()));

@@ -58,7 +58,8 @@ struct Others(Child);
 impl Others {
     fn begin(lab: &Lab) -> Others {
         let program = lab.path("/run/firewall");
-        std::fs::copy("/bin/sleep", &program).unwrap();
+        // A process that is started while this one writes the program would keep it from being run.
+        lab.host.sh(&format!("cp /bin/sleep {}", program.display()));
         let others = Others(lab.host.command(program.to_str().unwrap()).arg("60").spawn().unwrap());
         lab.host.sh(&format!(
             "for n in $(seq 500); do grep -qx firewall /proc/{}/comm && exit; sleep 0.01; done; exit 1",
