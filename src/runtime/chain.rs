@@ -128,8 +128,10 @@ impl Runtime<'_> {
     pub(super) fn del_all(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let _uninterrupted = Uninterrupted::begin();
         let result = match wants_result(list)? {
-            true => self.cache.result(&at.key, &list.version).unwrap_or_else(|_| {
-                let _ = self.cache.delete(&at.key); // it can only be in the way of the next ADD and DEL
+            true => self.cache.result(&at.key, &list.version).unwrap_or_else(|error| {
+                if error.code != Code::IO {
+                    let _ = self.cache.delete(&at.key); // it can only be in the way of the next ADD and DEL
+                }
                 None
             }),
             false => None,

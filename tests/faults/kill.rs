@@ -6,10 +6,9 @@
 //! (`tests/faults/run kill`) takes all ways at each of those points, and kills before each single call as well.
 
 mod dhcp;
-mod life;
 mod sweep;
 
-use self::life::Runtime;
+use super::life::Runtime;
 use super::subject::{Subject, in_a_lab, test_each_subject};
 use crate::support::netns::Lab;
 

@@ -1,8 +1,10 @@
 //! Nothing leaks, whatever happens: faults at every step of every plugin.
 
 mod contention;
+mod dhcp;
 mod error;
 mod kill;
+mod life;
 mod lives;
 mod orphan;
 mod power_loss;

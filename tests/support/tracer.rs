@@ -119,6 +119,13 @@ impl Stop {
         }
     }
 
+    /// Whether what is sent begins with a header of netlink. The first bytes of any other message of ours are none of its length.
+    pub fn is_netlink(&self) -> bool {
+        let header = self.memory(self.args[1], 4);
+        let length = header.try_into().map_or(0, u32::from_ne_bytes);
+        (16..=self.args[2]).contains(&length.into())
+    }
+
     /// Whether it may leave something behind in the kernel or on the disk. Between two such calls a kill is like the other.
     pub fn changes(&self) -> bool {
         match self.call {

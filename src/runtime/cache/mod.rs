@@ -111,9 +111,14 @@ impl Cache {
         read(&self.file(key)).is_ok_and(|text| names_another(&text, key))
     }
 
-    /// What the attachment's ADD returned, in this version; None where there is nothing that can be read.
+    /// What the attachment's ADD returned, in this version; None where there is no file of it. [`Code::IO`] where there is
+    /// one that cannot be read; with any other code it is none that could ever be used.
     pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
-        let Ok(text) = read(&self.file(key)) else { return Ok(None) };
+        let file = self.file(key);
+        let text = match read(&file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|e| Error::io(format_args!("read {}", file.display()), &e))?,
+        };
         if names_another(&text, key) {
             return Ok(None);
         }

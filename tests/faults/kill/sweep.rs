@@ -4,8 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use serde_json::{Value, json};
 
-use super::life::{Life, Runtime, configure};
-
+use crate::faults::life::{Life, Runtime, configure};
 use crate::faults::subject::{Subject, is_long, place_of};
 use crate::faults::tell;
 use crate::support::call::Call;

@@ -1,0 +1,200 @@
+//! A network whose addresses are leased, and a daemon under the tracer.
+
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::life::{Life, Runtime};
+use super::subject::Subject;
+use crate::plugins::ipam::dhcp::{conf, failed_add::journal};
+use crate::support::attachment::{for_ours, skip};
+use crate::support::call::{Call, Outcome, Peer};
+use crate::support::dhcp::servers::{Program, Server};
+use crate::support::dhcp::{Daemon, Kind, SOCKET, wait_until};
+use crate::support::netns::{Container, Lab};
+use crate::support::patience;
+use crate::support::probe::Probe;
+use crate::support::tracer::{Stop, Then, Traced, trace};
+
+pub fn subject() -> Subject {
+    Subject { name: "macvlan with dhcp", prepare: |_| true, plugins: vec![conf()] }
+}
+
+pub fn with_network(case: impl Fn(&Lab)) {
+    if !Program::Dnsmasq.is_there() {
+        return skip("dnsmasq");
+    }
+    for_ours("dhcp", |lab| {
+        lab.lan(Kind::Macvlan);
+        case(lab);
+    });
+}
+
+/// What the daemon is doing when something happens to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum During {
+    Start,
+    Acquisition,
+    Renewal,
+    Release,
+}
+
+impl During {
+    pub fn words(self) -> &'static str {
+        match self {
+            During::Start => "start",
+            During::Acquisition => "acquisition",
+            During::Renewal => "renewal",
+            During::Release => "release",
+        }
+    }
+}
+
+/// How the attachment ends then: by DEL or by GC, by another daemon or without any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    DelByAnother,
+    GcByAnother,
+    DelAlone,
+    GcAlone,
+}
+
+pub const ENDS: [End; 4] = [End::DelByAnother, End::GcByAnother, End::DelAlone, End::GcAlone];
+
+/// What came of a life beside a daemon under the tracer.
+pub struct Lived {
+    pub daemon: Traced,
+    /// It ended before its work was done.
+    pub died: bool,
+    /// The plugin's ADD, and its DEL where that is what the life was for.
+    pub calls: Vec<Outcome>,
+}
+
+/// The life that is swept, and a neighbour whose lease nothing happens to.
+pub struct Site<'a> {
+    pub lab: &'a Lab,
+    during: During,
+    life: Life<'a>,
+    neighbour: Life<'a>,
+    neighbours_result: Value,
+    /// None where leases are renewed: the neighbour's as well.
+    probe: Option<Probe<'a>>,
+    server: Server<'a>,
+}
+
+/// Makes a lab with a server and the two containers. In the end the neighbour detaches, and nothing is left.
+pub fn on_a_site(during: During, case: impl Fn(&Site<'_>)) {
+    with_network(|lab| {
+        let [neighbours, swept] = [(), ()].map(|()| lab.container());
+        let site = Site::new(lab, during, [&neighbours, &swept]);
+        case(&site);
+        site.end();
+    });
+}
+
+impl<'a> Site<'a> {
+    fn new(lab: &'a Lab, during: During, [neighbours, swept]: [&'a Container; 2]) -> Site<'a> {
+        let server = match during {
+            During::Renewal => Server::start(lab, Program::Dnsmasq, 50, 99),
+            _ => Server::for_many(lab),
+        };
+        let subject = subject();
+        let neighbour = Life::new(lab, Runtime::EachAlone, &subject, neighbours);
+        let life = Life::new(lab, Runtime::EachAlone, &subject, swept).beside(Some(&neighbour));
+        let daemon = Daemon::start(lab);
+        life.del(&life.add(1));
+        let neighbours_result = neighbour.add(1);
+        drop(daemon);
+        let probe = (during != During::Renewal).then(|| Probe::start(lab, &[swept, neighbours]));
+        Site { lab, during, life, neighbour, neighbours_result, probe, server }
+    }
+
+    /// Attaches by a daemon that is asked at each of its calls what becomes of it, from when it does what this is about until that is done.
+    pub fn live(&self, mut decide: impl FnMut(&Stop) -> Then + Send) -> Lived {
+        let during = self.during;
+        let armed = AtomicBool::new(during == During::Start);
+        let arm = |wanted| armed.store(during == wanted, SeqCst);
+        let (mut calls, mut died) = (vec![], false);
+        let decide = |stop: &Stop| if armed.load(SeqCst) { decide(stop) } else { Then::Go };
+        let daemon = run(self.lab, decide, |is_dead| {
+            if during != During::Start {
+                arm(During::Acquisition);
+                calls.push(self.life.call(0, "ADD", &Value::Null).run());
+                arm(During::Renewal);
+                if during == During::Renewal && calls[0].status == 0 {
+                    self.wait_for_renewals(is_dead);
+                }
+                arm(During::Release);
+                if during == During::Release {
+                    calls.push(self.life.call(0, "DEL", &Value::Null).run());
+                }
+            }
+            died = is_dead();
+        });
+        Lived { daemon, died, calls }
+    }
+
+    /// Until both leases have been renewed, or nothing is to be expected.
+    fn wait_for_renewals(&self, is_dead: &dyn Fn() -> bool) {
+        let given = || self.server.log().matches("DHCPACK").count();
+        let (before, deadline) = (given(), Instant::now() + patience(5));
+        while given() < before + 2 && !is_dead() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends the attachment so, with or without a new daemon. Then all is as before.
+    pub fn recover(&self, what: &str, way: End) {
+        let daemon = matches!(way, End::DelByAnother | End::GcByAnother).then(|| Daemon::start(self.lab));
+        if matches!(way, End::GcByAnother | End::GcAlone) {
+            self.life.gc();
+            let is_record = |name: &String| name.ends_with(".json");
+            let records = journal(self.lab).iter().filter(|name| is_record(name)).count();
+            assert_eq!(records, 1, "{what}: the neighbour's lease alone: {:?}", journal(self.lab));
+        }
+        self.life.del(&Value::Null);
+        if daemon.is_some() {
+            self.neighbour.check(&self.neighbours_result);
+        }
+        drop(daemon);
+        drop(Daemon::start(self.lab)); // it removes what was begun of the neighbour's lease, and makes the socket anew
+        match &self.probe {
+            Some(probe) => probe.assert_unchanged(&format!("{what}, {way:?}")),
+            // The neighbour's lease is renewed as well.
+            None => assert_eq!(journal(self.lab).len(), 1, "{what}, {way:?}: {:?}", journal(self.lab)),
+        }
+    }
+
+    fn end(&self) {
+        let _daemon = Daemon::start(self.lab);
+        self.neighbour.check(&self.neighbours_result);
+        self.neighbour.del(&self.neighbours_result);
+        assert!(journal(self.lab).is_empty(), "{:?}", journal(self.lab));
+    }
+}
+
+/// Runs a daemon under the tracer until `act`, which is told whether it is dead, is over; then it is killed.
+fn run(lab: &Lab, mut decide: impl FnMut(&Stop) -> Then + Send, act: impl FnOnce(&dyn Fn() -> bool)) -> Traced {
+    let mut call = Call::new(&Peer::Ours, "dhcp", "", "").without("CNI_COMMAND").wrapped(&lab.host.enter);
+    call.args = vec!["daemon".to_owned()];
+    let [over, done] = [(); 2].map(|()| AtomicBool::new(false));
+    let socket = lab.path(SOCKET);
+    std::thread::scope(|scope| {
+        let tracer = scope.spawn(|| {
+            let traced = trace(&call, |stop| if over.load(SeqCst) { Then::Kill } else { decide(stop) });
+            done.store(true, SeqCst);
+            traced
+        });
+        let is_dead = || done.load(SeqCst);
+        wait_until("the daemon listens or is dead", 20, || is_dead() || UnixStream::connect(&socket).is_ok());
+        act(&is_dead);
+        over.store(true, SeqCst);
+        while !is_dead() {
+            let _ = UnixStream::connect(&socket); // so that it makes a call
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        tracer.join().unwrap()
+    })
+}

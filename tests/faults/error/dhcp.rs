@@ -1,0 +1,122 @@
+//! Errors of the dhcp plugin, which has a daemon and a server to talk to, and of the daemon itself.
+//!
+//! A daemon that cannot do something says so to the plugin, or tries again; it goes on, and what it holds it keeps. Where it cannot start, it
+//! says why.
+
+use std::collections::BTreeMap;
+
+use super::fault::{Fault, Trap, chosen, faults, words};
+use super::sweep::{assert_none, plugins_each_alone, told_to_runtimes};
+use crate::faults::dhcp::{During, ENDS, Lived, Site, on_a_site, subject, with_network};
+use crate::faults::subject::is_long;
+use crate::faults::tell;
+use crate::support::dhcp::Daemon;
+use crate::support::dhcp::servers::Server;
+use crate::support::tracer::{Stop, Then};
+
+#[test]
+fn errors_leave_nothing_of_macvlan_with_dhcp() {
+    with_network(|lab| {
+        let _server = Server::for_many(lab);
+        let _daemon = Daemon::start(lab);
+        plugins_each_alone(lab, &subject());
+    });
+}
+
+/// A call of the daemon that fails: the how-manieth of this system call. It does several things by turns, so that another one may
+/// come between.
+type Point = ((i64, usize), Fault);
+
+/// Counts system calls, each by itself.
+#[derive(Default)]
+struct Counts(BTreeMap<i64, usize>);
+
+impl Counts {
+    fn count(&mut self, stop: &Stop) -> (i64, usize) {
+        let count = self.0.entry(stop.call).or_default();
+        *count += usize::from(stop.result.is_none());
+        (stop.call, *count)
+    }
+}
+
+/// What can fail of what the daemon is about, and how many calls that takes.
+fn points(site: &Site<'_>) -> (Vec<Point>, usize) {
+    let (mut points, mut counts) = (vec![], Counts::default());
+    let lived = site.live(|stop| {
+        let call = counts.count(stop);
+        if stop.result.is_none() {
+            points.extend(chosen(stop, faults(stop)).into_iter().map(|fault| (call, fault)));
+        }
+        Then::Go
+    });
+    assert!(lived.calls.iter().all(|outcome| outcome.status == 0), "{:?}", lived.calls);
+    site.recover("no fault", ENDS[0]);
+    (points, counts.0.values().sum())
+}
+
+/// So many points of the short form: what is sent is waited for in seconds when it does not come, and a renewal is always.
+fn few(during: During) -> usize {
+    match during {
+        During::Renewal => 3,
+        _ => 16,
+    }
+}
+
+fn sweep_of_daemon(during: During) {
+    on_a_site(during, |site| {
+        let (points, calls) = points(site);
+        let every = if is_long() { 1 } else { points.len().div_ceil(few(during)).max(1) };
+        let (mut tried, mut found) = (0, vec![]);
+        for (point, way) in points.into_iter().step_by(every).zip(ENDS.into_iter().cycle()) {
+            let (wanted, fault) = point;
+            let (mut trap, mut counts) = (Trap::new(fault), Counts::default());
+            let lived = site.live(|stop| {
+                let call = counts.count(stop);
+                trap.decide(stop, call == wanted)
+            });
+            let what = format!("{during:?}: {}", trap.sprung.as_deref().unwrap_or("nothing fails"));
+            site.recover(&what, way);
+            tried += usize::from(trap.sprung.is_some());
+            found
+                .extend(mistakes(&lived, during, fault).map(|mistake| format!("{what}: {mistake}: {:?}", lived.calls)));
+        }
+        assert_none(&found);
+        tell(&format!("{:05} | dhcp daemon | {} | {calls} | {tried} | 0 |", 95_000 + during as usize, during.words()));
+    });
+}
+
+/// What is wrong with a life in which something failed.
+fn mistakes(lived: &Lived, during: During, fault: Fault) -> Option<String> {
+    let said = &lived.daemon.outcome.stderr;
+    if said.contains("panicked") || said.to_lowercase().contains("bug") {
+        return Some(format!("a panic: {said}"));
+    }
+    if lived.died && during != During::Start {
+        return Some(format!("the daemon has died: {said}"));
+    }
+    if lived.died && !said.to_lowercase().contains(&words(fault.errno())) {
+        return Some(format!("the daemon does not say why it cannot start: {said}"));
+    }
+    let failed = lived.calls.iter().filter(|outcome| outcome.status != 0);
+    failed.map(told_to_runtimes).find_map(Result::err).map(str::to_owned)
+}
+
+#[test]
+fn a_dhcp_daemon_whose_calls_fail_while_it_starts_loses_no_lease() {
+    sweep_of_daemon(During::Start);
+}
+
+#[test]
+fn a_dhcp_daemon_whose_calls_fail_while_it_acquires_leaves_nothing() {
+    sweep_of_daemon(During::Acquisition);
+}
+
+#[test]
+fn a_dhcp_daemon_whose_calls_fail_while_it_renews_loses_no_lease() {
+    sweep_of_daemon(During::Renewal);
+}
+
+#[test]
+fn a_dhcp_daemon_whose_calls_fail_while_it_releases_leaves_nothing() {
+    sweep_of_daemon(During::Release);
+}
