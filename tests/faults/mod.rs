@@ -1,7 +1,7 @@
 //! Nothing leaks, whatever happens: faults at every step of every plugin.
 
 mod contention;
-mod dhcp;
+pub mod dhcp;
 mod error;
 mod kill;
 mod life;

@@ -82,7 +82,7 @@ fn ports(backend: &str) -> Value {
 }
 
 /// Every main plugin, alone.
-fn main_plugins() -> Vec<Subject> {
+pub fn main_plugins() -> Vec<Subject> {
     let dual_stack_dummy = with(&dummy::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16"}]}}));
     vec![
         Subject::new("bridge", any_host, vec![whole_bridge("nftables")]),

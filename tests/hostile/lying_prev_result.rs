@@ -4,11 +4,18 @@
 use serde_json::{Value, json};
 
 use super::{bounded, is_answer};
+use crate::faults::dhcp;
+use crate::faults::subject::{Subject, in_a_lab};
+use crate::plugins::main::stacked::hasty_container;
 use crate::plugins::meta::firewall::{self, DROPPING, assert_admitted, firewall};
 use crate::plugins::meta::{bandwidth, portmap, tuning, vrf};
 use crate::support::attachment::{Attachment, for_ours, interface, with};
+use crate::support::call::Outcome;
 use crate::support::chain::Chain;
+use crate::support::dhcp::Daemon;
+use crate::support::dhcp::servers::Server;
 use crate::support::netns::{Lab, UPLINK};
+use crate::support::probe::Probe;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{TcpServer, connect};
 
@@ -231,6 +238,55 @@ fn a_result_that_lies_puts_nothing_of_others_into_a_vrf() {
     try_out(4, |_, chain| match vrf::has_vrf(&chain.container) {
         true => vec![json!({"type": "vrf", "vrfname": "red"})],
         false => vec![],
+    });
+}
+
+/// CHECK and DEL are all that a main plugin has a result for. What it has made goes by that, and nothing else.
+fn try_out_main(lab: &Lab, subject: &Subject) {
+    let other = lab.chain(&firewall::network(), &firewall(None));
+    other.add();
+    let container = hasty_container(lab);
+    let attachment = subject.attach(lab, &container).remove(0);
+    let before = Probe::start(lab, &[&container, &other.container]);
+    let truth = attachment.add();
+    let lies = lies(&truth, &other);
+    let mut wrong = vec![];
+    let mut look = |lie: &Lie, command: &str, probe: &Probe<'_>, is_well: fn(&Outcome) -> bool| {
+        let outcome = bounded(attachment.call(command, Some(&lie.result))).run();
+        let changes = probe.changes();
+        if !is_well(&outcome) || !changes.is_empty() {
+            wrong.push(format!("{}: {}: {command}: {outcome:?}, {changes}", subject.name, lie.what));
+        }
+    };
+    let attached = Probe::start(lab, &[&container, &other.container]);
+    lies.iter().for_each(|lie| look(lie, "CHECK", &attached, is_answer));
+    attachment.del();
+    for lie in &lies {
+        attachment.add();
+        look(lie, "DEL", &before, |outcome| outcome.status == 0);
+        attachment.del();
+    }
+    assert!(wrong.is_empty(), "{} were wrong:\n{}", wrong.len(), wrong.join("\n"));
+    other.check(&other.result).ok();
+}
+
+#[test]
+fn a_result_that_lies_takes_nothing_of_others_with_a_main_plugin() {
+    let subjects = ["bridge", "ptp", "macvlan", "host-device", "tap", "loopback"];
+    subjects.iter().for_each(|name| in_a_lab(name, try_out_main));
+}
+
+#[test]
+fn a_result_that_lies_takes_nothing_of_others_with_a_link_of_a_module() {
+    ["ipvlan", "vlan", "dummy"].iter().for_each(|name| in_a_lab(name, try_out_main));
+}
+
+#[test]
+fn a_result_that_lies_takes_nothing_of_others_with_dhcp() {
+    dhcp::with_network(|lab| {
+        let _server = Server::for_many(lab);
+        let _daemon = Daemon::start(lab);
+        try_out_main(lab, &dhcp::subject());
     });
 }
 
