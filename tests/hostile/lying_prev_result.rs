@@ -247,6 +247,8 @@ fn try_out_main(lab: &Lab, subject: &Subject) {
     other.add();
     let container = hasty_container(lab);
     let attachment = subject.attach(lab, &container).remove(0);
+    attachment.add();
+    attachment.del(); // what stays by contract is there from now on
     let before = Probe::start(lab, &[&container, &other.container]);
     let truth = attachment.add();
     let lies = lies(&truth, &other);
