@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::faults::life::{Life, Runtime, configure};
 use crate::faults::subject::{Subject, is_long, place_of};
 use crate::faults::tell;
+use crate::plugins::main::stacked::hasty_container;
 use crate::support::call::Call;
 use crate::support::dhcp::wait_until;
 use crate::support::netns::{Container, Lab};
@@ -107,7 +108,7 @@ struct Sweep<'a> {
 /// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that `CNI_FAULT_TABLE` names.
 pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
     let place = place_of(subject);
-    let [first, neighbours, swept] = [(), (), ()].map(|()| lab.container());
+    let [first, neighbours, swept] = [(), (), ()].map(|()| hasty_container(lab));
     // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of the first VRF.
     let is_never_as_new = ["loopback", "vrf"].contains(&subject.name);
     let other = beside(subject);
@@ -180,7 +181,9 @@ impl<'a> Sweep<'a> {
         if operation == "CHECK" {
             return self.check(step);
         }
-        let ways = if is_long() { Way::ALL.len() } else { 1 };
+        // Programs take ten times as long; between two changes, one kill of a plugin that starts some is like one of a plugin that does not.
+        let is_thorough = is_long() && !self.starts_programs();
+        let ways = if is_thorough { Way::ALL.len() } else { 1 };
         for change in 1.. {
             let mut all_killed = true;
             for _ in 0..ways {
@@ -192,7 +195,7 @@ impl<'a> Sweep<'a> {
                 break;
             }
         }
-        for call in (1..).take_while(|_| is_long()) {
+        for call in (1..).take_while(|_| is_thorough) {
             if !self.kill_one(step, operation, Point::BeforeCall(call)).killed {
                 break;
             }
@@ -203,13 +206,13 @@ impl<'a> Sweep<'a> {
     /// One kill, and what the runtime does then.
     fn kill_one(&mut self, step: usize, operation: &'static str, point: Point) -> Traced {
         let way = Way::ALL[self.turn % Way::ALL.len()];
-        let starts_programs = self.subject.name.contains("iptables");
-        let kill = if starts_programs && self.turn / Way::ALL.len() % 2 == 1 { Kill::PluginAlone } else { Kill::All };
+        let kill =
+            if self.starts_programs() && self.turn / Way::ALL.len() % 2 == 1 { Kill::PluginAlone } else { Kill::All };
         self.turn += 1;
         let mut traced = None;
         let tried = catch_unwind(AssertUnwindSafe(|| {
             if way.needs_no_namespace() {
-                let container = self.lab.container();
+                let container = hasty_container(self.lab);
                 let life = Life::new(self.lab, self.runtime, self.subject, &container).beside(self.neighbour.as_ref());
                 let result = reach(&life, step, operation, point, kill, &mut traced);
                 if way == Way::Gc {
@@ -251,6 +254,10 @@ impl<'a> Sweep<'a> {
             let is_free = || self.lab.host.try_sh(TAKE_THE_VLAN).status.success();
             wait_until("the VLAN is free", 10, is_free);
         }
+    }
+
+    fn starts_programs(&self) -> bool {
+        self.subject.name.contains("iptables")
     }
 
     fn is_of_device(&self) -> bool {
