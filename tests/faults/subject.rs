@@ -26,6 +26,16 @@ impl Subject {
         Subject { name, prepare, plugins }
     }
 
+    /// Whether plugins start programs: then each takes ten times as long.
+    pub fn starts_programs(&self) -> bool {
+        self.name.contains("iptables")
+    }
+
+    /// Whether a sweep is to try everything of it. Of what is slow it takes all points, and the ways in which these go on take turns.
+    pub fn is_swept_whole(&self) -> bool {
+        is_long() && !self.starts_programs() && !is_emulated()
+    }
+
     /// One attachment a plugin, in the order of the list.
     pub fn attach<'a>(&self, lab: &'a Lab, container: &Container) -> Vec<Attachment<'a>> {
         let of_network = json!({"name": "net1", "cniVersion": "1.1.0"});
@@ -204,6 +214,11 @@ pub fn in_a_lab(name: &str, sweep: impl Fn(&Lab, &Subject)) {
             sweep(lab, &subject);
         }
     });
+}
+
+/// Whether this is a machine of `tests/vm/run`, which is slow.
+pub fn is_emulated() -> bool {
+    std::env::var_os("CNI_VM").is_some()
 }
 
 /// Whether a sweep is to try everything: `tests/faults/run` asks for it.

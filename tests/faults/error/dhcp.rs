@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fault::{Fault, Trap, chosen, faults, words};
+use super::fault::{Fault, Trap, chosen, words};
 use super::sweep::{assert_none, plugins_each_alone, told_to_runtimes};
 use crate::faults::dhcp::{During, ENDS, Lived, Site, on_a_site, subject, with_network};
 use crate::faults::subject::is_long;
@@ -45,7 +45,7 @@ fn points(site: &Site<'_>) -> (Vec<Point>, usize) {
     let lived = site.live(|stop| {
         let call = counts.count(stop);
         if stop.result.is_none() {
-            points.extend(chosen(stop, faults(stop)).into_iter().map(|fault| (call, fault)));
+            points.extend(chosen(stop, is_long()).into_iter().map(|fault| (call, fault)));
         }
         Then::Go
     });

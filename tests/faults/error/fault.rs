@@ -2,7 +2,6 @@
 
 use nix::errno::Errno;
 
-use crate::faults::subject::is_long;
 use crate::support::call::{Call, Outcome};
 use crate::support::tracer::{Stop, Then, Traced, trace};
 
@@ -136,7 +135,7 @@ fn refusal(stop: &Stop, errno: Errno) -> Vec<u8> {
 pub const CONF_DIR: &str = "/run/net.d";
 
 /// The points of a call that are tried, and its outcome without any.
-pub fn points(call: &Call) -> (Vec<Point>, Traced) {
+pub fn points(call: &Call, is_whole: bool) -> (Vec<Point>, Traced) {
     let mut points = vec![];
     // What comes before the program reads its configuration is the loader's and libc's.
     let mut reads = false;
@@ -147,18 +146,19 @@ pub fn points(call: &Call) -> (Vec<Point>, Traced) {
             _ => false,
         };
         if stop.result.is_none() && reads {
-            points.extend(chosen(stop, faults(stop)).into_iter().map(|fault| (stop.number, fault)));
+            points.extend(chosen(stop, is_whole).into_iter().map(|fault| (stop.number, fault)));
         }
         Then::Go
     });
     (points, traced)
 }
 
-/// All faults in the long form. In the short one a fault for each call that changes something, reads what is kept on the disk, or
+/// All faults of the call for a sweep that tries everything; else a fault for each call that changes something, reads what is kept on the disk, or
 /// has to do with threads and processes; the calls of a plugin are many, so all faults have their turns.
-pub fn chosen(stop: &Stop, faults: Vec<Fault>) -> Vec<Fault> {
+pub fn chosen(stop: &Stop, is_whole: bool) -> Vec<Fault> {
     const OTHERS: [i64; 6] =
         [libc::SYS_flock, libc::SYS_setns, libc::SYS_clone, libc::SYS_clone3, libc::SYS_recvfrom, libc::SYS_wait4];
+    let faults = faults(stop);
     let is_kept = |path: String| path.starts_with("/run/cni") || path.starts_with("/var/lib/cni");
     let reads_state = match stop.call {
         libc::SYS_openat => is_kept(stop.text(1)),
@@ -169,7 +169,7 @@ pub fn chosen(stop: &Stop, faults: Vec<Fault>) -> Vec<Fault> {
         0 => faults,
         // What others' programs do when they have no memory is not ours; that they cannot be started is.
         _ if !stop.is_own && stop.call != libc::SYS_execve => vec![],
-        _ if is_long() => faults,
+        _ if is_whole => faults,
         count if stop.changes() || reads_state => vec![faults[stop.number % count]],
         _ => vec![],
     }

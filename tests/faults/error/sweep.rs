@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::fault::{CONF_DIR, Fault, Point, points, run, words};
 use crate::faults::life::{Life, Runtime, configure};
-use crate::faults::subject::{Subject, is_long, place_of};
+use crate::faults::subject::{Subject, is_emulated, is_long, place_of};
 use crate::faults::tell;
 use crate::plugins::main::stacked::hasty_container;
 use crate::support::attachment::Attachment;
@@ -49,7 +49,7 @@ impl<'a> Sweep<'a> {
         call: impl Fn(&Value) -> Call,
         after: impl Fn(),
     ) {
-        let (points, traced) = points(&call(&before()));
+        let (points, traced) = points(&call(&before()), self.subject.is_swept_whole());
         traced.outcome.ok();
         after();
         let tried_before = self.tried;
@@ -116,7 +116,7 @@ impl<'a> Sweep<'a> {
 
 /// The short form has minutes for all networks: fewer points where programs are started, and where the machine is emulated.
 fn one_of(subject: &Subject) -> usize {
-    match (is_long(), subject.name.contains("iptables") || std::env::var_os("CNI_VM").is_some()) {
+    match (is_long(), subject.starts_programs() || is_emulated()) {
         (true, _) => 1,
         (false, true) => 8,
         (false, false) => 2,

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use serde_json::{Value, json};
 
 use crate::faults::life::{Life, Runtime, configure};
-use crate::faults::subject::{Subject, is_long, place_of};
+use crate::faults::subject::{Subject, place_of};
 use crate::faults::tell;
 use crate::plugins::main::stacked::hasty_container;
 use crate::support::call::Call;
@@ -181,9 +181,8 @@ impl<'a> Sweep<'a> {
         if operation == "CHECK" {
             return self.check(step);
         }
-        // Programs take ten times as long; between two changes, one kill of a plugin that starts some is like one of a plugin that does not.
-        let is_thorough = is_long() && !self.starts_programs();
-        let ways = if is_thorough { Way::ALL.len() } else { 1 };
+        let is_whole = self.subject.is_swept_whole();
+        let ways = if is_whole { Way::ALL.len() } else { 1 };
         for change in 1.. {
             let mut all_killed = true;
             for _ in 0..ways {
@@ -195,7 +194,7 @@ impl<'a> Sweep<'a> {
                 break;
             }
         }
-        for call in (1..).take_while(|_| is_thorough) {
+        for call in (1..).take_while(|_| is_whole) {
             if !self.kill_one(step, operation, Point::BeforeCall(call)).killed {
                 break;
             }
@@ -206,8 +205,11 @@ impl<'a> Sweep<'a> {
     /// One kill, and what the runtime does then.
     fn kill_one(&mut self, step: usize, operation: &'static str, point: Point) -> Traced {
         let way = Way::ALL[self.turn % Way::ALL.len()];
-        let kill =
-            if self.starts_programs() && self.turn / Way::ALL.len() % 2 == 1 { Kill::PluginAlone } else { Kill::All };
+        let kill = if self.subject.starts_programs() && self.turn / Way::ALL.len() % 2 == 1 {
+            Kill::PluginAlone
+        } else {
+            Kill::All
+        };
         self.turn += 1;
         let mut traced = None;
         let tried = catch_unwind(AssertUnwindSafe(|| {
@@ -256,10 +258,6 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn starts_programs(&self) -> bool {
-        self.subject.name.contains("iptables")
-    }
-
     fn is_of_device(&self) -> bool {
         self.subject.name == "host-device"
     }
@@ -271,7 +269,7 @@ impl<'a> Sweep<'a> {
         let call = self.life.call(step, "CHECK", &result);
         let (whole, _) = run_to(&call, Point::BeforeCall(usize::MAX), Kill::All);
         assert_eq!(whole.outcome.status, 0, "CHECK failed: {:?}", whole.outcome);
-        let distance = if is_long() { 1 } else { 25 };
+        let distance = if self.subject.is_swept_whole() { 1 } else { 25 };
         for number in (1..).step_by(distance) {
             if !run_to(&call, Point::BeforeCall(number), Kill::All).0.killed {
                 break;
