@@ -1,9 +1,9 @@
 //! Files in a directory that others may have written into: a symlink is never followed, unless it is asked for, a FIFO
 //! never waited for, and no more is read than such a file can rightly have.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -46,6 +46,18 @@ fn read_with(flags: OFlag, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
 pub fn is_no_file(errno: Option<i32>) -> bool {
     const OF_OTHER_KINDS: [Errno; 4] = [Errno::ELOOP, Errno::EISDIR, Errno::ENXIO, Errno::ENODEV];
     errno.is_none_or(|errno| OF_OTHER_KINDS.contains(&Errno::from_raw(errno)))
+}
+
+/// Makes a directory where nothing has its name, and those above it. Whether what is there is a directory shows when it is used.
+pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
+    let make = || DirBuilder::new().mode(mode).create(path);
+    let made = match (make(), path.parent()) {
+        (Err(e), Some(parent)) if e.kind() == io::ErrorKind::NotFound => {
+            make_directories(parent, mode).and_then(|()| make())
+        }
+        (made, _) => made,
+    };
+    made.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
 }
 
 /// Creates a file that must not exist, readable by its owner only.

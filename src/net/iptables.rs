@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -311,7 +310,7 @@ fn give_up(error: Error) -> Error {
 fn lock() -> Result<File> {
     require_hope()?;
     let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
-    DirBuilder::new().recursive(true).mode(0o755).create(LOCK_DIR).map_err(failed)?;
+    plain_file::make_directories(Path::new(LOCK_DIR), 0o755).map_err(failed)?;
     let path = Path::new(LOCK);
     let file = plain_file::open_lock(path).map_err(failed)?;
     let file = file_lock::take(file, path, Mode::Exclusive, file_lock::PATIENCE).map_err(give_up)?;
@@ -323,7 +322,8 @@ fn lock() -> Result<File> {
 pub fn settle() -> Result<()> {
     match fs::symlink_metadata(LOCK) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()), // nothing has been changed since the host was started
-        _ => lock().map(drop),
+        Err(e) => Err(Error::io(format_args!("look for {LOCK:?}"), &e)),
+        Ok(_) => lock().map(drop),
     }
 }
 

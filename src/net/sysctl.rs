@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::io::ErrorKind;
 
 use crate::error::{Error, Result};
 
@@ -65,8 +65,13 @@ impl Sysctl {
     }
 
     /// Whether there is such a setting, in the namespace of this thread.
-    pub fn exists(&self) -> bool {
-        Path::new(&self.path()).is_file()
+    pub fn exists(&self) -> Result<bool> {
+        match fs::metadata(self.path()) {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            found => found
+                .map(|metadata| metadata.is_file())
+                .map_err(|e| Error::io(format_args!("look for sysctl {self}"), &e)),
+        }
     }
 
     /// `net/bridge/bridge-nf-call-iptables`, or that of IPv6: whether packets inside a bridge come by the rules. There only

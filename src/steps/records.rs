@@ -1,9 +1,8 @@
 //! What DEL has to know and nothing else can tell it: a file for each attachment, in a directory below /run/cni, which
 //! is gone after a restart of the host as the attachments are.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -74,7 +73,7 @@ impl Records {
     }
 
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o755).create(&self.0)?;
+        plain_file::make_directories(&self.0, 0o755)?;
         if !fs::symlink_metadata(&self.0)?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into()); // a link, and what lies behind it is others'
         }

@@ -2,9 +2,8 @@
 //! Multus) read, list and edit them. Here is where they lie and how they are written and found; what one of them tells is
 //! in [`record`].
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use super::parameters::Parameters;
@@ -181,7 +180,7 @@ fn file_name(key: &Key) -> String {
 }
 
 pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    plain_file::make_directories(dir, 0o700)
 }
 
 /// Writes `draft` and gives it the name `file`.

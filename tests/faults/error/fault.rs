@@ -44,6 +44,8 @@ pub fn faults(stop: &Stop) -> Vec<Fault> {
         libc::SYS_readlink | libc::SYS_statfs | libc::SYS_fstatfs | libc::SYS_getdents64 | libc::SYS_lseek => &[EIO],
         libc::SYS_socket => &[EMFILE, EACCES, ENOBUFS],
         libc::SYS_bind | libc::SYS_setsockopt | libc::SYS_getsockname => &[ENOBUFS],
+        // A netlink socket is connected at once.
+        libc::SYS_connect if stop.memory(stop.args[1], 2) == [libc::AF_NETLINK as u8, 0] => &[ENOMEM],
         libc::SYS_connect => &[ECONNREFUSED, EINTR],
         libc::SYS_recvfrom | libc::SYS_recvmsg => &[EINTR],
         libc::SYS_sendmsg => &[ENOBUFS, EINTR],

@@ -4,10 +4,9 @@
 //! reference's. What is new lies beside it, in the [`Index`].
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -286,8 +285,7 @@ pub fn remove_lease(path: &Path) -> Result<()> {
 }
 
 fn create_dir(dir: &Path) -> Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
-    made.map_err(|e| Error::io(format_args!("create directory {dir:?}"), &e))
+    plain_file::make_directories(dir, 0o755).map_err(|e| Error::io(format_args!("create directory {dir:?}"), &e))
 }
 
 fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {

@@ -2,9 +2,8 @@
 //! other's. We add a member that the reference passes over: whose the file is, what was set, and the sysctls.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
@@ -258,9 +257,9 @@ impl Backups {
         let put = || {
             // Directories above are for others too; the reference's have no mode that anybody could enter.
             if let Some(parent) = self.0.parent() {
-                DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+                plain_file::make_directories(parent, 0o755)?;
             }
-            DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+            plain_file::make_directories(&self.0, 0o700)?;
             plain_file::put(&path, text)
         };
         put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))

@@ -71,7 +71,7 @@ fn look(setting: &Setting, ifname: &str) -> Result<Change> {
         let problem = format!("IFNAME is {ifname:?}, expected the name of a link");
         return Err(Error::config(&setting.path, problem).with_details(format_args!("{sysctl} is not of one link")));
     }
-    if !sysctl.exists() {
+    if !sysctl.exists()? {
         return Err(Error::config(&setting.path, format_args!("{sysctl} is no setting of the container")));
     }
     let (path, after) = (setting.path.clone(), setting.value.clone());
@@ -115,7 +115,7 @@ pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     }
     netns.run(|| {
         let mut errors = ErrorList::default();
-        for (sysctl, value) in values.iter().rev().filter(|(sysctl, _)| sysctl.exists()) {
+        for (sysctl, value) in values.iter().rev().filter(|(sysctl, _)| sysctl.exists() != Ok(false)) {
             errors.push(sysctl.ensure(value));
         }
         errors.finish()

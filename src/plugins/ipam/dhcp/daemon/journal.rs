@@ -5,9 +5,9 @@
 //! times are counted from that start.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -119,7 +119,7 @@ impl Journal {
     /// For the daemon: makes the directory if there is none, and takes the lock for as long as it runs. Nobody else gets
     /// here before [`Journal::started`].
     pub fn open(dir: &Path) -> Result<Journal> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        let made = plain_file::make_directories(dir, 0o700);
         made.and_then(|()| require_own(dir)).map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
         let mut journal = Journal::at(dir, Mode::Exclusive)?;
         journal.lock_for(Mode::Exclusive)?;

@@ -1,8 +1,8 @@
 //! Where the daemon is asked: a socket that systemd has made, or one of its own.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Drop for Listener {
 fn bind(path: &Path) -> Result<UnixListener> {
     let failed = |e: io::Error| Error::io(format_args!("listen at {path:?}"), &e);
     if let Some(parent) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
+        plain_file::make_directories(parent, 0o700).map_err(failed)?;
     }
     remove_stale(path)?;
     // The mode counts from the first moment on; this process has no other thread that could make a file now.
