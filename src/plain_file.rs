@@ -154,6 +154,18 @@ mod tests {
     use crate::scratch::Scratch;
 
     #[test]
+    fn directories_are_made_where_there_is_nothing() {
+        let dir = Scratch::new();
+        let path = |name: &str| dir.path().join(name);
+        assert!(make_directories(&path("a/b"), 0o700).is_ok() && make_directories(&path("a/b"), 0o755).is_ok());
+        assert_eq!(path("a/b").metadata().unwrap().mode() & 0o777, 0o700, "what is there stays as it is");
+        dir.write("file", "");
+        assert!(make_directories(&path("file"), 0o700).is_ok(), "it shows when it is used");
+        let error = make_directories(&path("file/a"), 0o700).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
+    }
+
+    #[test]
     fn links_fifos_directories_and_huge_files_are_not_read() {
         let dir = Scratch::new();
         let path = |name: &str| dir.path().join(name);
