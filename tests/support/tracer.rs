@@ -38,7 +38,7 @@ pub struct Stop {
 /// What becomes of the call that is about to be made, or of all processes.
 pub enum Then {
     Go,
-    /// Before a call: it is not made, and the program is told that it returned this, a negative errno where it failed.
+    /// The program is told that the call returned this, a negative errno where it failed. One that is about to be made is not made.
     Answer(i64),
     /// SIGKILL for every process.
     Kill,
@@ -317,7 +317,8 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         let is_own = self.is_own(task);
         let stop = Stop { number, call: registers.orig_rax.cast_signed(), args, result, is_own, task };
         match (self.decide)(&stop) {
-            Then::Answer(answer) if result.is_none() => {
+            Then::Answer(answer) if result.is_some() => registers.rax = answer.cast_unsigned(),
+            Then::Answer(answer) => {
                 registers.orig_rax = u64::MAX; // no such call, so none is made
                 self.places.insert(task, Place::Inside(number, Some(answer)));
             }

@@ -28,6 +28,8 @@ pub fn faults(stop: &Stop) -> Vec<Fault> {
     let by_itself: &[Errno] = match stop.call {
         libc::SYS_openat if stop.changes() => &[ENOSPC, EACCES, EIO],
         libc::SYS_openat => &[EACCES, EIO, EMFILE],
+        // A pipe has no device that could fail.
+        libc::SYS_read if stop.descriptor(0).starts_with("pipe:") => &[EINTR],
         libc::SYS_read => &[EIO, EINTR],
         libc::SYS_write => &[ENOSPC, EIO, EINTR],
         // std takes it for a bug where a directory cannot be closed, and no kernel says so.
@@ -79,24 +81,32 @@ pub struct Trap {
     fault: Fault,
     /// The socket that is to get the answer of a refusal.
     refused: Option<(u64, Vec<u8>)>,
+    /// What the call of this number, which is being made, is to return.
+    answer: Option<(usize, Then)>,
     /// What had the fault; None where the program has gone another way.
     pub sprung: Option<String>,
 }
 
 impl Trap {
     pub fn new(fault: Fault) -> Trap {
-        Trap { fault, refused: None, sprung: None }
+        Trap { fault, refused: None, answer: None, sprung: None }
     }
 
     /// What becomes of a call that is about to be made; whether it is the one that is to fail.
     pub fn decide(&mut self, stop: &Stop, is_it: bool) -> Then {
         let fault = self.fault;
         if stop.result.is_some() {
-            return Then::Go;
+            let answer = self.answer.take_if(|(number, _)| *number == stop.number);
+            return answer.map_or(Then::Go, |(_, answer)| answer);
         }
         if is_it && faults(stop).contains(&fault) {
             self.sprung = Some(format!("{} fails with {fault:?}", stop.describe()));
             return match fault {
+                // Whatever close(2) returns, the descriptor is closed.
+                Fault::Call(errno) if stop.call == libc::SYS_close => {
+                    self.answer = Some((stop.number, Then::fail(errno)));
+                    Then::Go
+                }
                 Fault::Call(errno) => Then::fail(errno),
                 Fault::Refusal(errno) => {
                     self.refused = Some((stop.args[0], refusal(stop, errno)));
