@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 /// A connection on which nothing waits longer than was allowed.
@@ -20,7 +21,12 @@ impl LocalStream {
         let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
         let stream = LocalStream::over(socket.into(), patience);
         stream.socket.set_write_timeout(Some(stream.left()?))?;
-        connect(stream.socket.as_raw_fd(), address).map_err(|errno| stream.late(errno.into()))?;
+        while let Err(errno) = connect(stream.socket.as_raw_fd(), address) {
+            match errno {
+                Errno::EINTR => stream.socket.set_write_timeout(Some(stream.left()?))?,
+                errno => return Err(stream.late(errno.into())),
+            }
+        }
         Ok(stream)
     }
 

@@ -4,7 +4,7 @@
 //! that is a twenty-fifth of the binary (113 of 2979 kB). What else it does is done here.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::mem::MaybeUninit;
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -77,14 +77,15 @@ fn ignore_broken_pipes() {
 pub fn another_runs(name: &str) -> bool {
     let identity = |path: PathBuf| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
     let own = Path::new("/proc/thread-self");
-    let (exe, netns) = (identity(own.join("exe")), identity(own.join("ns/net")));
+    let (Some(exe), Some(netns)) = (identity(own.join("exe")), identity(own.join("ns/net"))) else { return false };
     let is_another = |process: &Path| {
         fs::read(process.join("comm")).is_ok_and(|comm| comm.trim_ascii_end() == name.as_bytes())
-            && identity(process.join("ns/net")).is_some_and(|of_process| Some(of_process) == netns)
-            && identity(process.join("exe")).is_some_and(|of_process| Some(of_process) != exe)
+            && identity(process.join("ns/net")).is_some_and(|of_process| of_process == netns)
+            && identity(process.join("exe")).is_some_and(|of_process| of_process != exe)
     };
-    fs::read_dir("/proc")
-        .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_another(&entry.path()))))
+    let is_process = |entry: &DirEntry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit);
+    let is_another = |entry: DirEntry| is_process(&entry) && is_another(&entry.path());
+    fs::read_dir("/proc").is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_another)))
 }
 
 /// By these somebody asks a process to end: Ctrl-C at a terminal, who stops a service, a terminal that is closed.

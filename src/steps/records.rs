@@ -107,9 +107,13 @@ impl Records {
 
     /// The records of other attachments at this CNI_NETNS that are younger than that of `key`. Where it has none, all.
     pub fn of_others_at<T: DeserializeOwned>(&self, netns_path: &str, key: &Key) -> Result<Vec<Found<T>>> {
-        let written = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-        let own = written(&self.path(key));
-        let paths = self.paths("", RECORD)?.into_iter().filter(|path| written(path) > own);
+        let written = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
+        let path = self.path(key);
+        let own = match written(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            own => Some(own.map_err(|e| Error::io(format_args!("look at {}", path.display()), &e))?),
+        };
+        let paths = self.paths("", RECORD)?.into_iter().filter(|path| written(path).ok() > own);
         Ok(paths.filter_map(|path| found(&path)).filter(|other| other.netns_path == netns_path).collect())
     }
 

@@ -120,6 +120,7 @@ impl<'a> Site<'a> {
         let decide = |stop: &Stop| if armed.load(SeqCst) { decide(stop) } else { Then::Go };
         let daemon = run(self.lab, decide, |is_dead| {
             if during != During::Start {
+                self.life.gc(); // once that is answered it has started
                 arm(During::Acquisition);
                 calls.push(self.life.call(0, "ADD", &Value::Null).run());
                 arm(During::Renewal);

@@ -40,11 +40,14 @@ impl Counts {
 }
 
 /// What can fail of what the daemon is about, and how many calls that takes.
-fn points(site: &Site<'_>) -> (Vec<Point>, usize) {
+fn points(site: &Site<'_>, during: During) -> (Vec<Point>, usize) {
     let (mut points, mut counts) = (vec![], Counts::default());
+    // What comes before it looks for its place is the loader's and libc's.
+    let mut is_loaded = during != During::Start;
     let lived = site.live(|stop| {
         let call = counts.count(stop);
-        if stop.result.is_none() {
+        is_loaded = is_loaded || stop.describe().contains("/run/cni");
+        if stop.result.is_none() && is_loaded {
             points.extend(chosen(stop, is_long()).into_iter().map(|fault| (call, fault)));
         }
         Then::Go
@@ -64,7 +67,7 @@ fn few(during: During) -> usize {
 
 fn sweep_of_daemon(during: During) {
     on_a_site(during, |site| {
-        let (points, calls) = points(site);
+        let (points, calls) = points(site, during);
         let every = if is_long() { 1 } else { points.len().div_ceil(few(during)).max(1) };
         let (mut tried, mut found) = (0, vec![]);
         for (point, way) in points.into_iter().step_by(every).zip(ENDS.into_iter().cycle()) {

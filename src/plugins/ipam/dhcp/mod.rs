@@ -101,7 +101,9 @@ impl Plugin for Dhcp {
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
         let socket = any_socket_path(cx);
         match wire::ask(&socket, &Request::gc(&cx.config.name, valid)) {
-            Err(error) if is_not_running(&error) => daemon::orphans::gc(&socket, &cx.config.name, valid),
+            Err(error) if is_not_running(&error) => {
+                daemon::orphans::gc(&socket, &cx.config.name, valid).map_err(|e| e.with_details(&error.msg))
+            }
             done => done.map(drop),
         }
     }

@@ -122,7 +122,8 @@ impl Journal {
         let made = plain_file::make_directories(dir, 0o700);
         made.and_then(|()| require_own(dir)).map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
         let mut journal = Journal::at(dir, Mode::Exclusive)?;
-        journal.lock_for(Mode::Exclusive)?;
+        let advice = "two daemons cannot have the same leases: stop that one, or give this one another -socketpath";
+        journal.lock_for(Mode::Exclusive, advice)?;
         require_unlinked(&journal.lock)
             .map_err(|e| Error::io(format_args!("lock {}", journal.path_of_lock().display()), &e))?;
         let own = std::process::id().to_string();
@@ -139,11 +140,12 @@ impl Journal {
     /// For who finds no daemon: the journal that one has left, if any. Several may have it so at the same time, and none
     /// starts meanwhile.
     pub fn left_behind(dir: &Path) -> Result<Option<Journal>> {
-        if !dir.join(LOCK).exists() {
+        let path = dir.join(LOCK);
+        if !fs::exists(&path).map_err(|e| Error::io(format_args!("look for {}", path.display()), &e))? {
             return Ok(None);
         }
         let journal = Journal::at(dir, Mode::Shared)?;
-        journal.lock_for(Mode::Shared)?;
+        journal.lock_for(Mode::Shared, "it cannot be asked: stop it, or start it anew")?;
         Ok(Some(journal))
     }
 
@@ -163,11 +165,11 @@ impl Journal {
     }
 
     /// Nobody waits for a daemon to end.
-    fn lock_for(&self, mode: Mode) -> Result<()> {
+    fn lock_for(&self, mode: Mode, advice: &str) -> Result<()> {
         let what = format!("lock {}", self.path_of_lock().display());
         match mode.try_take(&self.lock).map_err(|e| Error::io(&what, &e))? {
             true => Ok(()),
-            false => Err(self.held(&what)),
+            false => Err(self.held(&what).with_details(advice)),
         }
     }
 
@@ -179,9 +181,7 @@ impl Journal {
         let holder = read.ok().and_then(|_| holder.trim().parse::<u32>().ok());
         let holder =
             holder.map_or("another process".to_owned(), |pid| format!("the DHCP daemon with process id {pid}"));
-        Error::new(Code::CONFLICT, format!("{what}: {holder} has it")).with_details(
-            "two daemons cannot have the same leases: stop that one, or give this one another -socketpath",
-        )
+        Error::new(Code::CONFLICT, format!("{what}: {holder} has it"))
     }
 
     /// All records. What is none is removed, or set aside where it may tell people something.
@@ -239,7 +239,8 @@ impl Journal {
     /// The record of an attachment's lease.
     pub fn find(&self, key: &Key, family: Family) -> Option<Record> {
         let path = self.path(key, family);
-        match path.exists().then(|| self.read_file(path)) {
+        // One that cannot be looked at is read: then it shows why.
+        match (!matches!(fs::exists(&path), Ok(false))).then(|| self.read_file(path)) {
             Some(Read::Record(record)) => Some(*record),
             _ => None,
         }

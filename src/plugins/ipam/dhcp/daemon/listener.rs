@@ -84,7 +84,8 @@ fn remove_stale(path: &Path) -> Result<()> {
         Err(Error::new(Code::CONFLICT, msg).with_details("stop what is there, or set another -socketpath"))
     };
     match fs::symlink_metadata(path) {
-        Err(_) => return Ok(()), // then binding says what is wrong, if anything
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(Error::io(format_args!("listen at {path:?}"), &e)),
         Ok(found) if !found.file_type().is_socket() => return taken("something that is no socket has this name"),
         Ok(_) => (),
     }
