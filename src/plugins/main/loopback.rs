@@ -5,8 +5,9 @@ use serde::Deserialize;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{Link, LinkChange};
+use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::rollback::transaction;
 
 /// The link's name, whatever CNI_IFNAME says: Nomad calls with `eth0`.
 const LO: &str = "lo";
@@ -35,8 +36,13 @@ impl Plugin for Loopback {
         let container = at.netlink()?;
         let lo = container.link(LO)?;
         loopback_addresses(at, &lo)?; // before anything is changed
-        container.change_link(&lo, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-        let ips = loopback_addresses(at, &lo)?; // the kernel adds them when the link is set up
+        let ips = transaction(|rb| {
+            set_up(container, &lo, true)?;
+            if !lo.up {
+                rb.undo("set the loopback interface down", || set_up(container, &lo, false));
+            }
+            loopback_addresses(at, &lo) // the kernel adds them when the link is set up
+        })?;
         Ok(previous.unwrap_or_else(|| result(at, &lo, ips)))
     }
 
@@ -50,8 +56,7 @@ impl Plugin for Loopback {
     fn del(_cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let Some(netns) = &at.netns else { return Ok(()) };
         let container = netns.netlink()?;
-        let lo = container.link(LO)?;
-        container.change_link(&lo, &LinkChange { up: Some(false), ..LinkChange::default() })
+        set_up(container, &container.link(LO)?, false)
     }
 
     /// Every namespace has a loopback interface.
@@ -63,6 +68,10 @@ impl Plugin for Loopback {
     fn gc(_cx: &Context<'_>, _conf: &Conf, _valid: &ValidAttachments) -> Result<()> {
         Ok(())
     }
+}
+
+fn set_up(container: &Netlink, lo: &Link, up: bool) -> Result<()> {
+    container.change_link(lo, &LinkChange { up: Some(up), ..LinkChange::default() })
 }
 
 /// The first address of each family. One that is not of the loopback networks means that this `lo` is not what it seems.
