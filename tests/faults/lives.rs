@@ -4,7 +4,7 @@
 //! Nothing is left of those that have ended, nothing is taken from those that live, and no two have one address. That is
 //! what the kernel and the disk say, in every pause; in every second generation no GC helps a DEL to that.
 //!
-//! `CNI_SEED` repeats the choices, `CNI_LIVES` tells how many attachments the long form has.
+//! `CNI_SEED` repeats the choices, `CNI_LIVES` tells how many attachments the long form begins.
 
 mod calls;
 mod chance;
@@ -215,7 +215,8 @@ fn four_hundred_lives_leave_nothing_and_take_nothing_from_each_other() {
 #[test]
 #[ignore = "takes a quarter of an hour"]
 fn ten_thousand_lives_leave_nothing_and_take_nothing_from_each_other() {
-    let lives = std::env::var("CNI_LIVES").map_or(10_000, |lives| lives.parse().expect("CNI_LIVES is a number"));
+    // Of twenty that are begun, one is killed or refused before it is one.
+    let lives = std::env::var("CNI_LIVES").map_or(10_700, |lives| lives.parse().expect("CNI_LIVES is a number"));
     live_usual_lives(&Story::of(lives, lives.div_ceil(500)));
 }
 
