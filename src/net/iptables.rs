@@ -31,7 +31,7 @@ const TRIES: usize = 5;
 /// Held while rules are looked at and changed.
 const LOCK: &str = "/run/cni/iptables/lock";
 const LOCK_DIR: &str = "/run/cni/iptables";
-/// The programs' exit status when another held the lock all the time.
+/// The programs' exit status when another held the lock all the time, among other reasons.
 const LOCKED: i32 = 4;
 
 /// The variant whose rules are in nf_tables, or the one that has its own kernel tables.
@@ -278,10 +278,11 @@ impl Iptables {
     }
 
     fn failed(&self, what: &str, object: &str, output: &Output) -> Error {
-        let is_locked = output.status.code() == Some(LOCKED);
+        let said = String::from_utf8_lossy(&output.stderr);
+        // With the same status iptables-nft says that its transaction was refused, as where another has removed the chain.
+        let is_locked = output.status.code() == Some(LOCKED) && said.contains("xtables lock");
         let code = if is_locked { Code::TRY_AGAIN } else { Code::HOST_PROGRAM };
         let family = if self.is_v6 { "ip6tables" } else { "iptables" };
-        let said = String::from_utf8_lossy(&output.stderr);
         let error =
             Error::new(code, format!("{what} {object:?}: {family}: {}", output.status)).with_details(said.trim());
         give_up(match Place::at(Path::new(XTABLES_LOCK)).filter(|_| is_locked).and_then(|lock| lock.holder()) {
@@ -354,6 +355,19 @@ mod tests {
         assert_eq!(to.to_string(), "-d 10.1.0.7/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
         let from = FilterRule { source: "fd00::7".parse().ok(), ..accept };
         assert_eq!(from.to_string(), "-s fd00::7/128 -j ACCEPT");
+    }
+
+    #[test]
+    fn who_is_refused_and_not_locked_out_tries_again() {
+        let refused = |said: &str| {
+            let status = std::os::unix::process::ExitStatusExt::from_raw(LOCKED << 8);
+            let output = Output { status, stdout: vec![], stderr: said.into() };
+            Iptables { is_v6: false, variant: Variant::Default }
+                .failed("change the rules of table", "filter", &output)
+                .code
+        };
+        assert_eq!(refused("RULE_APPEND failed (No such file or directory)"), Code::HOST_PROGRAM);
+        assert_eq!(refused("Another app is currently holding the xtables lock; still 0s"), Code::TRY_AGAIN);
     }
 
     #[test]

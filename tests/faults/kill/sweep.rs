@@ -107,7 +107,8 @@ struct Sweep<'a> {
 
 /// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that `CNI_FAULT_TABLE` names.
 pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
-    let place = place_of(subject);
+    // Those of `net` stand together, behind all others.
+    let place = if runtime == Runtime::Net { 91_000 + place_of(subject) * 10 } else { place_of(subject) * 1000 };
     let [first, neighbours, swept] = [(), (), ()].map(|()| hasty_container(lab));
     // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of the first VRF.
     let is_never_as_new = ["loopback", "vrf"].contains(&subject.name);
@@ -137,7 +138,7 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
         for step in 0..sweep.life.steps() {
             let calls = sweep.operation(step, operation);
             let step_name = sweep.life.step_name(step);
-            let order = place * 1000 + step * 10 + at;
+            let order = place + step * 10 + at;
             tell(&format!(
                 "{order:05} | {} | {step_name} {operation} | {calls} | {} | 0 |",
                 subject.name, sweep.points
