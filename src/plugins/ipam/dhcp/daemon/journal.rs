@@ -239,9 +239,11 @@ impl Journal {
     /// The record of an attachment's lease.
     pub fn find(&self, key: &Key, family: Family) -> Option<Record> {
         let path = self.path(key, family);
-        // One that cannot be looked at is read: then it shows why.
-        match (!matches!(fs::exists(&path), Ok(false))).then(|| self.read_file(path)) {
-            Some(Read::Record(record)) => Some(*record),
+        if fs::exists(&path).is_ok_and(|exists| !exists) {
+            return None; // and nothing is torn
+        }
+        match self.read_file(path) {
+            Read::Record(record) => Some(*record),
             _ => None,
         }
     }
