@@ -140,8 +140,14 @@ impl Journal {
     /// For who finds no daemon: the journal that one has left, if any. Several may have it so at the same time, and none
     /// starts meanwhile.
     pub fn left_behind(dir: &Path) -> Result<Option<Journal>> {
-        let path = dir.join(LOCK);
-        if !fs::exists(&path).map_err(|e| Error::io(format_args!("look for {}", path.display()), &e))? {
+        // A power loss may have left records without the lock. No daemon has its journal behind a link.
+        let failed = |e: io::Error| Error::io(format_args!("open {}", dir.display()), &e);
+        let is_empty = match fs::symlink_metadata(dir) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => true,
+            Ok(found) if !found.is_dir() => true,
+            _ => fs::read_dir(dir).map_err(failed)?.next().is_none(),
+        };
+        if is_empty {
             return Ok(None);
         }
         let journal = Journal::at(dir, Mode::Shared)?;
