@@ -84,6 +84,7 @@ fn sweep_of_daemon(during: During) {
                 .extend(mistakes(&lived, during, fault).map(|mistake| format!("{what}: {mistake}: {:?}", lived.calls)));
         }
         assert_none(&found);
+        assert!(tried > 0, "nothing has failed");
         tell(&format!("{:05} | dhcp daemon | {} | {calls} | {tried} | 0 |", 95_000 + during as usize, during.words()));
     });
 }
