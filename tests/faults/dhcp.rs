@@ -52,6 +52,32 @@ impl During {
     }
 }
 
+/// A test for each of them.
+macro_rules! test_each_phase {
+    ($sweep:path) => {
+        #[test]
+        fn a_daemon_that_starts_loses_no_lease() {
+            $sweep($crate::faults::dhcp::During::Start);
+        }
+
+        #[test]
+        fn a_daemon_that_acquires_leaves_nothing() {
+            $sweep($crate::faults::dhcp::During::Acquisition);
+        }
+
+        #[test]
+        fn a_daemon_that_renews_loses_no_lease() {
+            $sweep($crate::faults::dhcp::During::Renewal);
+        }
+
+        #[test]
+        fn a_daemon_that_releases_leaves_nothing() {
+            $sweep($crate::faults::dhcp::During::Release);
+        }
+    };
+}
+pub(super) use test_each_phase;
+
 /// How the attachment ends then: by DEL or by GC, by another daemon or without any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {

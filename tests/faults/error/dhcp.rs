@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::fault::{Fault, Trap, chosen, words};
 use super::sweep::{assert_none, plugins_each_alone, told_to_runtimes};
-use crate::faults::dhcp::{During, ENDS, Lived, Site, on_a_site, subject, with_network};
+use crate::faults::dhcp::{During, ENDS, Lived, Site, on_a_site, subject, test_each_phase, with_network};
 use crate::faults::subject::is_long;
 use crate::faults::tell;
 use crate::support::dhcp::Daemon;
@@ -105,22 +105,4 @@ fn mistakes(lived: &Lived, during: During, fault: Fault) -> Option<String> {
     failed.map(told_to_runtimes).find_map(Result::err).map(str::to_owned)
 }
 
-#[test]
-fn a_dhcp_daemon_whose_calls_fail_while_it_starts_loses_no_lease() {
-    sweep_of_daemon(During::Start);
-}
-
-#[test]
-fn a_dhcp_daemon_whose_calls_fail_while_it_acquires_leaves_nothing() {
-    sweep_of_daemon(During::Acquisition);
-}
-
-#[test]
-fn a_dhcp_daemon_whose_calls_fail_while_it_renews_loses_no_lease() {
-    sweep_of_daemon(During::Renewal);
-}
-
-#[test]
-fn a_dhcp_daemon_whose_calls_fail_while_it_releases_leaves_nothing() {
-    sweep_of_daemon(During::Release);
-}
+test_each_phase!(sweep_of_daemon);

@@ -5,7 +5,7 @@
 //! nothing, whether or not there is a new daemon, and a neighbour keeps its lease.
 
 use super::sweep;
-use crate::faults::dhcp::{During, ENDS, on_a_site, subject, with_network};
+use crate::faults::dhcp::{During, ENDS, on_a_site, subject, test_each_phase, with_network};
 use crate::faults::life::Runtime;
 use crate::faults::subject::is_long;
 use crate::faults::tell;
@@ -42,22 +42,4 @@ fn sweep_of_daemon(during: During) {
     });
 }
 
-#[test]
-fn a_dhcp_daemon_that_is_killed_while_it_starts_loses_no_lease() {
-    sweep_of_daemon(During::Start);
-}
-
-#[test]
-fn a_dhcp_daemon_that_is_killed_while_it_acquires_leaves_nothing() {
-    sweep_of_daemon(During::Acquisition);
-}
-
-#[test]
-fn a_dhcp_daemon_that_is_killed_while_it_renews_loses_no_lease() {
-    sweep_of_daemon(During::Renewal);
-}
-
-#[test]
-fn a_dhcp_daemon_that_is_killed_while_it_releases_leaves_nothing() {
-    sweep_of_daemon(During::Release);
-}
+test_each_phase!(sweep_of_daemon);
