@@ -105,7 +105,8 @@ impl Saved {
     /// Reads what iptables-save prints.
     pub fn parse(text: &str) -> Saved {
         let mut chains = BTreeMap::<String, Vec<String>>::new();
-        for line in text.lines() {
+        // Not `lines()`: that takes a carriage return at the end of a comment for part of the line's end.
+        for line in text.split('\n') {
             if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
                 chains.entry(chain.to_owned()).or_default();
             } else if let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|line| line.split_once(' ')) {

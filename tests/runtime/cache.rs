@@ -13,7 +13,7 @@ use cni_multi::runtime::directory;
 use cni_multi::runtime::list::NetworkList;
 use serde_json::{Value, json};
 
-use super::{Host, ID, assert_silent, result};
+use super::{Host, ID, assert_failed, assert_silent, result};
 
 const RECORDED: [&str; 5] = [
     include_str!("../fixtures/cache/0.2.0.json"),
@@ -115,12 +115,15 @@ fn a_result_that_somebody_edited_counts() {
     assert_eq!(host.config("CHECK-b")["prevResult"]["routes"], value["result"]["routes"]);
 }
 
+/// CHECK without a result would compare nothing; DEL needs none.
 #[test]
-fn what_cannot_be_read_is_no_result() {
+fn what_cannot_be_read_is_told_by_check_and_passed_over_by_del() {
     let host = Host::new("1.0.0");
     fs::create_dir_all(host.cached()).unwrap(); // a directory where the file should be
-    assert_silent(&host.net(&format!("check net /x {ID}")));
-    assert_eq!(host.config("CHECK-a").get("prevResult"), None);
+    let msg =
+        format!("failed to get network \"net\" cached result: read {}: not a regular file", host.cached().display());
+    assert_failed(&host.net(&format!("check net /x {ID}")), &msg, "");
+    assert_eq!(host.calls(), "");
     assert_silent(&host.net(&format!("del net /x {ID}")));
 }
 
