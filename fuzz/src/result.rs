@@ -1,8 +1,10 @@
 //! Any bytes as a result and as a `prevResult`: what is read is printed and read again as the same, in every version, and
 //! on the way to a newer version and back nothing is lost.
 
+use std::net::IpAddr;
+
 use cni_multi::cni::json::Value;
-use cni_multi::cni::result::{Document, Family};
+use cni_multi::cni::result::{Document, Family, v02};
 
 /// Every version, older ones first.
 fn versions() -> impl Iterator<Item = &'static str> {
@@ -45,11 +47,27 @@ fn require_conversions(document: &Document) {
             continue;
         };
         // What an older version has no keys for is lost once.
-        assert_eq!(back.clone().convert(version).as_ref(), Ok(&converted), "{own} to {version}, back and there");
+        if families_are_named_rightly(document) {
+            assert_eq!(back.clone().convert(version).as_ref(), Ok(&converted), "{own} to {version}, back and there");
+        }
         if Family::of(own) == Family::of(version) {
             assert_eq!(back.to_text(), document.to_text(), "{own} to {version} and back");
         }
     }
     let plain = document.clone().into_add_result().expect("any result is one of the newest version");
     assert_eq!(plain.clone().into_document("1.1.0").and_then(Document::into_add_result), Ok(plain));
+}
+
+/// 0.2 keeps an address and its routes under the name of their family. Where that name is wrong, newer versions tell the
+/// family of a route by its destination, as the reference does, and address and route part on the way back.
+fn families_are_named_rightly(document: &Document) -> bool {
+    let Document::V02(result) = document else { return true };
+    let is_of = |ip: &Option<v02::IpConfig>, family: fn(&IpAddr) -> bool| {
+        let addresses = |ip: &v02::IpConfig| {
+            let routes = ip.routes.iter().map(|route| route.dst.addr());
+            routes.chain([ip.ip.addr()]).all(|address| family(&address))
+        };
+        ip.as_ref().is_none_or(addresses)
+    };
+    is_of(&result.ip4, IpAddr::is_ipv4) && is_of(&result.ip6, IpAddr::is_ipv6)
 }
