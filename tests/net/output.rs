@@ -96,6 +96,12 @@ fn an_add_whose_result_cannot_be_written_is_undone() {
     assert!(!site.has("DEL-two.stdin"));
 }
 
+/// Runs it as a terminal would, whoever started the tests: what nohup(1) or a shell's `&` has started ignores signals, and
+/// so does all that comes of it.
+fn interruptible(site: &Site, line: &str) -> Outcome {
+    site.call(line).wrapped(&["env", "--default-signal=HUP,INT,TERM"].map(str::to_owned)).run()
+}
+
 /// Also where the undo is interrupted once more.
 #[test]
 fn an_add_that_is_interrupted_is_undone() {
@@ -107,11 +113,11 @@ fn an_add_that_is_interrupted_is_undone() {
     site.network("10-lab.conflist", &json!({"cniVersion": "1.0.0", "name": "lab", "plugins": plugins}));
     for signal in ["INT", "TERM", "HUP"] {
         fs::write(site.at("interrupt"), signal).unwrap();
-        let outcome = site.net(&format!("add lab /x --container-id one{signal}"));
+        let outcome = interruptible(&site, &format!("add lab /x --container-id one{signal}"));
         assert_failed(&outcome, "interrupted", "what was done has been undone");
         assert!(site.cached_names().is_empty() && site.has(&format!("DEL-one{signal}.stdin")));
     }
-    assert_failed(&site.net("add lab /x --container-id two --no-undo"), "interrupted", "");
+    assert_failed(&interruptible(&site, "add lab /x --container-id two --no-undo"), "interrupted", "");
     assert!(!site.has("DEL-two.stdin"));
 }
 
@@ -136,7 +142,7 @@ fn a_del_that_is_interrupted_is_done_first() {
     for signal in ["INT", "TERM", "HUP"] {
         site.net(&format!("add lab /x --container-id {signal}")).ok();
         fs::write(site.at("interrupt"), signal).unwrap();
-        let outcome = site.net(&format!("del lab /x --container-id {signal}"));
+        let outcome = interruptible(&site, &format!("del lab /x --container-id {signal}"));
         assert_eq!((outcome.status, outcome.stderr.as_str()), (-1, ""), "the signal ends it then");
         assert_eq!(site.cached_names(), [""; 0]);
         fs::remove_file(site.at("interrupt")).unwrap();
@@ -145,7 +151,7 @@ fn a_del_that_is_interrupted_is_done_first() {
         site.net(&format!("add lab /gone --container-id {id}")).ok();
     }
     fs::write(site.at("interrupt"), "TERM").unwrap();
-    assert_eq!((site.net("gc lab").status, site.cached_names()), (-1, vec!["lab-two-eth0".to_owned()]));
+    assert_eq!((interruptible(&site, "gc lab").status, site.cached_names()), (-1, vec!["lab-two-eth0".to_owned()]));
 }
 
 /// Names of files, and what plugins say, are no commands to a terminal.
