@@ -301,7 +301,10 @@ impl Journal {
 /// Who may write there decides what is done in any namespace.
 fn require_own(dir: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(dir)?; // a link is none: what lies behind it is not for us to tidy up
-    let is_own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw() && found.mode() & 0o022 == 0;
+    if !found.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let is_own = found.uid() == nix::unistd::geteuid().as_raw() && found.mode() & 0o022 == 0;
     if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
 }
 
@@ -432,11 +435,19 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_write_to_is_refused() {
+    fn what_is_not_its_own_directory_is_refused() {
         let scratch = Scratch::new();
+        let refused = |dir: &Path, why: &str| {
+            let error = Journal::open(dir).map(drop).unwrap_err();
+            assert!(error.msg.ends_with(why), "{error}");
+        };
         fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let error = Journal::open(scratch.path()).map(drop).unwrap_err();
-        assert!(error.msg.ends_with("others may write there"), "{error}");
+        refused(scratch.path(), "others may write there");
+        let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
+        fs::write(&file, "").unwrap();
+        refused(&file, "not a directory");
+        std::os::unix::fs::symlink(scratch.path(), &link).unwrap();
+        refused(&link, "not a directory");
     }
 
     #[test]
