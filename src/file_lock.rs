@@ -28,6 +28,10 @@ const TURNS: u32 = 3;
 /// How often we look in that time who has it. While /proc/locks is read nobody gets any lock, so it is not done at once.
 const LOOKS: u32 = 3;
 
+/// How often /proc/locks is read for a lock that is not found there. It comes in pages: a lock that goes from one that has
+/// been read lets another slip past the next.
+const READS: u32 = 3;
+
 /// The thread does nothing but wait.
 const STACK: usize = 64 * 1024;
 
@@ -101,16 +105,31 @@ pub fn take(file: File, path: &Path, mode: Mode, patience: Duration) -> Result<F
     let waiting = handover.clone();
     let wait = move || waiting.give(mode.wait(&file).map(|()| file));
     thread::Builder::new().stack_size(STACK).spawn(wait).map_err(|e| Error::io("start a thread", &e))?;
-    let (mut holder, mut looks, mut waited) = (None, 0, Duration::ZERO);
-    while looks < LOOKS && waited < patience * TURNS {
+    let (mut seen, mut waited) = (Seen::default(), Duration::ZERO);
+    while seen.looks < LOOKS && waited < patience * TURNS {
         if let Some(locked) = handover.wait(patience / LOOKS) {
             return locked.map_err(failed);
         }
         waited += patience / LOOKS;
-        let before = std::mem::replace(&mut holder, place.holder());
-        looks = if holder == before { looks + 1 } else { 1 };
+        seen.look(place.holder());
     }
-    Err(not_free(format_args!("lock {path:?}"), path, holder, waited))
+    Err(not_free(format_args!("lock {path:?}"), path, seen.holder, waited))
+}
+
+/// Who was seen to have the lock, and at how many looks in a row it was no other.
+#[derive(Debug, Default)]
+struct Seen {
+    holder: Option<String>,
+    looks: u32,
+}
+
+impl Seen {
+    /// Seeing nobody is no change of hands; see [`READS`].
+    fn look(&mut self, now: Option<String>) {
+        let is_another = now.is_some() && self.holder.is_some() && now != self.holder;
+        self.looks = if is_another { 1 } else { self.looks + 1 };
+        self.holder = now.or(self.holder.take());
+    }
 }
 
 /// What who waited is told: that it may be tried again, and who has the lock.
@@ -145,8 +164,10 @@ impl Place {
     /// Who has the file locked: `process 17 (name)`. None where /proc does not tell: on file systems that have other numbers
     /// there (btrfs, overlay), in another process namespace, or when who took the lock has ended and left it to a child.
     pub fn holder(&self) -> Option<String> {
-        let locks = fs::read_to_string("/proc/locks").ok()?;
-        let pid = locks.lines().find_map(|line| self.holder_in(line))?;
+        let pid = (0..READS).find_map(|_| {
+            let locks = fs::read_to_string("/proc/locks").ok()?;
+            locks.lines().find_map(|line| self.holder_in(line))
+        })?;
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         Some(format!("process {pid} ({})", name.trim_end().escape_debug()))
     }
@@ -213,6 +234,24 @@ mod tests {
         assert!(told.contains(&error.details), "{error}");
         drop(first);
         drop(lock(&dir, Mode::Exclusive, LONG).unwrap());
+    }
+
+    #[test]
+    fn a_holder_that_was_not_seen_for_once_is_the_same() {
+        for (looks, known) in [
+            (["a", "a", "a"], (3, Some("a"))),
+            (["a", "", "a"], (3, Some("a"))),
+            (["", "a", "a"], (3, Some("a"))),
+            (["a", "a", ""], (3, Some("a"))),
+            (["", "", ""], (3, None)),
+            (["a", "b", "b"], (2, Some("b"))),
+            (["a", "", "b"], (1, Some("b"))),
+            (["a", "b", "a"], (1, Some("a"))),
+        ] {
+            let mut seen = Seen::default();
+            looks.iter().for_each(|who| seen.look((!who.is_empty()).then(|| (*who).to_owned())));
+            assert_eq!((seen.looks, seen.holder.as_deref()), known, "{looks:?}");
+        }
     }
 
     #[test]
