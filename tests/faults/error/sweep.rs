@@ -214,6 +214,7 @@ pub fn plugins_each_alone(lab: &Lab, subject: &Subject) {
         sweep.over(Operation::Gc, attach, |_| none.call("GC", None), detach);
         sweep.over(Operation::Check, attach, |attached| plugin.call("CHECK", Some(attached)), detach);
         plugins[..at].iter().rev().for_each(Attachment::del);
+        assert!(sweep.tried > 0, "nothing has failed");
         found.extend(sweep.found);
     }
     assert_none(&found);

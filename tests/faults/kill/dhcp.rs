@@ -38,6 +38,7 @@ fn sweep_of_daemon(during: During) {
                 break;
             }
         }
+        assert!(points > 0, "it was not killed");
         tell(&format!("{:05} | dhcp daemon | {} | {calls} | {points} | 0 |", 95_000 + during as usize, during.words()));
     });
 }

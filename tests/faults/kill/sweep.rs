@@ -143,6 +143,7 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
                 "{order:05} | {} | {step_name} {operation} | {calls} | {} | 0 |",
                 subject.name, sweep.points
             ));
+            assert!(sweep.points > 0, "{step_name} {operation} was not killed");
             sweep.points = 0;
         }
     }
@@ -195,7 +196,8 @@ impl<'a> Sweep<'a> {
                 break;
             }
         }
-        for call in (1..).take_while(|_| is_whole) {
+        let has_single_calls = is_whole || self.points == 0; // what changes nothing has no other points
+        for call in (1..).take_while(|_| has_single_calls) {
             if !self.kill_one(step, operation, Point::BeforeCall(call)).killed {
                 break;
             }
