@@ -49,9 +49,15 @@ impl<'a> Sweep<'a> {
         call: impl Fn(&Value) -> Call,
         after: impl Fn(),
     ) {
-        let (points, traced) = points(&call(&before()), self.subject.is_swept_whole());
-        traced.outcome.ok();
-        after();
+        let sweep = |is_whole| {
+            let (points, traced) = points(&call(&before()), is_whole);
+            traced.outcome.clone().ok();
+            after();
+            (points, traced)
+        };
+        let chosen = sweep(self.subject.is_swept_whole());
+        // What changes nothing and keeps nothing has no other points.
+        let (points, traced) = if chosen.0.is_empty() { sweep(true) } else { chosen };
         let tried_before = self.tried;
         for point in points.into_iter().step_by(one_of(self.subject)) {
             self.at(operation, &call(&before()), point, &after);
