@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::{FsType, fstatfs};
+use serde::{Deserialize, Serialize};
 
 use super::netlink::Netlink;
 use crate::error::{Code, Error, Result};
@@ -29,6 +30,18 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 /// Between two tries to take it. The file stays open for all that is done with the namespace, so it cannot go to a thread
 /// that waits; those who want the same container are few.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+/// Which namespace it is, in words that can be written down: a path may lead to another namespace later, and the kernel
+/// uses inode numbers again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetnsId {
+    /// SO_NETNS_COOKIE of socket(7), unique until the next boot; None before Linux 5.14.
+    cookie: Option<u64>,
+    /// The device of its file, nsfs.
+    device: u64,
+    /// The inode of its file.
+    inode: u64,
+}
 
 /// An open network namespace.
 pub struct Netns {
@@ -97,6 +110,12 @@ impl Netns {
     pub fn identity(&self) -> Result<(u64, u64)> {
         let found = self.file.metadata().map_err(|e| Error::io(format_args!("stat netns {:?}", self.path), &e))?;
         Ok((found.dev(), found.ino()))
+    }
+
+    /// What tells this namespace from every other that was or will be.
+    pub fn id(&self) -> Result<NetnsId> {
+        let (device, inode) = self.identity()?;
+        Ok(NetnsId { cookie: self.netlink()?.netns_cookie(), device, inode })
     }
 
     /// Runs `work` inside the namespace. What takes long is the thread that enters, so it brings the netlink socket along
@@ -185,6 +204,7 @@ mod tests {
     fn our_own_namespace_opens_and_is_itself() {
         let (one, other) = (Netns::current().unwrap(), Netns::open("/proc/self/ns/net").unwrap());
         assert!(one.is_same_as(&other).unwrap());
+        assert_eq!(one.id().unwrap(), other.id().unwrap());
     }
 
     #[test]

@@ -13,7 +13,9 @@ use crate::cni::conf::{ValidAttachment, ValidAttachments};
 use crate::cni::decode;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, ErrorList, Result};
+use crate::net::netns::{Netns, NetnsId};
 use crate::plain_file;
+use crate::plugin::Attachment;
 
 /// No file of ours is longer.
 const LIMIT: usize = 64 * 1024;
@@ -33,17 +35,39 @@ struct Document<T> {
     ifname: String,
     /// CNI_NETNS of the ADD.
     netns: String,
+    /// The namespace that was there. Records of earlier versions do not have it.
+    #[serde(default)]
+    namespace: Option<NetnsId>,
     kept: T,
 }
 
-/// A record that was not asked for by its key.
+/// A record with what it says of its attachment.
 pub struct Found<T> {
-    /// Whose it is.
+    /// The attachment.
     pub key: Key,
     /// CNI_NETNS of its ADD.
     pub netns_path: String,
     /// What the plugin keeps.
     pub kept: T,
+    namespace: Option<NetnsId>,
+}
+
+impl<T> Found<T> {
+    /// Whether the attachment was made in this namespace. A record of an earlier version does not say, and counts as made
+    /// in any but the host's.
+    pub fn is_of(&self, netns: &Netns) -> Result<bool> {
+        match self.namespace {
+            Some(namespace) => Ok(namespace == netns.id()?),
+            None => Ok(!netns.is_same_as(&Netns::current()?)?),
+        }
+    }
+
+    /// The namespace of the ADD, if its path still leads there. `/proc/PID/ns/net` may be the host's by now, and a path
+    /// below /run/netns another container's.
+    pub fn netns(&self) -> Result<Option<Netns>> {
+        let Some(netns) = Netns::open_if_there(&self.netns_path)? else { return Ok(None) };
+        Ok(if self.is_of(&netns)? { Some(netns) } else { None })
+    }
 }
 
 impl Records {
@@ -58,12 +82,14 @@ impl Records {
     }
 
     /// Keeps something for the attachment, in place of what was kept for it.
-    pub fn write<T: Serialize>(&self, key: &Key, netns_path: &str, kept: &T) -> Result<()> {
+    pub fn write<T: Serialize>(&self, at: &Attachment, kept: &T) -> Result<()> {
+        let key = &at.key;
         let document = Document {
             network: key.network.to_string(),
             container_id: key.container_id.to_string(),
             ifname: key.ifname.to_string(),
-            netns: netns_path.to_owned(),
+            netns: at.netns_path.clone(),
+            namespace: Some(at.netns()?.id()?),
             kept,
         };
         let text = serde_json::to_vec(&document)
@@ -82,9 +108,14 @@ impl Records {
 
     /// What is kept for the attachment. A file that cannot be understood keeps nothing.
     pub fn read<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<T>> {
+        Ok(self.find(key)?.map(|found| found.kept))
+    }
+
+    /// The record of the attachment. A file that cannot be understood is none.
+    pub fn find<T: DeserializeOwned>(&self, key: &Key) -> Result<Option<Found<T>>> {
         let path = self.path(key);
         match plain_file::read(&path, LIMIT) {
-            Ok(text) => Ok(document(&text).and_then(|document| decode::from_value(&document.kept).ok())),
+            Ok(text) => Ok(understood(&text)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
         }
@@ -168,9 +199,14 @@ fn prefix_of(network: &NetworkName) -> String {
 }
 
 fn found<T: DeserializeOwned>(path: &Path) -> Option<Found<T>> {
-    let document = document(&plain_file::read(path, LIMIT).ok()?)?;
+    understood(&plain_file::read(path, LIMIT).ok()?)
+}
+
+fn understood<T: DeserializeOwned>(text: &[u8]) -> Option<Found<T>> {
+    let document = document(text)?;
     let key = Key::parse(&document.network, &document.container_id, &document.ifname).ok()?;
-    Some(Found { key, netns_path: document.netns, kept: decode::from_value(&document.kept).ok()? })
+    let (netns_path, namespace) = (document.netns, document.namespace);
+    Some(Found { key, netns_path, namespace, kept: decode::from_value(&document.kept).ok()? })
 }
 
 /// One function for all that is kept: serde_json's reader is compiled anew for each type that it reads.
@@ -190,14 +226,19 @@ mod tests {
         Key::parse(network, id, "eth0").unwrap()
     }
 
+    /// An attachment in the namespace of this thread.
+    fn attachment(key: &Key) -> Attachment {
+        Attachment::new(key.clone(), "/proc/thread-self/ns/net".to_owned(), None)
+    }
+
     #[test]
     fn what_is_kept_is_read_until_it_is_removed() {
         let scratch = Scratch::new();
         let records = Records::in_dir(scratch.path().join("new/records"));
         let (one, other) = (key("net", "one"), key("net", "other"));
         assert_eq!(records.read::<u32>(&one).unwrap(), None);
-        records.write(&one, "/run/netns/x", &7).unwrap();
-        records.write(&one, "/run/netns/x", &8).unwrap();
+        records.write(&attachment(&one), &7).unwrap();
+        records.write(&attachment(&one), &8).unwrap();
         assert_eq!((records.read(&one).unwrap(), records.read::<u32>(&other).unwrap()), (Some(8), None));
         assert_eq!(fs::metadata(records.path(&one)).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(&records.0).unwrap().count(), 1, "no draft stays");
@@ -207,11 +248,27 @@ mod tests {
     }
 
     #[test]
+    fn record_of_another_namespace_does_not_lead_to_the_one_at_its_path() {
+        let scratch = Scratch::new();
+        let records = Records::in_dir(scratch.path());
+        let of = key("net", "one");
+        records.write(&attachment(&of), &1).unwrap();
+        let written = fs::read_to_string(records.path(&of)).unwrap();
+        let rewritten = |from: &str, to: &str| {
+            assert!(written.contains(from), "{written}");
+            fs::write(records.path(&of), written.replacen(from, to, 1)).unwrap();
+            records.find::<u32>(&of).unwrap().unwrap().netns().unwrap().is_some()
+        };
+        assert!(!rewritten("\"inode\":", "\"inode\":1"));
+        assert!(!rewritten("\"namespace\":", "\"earlier\":"), "what the host's path leads to is no container");
+    }
+
+    #[test]
     fn gc_removes_what_is_of_its_network_and_not_valid_and_sees_no_torn_file() {
         let scratch = Scratch::new();
         let records = Records::in_dir(scratch.path());
         for of in [key("net", "valid"), key("net", "stale"), key("other", "stale")] {
-            records.write(&of, "/run/netns/x", &1).unwrap();
+            records.write(&attachment(&of), &1).unwrap();
         }
         let torn = records.path(&key("net", "torn"));
         let others = records.path(&key("other", "torn"));
@@ -226,7 +283,8 @@ mod tests {
         let valid = valid.unwrap().valid_attachments().unwrap().unwrap();
         let found = records.stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
         assert_eq!(found.iter().map(|stale| stale.key.container_id.as_str()).collect::<Vec<_>>(), ["stale"]);
-        assert_eq!(found[0].netns_path, "/run/netns/x");
+        assert_eq!(found[0].netns_path, "/proc/thread-self/ns/net");
+        assert!(found[0].is_of(&Netns::current().unwrap()).unwrap() && found[0].netns().unwrap().is_some());
         let left = |of: Key| records.read::<u32>(&of).unwrap().is_some();
         records.forget_stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
         assert_eq!([key("net", "valid"), key("net", "stale"), key("other", "stale")].map(left), [true, false, true]);

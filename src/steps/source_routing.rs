@@ -93,7 +93,7 @@ fn refuse_rules(at: &Attachment, rules: &[Rule], is_in_the_way: impl Fn(&Rule) -
         None => Ok(()),
         Some(rule) => {
             if records().read::<Made>(&at.key)?.is_none() {
-                records().write(&at.key, &at.netns_path, &Made::default())?;
+                records().write(at, &Made::default())?;
             }
             let source = rule.source.map(|ip| ip.to_string()).unwrap_or_default();
             let msg = format!("address {source} has a rule already: it leads to table {}", rule.table);
@@ -114,9 +114,9 @@ fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Re
         made.rules.extend(rules);
         made.tables.extend(tables);
     }
-    records().write(&at.key, &at.netns_path, &made)?;
+    records().write(at, &made)?;
     rb.undo("forget the rules", move || match earlier {
-        Some(earlier) => records().write(&at.key, &at.netns_path, &earlier),
+        Some(earlier) => records().write(at, &earlier),
         None => records().remove(&at.key),
     });
     Ok(())

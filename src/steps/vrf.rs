@@ -86,7 +86,7 @@ pub fn join<'a>(at: &'a Attachment, name: &str, table: Option<u32>, rb: &mut Rol
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
     refuse_master(at, &link, name)?;
-    records().write(&at.key, &at.netns_path, &Joined(Some(name.to_owned())))?;
+    records().write(at, &Joined(Some(name.to_owned())))?;
     rb.undo("forget the VRF", || records().remove(&at.key));
     let (vrf, table) = ensure(container, name, table, rb)?;
     let belongings = Belongings::of(container, &link)?;
@@ -112,7 +112,7 @@ fn refuse_master(at: &Attachment, link: &Link, name: &str) -> Result<()> {
     let Some(index) = link.master else { return Ok(()) };
     let master = at.netlink()?.find_link_by_index(index)?.map_or_else(|| index.to_string(), |link| link.name);
     if master == name && records().read::<Joined>(&at.key)?.is_none() {
-        records().write(&at.key, &at.netns_path, &Joined(None))?;
+        records().write(at, &Joined(None))?;
     }
     Err(Error::new(Code::CONFLICT, format!("interface {:?} has a master already: {master:?}", link.name)))
 }

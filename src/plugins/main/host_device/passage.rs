@@ -69,7 +69,7 @@ fn records() -> Records {
 /// Moves the device into the container, where it is down and has the name that CNI_IFNAME says.
 pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
     let device = &finish_return(cx, &at.key, device)?;
-    records().write(&at.key, &at.netns_path, &Belongings::of(cx.host()?, device)?)?;
+    records().write(at, &Belongings::of(cx.host()?, device)?)?;
     // Before the move, which the kernel may do and then refuse the name.
     rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
     let change = LinkChange {
