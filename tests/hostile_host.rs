@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::plugins::main::bridge;
+use crate::plugins::meta::firewall::firewall;
+use crate::plugins::meta::portmap::{portmap, web};
 use crate::support::attachment::{for_ours, with};
 use crate::support::snapshot::Watch;
 
@@ -129,5 +131,64 @@ fn an_interface_name_that_is_a_pattern_is_refused_and_leaves_nothing() {
             before.assert_unchanged("the refused ADD");
             attachment.del();
         });
+    }
+}
+
+/// In the place of /run/cni: nothing can be written there.
+const NO_DIRECTORY: [(&str, &str); 2] =
+    [("a file", "rmdir /run/cni && echo mine >/run/cni"), ("a read-only disk", "mount -t tmpfs -o ro x /run/cni")];
+
+/// Plugins that have nothing to keep there, each alone or after a main plugin.
+fn without_records() -> Vec<(Value, Option<Value>)> {
+    let plain = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
+    let masqueraded = json!({"ipMasq": true, "ipMasqBackend": "nftables"});
+    let all = with(&with(&plain, masqueraded.clone()), json!({"macspoofchk": true}));
+    let of_type = |kind: &str| with(&plain, json!({"type": kind, "master": "uplink", "bridge": null}));
+    vec![
+        (all, None),
+        (with(&of_type("ptp"), masqueraded), None),
+        (of_type("macvlan"), None),
+        (of_type("tap"), None),
+        (json!({"cniVersion": "1.1.0", "name": "net1", "type": "loopback"}), None),
+        (plain.clone(), Some(portmap(Some("nftables"), json!([web()])))),
+        (plain.clone(), Some(firewall(None))),
+        (plain.clone(), Some(json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 8_000_000}))),
+    ]
+}
+
+#[test]
+fn run_cni_is_not_touched_where_it_is_not_needed() {
+    for (obstacle, script) in NO_DIRECTORY {
+        for (main, chained) in without_records() {
+            for_ours("bridge", |lab| {
+                bridge::warm_up(lab, &bridge::conf());
+                lab.host.sh(&format!("rm -rf /run/cni/*; {script}"));
+                let (container, other) = (lab.container(), lab.container());
+                container.sh("ip link set lo up && ip link set lo down"); // it keeps its address
+                let before = Watch::start(lab, &[&container, &other]);
+                let what = format!("{obstacle}, {} {chained:?}", main["type"]);
+                let attachment = lab.attach(&container, &main);
+                let result = attachment.add();
+                attachment.check(&result).ok();
+                if let Some(chained) = &chained {
+                    let of_network = json!({"name": "net1", "cniVersion": "1.1.0", "prevResult": result});
+                    let chained = lab.attach(&container, &with(chained, of_network));
+                    chained.add();
+                    chained.check(&result).ok();
+                    chained.del();
+                    chained.gc(&[]).ok();
+                    chained.status().ok();
+                }
+                attachment.status().ok();
+                attachment.del();
+                attachment.gc(&[]).ok();
+                let late = json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+                if main["type"] != "loopback" {
+                    let error = lab.attach(&other, &with(&main, late)).try_add().err();
+                    assert!(error.code == 100 && !error.details.contains("undo:"), "{what}: {error:?}");
+                }
+                before.assert_unchanged(&what);
+            });
+        }
     }
 }

@@ -323,7 +323,8 @@ fn lock() -> Result<File> {
 /// Waits until no rules are being changed, so that whoever looks for rules finds those of an ADD that was killed.
 pub fn settle() -> Result<()> {
     match fs::symlink_metadata(LOCK) {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()), // nothing has been changed since the host was started
+        // Nothing has been changed since the host was started, or there is something else in the directory's place.
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
         Err(e) => Err(Error::io(format_args!("look for {LOCK:?}"), &e)),
         Ok(_) => lock().map(drop),
     }
