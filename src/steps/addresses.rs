@@ -10,7 +10,8 @@ use crate::cni::result::{self, AddResult};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{AddressOptions, FoundRoute, Link, LinkChange, Netlink, Route, Scope, Watch};
 use crate::net::sysctl::Sysctl;
-use crate::plugin::Attachment;
+use crate::plugin::{Attachment, Context};
+use crate::steps::gateway_field;
 
 /// How long duplicate address detection may take, as in the reference.
 const DAD_PATIENCE: Duration = Duration::from_secs(5);
@@ -39,7 +40,7 @@ pub struct Wiring {
 }
 
 /// Gives the interface the addresses and routes of the result, and sets it up.
-pub fn configure(at: &Attachment, result: &AddResult, wiring: &Wiring) -> Result<()> {
+pub fn configure(cx: &Context<'_>, at: &Attachment, result: &AddResult, wiring: &Wiring) -> Result<()> {
     let detection = wiring.detection;
     let routes = planned_routes(result)?;
     let has_v6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
@@ -56,7 +57,30 @@ pub fn configure(at: &Attachment, result: &AddResult, wiring: &Wiring) -> Result
     if let Some(watch) = watch {
         settle(container, link, &watch)?;
     }
-    wiring.routes_first.iter().chain(&routes).try_for_each(|route| container.add_route(link, route))
+    let add = |route| container.add_route(link, route).map_err(|e| if_unreachable(e, cx, result, route));
+    wiring.routes_first.iter().chain(&routes).try_for_each(add)
+}
+
+/// Like the reference's, our IPAM plugins take a gateway outside its subnet: a route may lead to it.
+fn if_unreachable(error: Error, cx: &Context<'_>, result: &AddResult, route: &Route) -> Error {
+    let is_outside = |gateway: &IpAddr| !result.ips.iter().any(|ip| ip.address.contains(gateway));
+    let Some(gateway) = route.gateway.filter(|gateway| error.is_unreachable() && is_outside(gateway)) else {
+        return error;
+    };
+    let way_out = match gateway {
+        IpAddr::V4(gateway) => {
+            format!(r#"{{"dst": "{gateway}/32", "gw": "0.0.0.0", "scope": 253}} before the other routes"#)
+        }
+        IpAddr::V6(_) => "one of fe80::/10".to_owned(),
+    };
+    let of_family =
+        result.ips.iter().map(|ip| ip.address.trunc()).filter(|net| net.addr().is_ipv6() == gateway.is_ipv6());
+    let subnets: Vec<String> = of_family.map(|net| net.to_string()).collect();
+    error.with_details(format_args!(
+        "{}: {gateway} is not in {}, expected an address of the subnet, or {way_out}",
+        gateway_field::of(cx.config, result, gateway),
+        subnets.join(", "),
+    ))
 }
 
 /// All ipvlans of one lower link share its address table, so the kernel knows of another's address.

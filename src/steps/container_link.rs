@@ -112,7 +112,7 @@ pub fn set_up<'a>(
     rb: &mut Rollback<'a>,
 ) -> Result<AddResult> {
     match ipam {
-        Some(ipam) => configure(at, link, ipam.add(at, rb)?, detection),
+        Some(ipam) => configure(ipam.context(), at, link, ipam.add(at, rb)?, detection),
         None => {
             at.netlink()?.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
             Ok(AddResult { interfaces: vec![interface(link, at)], ..AddResult::default() })
@@ -122,6 +122,7 @@ pub fn set_up<'a>(
 
 /// Sets the link up with these addresses and routes.
 pub fn configure(
+    cx: &Context<'_>,
     at: &Attachment,
     link: &Link,
     mut result: AddResult,
@@ -129,7 +130,7 @@ pub fn configure(
 ) -> Result<AddResult> {
     result.interfaces = vec![interface(link, at)];
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-    addresses::configure(at, &result, &Wiring { detection, subnet_on_link: true, routes_first: vec![] })?;
+    addresses::configure(cx, at, &result, &Wiring { detection, subnet_on_link: true, routes_first: vec![] })?;
     Ok(result)
 }
 

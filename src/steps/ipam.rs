@@ -147,6 +147,11 @@ impl<'a> Ipam<'a> {
         }
     }
 
+    /// What it was found in.
+    pub fn context(&self) -> &'a Context<'a> {
+        self.cx
+    }
+
     fn name(&self) -> String {
         match &self.delegate {
             Delegate::Ourselves(entry) => format!("{:?} of cni-multi", entry.name),

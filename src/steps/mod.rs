@@ -4,6 +4,7 @@ pub mod addresses;
 pub mod container_link;
 pub mod dns;
 pub mod forwarding;
+pub mod gateway_field;
 pub mod hardware_address;
 pub mod ipam;
 pub mod link_alias;

@@ -75,7 +75,7 @@ impl Plugin for Ipvlan {
         transaction(|rb| {
             let link = container_link::create(cx, at, lower.place, &wanted, rb)?;
             let addresses = source.addresses(at, rb)?;
-            let mut result = container_link::configure(at, &link, addresses, DuplicateDetection::Shared)?;
+            let mut result = container_link::configure(cx, at, &link, addresses, DuplicateDetection::Shared)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
         })

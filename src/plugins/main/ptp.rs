@@ -63,7 +63,7 @@ impl Plugin for Ptp {
             result.interfaces = vec![on_host(&pair.host), in_container(&pair.mac, at)];
             result.ips.iter_mut().for_each(|ip| ip.interface = Some(1));
             set_host_end_up(cx, &pair.host)?;
-            addresses::configure(at, &result, &through_gateways(&result))?;
+            addresses::configure(cx, at, &result, &through_gateways(&result))?;
             route_to_container(cx, &pair.host, &result)?;
             forwarding::ensure(&result)?;
             if conf.ip_masq {

@@ -186,7 +186,7 @@ fn configure<'a>(
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(CONTAINER));
     gateway::plan(conf, &mut result)?;
     let wiring = Wiring { detection: conf.detection(), subnet_on_link: true, routes_first: vec![] };
-    addresses::configure(at, &result, &wiring)?;
+    addresses::configure(cx, at, &result, &wiring)?;
     if conf.is_gateway() {
         gateway::ensure(cx, conf, &at.key, bridge, &result, rb)?;
         forwarding::ensure(&result)?;
