@@ -27,6 +27,14 @@ impl MacAddr {
         MacAddr(octets.to_vec())
     }
 
+    /// A random address for a port of a bridge: locally administered, and greater than nearly all others. A bridge that was
+    /// given no address has the lowest of its ports', so this port does not change it.
+    pub fn random_of_port() -> MacAddr {
+        let MacAddr(mut octets) = MacAddr::random();
+        octets[0] = 0xfe;
+        MacAddr(octets)
+    }
+
     /// The octets.
     pub fn octets(&self) -> &[u8] {
         &self.0

@@ -67,7 +67,7 @@ fn create_under_free_name(host: &Netlink, at: &Attachment, mtu: Option<u32>, pee
     for attempt in 0..NAMES {
         let name = host_name(&at.key, attempt);
         let peer = PeerSpec { name: at.ifname(), mac: peer_mac.clone(), netns: Some(at.netns()?.fd()) };
-        match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random(), peer, mtu }) {
+        match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random_of_port(), peer, mtu }) {
             // The kernel does not say which of the two names is taken.
             Err(error) if error.is_exists() => container_link::refuse_taken_name(at.netlink()?, at.ifname())?,
             created => return created.map(|()| name),

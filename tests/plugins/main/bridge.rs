@@ -4,6 +4,7 @@ mod check;
 pub mod del;
 pub mod failed_add;
 pub mod masquerade;
+mod of_others;
 mod vlan;
 
 use serde_json::{Value, json};

@@ -123,7 +123,21 @@ impl<'a> Gateway<'a> {
         self.undo(rb, format_args!("delete address {net} of {:?}", self.link.name), move |host, link| {
             host.delete_address(link, net)
         });
-        pin_mac(self.host, &self.link)
+        self.pin_mac()
+    }
+
+    /// A bridge takes the lowest hardware address of its ports unless it is given one, and then neighbours' caches go stale with
+    /// every container. A bridge of others may still do that: give it the address that it had before our port came. Where it had
+    /// none, the one that it has now.
+    fn pin_mac(&self) -> Result<()> {
+        let mac = match self.link.mac() {
+            none if none.is_zero() => self.host.link(&self.link.name)?.mac(),
+            before => before,
+        };
+        match mac.is_zero() {
+            true => Ok(()), // it has no ports
+            false => self.host.change_link(&self.link, &LinkChange { mac: Some(mac), ..LinkChange::default() }),
+        }
     }
 
     /// Registers an undo that is left out when others have joined the bridge: they rely on the addresses that they found.
@@ -148,16 +162,6 @@ fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
         (IpNet::V6(_), IpNet::V6(_)) => present.contains(&wanted.addr()) || wanted.contains(&present.addr()),
         _ => false,
     }
-}
-
-/// A bridge takes the lowest hardware address of its ports unless it is given one, and then neighbours' caches go stale
-/// with every container. One that is not ours may still do that: give it what it has now.
-fn pin_mac(host: &Netlink, link: &Link) -> Result<()> {
-    let now = host.link(&link.name)?;
-    if now.mac().is_zero() {
-        return Ok(()); // without ports it has none yet
-    }
-    host.change_link(&now, &LinkChange { mac: Some(now.mac()), ..LinkChange::default() })
 }
 
 /// `<bridge>.<vlan>`: a veth pair on the host, its other end a port of the bridge in the VLAN. It stays for the
@@ -189,7 +193,7 @@ fn create_interface<'a>(
 ) -> Result<Link> {
     let host = cx.host()?;
     let peer_name = peer_name(name);
-    let peer = PeerSpec { name: &peer_name, mac: MacAddr::random(), netns: None };
+    let peer = PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None };
     let spec = VethSpec { name, mac: MacAddr::random(), peer, mtu: Some(bridge.mtu) };
     match host.create_veth(&spec) {
         Err(e) if e.is_exists() => return host.link(name), // another ADD was first
