@@ -11,14 +11,13 @@ use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{AddressOptions, Link, LinkChange, Route, Scope};
-use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
 use crate::steps::addresses::{self, DuplicateDetection, Wiring};
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::masquerade::{self, Backend};
-use crate::steps::{forwarding, link_kind, prev_result, veth};
+use crate::steps::{forwarding, link_kind, prev_result, router_advertisements, veth};
 
 /// The plugin.
 pub struct Ptp;
@@ -138,7 +137,7 @@ fn in_container(mac: &MacAddr, at: &Attachment) -> Interface {
 
 /// The host's end never configures itself by what a container announces.
 fn set_host_end_up(cx: &Context<'_>, link: &Link) -> Result<()> {
-    let _ = Sysctl::ipv6_conf(&link.name, "accept_ra").write("0"); // there may be no IPv6
+    router_advertisements::ignore(&link.name)?;
     cx.host()?.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
 }
 

@@ -4,9 +4,9 @@ use super::conf::Conf;
 use super::{ensure, vlan};
 use crate::error::{Result, warn};
 use crate::net::netlink::{Link, LinkChange, Netlink};
-use crate::net::sysctl::Sysctl;
 use crate::plugin::Context;
 use crate::rollback::Rollback;
+use crate::steps::router_advertisements;
 
 /// How often the bridge is made anew that another ADD's rollback took away.
 const TRIES: usize = 3;
@@ -14,8 +14,7 @@ const TRIES: usize = 3;
 /// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is a port of.
 pub fn attach<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: Link, port: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
     let host = cx.host()?;
-    // The host never configures itself by what a container announces.
-    let _ = Sysctl::ipv6_conf(&port.name, "accept_ra").write("0"); // there may be no IPv6
+    router_advertisements::ignore(&port.name)?;
     let bridge = join(cx, conf, bridge, port, rb)?;
     if conf.hairpin_mode || conf.port_isolation {
         host.set_port(port, conf.hairpin_mode, conf.port_isolation)?;
