@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::bounded;
-use crate::plugins::main::bridge;
+use crate::plugins::main::{bridge, stacked};
 use crate::plugins::meta::firewall::{self, firewall, firewalld::Firewalld};
 use crate::plugins::meta::{portmap, tuning};
 use crate::support::attachment::{for_each_peer, for_ours, interface, with};
@@ -69,6 +69,92 @@ fn cve_2020_10749_a_container_is_no_router_to_the_host() {
             lab.host.sh(&format!("timeout 20 sh -c 'until ip -6 addr show dev {link} | {own}; do sleep 0.05; done'"));
             advertise(&container);
             assert!(believes(&lab.host), "{conf}: the advertisement is none");
+        });
+    }
+}
+
+/// The host's link of an attachment is there before it, and listens: to all routers (2), or unless it is one itself (1).
+#[test]
+fn cve_2020_10749_a_bridge_of_others_stops_listening() {
+    for conf in [bridge::conf(), with(&bridge::conf(), json!({"ipam": null, "isGateway": null}))] {
+        for setting in [1, 2] {
+            for_each_peer("bridge", |lab| {
+                lab.host.sh(&format!(
+                    "ip link add br0 up type bridge && echo {setting} >/proc/sys/net/ipv6/conf/br0/accept_ra"
+                ));
+                let container = lab.container();
+                lab.attach(&container, &conf).add();
+                advertise(&container);
+                assert!(!believes(&lab.host), "{setting}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
+                // It is set for every container, whatever has been done since the last.
+                lab.host.sh(&format!("echo {setting} >/proc/sys/net/ipv6/conf/br0/accept_ra"));
+                lab.attach(&lab.container(), &conf).add();
+                advertise(&container);
+                assert!(!believes(&lab.host), "{setting}, second ADD: {}", lab.host.sh("ip -6 route; ip -6 addr"));
+            });
+        }
+    }
+}
+
+/// The reference leaves the gateway's interface in a VLAN as the kernel made it.
+#[test]
+fn cve_2020_10749_a_gateway_in_a_vlan_stops_listening() {
+    for_ours("bridge", |lab| {
+        if !bridge::filters_vlans(lab) {
+            return;
+        }
+        let tagged = with(&bridge::conf(), json!({"vlan": 100}));
+        for prepare in ["true", "echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra", OTHERS_GATEWAY] {
+            lab.host.sh(prepare);
+            let container = lab.container();
+            lab.attach(&container, &tagged).add();
+            advertise(&container);
+            assert!(!believes(&lab.host), "{prepare}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
+            lab.host.sh("echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra");
+            advertise(&container);
+            assert!(believes(&lab.host), "{prepare}: the advertisement does not arrive");
+            lab.host.sh("ip -6 route flush proto ra; ip -6 addr flush to 2001:db8:bad::/64");
+        }
+    });
+}
+
+/// `<bridge>.<vlan>` of others is a VLAN interface on the bridge.
+const OTHERS_GATEWAY: &str = "ip link del br0.100 && bridge vlan add dev br0 vid 100 self && \
+    ip link add br0.100 up link br0 type vlan id 100 && echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra";
+
+/// What a port receives goes to the bridge, and what an ifb shapes to the link that it came from: their own settings say nothing.
+#[test]
+fn cve_2020_10749_ports_and_ifbs_do_not_listen() {
+    for_ours("bandwidth", |lab| {
+        let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 8_000_000,
+            "egressRate": 8_000_000, "egressBurst": 8_000_000});
+        let chain = lab.chain(&bridge::conf(), &limits);
+        chain.add();
+        lab.host.sh(
+            "for link in $(ip -o link show type ifb | cut -d: -f2) $(ip -o link show master br0 | cut -d: -f2 | cut -d@ -f1); do
+                 echo 0 >/proc/sys/net/ipv6/conf/$link/disable_ipv6; echo 2 >/proc/sys/net/ipv6/conf/$link/accept_ra; done",
+        );
+        advertise(&chain.container);
+        assert!(!believes(&lab.host), "{}", lab.host.sh("ip -6 route; ip -6 addr"));
+        lab.host.sh("echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra");
+        advertise(&chain.container);
+        assert!(believes(&lab.host), "the advertisement does not arrive");
+    });
+}
+
+/// The master's own settings are the administrator's. What a container sends goes past the host's stack to the network.
+#[test]
+fn cve_2020_10749_a_master_passes_by_the_host() {
+    for kind in [stacked::MACVLAN, stacked::IPVLAN, stacked::VLAN] {
+        kind.for_ours(|lab| {
+            for (at, link) in [(&lab.host, "uplink"), (&lab.outside, kind.peer_link)] {
+                at.sh(&format!("echo 2 >/proc/sys/net/ipv6/conf/{link}/accept_ra"));
+            }
+            let container = lab.container();
+            lab.attach(&container, &kind.conf()).add();
+            advertise(&container);
+            assert!(!believes(&lab.host), "{}: {}", kind.plugin, lab.host.sh("ip -6 route; ip -6 addr"));
+            assert!(believes(&lab.outside), "{}: the advertisement does not arrive", kind.plugin);
         });
     }
 }

@@ -33,7 +33,17 @@ struct Holder {
 
 impl Holder {
     fn of(lab: &Lab, file: &'static str) -> Holder {
-        let line = format!("flock --no-fork {file} sleep 10000").split(' ').map(str::to_owned).collect::<Vec<_>>();
+        Holder::with(lab, file, "--exclusive")
+    }
+
+    /// A lock that others may have as well.
+    fn sharing(lab: &Lab, file: &'static str) -> Holder {
+        Holder::with(lab, file, "--shared")
+    }
+
+    fn with(lab: &Lab, file: &'static str, mode: &str) -> Holder {
+        let line =
+            format!("flock --no-fork {mode} {file} sleep 10000").split(' ').map(str::to_owned).collect::<Vec<_>>();
         let output = Scratch::new(); // outside the lab, so that snapshots do not see it
         let process = Process::start(&lab.host, &line, Stdio::null(), output.join("holder"));
         let is_taken = || lab.host.try_sh(&format!("flock -n {file} true")).status.code() == Some(1);
@@ -115,6 +125,38 @@ fn leases_that_are_locked_for_ever_are_told_of() {
         wanted.add();
         wanted.del();
         there.del();
+    });
+}
+
+/// Whoever joins a bridge waits for an undo that is at it, and an undo for those who join; once, however much there is to undo.
+#[test]
+fn our_lock_of_bridges_that_is_held_for_ever_is_told_of() {
+    const LOCK: &str = "/run/cni/bridge/lock";
+    for_locked(|lab| {
+        let (container, other) = (lab.container(), lab.container());
+        let (wanted, there) = (lab.attach(&container, &bridge::conf()), lab.attach(&other, &bridge::conf()));
+        let result = there.add();
+        assert_eq!(lab.host.sh("stat -c %a /run/cni/bridge /run/cni/bridge/lock"), "700\n600\n");
+        let before = Watch::start(lab, &[&container]);
+        let holder = Holder::of(lab, LOCK);
+        holder.assert_is_named(&wanted.call("ADD", None), 30);
+        there.check(&result).ok();
+        before.assert_unchanged("an ADD that got no lock");
+        there.del(); // it takes no lock of bridges
+        drop(holder);
+
+        let before = Watch::start(lab, &[&container]);
+        let holder = Holder::sharing(lab, LOCK);
+        wanted.add();
+        wanted.del();
+        let late = json!({"bridge": "br9", "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+        let (outcome, waited) = timed(&wanted.clone().conf(late).call("ADD", None));
+        let error = outcome.err();
+        assert!(error.code == 100 && error.details.contains("undo: delete bridge \"br9\": lock"), "{error:?}");
+        assert_waited(waited, 30);
+        drop(holder);
+        lab.host.sh("ip link del br9");
+        before.assert_unchanged("an undo that got no lock, but for the bridge");
     });
 }
 

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{Field, PLANTS, Plant};
-use crate::plugins::main::host_device;
+use crate::plugins::main::{bridge, host_device};
 use crate::plugins::meta::sbr;
 use crate::support::attachment::{Attachment, for_ours, with};
+use crate::support::traffic::assert_pings;
 
 const PLACES: [&str; 4] = ["$FILE", "${FILE%.json}.draft", "$(dirname $FILE)/junk.json", "$(dirname $FILE)"];
 
@@ -58,6 +59,32 @@ fn nothing_among_host_device_s_records_is_followed_waited_for_or_lost() {
                 let result = attachment.add();
                 try_out(&field, "/run/cni/host-device", &attachment, &result, place, plant);
                 assert!(lab.host.link("dev0").is_some(), "{plant:?} at {place}: the device is not back");
+            }
+        }
+        field.assert_nothing_was_wrong();
+    });
+}
+
+/// bridge keeps nothing there but a lock, and works without it.
+#[test]
+fn nothing_in_the_place_of_bridge_s_lock_keeps_a_container_away() {
+    for_ours("bridge", |lab| {
+        let field = Field::new(lab);
+        let container = lab.container();
+        let attachment = lab.attach(&container, &with(&bridge::conf(), json!({"cniVersion": "1.1.0"})));
+        let late = json!({"bridge": "br9", "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+        attachment.add();
+        attachment.del();
+        for place in ["/run/cni/bridge/lock", "/run/cni/bridge"] {
+            for plant in PLANTS {
+                let Some(cell) = field.plant(place, plant) else { continue };
+                let failed = cell.call("failing ADD", attachment.clone().conf(late.clone()).call("ADD", None)).err();
+                assert!(!failed.details.contains("undo:"), "{plant:?} at {place}: {failed:?}");
+                assert!(lab.host.link("br9").is_none(), "{plant:?} at {place}");
+                cell.call("ADD", attachment.call("ADD", None)).ok();
+                assert_pings(&container, "10.10.0.1");
+                cell.call("DEL", attachment.call("DEL", None)).ok();
+                cell.restore();
             }
         }
         field.assert_nothing_was_wrong();

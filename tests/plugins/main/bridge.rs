@@ -5,7 +5,10 @@ pub mod del;
 pub mod failed_add;
 pub mod masquerade;
 mod of_others;
+mod undo_race;
 mod vlan;
+
+pub use self::vlan::filters_vlans;
 
 use serde_json::{Value, json};
 

@@ -25,7 +25,7 @@ pub struct Stacked {
     /// Makes the plugin's kind of link on the uplink, as far as the kernel has it.
     probe: &'static str,
     /// The link of the peer outside that is on the containers' network.
-    peer_link: &'static str,
+    pub peer_link: &'static str,
     /// Makes it.
     segment: &'static str,
     /// Keys besides `master` that the network needs.

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use sha2::{Digest as _, Sha512};
 
 use super::conf::Conf;
-use super::{port, vlan};
+use super::{guard, port, vlan};
 use crate::cni::attachment::{Key, hex};
 use crate::cni::result::{AddResult, Route};
 use crate::error::{Code, Error, Result};
@@ -15,7 +15,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{AddressOptions, Link, LinkChange, Netlink, PeerSpec, VethSpec, VlanFlags, VlanRange};
 use crate::plugin::Context;
 use crate::rollback::Rollback;
-use crate::steps::veth;
+use crate::steps::{router_advertisements, veth};
 
 /// Completes the result: gateways where the IPAM plugin named none, default routes where they are wished.
 pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
@@ -148,7 +148,9 @@ impl<'a> Gateway<'a> {
         undo: impl FnOnce(&Netlink, &Link) -> Result<()> + 'a,
     ) {
         let (host, key, bridge, link) = (self.host, self.key, self.bridge.clone(), self.link.clone());
-        rb.undo(what, move || if veth::others_joined(host, &bridge, key)? { Ok(()) } else { undo(host, &link) });
+        rb.undo(what, move || {
+            guard::undo(|| if veth::others_joined(host, &bridge, key)? { Ok(()) } else { undo(host, &link) })
+        });
     }
 }
 
@@ -179,8 +181,30 @@ fn ensure_interface<'a>(
         Some(found) => found,
         None => create_interface(cx, conf.vlan, key, bridge, name, rb)?,
     };
+    ignore_advertisements(cx, conf.vlan, key, bridge, &link, rb)?;
     connect_interface(host, conf, bridge, &link)?;
     Ok(link)
+}
+
+/// Before it is up: the containers of the VLAN reach it.
+fn ignore_advertisements<'a>(
+    cx: &'a Context<'_>,
+    vlan: u16,
+    key: &'a Key,
+    bridge: &Link,
+    link: &Link,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
+    if let Some(before) = router_advertisements::accepted_by(&link.name)? {
+        let (name, of) = (link.name.clone(), bridge.clone());
+        rb.undo(format_args!("restore accept_ra of {:?}", link.name), move || {
+            guard::undo(|| match is_used(cx, vlan, key, &of)? {
+                true => Ok(()),
+                false => router_advertisements::restore(&name, &before),
+            })
+        });
+    }
+    router_advertisements::ignore(&link.name)
 }
 
 fn create_interface<'a>(
@@ -201,7 +225,9 @@ fn create_interface<'a>(
     }
     let (link, of) = (host.link(name)?, bridge.clone());
     let index = link.index;
-    rb.undo(format_args!("delete link {name:?}"), move || delete_unused(cx, vlan, key, &of, index));
+    rb.undo(format_args!("delete link {name:?}"), move || {
+        guard::undo(|| if is_used(cx, vlan, key, &of)? { Ok(()) } else { host.delete_link(index) })
+    });
     Ok(link)
 }
 
@@ -214,21 +240,22 @@ fn connect_interface(host: &Netlink, conf: &Conf, bridge: &Link, link: &Link) ->
     if link.up && peer.master == Some(bridge.index) {
         return Ok(());
     }
+    router_advertisements::ignore(&peer.name)?;
     port::enslave(host, bridge, &peer)?;
     let vlans = [VlanRange::one(conf.vlan, VlanFlags::NativeUntagged)];
     vlan::set(host, bridge, &peer, &vlans, conf.preserve_default_vlan)?;
     host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
 }
 
-/// Other containers in the VLAN may rely on the interface by now; then it stays.
-fn delete_unused(cx: &Context<'_>, vlan: u16, key: &Key, bridge: &Link, index: u32) -> Result<()> {
+/// Whether other attachments are in the VLAN, which rely on the interface as it is.
+fn is_used(cx: &Context<'_>, vlan: u16, key: &Key, bridge: &Link) -> Result<bool> {
     let host = cx.host()?;
     for port in veth::others(host, bridge, key)? {
         if host.port_vlans(&port)?.iter().any(|(id, _)| *id == vlan) {
-            return Ok(());
+            return Ok(true);
         }
     }
-    host.delete_link(index)
+    Ok(false)
 }
 
 fn peer_name(name: &str) -> String {

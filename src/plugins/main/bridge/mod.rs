@@ -6,6 +6,7 @@
 mod check;
 mod conf;
 mod gateway;
+mod guard;
 mod port;
 pub mod vlan;
 
@@ -18,12 +19,11 @@ use crate::cni::result::{AddResult, Interface};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{BridgeSpec, Link, LinkChange, Watch};
-use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};
 use crate::steps::addresses::{self, Wiring};
 use crate::steps::ipam::{self, Ipam};
-use crate::steps::{forwarding, link_kind, masquerade, spoofcheck, veth};
+use crate::steps::{forwarding, link_kind, masquerade, router_advertisements, spoofcheck, veth};
 
 /// The kernel's word for a bridge.
 const KIND: &str = "bridge";
@@ -45,9 +45,7 @@ impl Plugin for Bridge {
         let ipam = Ipam::find_unless_layer_two(cx)?;
         at.netns()?;
         transaction(|rb| {
-            let bridge = ensure(cx, conf, rb)?;
-            let pair = veth::create(cx, at, &conf.wishes(), rb)?;
-            let bridge = port::attach(cx, conf, bridge, &pair.host, rb)?;
+            let (bridge, pair) = join(cx, conf, at, rb)?;
             if conf.macspoofchk {
                 spoofcheck::create(&at.key, &pair.host.name, &pair.mac, rb)?;
             }
@@ -102,18 +100,24 @@ impl Plugin for Bridge {
     }
 }
 
-/// The bridge, made if there is none. One that is there keeps its settings.
+/// The bridge, as it was before it had the port, and the pair whose host's end is the port. Until that is there no undo of
+/// another ADD takes the bridge away.
+fn join<'a>(cx: &'a Context<'_>, conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
+    let _guard = guard::joining()?;
+    let bridge = ensure(cx, conf, rb)?;
+    let pair = veth::create(cx, at, &conf.wishes(), rb)?;
+    let bridge = port::attach(cx, conf, bridge, &pair.host, rb)?;
+    Ok((bridge, pair))
+}
+
+/// The bridge, made if there is none. One that is there keeps its MTU and its VLAN filtering.
 fn ensure<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
-    let host = cx.host()?;
-    let name = conf.bridge.as_str();
-    let bridge = match host.find_link(name)? {
+    let bridge = match cx.host()?.find_link(&conf.bridge)? {
         None => create(cx, conf, rb)?,
         Some(found) => found,
     };
     require_bridge(&bridge)?;
-    let (before, promisc_mode) = (bridge.clone(), conf.promisc_mode);
-    rb.undo(format_args!("restore bridge {name:?}"), move || restore(cx, promisc_mode, &before));
-    set_up_bridge(cx, conf, &bridge)?;
+    set_up_bridge(cx, conf, &bridge, rb)?;
     Ok(bridge)
 }
 
@@ -126,27 +130,56 @@ fn require_bridge(link: &Link) -> Result<()> {
         .with_details(format_args!("it is a {kind}")))
 }
 
-/// A bridge that others made may be down, or take less than every packet.
-fn set_up_bridge(cx: &Context<'_>, conf: &Conf, bridge: &Link) -> Result<()> {
+/// A bridge that others made may be down, take less than every packet, or listen to a container that says it is a router.
+fn set_up_bridge<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+    let host = cx.host()?;
     let up = (!bridge.up).then_some(true);
     let promisc = (conf.promisc_mode && !bridge.promisc).then_some(true);
+    let accept_ra = router_advertisements::accepted_by(&bridge.name)?;
+    let is_changed = up.is_some() || promisc.is_some() || accept_ra.is_some();
+    let ports = if is_changed { host.ports(bridge)? } else { vec![] };
+    let before = Before {
+        link: bridge.clone(),
+        promisc: promisc.map(|_| false),
+        accept_ra,
+        ports: ports.iter().map(|port| port.index).collect(),
+    };
+    rb.undo(format_args!("restore bridge {:?}", bridge.name), move || guard::undo(|| before.restore(cx)));
+    router_advertisements::ignore(&bridge.name)?;
     match (up, promisc) {
         (None, None) => Ok(()),
-        _ => cx.host()?.change_link(bridge, &LinkChange { up, promisc, ..LinkChange::default() }),
+        _ => host.change_link(bridge, &LinkChange { up, promisc, ..LinkChange::default() }),
     }
 }
 
-/// Gives a bridge that was there before back what it had. One that has no address of its own took that of our port, and
-/// lost it with the port.
-fn restore(cx: &Context<'_>, promisc_mode: bool, before: &Link) -> Result<()> {
-    let host = cx.host()?;
-    if !host.ports(before)?.is_empty() {
-        return Ok(()); // another ADD relies on it by now
+/// A bridge before this ADD came.
+struct Before {
+    link: Link,
+    /// What promiscuous mode is set back to.
+    promisc: Option<bool>,
+    /// What `accept_ra` is set back to.
+    accept_ra: Option<String>,
+    /// The ports by their ifindex, where there is something to set back.
+    ports: Vec<u32>,
+}
+
+impl Before {
+    /// Gives the bridge back what it had, unless it has more ports than then: another ADD found it as this one has set it up.
+    /// A bridge that has no address of its own took that of our port, and lost it with the port.
+    fn restore(&self, cx: &Context<'_>) -> Result<()> {
+        let host = cx.host()?;
+        if host.ports(&self.link)?.iter().any(|port| !self.ports.contains(&port.index)) {
+            return Ok(());
+        }
+        let (now, then) = (host.link(&self.link.name)?, self.link.mac());
+        let mac = (now.mac() != then && !then.is_zero()).then_some(then);
+        let change = LinkChange { up: Some(self.link.up), promisc: self.promisc, mac, ..LinkChange::default() };
+        let mut errors = ErrorList::default();
+        errors.push(host.change_link(&self.link, &change));
+        let accept_ra = |value: &String| router_advertisements::restore(&self.link.name, value);
+        errors.push(self.accept_ra.as_ref().map_or(Ok(()), accept_ra));
+        errors.finish()
     }
-    let now = host.link(&before.name)?;
-    let mac = (now.mac() != before.mac() && !before.mac().is_zero()).then(|| before.mac());
-    let promisc = (promisc_mode && !before.promisc).then_some(false);
-    host.change_link(before, &LinkChange { up: Some(before.up), promisc, mac, ..LinkChange::default() })
 }
 
 fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
@@ -162,8 +195,7 @@ fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
     }
     let bridge = host.link(&conf.bridge)?;
     let made = bridge.clone();
-    rb.undo(format_args!("delete bridge {:?}", conf.bridge), move || delete_unused(cx, &made));
-    let _ = Sysctl::ipv6_conf(&conf.bridge, "accept_ra").write("0"); // there may be no IPv6
+    rb.undo(format_args!("delete bridge {:?}", conf.bridge), move || guard::undo(|| delete_unused(cx, &made)));
     Ok(bridge)
 }
 

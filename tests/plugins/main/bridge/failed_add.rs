@@ -44,6 +44,11 @@ impl Case {
 const USED_BRIDGE: &str = "ip link add br0 up type bridge && ip addr add 10.99.0.1/24 dev br0 && \
     ip link add port master br0 up type veth peer name other && ip link del port";
 
+/// One with an uplink, which listens to routers, and a table that nobody can use.
+const BRIDGE_OF_OTHERS: &str = "ip link add br0 up type bridge && echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra && \
+    ip link add port master br0 up type veth peer name other && ip link set other up && sleep 0.1 && \
+    nft add table inet cni_multi_masquerade && nft add chain inet cni_multi_masquerade postrouting";
+
 pub fn cases() -> Vec<Case> {
     // A route that cannot be reached: the kernel refuses after everything else is done.
     let late =
@@ -65,7 +70,9 @@ pub fn cases() -> Vec<Case> {
             .reference_leaves_nothing(),
         Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
         Case::new("another address on the bridge", json!({}), 102, "10.99.0.1").host(USED_BRIDGE),
-        Case::new("route unreachable", late, 100, "10.88.0.1"),
+        Case::new("route unreachable", late.clone(), 100, "10.88.0.1"),
+        Case::new("route unreachable, bridge of others", with(&late, json!({"promiscMode": true})), 100, "10.88.0.1")
+            .host(BRIDGE_OF_OTHERS),
     ]
 }
 
@@ -116,6 +123,15 @@ pub fn assert_all_fail(plugin: &str, conf: &Value, cases: &[Case]) {
 #[test]
 fn add_fails_and_nothing_has_changed() {
     assert_all_fail("bridge", &conf(), &cases());
+}
+
+/// The bridge has the gateway's address by then, and its own is pinned. The reference has another table.
+#[test]
+fn add_that_fails_late_leaves_a_bridge_of_others_as_it_was() {
+    for_ours("bridge", |lab| {
+        let case = Case::new("masquerading refused", json!({"ipMasq": true, "promiscMode": true}), 100, "masquerade");
+        assert_fails(lab, &conf(), &case.host(BRIDGE_OF_OTHERS));
+    });
 }
 
 /// The kernel ends the name at the NUL, so the reference uses the bridge `br`.

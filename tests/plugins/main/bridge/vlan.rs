@@ -13,7 +13,7 @@ use crate::support::traffic::{
     is_answered,
 };
 
-fn filters_vlans(lab: &Lab) -> bool {
+pub fn filters_vlans(lab: &Lab) -> bool {
     let made = lab.host.try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe").status.success();
     if !made {
         skip("bridge vlan_filtering");

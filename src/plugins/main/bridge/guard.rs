@@ -1,0 +1,86 @@
+//! The lock between an ADD that joins a bridge and the undo of one that failed.
+//!
+//! An undo looks whether other attachments use the bridge and then deletes; the kernel has no request that does both in one
+//! step. All that an undo can see of another ADD is its port. So the lock covers, in an ADD, the time from its first look at the
+//! bridge until its port is there ([`joining`], shared: ADDs do not wait for each other), and in an undo the look at the ports
+//! together with what follows from it ([`undo`], exclusive). Of an ADD and an undo, either
+//!
+//! * the port is there before the undo looks, and the undo leaves everything as it is; or
+//! * the undo is done before the ADD looks at the bridge, and the ADD makes what it does not find.
+//!
+//! Addresses of the gateway and `<bridge>.<vlan>` are looked at by an ADD when its port is there, so the same holds for them.
+//! The kernel ends the lock with its holder. A killed undo has removed some of what its own ADD made, and a later ADD, which
+//! then has the lock, finds the rest and completes it.
+//!
+//! The file can be opened by root alone. On a host that cannot have it (`/run/cni` is no directory, or read-only) there is
+//! no lock: attaching must not depend on it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use nix::errno::Errno;
+
+use crate::error::{Code, Error, Result};
+use crate::file_lock::{self, Mode};
+use crate::plain_file;
+
+const PARENT: &str = "/run/cni";
+const DIR: &str = "/run/cni/bridge";
+const LOCK: &str = "/run/cni/bridge/lock";
+
+/// The first failure to get the lock for an undo: a process waits for a stuck holder once, however much it has to undo.
+static GIVEN_UP: OnceLock<Error> = OnceLock::new();
+
+/// Keeps undos away from the bridge until it is dropped.
+pub fn joining() -> Result<Option<File>> {
+    lock(Mode::Shared)
+}
+
+/// Does `work` while no other ADD is on its way to the bridge.
+pub fn undo(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    if let Some(error) = GIVEN_UP.get() {
+        return Err(error.clone());
+    }
+    let _lock = lock(Mode::Exclusive).inspect_err(|error| {
+        if error.code == Code::TRY_AGAIN {
+            let _ = GIVEN_UP.set(error.clone()); // only the first one waited
+        }
+    })?;
+    work()
+}
+
+/// None on a host that cannot have the lock.
+fn lock(mode: Mode) -> Result<Option<File>> {
+    let path = Path::new(LOCK);
+    let file = match open(path) {
+        Err(e) if is_impossible(&e) => return Ok(None),
+        opened => opened.map_err(|e| Error::io(format_args!("open {LOCK:?}"), &e))?,
+    };
+    match file_lock::take(file, path, mode, file_lock::PATIENCE) {
+        Err(e) if [Errno::ENOLCK, Errno::EOPNOTSUPP].iter().any(|errno| e.is_errno(*errno)) => Ok(None),
+        locked => locked.map(Some),
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    match fs::symlink_metadata(DIR) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            plain_file::make_directories(Path::new(PARENT), 0o755)?;
+            plain_file::make_directories(Path::new(DIR), 0o700)?;
+        }
+        Err(e) => return Err(e),
+        Ok(found) if found.is_dir() => (),
+        Ok(_) => return Err(ErrorKind::NotADirectory.into()), // a link, and what lies behind it is others'
+    }
+    plain_file::open_or_create(path)
+}
+
+/// Whether the file cannot be there, as opposed to a shortage that passes.
+fn is_impossible(error: &io::Error) -> bool {
+    use Errno::{EACCES, EDQUOT, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS};
+    let errno = error.raw_os_error();
+    plain_file::is_no_file(errno)
+        || [EACCES, EDQUOT, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS].iter().any(|of| errno == Some(*of as i32))
+}
