@@ -4,6 +4,8 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 
+use nix::errno::Errno;
+
 use crate::error::{Error, Result};
 
 /// One setting of the network. There is no way to name one outside /proc/sys/net.
@@ -88,6 +90,16 @@ impl Sysctl {
     pub fn read(&self) -> Result<String> {
         let value = fs::read_to_string(self.path()).map_err(|e| Error::io(format_args!("read sysctl {self}"), &e))?;
         Ok(value.trim().to_owned())
+    }
+
+    /// The value, if it is one that can be read: None where the kernel lets no process read it (`net/ipv4/route/flush`), and
+    /// for a secret that has not been set yet. Any other failure is one of this moment.
+    pub fn read_if_readable(&self) -> Result<Option<String>> {
+        match self.read() {
+            Err(e) if e.is_errno(Errno::EACCES) || e.is_errno(Errno::EPERM) => Ok(None),
+            Err(e) if e.is_errno(Errno::EIO) && self.0.ends_with("/stable_secret") => Ok(None), // addrconf.c
+            value => value.map(Some),
+        }
     }
 
     /// Writes the value.

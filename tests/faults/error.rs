@@ -8,6 +8,7 @@
 mod dhcp;
 mod fault;
 mod sweep;
+mod sysctls;
 
 use super::subject::{in_a_lab, test_each_subject};
 

@@ -203,11 +203,13 @@ fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     errors.finish()
 }
 
-/// A process that has not got the rights could restore nothing, nor one that gets no memory or thread: the backup is for the
-/// next one.
+/// A process that lacks the rights could restore nothing, nor one that gets no memory or thread: the backup is for the next
+/// DEL. So it is after an error of input or output, of which no sysctl and no link has one for good.
 fn is_for_another_time(error: &Error) -> bool {
     let rights = [Capability::NetAdmin, Capability::SysAdmin];
-    error.may_pass() || error.is_errno(Errno::EPERM) && !capabilities::missing(&rights).is_empty()
+    error.may_pass()
+        || error.is_errno(Errno::EIO)
+        || error.is_errno(Errno::EPERM) && !capabilities::missing(&rights).is_empty()
 }
 
 fn restore_link(backup: &Backup, netlink: &Netlink, ifname: &str) -> Result<()> {

@@ -19,7 +19,7 @@ pub struct Change {
     path: String,
     /// The sysctl.
     pub sysctl: Sysctl,
-    /// The value before; None where it cannot be read, as that of `net/ipv4/route/flush`.
+    /// The value before; None where no process may read it, as that of `net/ipv4/route/flush`.
     pub before: Option<String>,
     /// The value that is asked for.
     pub after: String,
@@ -75,7 +75,7 @@ fn look(setting: &Setting, ifname: &str) -> Result<Change> {
         return Err(Error::config(&setting.path, format_args!("{sysctl} is no setting of the container")));
     }
     let (path, after) = (setting.path.clone(), setting.value.clone());
-    Ok(Change { path, before: sysctl.read().ok(), sysctl, after })
+    Ok(Change { path, before: sysctl.read_if_readable()?, sysctl, after })
 }
 
 /// Sets them in their order.
@@ -122,11 +122,12 @@ pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     })
 }
 
-/// The values of these sysctls, in their order; None for one that is gone or cannot be read.
+/// The values of these sysctls, in their order; None for one that is gone or that no process may read.
 pub fn read(at: &Attachment, sysctls: &[Sysctl]) -> Result<Vec<Option<String>>> {
+    let read = |sysctl: &Sysctl| if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) };
     match sysctls.is_empty() {
         true => Ok(vec![]),
-        false => at.run(|| Ok(sysctls.iter().map(|sysctl| sysctl.read().ok()).collect())),
+        false => at.run(|| sysctls.iter().map(read).collect()),
     }
 }
 
