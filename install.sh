@@ -207,13 +207,21 @@ is_foreign() { exists "$1" && ! is_our_link "$1"; }
 # Anything left of an install, be it whole or interrupted.
 is_installed() { exists "$dir/cni-multi" || exists "$state"; }
 
-# The directory itself is locked, so that no lock file is left and none is needed to wait for one.
+# The lock is a file that no other user can open: the directory itself could be locked by anybody. It is removed
+# by clean_up, so a process that waited for it sees whether it still has its name.
 lock() {
   [ -z "$dry_run" ] || return 0
-  exec 9<"$dir"
-  flock -n 9 && return 0
-  say "another install.sh is at work in $dir, waiting for it"
-  flock -w 60 9 || die "another install.sh has been at work in $dir for a minute"
+  open_lock || open_lock || die "$state/lock could not be made"
+  if ! flock -n 9; then
+    say "another install.sh is at work in $dir, waiting for it"
+    flock -w 60 9 || die "another install.sh has been at work in $dir for a minute"
+  fi
+  if [ -e /proc/self/fd/9 ] && ! [ "$state/lock" -ef /proc/self/fd/9 ]; then lock; fi
+}
+
+# Where another run removes the directory in this moment, the second try succeeds.
+open_lock() {
+  (umask 077 && mkdir -p "$state" && : >>"$state/lock") 2>/dev/null && command exec 9>>"$state/lock"
 }
 
 make_directory() {
@@ -232,10 +240,10 @@ check_directory() {
 }
 
 # Temporary files lie in the state directory: the same file system, and no runtime looks into it.
-# Those of a run that was killed go as well: who comes here holds the lock.
+# Those of a run that was killed go as well: this one holds the lock.
 clean_up() {
   [ -z "$dry_run" ] && [ -d "$state" ] || return 0
-  rm -f "$state"/new.* "$state"/link.* "$state"/keep.*
+  rm -f "$state"/new.* "$state"/link.* "$state"/keep.* "$state/lock"
   rmdir "$state/replaced" 2>/dev/null || :
   rmdir "$state" 2>/dev/null || :
   if [ -n "${made_dir:-}" ]; then rmdir "$dir" 2>/dev/null || :; fi

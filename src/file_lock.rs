@@ -13,6 +13,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 use nix::sys::stat::{major, minor};
 
 use crate::error::{Code, Error, Result};
@@ -68,6 +71,47 @@ impl Mode {
                 return locked;
             }
         }
+    }
+}
+
+/// Bytes of a file that are locked by themselves, for as long as the file is open (F_OFD_SETLK of fcntl(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The first byte.
+    pub start: i64,
+    /// How many; 0 for all that follow.
+    pub length: i64,
+}
+
+impl Range {
+    /// The one byte of what has this number.
+    pub fn byte(number: u64) -> Range {
+        Range { start: (number & i64::MAX as u64).cast_signed(), length: 1 }
+    }
+
+    fn as_flock(self) -> libc::flock {
+        libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: self.start,
+            l_len: self.length,
+            l_pid: 0,
+        }
+    }
+
+    /// Takes the lock where it is free; whether it was.
+    pub fn try_take(self, file: &File) -> io::Result<bool> {
+        match fcntl(file, FcntlArg::F_OFD_SETLK(&self.as_flock())) {
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            taken => Ok(taken.map(|_| true)?),
+        }
+    }
+
+    /// Whether no other open file has any of the bytes.
+    pub fn is_free(self, file: &File) -> io::Result<bool> {
+        let mut found = self.as_flock();
+        fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;
+        Ok(found.l_type == libc::F_UNLCK as libc::c_short)
     }
 }
 
@@ -211,6 +255,19 @@ mod tests {
             drop(first);
             assert!(second.join().unwrap().unwrap() >= released);
         });
+    }
+
+    #[test]
+    fn ranges_of_one_file_exclude_only_what_they_share() {
+        let dir = Scratch::new();
+        let (one, other) = (open(&dir), open(&dir));
+        let (first, all) = (Range::byte(u64::MAX), Range { start: 0, length: 0 });
+        assert!(first.try_take(&one).unwrap() && first.try_take(&one).unwrap(), "its own is free for a file");
+        assert!(!first.try_take(&other).unwrap() && !all.try_take(&other).unwrap());
+        assert!(!all.is_free(&other).unwrap() && all.is_free(&one).unwrap());
+        assert!(Range::byte(7).try_take(&other).unwrap());
+        drop(one);
+        assert!(all.try_take(&other).unwrap());
     }
 
     #[test]

@@ -60,6 +60,14 @@ pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
     made.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
 }
 
+/// The same for a directory that is its owner's alone; those above it are for others too.
+pub fn make_private_directory(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        make_directories(parent, 0o755)?;
+    }
+    make_directories(path, 0o700)
+}
+
 /// Creates a file that must not exist, readable by its owner only.
 pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -159,6 +167,9 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         assert!(make_directories(&path("a/b"), 0o700).is_ok() && make_directories(&path("a/b"), 0o755).is_ok());
         assert_eq!(path("a/b").metadata().unwrap().mode() & 0o777, 0o700, "what is there stays as it is");
+        make_private_directory(&path("c/d")).unwrap();
+        let mode = |name: &str| path(name).metadata().unwrap().mode() & 0o777;
+        assert_eq!((mode("c") & 0o700, mode("c/d")), (0o700, 0o700));
         dir.write("file", "");
         assert!(make_directories(&path("file"), 0o700).is_ok(), "it shows when it is used");
         let error = make_directories(&path("file/a"), 0o700).unwrap_err();

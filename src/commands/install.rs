@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -30,6 +30,8 @@ const STATE: &str = ".cni-multi";
 const PREVIOUS: &str = ".cni-multi/previous";
 const ROLLED_BACK: &str = ".cni-multi/rolled-back";
 const REPLACED: &str = ".cni-multi/replaced";
+/// The lock: of its owner alone, and gone afterwards.
+const LOCK: &str = ".cni-multi/lock";
 /// And what is renamed from there once it is whole; install.sh has its process id behind the point.
 const DRAFTS: [&str; 3] = ["new.", "link.", "keep."];
 const NEW: &str = ".cni-multi/new.0";
@@ -38,6 +40,9 @@ const KEEP: &str = ".cni-multi/keep.0";
 
 /// How long another install may be at work, as in install.sh.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often the lock is taken again because it had lost its name, each time to another install that has ended.
+const TRIES: usize = 100;
 
 /// The command line.
 pub fn command() -> clap::Command {
@@ -89,16 +94,18 @@ impl Work<'_> {
             _ => vec![],
         };
         told("enter", dir, nix::unistd::chdir(dir).map_err(io::Error::from))?;
-        let lock = told("open", dir, File::open("."))?;
-        let lock = file_lock::take(lock, Path::new(dir), Mode::Exclusive, PATIENCE)?;
+        if !matches!(self, Work::Install(..)) && !is_installed() {
+            return Ok(nothing_to_do(dir));
+        }
+        let _lock = lock(dir)?;
         let done = match self {
             Work::Install(_, plugins) => install(&binary, plugins, dir),
-            _ if !exists(BINARY) && !exists(STATE) => Ok(nothing_to_do(dir)),
+            _ if !is_installed() => Ok(nothing_to_do(dir)),
             Work::Rollback => rollback(dir),
             Work::Uninstall => remove_all(dir),
         };
         clean_up();
-        told("write to disk", dir, lock.sync_all())?;
+        told("write to disk", dir, File::open(".").and_then(|dir| dir.sync_all()))?;
         done
     }
 }
@@ -107,13 +114,43 @@ fn nothing_to_do(dir: &str) -> String {
     ["Nothing is installed in ", dir, "; nothing to do."].concat()
 }
 
-/// Also what runs that were killed have left: who comes here has the lock.
+/// Whether anything is left of an install, be it whole or interrupted.
+fn is_installed() -> bool {
+    exists(BINARY) || names_in(STATE).iter().any(|name| name != "lock")
+}
+
+/// Waits until no other install is at work in the directory.
+fn lock(dir: &str) -> Result<File> {
+    let path = [dir, "/", LOCK].concat();
+    for _ in 0..TRIES {
+        told("make", STATE, plain_file::make_directories(Path::new(STATE), 0o700))?;
+        let file = match plain_file::open_or_create(Path::new(LOCK)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue, // another one has just removed the directory
+            file => told("open", &path, file)?,
+        };
+        let file = file_lock::take(file, Path::new(&path), Mode::Exclusive, PATIENCE)?;
+        if has_name(&file, LOCK) {
+            return Ok(file);
+        }
+    }
+    Err(Error::new(Code::TRY_AGAIN, ["lock ", &path, ": it was removed each time"].concat()))
+}
+
+/// Whether the file is the one that has this name.
+fn has_name(file: &File, name: &str) -> bool {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let (open, named) = (file.metadata().map(identity), fs::symlink_metadata(name).map(identity));
+    open.ok().zip(named.ok()).is_some_and(|(open, named)| open == named)
+}
+
+/// Also what runs that were killed have left: this one has the lock, which goes last.
 fn clean_up() {
     for name in names_in(STATE) {
         if DRAFTS.iter().any(|draft| name.starts_with(draft)) {
             let _ = fs::remove_file([STATE, "/", &name].concat()); // the next one removes it
         }
     }
+    let _ = fs::remove_file(LOCK); // the next one removes it
     for emptied in [REPLACED, STATE] {
         let _ = fs::remove_dir(emptied); // it goes when it is empty
     }

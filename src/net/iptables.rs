@@ -312,9 +312,9 @@ fn give_up(error: Error) -> Error {
 fn lock() -> Result<File> {
     require_hope()?;
     let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
-    plain_file::make_directories(Path::new(LOCK_DIR), 0o755).map_err(failed)?;
     let path = Path::new(LOCK);
-    let file = plain_file::open_lock(path).map_err(failed)?;
+    plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
+    let file = plain_file::open_or_create(path).map_err(failed)?;
     let file = file_lock::take(file, path, Mode::Exclusive, file_lock::PATIENCE).map_err(give_up)?;
     fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
     Ok(file)

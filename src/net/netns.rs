@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::fmt;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -17,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use super::netlink::Netlink;
 use crate::error::{Code, Error, Result};
-use crate::file_lock::{self, Mode, Place};
+use crate::file_lock::{self, Mode, Range};
+use crate::plain_file;
 
 /// NSFS_MAGIC of linux/magic.h: what an open namespace file is on.
 const NSFS: FsType = FsType(0x6e73_6673);
@@ -25,10 +27,14 @@ const NSFS: FsType = FsType(0x6e73_6673);
 /// What entering needs: setns, a sysctl write, a socket. The default of two megabytes would be mapped for nothing.
 const STACK: usize = 256 * 1024;
 
+/// The file with a byte for each namespace. A namespace's own file can be opened, and so locked, by any process that sees it.
+const LOCK: &str = "/run/cni/netns/lock";
+const LOCK_DIR: &str = "/run/cni/netns";
 /// How long others may keep the lock; what is done under it takes milliseconds, unless IPv6 addresses are tried first.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
-/// Between two tries to take it. The file stays open for all that is done with the namespace, so it cannot go to a thread
-/// that waits; those who want the same container are few.
+/// How long to wait for the reference's lock on the namespace's own file, which a process without any right may have for ever.
+const REFERENCE_PATIENCE: Duration = Duration::from_millis(500);
+/// Between two tries to take it. Those that want the same container are few.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Which namespace it is, in words that can be written down: a path may lead to another namespace later, and the kernel
@@ -59,12 +65,13 @@ impl fmt::Debug for Netns {
 /// The lock of a namespace; it is released with the value.
 #[derive(Debug)]
 pub struct Lock<'a> {
-    file: &'a File,
+    netns: &'a File,
+    _own: File,
 }
 
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        let _ = fs2::FileExt::unlock(self.file); // it goes with the file at the latest
+        let _ = fs2::FileExt::unlock(self.netns); // which another may have; it goes with the file at the latest
     }
 }
 
@@ -153,27 +160,39 @@ impl Netns {
         self.netlink.get().ok_or_else(|| Error::new(Code::BUG, "a namespace was entered without its socket"))
     }
 
-    /// Waits until nobody else is at work here who takes this lock as well: flock on the namespace's own file, so nothing
-    /// has to be made for it. The reference's sbr takes the same one.
+    /// Waits until no other of our processes that take this lock is at work here.
+    ///
+    /// A namespace has the byte of its inode number in a file that only root can open. The number is no other namespace's
+    /// for as long as the lock is held, because the namespace is open.
     pub fn lock(&self) -> Result<Lock<'_>> {
         let what = || format!("lock netns {:?}", self.path);
-        let deadline = Instant::now() + LOCK_PATIENCE;
-        loop {
-            if Mode::Exclusive.try_take(&self.file).map_err(|e| Error::io(what(), &e))? {
-                return Ok(Lock { file: &self.file });
-            }
-            // Who rules the container could hold it for ever.
-            if Instant::now() > deadline {
-                let place = Place::of(&self.file).map_err(|e| Error::io(what(), &e))?;
-                return Err(file_lock::not_free(what(), Path::new(&self.path), place.holder(), LOCK_PATIENCE));
-            }
-            thread::sleep(LOCK_PAUSE);
+        let failed = |e: io::Error| Error::io(format_args!("{}: {LOCK:?}", what()), &e);
+        plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
+        let own = plain_file::open_or_create(Path::new(LOCK)).map_err(failed)?;
+        let byte = Range::byte(self.identity()?.1);
+        if !wait_for(LOCK_PATIENCE, || byte.try_take(&own)).map_err(failed)? {
+            return Err(file_lock::not_free(what(), Path::new(LOCK), None, LOCK_PATIENCE));
         }
+        // The reference's sbr takes flock on the namespace's file. Not an error where that is not free: continue without.
+        let _ = wait_for(REFERENCE_PATIENCE, || Mode::Exclusive.try_take(&self.file));
+        Ok(Lock { netns: &self.file, _own: own })
     }
 
     /// The descriptor for IFLA_NET_NS_FD.
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+}
+
+/// Tries to take a lock for so long; whether it was free.
+fn wait_for(patience: Duration, take: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let is_taken = take()?;
+        if is_taken || Instant::now() > deadline {
+            return Ok(is_taken);
+        }
+        thread::sleep(LOCK_PAUSE);
     }
 }
 
@@ -205,23 +224,6 @@ mod tests {
         let (one, other) = (Netns::current().unwrap(), Netns::open("/proc/self/ns/net").unwrap());
         assert!(one.is_same_as(&other).unwrap());
         assert_eq!(one.id().unwrap(), other.id().unwrap());
-    }
-
-    #[test]
-    fn the_second_to_lock_a_namespace_waits_for_the_first() {
-        let one = Netns::current().unwrap();
-        let (sender, receiver) = std::sync::mpsc::channel();
-        thread::scope(|scope| {
-            let first = one.lock().unwrap();
-            scope.spawn(move || {
-                let other = Netns::current().unwrap();
-                let _second = other.lock().unwrap();
-                sender.send(()).unwrap();
-            });
-            assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
-            drop(first);
-            receiver.recv_timeout(Duration::from_secs(5)).unwrap();
-        });
     }
 
     #[test]

@@ -18,15 +18,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
-use nix::libc;
-
 use super::cache::{Cache, create_dir};
 use super::parameters::Parameters;
 use crate::cni::attachment::hash8;
 use crate::cni::env::Environment;
 use crate::error::{Code, Error, Result, warn};
+use crate::file_lock::Range;
 use crate::plain_file;
 
 /// As far as a file can be locked.
@@ -55,8 +52,7 @@ pub(super) struct Held {
 
 /// Bytes of the file, and what they stand for.
 struct Place {
-    start: i64,
-    length: i64,
+    range: Range,
     what: String,
 }
 
@@ -91,30 +87,19 @@ impl Cache {
         }
         let mut held = inherited.clone();
         for place in places(at) {
-            let is_held = is_ancestor_s(place.start) || is_ancestor_s(gate().start);
+            let is_held = is_ancestor_s(place.range.start) || is_ancestor_s(gate().range.start);
             place.wait(&file, if is_held { None } else { Some(patience) }).map_err(tell)?;
-            held += &format!("{cache}{} ", place.start);
+            held += &format!("{cache}{} ", place.range.start);
         }
         Ok(Held { env: env.with(HELD, held), _file: Some(file) })
     }
 }
 
 impl Place {
-    fn as_flock(&self) -> libc::flock {
-        libc::flock {
-            l_type: libc::F_WRLCK as libc::c_short,
-            l_whence: libc::SEEK_SET as libc::c_short,
-            l_start: self.start,
-            l_len: self.length,
-            l_pid: 0,
-        }
-    }
-
     /// Takes the place. Without patience whoever has it is an ancestor, who will hold it for as long as this takes.
     fn wait(&self, file: &File, patience: Option<Duration>) -> Result<()> {
-        let wanted = self.as_flock();
-        // A file system that has no locks keeps nobody from his work.
-        let is_taken = || matches!(fcntl(file, FcntlArg::F_OFD_SETLK(&wanted)), Err(Errno::EAGAIN | Errno::EACCES));
+        // No lock support in the file system is not an error: continue unlocked.
+        let is_taken = || self.range.try_take(file).is_ok_and(|taken| !taken);
         match patience {
             Some(patience) => self.wait_while(is_taken, patience),
             None => {
@@ -126,10 +111,7 @@ impl Place {
 
     /// Waits until nobody has the place, and does not take it.
     fn wait_until_free(&self, file: &File, patience: Duration) -> Result<()> {
-        let is_taken = || {
-            let mut found = self.as_flock();
-            fcntl(file, FcntlArg::F_OFD_GETLK(&mut found)).is_ok() && found.l_type != libc::F_UNLCK as libc::c_short
-        };
+        let is_taken = || self.range.is_free(file).is_ok_and(|free| !free);
         self.wait_while(is_taken, patience)
     }
 
@@ -152,28 +134,29 @@ impl Place {
 
 /// What GC alone has, from when it waits for the others.
 fn gate() -> Place {
-    Place { start: 0, length: 1, what: "gc".into() }
+    Place { range: Range::byte(0), what: "gc".into() }
 }
 
 /// What has to be free, in the order in which it is taken. A namespace that has gone nobody works in.
 fn places(at: Option<&Parameters>) -> Vec<Place> {
     let Some(at) = at else {
-        return vec![gate(), Place { start: 0, length: TO_THE_END, what: "an operation on a container".into() }];
+        let all = Range { start: 0, length: TO_THE_END };
+        return vec![gate(), Place { range: all, what: "an operation on a container".into() }];
     };
     let id = at.key.container_id.as_str();
     let what = format!("another operation on container {id:?}, or gc,");
-    let mut places = vec![Place { start: place(id), length: 1, what }];
+    let mut places = vec![Place { range: place(id), what }];
     if let Ok(namespace) = fs::metadata(&at.netns) {
-        let start = NAMESPACES | place(&format!("{}:{}", namespace.dev(), namespace.ino()));
+        let Range { start, length } = place(&format!("{}:{}", namespace.dev(), namespace.ino()));
         let what = format!("another operation in namespace {:?}, or gc,", at.netns);
-        places.push(Place { start, length: 1, what });
+        places.push(Place { range: Range { start: NAMESPACES | start, length }, what });
     }
     places
 }
 
 /// The byte of whatever is called so; GC alone has that at the beginning.
-fn place(name: &str) -> i64 {
-    i64::from_be_bytes(hash8(name)) & (NAMESPACES - 1) | 1
+fn place(name: &str) -> Range {
+    Range { start: i64::from_be_bytes(hash8(name)) & (NAMESPACES - 1) | 1, length: 1 }
 }
 
 #[cfg(test)]

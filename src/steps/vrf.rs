@@ -213,7 +213,7 @@ fn leave_in(netns: &Netns, at: &Detachment, name: &str, recorded: bool) -> Resul
     if find()?.is_none() {
         return Ok(());
     }
-    // An ADD may be about to join it. Who rules the container could hold the lock for ever, and DEL has to work.
+    // An ADD may be about to join it. A process that hangs could hold the lock for ever, and DEL has to work.
     let _lock = netns.lock().map_err(|e| warn(format_args!("{e}; going on without"))).ok();
     let Some(vrf) = find()? else { return Ok(()) };
     // The path may lead to another container by now.

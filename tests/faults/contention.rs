@@ -8,6 +8,7 @@ mod crowd;
 mod growth;
 mod locks;
 mod networks;
+mod strangers;
 
 use std::sync::Mutex;
 

@@ -80,6 +80,7 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
             with(&portmap(Some("iptables"), json!([web()])), json!({"runtimeConfig": null, "capabilities": {"portMappings": true}})),
             {"type": "firewall"},
             tuning(json!({"sysctl": {"net.core.somaxconn": "517"}, "mtu": 1400})),
+            {"type": "sbr"},
         ]);
         let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": plugins});
         lab.host.sh(&format!("mkdir -p /run/net.d; cat >/run/net.d/net1.conflist <<'END'\n{list}\nEND"));
@@ -113,6 +114,9 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
 
         lab.host.sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
         lab.host.sh(&format!("umask {umask}; /run/opt/cni/bin/cni-multi install --dir /run/opt/cni/bin"));
+        // Another build in its place, so that something is kept.
+        lab.host.sh("echo >>/run/opt/cni/bin/cni-multi");
+        lab.host.sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
 
         let mut made = files(lab);
         made.retain(|path, _| !before.contains_key(path));

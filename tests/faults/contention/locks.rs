@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cni_multi::file_lock::{self, Mode};
+use cni_multi::file_lock::{self, Mode, Range};
 use serde_json::{Value, json};
 
 use super::long_or_short;
@@ -209,18 +209,55 @@ fn iptables_is_legacy(lab: &Lab) -> bool {
     is_there
 }
 
+/// The lock on the byte of a namespace; `/proc/locks` does not say which process has such a lock.
+fn lock_namespace(lab: &Lab, path: &str) -> File {
+    let inode = std::fs::metadata(lab.path(path)).unwrap().ino();
+    let file = File::options().write(true).open(lab.path("/run/cni/netns/lock")).unwrap();
+    assert!(Range::byte(inode).try_take(&file).unwrap());
+    file
+}
+
 #[test]
 fn a_namespace_that_is_locked_for_ever_is_told_of() {
     for_ours("sbr", |lab| {
-        let container = lab.container(); // the first one of the lab
+        let (container, first, other) = (lab.container(), lab.container(), lab.container());
+        lab.chain_in(&first, "net1", &bridge::conf(), &json!({"type": "sbr"})).add(); // makes the file
+        let elsewhere = lab.chain_in(&other, "net1", &bridge::conf(), &json!({"type": "sbr"}));
         let second = lab.chain_in(&container, "net1", &bridge::conf(), &json!({"type": "sbr"}));
         let before = Watch::start(lab, &[&container]);
-        let holder = Holder::of(lab, "/run/netns/c1");
-        holder.assert_is_named(&second.call("ADD", None), 20);
-        drop(holder);
+        let holder = lock_namespace(lab, &container.netns);
+        let (outcome, waited) = timed(&second.call("ADD", None));
+        let error = outcome.err();
+        assert_eq!((error.code, &*error.msg), (11, "lock netns \"/run/netns/c1\": not free within 20s"));
+        assert_eq!(error.details, "`fuser -v /run/cni/netns/lock` tells who has it");
+        assert_waited(waited, 20);
         before.assert_unchanged("an ADD that got no lock");
+        elsewhere.add(); // which is another namespace
+        drop(holder);
         second.add();
         assert_eq!(sbr::rules(&container).len(), 1);
+    });
+}
+
+/// The reference's sbr has the lock on the namespace's own file while it is at work.
+#[test]
+fn the_reference_s_lock_of_a_namespace_is_waited_for_in_brief() {
+    for_ours("sbr", |lab| {
+        for (seconds, ends) in [("0.4", true), ("10000", false)] {
+            let container = lab.container();
+            let attached = lab.chain_in(&container, "net1", &bridge::conf(), &json!({"type": "sbr"}));
+            let line = format!("flock --no-fork {} sleep {seconds}", container.netns);
+            let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let output = Scratch::new(); // outside the lab, so that snapshots do not see it
+            let mut holder = Process::start(&lab.host, &line, Stdio::null(), output.join("holder"));
+            let is_taken = || lab.host.try_sh(&format!("flock -n {} true", container.netns)).status.code() == Some(1);
+            wait_until("the lock is taken", 5, is_taken);
+            let started = Instant::now();
+            attached.add();
+            let waited = started.elapsed();
+            assert_eq!(holder.has_ended(), ends, "ADD was told after {waited:?}");
+            assert!(waited < Duration::from_secs(1) + patience(5), "{waited:?}");
+        }
     });
 }
 
@@ -254,19 +291,19 @@ fn a_plugin_directory_that_is_locked_for_ever_is_told_of() {
         return; // a minute of nothing; what waits is what the others here wait with
     }
     for_ours("bridge", |lab| {
-        lab.host.sh("mkdir /run/plugins");
-        let holder = Holder::of(lab, "/run/plugins");
+        let lock = "/run/plugins/.cni-multi/lock";
+        lab.host.sh(&format!("mkdir -p /run/plugins/.cni-multi && touch {lock}"));
+        let holder = Holder::of(lab, lock);
         let mut install = Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter);
         install.program = binary();
         install.args = ["install", "--dir", "/run/plugins"].map(str::to_owned).to_vec();
         let (outcome, waited) = timed(&install);
-        let told =
-            format!("lock \"/run/plugins\": not free within 60s; process {} (sleep) has it", holder.process.pid());
+        let told = format!("lock \"{lock}\": not free within 60s; process {} (sleep) has it", holder.process.pid());
         assert!(outcome.status == 1 && outcome.stderr.contains(&told), "{outcome:?}");
         assert_waited(waited, 60);
-        assert_eq!(lab.host.sh("ls -A /run/plugins"), "");
+        assert_eq!(lab.host.sh("find /run/plugins -mindepth 1"), format!("/run/plugins/.cni-multi\n{lock}\n"));
         drop(holder);
-        install.run().ok();
+        assert_eq!(install.run().status, 0);
     });
 }
 

@@ -255,11 +255,7 @@ impl Backups {
         self.require_no_symlink()?;
         let path = self.path(key);
         let put = || {
-            // Directories above are for others too; the reference's have no mode that anybody could enter.
-            if let Some(parent) = self.0.parent() {
-                plain_file::make_directories(parent, 0o755)?;
-            }
-            plain_file::make_directories(&self.0, 0o700)?;
+            plain_file::make_private_directory(&self.0)?; // the reference's has no mode that anybody could enter
             plain_file::put(&path, text)
         };
         put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))

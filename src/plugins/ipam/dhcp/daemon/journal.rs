@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -155,8 +155,9 @@ impl Journal {
         Ok(Some(journal))
     }
 
-    /// Waits for the door, which is the directory itself: whoever has it does so for milliseconds.
+    /// Waits for the door, which is the directory itself: each process has it for milliseconds.
     fn at(dir: &Path, mode: Mode) -> Result<Journal> {
+        close_to_others(dir).map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
         let door = File::open(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
         let door = file_lock::take(door, dir, mode, file_lock::PATIENCE)?;
         let mut options = OpenOptions::new();
@@ -308,6 +309,17 @@ fn require_own(dir: &Path) -> io::Result<()> {
     if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
 }
 
+/// Any process that can open the directory can lock it. An administrator may have made it with the usual mode.
+fn close_to_others(dir: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(dir)?;
+    let is_own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
+    if is_own && found.mode() & 0o077 != 0 {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+    } else {
+        Ok(())
+    }
+}
+
 /// What is written there is written under every name that the file has.
 fn require_unlinked(lock: &File) -> io::Result<()> {
     match lock.metadata()?.nlink() {
@@ -385,6 +397,17 @@ mod tests {
         journal.remove(&one.key, Family::V4).unwrap();
         journal.remove(&one.key, Family::V4).unwrap();
         assert_eq!((journal.find(&one.key, Family::V4), records(&journal)), (None, vec![]));
+    }
+
+    #[test]
+    fn a_directory_that_others_could_lock_is_closed_to_them() {
+        let scratch = Scratch::new();
+        let mode = || fs::metadata(scratch.path()).unwrap().permissions().mode() & 0o777;
+        for open in [|dir: &Path| Journal::open(dir).map(drop), |dir: &Path| Journal::left_behind(dir).map(drop)] {
+            fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            open(scratch.path()).unwrap();
+            assert_eq!(mode(), 0o700);
+        }
     }
 
     #[test]

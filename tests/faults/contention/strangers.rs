@@ -1,0 +1,138 @@
+//! Locks of an unprivileged user: flock on every file and directory that it can open where ours are kept. None of them is one that
+//! a plugin or an installation waits for.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::plugins::main::bridge;
+use crate::plugins::meta::portmap::portmap;
+use crate::plugins::meta::tuning::tuning;
+use crate::plugins::meta::vrf;
+use crate::support::attachment::{for_ours, with};
+use crate::support::call::{Call, Outcome, Peer, binary};
+use crate::support::dhcp::{JOURNAL, Process, wait_until};
+use crate::support::netns::{Lab, is_root};
+use crate::support::patience;
+use crate::support::scratch::Scratch;
+
+/// A program and arguments as a user without any right, and in no group of root's.
+const STRANGER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+
+/// Takes the lock of each path that it is given and can open, shared with nobody, and keeps them.
+const LOCK_ALL: &str = r#"
+for path in "$@"; do flock --no-fork "$path" sleep 10000 & done
+wait
+"#;
+
+/// The processes that hold locks; each holder is a child of this one.
+struct Stranger {
+    process: Process,
+    paths: Vec<String>,
+    _output: Scratch,
+}
+
+impl Stranger {
+    /// Locks what there is below these directories.
+    fn of(lab: &Lab, dirs: &[&str]) -> Stranger {
+        let find = format!("{STRANGER} find {} \\( -type d -o -type f \\) -readable 2>/dev/null", dirs.join(" "));
+        let found = String::from_utf8(lab.host.try_sh(&find).stdout).unwrap();
+        let paths: Vec<String> = found.lines().map(str::to_owned).collect();
+        let mut line: Vec<String> = STRANGER.split(' ').map(str::to_owned).collect();
+        line.extend(["sh", "-c", LOCK_ALL, "sh"].map(str::to_owned));
+        line.extend(paths.clone());
+        let output = Scratch::new(); // outside the lab, so that snapshots do not see it
+        let process = Process::start(&lab.host, &line, Stdio::null(), output.join("stranger"));
+        let is_locked = |path: &String| lab.host.try_sh(&format!("flock -n {path} true")).status.code() == Some(1);
+        wait_until("all are locked", 20, || paths.iter().all(is_locked));
+        Stranger { process, paths, _output: output }
+    }
+
+    #[track_caller]
+    fn assert_has(&self, paths: &[&str]) {
+        for path in paths {
+            assert!(self.paths.iter().any(|locked| locked == path), "{path} is not among {:?}", self.paths);
+        }
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.process.pid()));
+        let _ = std::process::Command::new("kill").args(children.unwrap_or_default().split_whitespace()).status(); // or with the lab
+    }
+}
+
+/// What is done although another process has locks, and takes no longer for it.
+#[track_caller]
+fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let done = work();
+    let elapsed = started.elapsed();
+    assert!(elapsed < Duration::from_secs(5) + patience(5), "{what} took {elapsed:?}");
+    done
+}
+
+fn installation(lab: &Lab, args: &[&str]) -> Outcome {
+    let mut install = Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter).without("CNI_COMMAND");
+    install.program = binary();
+    install.args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    install.run()
+}
+
+/// Everything that keeps files on the host.
+fn plugins(last: &str, port: u16) -> Vec<Value> {
+    vec![
+        with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"})),
+        portmap(Some("iptables"), json!([{"hostPort": port, "containerPort": 80}])),
+        json!({"type": "firewall", "backend": "iptables"}),
+        tuning(json!({"sysctl": {"net.core.somaxconn": "517"}, "mtu": 1400})),
+        json!({"type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 1_000_000}),
+        json!({"type": last, "vrfname": "blue"}),
+    ]
+}
+
+fn a_stranger_holds_up_nothing_of(last: &str) {
+    if !is_root() {
+        return; // a user namespace has no other user
+    }
+    for_ours(last, |lab| {
+        lab.host.sh("mkdir -p -m 755 /run/plugins");
+        assert_eq!(installation(lab, &["install", "--dir", "/run/plugins"]).status, 0);
+        let (there, container) = (lab.container(), lab.container());
+        if last == "vrf" && !vrf::has_vrf(&container) {
+            return;
+        }
+        let chain = super::Chain::new(lab, &there, &plugins(last, 8080));
+        let (one, two) =
+            (lab.attach(&there, &bridge::conf()), super::Chain::new(lab, &container, &plugins(last, 8081)));
+        let result = chain.add().unwrap();
+        let stranger = Stranger::of(lab, &["/run/cni", "/var/lib/cni", "/run/plugins", "/run/netns", JOURNAL]);
+        stranger.assert_has(&["/run/cni", "/var/lib/cni", "/run/plugins", "/run/netns/c1", "/run/netns/c2"]);
+        let added = in_time("ADD", || two.add()).unwrap();
+        in_time("CHECK", || two.check(&added)).unwrap();
+        in_time("DEL", || two.del(&added)).unwrap();
+        in_time("DEL of what was there before", || chain.del(&result)).unwrap();
+        let none = json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []});
+        in_time("GC", || one.clone().conf(none).call("GC", None).run()).ok();
+        for args in [&["install", "--dir", "/run/plugins"][..], &["install", "--uninstall", "--dir", "/run/plugins"]] {
+            let done = in_time("install", || installation(lab, args));
+            assert_eq!(done.status, 0, "{args:?}: {done:?}");
+        }
+        let script = format!("{}/install.sh", env!("CARGO_MANIFEST_DIR"));
+        for rest in [format!("--binary {}", binary().display()), "--uninstall".to_owned()] {
+            in_time("install.sh", || lab.host.sh(&format!("{script} --dir /run/plugins {rest} </dev/null")));
+        }
+    });
+}
+
+#[test]
+fn a_stranger_s_locks_hold_up_no_sbr_and_no_install() {
+    a_stranger_holds_up_nothing_of("sbr");
+}
+
+#[test]
+fn a_stranger_s_locks_hold_up_no_vrf() {
+    a_stranger_holds_up_nothing_of("vrf");
+}
