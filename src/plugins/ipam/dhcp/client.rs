@@ -53,6 +53,36 @@ impl fmt::Display for Reason {
     }
 }
 
+/// How many different things are told of a search that came to nothing. A server can say something else each time.
+const TROUBLES_MAX: usize = 8;
+
+/// What was heard in a search that has found no lease yet: each thing once, in the order in which it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Troubles {
+    heard: Vec<String>,
+    left_out: usize,
+}
+
+impl Troubles {
+    /// Takes note of one.
+    pub fn note(&mut self, what: String) {
+        if self.heard.contains(&what) {
+            return;
+        }
+        match self.heard.len() < TROUBLES_MAX {
+            true => self.heard.push(what),
+            false => self.left_out += 1,
+        }
+    }
+
+    /// All of them in words; `silence` where nothing was heard.
+    pub fn or(&self, silence: &str) -> String {
+        let more = (self.left_out != 0).then(|| format!("and {} more", self.left_out));
+        let all: Vec<&str> = self.heard.iter().chain(&more).map(String::as_str).collect();
+        if all.is_empty() { silence.to_owned() } else { all.join("; ") }
+    }
+}
+
 /// What has to be done now, in this order: of a client with messages `S`, addresses `A`, intents `I` and leases `L`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<S, A, I, L> {
@@ -93,5 +123,20 @@ impl<S, A, I, L> Action<S, A, I, L> {
             Action::Regained(regained) => Action::Regained(lease(regained)),
             Action::GaveUp(why) => Action::GaveUp(why),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn troubles_are_told_once_in_order_and_not_without_end() {
+        let mut troubles = Troubles::default();
+        assert_eq!(troubles.or("silence"), "silence");
+        ["a", "b", "a"].into_iter().for_each(|what| troubles.note(what.into()));
+        assert_eq!(troubles.or("silence"), "a; b");
+        (0..100).for_each(|number| troubles.note(number.to_string()));
+        assert_eq!(troubles.or("silence"), "a; b; 0; 1; 2; 3; 4; 5; and 94 more");
     }
 }

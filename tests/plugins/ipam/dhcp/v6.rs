@@ -1,10 +1,12 @@
 //! Addresses of IPv6: from a DHCPv6 server, or made of a router's prefix.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::failed_add::journal;
 use crate::support::attachment::{for_ours, ips, skip, with};
-use crate::support::dhcp::scripted::{Scripted, wait_for_release};
+use crate::support::dhcp::scripted::{DISCOVER, Scripted, wait_for_release};
 use crate::support::dhcp::servers_v6::{Dnsmasq, Kea, Router, SERVER_V6, are_there};
 use crate::support::dhcp::{Daemon, HASTY, Kind, wait_until};
 use crate::support::netns::{Container, Lab, Namespace};
@@ -204,7 +206,7 @@ fn nobody_answers() {
         let _daemon = Daemon::with_flags(lab, &HASTY);
         let container = lab.container();
         let watch = Watch::start(lab, &[&container]);
-        for (conf, why) in [(only_v6(), "no answer to Solicit"), (slaac(), "no router has advertised a prefix")] {
+        for (conf, why) in [(only_v6(), "no answer to Solicit"), (slaac(), "no router has answered")] {
             let error = lab.attach(&container, &conf).try_add().err().text();
             assert!(error.contains("no more tries within 3s") && error.contains(why), "{error}");
             watch.assert_unchanged("since before the ADD that failed");
@@ -301,5 +303,46 @@ fn an_address_whose_router_falls_silent_leaves_and_comes_back() {
         attachment.check(&result).ok();
         assert_pings(&container, SERVER_V6);
         attachment.del();
+    });
+}
+
+/// kubelet waits for two minutes, and for DEL after that. With the daemon's own times, a container of IPv4, of either kind of IPv6 and of
+/// both families.
+#[test]
+fn without_a_usable_address_add_ends_within_a_minute() {
+    on_network(Kind::Macvlan, &[], |lab| {
+        let server = Scripted::start(lab, json!({"address": "127.0.0.9"}));
+        let _daemon = Daemon::start(lab);
+        let both = conf(Kind::Macvlan, json!({"dhcpv6": true}));
+        let offers = [
+            "10.60.0.1 offers 127.0.0.9, which no host can have",
+            "10.60.0.2 offers 224.0.0.9, which no host can have",
+        ];
+        let cases = [
+            (Kind::Macvlan.conf(), offers.to_vec()),
+            (only_v6(), vec!["no answer to Solicit"]),
+            (slaac(), vec!["no router has answered"]),
+            (both, vec![]), // of the family that was refused first
+        ];
+        let containers = cases.each_ref().map(|_| lab.container());
+        let watch = Watch::start(lab, &containers.each_ref().map(|container| &**container));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                server.wait_for(DISCOVER, 2, 10);
+                server.change(json!({"server": "10.60.0.2", "address": "224.0.0.9"})); // what is asked next is another server
+            });
+            for ((conf, told), container) in cases.iter().zip(&containers) {
+                scope.spawn(move || {
+                    let started = Instant::now();
+                    let error = lab.attach(container, conf).try_add().err();
+                    let waited = started.elapsed();
+                    assert!(waited < Duration::from_secs(60), "{conf}: {waited:?}");
+                    let text = error.text();
+                    assert!(text.contains("no more tries within 50s"), "{text}");
+                    assert!(told.iter().all(|what| text.contains(what)), "{told:?} in {text}");
+                });
+            }
+        });
+        watch.assert_unchanged("since before the ADDs that failed");
     });
 }

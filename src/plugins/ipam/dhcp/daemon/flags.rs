@@ -20,7 +20,8 @@ pub struct Flags {
     pub timeout: Duration,
     /// The longest that an answer is waited for before it is asked again.
     pub resendmax: Duration,
-    /// How long it is tried to get a lease.
+    /// How long it is tried to get a lease, from when it is asked for. The reference's default, 208 s, is longer than kubelet
+    /// waits for an ADD.
     pub resendtimeout: Duration,
 }
 
@@ -33,7 +34,7 @@ impl Default for Flags {
             broadcast: false,
             timeout: Duration::from_secs(10),
             resendmax: Duration::from_secs(62),
-            resendtimeout: Duration::from_secs(208),
+            resendtimeout: Duration::from_secs(50),
         }
     }
 }
@@ -44,7 +45,7 @@ pub const FLAGS: [(&str, &str, &str); 7] = [
     ("hostprefix", "string", "prefix of the socket's path and of namespaces' paths"),
     ("pidfile", "string", "file for the process id, an absolute path"),
     ("resendmax", "duration", "longest wait for an answer before asking again (default 1m2s)"),
-    ("resendtimeout", "duration", "how long to try to get a lease (default 3m28s)"),
+    ("resendtimeout", "duration", "how long to try to get a lease (default 50s)"),
     ("socketpath", "string", "where to listen (default \"/run/cni/dhcp.sock\")"),
     ("timeout", "duration", "first wait for an answer (default 10s)"),
 ];

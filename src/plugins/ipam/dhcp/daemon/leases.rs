@@ -83,7 +83,7 @@ impl Daemon {
         if !entry.exchange.as_ref().is_some_and(Exchange::is_ready) {
             return self.settle(name, entry, now);
         }
-        let (client, actions) = acquire(&entry.record, &self.flags, entry.wanted, now, &mut self.random);
+        let (client, actions) = acquire(&entry.record, &self.flags, (entry.wanted, entry.limit), now, &mut self.random);
         entry.client = Some(client);
         self.go_on(name, entry, actions, now);
     }

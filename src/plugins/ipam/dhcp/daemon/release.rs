@@ -20,23 +20,25 @@ use crate::plugins::ipam::dhcp::v6::client::Mode;
 /// The octets of a client id behind its type.
 const CLIENT_ID_MAX: usize = 254;
 
-/// A client that looks for a lease, if possible with the address that is `wanted`.
+/// A client that looks for a lease until `limit`, if possible with the address that is `wanted`.
 pub fn acquire(
     record: &Record,
     flags: &Flags,
-    wanted: Option<IpAddr>,
+    (wanted, limit): (Option<IpAddr>, Moment),
     now: Moment,
     random: &mut Random,
 ) -> (Client, Vec<Action>) {
     match record.terms.v6 {
         None => {
             let wanted = if let Some(IpAddr::V4(wanted)) = wanted { Some(wanted) } else { None };
-            let (client, actions) = client::Client::acquire(setup_of(record, flags), wanted, now, random);
+            let (mut client, actions) = client::Client::acquire(setup_of(record, flags), wanted, now, random);
+            client.end_by(limit);
             (Client::V4(Box::new(client)), of_v4(actions))
         }
         Some(_) => {
             let wanted = if let Some(IpAddr::V6(wanted)) = wanted { Some(wanted) } else { None };
-            let (client, actions) = v6::client::Client::acquire(setup_of_v6(record, flags), wanted, now, random);
+            let (mut client, actions) = v6::client::Client::acquire(setup_of_v6(record, flags), wanted, now, random);
+            client.end_by(limit);
             (Client::V6(Box::new(client)), of_v6(actions))
         }
     }

@@ -93,9 +93,7 @@ impl Daemon {
 
     /// Tells one how long it may have to wait.
     fn promise(&mut self, id: u64, entry: &mut Entry) {
-        // An exchange begins when it is its turn, and then has all of its time.
-        let longest = self.flags.resendtimeout * 2 + ON_TOP;
-        self.connections.tell(id, &wire::patience_line(longest));
+        self.connections.tell(id, &wire::patience_line(self.flags.resendtimeout + ON_TOP));
         entry.asked_by.push(id);
     }
 

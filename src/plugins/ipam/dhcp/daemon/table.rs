@@ -44,7 +44,7 @@ pub struct Entry {
     pub exchange: Option<Exchange>,
     /// The connections that wait for the result.
     pub asked_by: Vec<u64>,
-    /// Until when its turn has to come.
+    /// Until when a lease is looked for.
     pub limit: Moment,
     /// The journal could not be written.
     pub unsaved: bool,

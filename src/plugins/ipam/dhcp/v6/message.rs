@@ -79,6 +79,8 @@ pub struct Association {
     pub t2: u32,
     /// The addresses, without those that the server complains of.
     pub addresses: Vec<Grant>,
+    /// The first address of all, for people.
+    pub offered: Option<Ipv6Addr>,
     /// What the server says of the association.
     pub status: Status,
 }
@@ -125,7 +127,8 @@ impl Message {
         let (t1, t2) = (read_u32(value, 4)?, read_u32(value, 8)?);
         let within = Options::decode(value.get(12..)?)?;
         let addresses = within.all(options::IA_ADDRESS).filter_map(Grant::read).collect();
-        (t1 <= t2 || t2 == 0).then(|| Association { t1, t2, addresses, status: Status::within(&within) })
+        let offered = within.get(options::IA_ADDRESS).and_then(|value| read_address(value, 0));
+        (t1 <= t2 || t2 == 0).then(|| Association { t1, t2, addresses, offered, status: Status::within(&within) })
     }
 
     /// The name servers that the server tells.
@@ -190,14 +193,20 @@ mod tests {
         let reply = Message::decode(&bytes(REPLY)).unwrap();
         assert_eq!((reply.kind, reply.transaction, reply.status()), (Kind::Reply, 0xa1_b2c4, Status::SUCCESS));
         let granted = Grant { address: address("2001:db8::10"), preferred: 60, valid: 120 };
-        let association = Association { t1: 30, t2: 48, addresses: vec![granted], status: Status::SUCCESS };
+        let association = Association {
+            t1: 30,
+            t2: 48,
+            addresses: vec![granted],
+            offered: Some(granted.address),
+            status: Status::SUCCESS,
+        };
         assert_eq!(reply.association(1), Some(association));
         assert_eq!(reply.association(2), None);
         assert_eq!(reply.name_servers(), ["2001:db8::53"]);
         assert_eq!(reply.domains(), ["lan", "example.org"]);
         assert_eq!(reply.encode(), bytes(REPLY));
         let released = Message::decode(&bytes(RELEASED)).unwrap();
-        let none = Association { t1: 0, t2: 0, addresses: vec![], status: Status::SUCCESS };
+        let none = Association { t1: 0, t2: 0, addresses: vec![], offered: None, status: Status::SUCCESS };
         assert_eq!((released.status(), released.association(1)), (Status::SUCCESS, Some(none)));
     }
 

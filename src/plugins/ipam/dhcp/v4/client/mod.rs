@@ -16,7 +16,7 @@ use super::options::code;
 use crate::net::mac::MacAddr;
 use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::client::NEVER;
-use crate::plugins::ipam::dhcp::client::{self, Moment, Reason, State};
+use crate::plugins::ipam::dhcp::client::{self, Moment, Reason, State, Troubles};
 
 /// How often an offer is requested before it counts as withdrawn.
 const REQUESTS: u32 = 3;
@@ -76,6 +76,8 @@ pub struct Client {
     next: Moment,
     /// When the search for a lease ends.
     limit: Moment,
+    /// When that for the first lease ends at the latest.
+    latest: Moment,
     /// Until when answers are expected.
     listening: Option<Moment>,
     /// NAKs in a row.
@@ -83,7 +85,7 @@ pub struct Client {
     /// What was offered in place of the address that was ours.
     other: Option<Ipv4Addr>,
     /// Why there is no lease yet.
-    trouble: String,
+    troubles: Troubles,
 }
 
 impl Client {
@@ -122,11 +124,18 @@ impl Client {
             wait: Duration::ZERO,
             next: now,
             limit: NEVER,
+            latest: NEVER,
             listening: None,
             refusals: 0,
             other: None,
-            trouble: String::new(),
+            troubles: Troubles::default(),
         }
+    }
+
+    /// The search for the first lease ends at this time, or before: some of its time is over when it begins.
+    pub fn end_by(&mut self, latest: Moment) {
+        self.latest = latest;
+        self.limit = self.limit.min(latest);
     }
 
     /// When [`Client::on_time`] has to be called, unless something else comes before.
@@ -174,7 +183,7 @@ impl Client {
             Phase::Requesting(Request { granted: Some(lease), .. }) => self.bind(lease, random),
             Phase::Requesting(request) if request.sent < REQUESTS => self.send_request(request, now, random),
             Phase::Requesting(request) => {
-                self.trouble = format!("no answer of {} to DHCPREQUEST", request.intent.server);
+                self.troubles.note(format!("no answer of {} to DHCPREQUEST", request.intent.server));
                 self.search_again(Duration::ZERO, now, random)
             }
             Phase::Bound | Phase::Renewing | Phase::Rebinding => self.keep(now, random),
@@ -190,7 +199,10 @@ impl Client {
         match (self.phase.clone(), message.kind()) {
             (Phase::Discovering, Some(MessageType::Offer)) => match server {
                 Some(server) => self.take_offer(message.yiaddr, server, now, random),
-                None => vec![],
+                None => {
+                    self.troubles.note(format!("an offer of {} does not say by which server", message.yiaddr));
+                    vec![]
+                }
             },
             (Phase::Requesting(request), Some(kind)) if server == Some(request.intent.server) => match kind {
                 MessageType::Ack if request.granted.is_none() => self.take_ack(message, request, now, random),
@@ -203,9 +215,9 @@ impl Client {
         }
     }
 
-    /// Takes that `from` has sent what is no message; who waits in vain is told so.
+    /// Takes that `from` has sent what is no message, which an ADD that fails tells.
     pub fn on_malformed(&mut self, from: Ipv4Addr) {
-        self.trouble = format!("what {from} sends is no DHCP message");
+        self.troubles.note(format!("what {from} sends is no DHCP message"));
     }
 
     /// Takes that `holder` answers ARP for an address.
@@ -215,7 +227,7 @@ impl Client {
             return vec![];
         }
         let decline = Action::Send(self.setup.decline(intent));
-        self.trouble = format!("{address} is in use by {holder}");
+        self.troubles.note(format!("{address}, which {} offers, is in use by {holder}", intent.server));
         let more = self.search_again(AFTER_DECLINE, now, random);
         [decline].into_iter().chain(more).collect()
     }

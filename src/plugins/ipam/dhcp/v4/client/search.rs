@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Action, Client, Intent, Moment, Phase, Reason, Request, SHORTEST_WAIT, release_of, seconds};
 use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::client::NEVER;
+use crate::plugins::ipam::dhcp::client::{NEVER, Troubles};
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::Message;
 use crate::plugins::ipam::dhcp::v4::options::code;
@@ -30,9 +30,6 @@ impl Client {
     }
 
     pub(super) fn send_discover(&mut self, now: Moment, random: &mut Random) -> Vec<Action> {
-        if self.trouble.is_empty() {
-            "no answer to DHCPDISCOVER".clone_into(&mut self.trouble);
-        }
         self.secs = seconds(now.saturating_sub(self.began));
         if self.lost {
             self.wait = self.setup.patience.resend_max;
@@ -66,7 +63,7 @@ impl Client {
         match &self.lease {
             _ if self.lost => NEVER,
             Some(lease) => lease.expires,
-            None => self.began + self.setup.patience.resend_timeout,
+            None => self.latest.min(self.began + self.setup.patience.resend_timeout),
         }
     }
 
@@ -79,7 +76,7 @@ impl Client {
         random: &mut Random,
     ) -> Vec<Action> {
         if matches!(address.octets()[0], 0 | 127 | 224..) {
-            self.trouble = format!("{server} offers {address}, which no host can have");
+            self.troubles.note(format!("{server} offers {address}, which no host can have"));
             return vec![];
         }
         let is_on_link = self.lease.is_some() && !self.lost;
@@ -125,6 +122,8 @@ impl Client {
         random: &mut Random,
     ) -> Vec<Action> {
         if ack.yiaddr != request.intent.address {
+            let Intent { address, server, .. } = request.intent;
+            self.troubles.note(format!("{server} grants {} where it has offered {address}", ack.yiaddr));
             return vec![];
         }
         let server = request.intent.server;
@@ -162,7 +161,7 @@ impl Client {
         (self.next, self.limit, self.listening) = (lease.t1, NEVER, None);
         self.wanted = Some(lease.address);
         self.refusals = 0;
-        self.trouble.clear();
+        self.troubles = Troubles::default();
         let was_lost = std::mem::take(&mut self.lost);
         vec![match self.lease.replace(lease.clone()) {
             None => Action::Bound(lease),
@@ -180,7 +179,8 @@ impl Client {
         random: &mut Random,
     ) -> Vec<Action> {
         let why = nak.options.get(code::MESSAGE).map(|text| String::from_utf8_lossy(text).escape_debug().to_string());
-        self.trouble = format!("{server} has refused DHCPREQUEST: {}", why.as_deref().unwrap_or("no reason given"));
+        let why = why.as_deref().unwrap_or("no reason given");
+        self.troubles.note(format!("{server} has refused DHCPREQUEST: {why}"));
         self.refusals += 1;
         let doubled = AFTER_NAK * 2_u32.saturating_pow(self.refusals.saturating_sub(2).min(16));
         let pause = if self.refusals == 1 { Duration::ZERO } else { doubled.min(self.setup.patience.resend_max) };
@@ -207,7 +207,7 @@ impl Client {
         // Its acknowledgement may be lost, or yet to come.
         let release = self.release(random).map(Action::Send);
         let within = self.setup.patience.resend_timeout.as_secs();
-        let why = format!("no more tries within {within}s: {}", self.trouble);
+        let why = format!("no more tries within {within}s: {}", self.troubles.or("no answer to DHCPDISCOVER"));
         release.into_iter().chain([Action::GaveUp(why)]).collect()
     }
 }

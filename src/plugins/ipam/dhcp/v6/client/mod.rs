@@ -17,8 +17,9 @@ use self::timer::{Timer, Timing};
 use super::lease::Lease;
 use super::message::{Kind, Message};
 use super::router::Advertisement;
+use crate::cni::attachment::hex;
 use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::client::{self, Moment, NEVER, Reason, State};
+use crate::plugins::ipam::dhcp::client::{self, Moment, NEVER, Reason, State, Troubles};
 
 /// SOL_MAX_RT of RFC 8415, section 7.6.
 const SOL_MAX_RT: Duration = Duration::from_secs(3600);
@@ -102,7 +103,7 @@ pub struct Client {
     listening: Option<Moment>,
     sol_max_rt: Duration,
     /// Why there is no lease yet.
-    trouble: &'static str,
+    troubles: Troubles,
 }
 
 /// One call: the time, chance, and what is to be done.
@@ -137,10 +138,6 @@ impl Client {
     }
 
     fn new(setup: Setup, state: State) -> Client {
-        let trouble = match setup.mode {
-            Mode::Dhcp => "no answer to Solicit",
-            Mode::Slaac => "no router has advertised a prefix that addresses are made of",
-        };
         Client {
             setup,
             state,
@@ -157,8 +154,13 @@ impl Client {
             limit: NEVER,
             listening: None,
             sol_max_rt: SOL_MAX_RT,
-            trouble,
+            troubles: Troubles::default(),
         }
+    }
+
+    /// The search for the first lease ends at this time, or before: some of its time is over when it begins.
+    pub fn end_by(&mut self, latest: Moment) {
+        self.limit = self.limit.min(latest);
     }
 
     /// When [`Client::on_time`] has to be called, unless something else comes before.
@@ -320,7 +322,8 @@ impl Client {
             Kind::Solicit if self.offer.is_some() => self.request(turn),
             Kind::Decline if exchange.timer.is_exhausted() => self.search(turn.now),
             Kind::Request if exchange.timer.is_exhausted() => {
-                self.trouble = "no answer to Request";
+                let server = self.offer.as_ref().map(|offer| name_of(&offer.server)).unwrap_or_default();
+                self.troubles.note(format!("no answer of {server} to Request"));
                 self.start_over(turn.now);
             }
             _ => self.send(turn),
@@ -418,7 +421,9 @@ impl Client {
     /// The address is somebody else's.
     fn decline(&mut self, turn: &mut Turn<'_>) {
         self.conflict = false;
-        self.trouble = "the address is in use by another";
+        if let Some((address, _)) = self.probed {
+            self.troubles.note(format!("{address} is in use by another"));
+        }
         match self.setup.mode {
             Mode::Dhcp => self.begin(Kind::Decline, turn.now),
             Mode::Slaac if self.lease.is_some() => self.search(turn.now + AFTER_CONFLICT),
@@ -438,6 +443,7 @@ impl Client {
         }
         (self.exchange, self.settling, self.offer) = (None, None, None);
         self.limit = NEVER;
+        self.troubles = Troubles::default();
         self.wanted = Some(lease.address);
         let was_lost = self.state == State::Expired;
         self.state = State::Bound;
@@ -483,10 +489,18 @@ impl Client {
         // The Reply to a Request may be lost, or yet to come.
         turn.actions.extend(self.release(turn.random).map(Outgoing::Message).map(Action::Send));
         let within = self.setup.within.as_secs();
-        let why =
-            if is_late { format!("no more tries within {within}s: {}", self.trouble) } else { self.trouble.to_owned() };
+        let told = self.troubles.or(match self.setup.mode {
+            Mode::Dhcp => "no answer to Solicit",
+            Mode::Slaac => "no router has answered",
+        });
+        let why = if is_late { format!("no more tries within {within}s: {told}") } else { told };
         turn.actions.push(Action::GaveUp(why));
     }
+}
+
+/// A server as it is told to people: by its DUID.
+fn name_of(server: &[u8]) -> String {
+    format!("server {}", hex(server))
 }
 
 impl Offer {

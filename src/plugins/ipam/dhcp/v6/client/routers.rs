@@ -28,6 +28,9 @@ impl Client {
             prefix.autonomous && prefix.preferred != 0 && is_fit
         });
         let autonomous = autonomous.copied();
+        if self.setup.mode == Mode::Slaac && autonomous.is_none() {
+            self.troubles.note(format!("{} advertises no prefix that addresses are made of", told.router));
+        }
         self.routers.retain(|known| known.router != told.router);
         if self.routers.len() < ROUTERS_MAX {
             self.routers.push(told);

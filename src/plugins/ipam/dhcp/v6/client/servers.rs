@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::setup::{IAID, Intent, release_of};
-use super::{AFTER_REFUSAL, Action, Client, Offer, Outgoing, Reason, State, Turn};
+use super::{AFTER_REFUSAL, Action, Client, Offer, Outgoing, Reason, State, Turn, name_of};
 use crate::plugins::ipam::dhcp::v6::lease::Lease;
 use crate::plugins::ipam::dhcp::v6::message::{Association, Grant, Kind, Message, Status};
 use crate::plugins::ipam::dhcp::v6::options::{self, read_u32};
@@ -39,12 +39,17 @@ impl Client {
         let association = message.association(IAID);
         if [Some(message.status()), association.as_ref().map(|told| told.status)].contains(&Some(Status::NO_ADDRESSES))
         {
-            self.trouble = "the server has no address left (NoAddrsAvail)";
+            self.troubles.note(format!("{} has no address left (NoAddrsAvail)", name_of(server)));
         }
-        let Some(Association { addresses, .. }) = association else { return };
+        let Some(Association { addresses, offered, .. }) = association else { return };
         let held = self.lease.as_ref().map(|lease| lease.address);
         let is_fit = |grant: &&Grant| grant.valid != 0 && held.is_none_or(|held| held == grant.address);
-        let Some(Grant { address, .. }) = addresses.iter().find(is_fit).copied() else { return };
+        let Some(Grant { address, .. }) = addresses.iter().find(is_fit).copied() else {
+            if let Some(offered) = offered {
+                self.troubles.note(format!("{} offers {offered}, which is not usable", name_of(server)));
+            }
+            return;
+        };
         let preference = message.preference();
         if self.offer.as_ref().is_none_or(|best| preference > best.preference) {
             self.offer = Some(Offer { address, server: server.to_vec(), preference });
@@ -72,7 +77,7 @@ impl Client {
                 self.request(turn);
             }
             (Status::NO_ADDRESSES | Status::NOT_ON_LINK | Status::NO_BINDING, _) if is_request => {
-                self.trouble = "the server has refused the Request";
+                self.troubles.note(format!("{} has refused the Request (status {})", name_of(server), status.0));
                 self.take_refusal(server, turn);
             }
             _ => (),

@@ -128,6 +128,23 @@ fn what_was_requested_is_released_at_the_end() {
 }
 
 #[test]
+fn a_search_that_began_late_ends_in_time() {
+    let mut story = Story::new(setup());
+    story.client.end_by(story.now + Duration::from_secs(30));
+    story.until(20.0);
+    story.lines.clear();
+    story.offer();
+    story.until(1000.0);
+    story.check(&[
+        "20 intend 10.0.0.5 of 10.0.0.1",
+        "20 Request 10.0.0.5 of 10.0.0.1",
+        "29 Request 10.0.0.5 of 10.0.0.1",
+        "30 Release ci 10.0.0.5 of 10.0.0.1 [10.0.0.5 > 10.0.0.1]",
+        "30 gave up: no more tries within 208s: no answer to DHCPDISCOVER",
+    ]);
+}
+
+#[test]
 fn a_lost_message_of_any_kind_is_made_good() {
     let mut story = Story::new(setup());
     story.until(9.0);
@@ -220,6 +237,16 @@ fn who_waits_in_vain_is_told_what_has_come() {
         let told = format!("208s: 10.0.0.1 offers {}, which no host can have", Ipv4Addr::from(address));
         assert!(story.lines.pop().unwrap().ends_with(&told));
     }
+    let mut story = Story::new(setup());
+    story.hear(&story.reply(MessageType::Offer, [127, 0, 0, 1].into()));
+    story.client.on_malformed([10, 0, 0, 2].into());
+    let mut unnamed = story.reply(MessageType::Offer, ADDRESS);
+    unnamed.options.remove(code::SERVER_ID);
+    story.hear(&unnamed);
+    story.until(208.0);
+    let told = "208s: 10.0.0.1 offers 127.0.0.1, which no host can have; what 10.0.0.2 sends is no DHCP message; \
+                an offer of 10.0.0.5 does not say by which server";
+    assert!(story.lines.pop().unwrap().ends_with(told));
 }
 
 #[test]
@@ -339,7 +366,10 @@ fn an_address_that_somebody_has_is_declined() {
     story.conflict(mac(7));
     story.until(300.0);
     let last = story.lines.pop().unwrap();
-    assert_eq!(last, "208 gave up: no more tries within 208s: 10.0.0.5 is in use by 02:00:00:00:00:07");
+    assert_eq!(
+        last,
+        "208 gave up: no more tries within 208s: 10.0.0.5, which 10.0.0.1 offers, is in use by 02:00:00:00:00:07"
+    );
 }
 
 #[test]

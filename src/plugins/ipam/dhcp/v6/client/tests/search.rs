@@ -158,8 +158,20 @@ fn without_an_answer_it_gives_up_in_time_and_says_why() {
     let mut run = Run::acquire(Mode::Dhcp);
     assert_eq!(run.advertise(0.1, SERVER, &Said::refuses(Status::NO_ADDRESSES)), []);
     run.time(208.0);
-    let why = "no more tries within 208s: the server has no address left (NoAddrsAvail)";
+    let why = "no more tries within 208s: server 0003000101 has no address left (NoAddrsAvail)";
     assert_eq!(run.actions, [Action::GaveUp(why.into())]);
+
+    let mut run = Run::acquire(Mode::Dhcp);
+    run.advertise(0.1, SERVER, &Said::grants(&[("ff02::1", 60, 60)]));
+    run.advertise(0.2, SECOND, &Said::grants(&[(ADDRESS, 0, 0)]));
+    run.time(208.0);
+    let why = "no more tries within 208s: server 0003000101 offers ff02::1, which is not usable; \
+               server 0003000102 offers 2001:db8::10, which is not usable";
+    assert_eq!(run.actions, [Action::GaveUp(why.into())]);
+
+    let mut run = Run::acquire(Mode::Dhcp);
+    run.client.end_by(seconds(30.0));
+    assert_eq!(run.time(30.0), [Action::GaveUp("no more tries within 208s: no answer to Solicit".into())]);
 
     let mut run = Run::acquire(Mode::Dhcp);
     run.advertise(200.0, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
