@@ -59,14 +59,23 @@ pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
 }
 
 /// The attachment's link, or what the reference has made for it. The reference's name is the same for all interfaces of
-/// a container in a network, so `host_end`, where it is known, must use it.
+/// a container in a network, so `host_end`, where it is known, must use it, or no other link: its filter may have gone.
 pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option<Link>> {
     if let Some(own) = find_own(host, key)? {
         return Ok(Some(own));
     }
     let Some(link) = find_of_reference(host, key)? else { return Ok(None) };
-    let is_used = host_end.map_or(Ok(true), |end| shaping::is_redirected_to(host, end, &link))?;
-    Ok(is_used.then_some(link))
+    let is_its = match host_end {
+        None => true,
+        Some(end) => shaping::is_redirected_to(host, end, &link)? || !redirected_to(host)?.contains(&link.index),
+    };
+    Ok(is_its.then_some(link))
+}
+
+/// The links that packets of a veth are redirected to.
+fn redirected_to(host: &Netlink) -> Result<Vec<u32>> {
+    let targets = host.links_of_kind("veth")?.into_iter().map(|veth| shaping::redirects(host, &veth));
+    Ok(targets.collect::<Result<Vec<_>>>()?.concat())
 }
 
 fn find_own(host: &Netlink, key: &Key) -> Result<Option<Link>> {
@@ -82,7 +91,7 @@ fn is_own(link: &Link, key: &Key) -> bool {
     link.kind == KIND && (link_alias::is_of(&link.alias, key) || link.alias.is_empty() && link.mac() == mac(key))
 }
 
-/// Removes the links of this network's attachments that are not valid.
+/// Removes the links of this network's attachments that are not valid, and those that the reference has left.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let (host, network) = (cx.host()?, &cx.config.name);
     let valid: Vec<Key> = valid.iter().filter_map(|valid| valid.key(network)).collect();
@@ -90,13 +99,37 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
         true => link.mac().octets().starts_with(&mac_prefix(network)),
         false => link_alias::is_of_network(&link.alias, network),
     };
+    let is_stale = |link: &Link| is_of_network(link) && !valid.iter().any(|key| is_own(link, key));
+    let links = host.links_of_kind(KIND)?;
     let mut errors = ErrorList::default();
-    for link in host.links_of_kind(KIND)? {
-        if is_of_network(&link) && !valid.iter().any(|key| is_own(&link, key)) {
-            errors.push(host.delete_link_by_name(&link.name));
-        }
+    for link in links.iter().filter(|link| is_stale(link)) {
+        errors.push(host.delete_link_by_name(&link.name));
+    }
+    for link in errors.push(left_by_reference(host, &links, &valid)).unwrap_or_default() {
+        errors.push(host.delete_link_by_name(&link.name));
     }
     errors.finish()
+}
+
+/// Those of the reference that no veth sends anything to any more, of whatever network: nothing on them says which. Its ADD gives the
+/// link its queue last, so one with a queue is not about to be used.
+fn left_by_reference<'l>(host: &Netlink, links: &'l [Link], valid: &[Key]) -> Result<Vec<&'l Link>> {
+    let is_valid = |link: &Link| valid.iter().any(|key| names(key)[0] == link.name);
+    let mut found: Vec<&Link> = links.iter().filter(|link| is_of_reference(link) && !is_valid(link)).collect();
+    if found.is_empty() {
+        return Ok(found);
+    }
+    let used = redirected_to(host)?;
+    found.retain(|link| !used.contains(&link.index));
+    let limited: Vec<bool> = found.iter().map(|link| shaping::is_limited(host, link)).collect::<Result<_>>()?;
+    Ok(found.into_iter().zip(limited).filter_map(|(link, is_limited)| is_limited.then_some(link)).collect())
+}
+
+/// By its name; without an alias, and with an address that the kernel has chosen, which may look like ours once in 64 times.
+fn is_of_reference(link: &Link) -> bool {
+    let digits = link.name.strip_prefix("bwp").unwrap_or_default();
+    let is_digits = digits.len() == 12 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    link.kind == KIND && is_digits && link.alias.is_empty() && !link.mac().octets().starts_with(&[0x02])
 }
 
 /// The link's hardware address says whose it is until its alias does: the kernel takes no alias when it makes a link, and an
@@ -138,6 +171,24 @@ mod tests {
             let other = names_of(network, id, ifname);
             assert_eq!(other[0], of_reference);
             assert_ne!(other[1], own);
+        }
+    }
+
+    #[test]
+    fn a_link_of_the_reference_is_known_by_its_name_and_by_nothing_of_ours() {
+        let link = |name: &str, alias: &str, first: u8| Link {
+            name: name.to_owned(),
+            kind: KIND.to_owned(),
+            alias: alias.to_owned(),
+            mac: vec![first, 1, 2, 3, 4, 5],
+            ..Link::default()
+        };
+        assert!(is_of_reference(&link("bwpa41e7966de45", "", 0x76)));
+        let others = [("bwpa41e7966de4", "", 0x76), ("bwpA41e7966de45", "", 0x76), ("ifb0", "", 0x76)];
+        for (name, alias, first) in
+            others.into_iter().chain([("bwpa41e7966de45", "mine", 0x76), ("bwpa41e7966de45", "", 2)])
+        {
+            assert!(!is_of_reference(&link(name, alias, first)), "{name} {alias} {first}");
         }
     }
 

@@ -169,7 +169,19 @@ fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter
 
 /// Whether what the link receives goes to the ifb.
 pub fn is_redirected_to(host: &Netlink, link: &Link, ifb: &Link) -> Result<bool> {
-    Ok(host.filters(link, RECEIVED)?.iter().any(|filter| filter.verdict == Verdict::Redirect(ifb.index)))
+    Ok(redirects(host, link)?.contains(&ifb.index))
+}
+
+/// The links that what this one has received is redirected to.
+pub fn redirects(host: &Netlink, link: &Link) -> Result<Vec<u32>> {
+    let target = |filter: Filter| if let Verdict::Redirect(index) = filter.verdict { Some(index) } else { None };
+    Ok(host.filters(link, RECEIVED)?.into_iter().filter_map(target).collect())
+}
+
+/// Whether a link has a queue as ADD makes it.
+pub fn is_limited(host: &Netlink, link: &Link) -> Result<bool> {
+    let root = host.qdisc_at(link, Handle::ROOT)?;
+    Ok(root.is_some_and(|root| root.handle == ROOT && matches!(root.kind, QdiscKind::Tbf(_))))
 }
 
 /// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has gone. What is not as ADD

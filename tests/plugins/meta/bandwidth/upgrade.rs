@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{BURST, RATE, bandwidth, can_limit, directions, network};
-use crate::support::attachment::{interface, not_compared, reference_with};
+use crate::support::attachment::{interface, not_compared, reference_with, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
 use crate::support::flow::assert_rate;
@@ -98,5 +98,94 @@ fn limits_of_the_reference_hold_after_the_upgrade() {
         // The second ADD of a runtime that has lost the first one's result.
         let error = chain.clone().by(&Peer::Ours).try_add().err();
         assert_eq!(error.code, 102, "{error:?}");
+    });
+}
+
+/// The names of the host's ifbs.
+fn ifbs(lab: &Lab) -> Vec<String> {
+    let links = lab.host.json("ip -j link show type ifb");
+    links.as_array().unwrap().iter().map(|link| link["ifname"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn del_removes_the_reference_s_ifb_that_lost_its_filter() {
+    with_reference(|reference| {
+        let lab = Lab::new(reference.clone());
+        if !can_limit(&lab) {
+            return;
+        }
+        let chain = lab.chain(&network(), &limits()[0]);
+        chain.add();
+        lab.host.sh(&format!("tc qdisc del dev {} ingress", super::host_end(&chain)));
+        chain.clone().by(&Peer::Ours).del();
+        assert!(ifbs(&lab).is_empty(), "{:?}", ifbs(&lab));
+    });
+}
+
+/// Both have one name for all interfaces of a container; the second interface is not limited, and its DEL is no reason to remove it.
+#[test]
+fn del_of_another_interface_leaves_the_reference_s_ifb() {
+    with_reference(|reference| {
+        let lab = Lab::new(reference.clone());
+        if !can_limit(&lab) {
+            return;
+        }
+        let chain = lab.chain(&network(), &limits()[0]);
+        chain.add();
+        let before = ifbs(&lab);
+        lab.host.sh(&format!("ip link add second type veth peer name eth1 netns {}", chain.container.netns));
+        chain.clone().ifname("eth1").by(&Peer::Ours).del();
+        assert_eq!((before.len(), ifbs(&lab)), (1, before));
+    });
+}
+
+#[test]
+fn gc_removes_the_ifbs_that_the_reference_left() {
+    with_reference(|reference| {
+        let lab = Lab::new(reference.clone());
+        if !can_limit(&lab) {
+            return;
+        }
+        let latest = with(&network(), json!({"cniVersion": "1.1.0"}));
+        let ipam = json!({"ranges": [[{"subnet": "10.20.0.0/24"}]], "routes": []});
+        let alive = lab.chain(&with(&latest, json!({"name": "net2", "ipam": ipam})), &limits()[0]);
+        alive.add();
+        let of_alive = ifbs(&lab);
+        let (gone, valid) = (lab.chain(&latest, &limits()[0]), lab.chain(&latest, &limits()[0]));
+        for chain in [&gone, &valid] {
+            chain.add();
+            lab.host.sh(&format!("ip link del {}", super::host_end(chain)));
+        }
+        // As the reference's ADD leaves it for a moment: made, and not yet used.
+        lab.host.sh("ip link add bwp012345678901 type ifb");
+        assert_eq!(ifbs(&lab).len(), 4);
+        let ours = gone.clone().by(&Peer::Ours);
+        assert_eq!(ours.gc(&[(&gone.container_id, "eth0"), (&valid.container_id, "eth0")]).ok(), Value::Null);
+        assert_eq!(ifbs(&lab).len(), 4, "they are valid");
+        assert_eq!(ours.gc(&[(&valid.container_id, "eth0")]).ok(), Value::Null);
+        assert_eq!(ifbs(&lab).len(), 3);
+        assert_eq!(ours.gc(&[]).ok(), Value::Null);
+        let left = ifbs(&lab);
+        assert!(
+            left.len() == 2 && left.contains(&of_alive[0]) && left.contains(&"bwp012345678901".to_owned()),
+            "{left:?}"
+        );
+    });
+}
+
+#[test]
+fn the_reference_s_check_fails_on_a_burst_that_ours_made_longer() {
+    with_reference(|reference| {
+        let lab = Lab::new(Peer::Ours).without_dad();
+        if !can_limit(&lab) {
+            return;
+        }
+        let chain = lab.chain(&network(), &bandwidth(json!({"ingressRate": 1_000_000, "ingressBurst": 80})));
+        let result = chain.add();
+        chain.check(&result).ok();
+        let by_reference = chain.clone().by(reference);
+        let error = by_reference.check(&result).err();
+        assert!(error.text().contains("match"), "{error:?}");
+        by_reference.del();
     });
 }
