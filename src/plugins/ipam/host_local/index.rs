@@ -3,8 +3,9 @@
 //! The leases are the truth, and the reference plugin, which may run on the same directory before an upgrade and after
 //! a rollback, knows nothing of an index. So it must show when it is out of date, without the reference's help: each
 //! of our own operations ends by giving the network's directory and the index's the same modification time, one that
-//! no clock gives (the *seal*). Whoever creates or removes a file in either directory moves its time to the present.
-//! Two equal seals thus mean that nothing has happened since. Anything else (the reference was here, we crashed, a
+//! no clock gives (the *seal*). A process that creates or removes a file in either directory moves its time to the present.
+//! Two equal seals thus mean that no lease was made or removed since. A file that was written over in place breaks no seal:
+//! the reference does not do that, and what the index has of a container is compared with the container's files. Anything else (the reference was here, we crashed, a
 //! directory was removed or restored from a backup) means that the index is made anew from the leases.
 //!
 //! The seal's seconds tell the boot: nothing here is synced, so after a power loss the index's files may be older than
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn every_foreign_change_breaks_the_seal() {
+    fn a_file_made_or_removed_by_others_breaks_the_seal() {
         type Change = fn(&Path);
         let changes: [(&str, Change); 7] = [
             ("lease made", |root| fs::write(root.join("net/10.1.2.9"), "x").unwrap()),

@@ -153,6 +153,8 @@ impl Store {
         let index = place.index();
         let bucket = container_id.map(Bucket::of).filter(|_| index.is_sealed(&place.dir));
         let indexed = bucket.and_then(|bucket| Some((Scope::Bucket(bucket), index.read(bucket)?)));
+        let indexed =
+            indexed.filter(|(_, leases)| are_as_indexed(&place.dir, leases, container_id.unwrap_or_default()));
         let changed = indexed.is_none();
         let (scope, Scan { leases, unread }) = match indexed {
             Some((scope, leases)) => (scope, Scan { leases, unread: None }),
@@ -277,6 +279,14 @@ impl Drop for Store {
             let _ = self.update_index(); // an index without a seal is made anew by the next call
         }
     }
+}
+
+/// Whether the files of the container's leases say what the index does. One that was written over in place has another owner, and the
+/// directory has the time that it had.
+fn are_as_indexed(dir: &Path, leases: &[Lease], container_id: &str) -> bool {
+    let is_as_indexed =
+        |lease: &Lease| matches!(lease::read(dir, lease.ip), Ok(Some(Content::Owned(owner))) if owner == lease.owner);
+    leases.iter().filter(|lease| lease.owner.container_id == container_id.trim()).all(is_as_indexed)
 }
 
 /// Removes a lease's file; one that is gone is gone.

@@ -465,6 +465,30 @@ fn things_that_are_no_files_are_taken_and_stay() {
     assert_eq!(net.names(), ["10.1.2.2", "10.1.2.3", "10.1.2.4", "10.1.2.5", "last_reserved_ip.0", "lock"]);
 }
 
+/// Nothing writes so but an administrator; the directory's time stays, and with it the seal.
+#[test]
+fn a_lease_written_over_in_place_is_its_new_owner_s() {
+    let net = Net::small();
+    net.add("old").unwrap();
+    let rewrite = || {
+        net.write("10.1.2.2", "new\r\neth0");
+        assert!(net.is_sealed());
+    };
+    rewrite();
+    net.check("old").unwrap_err();
+    net.check("new").unwrap();
+    net.assert_index_is_right();
+    net.write("10.1.2.2", "old\r\neth0");
+    net.gc(&[("old", "eth0")]).unwrap(); // it reads all leases
+    net.check("old").unwrap();
+    rewrite();
+    net.del("old").unwrap();
+    assert_eq!(net.read("10.1.2.2").as_deref(), Some("new\r\neth0"));
+    net.del("new").unwrap();
+    assert_eq!(net.read("10.1.2.2"), None);
+    net.assert_index_is_right();
+}
+
 #[test]
 fn the_index_is_sealed_after_every_operation_and_made_anew_after_a_foreign_one() {
     let net = Net::small();
