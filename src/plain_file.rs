@@ -60,12 +60,14 @@ pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
     made.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
 }
 
-/// The same for a directory that is its owner's alone; those above it are for others too.
+/// The same for a directory that is its owner's alone; those above it are for others too. A link in its place is refused.
 pub fn make_private_directory(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         make_directories(parent, 0o755)?;
     }
-    make_directories(path, 0o700)
+    make_directories(path, 0o700)?;
+    let is_directory = std::fs::symlink_metadata(path)?.is_dir();
+    if is_directory { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
 }
 
 /// Creates a file that must not exist, readable by its owner only.
@@ -170,6 +172,8 @@ mod tests {
         make_private_directory(&path("c/d")).unwrap();
         let mode = |name: &str| path(name).metadata().unwrap().mode() & 0o777;
         assert_eq!((mode("c") & 0o700, mode("c/d")), (0o700, 0o700));
+        std::os::unix::fs::symlink("c", path("to c")).unwrap();
+        assert!(make_private_directory(&path("to c")).is_err());
         dir.write("file", "");
         assert!(make_directories(&path("file"), 0o700).is_ok(), "it shows when it is used");
         let error = make_directories(&path("file/a"), 0o700).unwrap_err();
