@@ -8,7 +8,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 
 use crate::cni::attachment::Key;
-use crate::cni::conf::{Config, version_of};
+use crate::cni::conf::{Config, ValidAttachments, version_of};
 use crate::cni::env::{Command, Environment, Parameters};
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, print};
@@ -63,6 +63,23 @@ pub fn run_sharing(
         let _ = writeln!(io.stderr, "{failed}: {error}"); // the last place left to tell it
     }
     1
+}
+
+/// GC with a list that the caller has read, and which notes what goes.
+pub fn collect(
+    entry: &'static Entry,
+    plugins: &'static [Entry],
+    env: &Environment,
+    config: Vec<u8>,
+    handles: &Rc<Handles>,
+    valid: &ValidAttachments,
+) -> Result<()> {
+    let config = Config::parse(config)?;
+    require_version(Command::Gc, &config.version, entry.versions)?;
+    let path = env.get("CNI_PATH").split(':').map(PathBuf::from).collect();
+    let cx = Context::new(plugins, &config, env, "", path).sharing(handles);
+    let collected = catch_unwind(AssertUnwindSafe(|| entry.run(&cx, Call::Gc(valid)).map(drop)));
+    collected.unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))).map_err(with_missing_rights)
 }
 
 /// Without CNI_COMMAND a plugin says what it is. nerdctl reads the rest of the first line as one semantic version,

@@ -142,12 +142,26 @@ pub fn hash8(text: &str) -> Hash8 {
     first
 }
 
+/// The text that `hex` makes of eight bytes, read back.
+pub fn unhex8(text: &str) -> Option<Hash8> {
+    let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex.then(|| u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)).flatten()
+}
+
+/// Which attachment inside its network, as eight bytes.
+pub fn attachment_hash(container_id: &str, ifname: &str) -> Hash8 {
+    hash8(&format!("{ifname}:{container_id}"))
+}
+
 /// Lower-case hex.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Key {
+    /// The bytes that nft(8) allows in a comment.
+    pub const COMMENT_MAX: usize = 128;
+
     /// From texts, each of which must be of its kind.
     pub fn parse(network: &str, container_id: &str, ifname: &str) -> Result<Key> {
         Ok(Key {
@@ -164,7 +178,7 @@ impl Key {
 
     /// Which attachment inside its network, as eight bytes: the second half.
     pub fn attachment_hash(&self) -> Hash8 {
-        hash8(&format!("{}:{}", self.ifname, self.container_id))
+        attachment_hash(self.container_id.as_str(), self.ifname.as_str())
     }
 
     /// `<network>-<attachment>` in hex, what comments begin with.
@@ -178,7 +192,7 @@ impl Key {
         let mut text =
             format!("{}, net: {}, if: {}, id: {}", self.identity(), self.network, self.ifname, self.container_id);
         text.retain(|c| c != '"');
-        let end = (0..=text.len().min(128)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=text.len().min(Key::COMMENT_MAX)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.truncate(end);
         text
     }

@@ -5,10 +5,11 @@ use std::rc::Rc;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::attachment::{ContainerId, IfName, Key, NetworkName};
+use super::attachment::NetworkName;
 use super::decode::{self, Observer};
 use super::json::Value;
 use super::result::{AddResult, Document, Source};
+pub use super::valid::{ValidAttachment, ValidAttachments};
 use super::version;
 use crate::error::{Code, Error, Result};
 
@@ -74,18 +75,9 @@ impl Config {
         })
     }
 
-    /// The attachments that GC must spare: `cni.dev/valid-attachments`, or by its older name `cni.dev/attachments`.
-    ///
-    /// None means that the runtime said nothing, so that nothing is known to be stale; an empty list, or null, means
-    /// that no attachment is valid.
+    /// The attachments that GC must spare; see [`ValidAttachments::of_config`].
     pub fn valid_attachments(&self) -> Result<Option<ValidAttachments>> {
-        let Value::Object(pairs) = &self.value else { return Ok(None) };
-        for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
-            if pairs.iter().any(|(k, _)| k.eq_ignore_ascii_case(key)) {
-                return Ok(Some(ValidAttachments(decode::member(&self.value, key)?)));
-            }
-        }
-        Ok(None)
+        ValidAttachments::of_config(&self.value)
     }
 }
 
@@ -99,46 +91,6 @@ pub fn version_of(value: &Value) -> Result<String> {
 impl Source for Value {
     fn decode<T: DeserializeOwned>(&self) -> Result<T, String> {
         decode::from_value(self).map_err(|e| e.to_string())
-    }
-}
-
-/// One valid attachment, as GC lists it.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
-#[serde(default)]
-pub struct ValidAttachment {
-    /// The container's id.
-    #[serde(rename = "containerID")]
-    pub container_id: String,
-    /// The interface's name in the container.
-    pub ifname: String,
-}
-
-impl ValidAttachment {
-    /// What identifies it in a network; None for names that no attachment can have.
-    pub fn key(&self, network: &NetworkName) -> Option<Key> {
-        let (container_id, ifname) = (ContainerId::parse(&self.container_id).ok()?, IfName::parse(&self.ifname).ok()?);
-        Some(Key { network: network.clone(), container_id, ifname })
-    }
-}
-
-/// What GC must leave alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ValidAttachments(Vec<ValidAttachment>);
-
-impl ValidAttachments {
-    /// Whether this attachment is listed.
-    pub fn contains(&self, container_id: &str, ifname: &str) -> bool {
-        self.0.iter().any(|valid| valid.container_id == container_id && valid.ifname == ifname)
-    }
-
-    /// Whether any attachment of this container is listed.
-    pub fn contains_container(&self, container_id: &str) -> bool {
-        self.0.iter().any(|valid| valid.container_id == container_id)
-    }
-
-    /// Every listed attachment.
-    pub fn iter(&self) -> impl Iterator<Item = &ValidAttachment> {
-        self.0.iter()
     }
 }
 
@@ -165,16 +117,6 @@ mod tests {
         ] {
             assert_eq!(parse(text).map_err(|e| e.code.0).err(), Some(code), "{text}");
         }
-    }
-
-    #[test]
-    fn gc_s_list_has_two_names_and_three_ways_to_be_empty() {
-        let valid = |text: &str| parse(text).unwrap().valid_attachments().unwrap();
-        assert_eq!(valid(r#"{"name":"n"}"#), None);
-        assert_eq!(valid(r#"{"name":"n","cni.dev/valid-attachments":null}"#), Some(ValidAttachments::default()));
-        assert_eq!(valid(r#"{"name":"n","cni.dev/valid-attachments":[]}"#), Some(ValidAttachments::default()));
-        let list = valid(r#"{"name":"n","cni.dev/attachments":[{"containerID":"a","ifname":"eth0"}]}"#).unwrap();
-        assert!(list.contains("a", "eth0") && !list.contains("a", "eth1") && list.contains_container("a"));
     }
 
     #[test]

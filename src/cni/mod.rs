@@ -10,4 +10,5 @@ pub mod delegate;
 pub mod env;
 pub mod json;
 pub mod result;
+pub mod valid;
 pub mod version;

@@ -135,7 +135,8 @@ impl<'a> Ipam<'a> {
     pub fn gc(&self, valid: &ValidAttachments) -> Result<()> {
         match &self.delegate {
             Delegate::Ourselves(entry) => entry.run(self.cx, Call::Gc(valid)).map(drop),
-            Delegate::Program(program) => self.execute(program, "GC").map(drop),
+            // What it removes only the plugin knows.
+            Delegate::Program(program) => valid.call(program, || self.execute(program, "GC").map(drop)),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
+use crate::net::netlink::Link;
 use crate::plugin::Context;
 
 /// What the aliases of our links begin with.
@@ -30,15 +32,29 @@ pub fn is_of(alias: &str, key: &Key) -> bool {
 
 /// Removes the host's links of this kind that are of attachments of this network which are not valid.
 pub fn collect_garbage(cx: &Context<'_>, kind: &str, valid: &ValidAttachments) -> Result<()> {
-    let network = &cx.config.name;
-    let valid: Vec<Key> = valid.iter().filter_map(|valid| valid.key(network)).collect();
+    let (host, network) = (cx.host()?, &cx.config.name);
     let mut errors = ErrorList::default();
-    let host = cx.host()?;
     for link in host.links_of_kind(kind)? {
-        let is_valid = valid.iter().any(|key| is_of(&link.alias, key));
-        if is_of_network(&link.alias, network) && !is_valid {
-            errors.push(host.delete_link_by_name(&link.name));
+        if is_of_network(&link.alias, network) && !is_of_valid(&link.alias, valid) {
+            errors.push(valid.remove(|| stale(&link), || host.delete_link_by_name(&link.name)));
         }
     }
     errors.finish()
+}
+
+/// The [`Key::identity`] in an alias of ours.
+pub fn identity_in(alias: &str) -> Option<&str> {
+    alias.strip_prefix(ALIAS)?.get(..33)
+}
+
+/// Whether a link with this alias is of a valid attachment, where it is of the network of these.
+pub fn is_of_valid(alias: &str, valid: &ValidAttachments) -> bool {
+    alias.strip_prefix(ALIAS).is_some_and(|comment| valid.contains_identity(comment))
+}
+
+/// A link of ours as something that GC removes. The ends of a veth pair are there together, so while the host has its end the
+/// other's namespace is there as well, or is being taken down by the kernel; which of the two nothing tells.
+pub fn stale(link: &Link) -> Stale {
+    let holder = Holder::of_comment(link.alias.strip_prefix(ALIAS).unwrap_or_default());
+    Stale { what: format!("link {}", link.name), holder, is_alive: link.kind == "veth", ..Stale::default() }
 }

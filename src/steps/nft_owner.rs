@@ -1,15 +1,19 @@
 //! Attachments as owners of elements in our nftables tables.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use crate::cni::attachment::{Key, NetworkName};
+use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
-use crate::net::nft::Nft;
-use crate::net::nft::owned::{Layout, Owner, Released};
+use crate::net::nft::batch::{Holds, KeyType};
+use crate::net::nft::owned::{Layout, Owned, Owner, Released};
+use crate::net::nft::wire::read_ip;
+use crate::net::nft::{Family, Nft};
 
 /// The owner that an attachment is.
 pub fn of(key: &Key) -> Owner {
@@ -67,19 +71,51 @@ pub fn release_by_comment(layout: &Layout, owner: &Owner) -> Result<Vec<Released
 pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
     let Some(nft) = open()? else { return Ok(vec![]) };
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
-    for owner in invalid(layout, network, valid)? {
-        released.extend(errors.push(nft.release_by_comment(layout, &owner)).unwrap_or_default());
+    for (owner, stale) in invalid(layout, network, valid)? {
+        let gone = valid.remove(|| stale, || nft.release_by_comment(layout, &owner));
+        released.extend(errors.push(gone).unwrap_or_default());
     }
     errors.finish().map(|()| released)
 }
 
-/// The owners that are attachments of this network and not in the list. Their comments are not known.
-pub fn invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Owner>> {
+/// The owners that are attachments of this network and not in the list, with what they have. Their comments are not known.
+pub fn invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<(Owner, Stale)>> {
     let Some(nft) = open()? else { return Ok(vec![]) };
-    let valid: Vec<[u8; 16]> = valid.iter().filter_map(|valid| valid.key(network)).map(|key| of(&key).id).collect();
-    let mut ids = nft.owners(layout, Key::network_hash(network))?;
-    ids.retain(|id| !valid.contains(id));
-    Ok(ids.into_iter().map(|id| Owner { id, comment: String::new() }).collect())
+    let held = nft.holdings(layout, Some(Key::network_hash(network)))?;
+    let stale = held.into_iter().filter(|held| !valid.contains_hash(&member_of(held.id)));
+    Ok(stale.map(|held| (Owner { id: held.id, comment: String::new() }, stale_of(layout, &held))).collect())
+}
+
+/// What an owner has in a table, as something that GC removes.
+pub fn stale_of(layout: &Layout, held: &Owned) -> Stale {
+    let holder = Holder::of_comment(&held.comment);
+    let holder = Holder { hash: Some(member_of(held.id)), ..holder };
+    let what = format!("elements of table {} {}", layout.table.family, layout.table.name);
+    let mut addresses: Vec<IpAddr> = held.elements.iter().filter_map(|element| address_in(layout, element)).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let needs_link = layout.table.family == Family::Bridge; // frames come in by the attachment's port
+    Stale { what, holder, addresses, needs_link, ..Stale::default() }
+}
+
+/// The container's address in an element: what the value of a map begins with that leads there, or else the key.
+fn address_in(layout: &Layout, element: &Released) -> Option<IpAddr> {
+    let set = layout.sets.iter().find(|set| set.name == element.set)?;
+    let (fields, bytes) = match set.holds {
+        Holds::Values(fields) => (fields, &element.value),
+        Holds::Keys | Holds::Verdicts => (set.key, &element.key),
+    };
+    match fields.first()? {
+        KeyType::Ipv4 => read_ip(bytes.get(..4)?),
+        KeyType::Ipv6 => read_ip(bytes.get(..16)?),
+        _ => None,
+    }
+}
+
+fn member_of(id: [u8; 16]) -> Hash8 {
+    let mut member = [0; 8];
+    member.copy_from_slice(&id[8..]);
+    member
 }
 
 fn id(group: &[u8; 8], member: &[u8; 8]) -> [u8; 16] {

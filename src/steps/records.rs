@@ -9,9 +9,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{Key, NetworkName, hex};
-use crate::cni::conf::{ValidAttachment, ValidAttachments};
+use crate::cni::conf::ValidAttachments;
 use crate::cni::decode;
 use crate::cni::json::Value;
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netns::{Netns, NetnsId};
 use crate::plain_file;
@@ -67,6 +68,14 @@ impl<T> Found<T> {
     pub fn netns(&self) -> Result<Option<Netns>> {
         let Some(netns) = Netns::open_if_there(&self.netns_path)? else { return Ok(None) };
         Ok(if self.is_of(&netns)? { Some(netns) } else { None })
+    }
+}
+
+impl<T> Found<T> {
+    /// As something that GC removes.
+    pub fn as_stale(&self) -> Stale {
+        let holder = Holder::of(&self.key);
+        Stale { what: "record".to_owned(), holder, netns_path: self.netns_path.clone(), ..Stale::default() }
     }
 }
 
@@ -164,8 +173,8 @@ impl Records {
     /// Keeps nothing for this network's attachments that are not valid: for GC where what is recorded went with the container.
     pub fn forget_stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        for stale in self.stale::<T>(network, valid)? {
-            errors.push(self.remove(&stale.key));
+        for found in self.stale::<T>(network, valid)? {
+            errors.push(valid.remove(|| found.as_stale(), || self.remove(&found.key)));
         }
         errors.push(self.forget_torn::<T>(network, valid));
         errors.finish()
@@ -174,16 +183,25 @@ impl Records {
     /// Removes what a crash has left of this network's attachments that are not valid: drafts, and records that tell nothing. Whose
     /// they are their names tell.
     pub fn forget_torn<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-        let of_valid = |valid: &ValidAttachment| Key::parse(network.as_str(), &valid.container_id, &valid.ifname).ok();
-        let valid: Vec<PathBuf> = valid.iter().filter_map(of_valid).map(|key| self.path(&key)).collect();
         let mut torn = self.paths(&prefix_of(network), RECORD)?;
         torn.retain(|path| found::<T>(path).is_none());
         torn.extend(self.paths(&prefix_of(network), plain_file::DRAFT)?);
-        torn.retain(|path| !valid.contains(&path.with_extension(RECORD)));
         let mut errors = ErrorList::default();
         for path in torn {
-            errors
-                .push(plain_file::remove(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e)));
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            if valid.contains_identity(&name) {
+                continue;
+            }
+            let what = || Stale {
+                what: format!("torn record {}", path.display()),
+                holder: Holder::of_comment(&name),
+                is_torn: true,
+                ..Stale::default()
+            };
+            let remove = || plain_file::remove(&path);
+            errors.push(
+                valid.remove(what, || remove().map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))),
+            );
         }
         errors.finish()
     }

@@ -23,7 +23,8 @@ use crate::net::nft::owned::{Layout, OwnedElement};
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
 
-const LAYOUT: Layout = Layout {
+/// The table.
+pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Bridge, name: "cni_multi_spoofcheck" },
     comment: "cni-multi: containers send with their own hardware address",
     sets: &[&PORTS, &ALLOWED],

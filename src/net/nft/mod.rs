@@ -40,6 +40,19 @@ const DORMANT: u32 = 1;
 /// How often a dump is begun again that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
 
+impl fmt::Display for Family {
+    /// As nft(8) has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::Unspec => "unspec",
+            Family::Inet => "inet",
+            Family::Ip => "ip",
+            Family::Bridge => "bridge",
+            Family::Ip6 => "ip6",
+        })
+    }
+}
+
 /// The packets that a table sees (NFPROTO_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {

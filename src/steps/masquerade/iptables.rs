@@ -9,12 +9,15 @@
 //! masquerades between the two networks and tears both down with the first, we accept all networks before the rest and
 //! keep the chain for as long as any rule leads to it.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use crate::cni::attachment::{Key, NetworkName, iptables_chain as chain_of};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
 use crate::net::iptables::Iptables;
 use crate::steps::nft_owner;
@@ -101,18 +104,33 @@ pub fn delete(key: &Key, addresses: &dyn Fn() -> Addresses) -> Result<()> {
 /// to them say whose network it is. No program is asked where there is no iptables.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
     let mut errors = ErrorList::default();
-    let valid: Vec<String> = valid.iter().map(|valid| chain_of(network.as_str(), &valid.container_id)).collect();
+    let chains: OnceCell<HashSet<String>> = OnceCell::new();
+    let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id)).collect();
     for iptables in programs_with(POSTROUTING)? {
         let rules = errors.push(iptables.chain("nat", POSTROUTING)).flatten().unwrap_or_default();
         let mut stale: Vec<&str> = rules.iter().filter_map(|rule| chain_in(rule, network)).collect();
-        stale.retain(|chain| !valid.iter().any(|valid| valid == chain));
+        stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
         stale.dedup();
         let of_nobody = Addresses::default();
         for chain in stale {
-            errors.push(iptables.change("nat", &|| Ok(removal(chain, &of_nobody, &Present::read(&iptables, chain)?))));
+            let remove =
+                || iptables.change("nat", &|| Ok(removal(chain, &of_nobody, &Present::read(&iptables, chain)?)));
+            errors.push(valid.remove(|| stale_chain(chain, &rules), remove));
         }
     }
     errors.finish()
+}
+
+/// A chain with the rules that lead to it, as something that GC removes.
+fn stale_chain(chain: &str, rules: &[String]) -> Stale {
+    let leading: Vec<&String> = rules.iter().filter(|rule| has(rule, "-j", chain)).collect();
+    let id = leading.iter().find_map(|rule| rule.split("\\\" id: \\\"").nth(1)?.split('\\').next());
+    Stale {
+        what: format!("chain {chain} of iptables"),
+        holder: Holder::of_container(id.unwrap_or_default()),
+        addresses: leading.iter().filter_map(|rule| source(rule)).collect(),
+        ..Stale::default()
+    }
 }
 
 /// The chain that a rule leads to, if its comment names this network. Long ids are cut off in comments.
@@ -224,9 +242,14 @@ fn has(line: &str, option: &str, value: &str) -> bool {
 
 /// Whether a rule is of packets from exactly this address.
 fn is_from(rule: &str, ip: IpAddr) -> bool {
+    source(rule) == Some(ip)
+}
+
+/// The address that a rule is about packets from.
+fn source(rule: &str) -> Option<IpAddr> {
     let words: Vec<&str> = rule.split_whitespace().collect();
-    let source = words.windows(2).find(|pair| pair[0] == "-s").map(|pair| pair[1]);
-    source.is_some_and(|source| source.split('/').next().and_then(|text| text.parse().ok()) == Some(ip))
+    let source = words.windows(2).find(|pair| pair[0] == "-s").map(|pair| pair[1])?;
+    source.split('/').next()?.parse().ok()
 }
 
 /// `name: "<network>" id: "<container>"`, quoted for iptables-restore. The names have no quotes in them.

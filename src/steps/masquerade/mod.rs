@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
 
 use self::iptables::Addresses;
+pub use self::nft::LAYOUT;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;

@@ -21,15 +21,17 @@ use ipnet::IpNet;
 
 use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Verdict};
 use crate::net::nft::owned::{Layout, OwnedElement, SharedChain};
-use crate::net::nft::wire::octets;
+use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::steps::nft_owner;
 
-const LAYOUT: Layout = Layout {
+/// The table.
+pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_masquerade" },
     comment: "cni-multi: containers leave with the host's address",
     sets: &[&MASQ4, &MASQ6],
@@ -88,11 +90,20 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
 
 /// The reference has no GC, but its rules say of which network they are.
 fn collect_garbage_of_reference(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
     let of_network = format!("{}-", hex(&Key::network_hash(network)));
-    let valid: Vec<String> = valid.iter().filter_map(|valid| Some(valid.key(network)?.identity())).collect();
-    delete_rules_of_reference(|comment| {
-        comment.starts_with(&of_network) && !valid.iter().any(|identity| comment.starts_with(identity))
-    })
+    let is_stale = |comment: &str| comment.starts_with(&of_network) && !valid.contains_identity(comment);
+    let mut errors = ErrorList::default();
+    for rule in rules_of_reference(&nft, is_stale)? {
+        let stale = || Stale {
+            what: format!("rule of table {} {}", REFERENCE.family, REFERENCE.name),
+            holder: Holder::of_comment(&rule.comment),
+            addresses: rule.compared.iter().filter_map(|value| read_ip(value)).collect(),
+            ..Stale::default()
+        };
+        errors.push(valid.remove(stale, || delete_rule_of_reference(&nft, &rule)));
+    }
+    errors.finish()
 }
 
 /// Whether the reference made a rule for each of the addresses.
@@ -113,12 +124,16 @@ fn delete_rules_of_reference(is_one: impl Fn(&str) -> bool) -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
     let mut errors = ErrorList::default();
     for rule in rules_of_reference(&nft, is_one)? {
-        let mut batch = Batch::default();
-        batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
-        let deleted = nft.commit(&batch, "delete a masquerading rule of the reference plugins");
-        errors.push(deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) }));
+        errors.push(delete_rule_of_reference(&nft, &rule));
     }
     errors.finish()
+}
+
+fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
+    let mut batch = Batch::default();
+    batch.delete_rule(REFERENCE, REFERENCE_CHAIN, rule.handle);
+    let deleted = nft.commit(&batch, "delete a masquerading rule of the reference plugins");
+    deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
 }
 
 /// The reference has one chain for all, whose count of rules says whether there is anything to read.

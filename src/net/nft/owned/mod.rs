@@ -10,6 +10,8 @@
 mod ledger;
 mod verify;
 
+use std::collections::BTreeMap;
+
 use nix::errno::Errno;
 
 use self::ledger::{LEDGER, is_of, ledger_key, named_in, owner_of, read_entry, write_entry};
@@ -396,20 +398,25 @@ impl Nft {
         self.has_element(layout.table, LEDGER.name, |found| owner_of(&found.key) != Some(owner.id))
     }
 
-    /// Every owner of a group: whom the ledger has, and whom elements name that it has not.
-    pub fn owners(&self, layout: &Layout, group: [u8; 8]) -> Result<Vec<[u8; 16]>> {
-        let mut ids: Vec<[u8; 16]> = self
-            .elements(layout.table, LEDGER.name)?
-            .into_iter()
-            .filter_map(|element| owner_of(&element.key))
-            .collect();
-        for set in layout.sets {
-            ids.extend(self.elements(layout.table, set.name)?.iter().filter_map(|element| named_in(&element.comment)));
+    /// What each owner has, of one group or of all: the owners that the ledger has, and those that elements name. Reads each
+    /// set once.
+    pub fn holdings(&self, layout: &Layout, group: Option<[u8; 8]>) -> Result<Vec<Owned>> {
+        let mut held: BTreeMap<[u8; 16], Owned> = BTreeMap::new();
+        let is_wanted = |id: &[u8; 16]| group.is_none_or(|group| id[..8] == group);
+        for entry in self.elements(layout.table, LEDGER.name)? {
+            if let Some(id) = owner_of(&entry.key).filter(is_wanted) {
+                held.entry(id).or_insert_with(|| Owned::new(id));
+            }
         }
-        ids.retain(|id| id[..8] == group);
-        ids.sort_unstable();
-        ids.dedup();
-        Ok(ids)
+        for set in layout.sets {
+            for element in self.elements(layout.table, set.name)? {
+                let Some(id) = named_in(&element.comment).filter(is_wanted) else { continue };
+                let of_owner = held.entry(id).or_insert_with(|| Owned::new(id));
+                of_owner.comment.clone_from(&element.comment);
+                of_owner.elements.push(Released::new(set.name, element));
+            }
+        }
+        Ok(held.into_values().collect())
     }
 
     /// The elements, by set and key, that belong to the owner alone.
@@ -507,6 +514,23 @@ impl Nft {
 /// The table is not laid out yet, or somebody has an element already: what is there has to be read first.
 fn needs_plan(error: &Error) -> bool {
     error.is_exists() || [Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
+}
+
+/// What an owner has.
+#[derive(Clone, Debug)]
+pub struct Owned {
+    /// The owner's id.
+    pub id: [u8; 16],
+    /// The comment of its elements; empty where it only has shared ones.
+    pub comment: String,
+    /// The elements that are its alone.
+    pub elements: Vec<Released>,
+}
+
+impl Owned {
+    fn new(id: [u8; 16]) -> Owned {
+        Owned { id, comment: String::new(), elements: vec![] }
+    }
 }
 
 /// An element that belonged to somebody.

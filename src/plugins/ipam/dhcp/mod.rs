@@ -13,6 +13,7 @@ pub mod v4;
 pub mod v6;
 pub mod wire;
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,10 +25,11 @@ pub use self::conf::DEFAULT_SOCKET;
 use self::conf::{Conf, socket_path};
 use self::family::Family;
 use self::wire::{Request, Terms, Wish, is_not_running};
-use crate::cni::attachment::Key;
+use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Document};
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkChange, Watch};
 use crate::net::sysctl::Sysctl;
@@ -99,14 +101,39 @@ impl Plugin for Dhcp {
     }
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
-        let socket = any_socket_path(cx);
-        match wire::ask(&socket, &Request::gc(&cx.config.name, valid)) {
-            Err(error) if is_not_running(&error) => {
-                daemon::orphans::gc(&socket, &cx.config.name, valid).map_err(|e| e.with_details(&error.msg))
+        let (socket, network) = (any_socket_path(cx), &cx.config.name);
+        let of_orphans =
+            |error: Error| daemon::orphans::gc(&socket, network, valid).map_err(|e| e.with_details(&error.msg));
+        let stale = match valid.is_watched().then(|| wire::ask(&socket, &Request::Leases)) {
+            Some(Err(error)) if is_not_running(&error) => return of_orphans(error),
+            Some(leases) => stale(&leases?, network, valid),
+            None => vec![],
+        };
+        if !valid.is_look() {
+            match wire::ask(&socket, &Request::gc(network, valid)) {
+                Err(error) if is_not_running(&error) => return of_orphans(error),
+                done => done.map(drop)?,
             }
-            done => done.map(drop),
         }
+        stale.into_iter().try_for_each(|stale| valid.remove(|| stale, || Ok(())))
     }
+}
+
+/// The daemon's leases that its GC gives back, by what it tells of each.
+fn stale(leases: &Value, network: &NetworkName, valid: &ValidAttachments) -> Vec<Stale> {
+    let text = |lease: &Value, name: &str| lease.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let of_lease = |lease: &Value| {
+        let key = text(lease, "key");
+        let [id, of, ifname] = key.split('/').take(3).collect::<Vec<_>>()[..] else { return None };
+        let key = Key::parse(of, id, ifname).ok().filter(|key| key.network == *network)?;
+        let address = text(lease, "address").split('/').next().and_then(|ip| ip.parse().ok());
+        let what = address.map_or_else(|| "lease".to_owned(), |ip: IpAddr| format!("lease {ip}"));
+        let (holder, addresses) = (Holder::of(&key), address.into_iter().collect());
+        let is_valid = valid.contains(id, ifname);
+        let stale = Stale { what, holder, addresses, netns_path: text(lease, "namespace"), ..Stale::default() };
+        (!is_valid).then_some(stale)
+    };
+    leases.items().iter().filter_map(of_lease).collect()
 }
 
 /// Gives the lease of an attachment back: the daemon does, and where none runs we do.

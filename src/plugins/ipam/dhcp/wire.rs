@@ -143,7 +143,7 @@ impl Request {
 
     /// GC of a network.
     pub fn gc(network: &NetworkName, valid: &ValidAttachments) -> Request {
-        let valid = valid.iter().map(|valid| (valid.container_id.clone(), valid.ifname.clone()));
+        let valid = valid.names().into_iter().map(|valid| (valid.container_id, valid.ifname));
         Request::Gc(network.clone(), valid.collect())
     }
 }

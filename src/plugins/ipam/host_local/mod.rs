@@ -5,7 +5,7 @@
 mod allocator;
 mod conf;
 mod index;
-mod lease;
+pub mod lease;
 mod lock;
 pub mod ranges;
 mod resolv_conf;
@@ -16,12 +16,13 @@ use std::net::IpAddr;
 
 use self::allocator::Pool;
 use self::conf::Conf;
-use self::lease::Owner;
+use self::lease::{Lease, Owner};
 use self::ranges::RangeSet;
 use self::store::{Place, Store};
-use crate::cni::attachment::Key;
+use crate::cni::attachment::{Key, attachment_hash};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Dns};
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::transaction;
@@ -72,15 +73,31 @@ impl Plugin for HostLocal {
     }
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
-        // To look at all leases removes the torn ones.
-        let Some(mut store) = Store::open_whole(&conf::place(cx))? else { return Ok(()) };
-        let stale = store.leases().iter().filter(|lease| !is_valid(&lease.owner, valid)).map(|lease| lease.ip);
-        let stale: Vec<IpAddr> = stale.collect();
+        let place = conf::place(cx);
+        let is_stale = |lease: &Lease| !is_valid(&lease.owner, valid);
         let mut errors = ErrorList::default();
-        errors.push(release_all(&mut store, &stale));
+        if valid.is_look() {
+            for lease in place.leases()?.unwrap_or_default().into_iter().filter(is_stale) {
+                errors.push(valid.remove(|| stale(&lease), || Ok(())));
+            }
+            return errors.finish();
+        }
+        // To look at all leases removes the torn ones.
+        let Some(mut store) = Store::open_whole(&place)? else { return Ok(()) };
+        for lease in store.leases().iter().filter(|lease| is_stale(lease)).cloned().collect::<Vec<_>>() {
+            errors.push(valid.remove(|| stale(&lease), || store.release(lease.ip)));
+        }
         errors.push(store.require_all_read());
         errors.finish()
     }
+}
+
+/// A lease as something that GC removes.
+fn stale(lease: &Lease) -> Stale {
+    let (id, ifname) = (&lease.owner.container_id, lease.owner.ifname.as_deref());
+    let hash = ifname.map(|ifname| attachment_hash(id, ifname));
+    let holder = Holder { hash, ifname: ifname.unwrap_or_default().to_owned(), ..Holder::of_container(id) };
+    Stale { what: format!("lease {}", lease.ip), holder, addresses: vec![lease.ip], ..Stale::default() }
 }
 
 fn owner(key: &Key) -> Owner {

@@ -71,6 +71,21 @@ impl Place {
         Ok(asked.any(|ip| matches!(lease::read(&self.dir, ip), Ok(Some(Content::Torn)))))
     }
 
+    /// Every lease, without the lock and without a change; None where there is no directory.
+    pub fn leases(&self) -> Result<Option<Vec<Lease>>> {
+        let mut leases = vec![];
+        let ips = match lease::addresses(&self.dir) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+            ips => ips.map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?,
+        };
+        for ip in ips {
+            if let Some(Content::Owned(owner)) = lease::read(&self.dir, ip)? {
+                leases.push(Lease { ip, owner });
+            }
+        }
+        Ok(Some(leases))
+    }
+
     fn index(&self) -> Index {
         Index::new(&self.data_dir, &self.network)
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni::attachment::{IfName, Key};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::valid::Stale;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
@@ -191,8 +192,10 @@ fn open_if_a_container_s(path: &str) -> Result<Option<Netns>> {
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let mut errors = ErrorList::default();
     for stale in records().stale::<Belongings>(&cx.config.name, valid)? {
-        let returned = open_if_a_container_s(&stale.netns_path);
-        errors.push(returned.and_then(|netns| leave(cx, &stale.key, netns.as_ref())));
+        errors.push(valid.remove(
+            || Stale { what: format!("device {}", stale.kept.device), ..stale.as_stale() },
+            || leave(cx, &stale.key, open_if_a_container_s(&stale.netns_path)?.as_ref()),
+        ));
     }
     errors.push(records().forget_torn::<Belongings>(&cx.config.name, valid));
     errors.finish()

@@ -1,10 +1,14 @@
 //! The link that what a container sends goes through. Its alias says whose it is; those of the reference have none.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
+
 use sha2::{Digest as _, Sha512};
 
 use super::shaping;
 use crate::cni::attachment::{Key, NetworkName, hex};
-use crate::cni::conf::ValidAttachments;
+use crate::cni::conf::{ValidAttachment, ValidAttachments};
+use crate::cni::valid::Stale;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, LinkKind, LinkSpec, Netlink};
@@ -94,31 +98,39 @@ fn is_own(link: &Link, key: &Key) -> bool {
 /// Removes the links of this network's attachments that are not valid, and those that the reference has left.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let (host, network) = (cx.host()?, &cx.config.name);
-    let valid: Vec<Key> = valid.iter().filter_map(|valid| valid.key(network)).collect();
     let is_of_network = |link: &Link| match link.alias.is_empty() {
         true => link.mac().octets().starts_with(&mac_prefix(network)),
         false => link_alias::is_of_network(&link.alias, network),
     };
-    let is_stale = |link: &Link| is_of_network(link) && !valid.iter().any(|key| is_own(link, key));
+    let macs: OnceCell<HashSet<Vec<u8>>> = OnceCell::new();
+    let macs = || macs.get_or_init(|| valid.names().iter().filter_map(|at| mac_of(network, at)).collect());
+    let is_valid = |link: &Link| match link.alias.is_empty() {
+        true => macs().contains(&link.mac),
+        false => link_alias::is_of_valid(&link.alias, valid),
+    };
     let links = host.links_of_kind(KIND)?;
     let mut errors = ErrorList::default();
-    for link in links.iter().filter(|link| is_stale(link)) {
-        errors.push(host.delete_link_by_name(&link.name));
+    for link in links.iter().filter(|link| is_of_network(link) && !is_valid(link)) {
+        let stale = || Stale { is_torn: link.alias.is_empty(), ..link_alias::stale(link) };
+        errors.push(valid.remove(stale, || host.delete_link_by_name(&link.name)));
     }
-    for link in errors.push(left_by_reference(host, &links, &valid)).unwrap_or_default() {
-        errors.push(host.delete_link_by_name(&link.name));
+    for link in errors.push(left_by_reference(cx, &links, valid)).unwrap_or_default() {
+        let stale = || Stale { is_torn: true, ..link_alias::stale(link) }; // no veth needs it
+        errors.push(valid.remove(stale, || host.delete_link_by_name(&link.name)));
     }
     errors.finish()
 }
 
 /// Those of the reference that no veth sends anything to any more, of whatever network: nothing on them says which. Its ADD gives the
 /// link its queue last, so one with a queue is not about to be used.
-fn left_by_reference<'l>(host: &Netlink, links: &'l [Link], valid: &[Key]) -> Result<Vec<&'l Link>> {
-    let is_valid = |link: &Link| valid.iter().any(|key| names(key)[0] == link.name);
-    let mut found: Vec<&Link> = links.iter().filter(|link| is_of_reference(link) && !is_valid(link)).collect();
+fn left_by_reference<'l>(cx: &Context<'_>, links: &'l [Link], valid: &ValidAttachments) -> Result<Vec<&'l Link>> {
+    let mut found: Vec<&Link> = links.iter().filter(|link| is_of_reference(link)).collect();
     if found.is_empty() {
         return Ok(found);
     }
+    let host = cx.host()?;
+    let valid: HashSet<String> = valid.containers().map(|id| name_of_reference(cx.config.name.as_str(), id)).collect();
+    found.retain(|link| !valid.contains(&link.name));
     let used = redirected_to(host)?;
     found.retain(|link| !used.contains(&link.index));
     let limited: Vec<bool> = found.iter().map(|link| shaping::is_limited(host, link)).collect::<Result<_>>()?;
@@ -139,6 +151,11 @@ fn mac(key: &Key) -> MacAddr {
     MacAddr::new(&[&mac_prefix(&key.network), &attachment[..2]].concat())
 }
 
+fn mac_of(network: &NetworkName, valid: &ValidAttachment) -> Option<Vec<u8>> {
+    let key = Key::parse(network.as_str(), &valid.container_id, &valid.ifname).ok()?;
+    Some(mac(&key).octets().to_vec())
+}
+
 /// Locally administered, and three bytes of the network.
 fn mac_prefix(network: &NetworkName) -> [u8; 4] {
     let hash = Key::network_hash(network);
@@ -153,9 +170,16 @@ fn find_of_reference(host: &Netlink, key: &Key) -> Result<Option<Link>> {
 /// The reference's name, which two interfaces of one container share, and one that is the attachment's own. Both are 15
 /// bytes, as long as a name can be.
 fn names(key: &Key) -> [String; 2] {
-    let name = |text: String| format!("bwp{}", hex(&Sha512::digest(text.as_bytes())[..6]));
-    let of_reference = name(format!("{}{}", key.network, key.container_id));
-    [of_reference, name(format!("bandwidth {} {} {}", key.network, key.container_id, key.ifname))]
+    let own = format!("bandwidth {} {} {}", key.network, key.container_id, key.ifname);
+    [name_of_reference(key.network.as_str(), key.container_id.as_str()), name_of(&own)]
+}
+
+fn name_of_reference(network: &str, container_id: &str) -> String {
+    name_of(&format!("{network}{container_id}"))
+}
+
+fn name_of(text: &str) -> String {
+    format!("bwp{}", hex(&Sha512::digest(text.as_bytes())[..6]))
 }
 
 #[cfg(test)]

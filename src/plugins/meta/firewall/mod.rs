@@ -14,6 +14,7 @@ mod table;
 use std::net::IpAddr;
 
 use self::conf::{Backend, Conf, Isolation, Policy, Wish};
+pub use self::table::LAYOUT;
 use self::table::{Held, Notes, Search};
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
@@ -89,8 +90,8 @@ impl Plugin for Firewall {
 
     fn gc(cx: &Context<'_>, conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        for owner in nft_owner::invalid(&table::LAYOUT, &cx.config.name, valid)? {
-            errors.push(remove(cx, conf, &owner, &[], Search::Comments));
+        for (owner, stale) in nft_owner::invalid(&table::LAYOUT, &cx.config.name, valid)? {
+            errors.push(valid.remove(|| stale, || remove(cx, conf, &owner, &[], Search::Comments)));
         }
         errors.finish()
     }

@@ -9,7 +9,8 @@
 //! ```
 //! A change is planned on `iptables-save` and done by one `iptables-restore` a family.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
@@ -19,6 +20,7 @@ use super::conf::Conf;
 use super::mapping::{Forward, Protocol, Released};
 use crate::cni::attachment::{Key, NetworkName, iptables_chain};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
 use crate::rollback::Rollback;
@@ -189,18 +191,33 @@ fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
 /// Closes the ports of this network's containers of which no attachment is valid: comments say whose network it is.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
-    let valid: Vec<String> = valid.iter().map(|valid| chain_of(network.as_str(), &valid.container_id, DN)).collect();
+    let chains: OnceCell<HashSet<String>> = OnceCell::new();
+    let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id, DN)).collect();
     for iptables in programs_with(DNAT)? {
         let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
         let entries = saved.chain(DNAT).unwrap_or_default();
         let mut stale: Vec<&str> = entries.iter().filter_map(|rule| chain_in(rule, network)).collect();
-        stale.retain(|chain| !valid.iter().any(|valid| valid == chain));
+        stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
         stale.dedup();
         for chain in stale {
-            released.extend(errors.push(delete_chain(chain)).unwrap_or_default());
+            let gone = valid.remove(|| stale_chain(chain, &saved), || delete_chain(chain));
+            released.extend(errors.push(gone).unwrap_or_default());
         }
     }
     errors.finish().map(|()| released)
+}
+
+/// A container's chain, as something that GC removes.
+fn stale_chain(chain: &str, saved: &Saved) -> Stale {
+    let leads_there = |rule: &&String| rule.contains(&format!("-j {chain}"));
+    let leading = saved.chain(DNAT).unwrap_or_default().iter().find(leads_there);
+    let id = leading.and_then(|rule| rule.split("\\\" id: \\\"").nth(1)?.split('\\').next());
+    Stale {
+        what: format!("chain {chain} of iptables"),
+        holder: Holder::of_container(id.unwrap_or_default()),
+        addresses: released_from(chain, saved).iter().map(|released| released.to).collect(),
+        ..Stale::default()
+    }
 }
 
 /// Whether the host's programs can list its rules. Who has only one family needs not the other's.

@@ -17,6 +17,7 @@ use std::net::IpAddr;
 
 use self::conf::Backend;
 use self::mapping::{Forward, Protocol, Released};
+pub use self::nft::LAYOUT;
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, IpConfig};

@@ -48,7 +48,8 @@ use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::steps::nft_owner;
 
-const LAYOUT: Layout = Layout {
+/// The table.
+pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_portmap" },
     comment: "cni-multi: published ports of containers",
     sets: &[

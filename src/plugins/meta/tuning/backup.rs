@@ -15,6 +15,7 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::decode;
 use crate::cni::json::Value;
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::mac::MacAddr;
 use crate::net::sysctl::Sysctl;
@@ -289,10 +290,17 @@ impl Backups {
             let is_draft = path.extension() == Some(OsStr::new(plain_file::DRAFT));
             let backup = plain_file::read(&path, LIMIT).ok().and_then(|text| Backup::understood(&text));
             match backup.and_then(|backup| backup.key) {
-                Some(key) if self.path(&key) == path && is_stale(&key) => drop(errors.push(self.remove(&key))),
+                Some(key) if self.path(&key) == path && is_stale(&key) => {
+                    let stale = || Stale { what: "backup".to_owned(), holder: Holder::of(&key), ..Stale::default() };
+                    errors.push(valid.remove(stale, || self.remove(&key)));
+                }
                 // Nobody restores anything from a draft, so one that does not say whose it is need not stay.
                 key if is_draft && key.as_ref().is_none_or(is_stale) => {
-                    let _ = plain_file::remove(&path); // a directory is nothing that we have left
+                    let holder = key.as_ref().map(Holder::of).unwrap_or_default();
+                    let what = format!("torn backup {}", path.display());
+                    let stale = || Stale { what, holder, is_torn: true, ..Stale::default() };
+                    // A directory is nothing that we have left.
+                    let _ = valid.remove(stale, || plain_file::remove(&path).map_err(|e| Error::io("remove", &e)));
                 }
                 _ => (),
             }

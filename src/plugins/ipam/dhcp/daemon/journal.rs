@@ -4,6 +4,7 @@
 //! DEL or GC that finds no daemon. After a restart of the machine the files mean nothing: no container is left, and their
 //! times are counted from that start.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -280,7 +281,7 @@ impl Journal {
     pub fn forget_all_torn<'v>(&self, network: &NetworkName, valid: impl Iterator<Item = (&'v str, &'v str)>) {
         let key = |(id, ifname)| Key::parse(network.as_str(), id, ifname).ok();
         let paths = |key: Key| Family::ALL.map(|family| self.path(&key, family).with_extension(TORN));
-        let valid: Vec<PathBuf> = valid.filter_map(key).flat_map(paths).collect();
+        let valid: HashSet<PathBuf> = valid.filter_map(key).flat_map(paths).collect();
         let of_network = format!("{}-", hex(&Key::network_hash(network)));
         let is_stale = |path: &PathBuf| {
             path.extension() == Some(OsStr::new(TORN))

@@ -7,9 +7,10 @@ use super::journal::{Journal, Read, Record};
 use super::release::give_back;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
 use crate::net::random::Random;
-use crate::plugins::ipam::dhcp::family::Family;
+use crate::plugins::ipam::dhcp::family::{Family, Lease};
 
 /// Gives the leases of an attachment back, if the daemon that listened at `socket` has left any.
 pub fn del(socket: &Path, key: &Key) -> Result<()> {
@@ -32,12 +33,28 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
         let Read::Record(record) = read else { continue };
         let key = &record.key;
         if key.network == *network && !valid.contains(key.container_id.as_str(), key.ifname.as_str()) {
-            release(&record);
-            errors.push(journal.remove(key, record.family()));
+            errors.push(valid.remove(
+                || stale(&record),
+                || {
+                    release(&record);
+                    journal.remove(key, record.family())
+                },
+            ));
         }
     }
-    journal.forget_all_torn(network, valid.iter().map(|valid| (valid.container_id.as_str(), valid.ifname.as_str())));
+    if !valid.is_look() {
+        let names = valid.names();
+        journal.forget_all_torn(network, names.iter().map(|at| (at.container_id.as_str(), at.ifname.as_str())));
+    }
     errors.finish()
+}
+
+/// A lease as something that GC removes.
+fn stale(record: &Record) -> Stale {
+    let address = record.lease.as_ref().map(Lease::address);
+    let what = address.map_or_else(|| "lease".to_owned(), |ip| format!("lease {ip}"));
+    let (holder, netns_path) = (Holder::of(&record.key), record.place.netns.clone());
+    Stale { what, holder, addresses: address.into_iter().collect(), netns_path, ..Stale::default() }
 }
 
 fn release(record: &Record) {

@@ -1,5 +1,6 @@
 //! What the daemon is asked for, and what it answers.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::Daemon;
@@ -129,9 +130,8 @@ impl Daemon {
 
     /// What somebody waits for is not stale: its ADD is on its way.
     fn gc(&mut self, network: &NetworkName, valid: &[(String, String)]) {
-        let is_valid = |key: &Key| {
-            valid.iter().any(|(id, ifname)| (key.container_id.as_str(), key.ifname.as_str()) == (id, ifname))
-        };
+        let listed: HashSet<(&str, &str)> = valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())).collect();
+        let is_valid = |key: &Key| listed.contains(&(key.container_id.as_str(), key.ifname.as_str()));
         let stale = self.table.iter().filter(|(_, entry)| {
             entry.record.key.network == *network && entry.asked_by.is_empty() && !is_valid(&entry.record.key)
         });

@@ -1,0 +1,418 @@
+//! What GC must leave alone, and what becomes of the rest.
+//!
+//! A runtime's GC removes what its list does not have. `cni-multi net gc` asks the same code first what it would remove:
+//! every removal goes through [`ValidAttachments::remove`], so the question and the work cannot differ.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::attachment::{ContainerId, Hash8, IfName, Key, attachment_hash, unhex8};
+use super::json::Value;
+use crate::error::{Code, Error, Result};
+
+/// The key of GC's list, and the name that it had in the text of version 1.1.0; libcni writes both.
+const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+
+/// One valid attachment, as GC lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct ValidAttachment {
+    /// The container's id.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// The interface's name in the container.
+    pub ifname: String,
+}
+
+/// How far a GC goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// What would be removed is noted, and nothing done.
+    Look,
+    /// All of it.
+    Detach,
+}
+
+/// Who has something on the host, as far as the thing itself tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// The attachment in its network.
+    pub hash: Option<Hash8>,
+    /// The container's id; empty where it is not known.
+    pub container_id: String,
+    /// The id has been cut off where a comment ends.
+    pub is_cut: bool,
+    /// The interface's name; empty where it is not known.
+    pub ifname: String,
+}
+
+impl Holder {
+    /// An attachment.
+    pub fn of(key: &Key) -> Holder {
+        Holder {
+            hash: Some(key.attachment_hash()),
+            container_id: key.container_id.to_string(),
+            is_cut: false,
+            ifname: key.ifname.to_string(),
+        }
+    }
+
+    /// A container, whichever its interface.
+    pub fn of_container(container_id: &str) -> Holder {
+        Holder { container_id: container_id.to_owned(), ..Holder::default() }
+    }
+
+    /// The attachment whose [`Key::comment`] it is; without the words behind the identity it is known by its hash alone.
+    pub fn of_comment(comment: &str) -> Holder {
+        let told = |name: &str| Some(comment.split_once(name)?.1.split(", ").next().unwrap_or_default().to_owned());
+        Holder {
+            hash: comment.get(17..33).and_then(unhex8),
+            container_id: told(", id: ").unwrap_or_default(),
+            is_cut: comment.len() >= Key::COMMENT_MAX,
+            ifname: told(", if: ").unwrap_or_default(),
+        }
+    }
+
+    /// By its hash alone.
+    pub fn of_hash(hash: Hash8) -> Holder {
+        Holder { hash: Some(hash), ..Holder::default() }
+    }
+
+    /// The names, where all of them are known.
+    pub fn names(&self) -> Option<ValidAttachment> {
+        let is_known = !self.is_cut && !self.container_id.is_empty() && !self.ifname.is_empty();
+        let names = || ValidAttachment { container_id: self.container_id.clone(), ifname: self.ifname.clone() };
+        is_known.then(names)
+    }
+}
+
+/// Something on the host that belongs to no valid attachment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stale {
+    /// What it is, such as `lease 10.1.2.3`.
+    pub what: String,
+    /// Whose it is.
+    pub holder: Holder,
+    /// The container's addresses that it is about.
+    pub addresses: Vec<IpAddr>,
+    /// The path of the container's namespace, where it was written down.
+    pub netns_path: String,
+    /// The thing is there only while the namespace is: the host's end of a veth pair.
+    pub is_alive: bool,
+    /// The thing means nothing without the host's link of its attachment.
+    pub needs_link: bool,
+    /// Half-written by a process that was killed: no attachment needs it.
+    pub is_torn: bool,
+    /// The GC of a plugin that is another program, which removes what it will.
+    pub is_call: bool,
+}
+
+impl Stale {
+    /// The GC of another program.
+    fn of_program(program: &Path) -> Stale {
+        Stale { what: format!("GC of {}", program.display()), is_call: true, ..Stale::default() }
+    }
+}
+
+/// What GC must leave alone.
+#[derive(Clone, Debug, Default)]
+pub struct ValidAttachments {
+    listed: Vec<ValidAttachment>,
+    /// The same by container, for [`ValidAttachments::contains`].
+    ifnames: HashMap<String, HashSet<String>>,
+    /// The same by hash; made when it is first asked for.
+    hashes: OnceCell<HashSet<Hash8>>,
+    /// Not listed and spared all the same, of which perhaps no more than the hash is known.
+    spared: Vec<Holder>,
+    /// Who wants to know what goes, and how far it goes.
+    watch: Option<Watch>,
+}
+
+#[derive(Clone, Debug)]
+struct Watch {
+    extent: Extent,
+    stale: RefCell<Vec<Stale>>,
+}
+
+impl ValidAttachments {
+    /// These, each once or more.
+    pub fn new(listed: Vec<ValidAttachment>) -> ValidAttachments {
+        let mut ifnames: HashMap<String, HashSet<String>> = HashMap::with_capacity(listed.len());
+        for valid in &listed {
+            ifnames.entry(valid.container_id.clone()).or_default().insert(valid.ifname.clone());
+        }
+        ValidAttachments { listed, ifnames, ..ValidAttachments::default() }
+    }
+
+    /// The list of a configuration, under either name of its key; what one of them has is valid. None means that the
+    /// runtime said nothing, so that nothing is known to be stale.
+    ///
+    /// `null` is an empty list: libcni's GCNetworkList writes its caller's nil slice so, when no container is left, and has
+    /// by then detached whatever it has a record of. A caller that says nothing makes libcni leave the key out. Taken for
+    /// nothing said, the last containers of a node would never be collected.
+    ///
+    /// An entry that names no attachment is code 7: which container it was meant for cannot be known, and any may be alive.
+    /// Go's decoder takes `null` and `{}` for an attachment of empty names, which would detach it.
+    pub fn of_config(config: &Value) -> Result<Option<ValidAttachments>> {
+        let Value::Object(members) = config else { return Ok(None) };
+        let mut listed = vec![];
+        let mut is_said = false;
+        for key in KEYS {
+            is_said |= members.iter().any(|(name, _)| name.eq_ignore_ascii_case(key));
+            let value = config.get(key).filter(|value| key == KEYS[0] || config.get(KEYS[0]) != Some(value));
+            listed.extend(value.map(|value| read_list(key, value)).transpose()?.unwrap_or_default());
+        }
+        Ok(is_said.then(|| ValidAttachments::new(listed)))
+    }
+
+    /// The same with more that are spared.
+    #[must_use]
+    pub fn sparing(self, spared: Vec<Holder>) -> ValidAttachments {
+        ValidAttachments { spared, hashes: OnceCell::new(), ..self }
+    }
+
+    /// The same with a note of everything that goes.
+    #[must_use]
+    pub fn watched(self, extent: Extent) -> ValidAttachments {
+        ValidAttachments { watch: Some(Watch { extent, stale: RefCell::default() }), ..self }
+    }
+
+    /// Whether this attachment is valid.
+    pub fn contains(&self, container_id: &str, ifname: &str) -> bool {
+        self.ifnames.get(container_id).is_some_and(|names| names.contains(ifname))
+            || !self.spared.is_empty() && self.contains_hash(&attachment_hash(container_id, ifname))
+    }
+
+    /// Whether any attachment of this container is valid.
+    pub fn contains_container(&self, container_id: &str) -> bool {
+        self.ifnames.contains_key(container_id)
+            || self.spared.iter().any(|holder| !holder.is_cut && holder.container_id == container_id)
+    }
+
+    /// Whether the attachment with this [`Key::attachment_hash`] is valid.
+    pub fn contains_hash(&self, hash: &Hash8) -> bool {
+        let of_listed = |valid: &ValidAttachment| attachment_hash(&valid.container_id, &valid.ifname);
+        let hashes = self.hashes.get_or_init(|| {
+            let listed = self.listed.iter().map(of_listed);
+            listed.chain(self.spared.iter().filter_map(|holder| holder.hash)).collect()
+        });
+        hashes.contains(hash)
+    }
+
+    /// Whether the attachment is valid whose [`Key::identity`] the text begins with.
+    pub fn contains_identity(&self, text: &str) -> bool {
+        text.get(17..33).and_then(unhex8).is_some_and(|hash| self.contains_hash(&hash))
+    }
+
+    /// Every valid attachment whose names are known.
+    pub fn names(&self) -> Vec<ValidAttachment> {
+        let mut names = self.listed.clone();
+        for valid in self.spared.iter().filter_map(Holder::names) {
+            if !self.ifnames.get(&valid.container_id).is_some_and(|known| known.contains(&valid.ifname))
+                && !names[self.listed.len()..].contains(&valid)
+            {
+                names.push(valid);
+            }
+        }
+        names
+    }
+
+    /// Every container that has a valid attachment.
+    pub fn containers(&self) -> impl Iterator<Item = &str> {
+        let spared = self.spared.iter().filter(|holder| !holder.is_cut).map(|holder| holder.container_id.as_str());
+        self.ifnames.keys().map(String::as_str).chain(spared)
+    }
+
+    /// Removes something, unless this GC only looks. It is noted once it is gone.
+    pub fn remove<T: Default>(&self, stale: impl FnOnce() -> Stale, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(watch) = &self.watch else { return work() };
+        let done = if watch.extent == Extent::Look { T::default() } else { work()? };
+        watch.stale.borrow_mut().push(stale());
+        Ok(done)
+    }
+
+    /// Has another program do its GC, with the names of those that are valid in its configuration. Where one is spared of
+    /// which no more than a hash is known, the program would take it.
+    pub fn call(&self, program: &Path, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let names = self.names();
+        let is_named = |holder: &Holder| names.iter().any(|valid| valid.container_id == holder.container_id);
+        if !self.spared.iter().all(is_named) {
+            let msg = format!("{} was not called", program.display());
+            let why = "what is spared has names that are not known whole; `net gc --unrecorded` takes it";
+            return Err(Error::new(Code::CONFLICT, msg).with_details(why));
+        }
+        self.remove(|| Stale::of_program(program), work)
+    }
+
+    /// Whether nothing is to be removed.
+    pub fn is_look(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.extent == Extent::Look)
+    }
+
+    /// Whether it is noted what goes.
+    pub fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// What went, or would go, since the last time.
+    pub fn take_stale(&self) -> Vec<Stale> {
+        self.watch.as_ref().map(|watch| watch.stale.take()).unwrap_or_default()
+    }
+}
+
+/// A list whose every entry names an attachment. A wrong type is code 7 here, as any other mistake of the list.
+fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
+    let Value::Array(entries) = value else {
+        return Err(Error::config(key, format_args!("expected a list of attachments, found {}", value.kind())));
+    };
+    (0..).zip(entries).map(|(index, entry)| read_entry(entry).map_err(|e| at(key, index, e))).collect()
+}
+
+fn read_entry(entry: &Value) -> Result<ValidAttachment, (&'static str, String)> {
+    let Value::Object(_) = entry else {
+        return Err(("", format!("{} is no attachment, expected containerID and ifname", entry.kind())));
+    };
+    let name = |key: &'static str| match entry.get(key) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        None => Err((key, "missing, expected a name".to_owned())),
+        Some(other) => Err((key, format!("expected a string, found {}", other.kind()))),
+    };
+    let valid = ValidAttachment { container_id: name("containerID")?, ifname: name("ifname")? };
+    let refused = |key, text: &str, problem: Error| (key, format!("{text:?} names no attachment: {problem}"));
+    ContainerId::parse(&valid.container_id).map_err(|e| refused("containerID", &valid.container_id, e))?;
+    IfName::parse(&valid.ifname).map_err(|e| refused("ifname", &valid.ifname, e))?;
+    Ok(valid)
+}
+
+fn at(key: &str, index: usize, (member, problem): (&str, String)) -> Error {
+    let point = if member.is_empty() { "" } else { "." };
+    Error::new(Code::INVALID_CONFIG, format!("{key}[{index}]{point}{member}: {problem}"))
+        .with_details("nothing was removed, since the entry may be of a container that lives")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<ValidAttachments>> {
+        ValidAttachments::of_config(&Value::parse(text.as_bytes()).unwrap())
+    }
+
+    fn names(text: &str) -> Option<Vec<(String, String)>> {
+        let valid = read(text).unwrap()?;
+        Some(valid.names().into_iter().map(|valid| (valid.container_id, valid.ifname)).collect())
+    }
+
+    #[test]
+    fn gc_s_list_has_two_names_and_three_ways_to_be_empty() {
+        assert_eq!(names(r#"{"name":"n"}"#), None);
+        for empty in ["null", "[]"] {
+            assert_eq!(names(&format!(r#"{{"cni.dev/valid-attachments":{empty}}}"#)), Some(vec![]));
+            assert_eq!(names(&format!(r#"{{"cni.dev/attachments":{empty}}}"#)), Some(vec![]));
+        }
+        let list = read(r#"{"CNI.dev/attachments":[{"containerID":"a","ifname":"eth0"}]}"#).unwrap().unwrap();
+        assert!(list.contains("a", "eth0") && !list.contains("a", "eth1") && list.contains_container("a"));
+    }
+
+    #[test]
+    fn gc_s_list_is_read_as_go_reads_it() {
+        let a = Some(vec![("a".to_owned(), "eth0".to_owned())]);
+        assert_eq!(names(r#"{"cni.dev/attachments":[{"ContainerId":"a","IFNAME":"eth0","x":1}]}"#), a);
+        assert_eq!(names(r#"{"cni.dev/attachments":[{"ifname":"x","containerID":"a","ifname":"eth0"}]}"#), a);
+        let twice = r#"[{"containerID":"a","ifname":"eth0"},{"containerID":"a","ifname":"eth0"}]"#;
+        assert_eq!(names(&format!(r#"{{"cni.dev/attachments":{twice}}}"#)).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_attachment_under_either_key_is_valid() {
+        let a = r#"[{"containerID":"a","ifname":"eth0"}]"#;
+        let b = r#"[{"containerID":"b","ifname":"eth0"}]"#;
+        let of = |first: &str, second: &str| {
+            names(&format!(r#"{{"cni.dev/valid-attachments":{first},"cni.dev/attachments":{second}}}"#)).unwrap().len()
+        };
+        assert_eq!((of(a, a), of(a, b), of(a, "null"), of("null", b), of("[]", b)), (1, 2, 1, 1, 1));
+    }
+
+    #[test]
+    fn an_entry_that_names_no_attachment_is_code_7_with_its_place() {
+        for (entry, problem) in [
+            (r#"{"containerID":"a"}"#, ".ifname: missing, expected a name"),
+            (r#"{"ifname":"eth0"}"#, ".containerID: missing, expected a name"),
+            (r#"{"containerID":"a","ifname":null}"#, ".ifname: missing, expected a name"),
+            (r#"{"containerID":"a","ifname":""}"#, ".ifname: \"\" names no attachment: interface name is empty"),
+            (r#"{"containerID":"","ifname":"e"}"#, ".containerID: \"\" names no attachment: missing containerID"),
+            (r#"{"containerID":7,"ifname":"e"}"#, ".containerID: expected a string, found number"),
+            (
+                r#"{"containerID":"../x","ifname":"e"}"#,
+                ".containerID: \"../x\" names no attachment: invalid characters in containerID; ../x",
+            ),
+            ("{}", ".containerID: missing, expected a name"),
+            ("null", ": null is no attachment, expected containerID and ifname"),
+            (r#""a""#, ": string is no attachment, expected containerID and ifname"),
+        ] {
+            for key in KEYS {
+                let text = format!(r#"{{"{key}":[{{"containerID":"a","ifname":"eth0"}},{entry}]}}"#);
+                let error = read(&text).unwrap_err();
+                assert_eq!(
+                    (error.code, error.msg.as_str()),
+                    (Code::INVALID_CONFIG, format!("{key}[1]{problem}").as_str())
+                );
+            }
+        }
+        for other in ["{}", "\"\"", "7", "false"] {
+            let error = read(&format!(r#"{{"cni.dev/valid-attachments":{other}}}"#)).unwrap_err();
+            assert!(
+                error.code == Code::INVALID_CONFIG && error.msg.starts_with("cni.dev/valid-attachments: "),
+                "{error}"
+            );
+        }
+        let hidden = r#"{"cni.dev/valid-attachments":[],"cni.dev/attachments":[{}]}"#;
+        assert_eq!(read(hidden).unwrap_err().code, Code::INVALID_CONFIG);
+    }
+
+    #[test]
+    fn what_is_spared_is_known_by_name_hash_and_container() {
+        let key = Key::parse("net", "id", "eth0").unwrap();
+        let spared = ValidAttachments::default().sparing(vec![Holder::of_comment(&key.comment())]);
+        assert!(spared.contains("id", "eth0") && spared.contains_identity(&key.identity()));
+        assert!(spared.contains_container("id") && !spared.contains("id", "eth1") && !spared.contains("other", "eth0"));
+        assert_eq!(spared.names().len(), 1);
+        let long = Key::parse("net", &"x".repeat(120), "eth0").unwrap();
+        let cut = Holder::of_comment(&long.comment());
+        assert!(cut.is_cut && cut.hash == Some(long.attachment_hash()) && cut.names().is_none());
+    }
+
+    /// The limit is generous, for the debug build on a busy machine: comparing each with each is ten thousand times as much.
+    #[test]
+    fn a_list_of_200_000_is_read_once_and_each_question_is_one_look() {
+        let id = |number: u32| format!("{number:032}");
+        let entries: Vec<String> =
+            (0..200_000).map(|number| format!(r#"{{"containerID":"{}","ifname":"eth0"}}"#, id(number))).collect();
+        let text = format!(r#"{{"cni.dev/valid-attachments":[{}]}}"#, entries.join(","));
+        let begun = std::time::Instant::now();
+        let valid = read(&text).unwrap().unwrap();
+        for number in 100_000..300_000 {
+            let (id, is_valid) = (id(number), number < 200_000);
+            assert_eq!(valid.contains(&id, "eth0"), is_valid);
+            assert_eq!(valid.contains_container(&id), is_valid);
+            assert_eq!(valid.contains_hash(&attachment_hash(&id, "eth0")), is_valid);
+        }
+        assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn a_look_does_nothing_and_notes_what_the_work_would() {
+        let stale = || Stale { what: "lease".to_owned(), ..Stale::default() };
+        for (extent, done) in [(Extent::Look, 0), (Extent::Detach, 7)] {
+            let valid = ValidAttachments::default().watched(extent);
+            assert_eq!(valid.remove(stale, || Ok(7)), Ok(done));
+            assert!(valid.remove(stale, || Err::<u8, _>(Error::new(Code::BUG, "x"))).is_ok() == (done == 0));
+            assert_eq!(valid.take_stale().len(), if done == 0 { 2 } else { 1 });
+        }
+        assert_eq!(ValidAttachments::default().remove(stale, || Ok(7)), Ok(7));
+    }
+}
