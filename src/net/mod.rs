@@ -11,6 +11,7 @@ mod left_out;
 pub mod link_socket;
 pub mod local_stream;
 pub mod mac;
+pub mod namespaces;
 pub mod netlink;
 pub mod netns;
 pub mod nft;

@@ -311,7 +311,7 @@ impl Runtime<'_> {
     }
 
     /// The process's environment with all six variables of the protocol, empty where the command has no attachment.
-    fn environment(&self, command: Command, at: Option<&Parameters>) -> Environment {
+    pub(super) fn environment(&self, command: Command, at: Option<&Parameters>) -> Environment {
         let of = |text: fn(&Parameters) -> String| at.map(text).unwrap_or_default();
         self.env
             .with("CNI_COMMAND", command.as_str())

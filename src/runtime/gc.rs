@@ -1,28 +1,25 @@
 //! GC: what belongs to no attachment that is wanted goes, in the cache and in every plugin.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::cache::{Found, Record};
-use super::chain::Runtime;
+use super::chain::{Program, Runtime};
 use super::derive;
 use super::directory;
 use super::list::NetworkList;
+use super::living::{Living, Verdict, is_gone};
 use super::lock::Held;
 use super::parameters::Parameters;
-use crate::cni::attachment::{Key, NetworkName};
-use crate::cni::conf::ValidAttachment;
+use crate::cni::attachment::{Hash8, Key, NetworkName};
+use crate::cni::delegate;
 use crate::cni::env::Command;
+use crate::cni::valid::{Stale, ValidAttachment, ValidAttachments};
 use crate::cni::version;
 use crate::error::{Error, ErrorList, Result};
+use crate::runner;
 
-/// How far a GC goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// Whoever would be detached is told, and nothing done.
-    Look,
-    /// All of it.
-    Detach,
-}
+pub use crate::cni::valid::Extent;
 
 /// An attachment whose turn has come.
 pub struct Step<'a> {
@@ -36,8 +33,27 @@ pub struct Step<'a> {
     pub succeeded: bool,
 }
 
-/// Whom a GC tells of each attachment, as soon as it is done.
-pub type Watch<'a> = &'a mut dyn FnMut(&Step<'_>);
+/// What a GC tells as it goes.
+pub enum Event<'a> {
+    /// An attachment that a record tells of.
+    Step(Step<'a>),
+    /// What is removed, or would be, without a record.
+    Removed(&'a NetworkName, &'a [Stale]),
+    /// What stays without a record.
+    Spared(&'a NetworkName, &'a [Stale], Verdict),
+}
+
+/// Who learns of each event as soon as it is done.
+pub type Watch<'a> = &'a mut dyn FnMut(&Event<'_>);
+
+/// What becomes of things that no record tells of and that may be of a container that lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unrecorded {
+    /// They stay, and are told.
+    Spare,
+    /// They go, as all that no record tells of.
+    Take,
+}
 
 impl Runtime<'_> {
     /// GC: DEL for every attachment in the cache that is not in `valid`, then GC for every plugin that knows it. Goes on
@@ -52,25 +68,34 @@ impl Runtime<'_> {
         let mut alone = self.within(&held.env);
         let mut errors = ErrorList::default();
         let attachments = errors.push(alone.cache.attachments(&NetworkName::parse(&list.name)?)).unwrap_or_default();
-        let stale = attachments.into_iter().filter(|at| !valid.unwrap_or_default().contains(&at.valid_attachment()));
+        let wanted = ValidAttachments::new(valid.unwrap_or_default().to_vec());
+        let is_stale = |at: &Parameters| !wanted.contains(at.key.container_id.as_str(), at.key.ifname.as_str());
+        let stale = attachments.into_iter().filter(is_stale);
         alone.detach(list, &stale.collect::<Vec<_>>(), Extent::Detach, &mut errors, &mut |_| ());
         alone.collect(list, valid, errors)
     }
 
-    /// GC of all whose namespace is gone. libcni and cnitool leave it to their caller who is wanted, and take without a
-    /// word everybody for gone; but the cache is shared with real runtimes, whose containers would lose their networks.
-    pub fn gc_dead(&mut self, list: &NetworkList, extent: Extent, watch: Watch<'_>) -> Result<()> {
+    /// GC of all whose namespace is gone. libcni and cnitool leave it to their caller who is wanted, and take all for gone where
+    /// nothing is said; but the cache is shared with real runtimes, whose containers would lose their networks.
+    pub fn gc_dead(
+        &mut self,
+        list: &NetworkList,
+        extent: Extent,
+        unrecorded: Unrecorded,
+        watch: Watch<'_>,
+    ) -> Result<()> {
         if list.disable_gc {
             return Ok(());
         }
         let held = self.lock_all(extent)?;
         let mut alone = self.within(&held.env);
-        let census = Census::of(alone.cache.all()?, &NetworkName::parse(&list.name)?);
+        let network = NetworkName::parse(&list.name)?;
+        let mut census = Census::of(alone.cache.all()?, &network);
         let mut errors = ErrorList::default();
-        for error in census.unreadable {
+        for error in std::mem::take(&mut census.unreadable) {
             errors.push::<()>(Err(error));
         }
-        for file in census.unclear {
+        for file in &census.unclear {
             let _ = writeln!(
                 alone.stderr,
                 "left alone, because nothing tells which namespace it is of: {}",
@@ -78,10 +103,57 @@ impl Runtime<'_> {
             );
         }
         alone.detach(list, &census.dead, extent, &mut errors, watch);
-        match extent {
-            Extent::Look => errors.finish(),
-            Extent::Detach => alone.collect(list, Some(&census.spared), errors),
+        alone.collect_unrecorded(list, &network, &census, (extent, unrecorded), errors, watch)
+    }
+
+    /// GC of what no record tells of: asks the plugins first, spares what may live, and then has them do it.
+    fn collect_unrecorded(
+        &mut self,
+        list: &NetworkList,
+        network: &NetworkName,
+        census: &Census,
+        (extent, unrecorded): (Extent, Unrecorded),
+        mut errors: ErrorList,
+        watch: Watch<'_>,
+    ) -> Result<()> {
+        if !has_gc(list) {
+            return errors.finish();
         }
+        let mut listed = census.spared.clone();
+        let mut spared = vec![];
+        if unrecorded == Unrecorded::Spare {
+            let look = ValidAttachments::new(listed.clone()).watched(Extent::Look);
+            let _ = self.collect_watched(list, &look); // what cannot be looked at is told when it is to be done
+            let candidates = census.without_dead(look.take_stale());
+            let living = Living::look(Some(network), &self.cache);
+            for key in living.recorded().iter().filter(|key| !census.is_dead(key)) {
+                let (container_id, ifname) = (key.container_id.to_string(), key.ifname.to_string());
+                let valid = ValidAttachment { container_id, ifname };
+                if !listed.contains(&valid) {
+                    listed.push(valid);
+                }
+            }
+            if let Some(problem) = living.problem().filter(|_| !candidates.is_empty()) {
+                let _ = writeln!(
+                    self.stderr,
+                    "what has no record is spared, as not every namespace can be seen: {problem}"
+                );
+            }
+            let verdicts = living.judge(&candidates, &listed);
+            for verdict in [Verdict::Lives, Verdict::Unknown] {
+                let of_verdict = candidates
+                    .iter()
+                    .zip(&verdicts)
+                    .filter(|(stale, given)| **given == verdict && !stale.is_call && !stale.is_torn);
+                let stay: Vec<Stale> = of_verdict.map(|(stale, _)| stale.clone()).collect();
+                watch(&Event::Spared(network, &stay, verdict));
+                spared.extend(stay.into_iter().map(|stale| stale.holder));
+            }
+        }
+        let valid = ValidAttachments::new(listed).sparing(spared).watched(extent);
+        errors.push(self.collect_watched(list, &valid));
+        watch(&Event::Removed(network, &census.without_dead(valid.take_stale())));
+        errors.finish()
     }
 
     /// DEL for all whose namespace is gone and whose network is none of `known`: by the configuration that ADD had, with
@@ -137,13 +209,12 @@ impl Runtime<'_> {
             let what = format!("failed to delete stale attachment {} {}", at.key.container_id, at.key.ifname);
             let succeeded = extent == Extent::Look
                 || errors.push(self.del_all(list, at).map_err(|error| error.context(what))).is_some();
-            watch(&Step { at, number, of: stale.len(), succeeded });
+            watch(&Event::Step(Step { at, number, of: stale.len(), succeeded }));
         }
     }
 
     fn collect(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>, mut errors: ErrorList) -> Result<()> {
-        // libcni takes what is no version for an old one.
-        if version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC) {
+        if has_gc(list) {
             for plugin in &list.plugins {
                 let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
                 let what = format_args!("failed to GC plugin {}", plugin.kind).to_string();
@@ -152,6 +223,28 @@ impl Runtime<'_> {
         }
         errors.finish()
     }
+
+    /// The same with a note of all that goes, or would.
+    fn collect_watched(&mut self, list: &NetworkList, valid: &ValidAttachments) -> Result<()> {
+        let names = valid.names();
+        let mut errors = ErrorList::default();
+        for plugin in &list.plugins {
+            let config = derive::for_gc(list, plugin, Some(&names));
+            let env = self.environment(Command::Gc, None);
+            let collected = self.find(&plugin.kind).and_then(|program| match program {
+                Program::Own(entry) => runner::collect(entry, self.plugins, &env, config, &self.handles, valid),
+                Program::File(program) => valid.call(&program, || delegate::exec(&program, &env, &config).map(drop)),
+            });
+            let what = format_args!("failed to GC plugin {}", plugin.kind).to_string();
+            errors.push(collected.map_err(|error| error.context(what)));
+        }
+        errors.finish()
+    }
+}
+
+/// libcni takes what is no version for an old one.
+fn has_gc(list: &NetworkList) -> bool {
+    version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC)
 }
 
 /// The attachments to a network, by whether their namespaces are there.
@@ -190,9 +283,19 @@ impl Census {
             |key: Key| ValidAttachment { container_id: key.container_id.to_string(), ifname: key.ifname.to_string() };
         self.spared.extend(readings.into_iter().map(valid));
     }
-}
 
-/// Whether there is nothing at the path. What cannot be told, and what nobody wrote down, counts as there.
-fn is_gone(netns: &str) -> bool {
-    !netns.is_empty() && !Path::new(netns).try_exists().unwrap_or(true)
+    fn is_dead(&self, key: &Key) -> bool {
+        self.dead.iter().any(|at| at.key == *key)
+    }
+
+    /// What is not of an attachment that its record has had detached.
+    fn without_dead(&self, mut stale: Vec<Stale>) -> Vec<Stale> {
+        let hashes: HashSet<Hash8> = self.dead.iter().map(|at| at.key.attachment_hash()).collect();
+        let ids: HashSet<&str> = self.dead.iter().map(|at| at.key.container_id.as_str()).collect();
+        stale.retain(|stale| match stale.holder.hash {
+            Some(hash) => !hashes.contains(&hash),
+            None => !ids.contains(stale.holder.container_id.as_str()),
+        });
+        stale
+    }
 }

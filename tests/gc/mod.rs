@@ -5,6 +5,7 @@ mod delegate;
 mod list;
 mod page;
 pub mod subjects;
+mod unrecorded;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Site, assert_failed, result, slow_network, static_network};
 use crate::support::attachment::skip;
-use crate::support::call::Call;
+use crate::support::call::{Call, Outcome};
 
 const GONE: &str = "/nonexistent";
 const HERE: &str = "/proc/self/ns/net";
@@ -17,27 +17,44 @@ fn attach(site: &Site, network: &str, ids: impl IntoIterator<Item = impl AsRef<s
     ids.into_iter().for_each(|id| site.attached(network, id.as_ref(), netns, &result(&[])));
 }
 
+/// The lines and the summary behind them.
+fn done(lines: &str, detached: usize) -> String {
+    format!("{lines}detached {detached}; without a record: removed 0, spared 0\n")
+}
+
+fn looked(lines: &str, detached: usize) -> String {
+    format!("{lines}would detach {detached}; without a record: would remove 0, would spare 0\n")
+}
+
+/// Nothing was detached, and that is told as well.
+#[track_caller]
+fn assert_fails_in_the_end(outcome: &Outcome, msg: &str, details: &str) {
+    assert_eq!(outcome.stdout, done("", 0));
+    assert_failed(&Outcome { stdout: String::new(), ..outcome.clone() }, msg, details);
+}
+
 #[test]
 fn each_attachment_that_is_detached_is_told() {
     let site = Site::with_lab();
     attach(&site, "lab", ["a", "b"], GONE);
     attach(&site, "lab", ["here"], HERE);
     attach(&site, "other", ["c"], GONE);
-    assert_eq!(site.prints("gc lab --dry-run"), "would detach lab a eth0\nwould detach lab b eth0\n");
+    assert_eq!(site.prints("gc lab --dry-run"), looked("would detach lab a eth0\nwould detach lab b eth0\n", 2));
     assert_eq!(site.cached_names().len(), 4, "nothing was done");
     assert!(!site.has("cache/lock"), "not even a lock was taken");
-    assert_eq!(site.prints("gc --dry-run"), site.prints("gc lab --dry-run") + "would detach other c eth0\n");
+    let all = "would detach lab a eth0\nwould detach lab b eth0\nwould detach other c eth0\n";
+    assert_eq!(site.prints("gc --dry-run"), looked(all, 3));
     assert!(!site.has("cache/lock"));
-    assert_eq!(site.prints("gc lab"), "detached lab a eth0\ndetached lab b eth0\n");
+    assert_eq!(site.prints("gc lab"), done("detached lab a eth0\ndetached lab b eth0\n", 2));
     assert_eq!(site.cached_names(), ["lab-here-eth0", "other-c-eth0"]);
-    assert_eq!((site.prints("gc lab"), site.prints("gc lab --dry-run")), (String::new(), String::new()));
+    assert_eq!((site.prints("gc lab"), site.prints("gc lab --dry-run")), (done("", 0), looked("", 0)));
 }
 
 #[test]
 fn programs_get_the_same_as_json() {
     let site = Site::with_lab();
     attach(&site, "lab", ["a"], GONE);
-    let expected = json!([{"network": "lab", "containerId": "a", "ifname": "eth0", "netns": GONE}]);
+    let expected = json!([{"action": "detach", "network": "lab", "containerId": "a", "ifname": "eth0", "netns": GONE}]);
     assert_eq!(site.json("gc lab --dry-run"), expected);
     assert_eq!(site.json("gc lab"), expected);
     assert_eq!(site.json("gc lab"), json!([]));
@@ -53,8 +70,8 @@ fn without_a_network_all_are_collected_also_one_that_has_no_configuration_any_mo
         attach(&site, network, ["here"], HERE);
     }
     let lines = |verb: &str| format!("{verb} lab a eth0\n{verb} mynet a eth0\n{verb} removed a eth0\n");
-    assert_eq!(site.prints("gc --dry-run"), lines("would detach"));
-    assert_eq!(site.prints("gc"), lines("detached"));
+    assert_eq!(site.prints("gc --dry-run"), looked(&lines("would detach"), 3));
+    assert_eq!(site.prints("gc"), done(&lines("detached"), 3));
     assert!(site.has("DEL-a.stdin"), "by the configuration that it had");
     assert_eq!(site.cached_names(), ["lab-here-eth0", "mynet-here-eth0", "removed-here-eth0"]);
 }
@@ -79,7 +96,7 @@ fn what_fails_keeps_nothing_else_from_being_done() {
         site.at("net.d/30-torn.conflist")
     );
     let left_alone = "networks without a configuration are left alone, as a file cannot be read";
-    assert_eq!((outcome.status, outcome.stdout.as_str()), (1, "detached lab a eth0\n"));
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (1, done("detached lab a eth0\n", 1).as_str()));
     assert_eq!(outcome.stderr, format!("{left_alone}\n{}\nalso: {}; also: {torn}\n", busy("b"), busy("c")));
     assert_eq!(site.cached_names(), ["removed-d-eth0", "slow-b-eth0", "slow-c-eth0"]);
 }
@@ -100,11 +117,11 @@ fn a_network_without_a_configuration_has_the_plugins_of_its_directory_still() {
     let site = Site::with_lab();
     of_forgotten(&site, "a", &json!({"cniVersion": "1.0.0", "name": "removed"}));
     let msg = "network \"removed\" has no configuration any more: no plugin configs found";
-    assert_failed(&site.net("gc"), msg, "");
+    assert_fails_in_the_end(&site.net("gc"), msg, "");
     assert_eq!(site.cached_names(), ["removed-a-eth0"], "so that it can be repeated");
     fs::create_dir(site.at("net.d/removed")).unwrap();
     fs::write(site.at("net.d/removed/10-slow.conf"), r#"{"type":"slow"}"#).unwrap();
-    assert_eq!(site.prints("gc"), "detached removed a eth0\n");
+    assert_eq!(site.prints("gc"), done("detached removed a eth0\n", 1));
     assert!(site.has("DEL-a.stdin"));
     assert_eq!(site.cached_names(), [""; 0]);
 }
@@ -117,7 +134,7 @@ fn a_network_without_a_configuration_that_had_disabled_gc_is_left_alone() {
         "a",
         &json!({"cniVersion": "1.0.0", "name": "removed", "disableGC": true, "plugins": [{"type": "slow"}]}),
     );
-    assert_eq!((site.prints("gc --dry-run"), site.prints("gc")), (String::new(), String::new()));
+    assert_eq!((site.prints("gc --dry-run"), site.prints("gc")), (looked("", 0), done("", 0)));
     assert_eq!(site.cached_names(), ["removed-a-eth0"]);
     assert!(!site.has("DEL-a.stdin"));
 }
@@ -139,7 +156,11 @@ fn what_is_no_file_in_the_cache_is_shown_and_spared() {
     let shown = site.net("ps -o json").ok();
     let told: Vec<&str> = shown.as_array().unwrap().iter().map(|row| row["problem"].as_str().unwrap()).collect();
     assert_eq!(told, problems);
-    assert_failed(&site.net("gc lab"), &problems[0], &format!("also: {}; also: {}", problems[1], problems[2]));
+    assert_fails_in_the_end(
+        &site.net("gc lab"),
+        &problems[0],
+        &format!("also: {}; also: {}", problems[1], problems[2]),
+    );
     assert_eq!(site.cached_names(), names);
     let unread = format!("failed to get network \"lab\" cached result: {}", problems[1]);
     assert_failed(&site.net("check lab /x --container-id fifo"), &unread, "");
@@ -150,10 +171,10 @@ fn a_lock_that_is_no_file_is_not_waited_for_or_followed() {
     let site = Site::with_lab();
     let lock = site.at("cache/lock");
     assert!(Command::new("mkfifo").arg(&lock).status().unwrap().success());
-    assert_eq!(site.prints("gc lab"), "");
+    assert_eq!(site.prints("gc lab"), done("", 0));
     fs::remove_file(&lock).unwrap();
     std::os::unix::fs::symlink(site.at("target"), &lock).unwrap();
-    assert_eq!(site.prints("gc lab"), "");
+    assert_eq!(site.prints("gc lab"), done("", 0));
     assert!(!site.has("target"));
 }
 
@@ -173,7 +194,7 @@ fn three_hundred_attachments_are_collected() {
     attach(&site, "lab", &ids, GONE);
     attach(&site, "lab", ["here"], HERE);
     let expected: String = ids.iter().map(|id| format!("detached lab {id} eth0\n")).collect();
-    assert_eq!(site.prints("gc lab"), expected, "and no progress where nobody looks");
+    assert_eq!(site.prints("gc lab"), done(&expected, 300), "and no progress where nobody looks");
     assert_eq!(site.cached_names(), ["lab-here-eth0"]);
 }
 
@@ -200,7 +221,7 @@ fn who_waits_at_a_terminal_sees_how_far_it_is() {
     }
     assert!(seen.contains("\r\u{1b}[Kslow: 3") && seen.contains("/40\r\u{1b}[Kdetached slow c"), "{seen:?}");
     let last = seen.trim_end().lines().last().unwrap();
-    assert!(last.ends_with(" s") && last.contains("\u{1b}[Kdetached 40 in "), "{seen:?}");
+    assert!(last.ends_with(" s") && last.contains("\u{1b}[Kdone in "), "{seen:?}");
     let short = site.prints("gc slow");
-    assert_eq!(short, "", "nothing to do is nothing to tell");
+    assert_eq!(short, done("", 0), "no progress where there is nothing to do");
 }

@@ -99,7 +99,7 @@ fn ps_calls_gone_what_gc_detaches() {
         list.as_array().unwrap().iter().map(state).collect::<Vec<_>>()
     };
     assert_eq!(states(), ["alive alive", "gone gone", "stale unknown"]);
-    assert_eq!(lab.host.sh(&net("gc")), "detached web gone eth0\n");
+    assert_eq!(lab.host.sh(&net("gc")), "detached web gone eth0\ndetached 1; without a record: removed 0, spared 0\n");
     assert_eq!(states(), ["alive alive", "stale unknown"]);
 }
 

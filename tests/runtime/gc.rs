@@ -4,8 +4,21 @@ use std::fs;
 
 use serde_json::json;
 
-use super::{Host, assert_failed, assert_silent, assert_tells, result};
+use super::{Host, assert_failed, assert_tells, result};
+use crate::support::call::Outcome;
 use cni_multi::cni::conf::ValidAttachment;
+
+/// What `net gc` says: what it detached, which other programs' GC it called, and the summary.
+fn told(host: &Host, lines: &str, called: &str, detached: usize) -> String {
+    let call = |plugin: char| format!("called GC of {}\n", host.0.join("bin").join(plugin.to_string()).display());
+    let calls: String = called.chars().map(call).collect();
+    format!("{lines}{calls}detached {detached}; without a record: removed 0, spared 0\n")
+}
+
+/// An outcome whose words on stdout have been looked at.
+fn silenced(outcome: Outcome) -> Outcome {
+    Outcome { stdout: String::new(), ..outcome }
+}
 
 #[test]
 fn gc_detaches_what_has_no_namespace() {
@@ -16,7 +29,7 @@ fn gc_detaches_what_has_no_namespace() {
     assert_eq!(host.net(&format!("add net {} --container-id live", netns.display())).status, 0);
     assert_eq!(host.net("add net /nonexistent --container-id stale --args K=V").status, 0);
     host.calls();
-    assert_tells(&host.net("gc net"), "detached net stale eth0\n");
+    assert_tells(&host.net("gc net"), &told(&host, "detached net stale eth0\n", "abc", 1));
     assert_eq!(host.calls(), "DEL c, DEL b, DEL a, GC a, GC b, GC c");
     assert!(host.env("DEL-a").starts_with(
         "CNI_ARGS=K=V\nCNI_COMMAND=DEL\nCNI_CONTAINERID=stale\nCNI_IFNAME=eth0\nCNI_NETNS=/nonexistent\n"
@@ -30,11 +43,13 @@ fn gc_detaches_what_has_no_namespace() {
 
     host.answer("GC", "a", r#"{"code":5,"msg":"one"}"#, true);
     host.answer("GC", "c", r#"{"code":5,"msg":"two"}"#, true);
-    assert_failed(&host.net("gc net"), "failed to GC plugin a: one", "also: failed to GC plugin c: two");
+    let outcome = host.net("gc net");
+    assert_eq!(outcome.stdout, told(&host, "", "b", 0));
+    assert_failed(&silenced(outcome), "failed to GC plugin a: one", "also: failed to GC plugin c: two");
     assert_eq!(host.calls(), "GC a, GC b, GC c");
 
     host.network(&json!({"cniVersion": "1.1.0", "name": "net", "disableGC": true, "plugins": [{"type": "a"}]}));
-    assert_silent(&host.net("gc net"));
+    assert_tells(&host.net("gc net"), &told(&host, "", "", 0));
     assert_eq!(host.calls(), "");
 }
 
@@ -78,7 +93,7 @@ fn recorded(network: &str, id: &str, netns: &str) -> String {
 fn gc_before_1_1_0_is_del_alone() {
     let host = Host::new("1.0.0");
     host.cache("net-one-eth0", &recorded("net", "one", "/nowhere"));
-    assert_tells(&host.net("gc net"), "detached net one eth0\n");
+    assert_tells(&host.net("gc net"), &told(&host, "detached net one eth0\n", "", 1));
     assert_eq!(host.calls(), "DEL c, DEL b, DEL a");
 }
 
@@ -93,7 +108,8 @@ fn gc_goes_on_after_an_attachment_that_cannot_be_detached() {
     let outcome = host.net("gc net");
     let one = "failed to delete stale attachment one eth0: plugin type=\"b\" name=\"own\" failed (delete): stuck";
     let more = format!("also: {}; also: failed to GC plugin b: stuck too", one.replace("one eth0", "two eth0"));
-    assert_failed(&outcome, one, &more);
+    assert_eq!(outcome.stdout, told(&host, "", "ac", 0));
+    assert_failed(&silenced(outcome), one, &more);
     assert_eq!(host.calls(), "DEL c, DEL b, DEL c, DEL b, GC a, GC b, GC c");
     assert_eq!(host.cached_names(), ["net-one-eth0", "net-two-eth0"], "so that it can be repeated");
 }
@@ -127,7 +143,7 @@ fn gc_takes_what_libcni_0_7_recorded_and_has_no_namespace() {
         |netns: &str| format!(r#"{{"cniVersion":"0.4.0","interfaces":[{{"name":"eth0","sandbox":"{netns}"}}]}}"#);
     host.cache("net-dead-eth0", &bare("/nowhere"));
     host.cache("net-live-eth0", &bare("/proc"));
-    assert_tells(&host.net("gc net"), "detached net dead eth0\n");
+    assert_tells(&host.net("gc net"), &told(&host, "detached net dead eth0\n", "abc", 1));
     assert_eq!(
         (host.calls().as_str(), host.cached_names()),
         ("DEL c, DEL b, DEL a, GC a, GC b, GC c", vec!["net-live-eth0".into()])
@@ -156,6 +172,8 @@ fn gc_of_a_plugin_that_is_missing_is_told_and_the_others_are_run() {
     std::fs::remove_file(host.0.join("bin/b")).unwrap();
     let missing =
         format!("failed to GC plugin b: failed to find plugin \"b\" in path [{}]", host.0.join("bin").display());
-    assert_failed(&host.net("gc net"), &missing, "");
+    let outcome = host.net("gc net");
+    assert_eq!(outcome.stdout, told(&host, "", "ac", 0));
+    assert_failed(&silenced(outcome), &missing, "");
     assert_eq!(host.calls(), "GC a, GC c");
 }

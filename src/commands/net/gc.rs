@@ -8,83 +8,189 @@ use super::progress::Progress;
 use super::table::{self, Members, put_text};
 use crate::cni::attachment::NetworkName;
 use crate::cni::json::Value;
+use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
+use crate::net::netlink::Netlink;
 use crate::plugin::Entry;
 use crate::runner::Streams;
 use crate::runtime::directory;
-use crate::runtime::gc::{Extent, Step};
+use crate::runtime::gc::{Event, Extent, Step, Unrecorded};
+use crate::runtime::leave;
+use crate::runtime::living::Verdict;
 
 /// Does all it can and tells every failure at the end.
 pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
-    let (dir, wanted) = (operator.conf_dir(), operator.network()?);
-    let mut errors = ErrorList::default();
     let extent = if operator.matches.get_flag("dry-run") { Extent::Look } else { Extent::Detach };
-    let mut report = Report {
-        stdout: io.stdout,
-        as_json: operator.wants_json(),
-        verb: if extent == Extent::Look { "would detach" } else { "detached" },
-        progress: Progress::new(),
-        attachments: vec![],
-        written: Ok(()),
-    };
-    let mut runtime = operator.runtime(plugins, io.stderr)?;
-    if let Some(name) = &wanted {
-        let list = network::find(&dir, name.as_str())?;
-        errors.push(runtime.gc_dead(&list, extent, &mut |step| report.step(step)));
-    } else {
-        // A file that cannot be read keeps nobody from those behind it.
-        let mut known: Vec<NetworkName> = vec![];
-        let mut is_all_known = true;
-        for file in directory::files(&dir)? {
-            let Some(list) = errors.push(directory::load(&file)) else {
-                is_all_known = false;
-                continue;
-            };
-            let name = NetworkName::parse(&list.name)
-                .map_err(|error| error.with_details(format_args!("the file is {}", file.display())));
-            let Some(name) = errors.push(name).filter(|name| !known.contains(name)) else {
-                continue;
-            };
-            known.push(name);
-            errors.push(runtime.gc_dead(&list, extent, &mut |step| report.step(step)));
-        }
-        if is_all_known {
-            errors.push(runtime.gc_forgotten(&known, &dir, extent, &mut |step| report.step(step)));
-        } else {
-            // Somebody may be writing that very file, and what is in it may be other than it was at ADD.
-            let _ =
-                writeln!(runtime.stderr, "networks without a configuration are left alone, as a file cannot be read");
-        }
-    }
+    let mut report = Report::new(io.stdout, operator.wants_json(), extent);
+    let mut errors = ErrorList::default();
+    errors.push(match operator.matches.get_flag("leave") {
+        true => leave_tables(operator, extent, &mut report),
+        false => collect(operator, plugins, io.stderr, extent, &mut report),
+    });
     errors.push(report.finish());
     errors.finish()
+}
+
+fn collect(
+    operator: &Operator<'_>,
+    plugins: &'static [Entry],
+    stderr: &mut dyn Write,
+    extent: Extent,
+    report: &mut Report<'_>,
+) -> Result<()> {
+    let unrecorded = if operator.matches.get_flag("unrecorded") { Unrecorded::Take } else { Unrecorded::Spare };
+    let (dir, wanted) = (operator.conf_dir(), operator.network()?);
+    let mut runtime = operator.runtime(plugins, stderr)?;
+    if let Some(name) = &wanted {
+        let list = network::find(&dir, name.as_str())?;
+        report.is_begun = true;
+        return runtime.gc_dead(&list, extent, unrecorded, &mut |event| report.tell(event));
+    }
+    let mut errors = ErrorList::default();
+    // A file that cannot be read keeps nobody from those behind it.
+    let mut known: Vec<NetworkName> = vec![];
+    let mut is_all_known = true;
+    let files = directory::files(&dir)?;
+    report.is_begun = true;
+    for file in files {
+        let Some(list) = errors.push(directory::load(&file)) else {
+            is_all_known = false;
+            continue;
+        };
+        let name = NetworkName::parse(&list.name)
+            .map_err(|error| error.with_details(format_args!("the file is {}", file.display())));
+        let Some(name) = errors.push(name).filter(|name| !known.contains(name)) else {
+            continue;
+        };
+        known.push(name);
+        errors.push(runtime.gc_dead(&list, extent, unrecorded, &mut |event| report.tell(event)));
+    }
+    if is_all_known {
+        errors.push(runtime.gc_forgotten(&known, &dir, extent, &mut |event| report.tell(event)));
+    } else {
+        // Somebody may be writing that very file, and what is in it may be other than it was at ADD.
+        let _ = writeln!(runtime.stderr, "networks without a configuration are left alone, as a file cannot be read");
+    }
+    errors.finish()
+}
+
+/// `--leave`: what belongs to attachments that are gone, in our tables of nftables.
+fn leave_tables(operator: &Operator<'_>, extent: Extent, report: &mut Report<'_>) -> Result<()> {
+    (report.is_begun, report.is_leave) = (true, true);
+    leave::leave(&Netlink::open()?, &operator.cache(), extent, &mut |left| {
+        let elements = [format!("elements of table {}", left.table)];
+        match left.verdict {
+            Verdict::Gone => report.removed("", &left.holder, &elements),
+            Verdict::Lives | Verdict::Unknown => report.spared("", &left.holder, &elements, left.verdict),
+        }
+    })
 }
 
 /// Tells of each attachment as it goes; JSON is told at the end.
 struct Report<'a> {
     stdout: &'a mut dyn Write,
     as_json: bool,
-    verb: &'static str,
+    extent: Extent,
     progress: Progress,
-    attachments: Vec<Value>,
+    /// Whether it is only about our tables.
+    is_leave: bool,
+    /// Whether there is anything to sum up.
+    is_begun: bool,
+    /// How many were detached, removed without a record, and spared without one.
+    counts: [usize; 3],
+    told: Vec<Value>,
     /// A reader that has gone keeps nothing from being detached.
     written: Result<()>,
 }
 
 impl Report<'_> {
-    fn step(&mut self, step: &Step<'_>) {
-        let key = &step.at.key;
-        let (network, id, ifname) = (key.network.as_str(), key.container_id.as_str(), key.ifname.as_str());
-        if step.succeeded {
-            let mut members = Members::new();
-            let told = [("network", network), ("containerId", id), ("ifname", ifname), ("netns", &step.at.netns)];
-            told.iter().for_each(|(name, text)| put_text(&mut members, name, text));
-            self.attachments.push(Value::Object(members));
-            if !self.as_json {
-                self.print(&format!("{} {network} {id} {ifname}\n", self.verb));
+    fn new(stdout: &mut dyn Write, as_json: bool, extent: Extent) -> Report<'_> {
+        Report {
+            stdout,
+            as_json,
+            extent,
+            progress: Progress::new(),
+            is_leave: false,
+            is_begun: false,
+            counts: [0; 3],
+            told: vec![],
+            written: Ok(()),
+        }
+    }
+
+    fn tell(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Step(step) => self.step(step),
+            Event::Removed(network, all) => {
+                for call in all.iter().filter(|stale| stale.is_call) {
+                    self.line(&format!("{} {}\n", self.verb("call"), call.what));
+                }
+                let (torn, whole): (Vec<&Stale>, Vec<&Stale>) =
+                    all.iter().filter(|stale| !stale.is_call).partition(|stale| stale.is_torn);
+                for stale in torn {
+                    self.line(&format!("{} {}\n", self.verb("remove"), stale.what));
+                }
+                for (holder, what) in by_holder(&whole) {
+                    self.removed(network.as_str(), holder, &what);
+                }
+            }
+            Event::Spared(network, all, verdict) => {
+                for (holder, what) in by_holder(&all.iter().collect::<Vec<_>>()) {
+                    self.spared(network.as_str(), holder, &what, *verdict);
+                }
             }
         }
+    }
+
+    fn step(&mut self, step: &Step<'_>) {
+        let key = &step.at.key;
+        let network = key.network.as_str();
+        if step.succeeded {
+            self.counts[0] += 1;
+            self.note("detach", network, &Holder::of(key), &[("netns", &step.at.netns)]);
+            self.line(&format!("{} {network} {} {}\n", self.verb("detach"), key.container_id, key.ifname));
+        }
         self.progress.tell(&format!("{network}: {}/{}", step.number, step.of));
+    }
+
+    fn removed(&mut self, network: &str, holder: &Holder, what: &[String]) {
+        self.counts[1] += 1;
+        self.note("remove", network, holder, &[("what", &what.join(", "))]);
+        self.line(&format!("{} {}: {}\n", self.verb("remove"), described(network, holder), what.join(", ")));
+    }
+
+    fn spared(&mut self, network: &str, holder: &Holder, what: &[String], verdict: Verdict) {
+        self.counts[2] += 1;
+        self.note("spare", network, holder, &[("what", &what.join(", ")), ("why", verdict.reason())]);
+        let (whose, what) = (described(network, holder), what.join(", "));
+        self.line(&format!("{} {whose}: {what}; {}\n", self.verb("spare"), verdict.reason()));
+    }
+
+    fn note(&mut self, action: &str, network: &str, holder: &Holder, more: &[(&str, &str)]) {
+        let mut members = Members::new();
+        let named = [
+            ("action", action),
+            ("network", network),
+            ("containerId", &holder.container_id),
+            ("ifname", &holder.ifname),
+        ];
+        let is_known = |(_, text): &&(&str, &str)| !text.is_empty();
+        named.iter().chain(more).filter(is_known).for_each(|(name, text)| put_text(&mut members, name, text));
+        self.told.push(Value::Object(members));
+    }
+
+    /// `detached`, or `would detach`.
+    fn verb(&self, verb: &str) -> String {
+        match self.extent {
+            Extent::Look => format!("would {verb}"),
+            Extent::Detach => format!("{}ed", verb.strip_suffix('e').unwrap_or(verb)),
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        if !self.as_json {
+            self.print(text);
+        }
     }
 
     fn print(&mut self, text: &str) {
@@ -95,12 +201,45 @@ impl Report<'_> {
     }
 
     fn finish(mut self) -> Result<()> {
-        let attachments = std::mem::take(&mut self.attachments);
-        let done = format!("{} {}", self.verb, attachments.len());
-        if self.as_json {
-            self.print(&table::json(&Value::Array(attachments)));
+        if !self.is_begun {
+            return Ok(());
         }
-        self.progress.finish(&done);
+        let [detached, removed, spared] = self.counts;
+        let detached = format!("{} {detached}; without a record: ", self.verb("detach"));
+        let detached = if self.is_leave { "" } else { &detached };
+        let done = format!("{detached}{} {removed}, {} {spared}", self.verb("remove"), self.verb("spare"));
+        if self.as_json {
+            let told = std::mem::take(&mut self.told);
+            self.print(&table::json(&Value::Array(told)));
+        } else {
+            self.line(&format!("{done}\n"));
+        }
+        self.progress.finish("done");
         self.written
     }
+}
+
+/// The things of each holder together, in the order of the first of each.
+fn by_holder<'s>(all: &[&'s Stale]) -> Vec<(&'s Holder, Vec<String>)> {
+    let mut together: Vec<(&Holder, Vec<String>)> = vec![];
+    for stale in all {
+        let is_same = |holder: &Holder| match (holder.hash, stale.holder.hash) {
+            (Some(one), Some(other)) => one == other,
+            (None, None) => holder == &stale.holder,
+            _ => false,
+        };
+        match together.iter_mut().find(|(holder, _)| is_same(holder)) {
+            Some((_, what)) => what.push(stale.what.clone()),
+            None => together.push((&stale.holder, vec![stale.what.clone()])),
+        }
+    }
+    together
+}
+
+/// The names that are known.
+fn described(network: &str, holder: &Holder) -> String {
+    let unknown = if holder.container_id.is_empty() { "an attachment of unknown name" } else { "" };
+    let cut = if holder.is_cut { "…" } else { "" };
+    let words = [network, unknown, &format!("{}{cut}", holder.container_id), &holder.ifname];
+    words.into_iter().filter(|word| !word.is_empty() && *word != "…").collect::<Vec<_>>().join(" ")
 }

@@ -55,7 +55,7 @@ const COMMANDS: [(&str, &str, &str); 8] = [
     (
         "gc",
         "Detach what has no namespace any more, in one network or in all",
-        "network? conf-dir plugin-path cache-dir dry-run output",
+        "network? conf-dir plugin-path cache-dir unrecorded leave dry-run output",
     ),
     ("status", "Ask whether the network can take attachments", "network conf-dir plugin-path cache-dir output"),
     ("list", "The networks, their plugins and files", "conf-dir output"),
@@ -68,7 +68,7 @@ const COMMANDS: [(&str, &str, &str); 8] = [
 ];
 
 /// Every argument with its short form, the name of its value (none where it is a flag), and what it is for.
-const ARGUMENTS: [(&str, &str, &str, &str); 16] = [
+const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
     ("network", "", "NETWORK", "The network's name in its configuration"),
     ("netns", "", "NETNS", "The namespace: a path, or a name that `ip netns` knows"),
     ("ifname", "i", "NAME", "The interface's name in the namespace [CNI_IFNAME, else eth0]"),
@@ -83,7 +83,14 @@ const ARGUMENTS: [(&str, &str, &str, &str); 16] = [
     ("plugin-path", "", "DIRS", "Directories of plugins, with : between them [CNI_PATH, else where this binary is]"),
     ("cache-dir", "", "DIR", "Where results are kept [/var/lib/cni]"),
     ("no-undo", "", "", "Leave what a failed add has done, for del"),
-    ("dry-run", "", "", "Only say what would be detached"),
+    ("unrecorded", "", "", "Take also what no record tells of and may be of a container that lives"),
+    (
+        "leave",
+        "",
+        "",
+        "Only remove what is left in cni-multi's nftables tables of attachments that are gone, for other plugins",
+    ),
+    ("dry-run", "", "", "Only say what would be done"),
     ("output", "o", "FORMAT", "table, or json for what is printed and for errors [table]"),
 ];
 

@@ -1,0 +1,149 @@
+//! Every network namespace of the machine that can be found, for those who must know what lives.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::netns::Netns;
+use crate::error::{Error, Result};
+
+/// Where runtimes and `ip netns` keep namespaces that no process is in.
+const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
+
+/// Every address on a link of a network namespace other than this thread's: of those that a thread is in, and those that a file
+/// keeps. A thread with more rights than this one tells it by its /proc/net. The kernel has no list of them; one that only an open file keeps is not found.
+///
+/// Fails where one may be overlooked that is there.
+pub fn addresses_elsewhere() -> Result<HashSet<IpAddr>> {
+    let mut seen = HashSet::from([Netns::current()?.identity()?]);
+    let mut found = HashSet::new();
+    let Threads { mut paths, unreadable } = threads()?;
+    for path in unreadable {
+        found.extend(addresses_in(&path)?);
+    }
+    paths.extend(kept()?);
+    for path in paths {
+        let Some(netns) = Netns::open_if_there(&path.to_string_lossy())? else { continue };
+        if seen.insert(netns.identity()?) {
+            found.extend(netns.netlink()?.all_addresses()?.iter().map(|address| address.net.addr()));
+        }
+    }
+    Ok(found)
+}
+
+/// The namespaces that a file keeps, perhaps more than once.
+fn kept() -> Result<Vec<PathBuf>> {
+    let mut paths = vec![];
+    for dir in NAMED {
+        match fs::read_dir(dir) {
+            Ok(entries) => paths.extend(entries.filter_map(|entry| Some(entry.ok()?.path()))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (),
+            Err(e) => return Err(Error::io(format_args!("open {dir}"), &e)),
+        }
+    }
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo");
+    paths.extend(mounts.map_err(|e| Error::io("read /proc/thread-self/mountinfo", &e))?.lines().filter_map(mounted));
+    Ok(paths)
+}
+
+/// A thread of each namespace that any is in.
+#[derive(Default)]
+struct Threads {
+    /// Namespaces that can be entered.
+    paths: Vec<PathBuf>,
+    /// The `net` of threads that have more rights than this one, which may not be entered.
+    unreadable: Vec<PathBuf>,
+}
+
+/// A thread may end while it is looked at.
+fn threads() -> Result<Threads> {
+    let (mut links, mut nets) = (HashSet::new(), HashSet::from([inode(Path::new("/proc/thread-self/net"))]));
+    let mut found = Threads::default();
+    for process in numbered(Path::new("/proc")).map_err(|e| Error::io("open /proc", &e))? {
+        for thread in numbered(&process.join("task")).unwrap_or_default() {
+            let path = thread.join("ns/net");
+            match fs::read_link(&path) {
+                Ok(link) => found.paths.extend(links.insert(link).then_some(path)),
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                    let net = thread.join("net");
+                    found.unreadable.extend(nets.insert(inode(&net)).then_some(net));
+                }
+                Err(_) => (), // it has ended
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The number of a file that each namespace has one of.
+fn inode(net: &Path) -> Option<u64> {
+    fs::metadata(net.join("dev")).ok().map(|file| file.ino())
+}
+
+/// The addresses that a namespace's /proc/net tells of, which needs no rights: those of links that are up.
+fn addresses_in(net: &Path) -> Result<HashSet<IpAddr>> {
+    let read = |name: &str| match fs::read_to_string(net.join(name)) {
+        Ok(text) => Ok(text),
+        // The thread has ended, or the kernel has not this family.
+        Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(Errno::ESRCH as i32) => {
+            Ok(String::new())
+        }
+        Err(e) => Err(Error::io(format_args!("read {}", net.join(name).display()), &e)),
+    };
+    let (trie, inet6) = (read("fib_trie")?, read("if_inet6")?);
+    Ok(local_in(&trie).into_iter().chain(inet6.lines().filter_map(address_of)).collect())
+}
+
+/// The addresses in fib_trie: `|-- 10.1.0.2`, and on the next line `/32 host LOCAL`.
+fn local_in(trie: &str) -> Vec<IpAddr> {
+    let lines: Vec<&str> = trie.lines().map(str::trim).collect();
+    let is_local = |pair: &&[&str]| pair[1].ends_with("host LOCAL");
+    let locals = lines.windows(2).filter(is_local);
+    locals.filter_map(|pair| pair[0].strip_prefix("|-- ")?.parse().ok()).collect()
+}
+
+/// The address that a line of if_inet6 begins with, in hex.
+fn address_of(line: &str) -> Option<IpAddr> {
+    let hex = line.split(' ').next()?;
+    u128::from_str_radix(hex, 16).ok().map(|bits| IpAddr::V6(bits.into()))
+}
+
+fn numbered(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_number = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
+    Ok(fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_number).collect())
+}
+
+/// Where a line of mountinfo mounts a network namespace: `36 35 0:4 net:[4026532281] /run/netns/x rw - nsfs nsfs rw`.
+fn mounted(line: &str) -> Option<PathBuf> {
+    let mut words = line.split(' ').skip(3);
+    let is_namespace = words.next()?.starts_with("net:[");
+    is_namespace.then_some(words.next()?).map(|path| PathBuf::from(path.replace("\\040", " ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_from_proc_net() {
+        let trie = "Main:\n  +-- 10.1.0.0/24 2 0 2\n     |-- 10.1.0.0\n        /24 link UNICAST\n     |-- 10.1.0.2\n        /32 host LOCAL\n";
+        assert_eq!(local_in(trie), ["10.1.0.2".parse::<IpAddr>().unwrap()]);
+        let line = "fd000000000000000000000000000007 02 40 00 80     eth0";
+        assert_eq!(address_of(line), Some("fd00::7".parse().unwrap()));
+        let own = addresses_in(Path::new("/proc/self/net")).unwrap();
+        assert!(own.is_empty() || own.iter().any(IpAddr::is_loopback), "{own:?}");
+    }
+
+    #[test]
+    fn namespaces_that_are_mounted_are_found_in_mountinfo() {
+        let line = "36 35 0:4 net:[4026532281] /run/netns/a\\040b rw shared:9 - nsfs nsfs rw";
+        assert_eq!(mounted(line), Some(PathBuf::from("/run/netns/a b")));
+        assert_eq!(mounted("22 1 8:1 / / rw - ext4 /dev/sda1 rw"), None);
+        assert_eq!(mounted(""), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! What stays of ours in nftables when others take over: the reference plugins detach what we attached, and do not know our
+//! tables. An element that stays leads a published port to whichever container gets the address next.
+//!
+//! Nothing of ours is needed to tell what is left: no record, no configuration. An attachment is there while its link is,
+//! while a record in any cache below /var/lib/cni has its namespace, while host-local's lease of its address is its own, and,
+//! where no lease tells whose the address is, while any namespace of the machine has it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use super::cache::Cache;
+use super::living::{Living, Verdict};
+use crate::cni::attachment::{Hash8, Key, NetworkName, attachment_hash, hex};
+use crate::cni::valid::{Extent, Holder, Stale};
+use crate::error::{ErrorList, Result};
+use crate::net::netlink::Netlink;
+use crate::net::nft::owned::{Layout, Owned, Owner};
+use crate::plugins::ipam::host_local::lease::{self, Content};
+use crate::plugins::meta::{firewall, portmap};
+use crate::steps::{link_alias, masquerade, nft_owner, spoofcheck};
+
+/// Where host-local keeps its leases unless a configuration has another `dataDir`.
+const LEASES: &str = "/var/lib/cni/networks";
+
+/// Our tables.
+const TABLES: [&Layout; 4] = [&masquerade::LAYOUT, &portmap::LAYOUT, &firewall::LAYOUT, &spoofcheck::LAYOUT];
+
+/// An attachment with elements in a table of ours.
+pub struct Left {
+    /// The table, as nft(8) names it.
+    pub table: String,
+    /// Whose they are.
+    pub holder: Holder,
+    /// Whether its container lives.
+    pub verdict: Verdict,
+}
+
+/// How many attachments have elements in each of our tables; tables without any are left out.
+pub fn count() -> Result<Vec<(String, usize)>> {
+    let Some(nft) = nft_owner::open()? else { return Ok(vec![]) };
+    let mut counts = vec![];
+    for layout in TABLES {
+        let held = nft.holdings(layout, None)?.len();
+        counts.extend((held > 0).then(|| (name(layout), held)));
+    }
+    Ok(counts)
+}
+
+/// What stays when cni-multi goes, in one line; None where nothing does.
+pub fn summary(counts: &[(String, usize)]) -> Option<String> {
+    let tables: Vec<String> = counts.iter().map(|(table, count)| format!("{table}: {count}")).collect();
+    let what = "elements of attachments stay in nftables, which the plugins of others do not remove";
+    (!tables.is_empty()).then(|| {
+        format!("{what} ({}); when containers have gone, `cni-multi net gc --leave` removes theirs", tables.join(", "))
+    })
+}
+
+/// Removes from our tables what belongs to attachments that are gone, each told as soon as it is done.
+pub fn leave(host: &Netlink, cache: &Cache, extent: Extent, watch: &mut dyn FnMut(&Left)) -> Result<()> {
+    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    let held: Vec<(&Layout, Vec<Owned>)> =
+        TABLES.into_iter().map(|layout| Ok((layout, nft.holdings(layout, None)?))).collect::<Result<_>>()?;
+    let evidence = Evidence::look(host, cache)?;
+    let mut errors = ErrorList::default();
+    for (layout, owned) in held {
+        for owned in owned {
+            let stale = nft_owner::stale_of(layout, &owned);
+            let verdict = evidence.judge(&owned, &stale);
+            let owner = Owner { id: owned.id, comment: String::new() };
+            let done = match (verdict, extent) {
+                (Verdict::Gone, Extent::Detach) => nft.release_by_comment(layout, &owner).map(drop),
+                _ => Ok(()),
+            };
+            if errors.push(done).is_some() {
+                watch(&Left { table: name(layout), holder: stale.holder, verdict });
+            }
+        }
+    }
+    errors.finish()
+}
+
+fn name(layout: &Layout) -> String {
+    format!("{} {}", layout.table.family, layout.table.name)
+}
+
+/// What tells which attachments are there.
+struct Evidence {
+    /// The identities on links of the host.
+    links: Vec<String>,
+    /// By the network's hash: who has which address.
+    leases: HashMap<Hash8, HashMap<IpAddr, Holder>>,
+    living: Living,
+}
+
+impl Evidence {
+    fn look(host: &Netlink, cache: &Cache) -> Result<Evidence> {
+        let living = Living::look(None, cache);
+        if let Some(problem) = living.problem() {
+            return Err(problem.clone().context("not every namespace can be seen, and one may be a container's"));
+        }
+        let links = host.links_of_kind("veth")?;
+        let links = links.iter().filter_map(|link| link_alias::identity_in(&link.alias).map(str::to_owned)).collect();
+        Ok(Evidence { links, leases: leases(Path::new(LEASES))?, living })
+    }
+
+    fn judge(&self, owned: &Owned, stale: &Stale) -> Verdict {
+        let identity = format!("{}-{}", hex(&owned.id[..8]), hex(&owned.id[8..]));
+        if self.links.contains(&identity) || self.living.recorded().iter().any(|key| key.identity() == identity) {
+            return Verdict::Lives;
+        }
+        if stale.needs_link {
+            return Verdict::Gone;
+        }
+        if stale.addresses.is_empty() {
+            return Verdict::Unknown;
+        }
+        let of_network = self.leases.get(&owned.id[..8]);
+        let lives = |ip: &IpAddr| match of_network.and_then(|leases| leases.get(ip)) {
+            Some(lease) => is_of(lease, &stale.holder),
+            None => self.living.has(ip).unwrap_or(true),
+        };
+        if stale.addresses.iter().any(lives) { Verdict::Lives } else { Verdict::Gone }
+    }
+}
+
+/// Whether a lease is an attachment's. Old plugins did not write the interface.
+fn is_of(lease: &Holder, holder: &Holder) -> bool {
+    match lease.hash {
+        Some(hash) => holder.hash == Some(hash),
+        None => lease.container_id.starts_with(&holder.container_id),
+    }
+}
+
+/// Every lease in host-local's own place.
+fn leases(dir: &Path) -> Result<HashMap<Hash8, HashMap<IpAddr, Holder>>> {
+    let mut all = HashMap::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().filter_map(std::result::Result::ok) {
+        let Some(network) = entry.file_name().to_str().and_then(|name| NetworkName::parse(name).ok()) else { continue };
+        let mut of_network = HashMap::new();
+        for ip in lease::addresses(&entry.path()).unwrap_or_default() {
+            if let Some(Content::Owned(owner)) = lease::read(&entry.path(), ip)? {
+                let hash = owner.ifname.as_ref().map(|ifname| attachment_hash(&owner.container_id, ifname));
+                of_network.insert(ip, Holder { hash, ..Holder::of_container(&owner.container_id) });
+            }
+        }
+        all.insert(Key::network_hash(&network), of_network);
+    }
+    Ok(all)
+}

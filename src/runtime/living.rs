@@ -1,0 +1,219 @@
+//! Which containers live, for a GC that has no runtime's word for it.
+//!
+//! Records of runtimes may lie where nobody looks, or be lost. What lives is told by what a container cannot write, and the
+//! kernel keeps: the host's end of a veth pair, whose other end goes with its namespace; the namespace at a path that was
+//! written down; records in any cache below /var/lib/cni; and, of an address, whether any namespace of the machine has it. That
+//! last one a container can change: only its own address, and only to its own harm.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::cache::{self, Cache};
+use crate::cni::attachment::{Hash8, Key, NetworkName};
+use crate::cni::valid::{Holder, Stale, ValidAttachment};
+use crate::error::Result;
+use crate::net::namespaces;
+
+/// What a GC does with something that no record of its own speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its container lives.
+    Lives,
+    /// Nothing tells.
+    Unknown,
+    /// Its container is gone.
+    Gone,
+}
+
+impl Verdict {
+    /// Why it is spared.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Verdict::Lives => "its container lives",
+            Verdict::Unknown | Verdict::Gone => "nothing tells whether its container lives",
+        }
+    }
+}
+
+/// What is known of who lives.
+pub struct Living {
+    /// Every address of another namespace; an error where one may have been overlooked.
+    addresses: Result<HashSet<IpAddr>>,
+    /// Attachments with a record, in whichever cache, and a namespace.
+    recorded: Vec<Key>,
+}
+
+impl Living {
+    /// Looks now. What is to be judged has to be collected before: an ADD takes an address first and then puts it on a link.
+    pub fn look(network: Option<&NetworkName>, own: &Cache) -> Living {
+        Living { addresses: namespaces::addresses_elsewhere(), recorded: recorded(network, own) }
+    }
+
+    /// Why the namespaces could not be looked at.
+    pub fn problem(&self) -> Option<&crate::error::Error> {
+        self.addresses.as_ref().err()
+    }
+
+    /// The attachments of a network that have a record in whichever cache, and a namespace.
+    pub fn recorded(&self) -> &[Key] {
+        &self.recorded
+    }
+
+    /// Whether an address is on a link of some namespace.
+    pub fn has(&self, address: &IpAddr) -> Result<bool> {
+        self.addresses.as_ref().map(|all| all.contains(address)).map_err(Clone::clone)
+    }
+
+    /// Judges each by itself and by what else its container has: who lives with one interface lives with all. `alive` are
+    /// the containers that are known to live.
+    pub fn judge(&self, all: &[Stale], alive: &[ValidAttachment]) -> Vec<Verdict> {
+        let mut lives = Group::default();
+        lives.containers.extend(alive.iter().map(|valid| valid.container_id.clone()));
+        self.recorded.iter().for_each(|key| lives.insert(&Holder::of(key)));
+        let mut gone = Group::default();
+        let alone: Vec<Verdict> = all.iter().map(|stale| self.judge_alone(stale)).collect();
+        for (stale, verdict) in all.iter().zip(&alone) {
+            match verdict {
+                Verdict::Lives => lives.insert(&stale.holder),
+                Verdict::Gone => gone.insert(&stale.holder),
+                Verdict::Unknown => (),
+            }
+        }
+        let together = |(stale, verdict): (&Stale, Verdict)| match verdict {
+            _ if lives.has(&stale.holder) => Verdict::Lives,
+            Verdict::Unknown if stale.is_torn || gone.has(&stale.holder) => Verdict::Gone,
+            verdict => verdict,
+        };
+        all.iter().zip(alone).map(together).collect()
+    }
+
+    fn judge_alone(&self, stale: &Stale) -> Verdict {
+        let there = |is_there: bool| if is_there { Verdict::Lives } else { Verdict::Gone };
+        if stale.is_alive {
+            return Verdict::Lives;
+        }
+        if !stale.netns_path.is_empty() {
+            return there(!is_gone(&stale.netns_path));
+        }
+        if stale.needs_link {
+            return Verdict::Gone; // the link would be among what is judged, and make its attachment live
+        }
+        if stale.addresses.is_empty() {
+            return Verdict::Unknown;
+        }
+        let found: Result<Vec<bool>> = stale.addresses.iter().map(|address| self.has(address)).collect();
+        found.map_or(Verdict::Unknown, |found| there(found.contains(&true)))
+    }
+}
+
+/// Attachments and containers.
+#[derive(Default)]
+struct Group {
+    hashes: HashSet<Hash8>,
+    containers: HashSet<String>,
+    /// The beginnings of ids, where a comment had no room for the whole.
+    beginnings: Vec<String>,
+}
+
+impl Group {
+    fn insert(&mut self, holder: &Holder) {
+        self.hashes.extend(holder.hash);
+        match (holder.container_id.as_str(), holder.is_cut) {
+            ("", _) => (),
+            (beginning, true) => self.beginnings.push(beginning.to_owned()),
+            (id, false) => drop(self.containers.insert(id.to_owned())),
+        }
+    }
+
+    fn has(&self, holder: &Holder) -> bool {
+        let id = holder.container_id.as_str();
+        let by_id = || match holder.is_cut {
+            true => self.containers.iter().any(|known| known.starts_with(id)),
+            false => self.containers.contains(id),
+        };
+        let by_beginning = || self.beginnings.iter().any(|known| id.starts_with(known.as_str()));
+        holder.hash.is_some_and(|hash| self.hashes.contains(&hash)) || !id.is_empty() && (by_id() || by_beginning())
+    }
+}
+
+/// Who has a record below /var/lib/cni, or in the operator's cache, and a namespace; libcni's callers choose the directory:
+/// cri-dockerd has /var/lib/cni/cache. A file that cannot be read speaks for all that its name may stand for.
+fn recorded(network: Option<&NetworkName>, own: &Cache) -> Vec<Key> {
+    let usual = Path::new(cache::DEFAULT_DIR);
+    let below = fs::read_dir(usual).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let caches = below.filter(|dir| dir.join("results").is_dir()).chain([usual.to_owned()]);
+    let caches = caches.map(|dir: PathBuf| Cache::new(dir)).chain([own.clone()]);
+    let of_file = |found: cache::Found| match (network.and_then(|network| found.attachment(network)), network) {
+        (Some(at), Some(network)) => (at.key.network == *network && !is_gone(&at.netns)).then_some(vec![at.key]),
+        (None, Some(network)) => Some(found.readings(network)),
+        (_, None) => {
+            let at = found.record.ok()?.at?;
+            (!is_gone(&at.netns)).then_some(vec![at.key])
+        }
+    };
+    caches.flat_map(|cache| cache.all().unwrap_or_default()).filter_map(of_file).flatten().collect()
+}
+
+/// Whether there is nothing at the path. What cannot be told, and what nobody wrote down, counts as there.
+pub fn is_gone(netns: &str) -> bool {
+    !netns.is_empty() && !Path::new(netns).try_exists().unwrap_or(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Code, Error};
+
+    fn lease(id: &str, ifname: &str, ip: &str) -> Stale {
+        let key = Key::parse("net", id, ifname).unwrap();
+        Stale { holder: Holder::of(&key), addresses: vec![ip.parse().unwrap()], ..Stale::default() }
+    }
+
+    fn verdicts(addresses: Result<HashSet<IpAddr>>, all: &[Stale], alive: &[ValidAttachment]) -> Vec<Verdict> {
+        Living { addresses, recorded: vec![] }.judge(all, alive)
+    }
+
+    fn on_links(ips: &[&str]) -> Result<HashSet<IpAddr>> {
+        Ok(ips.iter().map(|ip| ip.parse().unwrap()).collect())
+    }
+
+    #[test]
+    fn an_address_that_no_namespace_has_is_of_nobody() {
+        let all = [lease("a", "eth0", "10.0.0.1"), lease("b", "eth0", "10.0.0.2")];
+        assert_eq!(verdicts(on_links(&["10.0.0.1"]), &all, &[]), [Verdict::Lives, Verdict::Gone]);
+        let unseen = Err(Error::new(Code::IO, "x"));
+        assert_eq!(verdicts(unseen, &all, &[]), [Verdict::Unknown; 2]);
+    }
+
+    #[test]
+    fn a_container_that_lives_with_one_interface_lives_with_all() {
+        let all = [lease("a", "eth0", "10.0.0.1"), lease("a", "net1", "10.0.0.2"), lease("b", "eth0", "10.0.0.3")];
+        let lives = [Verdict::Lives, Verdict::Lives, Verdict::Gone];
+        assert_eq!(verdicts(on_links(&["10.0.0.1"]), &all, &[]), lives);
+        let recorded = ValidAttachment { container_id: "a".into(), ifname: "eth7".into() };
+        assert_eq!(verdicts(on_links(&[]), &all, &[recorded]), lives);
+        let long = "x".repeat(120);
+        let link = Holder::of_comment(&Key::parse("net", &long, "eth0").unwrap().comment());
+        let link = Stale { holder: link, is_alive: true, ..Stale::default() };
+        assert_eq!(verdicts(on_links(&[]), &[link, lease(&long, "net1", "10.0.0.4")], &[]), [Verdict::Lives; 2]);
+    }
+
+    #[test]
+    fn what_says_nothing_goes_with_what_else_its_attachment_had() {
+        let key = Key::parse("net", "a", "eth0").unwrap();
+        let backup = Stale { holder: Holder::of(&key), ..Stale::default() };
+        let spoof = Stale { needs_link: true, ..backup.clone() };
+        assert_eq!(verdicts(on_links(&[]), std::slice::from_ref(&backup), &[]), [Verdict::Unknown]);
+        assert_eq!(verdicts(on_links(&[]), &[backup, lease("a", "eth0", "10.0.0.1"), spoof], &[]), [Verdict::Gone; 3]);
+    }
+
+    #[test]
+    fn a_path_that_was_written_down_tells_of_its_namespace() {
+        let key = Key::parse("net", "a", "eth0").unwrap();
+        let at = |path: &str| Stale { holder: Holder::of(&key), netns_path: path.to_owned(), ..Stale::default() };
+        assert_eq!(verdicts(on_links(&[]), &[at("/proc")], &[]), [Verdict::Lives]);
+        assert_eq!(verdicts(on_links(&[]), &[at("/nonexistent")], &[]), [Verdict::Gone]);
+    }
+}
