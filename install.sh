@@ -419,11 +419,22 @@ restore_rest() {
 # The replaced files come back before the binary goes, so no name that both have is ever without one.
 remove_all() {
   names=''
+  look_what_is_left
   unlink_others
   restore_rest
   act "remove $dir/cni-multi, $state/previous and $state/rolled-back" \
     rm -f "$dir/cni-multi" "$state/previous" "$state/rolled-back"
   [ -n "$dry_run" ] || say "cni-multi is removed from $dir."
+  tell_left
+}
+
+# What stays in nftables when cni-multi goes, in one line: asked of the binary while it is there.
+look_what_is_left() {
+  left=$("$dir/cni-multi" install --left 2>/dev/null) || left='' # an older one does not know
+}
+
+tell_left() {
+  [ -n "$dry_run" ] || [ -z "$left" ] || say "$left"
 }
 
 demo() {

@@ -19,6 +19,7 @@ use crate::file_lock::{self, Mode};
 use crate::plain_file;
 use crate::plugin::Entry;
 use crate::runner::Streams;
+use crate::runtime::leave;
 
 /// Where runtimes look for plugins unless told otherwise.
 const PLUGIN_DIR: &str = "/opt/cni/bin";
@@ -55,10 +56,19 @@ pub fn command() -> clap::Command {
                 .conflicts_with("uninstall"),
         )
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
+        .arg(flag("left", "Only say what stays in nftables when cni-multi goes").conflicts_with_all([
+            "uninstall",
+            "rollback",
+            "dir",
+        ]))
 }
 
 /// Runs it; `called` is argv[0], which leads to this binary where there is no /proc.
 pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Streams<'_>) -> u8 {
+    if matches.get_flag("left") {
+        let line = left();
+        return u8::from(!line.is_empty() && writeln!(io.stdout, "{line}").is_err());
+    }
     let dir = matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str).trim_end_matches('/');
     let work = match (matches.get_flag("rollback"), matches.get_flag("uninstall")) {
         (false, false) => Work::Install(called, plugins),
@@ -108,6 +118,18 @@ impl Work<'_> {
         told("write to disk", dir, File::open(".").and_then(|dir| dir.sync_all()))?;
         done
     }
+}
+
+/// What stays in nftables, in one line; empty where nothing does.
+fn left() -> String {
+    match leave::count() {
+        Ok(counts) => leave::summary(&counts).unwrap_or_default(),
+        Err(error) => visible(&format!("whether anything stays in nftables cannot be told: {error}")),
+    }
+}
+
+fn with_line(report: String, line: &str) -> String {
+    if line.is_empty() { report } else { [&report, "\n", line].concat() }
 }
 
 fn nothing_to_do(dir: &str) -> String {
@@ -211,7 +233,7 @@ fn remove_all(dir: &str) -> Result<String> {
     for ours in [BINARY, PREVIOUS, ROLLED_BACK] {
         remove(ours)?;
     }
-    Ok([&report, "cni-multi is removed from ", dir, "."].concat())
+    Ok(with_line([&report, "cni-multi is removed from ", dir, "."].concat(), &left()))
 }
 
 fn refuse_directories(names: &[&str]) -> Result<()> {

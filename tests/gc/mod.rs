@@ -2,6 +2,7 @@
 
 mod chain;
 mod delegate;
+mod leave;
 mod list;
 mod page;
 pub mod subjects;

@@ -1,0 +1,100 @@
+//! `net gc --leave`: after going back to the reference plugins, our tables lose what belongs to attachments that are gone.
+
+use super::unrecorded::{add, configure};
+use crate::support::attachment::{for_ours, reference_with};
+use crate::support::call::{binary, farm};
+use crate::support::netns::{Container, Lab};
+use crate::support::snapshot::Watch;
+
+const TABLES: &str = "nft list tables | grep cni_multi_ | sort";
+
+fn leave(lab: &Lab, more: &str) -> String {
+    lab.host.sh(&format!("{} net gc --leave {more}", binary().display()))
+}
+
+/// The reference's DEL; with some versions of iptables it fails once.
+fn del_by_reference(lab: &Lab, container: &Container) {
+    let path = std::env::var("CNI_REFERENCE").unwrap();
+    let line = format!("del net1 {} --container-id {}", container.netns, container.id);
+    let line = format!("{} net {line} --conf-dir /run/net.d --plugin-path {path}", binary().display());
+    lab.host.sh(&format!("{line} 2>/dev/null || {line}"));
+}
+
+#[test]
+fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
+    if reference_with("portmap").is_none() {
+        return;
+    }
+    for_ours("portmap", |lab| {
+        configure(lab);
+        let (ours, reference) = (farm().display().to_string(), std::env::var("CNI_REFERENCE").unwrap());
+        let living = lab.container();
+        add(lab, 1, &living, "/var/lib/cni", &ours);
+        let before = Watch::start(lab, &[&living]);
+        let gone = lab.container();
+        add(lab, 1, &gone, "/var/lib/cni", &ours);
+        assert_eq!(lab.host.sh(TABLES).lines().count(), 4);
+        let all_live = leave(lab, "");
+        assert!(all_live.ends_with("\nremoved 0, spared 8\n"), "{all_live}");
+
+        del_by_reference(lab, &gone);
+        let left = before.changes_now();
+        assert!(left.contains(&gone.id), "the reference does not know our elements: {left}");
+        // The next container gets the address, and must not get what was published for the one before.
+        lab.host.sh("rm -f /var/lib/cni/networks/net1/last_reserved_ip.0");
+        let next = lab.container();
+        add(lab, 1, &next, "/run/elsewhere", &reference);
+        assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net1 | head -n 2"), "10.211.0.2\n10.211.0.3\n");
+
+        lab.host.sh("rm -r /var/lib/cni/results"); // neither records nor configurations of ours are needed
+        let dry = leave(lab, "--dry-run");
+        let told = leave(lab, "");
+        assert_eq!(
+            dry.replace("would remove", "removed").replace("would spare", "spared").replace("would detach", "detached"),
+            told
+        );
+        for table in [
+            "inet cni_multi_masquerade",
+            "inet cni_multi_portmap",
+            "inet cni_multi_firewall",
+            "bridge cni_multi_spoofcheck",
+        ] {
+            let line = format!("removed {} eth0: elements of table {table}\n", gone.id);
+            assert!(told.contains(&line), "{line}{told}");
+        }
+        let ruleset = lab.host.sh("nft list ruleset | sed -n '/cni_multi/,$p'");
+        assert!(
+            !ruleset.contains(&format!("{}\"", gone.id)) && ruleset.contains(&format!("{}\"", living.id)),
+            "{ruleset}"
+        );
+
+        del_by_reference(lab, &living);
+        let told = leave(lab, "");
+        assert!(told.ends_with("\nremoved 4, spared 0\n"), "{told}");
+        assert_eq!(lab.host.sh(&format!("{TABLES} | cat")), "", "{told}");
+        assert!(lab.host.sh("nft list ruleset").contains(&next.id), "the reference's rules stay");
+    });
+}
+
+/// An address that a namespace has is no reason to take what a lease says is another's, and the other way round.
+#[test]
+fn net_gc_leave_spares_what_has_a_lease_and_no_veth_of_ours() {
+    for_ours("portmap", |lab| {
+        configure(lab);
+        let container = lab.container();
+        add(lab, 1, &container, "/run/elsewhere", &farm().display().to_string());
+        let link = lab.host.sh("ip -br link | grep -o '^veth[0-9a-f]*'");
+        lab.host.sh(&format!("ip link set {} alias ''", link.trim())); // as the reference's, which has none
+        let told = leave(lab, "");
+        assert!(
+            told.contains(&format!("spared {} eth0: elements of table inet cni_multi_portmap; ", container.id)),
+            "{told}"
+        );
+        lab.host.sh("rm /var/lib/cni/networks/net1/10.*");
+        let told = leave(lab, "");
+        assert!(
+            told.contains("table inet cni_multi_portmap; its container lives"),
+            "its namespace has the address: {told}"
+        );
+    });
+}
