@@ -7,7 +7,7 @@ use super::cache::{Found, Record};
 use super::chain::{Program, Runtime};
 use super::derive;
 use super::directory;
-use super::list::NetworkList;
+use super::list::{NetworkList, PluginConfig};
 use super::living::{Living, Verdict, is_gone};
 use super::lock::Held;
 use super::parameters::Parameters;
@@ -121,9 +121,11 @@ impl Runtime<'_> {
         }
         let mut listed = census.spared.clone();
         let mut spared = vec![];
+        let mut plugins: Vec<&PluginConfig> = list.plugins.iter().collect();
         if unrecorded == Unrecorded::Spare {
             let look = ValidAttachments::new(listed.clone()).watched(Extent::Look);
-            let _ = self.collect_watched(list, &look); // what cannot be looked at is told when it is to be done
+            // What could not be looked at may be of a container that lives.
+            plugins.retain(|plugin| errors.push(self.collect_of(list, plugin, &look)).is_some());
             let candidates = census.without_dead(look.take_stale());
             let living = Living::look(Some(network), &self.cache);
             for key in living.recorded().iter().filter(|key| !census.is_dead(key)) {
@@ -151,7 +153,9 @@ impl Runtime<'_> {
             }
         }
         let valid = ValidAttachments::new(listed).sparing(spared).watched(extent);
-        errors.push(self.collect_watched(list, &valid));
+        for plugin in plugins {
+            errors.push(self.collect_of(list, plugin, &valid));
+        }
         watch(&Event::Removed(network, &census.without_dead(valid.take_stale())));
         errors.finish()
     }
@@ -224,21 +228,15 @@ impl Runtime<'_> {
         errors.finish()
     }
 
-    /// The same with a note of all that goes, or would.
-    fn collect_watched(&mut self, list: &NetworkList, valid: &ValidAttachments) -> Result<()> {
-        let names = valid.names();
-        let mut errors = ErrorList::default();
-        for plugin in &list.plugins {
-            let config = derive::for_gc(list, plugin, Some(&names));
-            let env = self.environment(Command::Gc, None);
-            let collected = self.find(&plugin.kind).and_then(|program| match program {
-                Program::Own(entry) => runner::collect(entry, self.plugins, &env, config, &self.handles, valid),
-                Program::File(program) => valid.call(&program, || delegate::exec(&program, &env, &config).map(drop)),
-            });
-            let what = format_args!("failed to GC plugin {}", plugin.kind).to_string();
-            errors.push(collected.map_err(|error| error.context(what)));
-        }
-        errors.finish()
+    /// One plugin's GC with a note of all that goes, or would.
+    fn collect_of(&mut self, list: &NetworkList, plugin: &PluginConfig, valid: &ValidAttachments) -> Result<()> {
+        let config = derive::for_gc(list, plugin, Some(&valid.names()));
+        let env = self.environment(Command::Gc, None);
+        let collected = self.find(&plugin.kind).and_then(|program| match program {
+            Program::Own(entry) => runner::collect(entry, self.plugins, &env, config, &self.handles, valid),
+            Program::File(program) => valid.call(&program, || delegate::exec(&program, &env, &config).map(drop)),
+        });
+        collected.map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind)))
     }
 }
 

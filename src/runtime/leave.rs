@@ -5,8 +5,9 @@
 //! while a record in any cache below /var/lib/cni has its namespace, while host-local's lease of its address is its own, and,
 //! where no lease tells whose the address is, while any namespace of the machine has it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use super::cache::Cache;
 use super::living::{Living, Verdict};
 use crate::cni::attachment::{Hash8, Key, NetworkName, attachment_hash, hex};
 use crate::cni::valid::{Extent, Holder, Stale};
-use crate::error::{ErrorList, Result};
+use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::Netlink;
 use crate::net::nft::owned::{Layout, Owned, Owner};
 use crate::plugins::ipam::host_local::lease::{self, Content};
@@ -87,8 +88,8 @@ fn name(layout: &Layout) -> String {
 
 /// What tells which attachments are there.
 struct Evidence {
-    /// The identities on links of the host.
-    links: Vec<String>,
+    /// The identities on links of the host, and those that have a record and a namespace.
+    alive: HashSet<String>,
     /// By the network's hash: who has which address.
     leases: HashMap<Hash8, HashMap<IpAddr, Holder>>,
     living: Living,
@@ -101,13 +102,14 @@ impl Evidence {
             return Err(problem.clone().context("not every namespace can be seen, and one may be a container's"));
         }
         let links = host.links_of_kind("veth")?;
-        let links = links.iter().filter_map(|link| link_alias::identity_in(&link.alias).map(str::to_owned)).collect();
-        Ok(Evidence { links, leases: leases(Path::new(LEASES))?, living })
+        let links = links.iter().filter_map(|link| link_alias::identity_in(&link.alias).map(str::to_owned));
+        let alive = links.chain(living.recorded().iter().map(Key::identity)).collect();
+        Ok(Evidence { alive, leases: leases(Path::new(LEASES))?, living })
     }
 
     fn judge(&self, owned: &Owned, stale: &Stale) -> Verdict {
         let identity = format!("{}-{}", hex(&owned.id[..8]), hex(&owned.id[8..]));
-        if self.links.contains(&identity) || self.living.recorded().iter().any(|key| key.identity() == identity) {
+        if self.alive.contains(&identity) {
             return Verdict::Lives;
         }
         if stale.needs_link {
@@ -136,10 +138,20 @@ fn is_of(lease: &Holder, holder: &Holder) -> bool {
 /// Every lease in host-local's own place.
 fn leases(dir: &Path) -> Result<HashMap<Hash8, HashMap<IpAddr, Holder>>> {
     let mut all = HashMap::new();
-    for entry in fs::read_dir(dir).into_iter().flatten().filter_map(std::result::Result::ok) {
+    let unread = |dir: &Path, e: io::Error| Error::io(format_args!("open {}", dir.display()), &e);
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(all),
+        entries => entries.map_err(|e| unread(dir, e))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(|e| unread(dir, e))?;
         let Some(network) = entry.file_name().to_str().and_then(|name| NetworkName::parse(name).ok()) else { continue };
         let mut of_network = HashMap::new();
-        for ip in lease::addresses(&entry.path()).unwrap_or_default() {
+        let ips = match lease::addresses(&entry.path()) {
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => continue,
+            ips => ips.map_err(|e| unread(&entry.path(), e))?,
+        };
+        for ip in ips {
             if let Some(Content::Owned(owner)) = lease::read(&entry.path(), ip)? {
                 let hash = owner.ifname.as_ref().map(|ifname| attachment_hash(&owner.container_id, ifname));
                 of_network.insert(ip, Holder { hash, ..Holder::of_container(&owner.container_id) });

@@ -7,13 +7,14 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::cache::{self, Cache};
 use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::valid::{Holder, Stale, ValidAttachment};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::net::namespaces;
 
 /// What a GC does with something that no record of its own speaks for.
@@ -39,7 +40,7 @@ impl Verdict {
 
 /// What is known of who lives.
 pub struct Living {
-    /// Every address of another namespace; an error where one may have been overlooked.
+    /// Every address of another namespace; an error where one, or a record, may have been overlooked.
     addresses: Result<HashSet<IpAddr>>,
     /// Attachments with a record, in whichever cache, and a namespace.
     recorded: Vec<Key>,
@@ -48,11 +49,16 @@ pub struct Living {
 impl Living {
     /// Looks now. What is to be judged has to be collected before: an ADD takes an address first and then puts it on a link.
     pub fn look(network: Option<&NetworkName>, own: &Cache) -> Living {
-        Living { addresses: namespaces::addresses_elsewhere(), recorded: recorded(network, own) }
+        let (recorded, problem) = match recorded(network, own) {
+            Ok(recorded) => (recorded, None),
+            Err(problem) => (vec![], Some(problem)),
+        };
+        let addresses = problem.map_or_else(namespaces::addresses_elsewhere, Err);
+        Living { addresses, recorded }
     }
 
-    /// Why the namespaces could not be looked at.
-    pub fn problem(&self) -> Option<&crate::error::Error> {
+    /// Why not all could be looked at.
+    pub fn problem(&self) -> Option<&Error> {
         self.addresses.as_ref().err()
     }
 
@@ -140,11 +146,17 @@ impl Group {
 
 /// Who has a record below /var/lib/cni, or in the operator's cache, and a namespace; libcni's callers choose the directory:
 /// cri-dockerd has /var/lib/cni/cache. A file that cannot be read speaks for all that its name may stand for.
-fn recorded(network: Option<&NetworkName>, own: &Cache) -> Vec<Key> {
+fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     let usual = Path::new(cache::DEFAULT_DIR);
-    let below = fs::read_dir(usual).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let caches = below.filter(|dir| dir.join("results").is_dir()).chain([usual.to_owned()]);
-    let caches = caches.map(|dir: PathBuf| Cache::new(dir)).chain([own.clone()]);
+    let mut caches = vec![own.clone(), Cache::new(usual)];
+    match fs::read_dir(usual) {
+        Ok(entries) => {
+            let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
+            caches.extend(below.filter(|dir| dir.join("results").is_dir()).map(|dir: PathBuf| Cache::new(dir)));
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => (),
+        Err(e) => return Err(Error::io(format_args!("open {}", usual.display()), &e)),
+    }
     let of_file = |found: cache::Found| match (network.and_then(|network| found.attachment(network)), network) {
         (Some(at), Some(network)) => (at.key.network == *network && !is_gone(&at.netns)).then_some(vec![at.key]),
         (None, Some(network)) => Some(found.readings(network)),
@@ -153,7 +165,11 @@ fn recorded(network: Option<&NetworkName>, own: &Cache) -> Vec<Key> {
             (!is_gone(&at.netns)).then_some(vec![at.key])
         }
     };
-    caches.flat_map(|cache| cache.all().unwrap_or_default()).filter_map(of_file).flatten().collect()
+    let mut keys = vec![];
+    for cache in caches {
+        keys.extend(cache.all()?.into_iter().filter_map(of_file).flatten());
+    }
+    Ok(keys)
 }
 
 /// Whether there is nothing at the path. What cannot be told, and what nobody wrote down, counts as there.
@@ -164,7 +180,7 @@ pub fn is_gone(netns: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Code, Error};
+    use crate::error::Code;
 
     fn lease(id: &str, ifname: &str, ip: &str) -> Stale {
         let key = Key::parse("net", id, ifname).unwrap();

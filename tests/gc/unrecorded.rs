@@ -106,6 +106,23 @@ fn net_gc_spares_a_container_whose_record_is_elsewhere() {
     });
 }
 
+/// A plugin whose things cannot be looked at may hold what lives, so it removes nothing.
+#[test]
+fn net_gc_removes_nothing_that_it_could_not_look_at() {
+    for_ours("bridge", |lab| {
+        configure(lab);
+        let container = lab.container();
+        add(lab, 1, &container, ELSEWHERE, &farm().display().to_string());
+        lab.host.sh("cd /var/lib/cni/networks && mv net1 away && ln -s net1 net1");
+        let before = Watch::start(lab, &[&container]);
+        let line =
+            format!("{} net gc net1 --conf-dir /run/net.d --plugin-path {}", binary().display(), farm().display());
+        let told = lab.host.sh(&format!("{line} 2>&1; [ $? = 1 ]"));
+        assert!(told.contains("failed to GC plugin bridge: open /var/lib/cni/networks/net1: "), "{told}");
+        before.assert_unchanged("a GC that cannot read the leases");
+    });
+}
+
 /// The reference's veth says nothing of whose it is; its lease has an address that the namespace has.
 #[test]
 fn net_gc_spares_what_the_reference_attached_without_a_record() {
