@@ -8,10 +8,10 @@ use crate::support::call::{binary, farm};
 use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 
-fn list(lab: &Lab, network: u8) -> Value {
+fn list(lab: &Lab, network: u8, block: u8) -> Value {
     let main = json!({
         "type": "bridge", "bridge": format!("br{network}"), "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true,
-        "ipam": {"type": "host-local", "subnet": format!("10.22{network}.0.0/24")},
+        "ipam": {"type": "host-local", "subnet": format!("10.{block}.{network}.0/24")},
     });
     let mut plugins = vec![
         main,
@@ -36,13 +36,16 @@ fn cnitool(lab: &Lab, command: &str, network: u8, container: &Container, port: u
     ));
 }
 
-/// Two of `net1` that are gone, and two of `net2` of which one is; then `collect`.
-fn assert_collects_one_network(collect: impl Fn(&Lab, &dyn Fn(&str, u8, &Container))) {
+/// In a block of addresses that no other test has: two of `net1` that are gone, and two of `net2` of which one is; then `collect`.
+fn assert_collects_one_network(block: u8, collect: impl Fn(&Lab, &dyn Fn(&str, u8, &Container))) {
     for_ours("bridge", |lab| {
         lab.host.sh("mkdir /run/net.d");
         for network in [1, 2] {
-            std::fs::write(lab.path(&format!("/run/net.d/net{network}.conflist")), list(lab, network).to_string())
-                .unwrap();
+            std::fs::write(
+                lab.path(&format!("/run/net.d/net{network}.conflist")),
+                list(lab, network, block).to_string(),
+            )
+            .unwrap();
         }
         let call = |command: &str, network: u8, container: &Container| {
             let port = container.id.trim_start_matches("container-").parse::<u16>().unwrap();
@@ -71,13 +74,13 @@ fn assert_collects_one_network(collect: impl Fn(&Lab, &dyn Fn(&str, u8, &Contain
 
 #[test]
 fn our_cnitool_collects_a_chain_and_no_other_network() {
-    assert_collects_one_network(|lab, call| call("gc", 1, &lab.container()));
+    assert_collects_one_network(221, |lab, call| call("gc", 1, &lab.container()));
 }
 
 /// Also one whose record is lost: plugins are told who is wanted.
 #[test]
 fn net_gc_collects_a_chain_and_no_other_network() {
-    assert_collects_one_network(|lab, _| {
+    assert_collects_one_network(222, |lab, _| {
         let record = lab.host.sh("ls /var/lib/cni/results/net1-* | head -n 1");
         lab.host.sh(&format!("rm {record}"));
         let line = format!("net gc net1 --conf-dir /run/net.d --plugin-path {}", farm().display());

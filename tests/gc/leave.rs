@@ -26,7 +26,7 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
         return;
     }
     for_ours("portmap", |lab| {
-        configure(lab);
+        configure(lab, 215);
         let (ours, reference) = (farm().display().to_string(), std::env::var("CNI_REFERENCE").unwrap());
         let living = lab.container();
         add(lab, 1, &living, "/var/lib/cni", &ours);
@@ -44,7 +44,7 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
         lab.host.sh("rm -f /var/lib/cni/networks/net1/last_reserved_ip.0");
         let next = lab.container();
         add(lab, 1, &next, "/run/elsewhere", &reference);
-        assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net1 | head -n 2"), "10.211.0.2\n10.211.0.3\n");
+        assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net1 | head -n 2"), "10.215.1.2\n10.215.1.3\n");
 
         lab.host.sh("rm -r /var/lib/cni/results"); // neither records nor configurations of ours are needed
         let dry = leave(lab, "--dry-run");
@@ -80,7 +80,7 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
 #[test]
 fn net_gc_leave_spares_what_has_a_lease_and_no_veth_of_ours() {
     for_ours("portmap", |lab| {
-        configure(lab);
+        configure(lab, 216);
         let container = lab.container();
         add(lab, 1, &container, "/run/elsewhere", &farm().display().to_string());
         let link = lab.host.sh("ip -br link | grep -o '^veth[0-9a-f]*'");

@@ -13,9 +13,9 @@ use crate::support::snapshot::Watch;
 /// Where a runtime has its records that has a directory of its own, outside /var/lib/cni.
 const ELSEWHERE: &str = "/run/elsewhere";
 
-/// Addresses that no other test has: those of every namespace of the machine count.
-fn list(network: u8) -> Value {
-    let ipam = json!({"type": "host-local", "subnet": format!("10.21{network}.0.0/24")});
+/// In a block of addresses that no other test has: those of every namespace of the machine count.
+fn list(network: u8, block: u8) -> Value {
+    let ipam = json!({"type": "host-local", "subnet": format!("10.{block}.{network}.0/24")});
     json!({"cniVersion": "1.1.0", "name": format!("net{network}"), "plugins": [
         {"type": "bridge", "bridge": format!("br{network}"), "isDefaultGateway": true, "ipMasq": true,
          "ipMasqBackend": "nftables", "macspoofchk": true, "ipam": ipam},
@@ -25,11 +25,12 @@ fn list(network: u8) -> Value {
     ]})
 }
 
-pub fn configure(lab: &Lab) {
+/// Two networks; no two tests have the same block.
+pub fn configure(lab: &Lab, block: u8) {
     lab.host.sh("mkdir -p /run/net.d");
     for network in [1, 2] {
         let file = lab.path(&format!("/run/net.d/net{network}.conflist"));
-        fs::write(file, list(network).to_string()).unwrap();
+        fs::write(file, list(network, block).to_string()).unwrap();
     }
 }
 
@@ -74,7 +75,7 @@ fn as_done(dry: &str) -> String {
 #[test]
 fn net_gc_spares_a_container_whose_record_is_elsewhere() {
     for_ours("bridge", |lab| {
-        configure(lab);
+        configure(lab, 211);
         let path = farm().display().to_string();
         let [elsewhere, lost, gone] = [lab.container(), lab.container(), lab.container()];
         add(lab, 1, &elsewhere, ELSEWHERE, &path);
@@ -91,7 +92,7 @@ fn net_gc_spares_a_container_whose_record_is_elsewhere() {
             let line = told.lines().find(|line| line.starts_with(&format!("spared net1 {} eth0: ", container.id)));
             let line = line.unwrap_or_else(|| panic!("{told}"));
             assert!(
-                line.contains("link veth") && line.contains("lease 10.211.0.") && line.contains("cni_multi_portmap")
+                line.contains("link veth") && line.contains("lease 10.211.1.") && line.contains("cni_multi_portmap")
             );
             assert!(line.ends_with("; its container lives"), "{line}");
         }
@@ -110,7 +111,7 @@ fn net_gc_spares_a_container_whose_record_is_elsewhere() {
 #[test]
 fn net_gc_removes_nothing_that_it_could_not_look_at() {
     for_ours("bridge", |lab| {
-        configure(lab);
+        configure(lab, 214);
         let container = lab.container();
         add(lab, 1, &container, ELSEWHERE, &farm().display().to_string());
         lab.host.sh("cd /var/lib/cni/networks && mv net1 away && ln -s net1 net1");
@@ -130,16 +131,16 @@ fn net_gc_spares_what_the_reference_attached_without_a_record() {
         return;
     }
     for_ours("bridge", |lab| {
-        configure(lab);
+        configure(lab, 212);
         let path = std::env::var("CNI_REFERENCE").unwrap_or_default();
         let [living, gone] = [lab.container(), lab.container()];
         add(lab, 1, &living, ELSEWHERE, &path);
         add(lab, 1, &gone, ELSEWHERE, &path);
         vanish(lab, &gone);
         let told = ours(lab, "gc net1");
-        assert!(told.contains(&format!("spared net1 {} eth0: lease 10.211.0.2, ", living.id)), "{told}");
-        assert!(told.contains(&format!("removed net1 {} eth0: lease 10.211.0.3", gone.id)), "{told}");
-        assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net1"), "10.211.0.2\nlast_reserved_ip.0\nlock\n");
+        assert!(told.contains(&format!("spared net1 {} eth0: lease 10.212.1.2, ", living.id)), "{told}");
+        assert!(told.contains(&format!("removed net1 {} eth0: lease 10.212.1.3", gone.id)), "{told}");
+        assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net1"), "10.212.1.2\nlast_reserved_ip.0\nlock\n");
     });
 }
 
@@ -161,7 +162,7 @@ fn net_gc_dry_run_says_exactly_what_the_run_does() {
 }
 
 fn random_world(lab: &Lab, dice: &mut Dice) {
-    configure(lab);
+    configure(lab, 213);
     let path = farm().display().to_string();
     let mut living = vec![];
     let mut gone = vec![];

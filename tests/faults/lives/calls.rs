@@ -107,7 +107,7 @@ impl World<'_> {
         let network = &self.networks[number];
         self.tell(format!("GC {}", network.name));
         if network.driver == Driver::Net {
-            return self.run(network, "gc", &self.command(&["gc", &network.name]), fault);
+            return self.run(network, "gc", &self.command(&["gc", &network.name, "--unrecorded"]), fault);
         }
         let (valid, _gate) = self.valid(number);
         for (number, plugin) in network.plugins.iter().enumerate() {
