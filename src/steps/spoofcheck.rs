@@ -60,12 +60,13 @@ pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>
 
 /// Whether the check is there.
 pub fn verify(key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
-    match nft_owner::require()?.missing(&LAYOUT, &nft_owner::of(key), &elements(port, mac))?.first() {
+    let (nft, elements) = (nft_owner::require()?, elements(port, mac));
+    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(_) if is_made_by_reference(key)? => Ok(()),
         Some(element) => {
             Err(Error::check(format!("macspoofchk of port {port:?}: no element in set {:?}", element.set)))
         }
-        None => Ok(()),
+        None => nft.damage(&LAYOUT)?.map_or(Ok(()), |damage| Err(Error::check(damage).context("macspoofchk"))),
     }
 }
 

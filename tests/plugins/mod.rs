@@ -3,3 +3,4 @@
 pub mod ipam;
 pub mod main;
 pub mod meta;
+mod tables;

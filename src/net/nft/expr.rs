@@ -10,7 +10,7 @@ pub type Register = u32;
 pub const WORD: Register = 8;
 
 /// The verdict register.
-const VERDICT: Register = 0;
+pub(super) const VERDICT: Register = 0;
 
 /// Where a payload's offset begins (`enum nft_payload_bases`).
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod expr;
+mod meaning;
 pub mod owned;
 pub mod wire;
 pub mod xtables;
@@ -91,23 +92,19 @@ pub struct RuleInfo {
 }
 
 impl RuleInfo {
-    /// Whether it does what these expressions say. The kernel adds attributes to those that it was given, and numbers the
-    /// words of registers anew.
+    /// Whether it does what these expressions say.
     pub fn does(&self, expressions: Attrs<'_>) -> bool {
-        let found: Vec<Attrs<'_>> =
-            Attrs::of(&self.expressions).iter().map(|(_, expression)| Attrs::of(expression)).collect();
-        let given: Vec<Attrs<'_>> = expressions.iter().map(|(_, expression)| Attrs::of(expression)).collect();
-        found.len() == given.len()
-            && given.iter().zip(&found).all(|(given, found)| given.is_within(*found, is_same_register))
+        meaning::is_same(expressions, Attrs::of(&self.expressions))
     }
-}
 
-/// Whether two attributes that are not equal name the same register: its number, and that of its first word.
-fn is_same_register(given: &[u8], found: &[u8]) -> bool {
-    let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
-    match (number(given), number(found)) {
-        (Some(given), Some(found)) => given >= expr::WORD && given % 4 == 0 && found == (given - expr::WORD) / 4 + 1,
-        _ => false,
+    /// Whether it does at least that, as a rule does that nft(8) has listed and loaded again.
+    pub fn does_as_listed(&self, expressions: Attrs<'_>) -> bool {
+        self.does(expressions) || meaning::is_same_as_listed(expressions, Attrs::of(&self.expressions))
+    }
+
+    /// Whether it does that to packets of one family, and no others get to it.
+    pub fn does_within_family(&self, expressions: Attrs<'_>) -> bool {
+        meaning::is_same_within_family(expressions, Attrs::of(&self.expressions))
     }
 }
 
@@ -194,14 +191,22 @@ impl Nft {
         self.transport.batch_acknowledged(numbers, serialized.last, each).map_err(|refusal| refused(&what, refusal))
     }
 
+    /// Whether there is such a table.
+    pub fn has_table(&self, table: Table) -> Result<bool> {
+        Ok(self.table_flags(table)?.is_some())
+    }
+
     /// Whether there is such a table, and nobody has switched it off (NFT_TABLE_F_DORMANT).
     pub fn is_in_force(&self, table: Table) -> Result<bool> {
+        Ok(self.table_flags(table)?.is_some_and(|flags| flags & DORMANT == 0))
+    }
+
+    fn table_flags(&self, table: Table) -> Result<Option<u32>> {
         let what = format_args!("find table {:?}", table.name);
         let name = |body: &mut Attributes| {
             body.text(1, table.name);
         };
-        let flags = self.get(GETTABLE, table.family, what, name, |attrs| Some(attrs.be32(2).unwrap_or_default()))?;
-        Ok(flags.is_some_and(|flags| flags & DORMANT == 0))
+        self.get(GETTABLE, table.family, what, name, |attrs| Some(attrs.be32(2).unwrap_or_default()))
     }
 
     /// The chain of this name, if there is one. A longer name than the kernel takes is none's.

@@ -1,14 +1,65 @@
 //! The set that says which elements are whose: its keys are an owner's id and a number, its comments name an element.
 
-use super::{OwnedElement, Owner};
+use std::collections::{HashMap, HashSet};
+
+use super::{Layout, OwnedElement, Owner, SHARED};
 use crate::error::Result;
-use crate::net::nft::batch::{Holds, KeyType, Set, Table};
+use crate::net::nft::batch::{Batch, Holding, Holds, KeyType, Set, Table};
 use crate::net::nft::{ElementInfo, Nft};
 
 /// Says which elements belong to whom.
 pub(super) const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
+/// No owner has this id. Its first entry is made with the table and says that no entry has been lost since; behind it come
+/// those of shared elements whose owners were lost.
+const NO_OWNER: [u8; 16] = [0; 16];
+const WHOLE: &str = "no entry was lost while this one is here";
+
 impl Nft {
+    /// Whether the ledger has lost nothing by a flush. One of an earlier version does not say so.
+    pub(super) fn is_ledger_whole(&self, table: Table) -> Result<bool> {
+        Ok(self.element(table, LEDGER.name, &key_of(&NO_OWNER, 0))?.is_some())
+    }
+
+    /// Whether nothing but the elements themselves says which are the owner's, who has these entries.
+    pub(super) fn is_lost(&self, table: Table, entries: &[(u32, String)]) -> Result<bool> {
+        let has_gap = (0..).zip(entries).any(|(place, (number, _))| place != *number);
+        Ok(has_gap || entries.is_empty() && !self.is_ledger_whole(table)? && self.has_table(table)?)
+    }
+
+    /// Gives back to a ledger that was flushed what the elements of owners other than this one say, and marks it as whole.
+    pub(super) fn restore_ledger(&self, batch: &mut Batch, layout: &Layout, owner: &Owner) -> Result<()> {
+        let table = layout.table;
+        if self.is_ledger_whole(table)? {
+            return Ok(());
+        }
+        let listed = self.elements(table, LEDGER.name)?;
+        let mut next: HashMap<[u8; 16], u32> = HashMap::from([(NO_OWNER, 1)]);
+        for (id, number) in listed.iter().filter_map(|entry| Some((owner_of(&entry.key)?, number_in(&entry.key)?))) {
+            let next = next.entry(id).or_default();
+            *next = (*next).max(number + 1);
+        }
+        let known: HashSet<(Option<[u8; 16]>, &str)> =
+            listed.iter().map(|entry| (owner_of(&entry.key), entry.comment.as_str())).collect();
+        let shared: HashSet<&str> = listed.iter().map(|entry| entry.comment.as_str()).collect();
+        for set in layout.sets {
+            for element in self.elements(table, set.name)? {
+                let entry = entry_of(set.name, &element.key);
+                let lost = match named_in(&element.comment) {
+                    Some(id) if id == owner.id || known.contains(&(Some(id), &entry)) => None,
+                    Some(id) => Some(id),
+                    None => (element.comment == SHARED && !shared.contains(entry.as_str())).then_some(NO_OWNER),
+                };
+                let Some(id) = lost else { continue };
+                let number = next.entry(id).or_default();
+                batch.element(table, LEDGER.name, &key_of(&id, *number), Holding::Key, &entry);
+                *number += 1;
+            }
+        }
+        batch.element(table, LEDGER.name, &key_of(&NO_OWNER, 0), Holding::Key, WHOLE);
+        Ok(())
+    }
+
     /// The owner's entries of the ledger, with their numbers. One that is missing does not hide those behind it; where
     /// there is none, two questions show it.
     pub(super) fn entries(&self, table: Table, owner: &Owner) -> Result<Vec<(u32, String)>> {
@@ -26,6 +77,11 @@ impl Nft {
         }
     }
 
+    /// Whether the owner has any entry, as far as two questions show it.
+    pub(super) fn has_entry(&self, table: Table, owner: &Owner) -> Result<bool> {
+        Ok(self.ledger_entry(table, owner, 0)?.is_some() || self.ledger_entry(table, owner, 1)?.is_some())
+    }
+
     /// Whether a shared element is another owner's as well. He adds his entry without a look at ours; but that changes the
     /// generation, which our removal is bound to.
     pub(super) fn is_another_s(&self, table: Table, owner: &Owner, entry: &str) -> Result<bool> {
@@ -39,7 +95,20 @@ impl Nft {
 }
 
 pub(super) fn ledger_key(owner: &Owner, number: u32) -> Vec<u8> {
-    [&as_marks(owner.id)[..], &number.to_ne_bytes()].concat()
+    key_of(&owner.id, number)
+}
+
+fn key_of(id: &[u8; 16], number: u32) -> Vec<u8> {
+    [&as_marks(*id)[..], &number.to_ne_bytes()].concat()
+}
+
+fn number_in(key: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(key.get(16..20)?.try_into().ok()?))
+}
+
+/// Whether an entry of the ledger is another owner's.
+pub(super) fn is_entry_of_other(key: &[u8], owner: &Owner) -> bool {
+    owner_of(key).is_some_and(|id| id != owner.id && id != NO_OWNER)
 }
 
 /// The id as nft(8) shows it in hex: marks are in the machine's byte order.
@@ -70,8 +139,16 @@ pub(super) fn is_of(comment: &str, owner: &Owner) -> bool {
 
 /// `<set> <key in hex>`, which a person can read in `nft list` as well.
 pub(super) fn write_entry(element: &OwnedElement) -> String {
-    let key: String = element.key.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{} {key}", element.set)
+    entry_of(element.set, &element.key)
+}
+
+fn entry_of(set: &str, key: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut entry = format!("{set} ");
+    for byte in key {
+        let _ = write!(entry, "{byte:02x}"); // text has room for everything
+    }
+    entry
 }
 
 pub(super) fn read_entry(entry: &str) -> Option<(String, Vec<u8>)> {

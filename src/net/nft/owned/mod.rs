@@ -7,17 +7,20 @@
 //! Every removal is bound to the generation of the rule set that it was planned on: if anything changed in between,
 //! another may own the element by now, the kernel refuses, and the plan is made anew.
 
+mod finder;
 mod ledger;
 mod verify;
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use nix::errno::Errno;
 
-use self::ledger::{LEDGER, is_of, ledger_key, named_in, owner_of, read_entry, write_entry};
+use self::finder::Finder;
+use self::ledger::{LEDGER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry, write_entry};
 use super::batch::{Batch, Holding, Set, Table};
 use super::expr::{Expressions, Verdict};
-use super::{ElementInfo, Nft};
+use super::{ElementInfo, Nft, RuleInfo};
 use crate::error::{Code, Error, Result};
 
 /// The comment of elements that are not one owner's alone.
@@ -134,6 +137,9 @@ pub struct Layout {
     pub lay_out: fn(&mut Batch, Table),
 }
 
+/// Comments of elements by the end of their keys.
+type BySuffix = HashMap<Vec<u8>, String>;
+
 impl Nft {
     /// Makes the owner's elements. Those he had are replaced; one that another owner still has becomes his, for he was
     /// given what it stands for. Returns what was there in their place, for [`Nft::give_back`].
@@ -151,19 +157,19 @@ impl Nft {
             let mut batch = Batch::of_generation(self.generation()?);
             let mut replaced = Replaced { own: self.own_elements(layout, owner)?, others: vec![] };
             let before = self.plan_release(&mut batch, layout, owner)?;
-            lay_out(&mut batch, layout);
+            self.plan_lay_out(&mut batch, layout, owner)?;
             before.delete_unused(&mut batch, layout.table, elements);
+            let mut finder = Finder::new(self, layout.table, elements.len());
             for element in elements {
-                let found = self.element(layout.table, element.set, &element.key)?;
-                let is_another_s = |found: &ElementInfo| !element.is_shared && found.comment != owner.comment;
-                if let Some(found) = found.filter(is_another_s) {
+                let found = finder.find(element.set, &element.key)?;
+                if let Some(found) = found.filter(|_| !element.is_shared && !before.has(element)) {
                     batch.delete_element(layout.table, element.set, &element.key);
-                    replaced.others.push((element.clone(), found.comment));
-                }
-                if let Some(chain) = &element.chain {
-                    chain.write(&mut batch, layout.table);
+                    if found.comment != owner.comment {
+                        replaced.others.push((element.clone(), found.comment));
+                    }
                 }
             }
+            chains_of(elements).for_each(|chain| chain.write(&mut batch, layout.table));
             add_elements(&mut batch, layout.table, owner, 0, elements);
             self.commit(&batch, &what).map(|()| replaced)
         })
@@ -176,7 +182,7 @@ impl Nft {
         self.again(&what, || {
             let mut batch = Batch::of_generation(self.generation()?);
             self.plan_release(&mut batch, layout, owner)?;
-            lay_out(&mut batch, layout);
+            self.plan_lay_out(&mut batch, layout, owner)?;
             let is_free = |element: &OwnedElement| {
                 let found = self.element(table, element.set, &element.key)?;
                 Ok::<_, Error>(found.is_none_or(|found| element.is_shared || is_of(&found.comment, owner)))
@@ -215,11 +221,11 @@ impl Nft {
 
     /// The elements of sets that the owner has, those too that he shares.
     fn own_elements(&self, layout: &Layout, owner: &Owner) -> Result<Vec<OwnedElement>> {
-        let mut own = vec![];
-        for (_, entry) in self.entries(layout.table, owner)? {
-            let Some((set, key)) = read_entry(&entry) else { continue };
+        let (mut own, keys) = (vec![], self.keys_of(layout, owner)?);
+        let mut finder = Finder::new(self, layout.table, keys.len());
+        for (set, key) in keys {
             let Some(set) = layout.sets.iter().find(|known| known.name == set) else { continue };
-            let Some(found) = self.element(layout.table, set.name, &key)? else { continue };
+            let Some(found) = finder.find(set.name, &key)? else { continue };
             let is_shared = found.comment == SHARED;
             if is_shared || is_of(&found.comment, owner) {
                 own.push(OwnedElement { set: set.name, key, is_shared, ..OwnedElement::default() });
@@ -232,6 +238,20 @@ impl Nft {
     ///
     /// What is looked at and what is made is of one generation of the rule set, so of two who want the same one gets it.
     pub fn claim_free(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+        match self.try_claim_free(layout, owner, elements, false) {
+            // A set is gone, or the ledger has lost what the owner has.
+            Err(error) if needs_plan(&error) => self.try_claim_free(layout, owner, elements, true),
+            done => done,
+        }
+    }
+
+    fn try_claim_free(
+        &self,
+        layout: &Layout,
+        owner: &Owner,
+        elements: &[OwnedElement],
+        is_damaged: bool,
+    ) -> Result<Option<Taken>> {
         let (what, table) = (format!("add elements to table {:?}", layout.table.name), layout.table);
         self.again(&what, || {
             let mut batch = Batch::of_generation(self.generation()?);
@@ -239,16 +259,20 @@ impl Nft {
                 return Ok(Some(taken));
             }
             let before = self.plan_release(&mut batch, layout, owner)?;
-            if self.incomplete_chain(layout)?.is_some() {
-                lay_out(&mut batch, layout);
+            if is_damaged || !self.is_laid_out(layout)? || self.changed_chain(layout, RuleInfo::does)?.is_some() {
+                self.plan_lay_out(&mut batch, layout, owner)?;
             }
             before.delete_unused(&mut batch, table, elements);
-            for (element, chain) in elements.iter().filter_map(|element| Some((element, element.chain.as_ref()?))) {
-                let before = self.element(table, element.set, &element.key)?;
-                if before.is_some_and(|found| found.comment != owner.comment) {
-                    batch.delete_element(table, element.set, &element.key); // what leads to a chain is nobody's alone
+            // Another owner has none of them, unless it leads to a chain; the owner itself has those that go already.
+            let may_be_there = |element: &&OwnedElement| is_damaged || element.chain.is_some();
+            let mut finder = Finder::new(self, table, elements.len());
+            for element in elements.iter().filter(may_be_there).filter(|element| !before.has(element)) {
+                if finder.find(element.set, &element.key)?.is_some() {
+                    batch.delete_element(table, element.set, &element.key);
                 }
-                if !self.has_rules(table, &chain.name, chain.rules.iter().map(Expressions::attrs))? {
+            }
+            for chain in chains_of(elements) {
+                if !self.is_intact(table, chain)? {
                     chain.write(&mut batch, table);
                 }
             }
@@ -259,16 +283,24 @@ impl Nft {
 
     /// The first of these elements that another has, or has a rival of.
     pub fn first_taken(&self, table: Table, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
-        let mut listed: Vec<(&str, Vec<ElementInfo>)> = vec![];
+        let mut finder = Finder::new(self, table, elements.len());
+        let mut by_suffix = HashMap::new();
+        let is_another_s = |found: &ElementInfo| found.comment != owner.comment;
         // What elements with a chain lead to is shared, so nobody has it for himself.
         for (number, element) in elements.iter().enumerate().filter(|(_, element)| element.chain.is_none()) {
-            let itself = self.element(table, element.set, &element.key)?.filter(|found| found.comment != owner.comment);
-            let mut by = itself.map(|found| found.comment);
+            let mut by = finder.find(element.set, &element.key)?.filter(is_another_s).map(|found| found.comment);
             for rival in &element.rivals {
-                by = match by {
-                    Some(by) => Some(by),
-                    None => self.holder(table, owner, rival, &mut listed)?,
+                let by_rival = match rival {
+                    Rival::Key { set, key } => finder.find(set, key)?.filter(is_another_s).map(|found| found.comment),
+                    Rival::Suffix { set, suffix } => {
+                        let of_others = match by_suffix.entry((*set, suffix.len())) {
+                            Entry::Occupied(known) => known.into_mut(),
+                            Entry::Vacant(new) => new.insert(self.others_by_suffix(table, owner, set, suffix.len())?),
+                        };
+                        of_others.get(suffix).cloned()
+                    }
                 };
+                by = by.or(by_rival);
             }
             if let Some(by) = by {
                 return Ok(Some(Taken { element: number, by }));
@@ -277,36 +309,40 @@ impl Nft {
         Ok(None)
     }
 
-    /// The comment of another who has the rival. Sets that have to be read as a whole are kept in `listed`.
-    fn holder<'r>(
-        &self,
-        table: Table,
-        owner: &Owner,
-        rival: &'r Rival,
-        listed: &mut Vec<(&'r str, Vec<ElementInfo>)>,
-    ) -> Result<Option<String>> {
-        let of_another = |found: &ElementInfo| found.comment != owner.comment;
-        match rival {
-            Rival::Key { set, key } => Ok(self.element(table, set, key)?.filter(of_another).map(|found| found.comment)),
-            Rival::Suffix { set, suffix } => {
-                if !listed.iter().any(|(name, _)| name == set) {
-                    listed.push((set, self.elements(table, set)?));
-                }
-                let mut all = listed.iter().filter(|(name, _)| name == set).flat_map(|(_, elements)| elements);
-                let found = all.find(|found| found.key.ends_with(suffix) && of_another(found));
-                Ok(found.map(|found| found.comment.clone()))
-            }
-        }
+    /// The comments of other owners' elements by the last bytes of their keys.
+    fn others_by_suffix(&self, table: Table, owner: &Owner, set: &str, length: usize) -> Result<BySuffix> {
+        let of_others = self.elements(table, set)?.into_iter().filter(|found| found.comment != owner.comment);
+        let by_suffix = of_others.filter_map(|found| {
+            let suffix = found.key.get(found.key.len().checked_sub(length)?..)?.to_vec();
+            Some((suffix, found.comment))
+        });
+        Ok(by_suffix.collect())
     }
 
     /// Adds elements to those that the owner has. One that is another's becomes his.
     pub fn claim_more(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<()> {
+        match self.try_claim_more(Batch::default(), layout, owner, elements) {
+            Err(error) if error.is_not_found() => {
+                let mut batch = Batch::default();
+                lay_out(&mut batch, layout); // a set is gone
+                self.try_claim_more(batch, layout, owner, elements)
+            }
+            done => done,
+        }
+    }
+
+    fn try_claim_more(
+        &self,
+        mut batch: Batch,
+        layout: &Layout,
+        owner: &Owner,
+        elements: &[OwnedElement],
+    ) -> Result<()> {
         let what = format!("add elements to table {:?}", layout.table.name);
         let mut first = 0;
         while self.ledger_entry(layout.table, owner, first)?.is_some() {
             first += 1;
         }
-        let mut batch = Batch::default();
         for element in elements {
             if self.element(layout.table, element.set, &element.key)?.is_some() {
                 batch.delete_element(layout.table, element.set, &element.key);
@@ -316,18 +352,32 @@ impl Nft {
         self.commit(&batch, &what)
     }
 
-    /// Whether table and chains are there and the owner has nothing yet. A batch that fails makes the kernel wait for all
-    /// its processors, which takes longer than anything else here, so none is tried that can be seen to fail.
+    /// Whether table, chains and rules are there and the owner has nothing yet. A batch that fails makes the kernel wait for
+    /// all its processors, which takes longer than anything else here, so none is tried that can be seen to fail.
     fn only_elements_are_missing(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<bool> {
-        let table = layout.table;
-        let shared = elements.iter().filter_map(|element| element.chain.as_ref()).map(|chain| chain.name.as_str());
-        let constant = layout.chains.iter().map(|(name, _)| *name);
-        for chain in constant.chain(shared) {
-            if self.chain(table.family, table.name, chain)?.is_none() {
+        if !self.is_laid_out(layout)? {
+            return Ok(false);
+        }
+        for chain in chains_of(elements) {
+            if !self.is_intact(layout.table, chain)? {
                 return Ok(false);
             }
         }
-        Ok(self.ledger_entry(table, owner, 0)?.is_none())
+        Ok(self.ledger_entry(layout.table, owner, 0)?.is_none())
+    }
+
+    /// Whether the table works, its constant chains have as many rules as they should, and its ledger has lost nothing. That
+    /// they are there is not enough: `nft flush table` leaves chains without rules.
+    fn is_laid_out(&self, layout: &Layout) -> Result<bool> {
+        Ok(self.incomplete_chain(layout)?.is_none()
+            && self.is_in_force(layout.table)?
+            && self.is_ledger_whole(layout.table)?)
+    }
+
+    /// Plans whatever the table may lack but elements.
+    fn plan_lay_out(&self, batch: &mut Batch, layout: &Layout, owner: &Owner) -> Result<()> {
+        lay_out(batch, layout);
+        self.restore_ledger(batch, layout, owner)
     }
 
     /// Whether elements can be added: the table is there, or the kernel can make it. What it lacks is in the error.
@@ -346,18 +396,17 @@ impl Nft {
     /// Removes all that belongs to the owner, and returns it. The table goes with the last element.
     pub fn release(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
         let what = format!("delete elements of table {:?}", layout.table.name);
-        if self.entries(layout.table, owner)?.is_empty() {
+        if !self.has_entry(layout.table, owner)? && !self.is_lost(layout.table, &[])? {
             return Ok(vec![]);
         }
         self.again(&what, || {
             let generation = self.generation()?;
             let mut batch = Batch::of_generation(generation);
-            let Plan { released, unused, is_any_shared } = self.plan_release(&mut batch, layout, owner)?;
+            let Plan { released, unused, is_any_shared, .. } = self.plan_release(&mut batch, layout, owner)?;
             if batch.is_empty() {
                 return Ok(released);
             }
-            let is_another = |element: &ElementInfo| owner_of(&element.key) != Some(owner.id);
-            if !is_any_shared && !self.has_element(layout.table, LEDGER.name, is_another)? {
+            if !is_any_shared && !self.has_others(layout, owner)? {
                 batch = Batch::of_generation(generation);
                 batch.delete_table(layout.table);
                 return self.commit(&batch, &what).map(|()| released);
@@ -387,6 +436,14 @@ impl Nft {
         Ok(released)
     }
 
+    /// Whether there are other owners, by the ledger unless that was flushed.
+    fn has_others(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
+        match self.is_ledger_whole(layout.table)? {
+            true => self.has_element(layout.table, LEDGER.name, |found| is_entry_of_other(&found.key, owner)),
+            false => self.is_of_others(layout, owner),
+        }
+    }
+
     /// Whether there are other owners, by the ledger or by their elements.
     fn is_of_others(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
         let is_another_s = |found: &ElementInfo| found.comment != SHARED && !is_of(&found.comment, owner);
@@ -395,7 +452,7 @@ impl Nft {
                 return Ok(true);
             }
         }
-        self.has_element(layout.table, LEDGER.name, |found| owner_of(&found.key) != Some(owner.id))
+        self.has_element(layout.table, LEDGER.name, |found| is_entry_of_other(&found.key, owner))
     }
 
     /// What each owner has, of one group or of all: the owners that the ledger has, and those that elements name. Reads each
@@ -419,59 +476,81 @@ impl Nft {
         Ok(held.into_values().collect())
     }
 
-    /// The elements, by set and key, that belong to the owner alone.
+    /// The elements, by set and key, that belong to the owner alone; also those of the ledger that have gone from their sets
+    /// and that no other owner has.
     pub fn belongings(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
-        let mut elements = vec![];
-        for number in 0.. {
-            let Some(entry) = self.ledger_entry(layout.table, owner, number)? else { break };
-            let Some((set, key)) = read_entry(&entry) else { continue };
-            if self.element(layout.table, &set, &key)?.is_some_and(|found| is_of(&found.comment, owner)) {
+        let (mut elements, keys) = (vec![], self.keys_of(layout, owner)?);
+        let mut finder = Finder::new(self, layout.table, keys.len());
+        for (set, key) in keys {
+            if finder.find(&set, &key)?.is_none_or(|found| is_of(&found.comment, owner)) {
                 elements.push((set, key));
             }
         }
         Ok(elements)
     }
 
-    /// The same for an owner whose entries of the ledger may be gone: all elements of all sets are looked at.
+    /// The same for an owner whose entries of the ledger may be gone: all elements of all sets are looked at as well.
     pub fn belongings_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
-        Ok(self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key)).collect())
+        let mut elements = self.belongings(layout, owner)?;
+        let known: HashSet<(String, Vec<u8>)> = elements.iter().cloned().collect();
+        let all = self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key));
+        elements.extend(all.filter(|element| !known.contains(element)));
+        Ok(elements)
+    }
+
+    /// What the ledger has as the owner's, or the elements themselves where it has lost anything.
+    fn keys_of(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
+        let entries = self.entries(layout.table, owner)?;
+        let mut keys: Vec<_> = entries.iter().filter_map(|(_, entry)| read_entry(entry)).collect();
+        if self.is_lost(layout.table, &entries)? {
+            let known: HashSet<(String, Vec<u8>)> = keys.iter().cloned().collect();
+            let all = self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key));
+            keys.extend(all.filter(|element| !known.contains(element)));
+        }
+        Ok(keys)
     }
 
     /// Whether the owner has any element at all.
     pub fn has_anything(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
-        Ok(self.ledger_entry(layout.table, owner, 0)?.is_some())
+        Ok(self.has_entry(layout.table, owner)? || !self.keys_of(layout, owner)?.is_empty())
     }
 
-    /// Whether the element is there, whoever's it is.
-    pub fn has(&self, layout: &Layout, element: &OwnedElement) -> Result<bool> {
-        Ok(self.element(layout.table, element.set, &element.key)?.is_some())
+    /// Which of these elements are not there, for whatever owner.
+    pub fn absent<'e>(&self, layout: &Layout, elements: &'e [OwnedElement]) -> Result<Vec<&'e OwnedElement>> {
+        let mut finder = Finder::new(self, layout.table, elements.len());
+        let mut absent = vec![];
+        for element in elements {
+            if finder.find(element.set, &element.key)?.is_none() {
+                absent.push(element);
+            }
+        }
+        Ok(absent)
     }
 
     /// Plans the removal of the owner's elements.
     fn plan_release(&self, batch: &mut Batch, layout: &Layout, owner: &Owner) -> Result<Plan> {
         let (table, entries) = (layout.table, self.entries(layout.table, owner)?);
-        let has_gap = (0..).zip(&entries).any(|(place, (number, _))| place != *number);
         let mut plan = Plan::default();
+        let mut finder = Finder::new(self, table, entries.len());
         for (number, entry) in &entries {
             batch.delete_element(table, LEDGER.name, &ledger_key(owner, *number));
             let Some((set, key)) = read_entry(entry) else { continue };
-            let Some(found) = self.element(table, &set, &key)? else { continue };
+            let Some(found) = finder.find(&set, &key)? else { continue };
             let is_his = match found.comment == SHARED {
                 true => !self.is_another_s(table, owner, entry)?,
                 false => is_of(&found.comment, owner),
             };
             plan.released.extend(is_his.then(|| Released::new(&set, found)));
         }
-        if has_gap {
-            plan.released = self.all_of(layout, owner)?; // somebody else took an entry away
+        if self.is_lost(table, &entries)? {
+            plan.released = self.all_of(layout, owner)?;
         }
-        let mut leading: Vec<(&str, u32)> = vec![];
+        plan.keys = plan.released.iter().map(|element| (element.set.clone(), element.key.clone())).collect();
+        let mut leading: BTreeMap<&str, u32> = BTreeMap::new();
         for element in &plan.released {
             batch.delete_element(table, &element.set, &element.key);
-            let Some(chain) = &element.chain else { continue };
-            match leading.iter_mut().find(|(name, _)| name == chain) {
-                Some((_, count)) => *count += 1,
-                None => leading.push((chain, 1)),
+            if let Some(chain) = &element.chain {
+                *leading.entry(chain).or_default() += 1;
             }
         }
         for (chain, ours) in leading {
@@ -557,6 +636,8 @@ impl Released {
 struct Plan {
     /// The elements.
     released: Vec<Released>,
+    /// Their sets and keys.
+    keys: HashSet<(String, Vec<u8>)>,
     /// Chains that no other element leads to.
     unused: Vec<String>,
     /// To one at least another owner's element leads: so he is not the last, and the ledger need not be asked.
@@ -564,13 +645,24 @@ struct Plan {
 }
 
 impl Plan {
+    /// Whether the element goes.
+    fn has(&self, element: &OwnedElement) -> bool {
+        self.keys.contains(&(element.set.to_owned(), element.key.clone()))
+    }
+
     /// Deletes the chains that none of the elements leads to that come in place of these.
     fn delete_unused(&self, batch: &mut Batch, table: Table, elements: &[OwnedElement]) {
-        let is_wanted = |name: &str| elements.iter().filter_map(|e| e.chain.as_ref()).any(|chain| chain.name == name);
+        let is_wanted = |name: &str| chains_of(elements).any(|chain| chain.name == name);
         for chain in self.unused.iter().filter(|chain| !is_wanted(chain)) {
             batch.delete_chain(table, chain);
         }
     }
+}
+
+/// The chains that elements lead to, each once.
+fn chains_of(elements: &[OwnedElement]) -> impl Iterator<Item = &SharedChain> {
+    let mut seen = HashSet::new();
+    elements.iter().filter_map(|element| element.chain.as_ref()).filter(move |chain| seen.insert(chain.name.as_str()))
 }
 
 /// All have as many, so that the count of a chain's uses says how many elements lead to it.

@@ -2,13 +2,17 @@
 
 use std::collections::HashSet;
 
+use super::finder::Finder;
 use super::ledger::write_entry;
-use super::{Layout, OwnedElement, Owner};
+use super::{Layout, OwnedElement, Owner, SharedChain, chains_of};
 use crate::error::Result;
 use crate::net::netlink::attr::Attrs;
 use crate::net::nft::batch::{Batch, Table};
 use crate::net::nft::expr::Expressions;
-use crate::net::nft::{ElementInfo, Nft};
+use crate::net::nft::{ElementInfo, Nft, RuleInfo};
+
+/// How a rule that was found is compared with one that is wanted.
+pub(super) type Compare = fn(&RuleInfo, Attrs<'_>) -> bool;
 
 impl Nft {
     /// What keeps the table from doing what it was made for: it is switched off, or a constant chain is not there or has
@@ -16,36 +20,36 @@ impl Nft {
     pub fn damage(&self, layout: &Layout) -> Result<Option<String>> {
         let table = layout.table.name;
         let not_what_it_was = |chain| format!("chain {chain:?} of table {table:?} is not what it was");
-        match self.changed_chain(layout)? {
+        match self.changed_chain(layout, RuleInfo::does_as_listed)? {
             Some(chain) => Ok(Some(not_what_it_was(chain))),
             None if !self.is_in_force(layout.table)? => Ok(Some(format!("table {table:?} is dormant"))),
             None => Ok(None),
         }
     }
 
-    fn changed_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
+    /// The first constant chain that is not there or has other rules, as `does` compares them.
+    pub(super) fn changed_chain(&self, layout: &Layout, does: Compare) -> Result<Option<&'static str>> {
         if let Some(chain) = self.incomplete_chain(layout)? {
             return Ok(Some(chain));
         }
         let mut wanted = Batch::default();
         (layout.lay_out)(&mut wanted, layout.table);
         for (name, _) in layout.chains {
-            if !self.has_rules(layout.table, name, wanted.rules_of(name))? {
+            let found = self.rules(layout.table.family, layout.table.name, name)?;
+            let mut wanted_of_chain = wanted.rules_of(name);
+            let is_each = found.iter().all(|found| wanted_of_chain.next().is_some_and(|wanted| does(found, wanted)));
+            if !is_each || wanted_of_chain.next().is_some() {
                 return Ok(Some(name));
             }
         }
         Ok(None)
     }
 
-    /// Whether a chain has these rules and no others.
-    pub(super) fn has_rules<'a>(
-        &self,
-        table: Table,
-        chain: &str,
-        wanted: impl Iterator<Item = Attrs<'a>>,
-    ) -> Result<bool> {
-        let (found, wanted) = (self.rules(table.family, table.name, chain)?, wanted.collect::<Vec<_>>());
-        Ok(found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| found.does(wanted)))
+    /// Whether a shared chain has its rules and no others.
+    pub(super) fn is_intact(&self, table: Table, chain: &SharedChain) -> Result<bool> {
+        let (found, wanted) = (self.rules(table.family, table.name, &chain.name)?, &chain.rules);
+        let does = |(found, wanted): (&RuleInfo, &Expressions)| found.does_within_family(wanted.attrs());
+        Ok(found.len() == wanted.len() && found.iter().zip(wanted).all(does))
     }
 
     /// The first constant chain that is not there or has not got so many rules. It costs less than to read them all.
@@ -67,34 +71,32 @@ impl Nft {
         owner: &Owner,
         elements: &'a [OwnedElement],
     ) -> Result<Vec<&'a OwnedElement>> {
-        let entries: HashSet<String> = self.entries(layout.table, owner)?.into_iter().map(|(_, entry)| entry).collect();
+        let table = layout.table;
+        let entries: HashSet<String> = self.entries(table, owner)?.into_iter().map(|(_, entry)| entry).collect();
+        let mut finder = Finder::new(self, table, elements.len());
+        let mut broken = HashSet::new();
+        for chain in chains_of(elements) {
+            if !self.is_intact(table, chain)? {
+                broken.insert(chain.name.as_str());
+            }
+        }
         let mut missing = vec![];
         for element in elements {
-            let found = self.element(layout.table, element.set, &element.key)?;
             let leads_to = element.chain.as_ref().map(|chain| chain.name.as_str());
             let serves = |found: ElementInfo| {
+                let is_his = found.comment == owner.comment;
                 let does_the_same = match &element.value {
                     Some(value) => found.value == *value,
                     None => leads_to.is_some() && found.chain.as_deref() == leads_to,
                 };
-                element.is_shared || does_the_same || (element.value.is_none() && found.comment == owner.comment)
+                let does_enough = element.is_shared || does_the_same || (element.value.is_none() && is_his);
+                does_enough && (!is_his || entries.contains(&write_entry(element)))
             };
-            if !found.is_some_and(serves) || !self.is_whole(layout.table, owner, element, &entries)? {
+            let is_broken = leads_to.is_some_and(|chain| broken.contains(chain));
+            if is_broken || !finder.find(element.set, &element.key)?.is_some_and(serves) {
                 missing.push(element);
             }
         }
         Ok(missing)
-    }
-
-    /// Whether the ledger has the element, if it is the owner's, and its chain has all rules.
-    fn is_whole(&self, table: Table, owner: &Owner, element: &OwnedElement, entries: &HashSet<String>) -> Result<bool> {
-        if let Some(chain) = &element.chain
-            && !self.has_rules(table, &chain.name, chain.rules.iter().map(Expressions::attrs))?
-        {
-            return Ok(false);
-        }
-        let is_his =
-            self.element(table, element.set, &element.key)?.is_some_and(|found| found.comment == owner.comment);
-        Ok(!is_his || entries.contains(&write_entry(element)))
     }
 }

@@ -24,6 +24,7 @@
 //! and GC. One that is given to another container becomes his, and the accepts elsewhere stay with it; an ADD of his that
 //! fails gives it back.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::conf::{Isolation, Policy, Wish};
@@ -94,6 +95,7 @@ pub fn claim(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<Option<Replaced
 pub fn outdated(replaced: &Replaced, ips: &[IpAddr]) -> Held {
     let mut held = Held::default();
     replaced.own().iter().for_each(|element| held.add(element.set, &element.key));
+    let ips: HashSet<&IpAddr> = ips.iter().collect();
     held.ips.retain(|ip| !ips.contains(ip));
     held.sources.retain(|(ip, _)| !ips.contains(ip));
     held
@@ -121,12 +123,14 @@ pub fn verify(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
             None => Ok(()),
         };
     }
-    for element in elements(&wish.ips, notes) {
-        if !nft.has(&LAYOUT, &element)? {
-            return Err(missing(&element, isolation));
-        }
+    if let Some(element) = nft.absent(&LAYOUT, &elements(&wish.ips, notes))?.first() {
+        return Err(missing(element, isolation));
     }
-    Ok(())
+    // The chain does nothing for bridges that are open.
+    match isolation.map_or(Ok(None), |_| nft.damage(&LAYOUT))? {
+        Some(damage) => Err(Error::check(damage)),
+        None => Ok(()),
+    }
 }
 
 fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
@@ -199,10 +203,10 @@ pub fn held(owner: &Owner, told: &[IpAddr], search: Search) -> Result<Held> {
         Search::Comments => nft.belongings_by_comment(&LAYOUT, owner)?,
     };
     belongings.iter().for_each(|(set, key)| held.add(set, key));
-    for ip in told {
-        if !held.ips.contains(ip) && !nft.has(&LAYOUT, &of_address(*ip))? {
-            held.add_unknown(*ip);
-        }
+    let known: HashSet<IpAddr> = held.ips.iter().copied().collect();
+    let told: Vec<OwnedElement> = told.iter().filter(|ip| !known.contains(*ip)).copied().map(of_address).collect();
+    for element in nft.absent(&LAYOUT, &told)? {
+        address(element.set, &element.key).into_iter().for_each(|ip| held.add_unknown(ip));
     }
     Ok(held)
 }

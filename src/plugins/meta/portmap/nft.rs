@@ -321,6 +321,8 @@ fn conditional_chain(key: &Key, conf: &Conf, family: &OfFamily) -> Option<Shared
     let conditions = &conf.conditions[usize::from(family.number == V6.number)];
     let rule = |redirect: fn(&mut Expressions, &OfFamily)| {
         let mut rule = Expressions::default();
+        // Without it nft(8) lists the conditions as raw bytes, and cannot read its own listing.
+        rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
         conditions.iter().for_each(|condition| condition.write(&mut rule));
         redirect(&mut rule, family);
         rule

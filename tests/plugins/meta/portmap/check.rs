@@ -160,6 +160,10 @@ fn objects_of_nftables(lab: &Lab) -> Vec<Value> {
             for element in set["elem"].as_array().into_iter().flatten() {
                 // A map's element is a pair. A key with attributes is an object, and only the key counts.
                 let key = if kind == "map" { &element[0] } else { element };
+                let comment = key["elem"]["comment"].as_str().unwrap_or_default();
+                if comment.starts_with("no entry was lost") {
+                    continue; // not about an attachment: without it DEL looks further
+                }
                 let key = key.get("elem").map_or(key, |with_attributes| &with_attributes["val"]);
                 let of = json!({"family": set["family"], "table": set["table"], "name": set["name"], "elem": [key]});
                 objects.push(json!({"element": of}));

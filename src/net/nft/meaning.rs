@@ -1,0 +1,253 @@
+//! What the expressions of a rule do, however they are written.
+//!
+//! nft(8) does not load a file the way the kernel had the rules when it listed them: it loads a prefix that ends on a byte
+//! boundary as a shorter field without a mask, and asks for the packet's family as late as it can. Registers have two numberings, and the kernel adds attributes of its own.
+
+use super::expr::{VERDICT, WORD};
+use crate::net::netlink::attr::Attrs;
+
+/// Whether the expressions that were found do what the given ones do.
+pub(super) fn is_same(given: Attrs<'_>, found: Attrs<'_>) -> bool {
+    are_same(&steps(&list(given)), &steps(&list(found)))
+}
+
+/// Whether they are what nft(8) loads where it has listed the given ones. It cannot say that a map must have something
+/// without a use for the value, and leaves that lookup out.
+pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
+    let mut given = list(given);
+    while let Some(lookup) = (0..given.len()).find(|at| is_unused_lookup(&given, *at)) {
+        let loads = given[..lookup].iter().rev().take_while(|expression| is_load(expression)).count();
+        given.drain(lookup - loads..=lookup);
+    }
+    are_same(&steps(&given), &steps(&list(found)))
+}
+
+/// The same as [`is_same`] for a chain that is reached by packets of one family only: earlier versions did not ask for the
+/// family there.
+pub(super) fn is_same_within_family(given: Attrs<'_>, found: Attrs<'_>) -> bool {
+    let (given, found) = (list(given), list(found));
+    let (given, found) = (steps(&given), steps(&found));
+    are_same(&given, &found) || given.first().is_some_and(Step::asks_for_family) && are_same(&given[1..], &found)
+}
+
+/// NFT_META_NFPROTO.
+const NFPROTO: u32 = 15;
+
+/// One thing that a rule does.
+#[derive(Debug)]
+enum Step<'a> {
+    /// It goes on only if something about the packet is so.
+    Condition(Condition<'a>),
+    /// Any other expression.
+    Other(Attrs<'a>),
+}
+
+/// Something that is loaded, perhaps masked, and compared.
+#[derive(Debug)]
+struct Condition<'a> {
+    register: u32,
+    load: Load<'a>,
+    /// As long as what is compared, or empty where all bits count.
+    mask: Vec<u8>,
+    how: u32,
+    value: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Load<'a> {
+    /// Of the packet itself: the header and the offset. The length is that of the value.
+    Payload(u32, u32),
+    /// Of anything else: the expression.
+    Other(Attrs<'a>),
+}
+
+fn list(expressions: Attrs<'_>) -> Vec<Attrs<'_>> {
+    expressions.iter().map(|(_, expression)| Attrs::of(expression)).collect()
+}
+
+fn is_named(expression: Attrs<'_>, name: &str) -> bool {
+    expression.text(1).as_deref() == Some(name)
+}
+
+fn is_load(expression: &Attrs<'_>) -> bool {
+    ["payload", "meta", "ct", "fib"].iter().any(|name| is_named(*expression, name))
+}
+
+/// Whether it looks for a value and nothing takes it.
+fn is_unused_lookup(expressions: &[Attrs<'_>], at: usize) -> bool {
+    let into = expressions[at].nested(2).and_then(|lookup| lookup.be32(3));
+    let is_used = expressions.get(at + 1).is_some_and(|next| is_named(*next, "nat"));
+    is_named(expressions[at], "lookup") && into.is_some_and(|into| into != VERDICT) && !is_used
+}
+
+/// Conditions that stand together may do so in any order.
+fn are_same(given: &[Step<'_>], found: &[Step<'_>]) -> bool {
+    let mut found: Vec<&Step<'_>> = found.iter().collect();
+    let is_each_found = given.iter().all(|given| {
+        let reachable = found.iter().take_while(|step| given.is_condition() && step.is_condition()).count().max(1);
+        match found.iter().take(reachable).position(|found| given.is(found)) {
+            Some(at) => {
+                found.remove(at);
+                true
+            }
+            None => false,
+        }
+    });
+    is_each_found && found.is_empty()
+}
+
+fn steps<'a>(expressions: &[Attrs<'a>]) -> Vec<Step<'a>> {
+    let mut steps = vec![];
+    let mut rest = expressions;
+    while let Some(first) = rest.first() {
+        let (step, taken) = match Condition::read(rest) {
+            Some((condition, taken)) => (Step::Condition(condition), taken),
+            None => (Step::Other(*first), 1),
+        };
+        steps.push(step);
+        rest = &rest[taken..];
+    }
+    steps
+}
+
+impl Step<'_> {
+    fn is_condition(&self) -> bool {
+        matches!(self, Step::Condition(_))
+    }
+
+    fn is(&self, found: &Step<'_>) -> bool {
+        match (self, found) {
+            (Step::Condition(given), Step::Condition(found)) => given.is(found),
+            (Step::Other(given), Step::Other(found)) => given.is_within(*found, is_same_register),
+            _ => false,
+        }
+    }
+
+    fn asks_for_family(&self) -> bool {
+        match self {
+            Step::Condition(Condition { load: Load::Other(load), .. }) => {
+                is_named(*load, "meta") && load.nested(2).and_then(|of| of.be32(2)) == Some(NFPROTO)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl<'a> Condition<'a> {
+    /// Reads a load, perhaps `bitwise`, and `cmp` at the beginning of a list, and how many expressions they are.
+    fn read(expressions: &[Attrs<'a>]) -> Option<(Condition<'a>, usize)> {
+        let of = |at: usize, name: &str| {
+            let expression = expressions.get(at).filter(|expression| is_named(**expression, name))?;
+            expression.nested(2)
+        };
+        let first = expressions.first().filter(|first| is_load(first))?;
+        let attrs = first.nested(2)?;
+        let register = word(attrs.be32(1)?);
+        let mask = of(1, "bitwise").and_then(|bitwise| read_mask(bitwise, register));
+        let taken = if mask.is_some() { 3 } else { 2 };
+        let compared = of(taken - 1, "cmp")?;
+        let (how, value) = (compared.be32(2)?, compared.nested(3)?.bytes(1)?.to_vec());
+        let mask = mask.unwrap_or_else(|| vec![0xff; value.len()]);
+        let length = is_named(*first, "payload").then(|| attrs.be32(4)).flatten();
+        if word(compared.be32(1)?) != register
+            || mask.len() != value.len()
+            || length.is_some_and(|length| length as usize != value.len())
+        {
+            return None;
+        }
+        let load = match length {
+            Some(_) => Load::Payload(attrs.be32(2)?, attrs.be32(3)?),
+            None => Load::Other(*first),
+        };
+        Some((Condition { register, load, mask, how, value }.trimmed(), taken))
+    }
+
+    /// Without the bytes at the end of a field that do not count.
+    fn trimmed(mut self) -> Condition<'a> {
+        let is_field = matches!(self.load, Load::Payload(..));
+        while is_field && self.mask.len() > 1 && self.mask.last() == Some(&0) && self.value.last() == Some(&0) {
+            self.mask.pop();
+            self.value.pop();
+        }
+        self
+    }
+
+    fn is(&self, found: &Condition<'_>) -> bool {
+        let is_same_load = match (&self.load, &found.load) {
+            (Load::Payload(header, offset), Load::Payload(of, at)) => (header, offset) == (of, at),
+            (Load::Other(given), Load::Other(found)) => given.is_within(*found, is_same_register),
+            _ => false,
+        };
+        is_same_load
+            && (self.register, &self.mask, self.how, &self.value)
+                == (found.register, &found.mask, found.how, &found.value)
+    }
+}
+
+/// The mask of a `bitwise` that does no more than to mask the register.
+fn read_mask(bitwise: Attrs<'_>, register: u32) -> Option<Vec<u8>> {
+    let is_register = |kind| bitwise.be32(kind).map(word) == Some(register);
+    let is_mask = bitwise.be32(6).unwrap_or_default() == 0; // NFT_BITWISE_MASK_XOR
+    let is_all = bitwise.nested(5)?.bytes(1)?.iter().all(|byte| *byte == 0);
+    let mask = bitwise.nested(4)?.bytes(1)?.to_vec();
+    (is_register(1) && is_register(2) && is_mask && is_all).then_some(mask)
+}
+
+/// A register as the number of its first word.
+fn word(register: u32) -> u32 {
+    match register {
+        1..=4 => WORD + (register - 1) * 4,
+        other => other,
+    }
+}
+
+/// Whether two attributes that are not equal name the same register: its number, and that of its first word.
+fn is_same_register(given: &[u8], found: &[u8]) -> bool {
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
+    match (number(given), number(found)) {
+        (Some(given), Some(found)) => given >= WORD && given % 4 == 0 && found == (given - WORD) / 4 + 1,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::nft::expr::{Expressions, Header, Verdict};
+
+    fn field(length: u32, mask: Option<&[u8]>, value: &[u8]) -> Expressions {
+        let mut rule = Expressions::default();
+        rule.payload(Header::Network, 24, length, 1);
+        if let Some(mask) = mask {
+            rule.mask(1, mask);
+        }
+        rule.equal(1, value).verdict(&Verdict::Return);
+        rule
+    }
+
+    #[test]
+    fn prefix_on_a_byte_boundary_is_the_same_as_a_shorter_field() {
+        let multicast = field(4, Some(&[0xff, 0, 0, 0]), &[0xff, 0, 0, 0]);
+        for same in [field(1, None, &[0xff]), field(1, Some(&[0xff]), &[0xff]), multicast.clone()] {
+            assert!(is_same(multicast.attrs(), same.attrs()) && is_same(same.attrs(), multicast.attrs()), "{same:?}");
+        }
+        let wide = field(4, Some(&[0xff, 0xf0, 0, 0]), &[10, 16, 0, 0]);
+        assert!(is_same(wide.attrs(), field(2, Some(&[0xff, 0xf0]), &[10, 16]).attrs()));
+    }
+
+    #[test]
+    fn other_prefix_length_value_or_verdict_is_another_rule() {
+        let multicast = field(4, Some(&[0xff, 0, 0, 0]), &[0xff, 0, 0, 0]);
+        let mut accepted = Expressions::default();
+        accepted.payload(Header::Network, 24, 1, 1).equal(1, &[0xff]).verdict(&Verdict::Accept);
+        for other in [
+            field(2, None, &[0xff, 0]),
+            field(1, None, &[0xfe]),
+            field(1, Some(&[0xf0]), &[0xf0]),
+            field(4, Some(&[0xff, 0, 0, 0]), &[0xff, 0, 0, 1]),
+            accepted,
+        ] {
+            assert!(!is_same(multicast.attrs(), other.attrs()), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Our four nftables tables, and what an administrator does to them: flush, delete, and `nft list ruleset > f; nft -f f`.
+
+use std::cell::RefCell;
+
+use serde_json::{Value, json};
+
+use super::meta::firewall::{DROPPING, isolation, network as forwarded, route_from_outside};
+use super::meta::portmap::{is_open, network as published, portmap, web};
+use crate::support::attachment::{Attachment, for_ours, ips, with};
+use crate::support::netns::{Container, Lab, OUTSIDE};
+use crate::support::traffic::{TcpServer, assert_masqueraded, assert_no_ping, assert_pings};
+
+/// A container on a network, perhaps with a plugin that is chained.
+struct One<'a> {
+    container: Container,
+    main: Attachment<'a>,
+    chained: Option<Attachment<'a>>,
+    result: RefCell<Value>,
+}
+
+impl<'a> One<'a> {
+    fn add(lab: &'a Lab, conf: &(Value, Option<Value>)) -> One<'a> {
+        let container = lab.container();
+        let main = lab.attach(&container, &conf.0);
+        let of_network =
+            |chained: &Value| with(chained, json!({"name": conf.0["name"], "cniVersion": conf.0["cniVersion"]}));
+        let chained = conf.1.as_ref().map(|chained| lab.attach(&container, &of_network(chained)));
+        let one = One { container, main, chained, result: RefCell::default() };
+        one.add_again();
+        one
+    }
+
+    #[track_caller]
+    fn add_again(&self) {
+        self.result.replace(self.main.add());
+        if let Some(chained) = &self.chained {
+            chained.call("ADD", Some(&self.result.borrow())).run().ok();
+        }
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        self.main.check(&self.result.borrow()).ok();
+        if let Some(chained) = &self.chained {
+            chained.check(&self.result.borrow()).ok();
+        }
+    }
+
+    /// As a runtime does it that knows the result, and which ports there were no more.
+    #[track_caller]
+    fn del(&self) {
+        if let Some(chained) = &self.chained {
+            let chained = chained.clone().conf(json!({"runtimeConfig": null}));
+            assert_eq!(chained.call("DEL", Some(&self.result.borrow())).run().ok(), Value::Null);
+        }
+        self.main.del();
+    }
+
+    fn ips(&self) -> Vec<String> {
+        ips(&self.result.borrow())
+    }
+}
+
+/// One of our tables, as `family name`, and what fills it.
+struct Subject {
+    table: &'static str,
+    plugin: &'static str,
+    conf: fn() -> (Value, Option<Value>),
+    works: fn(&Lab, &One<'_>),
+}
+
+const SUBJECTS: [Subject; 4] = [
+    Subject {
+        table: "inet cni_multi_masquerade",
+        plugin: "bridge",
+        conf: || (with(&published(), json!({"ipMasq": true, "ipMasqBackend": "nftables"})), None),
+        works: |lab, one| one.ips().iter().for_each(|ip| assert_masqueraded(lab, &one.container, ip)),
+    },
+    Subject {
+        table: "bridge cni_multi_spoofcheck",
+        plugin: "bridge",
+        conf: || (with(&published(), json!({"macspoofchk": true})), None),
+        works: |_, one| {
+            assert_pings(&one.container, "10.10.0.1");
+            let own = one.container.sh("cat /sys/class/net/eth0/address 2>/dev/null; ip -br link show eth0");
+            let own = own.split_whitespace().find(|word| word.matches(':').count() == 5).unwrap().to_owned();
+            one.container.sh("ip link set eth0 address 02:00:00:00:00:99");
+            assert_no_ping(&one.container, "10.10.0.1");
+            one.container.sh(&format!("ip link set eth0 address {own}"));
+        },
+    },
+    Subject {
+        table: "inet cni_multi_portmap",
+        plugin: "portmap",
+        conf: || (published(), Some(with(&portmap(None, json!([])), json!({"runtimeConfig": null})))),
+        works: |lab, one| {
+            let _server = TcpServer::start(&one.container, 80);
+            assert_eq!(is_open(lab, one.port()), [true, true]);
+        },
+    },
+    Subject {
+        table: "inet cni_multi_firewall",
+        plugin: "firewall",
+        conf: || (forwarded(), Some(isolation::policy(None, "isolated"))),
+        works: |_, one| OUTSIDE.iter().for_each(|outside| assert_pings(&one.container, outside)),
+    },
+];
+
+impl Subject {
+    /// A new attachment; where ports are published each has one of its own, and a container sees only some clients.
+    fn add<'a>(&self, lab: &'a Lab, number: u64) -> One<'a> {
+        let (main, chained) = (self.conf)();
+        let ports = json!([
+            with(&web(), json!({"hostPort": 8000 + number})),
+            with(&web(), json!({"hostPort": 9000 + number, "hostIP": "198.51.100.1"})),
+            with(&web(), json!({"hostPort": 9000 + number, "hostIP": "2001:db8:ffff::1"})),
+        ]);
+        let conditions = json!({"conditionsV4": ["ip", "saddr", "198.51.96.0/21"], "conditionsV6": ["ip6", "saddr", "2001:db8::/32"]});
+        let chained = chained.map(|chained| match self.plugin {
+            "portmap" => with(&with(&chained, conditions), json!({"runtimeConfig": {"portMappings": ports}})),
+            _ => chained,
+        });
+        One::add(lab, &(main, chained))
+    }
+
+    /// What is about packets that are forwarded needs a way back, and something to be let through.
+    fn prepare(&self, lab: &Lab) {
+        if self.plugin == "firewall" {
+            route_from_outside(lab);
+            lab.host.sh(DROPPING);
+        }
+    }
+
+    fn is_left(&self, lab: &Lab) -> String {
+        lab.host.sh("nft -s list ruleset | grep -e cni_multi -e CNI- -e 10.10.0 || true")
+    }
+
+    /// What can be flushed and deleted, as scripts.
+    fn damages(&self, lab: &Lab) -> Vec<String> {
+        let table = self.table;
+        let listing = lab.host.json(&format!("nft -j list table {table}"));
+        let objects = listing["nftables"].as_array().unwrap();
+        let named = |kind: &str| -> Vec<String> {
+            objects.iter().filter_map(|o| Some(o.get(kind)?["name"].as_str()?.to_owned())).collect()
+        };
+        let (chains, sets, maps) = (named("chain"), named("set"), named("map"));
+        assert!(!chains.is_empty() && sets.contains(&"attachments".to_owned()), "{listing:#}");
+        let flush_all: String = maps.iter().map(|map| format!("nft flush map {table} {map}; ")).collect();
+        let mut damages = vec![
+            format!("nft flush table {table}"),
+            format!("nft delete table {table}"),
+            format!("nft add table {table} '{{ flags dormant; }}'"),
+            "nft flush ruleset".to_owned(),
+        ];
+        for chain in &chains {
+            // The chain of conditions is named after its attachment.
+            let chain = match chain.starts_with("if") {
+                true => format!("$(nft list table {table} | grep -o '{}[0-9a-f-]*' | head -1)", &chain[..4]),
+                false => chain.clone(),
+            };
+            damages.push(format!("nft flush chain {table} {chain}"));
+            damages.push(format!("nft flush table {table}; {flush_all} nft delete chain {table} {chain}"));
+        }
+        for (kind, name) in sets.iter().map(|set| ("set", set)).chain(maps.iter().map(|map| ("map", map))) {
+            damages.push(format!("nft flush {kind} {table} {name}"));
+            damages.push(format!("nft flush table {table}; nft delete {kind} {table} {name}"));
+        }
+        damages
+    }
+}
+
+impl One<'_> {
+    fn port(&self) -> u16 {
+        let port = self.chained.as_ref().unwrap().conf["runtimeConfig"]["portMappings"][0]["hostPort"].as_u64();
+        u16::try_from(port.unwrap()).unwrap()
+    }
+}
+
+/// ADD after the damage works in full, and no DEL leaves anything, neither of what was there before nor of what came after.
+fn survives_damage(subject: &Subject) {
+    for_ours(subject.plugin, |lab| {
+        subject.prepare(lab);
+        let first = subject.add(lab, 0);
+        let damages = subject.damages(lab);
+        first.del();
+        assert_eq!(subject.is_left(lab), "");
+        let mut number = 0;
+        for damage in &damages {
+            eprintln!("{damage}"); // shown when the case fails
+            number += 2;
+            let before = subject.add(lab, number);
+            lab.host.sh(damage);
+            let after = subject.add(lab, number + 1);
+            (subject.works)(lab, &after);
+            after.check();
+            before.del();
+            (subject.works)(lab, &after);
+            after.del();
+            assert_eq!(subject.is_left(lab), "", "{damage}, then ADD and both DELs");
+            let alone = subject.add(lab, number);
+            lab.host.sh(damage);
+            alone.del();
+            assert_eq!(subject.is_left(lab), "", "{damage}, then DEL");
+            alone.add_again();
+            (subject.works)(lab, &alone);
+            alone.del();
+            assert_eq!(subject.is_left(lab), "", "{damage}, DEL, ADD and DEL");
+        }
+    });
+}
+
+#[test]
+fn masquerade_after_flush_or_delete_add_works_and_del_is_whole() {
+    survives_damage(&SUBJECTS[0]);
+}
+
+#[test]
+fn spoofcheck_after_flush_or_delete_add_works_and_del_is_whole() {
+    survives_damage(&SUBJECTS[1]);
+}
+
+#[test]
+fn portmap_after_flush_or_delete_add_works_and_del_is_whole() {
+    survives_damage(&SUBJECTS[2]);
+}
+
+#[test]
+fn firewall_after_flush_or_delete_add_works_and_del_is_whole() {
+    survives_damage(&SUBJECTS[3]);
+}
+
+/// As Debian's nftables.service does it when the host stops and starts.
+#[test]
+fn ruleset_listed_and_loaded_again_serves_check_add_and_del() {
+    for subject in &SUBJECTS {
+        for_ours(subject.plugin, |lab| {
+            subject.prepare(lab);
+            let before = subject.add(lab, 0);
+            before.check();
+            lab.host.sh("nft list ruleset > /run/rules; nft flush ruleset; nft -f /run/rules");
+            eprintln!("{}", lab.host.sh("cat /run/rules")); // shown when the case fails
+            (subject.works)(lab, &before);
+            before.check();
+            let after = subject.add(lab, 1);
+            after.check();
+            (subject.works)(lab, &after);
+            before.del();
+            (subject.works)(lab, &after);
+            after.check();
+            after.del();
+            assert_eq!(subject.is_left(lab), "", "{}", subject.table);
+        });
+    }
+}
+
+/// The same by the programs of iptables, for the tables that are theirs.
+#[test]
+fn iptables_saved_and_restored_serves_check_add_and_del() {
+    for backend in [None, Some("iptables")] {
+        for_ours("firewall", |lab| {
+            let subject = &SUBJECTS[3];
+            subject.prepare(lab);
+            let conf = || (forwarded(), Some(isolation::policy(backend, "open")));
+            let before = One::add(lab, &conf());
+            lab.host.sh("for f in iptables ip6tables; do $f-save > /run/saved && $f-restore < /run/saved; done");
+            before.check();
+            let after = One::add(lab, &conf());
+            after.check();
+            before.del();
+            (subject.works)(lab, &after);
+            after.del();
+            assert_eq!(subject.is_left(lab), "", "{backend:?}");
+        });
+    }
+}
+
+/// Rules with another meaning are still found, after a reload as well.
+#[test]
+fn ruleset_loaded_again_with_a_changed_rule_fails_check() {
+    let changes = [
+        (0, "s/ip6 daddr ff00::\\/8 return/ip6 daddr fe00::\\/7 return/"),
+        (0, "s/ip daddr 10.10.0.0\\/24 return/ip daddr 10.10.0.0\\/23 return/"),
+        (1, "s/ != @allowed drop/ @allowed drop/"),
+        (2, "s/ip daddr 127.0.0.0\\/8 return/ip daddr 126.0.0.0\\/7 return/"),
+        (2, "s/ct status dnat ip daddr vmap @snat4/ip daddr vmap @snat4/"),
+        (3, "s/@isolated drop/@isolated accept/"),
+    ];
+    for (subject, change) in changes {
+        let subject = &SUBJECTS[subject];
+        for_ours(subject.plugin, |lab| {
+            let one = subject.add(lab, 0);
+            one.check();
+            lab.host.sh(&format!(
+                "nft list ruleset > /run/rules; sed '{change}' /run/rules > /run/changed
+                 ! cmp -s /run/rules /run/changed; nft flush ruleset; nft -f /run/changed"
+            ));
+            let result = one.result.borrow();
+            let checked = one.chained.as_ref().unwrap_or(&one.main).check(&result);
+            assert_eq!(checked.err().code, 103, "{change}");
+        });
+    }
+}
