@@ -3,7 +3,8 @@
 //! Rules of iptables are opaque to everything else: they are read and written by the host's own programs, in one
 //! `iptables-restore` a family. Whether there is anything to read is seen without starting a program.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -46,7 +47,7 @@ pub enum Variant {
 }
 
 /// Where a packet goes that a rule matches.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// It is accepted.
     Accept,
@@ -55,7 +56,7 @@ pub enum Target {
 }
 
 /// A rule of the table `filter`, of the few forms that the reference has for a container's packets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FilterRule {
     /// Packets from this address.
     pub source: Option<IpAddr>,
@@ -73,6 +74,14 @@ impl FilterRule {
     /// A rule for every packet.
     pub fn to(target: Target) -> FilterRule {
         FilterRule { source: None, destination: None, is_of_replies: false, comment: None, target }
+    }
+}
+
+impl FilterRule {
+    /// Whether it does what the other one does. nft(8) leaves the comments of iptables out of what it lists, so a rule that was
+    /// loaded from there has none.
+    pub fn does(&self, wanted: &FilterRule) -> bool {
+        self == wanted || self.comment.is_none() && *self == FilterRule { comment: None, ..wanted.clone() }
     }
 }
 
@@ -99,7 +108,23 @@ impl fmt::Display for FilterRule {
 
 /// A table as `iptables-save` lists it: its chains, each with its rules without `-A CHAIN`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Saved(BTreeMap<String, Vec<String>>);
+pub struct Saved {
+    chains: BTreeMap<String, Vec<String>>,
+    words: Words,
+}
+
+/// The words of each rule of those chains that were asked for a rule.
+#[derive(Clone, Debug, Default)]
+struct Words(RefCell<HashMap<String, HashSet<Vec<String>>>>);
+
+/// They say no more than the rules do.
+impl PartialEq for Words {
+    fn eq(&self, _: &Words) -> bool {
+        true
+    }
+}
+
+impl Eq for Words {}
 
 impl Saved {
     /// Reads what iptables-save prints.
@@ -113,17 +138,17 @@ impl Saved {
                 chains.entry(chain.to_owned()).or_default().push(rule.to_owned());
             }
         }
-        Saved(chains)
+        Saved { chains, words: Words::default() }
     }
 
     /// The rules of a chain; None where there is no such chain.
     pub fn chain(&self, name: &str) -> Option<&[String]> {
-        self.0.get(name).map(Vec::as_slice)
+        self.chains.get(name).map(Vec::as_slice)
     }
 
     /// The chains by their names, each with its rules.
     pub fn chains(&self) -> impl Iterator<Item = (&str, &[String])> {
-        self.0.iter().map(|(name, rules)| (name.as_str(), rules.as_slice()))
+        self.chains.iter().map(|(name, rules)| (name.as_str(), rules.as_slice()))
     }
 
     /// The rules that lead to a chain, each with the chain that it is in.
@@ -141,8 +166,13 @@ impl Saved {
             words.sort_unstable();
             words
         };
-        let wanted = words(rule);
-        self.chain(chain).is_some_and(|rules| rules.iter().any(|found| found == rule || words(found) == wanted))
+        let Some(rules) = self.chain(chain) else { return false };
+        let mut known = self.words.0.borrow_mut();
+        let of_chain = match known.get(chain) {
+            Some(of_chain) => of_chain,
+            None => known.entry(chain.to_owned()).or_insert(rules.iter().map(|rule| words(rule)).collect()),
+        };
+        of_chain.contains(&words(rule))
     }
 }
 

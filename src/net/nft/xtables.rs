@@ -26,7 +26,7 @@ const BY_STATE: u16 = 1;
 const REPLIES: u16 = 0b110;
 
 /// A rule as the kernel has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listed {
     /// What it is removed by.
     pub handle: u64,
@@ -68,7 +68,7 @@ impl Nft {
         let mut found = false;
         let looked = page.transport.dump_until(seq, |reply| {
             let attrs = Attrs::after(reply.payload, HEADER);
-            found |= is_in(attrs, table, chain) && read_rule(attrs).as_ref() == Some(rule);
+            found |= is_in(attrs, table, chain) && read_rule(attrs).is_some_and(|found| found.does(rule));
             found
         });
         match looked {
@@ -143,10 +143,17 @@ fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
     // Some versions of iptables keep the comment beside the rule.
     rule.comment = attrs.bytes(7).and_then(read_comment);
     let (mut loaded, mut target) = (None, None);
-    for (_, element) in attrs.nested(4)?.iter() {
-        let element = Attrs::of(element);
+    let elements: Vec<Attrs<'_>> = attrs.nested(4)?.iter().map(|(_, element)| Attrs::of(element)).collect();
+    let mut rest = &elements[..];
+    while let [element, behind @ ..] = rest {
+        rest = behind;
         let of = element.nested(2).unwrap_or(Attrs::of(&[]));
         match element.text(1)?.as_str() {
+            "ct" => {
+                let (ours, behind) = behind.split_at_checked(2)?;
+                read_state(of, ours)?;
+                (rule.is_of_replies, rest) = (true, behind);
+            }
             "payload" => loaded = Some((of.be32(2)?, of.be32(3)?)),
             "cmp" => read_address(&mut rule, loaded.take()?, of)?,
             "match" => read_match(&mut rule, of)?,
@@ -189,6 +196,23 @@ fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
     }
     Some(())
 }
+
+/// What nft(8) makes of the conntrack match when it loads its own listing: `ct state established,related`.
+fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<()> {
+    let [bitwise, cmp] = rest else { return None };
+    let (is_masked, is_compared) =
+        (bitwise.text(1).as_deref() == Some("bitwise"), cmp.text(1).as_deref() == Some("cmp"));
+    let (bitwise, cmp) = (bitwise.nested(2)?, cmp.nested(2)?);
+    let (mask, xor) = (bitwise.nested(4)?.bytes(1)?, bitwise.nested(5)?.bytes(1)?);
+    let is_replies = load.be32(2) == Some(CT_STATE) && mask == u32::from(REPLIES).to_ne_bytes();
+    let is_any_of = is_compared && cmp.be32(2) == Some(CMP_NEQ) && cmp.nested(3)?.bytes(1)? == [0; 4];
+    (is_masked && is_replies && xor == [0; 4] && is_any_of).then_some(())
+}
+
+/// NFT_CT_STATE.
+const CT_STATE: u32 = 0;
+/// NFT_CMP_NEQ.
+const CMP_NEQ: u32 = 1;
 
 fn is_of_states(at: usize) -> bool {
     [MATCH_FLAGS, STATE_MASK].iter().any(|field| (*field..field + 2).contains(&at))

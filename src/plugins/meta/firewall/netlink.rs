@@ -2,6 +2,7 @@
 //!
 //! Where there is no chain FORWARD, nothing of iptables drops and nothing has to be accepted.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::conf::Wish;
@@ -46,8 +47,9 @@ impl AddedTo {
         self.rules.push((chain, rule));
     }
 
-    fn has(&self, chain: &str, listed: &Listed) -> bool {
-        self.rules.iter().any(|(of, rule)| *of == chain && listed.rule.as_ref() == Some(rule))
+    /// The rules that it added to a chain.
+    fn rules_of(&self, chain: &str) -> HashSet<&FilterRule> {
+        self.rules.iter().filter(|(of, _)| *of == chain).map(|(_, rule)| rule).collect()
     }
 }
 
@@ -121,15 +123,21 @@ fn plan_take_back(nft: &Nft, batch: &mut Batch, part: &AddedTo) -> Result<()> {
     let table = part.table;
     let inside = nft.filter_rules(table, CNI_FORWARD)?;
     let forward = nft.filter_rules(table, FORWARD)?;
-    let is_known = |listed: &Listed| part.before.contains(listed) || part.has(CNI_FORWARD, listed);
+    let (ours_inside, ours_before) = (part.rules_of(CNI_FORWARD), part.rules_of(FORWARD));
+    let before: HashSet<&Listed> = part.before.iter().collect();
+    let is_of =
+        |ours: &HashSet<&FilterRule>, listed: &Listed| listed.rule.as_ref().is_some_and(|rule| ours.contains(rule));
+    let is_known = |listed: &Listed| before.contains(listed) || is_of(&ours_inside, listed);
     let is_all_ours = inside.iter().all(is_known) && !rules::others_rely_on_chains();
     let is_accept = |listed: &Listed| listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept);
-    for (chain, listed) in of_chain(CNI_FORWARD, &inside).chain(of_chain(FORWARD, &forward)) {
-        if part.has(chain, listed) && (is_all_ours || is_accept(listed)) {
+    for (chain, ours, listed) in
+        of_chain(CNI_FORWARD, &ours_inside, &inside).chain(of_chain(FORWARD, &ours_before, &forward))
+    {
+        if is_of(ours, listed) && (is_all_ours || is_accept(listed)) {
             batch.delete_rule(table, chain, listed.handle);
         }
     }
-    let jumps = forward.iter().filter(|listed| part.has(FORWARD, listed)).count();
+    let jumps = forward.iter().filter(|listed| is_of(&ours_before, listed)).count();
     for chain in part.chains.iter().filter(|_| is_all_ours) {
         let ours = if chain == CNI_FORWARD { inside.len() + jumps } else { 1 };
         if nft.chain(table.family, table.name, chain)?.is_some_and(|info| info.uses as usize == ours) {
@@ -139,8 +147,13 @@ fn plan_take_back(nft: &Nft, batch: &mut Batch, part: &AddedTo) -> Result<()> {
     Ok(())
 }
 
-fn of_chain<'a>(chain: &'static str, rules: &'a [Listed]) -> impl Iterator<Item = (&'static str, &'a Listed)> {
-    rules.iter().map(move |listed| (chain, listed))
+/// The rules of a chain, each with its chain and those of ours in that.
+fn of_chain<'a>(
+    chain: &'static str,
+    ours: &'a HashSet<&'a FilterRule>,
+    rules: &'a [Listed],
+) -> impl Iterator<Item = (&'static str, &'a HashSet<&'a FilterRule>, &'a Listed)> {
+    rules.iter().map(move |listed| (chain, ours, listed))
 }
 
 /// The rules of a chain and what leads to it, counted together.
@@ -167,11 +180,12 @@ pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
         for (chain, rule) in [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(&wish.admin_chain))] {
             require(chain, &rule, nft.has_filter_rule(table, chain, &rule)?)?;
         }
-        let known = noted_rules(&nft, table, noted)?;
-        for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)) {
-            let is_there = has(&known, &rule) || nft.has_filter_rule(table, CNI_FORWARD, &rule)?;
-            require(CNI_FORWARD, &rule, is_there)?;
+        let mut known = Known::of(noted_rules(&nft, table, noted)?);
+        let wanted: Vec<FilterRule> = ips.iter().flat_map(|ip| rules::of_address(*ip)).collect();
+        if !wanted.iter().all(|rule| known.has(rule)) {
+            known = Known::of(nft.filter_rules(table, CNI_FORWARD)?);
         }
+        wanted.iter().try_for_each(|rule| require(CNI_FORWARD, rule, known.has(rule)))?;
     }
     Ok(())
 }
@@ -188,9 +202,18 @@ fn passes_all(nft: &Nft, table: Table) -> Result<bool> {
     Ok(!is_dropping && nft.filter_rules(table, FORWARD)?.iter().all(is_of_cni))
 }
 
+/// The kernel looks for a handle from the chain's beginning, so from so many on all rules are read.
+const MANY: usize = 256;
+
 /// Those of the noted rules that are in this table.
 fn noted_rules(nft: &Nft, table: Table, noted: &[RuleHandle]) -> Result<Vec<Listed>> {
     let of_table = noted.iter().filter(|rule| filter_table(rule.is_v6) == table);
+    if of_table.clone().count() >= MANY {
+        let handles: HashSet<u64> = of_table.map(|rule| rule.handle).collect();
+        let mut rules = nft.filter_rules(table, CNI_FORWARD)?;
+        rules.retain(|listed| handles.contains(&listed.handle));
+        return Ok(rules);
+    }
     let found = of_table.map(|rule| nft.filter_rule(table, CNI_FORWARD, rule.handle));
     Ok(found.collect::<Result<Vec<Option<Listed>>>>()?.into_iter().flatten().collect())
 }
@@ -222,8 +245,10 @@ fn plan_remove_noted(
     noted: &[RuleHandle],
 ) -> Result<bool> {
     let mut known = noted_rules(nft, table, noted)?;
-    known.retain(|listed| listed.rule.as_ref().is_some_and(|rule| theirs.contains(rule)));
-    if !theirs.iter().all(|rule| has(&known, rule)) || uses(nft, table, CNI_FORWARD)? <= known.len() + FEW {
+    let wanted: HashSet<&FilterRule> = theirs.iter().collect();
+    known.retain(|listed| listed.rule.as_ref().is_some_and(|rule| wanted.contains(rule)));
+    let found: HashSet<&FilterRule> = known.iter().filter_map(|listed| listed.rule.as_ref()).collect();
+    if !theirs.iter().all(|rule| found.contains(rule)) || uses(nft, table, CNI_FORWARD)? <= known.len() + FEW {
         return Ok(false);
     }
     for listed in known {
@@ -273,7 +298,8 @@ fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin
     if !has(&inside, &rules::admin_jump(admin_chain)) {
         added.rule(batch, CNI_FORWARD, true, rules::admin_jump(admin_chain));
     }
-    for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)).filter(|rule| !has(&inside, rule)) {
+    let known = Known::of(inside);
+    for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)).filter(|rule| !known.has(rule)) {
         added.rule(batch, CNI_FORWARD, false, rule);
     }
     Ok(added)
@@ -281,6 +307,7 @@ fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin
 
 fn plan_remove(nft: &Nft, batch: &mut Batch, table: Table, rules: &[FilterRule]) -> Result<()> {
     let inside = nft.filter_rules(table, CNI_FORWARD)?;
+    let rules: HashSet<&FilterRule> = rules.iter().collect();
     let is_theirs = |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rules.contains(rule));
     let (theirs, others): (Vec<&Listed>, Vec<&Listed>) = inside.iter().partition(is_theirs);
     if theirs.is_empty() {
@@ -289,8 +316,8 @@ fn plan_remove(nft: &Nft, batch: &mut Batch, table: Table, rules: &[FilterRule])
     for listed in theirs {
         batch.delete_rule(table, CNI_FORWARD, listed.handle);
     }
-    let admin_chain = |listed: &&Listed| rules::admin_chain_of(listed.rule.as_ref()?).map(str::to_owned);
-    let admin_chains: Vec<String> = others.iter().filter_map(admin_chain).collect();
+    let others: Vec<Option<&FilterRule>> = others.iter().map(|listed| listed.rule.as_ref()).collect();
+    let admin_chains = rules::admin_chains_of(&others);
     if admin_chains.len() == others.len() {
         plan_dismantling(nft, batch, table, inside.len(), &admin_chains)?;
     }
@@ -306,7 +333,8 @@ fn plan_dismantling(
     admin_chains: &[String],
 ) -> Result<()> {
     let forward = nft.filter_rules(table, FORWARD)?;
-    let jumps: Vec<&Listed> = forward.iter().filter(|listed| listed.rule == Some(rules::jump())).collect();
+    let is_jump = |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rule.does(&rules::jump()));
+    let jumps: Vec<&Listed> = forward.iter().filter(is_jump).collect();
     if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len() || rules::others_rely_on_chains() {
         return Ok(()); // somebody else leads packets there, or is about to
     }
@@ -323,5 +351,18 @@ fn plan_dismantling(
 }
 
 fn has(present: &[Listed], rule: &FilterRule) -> bool {
-    present.iter().any(|listed| listed.rule.as_ref() == Some(rule))
+    present.iter().any(|listed| listed.rule.as_ref().is_some_and(|found| found.does(rule)))
+}
+
+/// Rules without comments that are there.
+struct Known(HashSet<FilterRule>);
+
+impl Known {
+    fn of(listed: Vec<Listed>) -> Known {
+        Known(listed.into_iter().filter_map(|listed| listed.rule).collect())
+    }
+
+    fn has(&self, rule: &FilterRule) -> bool {
+        self.0.contains(rule)
+    }
 }

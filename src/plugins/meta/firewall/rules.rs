@@ -63,11 +63,18 @@ fn jump_to(chain: &str, comment: &str) -> FilterRule {
     FilterRule { comment: Some(comment.to_owned()), ..FilterRule::to(Target::Chain(chain.to_owned())) }
 }
 
-/// The chain that a rule leads to, if it is one of [`admin_jump`].
-pub fn admin_chain_of(rule: &FilterRule) -> Option<&str> {
-    match &rule.target {
-        Target::Chain(chain) if *rule == admin_jump(chain) => Some(chain),
+/// The chains that rules lead to which are [`admin_jump`]s. Where none has the comment, as after nft(8) has loaded its own
+/// listing, that is the first rule.
+pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
+    let chain_of = |rule: &FilterRule| match &rule.target {
+        Target::Chain(chain) if rule.does(&admin_jump(chain)) => Some(chain.clone()),
         _ => None,
+    };
+    let has_comment = |rule: &&FilterRule| rule.comment.is_some();
+    let commented: Vec<String> = rules.iter().flatten().copied().filter(has_comment).filter_map(chain_of).collect();
+    match rules.first() {
+        Some(Some(first)) if commented.is_empty() => chain_of(first).into_iter().collect(),
+        _ => commented,
     }
 }
 
@@ -122,7 +129,11 @@ mod tests {
 
     #[test]
     fn an_administrator_s_chain_is_known_by_what_leads_to_it() {
-        assert_eq!(admin_chain_of(&admin_jump("X")), Some("X"));
-        assert_eq!(admin_chain_of(&jump()), None);
+        let (ours, other) = (admin_jump("X"), FilterRule::to(Target::Chain("Y".into())));
+        let bare = FilterRule { comment: None, ..ours.clone() };
+        assert_eq!(admin_chains_of(&[Some(&other), Some(&ours)]), ["X"]);
+        assert_eq!(admin_chains_of(&[Some(&bare), Some(&other)]), ["X"]);
+        assert!(admin_chains_of(&[None, Some(&bare)]).is_empty());
+        assert!(admin_chains_of(&[Some(&jump())]).is_empty());
     }
 }

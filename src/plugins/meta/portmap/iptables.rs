@@ -39,6 +39,8 @@ const DN: &str = "CNI-DN-";
 const OLD_SNAT: &str = "CNI-SN-";
 /// xt_multiport takes 15 ports.
 const PORTS: usize = 15;
+/// How many ports of a container the programs take in a second or two; with so many rules they read all for each change.
+const MOST: usize = 4000;
 /// xt_comment takes 255 bytes; the reference cuts at 253 and adds three dots, which iptables takes.
 const COMMENT_MAX: usize = 255;
 
@@ -66,6 +68,11 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
 
 /// Opens the ports. One that another container has is code 102. What stood there before comes back if a later step fails.
 pub fn create<'a>(key: &'a Key, conf: &'a Conf, forwards: &[Forward], rb: &mut Rollback<'a>) -> Result<()> {
+    if conf.mappings.len() > MOST {
+        let problem = format_args!("{} ports, expected at most {MOST} with backend \"iptables\"", conf.mappings.len());
+        let error = Error::config("runtimeConfig.portMappings", problem);
+        return Err(error.with_details("backend \"nftables\" takes every port there is"));
+    }
     for of_family in by_family(forwards) {
         let iptables = Iptables::for_address(of_family[0].to.addr());
         let before = Rc::new(RefCell::new(Saved::default()));

@@ -1,5 +1,6 @@
 //! Which port of the host leads where.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use serde::Deserialize;
 use crate::error::{Code, Error, Result};
 
 /// A transport protocol that has ports; its number in IP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// TCP.
     #[default]
@@ -69,7 +70,7 @@ pub struct Given {
 }
 
 /// Which of the host's addresses a port is opened at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
     /// At all, of both families.
     Any,
@@ -93,17 +94,34 @@ impl Host {
         Ok(if ip.is_unspecified() { Host::AnyOf { is_v6: ip.is_ipv6() } } else { Host::At(ip) })
     }
 
-    fn overlaps(self, other: Host) -> bool {
-        let family = |host| match host {
-            Host::Any => None,
-            Host::AnyOf { is_v6 } => Some(is_v6),
-            Host::At(ip) => Some(ip.is_ipv6()),
-        };
-        match (self, other) {
-            (Host::At(one), Host::At(other)) => one == other,
-            (one, other) => family(one).is_none_or(|one| family(other).is_none_or(|other| one == other)),
+    /// What has the port where this has it, and may not be given beside it.
+    fn rivals(self) -> Vec<Claim> {
+        let all_of = |is_v6| [Claim::Whole(Host::AnyOf { is_v6 }), Claim::Whole(Host::Any)];
+        match self {
+            Host::At(ip) => [&[Claim::Whole(self)][..], &all_of(ip.is_ipv6())].concat(),
+            Host::AnyOf { is_v6 } => [&[Claim::SomeOf { is_v6 }][..], &all_of(is_v6)].concat(),
+            Host::Any => {
+                let some_of = [false, true].map(|is_v6| Claim::SomeOf { is_v6 });
+                [&some_of[..], &all_of(false), &all_of(true)].concat()
+            }
         }
     }
+
+    fn claims(self) -> Vec<Claim> {
+        match self {
+            Host::At(ip) => vec![Claim::Whole(self), Claim::SomeOf { is_v6: ip.is_ipv6() }],
+            Host::Any | Host::AnyOf { .. } => vec![Claim::Whole(self)],
+        }
+    }
+}
+
+/// What a mapping claims of a port, so that those that overlap are found without a look at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Claim {
+    /// The port there.
+    Whole(Host),
+    /// The port at one address of the family at least.
+    SomeOf { is_v6: bool },
 }
 
 /// A mapping that can be.
@@ -121,9 +139,12 @@ impl Mapping {
     /// Reads the list at `path`; what is no port, no protocol, no address or given twice is refused.
     pub fn read_all(path: &str, given: &[Given]) -> Result<Vec<Mapping>> {
         let mut mappings: Vec<Mapping> = vec![];
+        let mut claimed: HashMap<(Protocol, u16, Claim), usize> = HashMap::new();
         for (index, given) in given.iter().enumerate() {
             let mapping = Mapping::read(format!("{path}[{index}]"), given)?;
-            if let Some(same) = mappings.iter().find(|other| other.overlaps(&mapping)) {
+            let of_port = |claim| (mapping.protocol, mapping.host_port, claim);
+            let rivals = mapping.host.rivals().into_iter().filter_map(|claim| claimed.get(&of_port(claim)));
+            if let Some(same) = rivals.min().map(|same| &mappings[*same]) {
                 return Err(Error::config(
                     format_args!("{}.hostPort", mapping.path),
                     format_args!(
@@ -131,6 +152,9 @@ impl Mapping {
                         mapping.host_port, mapping.protocol, same.path
                     ),
                 ));
+            }
+            for claim in mapping.host.claims() {
+                claimed.entry(of_port(claim)).or_insert(index);
             }
             mappings.push(mapping);
         }
@@ -160,10 +184,6 @@ impl Mapping {
     /// The host's port.
     pub fn host_port(&self) -> u16 {
         self.host_port
-    }
-
-    fn overlaps(&self, other: &Mapping) -> bool {
-        (self.protocol, self.host_port) == (other.protocol, other.host_port) && self.host.overlaps(other.host)
     }
 }
 
