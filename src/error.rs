@@ -1,7 +1,8 @@
 //! The one error type: what the runtime reads as the error object of the CNI specification, section 5.
 //!
-//! `msg` says what was attempted and names the object; `details` says why in more words, what the reader can do and
-//! what was undone. The runtime prepends the plugin's name, so messages do not.
+//! `msg` says what was attempted and names the object, in the reference plugin's sentence where it has one; `details` says
+//! where and why in more words, what the reader can do and what was undone. The runtime prepends the plugin's name, so
+//! messages do not.
 
 use std::fmt;
 use std::fs::File;
@@ -68,18 +69,35 @@ pub struct Report {
     pub details: String,
     /// The system's reason, where it was the system.
     pub errno: Option<i32>,
+    /// What is wrong with the configuration and where, where that is the reason.
+    pub mistake: Option<Mistake>,
+}
+
+/// A value of a configuration that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Where it stands: `ipam.ranges[0][1].subnet`.
+    pub path: String,
+    /// Which value it is and what was expected.
+    pub problem: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.problem)
+    }
 }
 
 impl Error {
     /// An error without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Error {
-        Error(Box::new(Report { code, msg: msg.into(), details: String::new(), errno: None }))
+        Error(Box::new(Report { code, msg: msg.into(), details: String::new(), errno: None, mistake: None }))
     }
 
     /// The field at `path` (`ipam.ranges[0][1].subnet`) has a value that cannot be: `problem` says which and what was
     /// expected.
     pub fn config(path: impl fmt::Display, problem: impl fmt::Display) -> Error {
-        Error::new(Code::INVALID_CONFIG, format!("{path}: {problem}"))
+        Error::new(Code::INVALID_CONFIG, problem.to_string()).at(path)
     }
 
     /// A difference that CHECK found.
@@ -131,6 +149,29 @@ impl Error {
     pub fn context(mut self, what: impl fmt::Display) -> Error {
         self.msg = format!("{what}: {}", self.msg);
         self
+    }
+
+    /// The same error as a mistake in the value at `path`, which leads its message.
+    #[must_use]
+    pub fn at(mut self, path: impl fmt::Display) -> Error {
+        let mistake = Mistake { path: path.to_string(), problem: std::mem::take(&mut self.msg) };
+        self.msg = mistake.to_string();
+        self.mistake = Some(mistake);
+        self
+    }
+
+    /// The same error in the reference plugin's sentence, which tools may look for. What the message was leads the details.
+    #[must_use]
+    pub fn saying(mut self, sentence: impl fmt::Display) -> Error {
+        let own = std::mem::replace(&mut self.msg, sentence.to_string());
+        let details = std::mem::replace(&mut self.details, own);
+        self.with_details(details)
+    }
+
+    /// What the reader can do about a mistake: the details without the mistake itself.
+    pub fn advice(&self) -> &str {
+        let mistake = self.mistake.as_ref().map(Mistake::to_string).unwrap_or_default();
+        self.details.strip_prefix(&mistake).unwrap_or(&self.details).trim_start_matches("; ")
     }
 
     /// Whether the system is busy or short of something for the moment: the same may succeed another time.
@@ -271,6 +312,15 @@ mod tests {
             .with_details("two");
         assert_eq!(error.to_string(), "create bridge: create link \"a\": file exists; one; two");
         assert!(error.is_exists() && !error.is_not_found());
+    }
+
+    #[test]
+    fn a_mistake_keeps_its_place_in_other_words() {
+        let error = Error::config("vlan", "5000 is out of range").with_details("try 5").saying("invalid VLAN ID 5000");
+        assert_eq!(error.to_string(), "invalid VLAN ID 5000; vlan: 5000 is out of range; try 5");
+        assert_eq!((error.mistake.as_ref().unwrap().path.as_str(), error.advice()), ("vlan", "try 5"));
+        assert_eq!(Error::config("vlan", "odd").with_details("try 5").advice(), "try 5");
+        assert_eq!(Error::check("gone").saying("not found").to_string(), "not found; gone");
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Mistake {
         match path {
             _ if self.placed => self,
             Path::Root(_) => Mistake { placed: true, ..self },
-            path => Mistake { error: self.error.context(path), placed: true },
+            path => Mistake { error: self.error.at(path), placed: true },
         }
     }
 }

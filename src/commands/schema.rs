@@ -11,6 +11,7 @@ use super::validate::{a_result, put, try_out};
 use crate::cni::decode::{Expected, Observer};
 use crate::cni::json::Value;
 use crate::cni::version;
+use crate::error::Mistake;
 use crate::plugin::{Entry, Kind};
 use crate::runner::Streams;
 
@@ -286,19 +287,19 @@ impl Author {
         for _ in 0..ROUNDS {
             let (more, mistake) = self.ask(entry, asked.clone());
             told.extend(more);
-            let Some((place, problem)) = mistake.split_once(": ") else { break };
+            let Some(Mistake { path: place, problem }) = mistake else { break };
             // What it misses is given, so that it goes on.
             let (place, is_missing) = match problem.strip_suffix("\" is missing").and_then(|key| key.strip_prefix('"'))
             {
-                Some(key) => ([place, ".", key].concat(), true),
-                None => (place.to_owned(), is_missing(place, problem)),
+                Some(key) => (format!("{place}.{key}"), true),
+                None => (place.clone(), is_missing(&place, &problem)),
             };
             let Some(key) = place.strip_prefix(&at).map(|key| key.trim_start_matches('.')) else { break };
             let key = key.split('.').next().unwrap_or_default().to_owned();
             if key.is_empty() || key.starts_with('[') || required.contains(&key) {
                 break;
             }
-            put(&mut asked, &place, filler(problem));
+            put(&mut asked, &place, filler(&problem));
             required.extend(Some(key).filter(|_| is_missing));
         }
         told.retain(|(place, _)| *place == at);
@@ -323,22 +324,21 @@ impl Author {
         let at = path_text(path);
         let mut document = document(path, value);
         for _ in 0..ROUNDS {
-            let mistake = self.ask(entry, document.clone()).1;
-            let (place, problem) = mistake.split_once(": ")?;
-            if place == at {
-                return Some(problem.to_owned());
+            let mistake = self.ask(entry, document.clone()).1?;
+            if mistake.path == at {
+                return Some(mistake.problem);
             }
-            put(&mut document, place, filler(problem));
+            put(&mut document, &mistake.path, filler(&mistake.problem));
         }
         None
     }
 
     /// Decodes and checks a document: what was expected where, and the mistake.
-    fn ask(&self, entry: &Entry, mut document: Value) -> (Vec<(String, Expected)>, String) {
+    fn ask(&self, entry: &Entry, mut document: Value) -> (Vec<(String, Expected)>, Option<Mistake>) {
         document.set("prevResult", a_result(version::CURRENT)); // it may be any of a list
         let observer = Rc::new(Observer::default());
         let checked = try_out(entry, self.plugins, document, "network", version::CURRENT, &observer);
-        (observer.take(), checked.err().map(|error| error.msg.clone()).unwrap_or_default())
+        (observer.take(), checked.err().and_then(|error| error.mistake.clone()))
     }
 }
 

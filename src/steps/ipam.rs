@@ -37,7 +37,7 @@ impl<'a> Ipam<'a> {
             (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => Delegate::Ourselves(entry),
             (Ok(program), _) => Delegate::Program(program),
             (Err(_), Some(entry)) => Delegate::Ourselves(entry),
-            (Err(error), None) => return Err(error.context("ipam.type")),
+            (Err(error), None) => return Err(error.at("ipam.type")),
         };
         if let Delegate::Ourselves(entry) = &delegate
             && entry.kind != Kind::Ipam

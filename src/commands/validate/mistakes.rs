@@ -24,7 +24,7 @@ impl Checker<'_> {
     pub fn mistakes(&mut self, plugin: &Plugin, rest: &mut Rest, check: &dyn Fn(&Value) -> Result<()>) {
         for _ in 0..ROUNDS {
             let Err(error) = check(&rest.value) else { return };
-            let (current, problem) = split(&error.msg);
+            let (current, problem) = place_and_problem(&error);
             let path = rest.as_written(current);
             let follows = rest.removed.iter().filter(|gone| touches(gone, &path)).min_by_key(|gone| gone.len());
             let is_new = follows.is_none();
@@ -63,15 +63,14 @@ impl Checker<'_> {
         };
         let expected = &[kind, expected].concat();
         let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
-        let (document, path, hint) = (plugin.document, &plugin.at(path), &[error.details.as_str()]);
+        let (document, path, hint) = (plugin.document, &plugin.at(path), &[error.advice()]);
         self.tell(Note { code, document, path, message: &message, expected, hint, ..NOTHING });
     }
 }
 
-/// The path and the problem of a message.
-fn split(msg: &str) -> (&str, &str) {
-    let is_path = |head: &str| !head.contains(' ') && head.starts_with(|c: char| c.is_ascii_lowercase());
-    msg.split_once(": ").filter(|(path, _)| is_path(path)).unwrap_or(("", msg))
+/// Where the mistake is, and what it is; what is of no place is of the whole object.
+fn place_and_problem(error: &Error) -> (&str, &str) {
+    error.mistake.as_ref().map_or(("", &error.msg), |mistake| (&mistake.path, &mistake.problem))
 }
 
 /// What the plugin takes where its type takes more: what it says to the greatest number of the type, and nothing else.
@@ -81,7 +80,7 @@ fn narrowed(path: &str, problem: &str, check: &dyn Fn(&Value) -> Result<()>) -> 
     put(&mut value, path, Value::parse(greatest.as_bytes()).ok()?);
     for _ in 0..FEW {
         let error = check(&value).err()?;
-        match split(&error.msg) {
+        match place_and_problem(&error) {
             (place, problem) if place == path => {
                 return problem.rsplit_once(", expected ").map(|(_, it)| it.to_owned());
             }

@@ -28,7 +28,7 @@ impl Checker<'_> {
         };
         let problem = match NetworkName::parse(&name) {
             Err(error) => {
-                let problem = error.msg.strip_prefix("name: ").unwrap_or(&error.msg);
+                let problem = error.mistake.as_ref().map_or(&error.msg, |mistake| &mistake.problem);
                 problem.split(", expected ").next().unwrap_or_default().to_owned()
             }
             Ok(_) if name.len() > NAME_MAX => {

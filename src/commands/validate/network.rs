@@ -182,8 +182,9 @@ impl Checker<'_> {
             let mtu = value.and_then(|value| value.to_text().parse().ok()).unwrap_or_default();
             if let Err(error) = validate_mtu(mtu) {
                 let (document, path) = (plugin.document, &plugin.at(key));
-                let (problem, expected) = error.msg.rsplit_once(", expected ").unwrap_or((&error.msg, ""));
-                let message = &[problem.strip_prefix("mtu: ").unwrap_or(problem)];
+                let problem = error.mistake.as_ref().map_or(&error.msg, |mistake| &mistake.problem);
+                let (problem, expected) = problem.rsplit_once(", expected ").unwrap_or((problem, ""));
+                let message = &[problem];
                 self.tell(Note { code: "invalid-value", document, path, message, expected, ..NOTHING });
             }
         }

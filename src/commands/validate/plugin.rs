@@ -39,7 +39,8 @@ impl Checker<'_> {
         self.mistakes(plugin, &mut rest, &|value| {
             PluginConfig::parse(value.to_text().as_bytes()).map(drop).map_err(|error| {
                 match error.msg.trim_start_matches("error parsing configuration: ") {
-                    "missing 'type'" => Error::new(error.code, "type: missing, expected the name of a plugin"),
+                    "missing 'type'" => Error::config("type", "missing, expected the name of a plugin"),
+                    _ if error.mistake.is_some() => error,
                     problem => Error::new(error.code, problem),
                 }
             })
@@ -78,7 +79,7 @@ impl Checker<'_> {
             let error = match (try_out(entry, value.clone()), supplied(value)) {
                 (Err(error), Some(completed)) => match try_out(entry, completed) {
                     Ok(()) => return Ok(()),
-                    Err(other) if other.msg.starts_with("runtimeConfig") => error,
+                    Err(other) if is_supplied(&other) => error,
                     Err(other) => other,
                 },
                 (tried, _) => return tried,
@@ -186,6 +187,11 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// Whether the mistake is in what runtimes supply.
+fn is_supplied(error: &Error) -> bool {
+    error.mistake.as_ref().is_some_and(|mistake| mistake.path.starts_with("runtimeConfig"))
 }
 
 /// The structs that were decoded, each with every key that some type reads there.
