@@ -88,6 +88,22 @@ impl fmt::Display for Mistake {
     }
 }
 
+/// A word that is none of those that a field knows. `{}` is what is wrong and what was expected, `{:#}` the reference
+/// plugin's sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownWord {
+    /// The reference plugin's sentence.
+    pub sentence: String,
+    /// What is wrong and what was expected.
+    pub problem: String,
+}
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if f.alternate() { &self.sentence } else { &self.problem })
+    }
+}
+
 impl Error {
     /// An error without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Error {

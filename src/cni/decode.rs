@@ -124,11 +124,13 @@ impl Path<'_> {
 struct Mistake {
     error: Error,
     placed: bool,
+    /// The reference plugin's sentence, where it has one.
+    sentence: Option<String>,
 }
 
 impl Mistake {
     fn new(code: Code, problem: impl Into<String>) -> Mistake {
-        Mistake { error: Error::new(code, problem), placed: false }
+        Mistake { error: Error::new(code, problem), placed: false, sentence: None }
     }
 
     /// The innermost place that sees the mistake names its path. One function for all types that are decoded.
@@ -138,7 +140,11 @@ impl Mistake {
         match path {
             _ if self.placed => self,
             Path::Root(_) => Mistake { placed: true, ..self },
-            path => Mistake { error: self.error.at(path), placed: true },
+            path => {
+                let error = self.error.at(path);
+                let error = self.sentence.into_iter().fold(error, Error::saying);
+                Mistake { error, placed: true, sentence: None }
+            }
         }
     }
 }
@@ -153,7 +159,9 @@ impl std::error::Error for Mistake {}
 
 impl de::Error for Mistake {
     fn custom<T: fmt::Display>(problem: T) -> Mistake {
-        Mistake::new(Code::INVALID_CONFIG, problem.to_string())
+        let (own, sentence) = (format!("{problem}"), format!("{problem:#}"));
+        let sentence = Some(sentence).filter(|sentence| *sentence != own); // see UnknownWord
+        Mistake { sentence, ..Mistake::new(Code::INVALID_CONFIG, own) }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Mistake {

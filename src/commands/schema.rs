@@ -292,7 +292,7 @@ impl Author {
             let (place, is_missing) = match problem.strip_suffix("\" is missing").and_then(|key| key.strip_prefix('"'))
             {
                 Some(key) => (format!("{place}.{key}"), true),
-                None => (place.clone(), is_missing(&place, &problem)),
+                None => (place.clone(), is_missing(&problem)),
             };
             let Some(key) = place.strip_prefix(&at).map(|key| key.trim_start_matches('.')) else { break };
             let key = key.split('.').next().unwrap_or_default().to_owned();
@@ -375,9 +375,9 @@ fn path_text(path: &[Step]) -> String {
     text
 }
 
-/// Whether a problem is that there is no value, in the words of ours or of the reference.
-fn is_missing(place: &str, problem: &str) -> bool {
-    place == "ipam.type" || problem.starts_with("missing") || problem.ends_with("got: ''")
+/// Whether a problem is that there is no value.
+fn is_missing(problem: &str) -> bool {
+    problem.starts_with("missing")
 }
 
 /// A value for a key that is missing.

@@ -179,10 +179,9 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
         }
         let gateway = route.gw.or(if route.dst.addr().is_ipv6() { v6 } else { v4 });
         if gateway.is_some_and(|gateway| gateway.is_ipv6() != route.dst.addr().is_ipv6()) {
-            return Err(Error::config(
-                format_args!("{path}.gw"),
-                "gateway, source, and destination ip are not the same IP family",
-            ));
+            let problem = format!("it is not of the family of {}", route.dst);
+            return Err(Error::config(format_args!("{path}.gw"), problem)
+                .saying("gateway, source, and destination ip are not the same IP family"));
         }
         let scope = match route.scope {
             None => Scope::UNIVERSE,
@@ -218,26 +217,25 @@ fn out_of_range(path: &str, field: &str, value: i64, most: u64) -> Error {
 pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) -> Result<()> {
     let container = at.netlink()?;
     if !link.up {
-        return Err(Error::check(format!("interface {:?} is down", link.name)));
+        return Err(Error::check(format!("Interface {} is down", link.name)));
     }
     let addresses = container.addresses(link)?;
     for ip in result.ips.iter().filter(|ip| ip.interface.is_none_or(|of| of == index as i64)) {
         let there = addresses.iter().find(|address| address.net == ip.address);
         if there.is_none() {
-            return Err(Error::check(format!("address {} is not on interface {:?}", ip.address, link.name)));
+            return Err(Error::check(format!("Failed to match addr {} on interface {}", ip.address, link.name)));
         }
         if there.is_some_and(|address| address.dad_failed) {
-            return Err(Error::check(format!(
-                "address {} of interface {:?} is in use by another (DADFAILED)",
-                ip.address, link.name
-            )));
+            let (name, address) = (&link.name, ip.address);
+            return Err(Error::check("another has the address")
+                .saying(format_args!("link {name} has address {address} in DADFAILED state")));
         }
     }
     let found = if result.routes.is_empty() { vec![] } else { container.routes()? };
     match result.routes.iter().find(|route| !found.iter().any(|found| is_route(found, route))) {
         Some(missing) => {
             let gateway = missing.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
-            Err(Error::check(format!("route {}{gateway} is not in the container", missing.dst)))
+            Err(Error::check(format!("Expected Route {}{gateway} not found in routing table", missing.dst)))
         }
         None => Ok(()),
     }
@@ -285,12 +283,12 @@ mod tests {
             ),
             (
                 result::Route { gw: Some("fe80::1".parse().unwrap()), ..to("10.0.0.0/8") },
-                "routes[0].gw: gateway, source, and destination ip are not the same IP family",
+                "gateway, source, and destination ip are not the same IP family; routes[0].gw: it is not of the family of 10.0.0.0/8",
             ),
         ];
         for (route, msg) in cases {
             let error = planned_routes(&result(vec![route])).unwrap_err();
-            assert_eq!((error.code, error.msg.as_str()), (Code::INVALID_CONFIG, msg));
+            assert_eq!((error.code, error.to_string().as_str()), (Code::INVALID_CONFIG, msg));
         }
     }
 }

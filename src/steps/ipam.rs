@@ -37,7 +37,7 @@ impl<'a> Ipam<'a> {
             (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => Delegate::Ourselves(entry),
             (Ok(program), _) => Delegate::Program(program),
             (Err(_), Some(entry)) => Delegate::Ourselves(entry),
-            (Err(error), None) => return Err(error.at("ipam.type")),
+            (Err(error), None) => return Err(not_found(&name, &error)),
         };
         if let Delegate::Ourselves(entry) = &delegate
             && entry.kind != Kind::Ipam
@@ -165,8 +165,15 @@ impl<'a> Ipam<'a> {
     }
 }
 
+fn not_found(name: &str, error: &Error) -> Error {
+    Error::config("ipam.type", format_args!("{name:?} is no plugin of ours, and none in a directory of CNI_PATH"))
+        .with_code(error.code)
+        .with_details(&error.details)
+        .saying(&error.msg)
+}
+
 fn missing() -> Error {
-    Error::config("ipam.type", "no plugin name provided, expected the name of an ipam plugin")
+    Error::config("ipam.type", "missing, expected the name of an ipam plugin").saying("no plugin name provided")
 }
 
 /// The configuration has to name an IPAM plugin.

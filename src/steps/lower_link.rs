@@ -39,14 +39,14 @@ impl<'a> LowerLink<'a> {
                     "master",
                     format_args!("{:?} is no link of the {place}, expected the name of one", self.name),
                 )
+                .saying(format_args!("failed to lookup master {:?}: Link not found", self.name))
             });
         }
         let index = another()?.into_default_link()?;
         let link = index.map(|index| netlink.find_link_by_index(index)).transpose()?.flatten();
         link.ok_or_else(|| {
-            let problem =
-                format!("no default route interface found in the {place}, expected one or the name of a link");
-            Error::config("master", problem)
+            let problem = format!("the {place} has no default route, expected one or the name of a link");
+            Error::config("master", problem).saying("no default route interface found")
         })
     }
 
@@ -95,6 +95,7 @@ pub fn mtu_within(mtu: u32, lower: &Link) -> Result<Option<u32>> {
                 "{mtu} is out of range, expected {MTU_LEAST} to {}, the MTU of {:?}, or 0",
                 lower.mtu, lower.name
             ),
-        )),
+        )
+        .saying(format_args!("invalid MTU {mtu}, must be [0, master MTU({})]", lower.mtu))),
     }
 }

@@ -7,20 +7,32 @@ use crate::plugin::{Attachment, Context};
 
 /// prevResult, without which nothing can be checked.
 pub fn require(cx: &Context<'_>) -> Result<AddResult> {
-    cx.config
-        .prev_result()?
-        .ok_or_else(|| Error::config("prevResult", "Required prevResult missing, expected the result of ADD"))
+    cx.config.prev_result()?.ok_or_else(missing)
+}
+
+/// prevResult of a plugin that works on what those before it have made. `sentence` is the reference's for an ADD without it.
+pub fn require_chained(cx: &Context<'_>, sentence: &str) -> Result<AddResult> {
+    let missing =
+        || Error::config("prevResult", "missing, expected the result of the plugin before this one").saying(sentence);
+    cx.config.prev_result()?.ok_or_else(missing)
+}
+
+/// CHECK without the result of ADD.
+pub fn missing() -> Error {
+    Error::config("prevResult", "missing, expected the result of ADD").saying("Required prevResult missing")
 }
 
 /// The container's interface in prevResult, and its index there.
 pub fn container_interface<'a>(result: &'a AddResult, at: &Attachment) -> Result<(usize, &'a Interface)> {
     let named = |(_, interface): &(usize, &Interface)| interface.name == at.ifname() && !interface.sandbox.is_empty();
     let Some((index, interface)) = result.interfaces.iter().enumerate().find(named) else {
-        return Err(Error::check(format!("prevResult has no interface {:?} in a sandbox", at.ifname())));
+        let ifname = at.ifname();
+        return Err(Error::check(format!("prevResult has no interface {ifname:?} in a sandbox"))
+            .saying(format_args!("Container Interface name in prevResult: {ifname} not found")));
     };
     if interface.sandbox != at.netns_path {
         let msg =
-            format!("sandbox {:?} in prevResult doesn't match configured netns {:?}", interface.sandbox, at.netns_path);
+            format!("Sandbox in prevResult {} doesn't match configured netns: {}", interface.sandbox, at.netns_path);
         return Err(Error::check(msg));
     }
     Ok((index, interface))
@@ -30,10 +42,14 @@ pub fn container_interface<'a>(result: &'a AddResult, at: &Attachment) -> Result
 /// that was told.
 pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>) -> Result<Link> {
     let name = &interface.name;
-    let link = netlink.find_link(name)?.ok_or_else(|| Error::check(format!("interface {name:?} not found")))?;
+    let link = netlink.find_link(name)?.ok_or_else(|| {
+        Error::check(format!("interface {name:?} is not there"))
+            .saying(format_args!("Container Interface name in prevResult: {name} not found"))
+    })?;
     if let Some(kind) = kind.filter(|kind| link.kind != *kind) {
         let found = if link.kind.is_empty() { "hardware" } else { &link.kind };
-        return Err(Error::check(format!("interface {name:?} is of type {found}, expected {kind}")));
+        return Err(Error::check(format!("it is of type {found}"))
+            .saying(format_args!("Error: Container interface {name} not of type {kind}")));
     }
     verify_mac(&link, interface)?;
     Ok(link)
@@ -44,7 +60,7 @@ fn verify_mac(link: &Link, interface: &Interface) -> Result<()> {
     match interface.mac.is_empty() || interface.mac.eq_ignore_ascii_case(&found) {
         true => Ok(()),
         false => Err(Error::check(format!(
-            "interface {:?} has address {found}, prevResult says {}",
+            "Interface {} Mac {} doesn't match container Mac: {found}",
             link.name, interface.mac
         ))),
     }

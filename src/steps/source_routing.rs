@@ -45,7 +45,8 @@ pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpCo
     match found.is_empty() {
         false => Ok(found),
         true => Err(Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
-            .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")),
+            .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")
+            .saying(format_args!("No IP addresses supplied on interface: {ifname}"))),
     }
 }
 
@@ -343,6 +344,6 @@ mod tests {
             addresses(&result, "eth0").unwrap().iter().map(|ip| ip.address.addr().to_string()).collect();
         assert_eq!(found, ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"]);
         let error = addresses(&AddResult::default(), "eth0").unwrap_err();
-        assert_eq!(error.msg, "prevResult.ips: no address is of interface \"eth0\"");
+        assert_eq!(error.msg, "No IP addresses supplied on interface: eth0");
     }
 }

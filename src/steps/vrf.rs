@@ -148,7 +148,9 @@ fn table_of(link: &Link) -> Result<u32> {
         _ => {
             let kind = if link.kind.is_empty() { "device" } else { &link.kind };
             let problem = format!("{:?} is a {kind} of the container, expected a VRF or no link", link.name);
-            Err(Error::config("vrfname", problem).with_code(Code::CONFLICT))
+            Err(Error::config("vrfname", problem)
+                .with_code(Code::CONFLICT)
+                .saying(format_args!("Netlink {} is not a VRF", link.name)))
         }
     }
 }
@@ -156,6 +158,7 @@ fn table_of(link: &Link) -> Result<u32> {
 fn other_table(name: &str, table: u32, found: u32) -> Error {
     Error::config("table", format_args!("{table} is not that of VRF {name:?}, expected {found} or none"))
         .with_code(Code::CONFLICT)
+        .saying(format_args!("VRF {name} already exist with different routing table {found}"))
 }
 
 /// Takes the interface out of the VRF if it is there; None if it was not.
@@ -182,7 +185,8 @@ pub fn verify(at: &Attachment, name: &str, table: Option<u32>, result: &AddResul
         return Err(Error::check(format!("VRF {name:?} is down")));
     }
     if link.master != Some(vrf.index) {
-        return Err(Error::check(format!("interface {:?} is not in VRF {name:?}", link.name)));
+        let ifname = &link.name;
+        return Err(Error::check(format!("failed to find {ifname} associated to vrf {name}")));
     }
     addresses::verify(at, &link, &moved(result, found), index)
 }

@@ -12,7 +12,7 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use super::Netlink;
 use super::attr::Attrs;
-use crate::error::Result;
+use crate::error::{Result, UnknownWord};
 use crate::net::mac::MacAddr;
 
 // linux/if_link.h, each within IFLA_INFO_DATA
@@ -160,9 +160,9 @@ impl Default for MacvlanMode {
 }
 
 impl FromStr for MacvlanMode {
-    type Err = String;
+    type Err = UnknownWord;
 
-    fn from_str(text: &str) -> Result<MacvlanMode, String> {
+    fn from_str(text: &str) -> Result<MacvlanMode, UnknownWord> {
         named(&MACVLAN_MODES, text).map(MacvlanMode).ok_or_else(|| unknown("macvlan", &MACVLAN_MODES, text))
     }
 }
@@ -180,9 +180,9 @@ pub struct IpvlanMode(u16);
 const IPVLAN_MODES: [(&str, u16); 3] = [("l2", 0), ("l3", 1), ("l3s", 2)];
 
 impl FromStr for IpvlanMode {
-    type Err = String;
+    type Err = UnknownWord;
 
-    fn from_str(text: &str) -> Result<IpvlanMode, String> {
+    fn from_str(text: &str) -> Result<IpvlanMode, UnknownWord> {
         named(&IPVLAN_MODES, text).map(IpvlanMode).ok_or_else(|| unknown("ipvlan", &IPVLAN_MODES, text))
     }
 }
@@ -197,9 +197,12 @@ fn named<T: Copy>(modes: &[(&str, T)], text: &str) -> Option<T> {
     modes.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode)
 }
 
-fn unknown<T>(kind: &str, modes: &[(&str, T)], text: &str) -> String {
+fn unknown<T>(kind: &str, modes: &[(&str, T)], text: &str) -> UnknownWord {
     let names: Vec<&str> = modes.iter().map(|(name, _)| *name).collect();
-    format!("unknown {kind} mode: {text:?}, expected one of {}", names.join(", "))
+    UnknownWord {
+        sentence: format!("unknown {kind} mode: {text:?}"),
+        problem: format!("{text:?} is no mode, expected one of {}", names.join(", ")),
+    }
 }
 
 fn show<T: PartialEq + fmt::Display>(modes: &[(&str, T)], mode: T, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -221,6 +224,7 @@ mod tests {
         assert_eq!(IpvlanMode::default().to_string(), "l2");
         assert_eq!(MacvlanMode(16).to_string(), "16", "a mode that others set");
         let problem = "brige".parse::<MacvlanMode>().unwrap_err();
-        assert_eq!(problem, "unknown macvlan mode: \"brige\", expected one of bridge, private, vepa, passthru");
+        assert_eq!(problem.to_string(), "\"brige\" is no mode, expected one of bridge, private, vepa, passthru");
+        assert_eq!(format!("{problem:#}"), "unknown macvlan mode: \"brige\"");
     }
 }

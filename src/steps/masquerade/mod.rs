@@ -16,7 +16,7 @@ pub use self::nft::LAYOUT;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result, warn};
+use crate::error::{Code, Error, ErrorList, Result, UnknownWord, warn};
 use crate::net::netlink::Address;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
@@ -39,9 +39,10 @@ impl<'de> Deserialize<'de> for Backend {
         match String::deserialize(deserializer)?.as_str() {
             "nftables" => Ok(Backend::Nftables),
             "iptables" => Ok(Backend::Iptables),
-            other => Err(de::Error::custom(format_args!(
-                "unknown ipmasq backend {other:?}, expected \"nftables\" or \"iptables\""
-            ))),
+            other => Err(de::Error::custom(UnknownWord {
+                sentence: format!("unknown ipmasq backend {other:?}"),
+                problem: format!("{other:?} is no backend, expected \"nftables\" or \"iptables\""),
+            })),
         }
     }
 }
