@@ -2,6 +2,7 @@
 //!
 //! <https://www.cni.dev/plugins/current/ipam/static/>
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -14,6 +15,7 @@ use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
+use crate::steps::prev_result;
 
 /// The plugin.
 pub struct Static;
@@ -101,7 +103,7 @@ impl Plugin for Static {
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
         let result = cx.config.prev_result()?;
-        let result = result.ok_or_else(|| Error::config("prevResult", "Required prevResult missing"))?;
+        let result = result.ok_or_else(prev_result::missing)?;
         conf.ips.iter().try_for_each(|ip| verify(ip, &result, at.ifname()))
     }
 
@@ -125,12 +127,12 @@ impl Plugin for Static {
 fn verify(configured: &IpConfig, result: &AddResult, ifname: &str) -> Result<()> {
     let found = result.ips.iter().find(|ip| ip.address.addr() == configured.address.addr());
     let difference = match found {
-        None => "prevResult does not have it".to_owned(),
+        None => format!("prevResult does not have {}", configured.address),
         Some(found) if configured.gateway.is_none() || configured.gateway == found.gateway => return Ok(()),
-        Some(found) => format!("its gateway is {}, expected {}", or_none(found.gateway), or_none(configured.gateway)),
+        Some(found) => format!("the gateway is {}, expected {}", or_none(found.gateway), or_none(configured.gateway)),
     };
-    Err(Error::check(format!("Failed to match addr {} on interface {ifname}", configured.address))
-        .with_details(difference))
+    let ip = configured.address.addr();
+    Err(Error::check(difference).saying(format_args!("static: Failed to match addr {ip} on interface {ifname}")))
 }
 
 fn or_none(ip: Option<IpAddr>) -> String {
@@ -141,7 +143,8 @@ fn or_none(ip: Option<IpAddr>) -> String {
 /// `ipam.addresses` together with CNI_ARGS.
 fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
     let Some(ipam) = &document.ipam else {
-        return Err(Error::config("ipam", "missing, expected an object with addresses"));
+        let error = Error::config("ipam", "missing, expected an object with addresses");
+        return Err(error.saying("IPAM config missing 'ipam' key"));
     };
     let mut ips = configured_addresses(&ipam.addresses)?;
     ips.extend(addresses_in_args(args)?);
@@ -157,19 +160,27 @@ fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
 fn configured_addresses(addresses: &[Address]) -> Result<Vec<IpConfig>> {
     let parse = |(i, address): (usize, &Address)| {
         let net = parse_cidr(&address.address).ok_or_else(|| {
-            let problem = format!("the 'address' field is expected to be in CIDR notation, got: '{}'", address.address);
-            Error::config(format_args!("ipam.addresses[{i}].address"), problem)
+            let sentence =
+                format!("the 'address' field is expected to be in CIDR notation, got: '{}'", address.address);
+            no_cidr(format_args!("ipam.addresses[{i}].address"), &address.address).saying(sentence)
         })?;
         Ok(ip_config(net, address.gateway))
     };
     addresses.iter().enumerate().map(parse).collect()
 }
 
+fn no_cidr(path: impl fmt::Display, text: &str) -> Error {
+    match text {
+        "" => Error::config(path, "missing, expected an address with its prefix length, as in 10.1.2.3/24"),
+        text => Error::config(path, format_args!("{text:?} is not understood, expected one as in 10.1.2.3/24")),
+    }
+}
+
 fn given_addresses(texts: &[String], at: &str) -> Result<Vec<IpConfig>> {
     let parse = |(i, text): (usize, &String)| {
         let net = parse_cidr(text).ok_or_else(|| {
-            let problem = format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
-            Error::config(format_args!("{at}[{i}]"), problem)
+            let sentence = format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
+            no_cidr(format_args!("{at}[{i}]"), text).saying(sentence)
         })?;
         Ok(ip_config(net, None))
     };
@@ -198,8 +209,8 @@ fn list(text: Option<&str>) -> impl Iterator<Item = &str> {
     text.filter(|text| !text.is_empty()).into_iter().flat_map(|text| text.split(',')).map(str::trim)
 }
 
-fn in_args(problem: String) -> Error {
-    Error::new(Code::INVALID_ENVIRONMENT, format!("CNI_ARGS: {problem}"))
+fn in_args(sentence: String) -> Error {
+    Error::new(Code::INVALID_ENVIRONMENT, sentence).with_details("it stands in CNI_ARGS")
 }
 
 fn parse_cidr(text: &str) -> Option<IpNet> {
@@ -275,7 +286,7 @@ mod tests {
     #[test]
     fn mistakes_name_their_source() {
         for (members, args, code, msg) in [
-            (r#""x":1"#, "", 7, "ipam: missing, expected an object with addresses"),
+            (r#""x":1"#, "", 7, "IPAM config missing 'ipam' key; ipam: missing, expected an object with addresses"),
             (
                 r#""ipam":{"addresses":[{"address":"10.0.0.1"}]}"#,
                 "",
@@ -292,24 +303,24 @@ mod tests {
                 r#""ipam":{},"args":{"cni":{"ips":["10.0.0.1/8","x"]}}"#,
                 "",
                 7,
-                "args.cni.ips[1]: an entry in the 'ips' field is NOT in CIDR notation, got: 'x'",
+                "an entry in the 'ips' field is NOT in CIDR notation, got: 'x'; args.cni.ips[1]: \"x\" is not understood, expected one as in 10.1.2.3/24",
             ),
             (
                 r#""ipam":{},"runtimeConfig":{"ips":[""]}"#,
                 "",
                 7,
-                "runtimeConfig.ips[0]: an entry in the 'ips' field is NOT in CIDR notation, got: ''",
+                "an entry in the 'ips' field is NOT in CIDR notation, got: ''; runtimeConfig.ips[0]: missing, expected an address with its prefix length, as in 10.1.2.3/24",
             ),
             (
                 r#""ipam":{}"#,
                 "IP=10.0.0.1",
                 4,
-                "CNI_ARGS: the 'ip' field is expected to be in CIDR notation, got: '10.0.0.1'",
+                "the 'ip' field is expected to be in CIDR notation, got: '10.0.0.1'; it stands in CNI_ARGS",
             ),
-            (r#""ipam":{}"#, "GATEWAY=x", 4, "CNI_ARGS: invalid gateway address: x"),
+            (r#""ipam":{}"#, "GATEWAY=x", 4, "invalid gateway address: x; it stands in CNI_ARGS"),
         ] {
             let error = ips(members, args).unwrap_err();
-            assert_eq!((error.code.0, error.msg.as_str()), (code, msg), "{members}");
+            assert_eq!((error.code.0, error.to_string().as_str()), (code, msg), "{members}");
         }
     }
 
@@ -339,13 +350,16 @@ mod tests {
         let result = |ips: &str| format!(r#","prevResult":{{"cniVersion":"1.0.0","ips":[{ips}]}}"#);
         let v6 = r#"{"address":"3ffe:ffff:0:1ff::1/64","gateway":"3ffe:ffff:0:1ff::9"}"#;
         assert_eq!(check(&result(&format!(r#"{{"address":"10.10.0.1/24","gateway":"10.10.0.254"}},{v6}"#))), Ok(()));
-        assert_eq!(check(""), Err((7, "prevResult: Required prevResult missing".into())));
-        let failed = "Failed to match addr 10.10.0.1/24 on interface eth0; ";
-        assert_eq!(check(&result(v6)), Err((103, format!("{failed}prevResult does not have it"))));
+        assert_eq!(
+            check(""),
+            Err((7, "Required prevResult missing; prevResult: missing, expected the result of ADD".into()))
+        );
+        let failed = "static: Failed to match addr 10.10.0.1 on interface eth0; ";
+        assert_eq!(check(&result(v6)), Err((103, format!("{failed}prevResult does not have 10.10.0.1/24"))));
         let other = format!(r#"{{"address":"10.10.0.1/24","gateway":"10.10.0.1"}},{v6}"#);
         assert_eq!(
             check(&result(&other)),
-            Err((103, format!("{failed}its gateway is 10.10.0.1, expected 10.10.0.254")))
+            Err((103, format!("{failed}the gateway is 10.10.0.1, expected 10.10.0.254")))
         );
     }
 

@@ -180,7 +180,7 @@ fn addresses_are_given_in_turn() {
                     let outcome = lab.attach(&lab.container(), &conf).id(id).try_add();
                     let error = outcome.err();
                     assert!(
-                        error.msg.contains("no IP addresses available in range set") || lab.peer == Peer::Ours,
+                        error.text().contains("no IP addresses available in range set") || lab.peer == Peer::Ours,
                         "{error:?}"
                     );
                     assert!(lab.peer != Peer::Ours || error.code == 101, "{}: {error:?}", case.what);
@@ -200,8 +200,8 @@ fn a_full_range_is_reported_with_its_limits() {
         address(lab, &conf, "a");
         address(lab, &conf, "b");
         let error = lab.attach(&lab.container(), &conf).id("c").try_add().err();
-        assert!(error.msg.contains("10.0.0.1-10.0.0.2"), "{error:?}");
-        assert!(error.msg.contains("10.0.1.1-10.0.1.2"), "{error:?}");
+        assert!(error.text().contains("10.0.0.1-10.0.0.2"), "{error:?}");
+        assert!(error.text().contains("10.0.1.1-10.0.1.2"), "{error:?}");
     });
 }
 
@@ -212,7 +212,7 @@ fn one_attachment_has_one_address() {
         let attachment = lab.attach(&lab.container(), &conf).id("a");
         attachment.add();
         let error = attachment.try_add().err();
-        assert!(error.msg.contains("10.0.0.2"), "the address it has: {error:?}");
+        assert!(error.text().contains("10.0.0.2"), "the address it has: {error:?}");
         assert!(lab.peer != Peer::Ours || error.code == 102, "{error:?}");
         assert_eq!(address(lab, &conf, "b"), "10.0.0.3");
         attachment.try_add().err();
@@ -364,7 +364,7 @@ fn an_address_that_cannot_be_had_fails_add_and_keeps_nothing() {
         for case in &cases {
             let asked = with(&conf, json!({"runtimeConfig": {"ips": case.asked}}));
             let error = lab.attach(&lab.container(), &asked).try_add().err();
-            assert!(error.msg.contains(case.names), "{}: {error:?}", case.what);
+            assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
             assert!(lab.peer != Peer::Ours || error.code == case.code, "{}: {error:?}", case.what);
             assert_eq!(leases(lab), held, "{}", case.what);
         }
@@ -413,7 +413,7 @@ fn mistakes_in_ranges_are_refused_and_named() {
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 7, "{error:?}");
                 for name in case.names {
-                    assert!(error.msg.contains(name), "{name} is not in {error:?}");
+                    assert!(error.text().contains(name), "{name} is not in {error:?}");
                 }
             }
             assert!(!lab.path(STORE).exists(), "refused before anything is made: {error:?}");
@@ -443,7 +443,7 @@ fn dns_comes_from_the_resolv_conf_that_is_named() {
         let missing = with(&conf, json!({"ipam": {"resolvConf": "/run/no-such-file"}}));
         let held = leases(lab);
         let error = lab.attach(&lab.container(), &missing).id("other").try_add().err();
-        assert!(error.msg.contains("/run/no-such-file"), "{error:?}");
+        assert!(error.text().contains("/run/no-such-file"), "{error:?}");
         assert_eq!(leases(lab), held);
     });
 }
@@ -464,7 +464,7 @@ fn a_directory_that_cannot_be_written_fails_add_and_is_named() {
         lab.host.sh("mkdir /run/ro && mount -t tmpfs -o ro lab /run/ro");
         let conf = with(&subnet("10.0.0.0/24"), json!({"ipam": {"dataDir": "/run/ro"}}));
         let error = lab.attach(&lab.container(), &conf).try_add().err();
-        assert!(error.msg.contains("/run/ro/net1"), "{error:?}");
+        assert!(error.text().contains("/run/ro/net1"), "{error:?}");
         assert!(lab.peer != Peer::Ours || error.code == 5, "{error:?}");
     });
 }
@@ -474,7 +474,7 @@ fn a_file_in_the_place_of_the_directory_fails_add_and_is_named() {
     for_each_peer("host-local", |lab| {
         lab.host.sh("mkdir -p /var/lib/cni/networks && touch /var/lib/cni/networks/net1");
         let error = lab.attach(&lab.container(), &subnet("10.0.0.0/24")).try_add().err();
-        assert!(error.msg.contains(STORE), "{error:?}");
+        assert!(error.text().contains(STORE), "{error:?}");
     });
 }
 
@@ -549,7 +549,7 @@ fn status_says_when_no_address_is_left() {
         attachment.add();
         let error = attachment.status().err();
         assert_eq!(error.code, 50, "{error:?}");
-        assert!(error.msg.contains("10.0.0.1-10.0.0.2"), "{error:?}");
+        assert!(error.text().contains("10.0.0.1-10.0.0.2"), "{error:?}");
         attachment.del();
         attachment.status().ok();
     });

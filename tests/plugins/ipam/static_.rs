@@ -104,7 +104,7 @@ fn an_address_without_prefix_is_refused_and_named() {
     for_each_peer("static", |lab| {
         for (changes, args) in &cases {
             let error = lab.attach(&lab.container(), &with(&conf(), changes.clone())).args(args).try_add().err();
-            assert!(error.msg.contains("10.10.0.77"), "{changes} {args}: {error:?}");
+            assert!(error.text().contains("10.10.0.77"), "{changes} {args}: {error:?}");
         }
     });
 }
@@ -123,7 +123,7 @@ fn other_mistakes_are_refused() {
     for_each_peer("static", |lab| {
         for (conf, args, names) in &cases {
             let error = lab.attach(&lab.container(), conf).args(args).try_add().err();
-            assert!(error.msg.contains(names), "{conf} {args}: {error:?}");
+            assert!(error.text().contains(names), "{conf} {args}: {error:?}");
         }
     });
 }
@@ -135,7 +135,7 @@ fn check_refuses_a_result_with_another_gateway() {
         let mut result = attachment.add();
         result["ips"][0]["gateway"] = json!("10.10.0.1");
         let error = attachment.check(&result).err();
-        assert!(error.msg.contains("10.10.0.5"), "{error:?}");
+        assert!(error.text().contains("10.10.0.5"), "{error:?}");
         attachment.call("CHECK", None).run().err();
     });
 }

@@ -169,7 +169,8 @@ fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
             let Some(value) = value else { continue };
             if value.len() > VALUE_MAX {
                 let problem = format!("{} bytes are too long, expected at most {VALUE_MAX}", value.len());
-                return Err(Error::config(of, problem));
+                let sentence = format!("value too long for option {:?}: {value:?}", provide.option);
+                return Err(Error::config(of, problem).saying(sentence));
             }
             options.retain(|(other, _)| *other != code);
             options.push((code, value.as_bytes().to_vec()));
@@ -213,7 +214,7 @@ fn option_code(text: &str, at: &str) -> Result<u8> {
     text.parse().ok().filter(|_| is_number).ok_or_else(|| {
         let names = OPTION_NAMES.map(|(name, _)| name).join(", ");
         let problem = format!("{text:?} is no option, expected a number from 0 to 255, or one of {names}");
-        Error::config(format_args!("{at}.option"), problem)
+        Error::config(format_args!("{at}.option"), problem).saying(format_args!("Can not parse option {text:?}"))
     })
 }
 

@@ -362,7 +362,9 @@ fn hung_up(socket: &Path) -> Error {
 }
 
 fn unreached(socket: &Path, error: io::Error) -> Error {
-    let error = Error::io(format_args!("connect to the DHCP daemon at {socket:?}"), &error);
+    let sentence =
+        Error::io(format_args!("error dialing DHCP daemon: dial unix {}: connect", socket.display()), &error);
+    let error = Error::io(format_args!("connect to the DHCP daemon at {socket:?}"), &error).saying(&sentence.msg);
     match is_nobody(&error) {
         true => error.with_details("it does not run: start cni-dhcp.socket or cni-dhcp.service"),
         false => error,

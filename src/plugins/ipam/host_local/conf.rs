@@ -1,5 +1,6 @@
 //! host-local's configuration: the keys as written, and what they come to.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +41,7 @@ impl PluginConf for Conf {
         data_dir(cx.config)?;
         let document: Document = cx.config.decode()?;
         self.requested = requested(cx.args, &document)?;
-        let ipam = document.ipam.ok_or_else(|| Error::config("ipam", "missing, expected an object with ranges"))?;
+        let ipam = document.ipam.ok_or_else(missing)?;
         self.sets = range_sets(&document.runtime_config.ip_ranges, &ipam)?;
         refuse_several_of_a_family(&self.sets, &cx.config.version)?;
         self.routes = ipam.routes;
@@ -104,6 +105,10 @@ struct CniArgs {
     ips: Vec<String>,
 }
 
+fn missing() -> Error {
+    Error::config("ipam", "missing, expected an object with ranges").saying("IPAM config missing 'ipam' key")
+}
+
 /// The network's place on the disk, from `name` and `ipam.dataDir` alone: DEL and GC work whatever the rest says.
 pub fn place(cx: &Context<'_>) -> Place {
     // Where it does not decode ADD fails, so nothing is anywhere else than in the default directory.
@@ -147,16 +152,20 @@ fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> 
     if sets.is_empty() {
         return Err(Error::config(
             "ipam.ranges",
-            "no IP ranges specified, expected at least one set with a range with a subnet",
-        ));
+            "there is none, expected at least one set with a range with a subnet",
+        )
+        .saying("no IP ranges specified"));
     }
     Ok(sets.into_iter().map(|(_, set)| set).collect())
 }
 
 fn push_set(sets: &mut Vec<(String, RangeSet)>, at: String, make: impl FnOnce(&str) -> Result<RangeSet>) -> Result<()> {
-    let set = make(&at)?;
-    if let Some((other_at, other)) = sets.iter().find(|(_, other)| other.overlaps(&set)) {
-        return Err(Error::config(at, format_args!("range set {set} overlaps with {other} of {other_at}")));
+    let number = sets.len();
+    let set = make(&at).map_err(|error| error.context(format_args!("invalid range set {number}")))?;
+    if let Some(other) = sets.iter().position(|(_, other)| other.overlaps(&set)) {
+        let (other_at, other_set) = &sets[other];
+        return Err(Error::config(at, format_args!("{set} overlaps with {other_set} of {other_at}"))
+            .saying(format_args!("range set {other} overlaps with {number}")));
     }
     sets.push((at, set));
     Ok(())
@@ -178,12 +187,15 @@ fn requested(args: &str, document: &Document) -> Result<Vec<IpAddr>> {
     let mut ips: Vec<IpAddr> = requested_in_args(args)?.into_iter().collect();
     for (at, texts) in [("args.cni.ips", &document.args.cni.ips), ("runtimeConfig.ips", &document.runtime_config.ips)] {
         for (i, text) in texts.iter().enumerate() {
-            let ip = parse_requested(text)
-                .ok_or_else(|| Error::config(format_args!("{at}[{i}]"), format_args!("invalid IP address {text:?}")))?;
+            let ip = parse_requested(text).ok_or_else(|| no_address(format_args!("{at}[{i}]"), text))?;
             ips.push(ip);
         }
     }
     Ok(ips)
+}
+
+fn no_address(path: impl fmt::Display, text: &str) -> Error {
+    Error::config(path, format_args!("{text:?} is no IP address")).saying(format_args!("invalid IP address {text}"))
 }
 
 fn requested_in_args(args: &str) -> Result<Option<IpAddr>> {

@@ -112,7 +112,7 @@ fn held_by_attachment(store: &Store, owner: &Owner) -> Result<Vec<IpAddr>> {
 }
 
 fn nothing_held(key: &Key) -> Error {
-    let msg = format!("Failed to find address added by container ID {}", key.container_id);
+    let msg = format!("host-local: Failed to find address added by container {}", key.container_id);
     let details = format!("no address of network {:?} is held for its {:?}", key.network.as_str(), key.ifname.as_str());
     Error::check(msg).with_details(details)
 }

@@ -44,32 +44,42 @@ pub struct Range {
 impl Range {
     /// Checks a range and fills in its defaults. `at` is its path in the configuration.
     pub fn new(conf: &RangeConf, at: &str) -> Result<Range> {
-        let wrong = |key: &str, problem: String| Err(Error::config(format_args!("{at}.{key}"), problem));
+        let wrong = |key: &str, problem: String| Error::config(format_args!("{at}.{key}"), problem);
         let Some(subnet) = conf.subnet else {
-            return wrong("subnet", "missing, expected a subnet as in 10.1.0.0/16".to_owned());
+            let error = wrong("subnet", "missing, expected a subnet as in 10.1.0.0/16".to_owned());
+            return Err(error.saying("IP <nil> not v4 nor v6"));
         };
         if subnet.prefix_len() > subnet.max_prefix_len() - 2 {
-            return wrong(
-                "subnet",
-                format!("Network {subnet} too small to allocate from, expected at least 4 addresses"),
-            );
+            let error = wrong("subnet", format!("{subnet} is too small, expected at least 4 addresses"));
+            return Err(error.saying(format_args!("Network {subnet} too small to allocate from")));
         }
         if subnet.addr() != subnet.network() {
-            return wrong("subnet", format!("{subnet} has host bits set, expected {}", subnet.trunc()));
+            let (length, network) = (subnet.prefix_len(), subnet.network());
+            let sentence = format_args!(
+                "Network has host bits set. For a subnet mask of length {length} the network address is {network}"
+            );
+            return Err(
+                wrong("subnet", format!("{subnet} has host bits set, expected {}", subnet.trunc())).saying(sentence)
+            );
         }
         let second = address(subnet.addr(), number(subnet.addr()) + 1);
         let start = conf.range_start.unwrap_or(second);
         let end = conf.range_end.unwrap_or_else(|| default_end(subnet));
-        for (key, value) in [("rangeStart", start), ("rangeEnd", end)] {
+        for (key, name, value) in [("rangeStart", "RangeStart", start), ("rangeEnd", "RangeEnd", end)] {
             if !subnet.contains(&value) {
-                return wrong(key, format!("{value} is outside subnet {subnet}"));
+                return Err(wrong(key, format!("{value} is outside subnet {subnet}"))
+                    .saying(format_args!("{name} {value} not in network {subnet}")));
             }
         }
         if start > end {
-            return match conf.range_end {
-                Some(end) => wrong("rangeEnd", format!("{end} is before the first address {start}")),
-                None => wrong("rangeStart", format!("{start} is after the last address {end}")),
+            let sentence = match conf.range_start {
+                Some(start) => format!("RangeStart {start} not in network {subnet}"),
+                None => format!("RangeEnd {end} not in network {subnet}"),
             };
+            return Err(match conf.range_end {
+                Some(end) => wrong("rangeEnd", format!("{end} is before the first address {start}")).saying(sentence),
+                None => wrong("rangeStart", format!("{start} is after the last address {end}")),
+            });
         }
         Ok(Range { subnet, start, end, gateway: conf.gateway.unwrap_or(second) })
     }
@@ -136,17 +146,18 @@ impl RangeSet {
     /// A set of checked ranges.
     pub fn of(ranges: Vec<Range>, at: &str) -> Result<RangeSet> {
         let Some(first) = ranges.first() else {
-            return Err(Error::config(at, "empty range set, expected at least one range with a subnet"));
+            let error = Error::config(at, "empty, expected at least one range with a subnet");
+            return Err(error.saying("empty range set"));
         };
         for (i, range) in ranges.iter().enumerate() {
             let at = format!("{at}[{i}]");
             if range.is_ipv4() != first.is_ipv4() {
-                let problem =
-                    format!("mixed address families: {} and {} are in one range set", first.subnet, range.subnet);
-                return Err(Error::config(at, problem));
+                let problem = format!("{} and {} are of two families", first.subnet, range.subnet);
+                return Err(Error::config(at, problem).saying("mixed address families"));
             }
             if let Some(other) = ranges[..i].iter().find(|other| other.overlaps(range)) {
-                return Err(Error::config(at, format_args!("subnets {other} and {range} overlap")));
+                let error = Error::config(at, format_args!("{range} overlaps with {other}"));
+                return Err(error.saying(format_args!("subnets {other} and {range} overlap")));
             }
         }
         Ok(RangeSet(ranges))
@@ -286,26 +297,47 @@ mod tests {
     #[test]
     fn mistakes_name_the_field_the_value_and_the_subnet() {
         for (text, msg) in [
-            ("-", "r.subnet: missing, expected a subnet as in 10.1.0.0/16"),
+            ("-", "IP <nil> not v4 nor v6; r.subnet: missing, expected a subnet as in 10.1.0.0/16"),
             (
                 "192.0.2.0/31",
-                "r.subnet: Network 192.0.2.0/31 too small to allocate from, expected at least 4 addresses",
+                "Network 192.0.2.0/31 too small to allocate from; r.subnet: 192.0.2.0/31 is too small, expected at least 4 addresses",
             ),
             (
                 "192.0.2.0/32",
-                "r.subnet: Network 192.0.2.0/32 too small to allocate from, expected at least 4 addresses",
+                "Network 192.0.2.0/32 too small to allocate from; r.subnet: 192.0.2.0/32 is too small, expected at least 4 addresses",
             ),
-            ("fd00::/127", "r.subnet: Network fd00::/127 too small to allocate from, expected at least 4 addresses"),
-            ("192.0.2.12/24", "r.subnet: 192.0.2.12/24 has host bits set, expected 192.0.2.0/24"),
-            ("10.2.0.0/16 10.1.0.5", "r.rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16"),
-            ("10.2.0.0/16 fd00::5", "r.rangeStart: fd00::5 is outside subnet 10.2.0.0/16"),
-            ("10.2.0.0/16 - 10.3.0.5", "r.rangeEnd: 10.3.0.5 is outside subnet 10.2.0.0/16"),
-            ("10.2.0.0/16 10.2.0.9 10.2.0.5", "r.rangeEnd: 10.2.0.5 is before the first address 10.2.0.9"),
-            ("10.2.0.0/16 - 10.2.0.0", "r.rangeEnd: 10.2.0.0 is before the first address 10.2.0.1"),
+            (
+                "fd00::/127",
+                "Network fd00::/127 too small to allocate from; r.subnet: fd00::/127 is too small, expected at least 4 addresses",
+            ),
+            (
+                "192.0.2.12/24",
+                "Network has host bits set. For a subnet mask of length 24 the network address is 192.0.2.0; r.subnet: 192.0.2.12/24 has host bits set, expected 192.0.2.0/24",
+            ),
+            (
+                "10.2.0.0/16 10.1.0.5",
+                "RangeStart 10.1.0.5 not in network 10.2.0.0/16; r.rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16",
+            ),
+            (
+                "10.2.0.0/16 fd00::5",
+                "RangeStart fd00::5 not in network 10.2.0.0/16; r.rangeStart: fd00::5 is outside subnet 10.2.0.0/16",
+            ),
+            (
+                "10.2.0.0/16 - 10.3.0.5",
+                "RangeEnd 10.3.0.5 not in network 10.2.0.0/16; r.rangeEnd: 10.3.0.5 is outside subnet 10.2.0.0/16",
+            ),
+            (
+                "10.2.0.0/16 10.2.0.9 10.2.0.5",
+                "RangeStart 10.2.0.9 not in network 10.2.0.0/16; r.rangeEnd: 10.2.0.5 is before the first address 10.2.0.9",
+            ),
+            (
+                "10.2.0.0/16 - 10.2.0.0",
+                "RangeEnd 10.2.0.0 not in network 10.2.0.0/16; r.rangeEnd: 10.2.0.0 is before the first address 10.2.0.1",
+            ),
             ("10.2.0.0/16 10.2.255.255", "r.rangeStart: 10.2.255.255 is after the last address 10.2.255.254"),
         ] {
             let error = range(text).unwrap_err();
-            assert_eq!((error.code.0, error.msg.as_str()), (7, msg), "{text}");
+            assert_eq!((error.code.0, error.to_string().as_str()), (7, msg), "{text}");
         }
     }
 
@@ -345,19 +377,22 @@ mod tests {
     #[test]
     fn a_set_has_one_family_and_no_address_twice() {
         for (texts, msg) in [
-            (&[][..], "s: empty range set, expected at least one range with a subnet"),
+            (&[][..], "empty range set; s: empty, expected at least one range with a subnet"),
             (
                 &["10.0.0.0/24", "fd00::/64"],
-                "s[1]: mixed address families: 10.0.0.0/24 and fd00::/64 are in one range set",
+                "mixed address families; s[1]: 10.0.0.0/24 and fd00::/64 are of two families",
             ),
             (
                 &["10.0.0.0/24", "10.1.0.0/24", "10.0.0.0/16"],
-                "s[2]: subnets 10.0.0.1-10.0.0.254 and 10.0.0.1-10.0.255.254 overlap",
+                "subnets 10.0.0.1-10.0.0.254 and 10.0.0.1-10.0.255.254 overlap; s[2]: 10.0.0.1-10.0.255.254 overlaps with 10.0.0.1-10.0.0.254",
             ),
-            (&["10.0.0.0/24", "10.0.0.1/24"], "s[1].subnet: 10.0.0.1/24 has host bits set, expected 10.0.0.0/24"),
+            (
+                &["10.0.0.0/24", "10.0.0.1/24"],
+                "Network has host bits set. For a subnet mask of length 24 the network address is 10.0.0.0; s[1].subnet: 10.0.0.1/24 has host bits set, expected 10.0.0.0/24",
+            ),
         ] {
             let confs: Vec<RangeConf> = texts.iter().map(|text| conf(text)).collect();
-            assert_eq!(RangeSet::new(&confs, "s").unwrap_err().msg, msg);
+            assert_eq!(RangeSet::new(&confs, "s").unwrap_err().to_string(), msg);
         }
     }
 

@@ -269,43 +269,44 @@ fn configurations_that_are_wrong_are_told_by_path() {
         (
             "\"ranges\":[]",
             "",
-            "ipam.ranges: no IP ranges specified, expected at least one set with a range with a subnet",
+            "no IP ranges specified; ipam.ranges: there is none, expected at least one set with a range with a subnet",
         ),
         (
             r#""rangeStart":"10.1.0.5""#,
             "",
-            "ipam.ranges: no IP ranges specified, expected at least one set with a range with a subnet",
+            "no IP ranges specified; ipam.ranges: there is none, expected at least one set with a range with a subnet",
         ),
         (
             r#""subnet":"10.2.0.0/16","rangeStart":"10.1.0.5""#,
             "",
-            "ipam.rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16",
+            "invalid range set 0: RangeStart 10.1.0.5 not in network 10.2.0.0/16; ipam.rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16",
         ),
         (
             r#""ranges":[[{"subnet":"10.1.0.0/16"},{"subnet":"10.2.0.0/16","rangeStart":"10.1.0.5"}]]"#,
             "",
-            "ipam.ranges[0][1].rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16",
+            "invalid range set 0: RangeStart 10.1.0.5 not in network 10.2.0.0/16; ipam.ranges[0][1].rangeStart: 10.1.0.5 is outside subnet 10.2.0.0/16",
         ),
         (r#""ranges":[[{"subnet":"x"}]]"#, "", "ipam.ranges[0][0].subnet: invalid CIDR address: x"),
         (
             r#""subnet":"10.1.0.0/16","ranges":[[{"subnet":"10.1.2.0/24"}]]"#,
             "",
-            "ipam.ranges[0]: range set 10.1.2.1-10.1.2.254 overlaps with 10.1.0.1-10.1.255.254 of ipam",
+            "range set 0 overlaps with 1; ipam.ranges[0]: 10.1.2.1-10.1.2.254 overlaps with 10.1.0.1-10.1.255.254 of ipam",
         ),
         (
             r#""ranges":[]"#,
             r#","runtimeConfig":{"ipRanges":[[{"subnet":"10.1.0.1/16"}]]}"#,
-            "runtimeConfig.ipRanges[0][0].subnet: 10.1.0.1/16 has host bits set, expected 10.1.0.0/16",
+            "invalid range set 0: Network has host bits set. For a subnet mask of length 16 the network address is 10.1.0.0; runtimeConfig.ipRanges[0][0].subnet: 10.1.0.1/16 has host bits set, expected 10.1.0.0/16",
         ),
         (
             r#""subnet":"10.1.0.0/16""#,
             r#","args":{"cni":{"ips":["10.1.0.2",""]}}"#,
-            "args.cni.ips[1]: invalid IP address \"\"",
+            "invalid IP address ; args.cni.ips[1]: \"\" is no IP address",
         ),
     ] {
         let mut net = Net::new(ipam);
         net.more = more.to_owned();
-        assert_eq!(msg(net.add("a")), (7, text.to_owned()));
+        let error = net.add("a").unwrap_err();
+        assert_eq!((error.code.0, error.to_string().as_str()), (7, text));
         assert!(!net.data_dir().exists());
     }
 }
@@ -366,7 +367,7 @@ fn leases_of_old_plugins_are_found_after_those_of_new_ones() {
     net.check("a").unwrap();
     net.del("a").unwrap();
     assert_eq!(net.read("10.1.2.2"), None);
-    assert_eq!(msg(net.check("a")), (103, "Failed to find address added by container ID a".to_owned()));
+    assert_eq!(msg(net.check("a")), (103, "host-local: Failed to find address added by container a".to_owned()));
 }
 
 #[test]

@@ -116,7 +116,10 @@ fn a_namespace_that_is_named_by_a_process_takes_cap_sys_ptrace() {
         let attachment = lab.attach(&container, &conf());
         let mut lacking = Daemon::wrapped(lab, &words(&all_but("CAP_SYS_PTRACE")));
         let error = attachment.try_add().err();
-        assert!(error.msg.contains("open netns \"/proc/") && error.msg.contains("permission denied"), "{error:?}");
+        assert!(
+            error.text().contains("open netns \"/proc/") && error.text().contains("permission denied"),
+            "{error:?}"
+        );
         lacking.kill();
         let _daemon = Daemon::start(lab);
         attachment.add();

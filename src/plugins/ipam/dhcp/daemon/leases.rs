@@ -18,6 +18,8 @@ use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
 
 /// How many exchanges are open at once while leases are looked for; others wait for their turn.
 const EXCHANGES_MAX: usize = 200;
+/// The reference's sentence for a lease that cannot be had.
+const NO_MORE_TRIES: &str = "error calling DHCP.Allocate: no more tries";
 /// How many are open at once at most: leases that are held do not wait for networks in which nobody answers.
 const EXCHANGES_MAX_WITH_RENEWALS: usize = 400;
 /// When something is tried again that the system refused: a write of the journal, sockets.
@@ -117,7 +119,7 @@ impl Daemon {
         let name = name.to_owned();
         if entry.client.is_none() {
             let msg = match entry.exchange {
-                None => format!("no more tries: {EXCHANGES_MAX} others were under way all the time"),
+                None => format!("{NO_MORE_TRIES}: {EXCHANGES_MAX} others were under way all the time"),
                 Some(_) => format!("interface {:?} has no link-local address", entry.record.place.ifname),
             };
             return self.forget(&name, entry, End::Failed(Error::new(Code::TRY_AGAIN, msg)));
@@ -256,7 +258,7 @@ impl Daemon {
                 let ifname = &entry.record.place.ifname;
                 let msg = format!("lease an address for interface {ifname:?}: {why}");
                 entry.record.intent = None; // the client has given it back
-                return Err(End::Failed(Error::new(Code::ADDRESS_UNAVAILABLE, msg)));
+                return Err(End::Failed(Error::new(Code::ADDRESS_UNAVAILABLE, msg).saying(NO_MORE_TRIES)));
             }
         }
         Ok(())
