@@ -139,10 +139,11 @@ impl Conf {
                 _ => Err(Error::config(
                     "master",
                     format_args!(
-                        "chained master failure. PrevResult lacks a single named interface: it has {}, expected 1",
+                        "missing, and prevResult has {} interfaces, expected one with a name",
                         interfaces.len()
                     ),
-                )),
+                )
+                .saying("chained master failure. PrevResult lacks a single named interface")),
             },
             _ => Ok(&self.master),
         }
@@ -157,7 +158,7 @@ impl Conf {
 fn verify_mode(link: &Link, expected: IpvlanMode) -> Result<()> {
     match &link.detail {
         Some(LinkKind::Ipvlan(mode)) if *mode != expected => {
-            Err(Error::check(format!("interface {:?} has mode {mode}, expected {expected}", link.name)))
+            Err(Error::check(format!("Container IPVlan mode {mode} does not match expected value: {expected}")))
         }
         _ => Ok(()),
     }

@@ -80,7 +80,7 @@ fn loopback_addresses(at: &Attachment, lo: &Link) -> Result<Vec<IpConfig>> {
     if let Some(other) = addresses.iter().find(|address| !address.net.addr().is_loopback()) {
         return Err(Error::new(
             Code::CONFLICT,
-            format!("loopback interface found with non-loopback address {:?}", other.net.to_string()),
+            format!("loopback interface found with non-loopback address {:?}", other.net.addr().to_string()),
         ));
     }
     let first = |is_v6: bool| addresses.iter().find(|address| address.net.addr().is_ipv6() == is_v6);

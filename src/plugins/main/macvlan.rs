@@ -122,7 +122,7 @@ impl Conf {
 fn verify_mode(link: &Link, expected: MacvlanMode) -> Result<()> {
     match &link.detail {
         Some(LinkKind::Macvlan { mode, .. }) if *mode != expected => {
-            Err(Error::check(format!("interface {:?} has mode {mode}, expected {expected}", link.name)))
+            Err(Error::check(format!("container macvlan mode {mode} does not match expected value: {expected}")))
         }
         _ => Ok(()),
     }

@@ -44,11 +44,15 @@ pub struct Conf {
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if self.master.is_empty() {
-            return Err(Error::config("master", "missing, expected the name of the link to make the VLAN on"));
+            let error = Error::config("master", "missing, expected the name of the link to make the VLAN on");
+            return Err(error
+                .saying("\"master\" field is required. It specifies the host interface name to create the VLAN for"));
         }
         if self.vlan_id > VLAN_MAX {
             let problem = format!("{} is out of range, expected 0 to {VLAN_MAX}", self.vlan_id);
-            return Err(Error::config("vlanId", problem));
+            let id = self.vlan_id;
+            return Err(Error::config("vlanId", problem)
+                .saying(format_args!("invalid VLAN ID {id} (must be between 0 and 4095 inclusive)")));
         }
         Ok(())
     }
@@ -126,7 +130,10 @@ impl Conf {
             return Err(Error::check(msg));
         }
         if self.mtu != 0 && link.mtu != self.mtu {
-            return Err(Error::check(format!("interface {:?} has MTU {}, expected {}", link.name, link.mtu, self.mtu)));
+            return Err(Error::check(format!(
+                "Error: Tuning configured MTU of {} is {}, current value is {}",
+                link.name, self.mtu, link.mtu
+            )));
         }
         Ok(())
     }

@@ -262,7 +262,7 @@ fn force_address_replaces_what_conflicts() {
             let plain = lab.attach(&lab.container(), &on("second", case.second)).try_add();
             if case.conflict {
                 let error = plain.err();
-                assert!(error.msg.contains(&bridge), "the error names the bridge: {error:?}");
+                assert!(error.text().contains(&bridge), "the error names the bridge: {error:?}");
                 assert_eq!(lab.host.addresses(&bridge), before);
                 lab.attach(&lab.container(), &with(&on("second", case.second), json!({"forceAddress": true}))).add();
                 assert_eq!(lab.host.addresses(&bridge).len(), 1, "replaced");
@@ -399,7 +399,7 @@ fn a_v6_address_somebody_has_fails_add_when_detection_is_asked_for() {
         );
         lab.attach(&lab.container(), &taken).add();
         let error = lab.attach(&lab.container(), &taken).try_add().err();
-        assert!(error.msg.contains("2001:db8:10::7"), "{error:?}");
+        assert!(error.text().contains("2001:db8:10::7"), "{error:?}");
     });
 }
 

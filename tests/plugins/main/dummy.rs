@@ -325,7 +325,7 @@ fn an_ipam_plugin_is_required() {
             assert!(error.text().contains("dummy interface requires an IPAM configuration"), "{error:?}");
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 7, "{error:?}");
-                assert!(error.msg.starts_with("ipam.type: "), "{error:?}");
+                assert!(error.text().contains("ipam.type: "), "{error:?}");
             }
         }
         before.assert_unchanged("the refused ADDs");
@@ -401,7 +401,7 @@ fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
         let error = lab.attach(&container, &conf()).try_add().err();
         if lab.peer == Peer::Ours {
             assert_eq!(error.code, 4, "{error:?}");
-            assert!(error.msg.contains(&container.netns), "{error:?}");
+            assert!(error.text().contains(&container.netns), "{error:?}");
         }
         before.assert_unchanged("the failed ADD");
     });

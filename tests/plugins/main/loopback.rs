@@ -37,7 +37,7 @@ fn add_brings_lo_up_and_its_addresses_answer() {
                 attachment.check(&result).ok();
                 container.sh("ip link set lo down");
                 let error = attachment.check(&result).err();
-                assert!(error.msg.contains("lo") && error.msg.contains("down"), "{error:?}");
+                assert!(error.text().contains("lo") && error.text().contains("down"), "{error:?}");
             }
             attachment.del();
             attachment.del();
@@ -102,7 +102,7 @@ fn an_address_that_is_not_loopback_is_refused() {
         let container = lab.container();
         container.sh("ip addr add 192.0.2.1/32 dev lo");
         let error = lab.attach(&container, &conf("1.0.0")).ifname("lo").try_add().err();
-        assert!(error.msg.contains("192.0.2.1"), "{error:?}");
+        assert!(error.text().contains("192.0.2.1"), "{error:?}");
     });
     for_ours("loopback", |lab| {
         let container = lab.container();
@@ -120,7 +120,7 @@ fn a_namespace_that_is_gone_fails_add_and_not_del() {
             container.vanish();
             let attachment = lab.attach(&container, &conf("1.0.0")).ifname("lo");
             let error = attachment.try_add().err();
-            assert!(error.msg.contains(&container.netns), "{error:?}");
+            assert!(error.text().contains(&container.netns), "{error:?}");
             attachment.del();
             attachment.netns(None).del();
         }

@@ -298,7 +298,7 @@ fn a_layer_two_network_has_no_result_in_old_versions() {
             let attachment =
                 lab.attach(&container, &with(&MACVLAN.conf(), json!({"cniVersion": version, "ipam": null})));
             let error = attachment.try_add().err();
-            assert!(error.msg.contains("no valid IP addresses"), "{error:?}");
+            assert!(error.text().contains("no valid IP addresses"), "{error:?}");
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 7, "{error:?}");
                 before.assert_unchanged("the refused ADD");
@@ -405,7 +405,7 @@ fn cni_args_that_are_unknown_or_wrong_are_refused() {
             let error = lab.attach(&container, &MACVLAN.conf()).args(args).try_add().err();
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, if args == "MAC=nonsense" { 7 } else { 4 }, "{error:?}");
-                assert!(error.msg.starts_with("CNI_ARGS"), "{args}: {error:?}");
+                assert!(error.text().contains("CNI_ARGS"), "{args}: {error:?}");
             }
             before.assert_unchanged("the refused ADD");
         }

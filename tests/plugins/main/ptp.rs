@@ -288,7 +288,7 @@ fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
         container.vanish();
         let before = Watch::start(lab, &[]);
         let error = lab.attach(&container, &conf()).try_add().err();
-        assert!(error.msg.contains(&container.netns) || lab.peer != Peer::Ours, "{error:?}");
+        assert!(error.text().contains(&container.netns) || lab.peer != Peer::Ours, "{error:?}");
         if lab.peer == Peer::Ours {
             assert_eq!(error.code, 4, "{error:?}");
         }

@@ -350,7 +350,7 @@ pub fn the_master_is_looked_for_where_link_in_container_says(kind: &Stacked) {
             before.assert_unchanged("the refused ADD");
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 7, "{error:?}");
-                assert!(error.msg.starts_with(&format!("master: {}", conf["master"])), "{error:?}");
+                assert!(error.text().contains(&format!("master: {}", conf["master"])), "{error:?}");
             }
         }
     });
@@ -387,7 +387,7 @@ pub fn the_master_is_the_link_of_the_default_route(kind: &Stacked) {
         before.assert_unchanged("the refused ADD");
         if lab.peer == Peer::Ours {
             assert_eq!(error.code, 7, "{error:?}");
-            assert!(error.msg.starts_with("master: "), "{error:?}");
+            assert!(error.text().contains("master: "), "{error:?}");
         }
     });
 }
@@ -768,7 +768,7 @@ pub fn add_on_a_full_subnet_fails_and_nothing_has_changed(kind: &Stacked) {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         let error = lab.attach(&container, &small).try_add().err();
-        assert!(error.msg.contains("10.10.0.1-10.10.0.2"), "the error shows the range: {error:?}");
+        assert!(error.text().contains("10.10.0.1-10.10.0.2"), "the error shows the range: {error:?}");
         if lab.peer == Peer::Ours {
             assert_eq!(error.code, 101);
             before.assert_unchanged("the failed ADD");
@@ -789,7 +789,7 @@ pub fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address(kind: &Stack
             let error = lab.attach(&container, &kind.conf()).try_add().err();
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 4, "{error:?}");
-                assert!(error.msg.contains(&container.netns), "{error:?}");
+                assert!(error.text().contains(&container.netns), "{error:?}");
             }
             before.assert_unchanged("the failed ADD");
         }

@@ -602,7 +602,7 @@ fn a_context_of_selinux_needs_a_kernel_with_it() {
         let case = Case::new("no SELinux", context, 7, "selinuxContext: \"system_u:system_r:container_t:s0\"");
         let (changes, error) = fail(lab, &conf(), &case);
         assert_eq!((changes.as_str(), error.code), ("", 7), "{error:?}");
-        assert!(error.msg.starts_with(case.names), "{error:?}");
+        assert!(error.text().contains(case.names), "{error:?}");
     });
 }
 
@@ -659,7 +659,7 @@ fn add_into_a_namespace_that_is_gone_fails_and_keeps_no_address() {
         let error = lab.attach(&container, &conf()).try_add().err();
         if lab.peer == Peer::Ours {
             assert_eq!(error.code, 4, "{error:?}");
-            assert!(error.msg.contains(&container.netns), "{error:?}");
+            assert!(error.text().contains(&container.netns), "{error:?}");
         }
         before.assert_unchanged("the failed ADD");
     });

@@ -35,17 +35,23 @@ pub fn all(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
 fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
     let name = &conf.bridge;
     let told = result.interfaces.iter().find(|interface| interface.name == *name);
-    let told = told.ok_or_else(|| Error::check(format!("prevResult has no bridge {name:?}")))?;
+    let told = told.ok_or_else(|| {
+        Error::check("prevResult does not have it")
+            .saying(format_args!("CNI created bridge {name} in host namespace was not found"))
+    })?;
     if !told.sandbox.is_empty() {
-        return Err(Error::check(format!("bridge {name:?} should not be in sandbox {:?}", told.sandbox)));
+        return Err(Error::check(format!("prevResult has it in {:?}", told.sandbox))
+            .saying(format_args!("Interface {name} should not be in sandbox")));
     }
-    let link = cx.host()?.find_link(name)?.ok_or_else(|| Error::check(format!("bridge {name:?} not found")))?;
+    let link = cx.host()?.find_link(name)?.ok_or_else(|| Error::check(format!("Interface name {name} not found")))?;
     if link.kind != "bridge" {
-        return Err(Error::check(format!("{name:?} is not a bridge")));
+        return Err(Error::check(format!("Interface {name} does not have link type of bridge")));
     }
     // Somebody else may have set it: only too little is a difference.
     if conf.promisc_mode && !link.promisc {
-        return Err(Error::check(format!("bridge {name:?} is not in promiscuous mode")));
+        return Err(Error::check(format!(
+            "Bridge interface {name} configured Promisc Mode true doesn't match current state: 0 "
+        )));
     }
     Ok(link)
 }

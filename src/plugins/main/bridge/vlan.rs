@@ -31,21 +31,19 @@ impl Trunk {
                 return Err(Error::config(
                     format_args!("{path}.{key}"),
                     format_args!("{id} is out of range, expected 1 to {VLAN_MAX}"),
-                ));
+                )
+                .saying(format_args!("incorrect trunk {key} parameter")));
             }
         }
         match (self.min_id, self.max_id) {
             (Some(min), Some(max)) if min > max => {
-                Err(Error::config(format_args!("{path}.minID"), format_args!("{min} is greater than maxID {max}")))
+                Err(Error::config(format_args!("{path}.minID"), format_args!("{min} is greater than {max}"))
+                    .saying("minID is greater than maxID in trunk parameter"))
             }
-            (Some(_), None) => Err(Error::config(
-                format_args!("{path}.maxID"),
-                "missing, minID and maxID should be configured simultaneously",
-            )),
-            (None, Some(_)) => Err(Error::config(
-                format_args!("{path}.minID"),
-                "missing, minID and maxID should be configured simultaneously",
-            )),
+            (Some(_), None) => Err(Error::config(format_args!("{path}.maxID"), "missing, expected one with minID")
+                .saying("minID and maxID should be configured simultaneously, maxID is missing")),
+            (None, Some(_)) => Err(Error::config(format_args!("{path}.minID"), "missing, expected one with maxID")
+                .saying("minID and maxID should be configured simultaneously, minID is missing")),
             _ => Ok(()),
         }
     }
@@ -144,14 +142,29 @@ mod tests {
     #[test]
     fn wrong_entries_are_named() {
         let cases = [
-            (trunk(Some(1), None, None), "t.maxID: missing, minID and maxID should be configured simultaneously"),
-            (trunk(None, Some(1), None), "t.minID: missing, minID and maxID should be configured simultaneously"),
-            (trunk(Some(9), Some(5), None), "t.minID: 9 is greater than maxID 5"),
-            (trunk(None, None, Some(5000)), "t.id: 5000 is out of range, expected 1 to 4094"),
-            (trunk(Some(0), Some(5), None), "t.minID: 0 is out of range, expected 1 to 4094"),
+            (
+                trunk(Some(1), None, None),
+                "minID and maxID should be configured simultaneously, maxID is missing; t.maxID: missing, expected one with minID",
+            ),
+            (
+                trunk(None, Some(1), None),
+                "minID and maxID should be configured simultaneously, minID is missing; t.minID: missing, expected one with maxID",
+            ),
+            (
+                trunk(Some(9), Some(5), None),
+                "minID is greater than maxID in trunk parameter; t.minID: 9 is greater than 5",
+            ),
+            (
+                trunk(None, None, Some(5000)),
+                "incorrect trunk id parameter; t.id: 5000 is out of range, expected 1 to 4094",
+            ),
+            (
+                trunk(Some(0), Some(5), None),
+                "incorrect trunk minID parameter; t.minID: 0 is out of range, expected 1 to 4094",
+            ),
         ];
         for (entry, msg) in cases {
-            assert_eq!(entry.validate("t").unwrap_err().msg, msg);
+            assert_eq!(entry.validate("t").unwrap_err().to_string(), msg);
         }
         assert!(trunk(Some(1), Some(1), Some(4094)).validate("t").is_ok());
     }

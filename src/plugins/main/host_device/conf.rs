@@ -54,8 +54,9 @@ impl PluginConf for Conf {
         let is_below_devices =
             self.kernelpath.starts_with(DEVICES) && !self.kernelpath.split('/').any(|part| part == "..");
         if !self.kernelpath.is_empty() && !is_below_devices {
-            let problem = format!("{:?} must be absolute and begin with {DEVICES}", self.kernelpath);
-            return Err(Error::config("kernelpath", problem));
+            let path = &self.kernelpath;
+            return Err(Error::config("kernelpath", format_args!("{path:?} is not below {DEVICES}"))
+                .saying(format_args!("kernel device path {path:?} must be absolute and begin with {DEVICES}")));
         }
         self.selector().map(drop)
     }
@@ -78,10 +79,8 @@ impl Conf {
             text(id).then_some(Selector::Id(id)),
         ];
         match given.into_iter().flatten().collect::<Vec<_>>().as_slice() {
-            [] => Err(Error::config(
-                "device",
-                "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\", none of them is given",
-            )),
+            [] => Err(Error::config("device", "nothing chooses a device, expected one of four keys")
+                .saying("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"")),
             [one] => Ok(*one),
             [one, other, ..] => Err(Error::config(
                 other.path(),

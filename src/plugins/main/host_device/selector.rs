@@ -88,6 +88,10 @@ fn found(link: Option<Link>, selector: Selector<'_>) -> Result<Device> {
         selector
             .mistake("is no link of the host, expected one that is")
             .with_details("a device that is in a container already is not on the host")
+            .saying(match selector {
+                Selector::Name(_) => "failed to find host device: Link not found",
+                _ => "failed to find host device: failed to find physical interface",
+            })
     })
 }
 
@@ -99,7 +103,9 @@ fn find_by_id(host: &Netlink, id: &str, selector: Selector<'_>) -> Result<Device
     if auxiliary.exists() {
         return found(host.find_link(&link_in(&auxiliary.join("net"), selector)?)?, selector);
     }
-    Err(selector.mistake("not found or unsupported, expected a device of the PCI or the auxiliary bus"))
+    Err(selector
+        .mistake("is no device of the PCI or the auxiliary bus, expected one")
+        .saying(format_args!("runtime config DeviceID {id} not found or unsupported")))
 }
 
 fn find_on_pci(host: &Netlink, device: &Path, selector: Selector<'_>) -> Result<Device> {

@@ -89,7 +89,7 @@ fn check_needs_the_result_of_add() {
         let attachment = lab.attach(&lab.container(), &conf());
         attachment.add();
         let error = attachment.call("CHECK", None).run().err();
-        assert!(error.msg.contains("prevResult"), "{error:?}");
+        assert!(error.text().contains("prevResult"), "{error:?}");
     });
 }
 

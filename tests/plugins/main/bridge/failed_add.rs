@@ -141,7 +141,7 @@ fn add_to_a_bridge_whose_name_has_a_nul_is_refused() {
         let case = Case::new("name of the bridge has a NUL", json!({"bridge": "br\u{0}0"}), 7, "bridge: \"br\\00\"");
         let (changes, error) = fail(lab, &conf(), &case);
         assert_eq!((changes.as_str(), error.code), ("", 7), "{error:?}");
-        assert!(error.msg.contains(case.names), "{error:?}");
+        assert!(error.text().contains(case.names), "{error:?}");
     });
 }
 
@@ -154,7 +154,7 @@ fn add_that_the_rule_set_refuses_says_why_at_once() {
         let before = Watch::start(lab, &[&container]);
         let error = lab.attach(&container, &with(&conf(), json!({"ipMasq": true}))).try_add().err();
         assert_eq!(error.code, 100, "{error:?}");
-        assert!(error.msg.contains("masquerade") && !error.text().contains("tries"), "{error:?}");
+        assert!(error.text().contains("masquerade") && !error.text().contains("tries"), "{error:?}");
         before.assert_unchanged("the refused ADD");
     });
 }
@@ -167,7 +167,7 @@ fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         let error = lab.attach(&container, &small).try_add().err();
-        assert!(error.msg.contains("10.10.0.1-10.10.0.2"), "the error shows the range: {error:?}");
+        assert!(error.text().contains("10.10.0.1-10.10.0.2"), "the error shows the range: {error:?}");
         if lab.peer == Peer::Ours {
             assert_eq!(error.code, 101);
             before.assert_unchanged("the failed ADD");

@@ -148,14 +148,14 @@ fn multicast_keeps_its_source() {
 fn an_unknown_backend_is_refused() {
     for_each_peer("bridge", |lab| {
         let error = lab.attach(&lab.container(), &conf(Some("ebtables"))).try_add().err();
-        assert!(error.msg.contains("ebtables"), "{error:?}");
+        assert!(error.text().contains("ebtables"), "{error:?}");
     });
     for_ours("bridge", |lab| {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         let error = lab.attach(&container, &conf(Some("ebtables"))).try_add().err();
         assert_eq!(error.code, 7);
-        assert!(error.msg.contains("ipMasqBackend"), "{error:?}");
+        assert!(error.text().contains("ipMasqBackend"), "{error:?}");
         before.assert_unchanged("the refused ADD");
     });
 }

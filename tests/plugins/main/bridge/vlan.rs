@@ -373,7 +373,7 @@ fn impossible_vlans_are_refused() {
     for_each_peer("bridge", |lab| {
         for (changes, names) in &cases {
             let error = lab.attach(&lab.container(), &with(&conf(), changes.clone())).try_add().err();
-            assert!(error.msg.contains(names), "{changes}: {error:?}");
+            assert!(error.text().contains(names), "{changes}: {error:?}");
             assert!(lab.host.link("br0").is_none(), "refused before anything is made");
         }
     });

@@ -237,7 +237,7 @@ fn del_waits_until_the_device_s_name_is_free_on_the_host() {
             let error = attachment.try_del().err();
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 102, "{error:?}");
-                assert!(error.msg.contains("dev0"), "{error:?}");
+                assert!(error.text().contains("dev0"), "{error:?}");
                 assert_eq!(records(lab), ["600 0"]);
             }
             let link = container.link("eth0").unwrap();

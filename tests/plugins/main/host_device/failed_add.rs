@@ -21,8 +21,8 @@ fn mistakes() -> Vec<(Value, &'static str)> {
         json!({first: text(first), second: text(second)})
     };
     vec![
-        (json!({}), "device: specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
-        (json!({"device": ""}), "device: specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
+        (json!({}), "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
+        (json!({"device": ""}), "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
         (two("device", "hwaddr"), "hwaddr"),
         (two("device", "kernelpath"), "kernelpath"),
         (two("device", "pciBusID"), "pciBusID"),
@@ -70,7 +70,7 @@ fn a_device_that_is_not_named_clearly_is_refused_and_nothing_is_touched() {
                 let conf = with(&with(&base, json!({"device": null})), names.clone());
                 let error = lab.attach(&container, &conf).try_add().err();
                 assert_eq!(error.code, 7, "{names}: {error:?}");
-                assert!(error.msg.starts_with(begins), "{names}: {error:?}");
+                assert!(error.text().contains(begins), "{names}: {error:?}");
             }
         }
         before.assert_unchanged("the refused ADDs");
@@ -164,7 +164,7 @@ fn a_second_add_is_refused_and_the_first_one_goes_on() {
             let error = attachment.try_add().err();
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 102, "{error:?}");
-                assert!(error.msg.contains("eth0"), "{error:?}");
+                assert!(error.text().contains("eth0"), "{error:?}");
             }
             before.assert_unchanged("the second ADD");
             assert_is_inside(lab, &container, "dev0");
@@ -198,7 +198,7 @@ fn add_into_a_namespace_that_is_gone_fails_and_the_device_is_as_it_was() {
         container.vanish();
         let before = Watch::start(lab, &[]);
         let error = lab.attach(&container, &leased()).try_add().err();
-        assert!(error.msg.contains(&container.netns), "{error:?}");
+        assert!(error.text().contains(&container.netns), "{error:?}");
         if lab.peer == Peer::Ours {
             assert_eq!(error.code, 4, "{error:?}");
         }
