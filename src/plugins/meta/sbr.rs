@@ -36,7 +36,7 @@ impl Plugin for Sbr {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let result = prev_result::require(cx)?;
+        let result = prev_result::require_chained(cx, "This plugin must be called as chained plugin")?;
         let (ips, table) = (source_routing::addresses(&result, at.ifname())?, conf.table()?);
         let _lock = at.netns()?.lock()?; // several interfaces may be attached at once, and each looks for free tables
         transaction(|rb| match table {

@@ -40,14 +40,20 @@ impl Plugin for Vrf {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let (result, table) = (prev_result::require(cx)?, conf.table()?);
+        let (result, table) =
+            (prev_result::require_chained(cx, "missing prevResult from earlier plugin")?, conf.table()?);
         let _lock = at.netns()?.lock()?; // several interfaces may be attached at once, perhaps to one VRF
         transaction(|rb| vrf::join(at, &conf.vrfname, table, rb))?;
         Ok(result)
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        vrf::verify(at, &conf.vrfname, conf.table()?, &prev_result::require(cx)?)
+        vrf::verify(
+            at,
+            &conf.vrfname,
+            conf.table()?,
+            &prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
+        )
     }
 
     fn del(_cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
@@ -66,7 +72,8 @@ impl Plugin for Vrf {
 impl Conf {
     fn validate_name(&self) -> Result<()> {
         if self.vrfname.is_empty() {
-            return Err(Error::config("vrfname", "missing, expected the name of a VRF"));
+            return Err(Error::config("vrfname", "missing, expected the name of a VRF")
+                .saying("configuration is expected to have a valid vrf name"));
         }
         let refused = |problem: &str| {
             Error::config("vrfname", format_args!("{:?} is no name of a link: {problem}", self.vrfname))

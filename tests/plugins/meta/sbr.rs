@@ -356,7 +356,7 @@ fn check_finds_what_has_changed() {
             container.sh(script);
             let error = sbr.check(&result).err();
             assert_eq!(error.code, 103, "{what}: {error:?}");
-            assert!(error.msg.contains(names), "{what}: {error:?}");
+            assert!(error.text().contains(names), "{what}: {error:?}");
         });
     }
 }

@@ -303,8 +303,12 @@ fn versions_before_0_3_1_are_not_spoken() {
 #[test]
 fn check_finds_what_has_changed() {
     let breaks = [
-        ("another VRF", "ip link add red type vrf table 8; ip link set net1 master red", "not in VRF"),
-        ("no VRF", "ip link set net1 nomaster", "not in VRF"),
+        (
+            "another VRF",
+            "ip link add red type vrf table 8; ip link set net1 master red",
+            "failed to find net1 associated to vrf",
+        ),
+        ("no VRF", "ip link set net1 nomaster", "failed to find net1 associated to vrf"),
         ("VRF gone", "ip link del blue", "blue"),
         ("VRF down", "ip link set blue down", "blue"),
         (
@@ -332,7 +336,7 @@ fn check_finds_what_has_changed() {
             container.sh(script);
             let error = member.check(&result).err();
             assert_eq!(error.code, 103, "{what}: {error:?}");
-            assert!(error.msg.contains(names), "{what}: {error:?}");
+            assert!(error.text().contains(names), "{what}: {error:?}");
             member.main.del();
         }
     });

@@ -157,8 +157,9 @@ impl Limiting {
             ([], unshaped) => Ok(Traffic::WithoutThat(nets(unshaped))),
             _ => Err(Error::config(
                 format_args!("{path}shapedSubnets"),
-                "unshapedSubnets and shapedSubnets cannot be both specified, expected one of them",
-            )),
+                "given beside unshapedSubnets, expected one of them",
+            )
+            .saying("unshapedSubnets and shapedSubnets cannot be both specified, one of them should be discarded")),
         }
     }
 }
@@ -166,15 +167,18 @@ impl Limiting {
 /// `path` and `Rate` or `Burst` make a key.
 fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Limit>> {
     let (rate, burst) = (rate.unwrap_or_default(), burst.unwrap_or_default());
-    let of_rate = |problem: String| Err(Error::config(format_args!("{path}Rate"), problem));
-    let of_burst = |problem: String| Err(Error::config(format_args!("{path}Burst"), problem));
+    let of_rate = |problem: String| Error::config(format_args!("{path}Rate"), problem);
+    let of_burst = |problem: String| Error::config(format_args!("{path}Burst"), problem);
     match (rate, burst) {
         (0, 0) => Ok(None),
-        (rate, 0) => of_burst(format!("0 with a rate of {rate}: if rate is set, burst must also be set")),
-        (0, burst) => of_rate(format!("0 with a burst of {burst}: if burst is set, rate must also be set")),
-        (1..=7, _) => of_rate(format!("{rate} is less than a byte a second, expected 0 or at least 8")),
+        (rate, 0) => Err(of_burst(format!("0 with a rate of {rate}")).saying("if rate is set, burst must also be set")),
+        (0, burst) => {
+            Err(of_rate(format!("0 with a burst of {burst}")).saying("if burst is set, rate must also be set"))
+        }
+        (1..=7, _) => Err(of_rate(format!("{rate} is less than a byte a second, expected 0 or at least 8"))),
         (_, burst) if burst > LARGEST_BURST => {
-            of_burst(format!("{burst} is too large, expected at most {LARGEST_BURST}: burst cannot be more than 4GB"))
+            let error = of_burst(format!("{burst} is too large, expected at most {LARGEST_BURST}"));
+            Err(error.saying("burst cannot be more than 4GB"))
         }
         (rate, burst) => Ok(Some(Limit { rate, burst })),
     }
@@ -186,11 +190,11 @@ mod tests {
 
     #[test]
     fn a_rate_needs_a_burst_and_both_have_their_limits() {
-        let refused = |rate, burst| limit("egress", Some(rate), Some(burst)).unwrap_err().msg.clone();
-        assert!(refused(8000, 0).starts_with("egressBurst: 0 with a rate of 8000"));
-        assert!(refused(0, 80).starts_with("egressRate: 0 with a burst of 80"));
+        let refused = |rate, burst| limit("egress", Some(rate), Some(burst)).unwrap_err().to_string();
+        assert!(refused(8000, 0).ends_with("egressBurst: 0 with a rate of 8000"));
+        assert!(refused(0, 80).ends_with("egressRate: 0 with a burst of 80"));
         assert!(refused(7, 80).starts_with("egressRate: 7 is less than a byte"));
-        assert!(refused(8, LARGEST_BURST + 1).starts_with("egressBurst: 34359738360 is too large"));
+        assert!(refused(8, LARGEST_BURST + 1).contains("egressBurst: 34359738360 is too large"));
         for (rate, burst) in [(8, 1), (u64::MAX, LARGEST_BURST)] {
             assert_eq!(limit("egress", Some(rate), Some(burst)).unwrap(), Some(Limit { rate, burst }));
         }

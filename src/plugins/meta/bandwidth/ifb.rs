@@ -52,10 +52,14 @@ fn refuse_own(host: &Netlink, key: &Key, name: &str) -> Result<()> {
     }
 }
 
+fn missing(key: &Key) -> Error {
+    Error::check(format!("ifb {:?} is not there", names(key)[0])).saying("get ifb device: Link not found")
+}
+
 /// The attachment's link, where CHECK expects it.
 pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
     let found = find_own(host, key)?.map_or_else(|| find_of_reference(host, key), |own| Ok(Some(own)))?;
-    let link = found.ok_or_else(|| Error::check(format!("ifb {:?} not found", names(key)[0])))?;
+    let link = found.ok_or_else(|| missing(key))?;
     match link.up {
         true => Ok(link),
         false => Err(Error::check(format!("ifb {:?} is down", link.name))),

@@ -30,7 +30,7 @@ impl Plugin for Bandwidth {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let mut result = prev_result::require(cx)?;
+        let mut result = prev_result::require_chained(cx, "must be called as chained plugin")?;
         let limits = conf.limits();
         if limits.are_none() {
             return Ok(result);
@@ -53,7 +53,7 @@ impl Plugin for Bandwidth {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let result = prev_result::require(cx)?;
+        let result = prev_result::require_chained(cx, "must be called as a chained plugin")?;
         let (limits, host) = (conf.limits(), cx.host()?);
         if limits.are_none() {
             return Ok(());
@@ -117,12 +117,17 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     let container = at.netlink()?.link(at.ifname())?;
     if container.kind != "veth" {
         let found = if container.kind.is_empty() { "hardware" } else { &container.kind };
-        let problem = format!("interface {:?} is of type {found}, bandwidth can limit veth only", at.ifname());
-        return Err(Error::new(Code::INVALID_CONFIG, problem));
+        let ifname = at.ifname();
+        let problem = format!("it is of type {found}, bandwidth can limit veth only");
+        return Err(Error::new(Code::INVALID_CONFIG, problem).saying(format_args!(
+            "container interface {ifname} has no veth peer: interface {ifname:?} was not a veth interface"
+        )));
     }
     let Some(link) = other_end(cx.host()?, &container)? else {
-        let problem = format!("container interface {:?} has no veth peer on the host", at.ifname());
-        return Err(Error::new(Code::INVALID_CONFIG, problem));
+        let problem = format!("the other end of {:?} is not on the host", at.ifname());
+        return Err(
+            Error::new(Code::INVALID_CONFIG, problem).saying("no veth peer of container interface found in host ns")
+        );
     };
     let is_told = |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
     // Results before 0.3.0 tell no interfaces.
@@ -131,7 +136,8 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
         false => Err(Error::config(
             "prevResult.interfaces",
             format_args!("the veth peer {:?} of the container's {:?} is not among them", link.name, at.ifname()),
-        )),
+        )
+        .saying("no veth peer of container interface found in host ns")),
     }
 }
 

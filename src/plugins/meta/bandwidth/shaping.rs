@@ -131,7 +131,8 @@ pub fn verify_egress(host: &Netlink, link: &Link, ifb: &Link, limit: Limit, traf
 /// The qdisc at this place is the bucket that we make, or the one that the reference makes. Its number does not matter.
 fn verify_bucket(host: &Netlink, link: &Link, parent: Handle, mtu: u32, limit: Limit) -> Result<()> {
     let Some(qdisc) = host.qdisc_at(link, parent)? else {
-        return Err(Error::check(format!("{:?} has no qdisc at {parent}, expected tbf", link.name)));
+        return Err(Error::check(format!("{:?} has no qdisc at {parent}, expected tbf", link.name))
+            .saying("Failed to find qdisc"));
     };
     let QdiscKind::Tbf(found) = qdisc.kind else {
         let kind = qdisc.kind.name();
@@ -143,14 +144,18 @@ fn verify_bucket(host: &Netlink, link: &Link, parent: Handle, mtu: u32, limit: L
         return Ok(());
     }
     let differs = [
-        ("rate", found.rate, expected.rate),
-        ("burst, in ticks,", found.buffer.into(), expected.buffer.into()),
-        ("limit", found.limit.into(), expected.limit.into()),
+        ("Rate", "rate", found.rate, expected.rate),
+        ("Limit", "limit", found.limit.into(), expected.limit.into()),
+        ("Buffer", "burst, in ticks,", found.buffer.into(), expected.buffer.into()),
     ];
-    let differs = differs.iter().filter(|(_, found, expected)| found != expected);
-    let differs: Vec<_> =
-        differs.map(|(what, found, expected)| format!("{what} {found}, expected {expected}")).collect();
-    Err(Error::check(format!("qdisc tbf of {:?} has {}", link.name, differs.join("; "))))
+    let differs: Vec<_> = differs.iter().filter(|(_, _, found, expected)| found != expected).collect();
+    let words = |(_, what, found, expected): &&(_, _, u64, u64)| format!("{what} {found}, expected {expected}");
+    let all: Vec<String> = differs.iter().map(words).collect();
+    let error = Error::check(format!("qdisc tbf of {:?} has {}", link.name, all.join("; ")));
+    Err(match differs.first() {
+        Some((word, ..)) => error.saying(format_args!("{word} doesn't match")),
+        None => error,
+    })
 }
 
 fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter]) -> Result<()> {

@@ -8,7 +8,7 @@ use super::table::ZONE_MAX;
 use super::{firewalld, rules};
 use crate::cni::attachment::IfName;
 use crate::cni::result::AddResult;
-use crate::error::{Error, Result, warn};
+use crate::error::{Error, Result, UnknownWord, warn};
 use crate::plugin::{Context, PluginConf};
 use crate::steps::nft_owner;
 
@@ -103,9 +103,10 @@ impl<'de> Deserialize<'de> for Policy {
             "" | "open" => Ok(Policy::Open),
             "same-bridge" => Ok(Policy::SameBridge),
             "isolated" => Ok(Policy::Isolated),
-            other => Err(de::Error::custom(format_args!(
-                "unknown ingress policy {other:?}, expected \"open\", \"same-bridge\" or \"isolated\""
-            ))),
+            other => Err(de::Error::custom(UnknownWord {
+                sentence: format!("unknown ingress policy: {other:?}"),
+                problem: format!("{other:?} is no policy, expected \"open\", \"same-bridge\" or \"isolated\""),
+            })),
         }
     }
 }
@@ -211,10 +212,14 @@ fn isolation(policy: Policy, result: &AddResult) -> Result<Option<Isolation>> {
     }
     let field = "prevResult.interfaces[0].name";
     let expected = format!("ingressPolicy {:?} is about the bridge that is named there", policy.as_str());
-    let hint = "make sure to chain \"firewall\" after \"bridge\"";
+    let hint = "make sure to chain \"firewall\" plugin with \"bridge\"";
     let Some(first) = result.interfaces.first() else {
-        return Err(Error::config("prevResult.interfaces", format_args!("is empty, {expected}")).with_details(hint));
+        let sentence = format!("interface needs to be set for ingress policy {:?}, {hint}", policy.as_str());
+        return Err(Error::config("prevResult.interfaces", "missing, expected those of bridge").saying(sentence));
     };
+    if first.name.is_empty() {
+        return Err(Error::config(field, format_args!("missing, {expected}")).saying("got empty bridge name"));
+    }
     let bridge = IfName::parse(&first.name).map_err(|e| {
         Error::config(field, format_args!("{:?} is no bridge, {expected}: {}", first.name, e.msg)).with_details(hint)
     })?;

@@ -52,7 +52,7 @@ impl Firewalld {
         match self.ask("addSource", zone, ip)? {
             Answer::Refused(why) if !is_one_of(&why, &DONE_ALREADY) => {
                 let code = if why.contains(CONFLICT) { Code::CONFLICT } else { Code::HOST_PROGRAM };
-                Err(Error::new(code, format!("add address {ip} to firewalld zone {zone:?}: {why}")))
+                Err(Error::new(code, format!("failed to add the address {ip} to {zone} zone: {why}")))
             }
             _ => Ok(()),
         }
@@ -64,8 +64,8 @@ impl Firewalld {
             match self.ask("querySource", zone, *ip)? {
                 Answer::Done(body) if body.is_true() => (),
                 Answer::Done(_) => {
-                    return Err(Error::check(format!("address {ip} is not in firewalld zone {zone:?}")).with_details(
-                        "a reload of firewalld removes what containers added: attach the container anew",
+                    return Err(Error::check(format!("failed to find the address {ip} in {zone} zone")).with_details(
+                        "a reload of firewalld removes what containers added: attach the container again",
                     ));
                 }
                 Answer::Refused(why) => return Err(Error::check(format!("firewalld zone {zone:?}: {why}"))),

@@ -40,7 +40,7 @@ impl Plugin for Firewall {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let result = prev_result::require(cx)?;
+        let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
         let wish = Wish::of(conf, &result)?;
         let backend = conf.backend.resolve(cx)?;
         require_plain_bridge(backend, &wish)?;
@@ -62,7 +62,7 @@ impl Plugin for Firewall {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let wish = Wish::of(conf, &prev_result::require(cx)?)?;
+        let wish = Wish::of(conf, &prev_result::require_chained(cx, "missing prevResult from earlier plugin")?)?;
         let backend = conf.backend.resolve(cx)?;
         require_plain_bridge(backend, &wish)?;
         table::verify(&at.key, &wish, notes(conf, backend, &wish))?;

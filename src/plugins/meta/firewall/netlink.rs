@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use super::conf::Wish;
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1};
 use super::table::{Held, RuleHandle};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::net::iptables::{FilterRule, Target};
 use crate::net::nft::Nft;
 use crate::net::nft::batch::{Batch, Table};
@@ -174,7 +174,7 @@ pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
             true => Ok(()),
             false => {
                 let family = if is_v6 { "ip6" } else { "ip" };
-                Err(Error::check(format!("table \"{family} filter\" has no rule `-A {chain} {rule}`")))
+                Err(rules::not_found(&format!("table \"{family} filter\""), chain, rule))
             }
         };
         for (chain, rule) in [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(&wish.admin_chain))] {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::conf::{Isolation, Policy, Wish};
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1, STAGE_2};
-use crate::error::{Error, ErrorList, Result};
+use crate::error::{ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
 
 const FILTER: &str = "filter";
@@ -61,8 +61,7 @@ pub fn verify(programs: &[Iptables], wish: &Wish, isolation: Option<&Isolation>)
         let saved = iptables.save(FILTER)?;
         let wanted = wanted(iptables, wish, isolation);
         if let Some(missing) = wanted.iter().find(|wanted| !saved.has(wanted.chain, &wanted.rule)) {
-            let msg = format!("{} has no rule `-A {} {}`", iptables.name(), missing.chain, missing.rule);
-            return Err(Error::check(msg));
+            return Err(rules::not_found(iptables.name(), missing.chain, &missing.rule));
         }
     }
     Ok(())

@@ -8,10 +8,19 @@
 //! -A CNI-FORWARD -s <address> -j ACCEPT
 //! ```
 
+use std::fmt;
 use std::net::IpAddr;
 
+use crate::error::Error;
 use crate::net::iptables::{FilterRule, Target};
 use crate::net::process::another_runs;
+
+/// A rule that CHECK does not find where it looked.
+pub fn not_found(place: &str, chain: &str, rule: impl fmt::Display) -> Error {
+    let chain_text = if chain == FORWARD { "FORWARD " } else { "" };
+    Error::check(format!("{place} has no rule `-A {chain} {rule}`"))
+        .saying(format_args!("expected {chain_text}rule [{rule}] not found"))
+}
 
 /// Where the kernel's packets come in.
 pub const FORWARD: &str = "FORWARD";

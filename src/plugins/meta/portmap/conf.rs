@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::condition::Condition;
 use super::mapping::{Given, Mapping};
-use crate::error::{Error, Result, warn};
+use crate::error::{Error, Result, UnknownWord, warn};
 use crate::plugin::{Context, PluginConf};
 use crate::steps::nft_owner;
 
@@ -51,9 +51,10 @@ impl<'de> Deserialize<'de> for Backend {
         match String::deserialize(deserializer)?.as_str() {
             "nftables" => Ok(Backend::Nftables),
             "iptables" => Ok(Backend::Iptables),
-            other => Err(de::Error::custom(format_args!(
-                "unrecognized backend {other:?}, expected \"nftables\" or \"iptables\""
-            ))),
+            other => Err(de::Error::custom(UnknownWord {
+                sentence: format!("unrecognized backend {other:?}"),
+                problem: format!("{other:?} is no backend, expected \"nftables\" or \"iptables\""),
+            })),
         }
     }
 }
@@ -115,13 +116,12 @@ impl Default for Conf {
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if let Some(bit) = self.mark_masq_bit.filter(|bit| *bit > 31) {
-            return Err(Error::config("markMasqBit", format_args!("{bit} is out of range, expected 0 to 31")));
+            return Err(Error::config("markMasqBit", format_args!("{bit} is out of range, expected 0 to 31"))
+                .saying("MasqMarkBit must be between 0 and 31"));
         }
         if self.mark_masq_bit.is_some() && !self.external_set_mark_chain.is_empty() {
-            return Err(Error::config(
-                "markMasqBit",
-                "cannot be given with externalSetMarkChain, expected one of them",
-            ));
+            return Err(Error::config("markMasqBit", "given beside externalSetMarkChain, expected one of them")
+                .saying("Cannot specify externalSetMarkChain and markMasqBit"));
         }
         self.validate_chain()?;
         self.validate_conditions()?;
@@ -178,11 +178,10 @@ impl Conf {
             None if !of_iptables.is_empty() && !of_nftables.is_empty() => ("iptables", "nftables", of_nftables),
             _ => return Ok(()),
         };
-        Err(Error::config(
-            keys[0],
+        let keys_text = keys.join(" ");
+        Err(Error::config(keys[0], format_args!("given with backend {backend}, expected none of {keys_text}")).saying(
             format_args!(
-                "{backend} backend was requested but configuration contains {other}-specific options [{}]",
-                keys.join(" ")
+                "{backend} backend was requested but configuration contains {other}-specific options [{keys_text}]"
             ),
         ))
     }

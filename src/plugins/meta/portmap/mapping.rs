@@ -165,7 +165,11 @@ impl Mapping {
         let at = |field: &str| format!("{path}.{field}");
         let port = |field: &str, port: i64| {
             let valid = u16::try_from(port).ok().filter(|port| *port != 0);
-            valid.ok_or_else(|| Error::config(at(field), format_args!("{port} is no port, expected 1 to 65535")))
+            let which = if field == "hostPort" { "host" } else { "container" };
+            valid.ok_or_else(|| {
+                Error::config(at(field), format_args!("{port} is no port, expected 1 to 65535"))
+                    .saying(format_args!("Invalid {which} port number: {port}"))
+            })
         };
         Ok(Mapping {
             container_port: port("containerPort", given.container_port)?,
@@ -284,12 +288,15 @@ mod tests {
     #[test]
     fn mistakes_have_their_path() {
         for (bad, msg) in [
-            (given("", 0, ""), "p[0].hostPort: 0 is no port, expected 1 to 65535"),
-            (given("", 65536, ""), "p[0].hostPort: 65536 is no port, expected 1 to 65535"),
+            (given("", 0, ""), "Invalid host port number: 0; p[0].hostPort: 0 is no port, expected 1 to 65535"),
+            (
+                given("", 65536, ""),
+                "Invalid host port number: 65536; p[0].hostPort: 65536 is no port, expected 1 to 65535",
+            ),
             (given("", 1, "icmp"), "p[0].protocol: \"icmp\" is no protocol with ports, expected tcp, udp or sctp"),
             (given("10.0.0", 1, ""), "p[0].hostIP: \"10.0.0\" is no IP address, expected one of the host's or none"),
         ] {
-            assert_eq!(Mapping::read_all("p", &[bad]).unwrap_err().msg, msg);
+            assert_eq!(Mapping::read_all("p", &[bad]).unwrap_err().to_string(), msg);
         }
     }
 

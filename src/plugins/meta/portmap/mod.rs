@@ -38,7 +38,7 @@ impl Plugin for Portmap {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let result = prev_result::require(cx)?;
+        let result = prev_result::require_chained(cx, "must be called as chained plugin")?;
         let forwards = forwards(conf, &result, at)?;
         if forwards.is_empty() {
             return Ok(result);

@@ -45,13 +45,9 @@ impl<'a> Allowlist<'a> {
         let allows = |setting: &&Setting| self.0.iter().any(|(_, pattern)| pattern.is_match(&setting.name));
         let Some(refused) = settings.iter().find(|setting| !allows(setting)) else { return Ok(()) };
         let lines: Vec<&str> = self.0.iter().map(|(line, _)| *line).collect();
-        let problem = format!(
-            "Sysctl {} is not allowed. Only the following sysctls are allowed: [{}]",
-            refused.name,
-            lines.join(" ")
-        );
-        Err(Error::config(&refused.path, problem)
-            .with_details(format_args!("a line of {PATH} is a pattern for the whole name")))
+        let (name, lines) = (&refused.name, lines.join(" "));
+        Err(Error::config(&refused.path, format_args!("no line of {PATH} is a pattern for the whole name"))
+            .saying(format_args!("Sysctl {name} is not allowed. Only the following sysctls are allowed: [{lines}]")))
     }
 }
 

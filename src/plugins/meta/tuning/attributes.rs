@@ -110,18 +110,24 @@ impl Attributes {
         let found = self.on(link);
         let words = |attributes: &Attributes| {
             [
-                ("address", attributes.mac.as_ref().map(MacAddr::to_string)),
+                ("Ethernet", attributes.mac.as_ref().map(MacAddr::to_string)),
                 ("promisc", attributes.promisc.map(|on| on.to_string())),
-                ("mtu", attributes.mtu.map(|mtu| mtu.to_string())),
-                ("allmulti", attributes.allmulti.map(|on| on.to_string())),
-                ("txqlen", attributes.txqlen.map(|length| length.to_string())),
+                ("MTU", attributes.mtu.map(|mtu| mtu.to_string())),
+                ("all-multicast mode", attributes.allmulti.map(|on| on.to_string())),
+                ("Transmit Queue Length", attributes.txqlen.map(|length| length.to_string())),
             ]
         };
         for ((what, expected), (_, found)) in words(self).into_iter().zip(words(&found)) {
             if let (Some(expected), Some(found)) = (expected, found)
                 && expected != found
             {
-                return Err(Error::check(format!("interface {:?} has {what} {found}, expected {expected}", link.name)));
+                let name = &link.name;
+                return Err(Error::check(match what {
+                    "promisc" => {
+                        format!("Error: Tuning link {name} configured promisc is {expected}, current value is {found}")
+                    }
+                    _ => format!("Error: Tuning configured {what} of {name} is {expected}, current value is {found}"),
+                }));
             }
         }
         Ok(())

@@ -127,11 +127,12 @@ fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
     for (name, value) in &pairs.0 {
         let path = format!("{path}.{name}");
         let sysctl = Sysctl::parse(name).ok_or_else(|| {
-            Error::config(&path, format_args!("invalid net sysctl key: {name:?}, expected one that begins with net."))
+            Error::config(&path, "it is no sysctl of a network, expected one that begins with net.")
+                .saying(format_args!("invalid net sysctl key: {name:?}"))
         })?;
         if let Some(twin) = settings.iter().find(|other| is_same(&other.sysctl, &sysctl, ifname)) {
-            return Err(Error::config(&path, "duplicated sysctl keys are not allowed")
-                .with_details(format_args!("{} is the same sysctl", twin.path)));
+            return Err(Error::config(&path, format_args!("{} is the same sysctl", twin.path))
+                .saying("duplicated sysctl keys are not allowed"));
         }
         settings.push(Setting { path, name: name.clone(), sysctl, value: value.clone() });
     }
@@ -204,7 +205,10 @@ mod tests {
             r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1"},"args":{"cni":{"sysctl":{"net/ipv4/conf/eth0/x":"2"}}}}"#;
         assert_eq!(parsed(text).unwrap(), ["net/ipv4/conf/eth0/x = 2"]);
         let twins = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1","net.ipv4.conf.eth0.x":"2"}}"#;
-        assert_eq!(parsed(twins).unwrap_err().details, "sysctl.net.ipv4.conf.IFNAME.x is the same sysctl");
+        assert_eq!(
+            parsed(twins).unwrap_err().details,
+            "sysctl.net.ipv4.conf.eth0.x: sysctl.net.ipv4.conf.IFNAME.x is the same sysctl"
+        );
         let others = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1","net.ipv4.conf.eth1.x":"2"}}"#;
         assert_eq!(parsed(others).unwrap().len(), 2);
     }
@@ -212,19 +216,27 @@ mod tests {
     #[test]
     fn mistakes_name_their_key() {
         let cases = [
-            (r#"{"sysctl":{"net.a":"1","net.a":"2"}}"#, 7, "sysctl.net.a: duplicated sysctl keys are not allowed"),
-            (r#"{"sysctl":{"net.a":"1","net/a":"2"}}"#, 7, "sysctl.net/a: duplicated sysctl keys are not allowed"),
+            (
+                r#"{"sysctl":{"net.a":"1","net.a":"2"}}"#,
+                7,
+                "duplicated sysctl keys are not allowed; sysctl.net.a: sysctl.net.a is the same sysctl",
+            ),
+            (
+                r#"{"sysctl":{"net.a":"1","net/a":"2"}}"#,
+                7,
+                "duplicated sysctl keys are not allowed; sysctl.net/a: sysctl.net.a is the same sysctl",
+            ),
             (r#"{"sysctl":{"net.a":1}}"#, 6, "sysctl.net.a: expected a string, found integer 1"),
             (r#"{"sysctl":["net.a"]}"#, 6, "sysctl: expected an object, found a list"),
             (
                 r#"{"args":{"cni":{"sysctl":{"kernel.x":"1"}}}}"#,
                 7,
-                "args.cni.sysctl.kernel.x: invalid net sysctl key: \"kernel.x\", expected one that begins with net.",
+                "invalid net sysctl key: \"kernel.x\"; args.cni.sysctl.kernel.x: it is no sysctl of a network, expected one that begins with net.",
             ),
         ];
         for (text, code, msg) in cases {
             let error = parsed(text).unwrap_err();
-            assert_eq!((error.code.0, error.msg.as_str()), (code, msg), "{text}");
+            assert_eq!((error.code.0, error.to_string().as_str()), (code, msg), "{text}");
         }
     }
 }

@@ -135,7 +135,7 @@ pub fn read(at: &Attachment, sysctls: &[Sysctl]) -> Result<Vec<Option<String>>> 
 pub fn verify(changes: &[Change]) -> Result<()> {
     match changes.iter().find_map(|change| Some((change, change.to_undo()?))) {
         Some((change, found)) => Err(Error::check(format!(
-            "Tuning configured value of {} is {}, current value is {found}",
+            "Error: Tuning configured value of {} is {}, current value is {found}",
             change.sysctl, change.after
         ))),
         None => Ok(()),

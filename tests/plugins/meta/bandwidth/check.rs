@@ -66,7 +66,7 @@ fn check_needs_the_result_of_add() {
         chain.add();
         let error = chain.clone().conf(json!({"prevResult": null})).call("CHECK", None).run().err();
         if lab.peer == Peer::Ours {
-            assert_eq!((error.code, error.msg.starts_with("prevResult: ")), (7, true), "{error:?}");
+            assert_eq!((error.code, error.text().contains("prevResult: ")), (7, true), "{error:?}");
         }
     });
 }

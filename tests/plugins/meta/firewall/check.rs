@@ -93,7 +93,7 @@ fn a_table_that_appears_later_is_told() {
         lab.host.sh(DROPPING);
         let error = chain.check(&chain.result).err();
         assert_eq!(error.code, 103, "{error:?}");
-        assert!(error.msg.contains("ip filter") && error.msg.contains("CNI-FORWARD"), "{error:?}");
+        assert!(error.text().contains("ip filter") && error.text().contains("CNI-FORWARD"), "{error:?}");
         chain.add();
         chain.check(&chain.result).ok();
         chain.del_all();

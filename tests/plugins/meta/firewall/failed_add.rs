@@ -16,12 +16,7 @@ fn cases() -> Vec<Case> {
     vec![
         Case::new("unknown backend", json!({"backend": "ipfw"}), 7, "backend: unknown backend \"ipfw\""),
         Case::new("backend is a number", json!({"backend": 1}), 6, "backend").reference_leaves_nothing(),
-        Case::new(
-            "unknown policy",
-            json!({"ingressPolicy": "closed"}),
-            7,
-            "ingressPolicy: unknown ingress policy \"closed\"",
-        ),
+        Case::new("unknown policy", json!({"ingressPolicy": "closed"}), 7, "unknown ingress policy: \"closed\""),
         name("chain name too long", "a-chain-name-of-29-characters", "iptablesAdminChainName"),
         name("rules in the name", "X\n-A INPUT -j ACCEPT", "iptablesAdminChainName"),
         name("options in the name", "ACCEPT -m comment", "iptablesAdminChainName"),

@@ -59,7 +59,7 @@ pub fn cases() -> Vec<Case> {
             "externalSetMarkChain",
         )
         .reference_leaves_nothing(),
-        Case::new("backend unknown", json!({"backend": "ebtables"}), 7, "backend: unrecognized backend \"ebtables\"")
+        Case::new("backend unknown", json!({"backend": "ebtables"}), 7, "unrecognized backend \"ebtables\"")
             .reference_leaves_nothing(),
         Case::new("snat is no boolean", json!({"snat": "no"}), 6, "snat").reference_leaves_nothing(),
         Case::new(

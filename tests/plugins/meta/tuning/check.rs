@@ -9,11 +9,14 @@ use crate::support::call::Peer;
 #[test]
 fn check_finds_what_has_changed() {
     let changes = [
-        ("ip link set eth0 address 02:00:00:00:00:99", "address 02:00:00:00:00:99, expected 02:00:00:00:00:42"),
-        ("ip link set eth0 mtu 1300", "mtu 1300, expected 1400"),
-        ("ip link set eth0 promisc off", "promisc false, expected true"),
-        ("ip link set eth0 allmulticast off", "allmulti false, expected true"),
-        ("ip link set eth0 txqueuelen 5", "txqlen 5, expected 77"),
+        (
+            "ip link set eth0 address 02:00:00:00:00:99",
+            "Ethernet of eth0 is 02:00:00:00:00:42, current value is 02:00:00:00:00:99",
+        ),
+        ("ip link set eth0 mtu 1300", "MTU of eth0 is 1400, current value is 1300"),
+        ("ip link set eth0 promisc off", "promisc is true, current value is false"),
+        ("ip link set eth0 allmulticast off", "all-multicast mode of eth0 is true, current value is false"),
+        ("ip link set eth0 txqueuelen 5", "Transmit Queue Length of eth0 is 77, current value is 5"),
         ("echo 0 > /proc/sys/net/ipv4/conf/eth0/arp_filter", "net/ipv4/conf/eth0/arp_filter is 1, current value is 0"),
         ("echo 5 > /proc/sys/net/core/somaxconn", "net/core/somaxconn is 99, current value is 5"),
         ("ip link del eth0", "eth0"),
@@ -28,7 +31,7 @@ fn check_finds_what_has_changed() {
             let error = chain.check(&result).err();
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 103, "{change}: {error:?}");
-                assert!(error.msg.contains(words), "{change}: {error:?}");
+                assert!(error.text().contains(words), "{change}: {error:?}");
             }
             chain.del_all();
         }
@@ -53,7 +56,7 @@ fn check_needs_a_previous_result_and_a_namespace() {
         let chain = chain(lab, every_attribute());
         let result = chain.add();
         let error = chain.clone().conf(json!({"prevResult": null})).call("CHECK", None).run().err();
-        assert!(error.msg.contains("Required prevResult missing"), "{error:?}");
+        assert!(error.text().contains("Required prevResult missing"), "{error:?}");
         chain.container.vanish();
         let error = chain.check(&result).err();
         if lab.peer == Peer::Ours {
@@ -83,7 +86,7 @@ fn check_compares_meanings() {
         chain.check(&result).ok();
         chain.container.sh("echo 20000 30001 > /proc/sys/net/ipv4/ip_local_port_range");
         let error = chain.check(&result).err();
-        assert!(error.msg.contains("is 20000 30000, current value is"), "{error:?}");
+        assert!(error.text().contains("is 20000 30000, current value is"), "{error:?}");
         chain.del_all();
     });
     // Numbers are those of C, for the kernel and so for us.

@@ -74,7 +74,7 @@ fn add_fails_and_nothing_has_changed() {
         ("no map", json!({"sysctl": "net.core.somaxconn"}), 6, "sysctl: expected an object"),
         ("no boolean", json!({"promisc": "yes"}), 6, "promisc: expected a boolean"),
         ("no number", json!({"args": {"cni": {"mtu": "1400"}}}), 6, "args.cni.mtu: expected"),
-        ("no previous result", json!({"prevResult": null}), 7, "prevResult: Required prevResult missing"),
+        ("no previous result", json!({"prevResult": null}), 7, "Required prevResult missing"),
         ("a directory that is a file", json!({"dataDir": "/run/file/x"}), 5, "/run/file/x"),
     ];
     // The reference takes some of them, and undoes nothing; differences.rs has that.
@@ -117,7 +117,7 @@ fn ipv6_is_disabled_when_all_else_is_done() {
             chain.container.sh("ip addr add 2001:db8::2/64 dev eth0 nodad; ip -6 route add default via 2001:db8::1");
             let before = Watch::start(lab, &[&chain.container]);
             let error = chain.try_add().err();
-            assert!(error.msg.contains("tcp_congestion_control"), "{error:?}");
+            assert!(error.text().contains("tcp_congestion_control"), "{error:?}");
             before.assert_unchanged(name);
             chain.clone().conf(json!({"sysctl": {"net/ipv4/tcp_congestion_control": null}})).add();
             assert_eq!(sysctl(&chain.container, "ipv6/conf/eth0/disable_ipv6"), "1");

@@ -105,7 +105,7 @@ fn nothing_outside_the_container_s_network_can_be_written() {
                 assert_eq!(lab.host.sh(OUTSIDE), outside, "{set}");
                 if lab.peer == crate::support::call::Peer::Ours {
                     assert_eq!(error.code, 7, "{set}: {error:?}");
-                    assert!(error.msg.contains("sysctl."), "{set}: {error:?}");
+                    assert!(error.text().contains("sysctl."), "{set}: {error:?}");
                 }
             }
         }
@@ -130,7 +130,7 @@ fn ifname_stands_for_a_link_only() {
         // The same in two pieces.
         let chain_of_al = chain(lab, json!({"sysctl": {"net.ipv4.conf.IFNAMEl.arp_filter": "1"}}));
         let error = chain_of_al.clone().ifname("al").try_add().err();
-        assert!(error.code == 7 && error.msg.contains("IFNAME is \"al\""), "{error:?}");
+        assert!(error.code == 7 && error.text().contains("IFNAME is \"al\""), "{error:?}");
         assert_eq!(sysctl(&chain_of_al.container, "ipv4/conf/all/arp_filter"), "0");
         let chain = chain(lab, json!({"sysctl": {"net.ipv4.conf.all.arp_filter": "1"}}));
         chain.add();
