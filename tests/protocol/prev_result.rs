@@ -64,7 +64,7 @@ fn previous_result_of_another_family_is_refused(peer: &Peer) {
             if *peer == Peer::Ours {
                 // Ours has a code for a configuration that cannot be decoded, and says where.
                 assert_eq!(error.code, 6, "{outcome:?}");
-                assert!(error.msg.starts_with("prevResult") && error.msg.contains(other), "{outcome:?}");
+                assert!(error.text().contains("prevResult") && error.text().contains(other), "{outcome:?}");
             } else {
                 let msg = format!(
                     r#"could not parse prevResult: result type supports {supports} but unmarshalled CNIVersion is "{other}""#
@@ -109,7 +109,7 @@ fn previous_result_that_is_no_object_is_refused(peer: &Peer) {
         assert_eq!(outcome.status, 1);
         if *peer == Peer::Ours {
             assert_eq!(error.code, 6, "{outcome:?}");
-            assert!(error.msg.starts_with("prevResult"), "{outcome:?}");
+            assert!(error.text().contains("prevResult"), "{outcome:?}");
         }
     }
 }
@@ -137,7 +137,7 @@ fn check_wants_a_previous_result(peer: &Peer) {
     assert_eq!(outcome.status, 1);
     if *peer == Peer::Ours {
         assert_eq!(error.code, 7, "{outcome:?}");
-        assert!(error.msg.starts_with("prevResult"), "{outcome:?}");
+        assert!(error.text().contains("prevResult"), "{outcome:?}");
     } else {
         assert_eq!((error.code, error.msg.as_str()), (999, "Required prevResult missing"));
     }
