@@ -24,8 +24,10 @@ func outOfProcess(command string, args *skel.CmdArgs) error {
 	}
 	call := exec.Command(farm + "/PLUGIN")
 	call.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+args.ContainerID,
-		"CNI_NETNS="+args.Netns, "CNI_IFNAME="+args.IfName, "CNI_ARGS="+args.Args, "CNI_PATH="+path,
-		"CNI_NETNS_OVERRIDE="+args.NetnsOverride)
+		"CNI_NETNS="+args.Netns, "CNI_IFNAME="+args.IfName, "CNI_ARGS="+args.Args, "CNI_PATH="+path)
+	if args.NetnsOverride != "" { // else it is what the suite has set
+		call.Env = append(call.Env, "CNI_NETNS_OVERRIDE="+args.NetnsOverride)
+	}
 	call.Stdin, call.Stderr = bytes.NewReader(args.StdinData), os.Stderr
 	stdout, failure := call.Output()
 	if failure == nil {

@@ -291,7 +291,7 @@ mod tests {
                 r#""ipam":{"addresses":[{"address":"10.0.0.1"}]}"#,
                 "",
                 7,
-                "ipam.addresses[0].address: the 'address' field is expected to be in CIDR notation, got: '10.0.0.1'",
+                "the 'address' field is expected to be in CIDR notation, got: '10.0.0.1'; ipam.addresses[0].address: \"10.0.0.1\" is not understood, expected one as in 10.1.2.3/24",
             ),
             (
                 r#""ipam":{"addresses":[{"address":"10.0.0.1/8","gateway":"x"}]}"#,

@@ -486,7 +486,10 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("dhcp.sock");
         let error = ask(&path, &Request::Status).unwrap_err();
-        assert!(is_not_running(&error) && error.msg.ends_with("dhcp.sock\": no such file or directory"), "{error}");
+        assert!(
+            is_not_running(&error) && error.msg.ends_with("dhcp.sock: connect: no such file or directory"),
+            "{error}"
+        );
         assert!(error.details.contains("cni-dhcp.socket"), "{error}");
         drop(UnixListener::bind(&path).unwrap());
         assert!(is_not_running(&ask(&path, &Request::Status).unwrap_err()), "a stale socket");
