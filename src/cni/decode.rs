@@ -1,7 +1,8 @@
 //! Typed decoding of a configuration, with Go's rules and the path of every mistake.
 //!
 //! Runtimes depend on how `encoding/json` reads: keys match without case (containerd sends `HostPort`), the last of
-//! several spellings counts and objects given twice are merged, `null` means not given. Keys of maps that users fill
+//! several spellings counts and objects given twice are merged, of two fields that differ in case only each takes its own
+//! spelling, `null` means not given. Keys of maps that users fill
 //! (`sysctl`) keep their case. A serde `Deserializer` sees the field names of each struct, so one place does all this,
 //! and it carries the path: `ipam.ranges[0][1].rangeStart: …`. An [`Observer`] learns of it what the types expect where,
 //! so that unknown keys and schemas come from the same types.
@@ -444,7 +445,9 @@ struct Members<'a> {
 impl<'a> Members<'a> {
     fn of_struct(pairs: &'a [(String, Value)], fields: &'static [&'static str], path: &'a Path<'a>) -> Members<'a> {
         let found = |field: &&'static str| {
-            let spellings = pairs.iter().filter(|(key, _)| key.eq_ignore_ascii_case(field)).map(|(_, value)| value);
+            let is_its =
+                |(key, _): &&(String, Value)| key.eq_ignore_ascii_case(field) && field_of(key, fields) == *field;
+            let spellings = pairs.iter().filter(is_its).map(|(_, value)| value);
             Some((*field, spellings.fold(None, last_given)?))
         };
         Members { members: fields.iter().filter_map(found).collect(), path, next: 0 }
@@ -453,6 +456,12 @@ impl<'a> Members<'a> {
     fn of_map(pairs: &'a [(String, Value)], path: &'a Path<'a>) -> Members<'a> {
         Members { members: pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect(), path, next: 0 }
     }
+}
+
+/// The field that a key is read into: of those that differ in case only the one of this very spelling, else the first.
+fn field_of<'f>(key: &str, fields: &[&'f str]) -> &'f str {
+    let exact = fields.iter().find(|field| **field == key);
+    exact.or_else(|| fields.iter().find(|field| field.eq_ignore_ascii_case(key))).copied().unwrap_or_default()
 }
 
 /// Go decodes members one after the other into the same field: the last counts, null changes nothing, objects merge.
@@ -531,6 +540,26 @@ mod tests {
             decode(r#"{"name":"a","NAME":"b","name":null,"inner":{"mtu":1},"Inner":{"isGateway":true}}"#).unwrap();
         assert_eq!((conf.name.as_str(), conf.inner), ("b", Some(Inner { is_gateway: true, mtu: 1 })));
         assert_eq!(decode(r#"{"name":null,"ranges":null,"sysctl":null,"inner":null}"#).unwrap(), Conf::default());
+    }
+
+    #[test]
+    fn fields_that_differ_in_case_only_take_their_own_spelling() {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Twins {
+            address: String,
+            #[serde(rename = "Address")]
+            other: Option<Inner>,
+        }
+        let twins = |text: &str| {
+            let twins: Twins = from_value(&Value::parse(text.as_bytes()).unwrap()).unwrap();
+            (twins.address, twins.other.map(|inner| inner.mtu))
+        };
+        let both = ("a".to_owned(), Some(7));
+        assert_eq!(twins(r#"{"address":"a","Address":{"mtu":7}}"#), both);
+        assert_eq!(twins(r#"{"Address":{"mtu":7},"address":"a"}"#), both);
+        assert_eq!(twins(r#"{"ADDRESS":"b","Address":{"mtu":7}}"#), ("b".to_owned(), Some(7)));
+        assert_eq!(twins(r#"{"address":"a","ADDRESS":"b"}"#), ("b".to_owned(), None));
     }
 
     #[test]

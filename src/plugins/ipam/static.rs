@@ -5,6 +5,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -71,6 +73,41 @@ struct Address {
     /// Its gateway, if any; need not be in the subnet.
     #[serde(with = "addr::ip")]
     gateway: Option<IpAddr>,
+    /// What the reference has read `address` into: a configuration that was marshalled from its type has both. It counts
+    /// where it has an IP.
+    #[serde(rename = "Address")]
+    read: IpNetOfGo,
+}
+
+/// `net.IPNet` of Go, as JSON.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct IpNetOfGo {
+    #[serde(rename = "IP", with = "addr::ip")]
+    ip: Option<IpAddr>,
+    /// The bytes of the mask, in base64.
+    #[serde(rename = "Mask")]
+    mask: String,
+}
+
+impl IpNetOfGo {
+    fn net(&self, at: usize) -> Result<Option<IpNet>> {
+        let Some(ip) = self.ip else { return Ok(None) };
+        let prefix_len = self.prefix_len(ip);
+        let net = prefix_len.and_then(|length| IpNet::new(ip, length).ok()).ok_or_else(|| {
+            let problem = format!("{:?} is no mask of {ip}, expected its bytes in base64", self.mask);
+            Error::config(format_args!("ipam.addresses[{at}].Address.Mask"), problem)
+        })?;
+        Ok(Some(net))
+    }
+
+    fn prefix_len(&self, ip: IpAddr) -> Option<u8> {
+        let bytes = STANDARD.decode(&self.mask).ok()?;
+        let of_v4 = || <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from);
+        let of_v6 = || <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from);
+        let mask = of_v4().or_else(of_v6).filter(|mask| mask.is_ipv4() == ip.is_ipv4())?;
+        ipnet::ip_mask_to_prefix(mask).ok()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -159,6 +196,9 @@ fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
 
 fn configured_addresses(addresses: &[Address]) -> Result<Vec<IpConfig>> {
     let parse = |(i, address): (usize, &Address)| {
+        if let Some(net) = address.read.net(i)? {
+            return Ok(ip_config(net, address.gateway));
+        }
         let net = parse_cidr(&address.address).ok_or_else(|| {
             let sentence =
                 format!("the 'address' field is expected to be in CIDR notation, got: '{}'", address.address);
@@ -264,6 +304,22 @@ mod tests {
         let config = config(&format!(r#"{{"cniVersion":"1.0.0","name":"n",{members}}}"#));
         let conf = validated(&config, args)?;
         Ok(conf.ips.iter().map(|ip| format!("{} {}", ip.address, or_none(ip.gateway))).collect())
+    }
+
+    /// As Go marshals the reference's type: `json:"address"` first, `Address net.IPNet` without a tag later.
+    #[test]
+    fn marshalled_type_of_the_reference_is_read_as_go_reads_it() {
+        let of = |item: &str| ips(&format!(r#""ipam":{{"addresses":[{item}]}}"#), "");
+        let unread = r#"{"address":"10.10.0.5/24","gateway":"10.10.0.1","Address":{"IP":"","Mask":null},"Version":""}"#;
+        assert_eq!(of(unread).unwrap(), ["10.10.0.5/24 10.10.0.1"]);
+        let read = r#"{"address":"10.10.0.5/24","Address":{"IP":"10.10.0.6","Mask":"//8AAA=="},"Version":"4"}"#;
+        assert_eq!(of(read).unwrap(), ["10.10.0.6/16 none"]);
+        let v6 = r#"{"address":"","Address":{"IP":"2001:db8::6","Mask":"//////////8AAAAAAAAAAA=="}}"#;
+        assert_eq!(of(v6).unwrap(), ["2001:db8::6/64 none"]);
+        for mask in ["null", r#""?""#, r#""/wD/AA==""#, r#""//////////8AAAAAAAAAAA==""#] {
+            let error = of(&format!(r#"{{"Address":{{"IP":"10.10.0.6","Mask":{mask}}}}}"#)).unwrap_err();
+            assert!(error.msg.starts_with("ipam.addresses[0].Address.Mask: "), "{error}");
+        }
     }
 
     const CONFIGURED: &str = r#""ipam":{"addresses":[{"address":"10.10.0.1/24","gateway":"10.10.0.254"},{"address":"3ffe:ffff:0:01ff::1/64"}]}"#;

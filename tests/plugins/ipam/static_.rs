@@ -34,6 +34,23 @@ fn result_is_what_the_configuration_says() {
     });
 }
 
+/// The reference's type has a field beside `address` that differs in case only; what was marshalled from it has both.
+#[test]
+fn configuration_marshalled_from_the_reference_s_type_is_read() {
+    let cases = [
+        (json!({"IP": "", "Mask": null}), "10.10.0.5/24"),
+        (json!({"IP": "10.10.0.6", "Mask": "//8AAA=="}), "10.10.0.6/16"),
+    ];
+    for_each_peer("static", |lab| {
+        for (read, expected) in &cases {
+            let item = json!({"address": "10.10.0.5/24", "gateway": "10.10.0.1", "Address": read, "Version": ""});
+            let conf = with(&conf(), json!({"ipam": {"addresses": [item], "routes": null}}));
+            let result = lab.attach(&lab.container(), &conf).add();
+            assert_eq!(result["ips"], json!([{"address": expected, "gateway": "10.10.0.1"}]));
+        }
+    });
+}
+
 /// Where addresses can come from, and which of them is in force.
 #[test]
 fn the_most_specific_source_of_addresses_wins() {
