@@ -21,4 +21,5 @@ pub mod random;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod seccomp;
 pub mod sysctl;
+pub mod sysfs;
 pub mod tuntap;

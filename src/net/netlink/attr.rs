@@ -86,15 +86,23 @@ impl<'a> Attrs<'a> {
 
     /// Text, without the NUL at its end.
     pub fn text(self, kind: u16) -> Option<String> {
-        let bytes = self.bytes(kind)?;
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+        self.bytes(kind).map(text)
+    }
+
+    /// The texts of all attributes of this type.
+    pub fn texts(self, kind: u16) -> Vec<String> {
+        self.iter().filter(|(found, _)| *found == kind).map(|(_, value)| text(value)).collect()
     }
 
     /// An address of either family, by its length.
     pub fn ip(self, kind: u16) -> Option<IpAddr> {
         read_ip(self.bytes(kind)?)
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
 /// The address that these bytes are, by their number.

@@ -11,6 +11,7 @@ use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
 
 use super::Netlink;
 use super::attr::{Attrs, read_u32};
+use super::attributes::Attributes;
 use super::kind::LinkKind;
 use super::request::Request;
 use crate::error::{Error, Result};
@@ -24,6 +25,9 @@ const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
 /// IF_OPER_UP of linux/if.h.
 const OPER_UP: u8 = 6;
+
+/// NLA_F_NESTED.
+const NESTED: u16 = 0x8000;
 
 // linux/if.h, without the NUL
 const NAME_MAX: usize = 15;
@@ -45,7 +49,9 @@ const IFLA_MAX_MTU: u16 = 51;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
+const IFLA_PERM_ADDRESS: u16 = 54;
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
@@ -58,8 +64,12 @@ pub struct Link {
     pub index: u32,
     /// Name.
     pub name: String,
+    /// Its other names, which are as good as the first.
+    pub alternative_names: Vec<String>,
     /// Hardware address, as octets; empty where the link has none.
     pub mac: Vec<u8>,
+    /// The hardware address that it was made with; empty where the kernel chose it, and before Linux 5.6.
+    pub permanent_mac: Vec<u8>,
     /// MTU in bytes.
     pub mtu: u32,
     /// The smallest MTU that it takes.
@@ -107,11 +117,14 @@ impl Link {
         let data = info.nested(IFLA_INFO_DATA).unwrap_or(Attrs::of(&[]));
         let port = info.nested(IFLA_INFO_SLAVE_DATA).unwrap_or(Attrs::of(&[]));
         let kind = info.text(IFLA_INFO_KIND).unwrap_or_default();
+        let names = attrs.nested(IFLA_PROP_LIST).unwrap_or(Attrs::of(&[]));
         let is_bridge = kind == "bridge"; // the numbers below mean something else in other kinds
         Some(Link {
             index: read_u32(payload, 4)?,
             name: attrs.text(IFLA_IFNAME)?,
+            alternative_names: names.texts(IFLA_ALT_IFNAME),
             mac: attrs.bytes(IFLA_ADDRESS).unwrap_or_default().to_vec(),
+            permanent_mac: attrs.bytes(IFLA_PERM_ADDRESS).unwrap_or_default().to_vec(),
             mtu: attrs.u32(IFLA_MTU).unwrap_or_default(),
             min_mtu: attrs.u32(IFLA_MIN_MTU).unwrap_or_default(),
             max_mtu: attrs.u32(IFLA_MAX_MTU).unwrap_or_default(),
@@ -244,11 +257,15 @@ impl Netlink {
 
     /// The first link with this hardware address, if there is one. The kernel has no index of them, so all are read.
     pub fn find_link_by_mac(&self, mac: &MacAddr) -> Result<Option<Link>> {
+        let all = self.links().map_err(|e| e.context(format_args!("find the link with address {mac}")))?;
+        Ok(all.into_iter().find(|link| link.mac == mac.octets()))
+    }
+
+    /// All links.
+    pub fn links(&self) -> Result<Vec<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics()];
-        let what = format_args!("find the link with address {mac}");
-        let all = self.dump(&Request::GetLink(message), what, |reply| Link::read(reply.payload))?;
-        Ok(all.into_iter().find(|link| link.mac == mac.octets()))
+        self.dump(&Request::GetLink(message), "list the links", |reply| Link::read(reply.payload))
     }
 
     /// The links of one kind.
@@ -372,6 +389,20 @@ impl Netlink {
         self.request(&Request::SetLink(message.build()), 0, format_args!("set link {:?}: {}", link.name, change.text()))
     }
 
+    /// Gives a link another name: `ip link property add NAME altname OTHER`.
+    pub fn add_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
+        let request = Request::NewLinkProperty(alternative_name(link, name));
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.request(&request, flags, format_args!("add altname {name:?} to link {:?}", link.name))
+    }
+
+    /// Takes a link's other name away, if it has it.
+    pub fn delete_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
+        let request = Request::DelLinkProperty(alternative_name(link, name));
+        let what = format_args!("delete altname {name:?} of link {:?}", link.name);
+        none_if_gone(self.request(&request, 0, what)).map(drop)
+    }
+
     /// Changes the flags of a bridge's port: `bridge link set`.
     pub fn set_port(&self, link: &Link, hairpin: bool, isolated: bool) -> Result<()> {
         let message = LinkBridgePort::new(link.index).hairpin(hairpin).isolated(isolated).build();
@@ -417,6 +448,13 @@ fn name_attribute(name: &str) -> Option<LinkAttribute> {
     }
     let text = [name.as_bytes(), &[0]].concat();
     Some(LinkAttribute::Other(DefaultNla::new(IFLA_ALT_IFNAME, text)))
+}
+
+fn alternative_name(link: &Link, name: &str) -> LinkMessage {
+    let mut list = Attributes::default();
+    list.text(IFLA_ALT_IFNAME, name);
+    let list = DefaultNla::new(IFLA_PROP_LIST | NESTED, list.bytes().to_vec());
+    LinkUnspec::new_with_index(link.index).append_extra_attribute(LinkAttribute::Other(list)).build()
 }
 
 /// "Not there" as None.

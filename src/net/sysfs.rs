@@ -1,0 +1,167 @@
+//! What sysfs says of the links of a namespace (sysfs(5)), read from a mount of our own that no path leads to: the one at
+//! `/sys` has the links of the namespace that it was mounted in.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::libc;
+
+use crate::error::{Error, Result};
+
+/// Where links are.
+const LINKS: &str = "class/net";
+/// What the directories of links without hardware begin with.
+const VIRTUAL: &str = "devices/virtual/";
+
+// linux/mount.h
+const FSOPEN_CLOEXEC: libc::c_uint = 1;
+const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+const FSMOUNT_CLOEXEC: libc::c_uint = 1;
+const MOUNT_ATTR_RDONLY: libc::c_uint = 1;
+
+/// The links of one namespace in sysfs.
+#[derive(Debug)]
+pub struct Sysfs(OwnedFd);
+
+/// What sysfs says of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SysfsLink {
+    /// The inode of its directory. The kernel counts them, so a link has it for life, whatever its name, ifindex and
+    /// namespace are, and no other link gets it before the next boot (since Linux 5.5, on machines of 64 bits).
+    pub inode: u64,
+    /// ifindex.
+    pub index: u32,
+    /// The directory of its hardware, such as `devices/pci0000:00/0000:00:1f.6`; None where it has none.
+    pub hardware: Option<String>,
+    /// Which of the hardware's ports it is, from 0.
+    pub port: u32,
+}
+
+impl Sysfs {
+    /// Opens it for the namespace of this thread; None where that is refused: before Linux 5.2, by a security module, or
+    /// in a user namespace.
+    pub fn open() -> Result<Option<Sysfs>> {
+        match mount() {
+            Ok(mount) => Ok(Some(Sysfs(mount))),
+            Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::ENODEV | Errno::EOPNOTSUPP) => Ok(None),
+            Err(errno) => Err(Error::kernel("mount sysfs", errno)),
+        }
+    }
+
+    /// The link of this name, if there is one.
+    pub fn link(&self, name: &str) -> Result<Option<SysfsLink>> {
+        let what = || format!("read {LINKS}/{name} of sysfs");
+        none_if_gone(self.read_link(name)).map_err(|e| Error::io(what(), &e))
+    }
+
+    /// The link whose directory has this inode, if it is in the namespace.
+    pub fn link_of_inode(&self, inode: u64) -> Result<Option<SysfsLink>> {
+        let what = format!("read {LINKS} of sysfs");
+        let entries = fs::read_dir(self.path(LINKS)).map_err(|e| Error::io(&what, &e))?;
+        for entry in entries {
+            let name = entry.map_err(|e| Error::io(&what, &e))?.file_name();
+            let Some(name) = name.to_str() else { continue }; // links have names of bytes, and iproute2 makes no such one
+            let found = none_if_gone(fs::metadata(self.path(LINKS).join(name))).map_err(|e| Error::io(&what, &e))?;
+            if found.is_some_and(|found| found.ino() == inode) {
+                // By that name there may be another link by now.
+                return Ok(self.link(name)?.filter(|link| link.inode == inode));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The names of the links of this hardware; None where the hardware is not there any more.
+    pub fn links_of_hardware(&self, hardware: &str) -> Result<Option<Vec<String>>> {
+        let what = || format!("read {hardware} of sysfs");
+        if none_if_gone(fs::metadata(self.path(hardware))).map_err(|e| Error::io(what(), &e))?.is_none() {
+            return Ok(None);
+        }
+        let Some(entries) =
+            none_if_gone(fs::read_dir(self.path(hardware).join("net"))).map_err(|e| Error::io(what(), &e))?
+        else {
+            return Ok(Some(vec![])); // all are in other namespaces
+        };
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect::<io::Result<_>>().map(Some).map_err(|e| Error::io(what(), &e))
+    }
+
+    fn read_link(&self, name: &str) -> io::Result<SysfsLink> {
+        let path = self.path(LINKS).join(name);
+        // All is read through the open directory: a name may become another link's in between.
+        let directory = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path)?;
+        let hardware = hardware_of(&fs::read_link(&path)?);
+        let number = |file: &str| -> io::Result<u32> {
+            let text = fs::read_to_string(path_of(&directory).join(file))?;
+            text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
+        };
+        let port = none_if_gone(number("dev_port"))?.unwrap_or_default();
+        Ok(SysfsLink { inode: directory.metadata()?.ino(), index: number("ifindex")?, hardware, port })
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        path_of(&self.0).join(below)
+    }
+}
+
+fn path_of(fd: &impl std::os::fd::AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()))
+}
+
+/// From where a link's entry leads to: `../../devices/pci0000:00/0000:00:1f.6/net/eth0`.
+fn hardware_of(target: &Path) -> Option<String> {
+    let place = target.strip_prefix("../..").ok()?.to_str()?;
+    let hardware = place.rsplit_once("/net/")?.0;
+    (!place.starts_with(VIRTUAL)).then(|| hardware.to_owned())
+}
+
+fn none_if_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result.map(Some) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOTDIR)) => Ok(None),
+        result => result,
+    }
+}
+
+fn mount() -> Result<OwnedFd, Errno> {
+    // SAFETY: the kernel reads a text that ends with a NUL.
+    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, c"sysfs".as_ptr(), FSOPEN_CLOEXEC) })?;
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: this command takes neither a key nor a value.
+    let made = unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_CMD_CREATE, none, none, 0) };
+    Errno::result(made)?;
+    // SAFETY: no argument is a pointer.
+    owned(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY) })
+}
+
+fn owned(answer: libc::c_long) -> Result<OwnedFd, Errno> {
+    let fd = Errno::result(answer)?;
+    // SAFETY: the kernel has just made the descriptor, and nothing else has it.
+    Ok(unsafe { File::from_raw_fd(fd as libc::c_int) }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hardware_is_the_directory_that_a_virtual_link_lacks() {
+        let of = |target: &str| hardware_of(Path::new(target));
+        let card = "../../devices/pci0000:00/0000:00:1f.6/net/eth0";
+        assert_eq!(of(card).as_deref(), Some("devices/pci0000:00/0000:00:1f.6"));
+        assert_eq!(of("../../devices/virtual/net/dummy0"), None);
+        assert_eq!(of("elsewhere"), None);
+    }
+
+    #[test]
+    fn loopback_has_one_inode_and_no_hardware() {
+        let Some(sysfs) = Sysfs::open().unwrap() else { return };
+        let lo = sysfs.link("lo").unwrap().unwrap();
+        assert_eq!((lo.index, &lo.hardware), (1, &None));
+        assert_eq!(sysfs.link_of_inode(lo.inode).unwrap().unwrap(), lo);
+        assert_eq!(sysfs.link("nonesuch").unwrap(), None);
+        assert_eq!(sysfs.links_of_hardware("devices/nonesuch").unwrap(), None);
+    }
+}
