@@ -130,6 +130,20 @@ impl Records {
         }
     }
 
+    /// The records of all attachments.
+    pub fn all<T: DeserializeOwned>(&self) -> Result<Vec<Found<T>>> {
+        let mut all = vec![];
+        for path in self.paths("", RECORD)? {
+            match plain_file::read(&path, LIMIT) {
+                Ok(text) => all.extend(understood(&text)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => (), // a DEL was faster
+                Err(e) if plain_file::is_no_file(e.raw_os_error()) => (), // not ours
+                Err(e) => return Err(Error::io(format_args!("read {}", path.display()), &e)),
+            }
+        }
+        Ok(all)
+    }
+
     /// Keeps nothing for the attachment any more.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);

@@ -3,6 +3,7 @@
 mod back;
 pub mod failed_add;
 pub mod found;
+mod hidden;
 
 use serde_json::{Value, json};
 

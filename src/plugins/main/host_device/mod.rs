@@ -4,7 +4,9 @@
 //! A device that is bound to a driver of user space (DPDK) is no link: there is nothing to move, and the result tells its
 //! addresses to whoever uses it.
 
+mod belongings;
 mod conf;
+mod identity;
 mod passage;
 mod selector;
 

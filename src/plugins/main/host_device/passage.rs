@@ -1,67 +1,35 @@
 //! A device's way into the container and back.
 //!
-//! It leaves its name on the host in the link's alias, where the reference reads it too. What else it had there is kept in
-//! a record, because the kernel takes it away when a link changes its namespace: whether it was up, and its addresses.
-//! The container may change its MTU, its hardware address and more; the host gets back what it had.
+//! It leaves its name on the host in the link's alias, where the reference reads it too. Which device it is, and what else
+//! it had on the host, is kept in a record: the container may write the alias, the name and nearly all else of the link, so
+//! only the very device goes back to the host.
 
-use serde::{Deserialize, Serialize};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use super::belongings::Belongings;
+use super::identity::{Identity, Links, may_be_of_container};
 use crate::cni::attachment::{IfName, Key};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::Stale;
 use crate::error::{Code, Error, ErrorList, Result};
-use crate::net::mac::MacAddr;
-use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
+use crate::net::netlink::{Link, LinkChange, Netlink};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context};
 use crate::rollback::Rollback;
 use crate::steps::link_alias;
-use crate::steps::records::Records;
+use crate::steps::records::{Found, Records};
 
-/// What a device had on the host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Belongings {
-    /// Its name.
-    device: String,
-    /// Whether it was up.
-    up: bool,
-    /// Its hardware address.
-    mac: String,
-    /// Its MTU in bytes.
-    mtu: u32,
-    /// Its addresses, without those that the kernel or a router gave it.
-    addresses: Vec<String>,
-    /// How many packets could wait to be sent. Records of earlier versions have neither this nor what follows.
-    #[serde(default)]
-    txqlen: Option<u32>,
-    /// Whether it took every packet.
-    #[serde(default)]
-    promisc: Option<bool>,
-    /// Whether it took every multicast packet.
-    #[serde(default)]
-    allmulti: Option<bool>,
-}
+/// Kinds of links that stay on a lower link which moves to another namespace, and send and receive there.
+const UPPER_KINDS: [&str; 6] = ["macvlan", "macvtap", "ipvlan", "ipvtap", "vlan", "macsec"];
 
-impl Belongings {
-    fn of(host: &Netlink, link: &Link) -> Result<Belongings> {
-        let addresses = host.keep_addresses(link)?.iter().map(|address| address.as_text().to_owned()).collect();
-        let (device, mac) = (link.name.clone(), link.mac().to_string());
-        let (txqlen, promisc, allmulti) = (Some(link.txqlen), Some(link.promisc), Some(link.allmulti));
-        Ok(Belongings { device, up: link.up, mac, mtu: link.mtu, addresses, txqlen, promisc, allmulti })
-    }
+/// How often a move is tried while processes in the container give the device names that the host has.
+const MOVE_TRIES: usize = 5;
 
-    /// What the link has to be given to be as it was, but for being up.
-    fn missing_on(&self, link: &Link) -> LinkChange<'static> {
-        LinkChange {
-            mac: self.mac.parse().ok().filter(|mac: &MacAddr| *mac != link.mac()),
-            mtu: Some(self.mtu).filter(|mtu| *mtu != link.mtu),
-            txqlen: self.txqlen.filter(|txqlen| *txqlen != link.txqlen),
-            promisc: self.promisc.filter(|promisc| *promisc != link.promisc),
-            allmulti: self.allmulti.filter(|allmulti| *allmulti != link.allmulti),
-            ..LinkChange::default()
-        }
-    }
-}
+/// How long the kernel may take to give hardware back after its namespace has gone.
+const RETURN_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks for it.
+const RETURN_PAUSE: Duration = Duration::from_millis(50);
 
 fn records() -> Records {
     Records::of_plugin("host-device")
@@ -69,8 +37,10 @@ fn records() -> Records {
 
 /// Moves the device into the container, where it is down and has the name that CNI_IFNAME says.
 pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
-    let device = &finish_return(cx, &at.key, device)?;
-    records().write(at, &Belongings::of(cx.host()?, device)?)?;
+    let host = Links::of_host(cx)?;
+    let identity = host.identify(device)?;
+    let device = &finish_return(&host, &at.key, device, &identity)?;
+    records().write(at, &Belongings::of(cx.host()?, device, identity.clone())?)?;
     // Before the move, which the kernel may do and then refuse the name.
     rb.undo(format_args!("give {:?} back", device.name), || leave(cx, &at.key, Some(at.netns()?)));
     let change = LinkChange {
@@ -79,113 +49,54 @@ pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mu
         alias: Some(&device.name),
         ..LinkChange::default()
     };
-    cx.host()?.change_link(device, &change)?;
+    let moved = cx.host()?.change_link(device, &change);
+    if moved.as_ref().is_err_and(|error| error.is_not_found()) {
+        records().remove(&at.key)?; // an ADD for another container was faster, and has a record of its own
+    }
+    moved?;
+    for ended in records_of(&identity, &at.key)? {
+        records().remove(&ended.key)?;
+    }
     at.netlink()?.link(at.ifname())
 }
 
-/// Where the attachment's DEL was killed, what the device had is still in the record, and not on the device.
-fn finish_return(cx: &Context<'_>, key: &Key, device: &Link) -> Result<Link> {
-    if device.alias != device.name {
-        return Ok(device.clone());
+/// Gives a device that has come back to the host without its attachment's DEL, or with one that was killed, what it had.
+fn finish_return(host: &Links<'_>, key: &Key, device: &Link, identity: &Identity) -> Result<Link> {
+    let own = records().find::<Belongings>(key)?;
+    let is_of_earlier_version = |own: &Found<Belongings>| {
+        own.kept.identity.is_none() && own.kept.device == device.name && device.alias == device.name
+    };
+    let of_earlier_version = own.filter(is_of_earlier_version);
+    let mut device = device.clone();
+    for found in of_earlier_version.into_iter().chain(records_of(identity, None)?) {
+        if is_unfinished(host.netlink(), &device, &found.kept)? {
+            device = settle(host.netlink(), &device, &found.kept)?;
+        }
     }
-    leave(cx, key, None)?;
-    cx.host()?.link(&device.name)
+    Ok(device)
+}
+
+/// The records of this device, but for that of `except`.
+fn records_of<'k>(identity: &Identity, except: impl Into<Option<&'k Key>>) -> Result<Vec<Found<Belongings>>> {
+    let except = except.into();
+    let mut found = records().all::<Belongings>()?;
+    found.retain(|found| {
+        Some(&found.key) != except && found.kept.identity.as_ref().is_some_and(|other| other.is_same_as(identity))
+    });
+    Ok(found)
 }
 
 /// Moves the device of an attachment back to the host, as it was there. One that is there already by itself, because the
 /// container's namespace is gone, gets its name and the rest back.
 pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
-    let kept: Option<Belongings> = records().read(key)?;
-    let device = match netns {
-        Some(netns) => bring(cx, netns.netlink()?, key, kept.as_ref())?,
-        None => None,
+    let Some(found) = records().find::<Belongings>(key)? else {
+        netns.map_or(Ok(()), |netns| leave_unrecorded(cx, key, netns))?;
+        return records().remove(key); // a draft, or what cannot be understood
     };
-    if let Some(kept) = &kept {
-        restore(cx.host()?, device, key, kept)?;
+    match netns {
+        Some(netns) if found.is_of(netns)? => give_back(cx, &found, Some(netns)),
+        _ => give_back(cx, &found, found.netns()?.as_ref()), // CNI_NETNS leads to another container's by now
     }
-    records().remove(key)
-}
-
-/// Moves the device from the container to the host; its name there, if there was one to move.
-fn bring(cx: &Context<'_>, container: &Netlink, key: &Key, kept: Option<&Belongings>) -> Result<Option<Link>> {
-    let Some((link, device)) = find_inside(container, key, kept)? else { return Ok(None) };
-    let host = cx.host()?;
-    if host.find_link(&device)?.is_some() {
-        let msg = format!("move {:?} back to the host: the host has another link named {device:?}", link.name);
-        return Err(Error::new(Code::CONFLICT, msg).with_details("it stays in the container; rename the other link"));
-    }
-    let here = Netns::current()?;
-    // The alias says that it has not got back yet what it had.
-    let alias = Some(if kept.is_some() { device.as_str() } else { "" });
-    let change = LinkChange { netns: Some(here.fd()), name: Some(&device), alias, ..LinkChange::default() };
-    container.change_link(&link, &change)?;
-    host.link(&device).map(Some)
-}
-
-/// The link in the container that came from the host, and its name there.
-fn find_inside(container: &Netlink, key: &Key, kept: Option<&Belongings>) -> Result<Option<(Link, String)>> {
-    if let Some(link) = container.find_link(key.ifname.as_str())?
-        && let Some(device) = device_in_alias(&link)
-        && kept.is_none_or(|kept| kept.device == device)
-    {
-        return Ok(Some((link, device)));
-    }
-    // A move that the kernel did before it refused the new name.
-    let Some(kept) = kept else { return Ok(None) };
-    let stray = container.find_link(&kept.device)?.filter(|link| link.mac().to_string() == kept.mac);
-    Ok(stray.map(|link| (link, kept.device.clone())))
-}
-
-/// The name on the host, unless the alias says something else.
-fn device_in_alias(link: &Link) -> Option<String> {
-    let alias = Some(&link.alias).filter(|alias| !link_alias::is_of_any(alias) && IfName::parse(alias).is_ok());
-    alias.cloned()
-}
-
-/// Gives a device on the host what it had there; `device` where it was just moved.
-fn restore(host: &Netlink, device: Option<Link>, key: &Key, kept: &Belongings) -> Result<()> {
-    let Some(link) = device.map_or_else(|| find_returned(host, key, kept), |link| Ok(Some(link)))? else {
-        return Ok(()); // it was taken out of the machine, or went with the namespace
-    };
-    let mut errors = ErrorList::default();
-    let change = kept.missing_on(&link);
-    if change != LinkChange::default() {
-        errors.push(host.change_link(&link, &change));
-    }
-    if kept.up {
-        errors.push(host.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() }));
-    }
-    for address in &kept.addresses {
-        match host.restore_address(&link, &KeptAddress::from_text(address)) {
-            Err(e) if e.is_exists() => (), // the host's own configuration was faster
-            added => drop(errors.push(added)),
-        }
-    }
-    let restored = errors.finish();
-    if restored.as_ref().is_err_and(|error| error.may_pass()) {
-        return restored; // the next DEL finds it by its alias; what is refused for good is said once
-    }
-    let cleared = host.change_link(&link, &LinkChange { alias: Some(""), ..LinkChange::default() });
-    restored.and(cleared)
-}
-
-/// A device that the kernel gave back to the host when the container's namespace went: it still has the container's name
-/// for it, and its alias. One that a DEL moved which was killed then has its own name already.
-fn find_returned(host: &Netlink, key: &Key, kept: &Belongings) -> Result<Option<Link>> {
-    let is_it = |link: &Link| link.alias == kept.device;
-    if let Some(link) = host.find_link(&kept.device)? {
-        return Ok(Some(link).filter(is_it));
-    }
-    let Some(link) = host.find_link(key.ifname.as_str())?.filter(is_it) else { return Ok(None) };
-    host.change_link(&link, &LinkChange { name: Some(&kept.device), ..LinkChange::default() })?;
-    Ok(Some(Link { name: kept.device.clone(), ..link }))
-}
-
-/// The namespace at the path of a record. `/proc/PID/ns/net` may be that of a process of the host by now, where the device is already.
-fn open_if_a_container_s(path: &str) -> Result<Option<Netns>> {
-    let Some(netns) = Netns::open_if_there(path)? else { return Ok(None) };
-    let is_the_host_s = netns.is_same_as(&Netns::current()?)?;
-    Ok(Some(netns).filter(|_| !is_the_host_s))
 }
 
 /// Moves the devices of this network's attachments that are not valid back to the host.
@@ -194,9 +105,242 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
     for stale in records().stale::<Belongings>(&cx.config.name, valid)? {
         errors.push(valid.remove(
             || Stale { what: format!("device {}", stale.kept.device), ..stale.as_stale() },
-            || leave(cx, &stale.key, open_if_a_container_s(&stale.netns_path)?.as_ref()),
+            || stale.netns().and_then(|netns| give_back(cx, &stale, netns.as_ref())),
         ));
     }
     errors.push(records().forget_torn::<Belongings>(&cx.config.name, valid));
     errors.finish()
+}
+
+/// Gives the device of a record back, from the namespace of its ADD if that can be reached. The record stays while the
+/// device may be in a container.
+fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
+    let (host, kept) = (Links::of_host(cx)?, &found.kept);
+    let is_trusted = kept.identity.is_some() || is_youngest_at_its_path(found)?;
+    let netns = netns.filter(|_| is_trusted);
+    if let Some(netns) = netns
+        && let Some(link) = find_inside(netns, found)?
+    {
+        let device = bring(&host, netns, &link, kept)?;
+        kept.restore(host.netlink(), &device)?;
+    } else if let Some(link) = find_returned(&host, found, netns)? {
+        if is_unfinished(host.netlink(), &link, kept)? {
+            settle(host.netlink(), &link, kept)?;
+        }
+    } else {
+        require_gone(&host, found, netns)?;
+    }
+    records().remove(&found.key)
+}
+
+/// A record of an earlier version does not say which namespace was at its path, which may be another container's by now.
+fn is_youngest_at_its_path(found: &Found<Belongings>) -> Result<bool> {
+    Ok(records().of_others_at::<Belongings>(&found.netns_path, &found.key)?.is_empty())
+}
+
+/// The device in the container.
+fn find_inside(netns: &Netns, found: &Found<Belongings>) -> Result<Option<Link>> {
+    let kept = &found.kept;
+    if let Some(identity) = &kept.identity {
+        return Links::of_netns(netns)?.find(identity, &kept.device);
+    }
+    let container = netns.netlink()?;
+    if let Some(link) = find_by_alias(container, &found.key)?
+        && link.alias == kept.device
+    {
+        return Ok(Some(link));
+    }
+    // A move that the kernel did before it refused the new name.
+    let stray = container.find_link(&kept.device)?;
+    Ok(stray.filter(|link| link.mac().to_string() == kept.mac && !may_be_of_container(link)))
+}
+
+/// The link in the container that has the name of the attachment and says by its alias that it came from the host, where
+/// there is no record to know it by.
+fn find_by_alias(container: &Netlink, key: &Key) -> Result<Option<Link>> {
+    let is_device = |link: &Link| {
+        link.name == key.ifname.as_str()
+            && !link_alias::is_of_any(&link.alias)
+            && IfName::parse(&link.alias).is_ok()
+            && !may_be_of_container(link)
+    };
+    Ok(container.find_link(key.ifname.as_str())?.filter(is_device))
+}
+
+/// Moves a device back that the reference moved in. One of which there is a record is another attachment's.
+fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
+    let Some(link) = find_by_alias(netns.netlink()?, key)? else { return Ok(()) };
+    let identity = Links::of_netns(netns)?.identify(&link)?;
+    if !records_of(&identity, None)?.is_empty() {
+        return Ok(());
+    }
+    let host = Links::of_host(cx)?;
+    let device = move_out(&host, netns, &link, &link.alias, "")?;
+    if host.identify(&device)?.is_same_as(&identity) { Ok(()) } else { Err(send_back(&host, netns, &device)) }
+}
+
+/// Moves the device of a record to the host.
+fn bring(host: &Links<'_>, netns: &Netns, link: &Link, kept: &Belongings) -> Result<Link> {
+    // The alias says that it has not got back yet what it had.
+    let moved = move_out(host, netns, link, &kept.device, &kept.device)?;
+    let Some(identity) = &kept.identity else { return Ok(moved) };
+    match host.find(identity, &kept.device)? {
+        Some(device) if device.index == moved.index => Ok(device),
+        _ => Err(send_back(host, netns, &moved)),
+    }
+}
+
+/// Moves a link from the container to the host, without the names that the container gave it and the links that it put on
+/// it; the link there.
+fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, name: &str, alias: &str) -> Result<Link> {
+    refuse_taken_name(host.netlink(), link, name)?;
+    let container = netns.netlink()?;
+    delete_uppers(container, link)?;
+    let here = Netns::current()?;
+    let change = LinkChange { netns: Some(here.fd()), name: Some(name), alias: Some(alias), ..LinkChange::default() };
+    for tries_left in (0..MOVE_TRIES).rev() {
+        drop_alternative_names(container, link)?;
+        match container.change_link(link, &change) {
+            Err(e) if e.is_exists() && tries_left > 0 => continue, // a name from the container, of this very moment
+            moved => moved?,
+        }
+        break;
+    }
+    host.netlink().link(name)
+}
+
+/// The host has another link of the device's name.
+fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
+    match host.find_link(name)? {
+        Some(other) if other.index != link.index || other.name != link.name => {
+            let msg = format!("move {:?} back to the host: the host has another link named {name:?}", link.name);
+            Err(Error::new(Code::CONFLICT, msg).with_details("it stays in the container; rename the other link"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is on the device would go on sending and receiving through it on the host.
+fn delete_uppers(container: &Netlink, link: &Link) -> Result<()> {
+    let is_upper = |upper: &Link| {
+        upper.lower == Some(link.index) && !upper.lower_is_elsewhere && UPPER_KINDS.contains(&upper.kind.as_str())
+    };
+    for upper in container.links()?.iter().filter(|upper| is_upper(upper)) {
+        match container.delete_link(upper.index) {
+            Err(e) if e.is_not_found() => (),
+            deleted => deleted?,
+        }
+    }
+    Ok(())
+}
+
+/// Other names would hinder the move or come along to the host; those that the device had there are in its record.
+fn drop_alternative_names(namespace: &Netlink, link: &Link) -> Result<()> {
+    let Some(link) = namespace.find_link_by_index(link.index)? else { return Ok(()) };
+    link.alternative_names.iter().try_for_each(|name| namespace.delete_alternative_name(&link, name))
+}
+
+/// A link with the device's ifindex arrived: the container exchanged them in between.
+fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
+    let name = &arrived.name;
+    let error = Error::new(Code::TRY_AGAIN, format!("move {name:?} back to the host: another link arrived"));
+    match host.netlink().change_link(arrived, &LinkChange { netns: Some(netns.fd()), ..LinkChange::default() }) {
+        Ok(()) => error.with_details("it is in the container again; the container exchanged the two"),
+        Err(e) => error.with_details(format_args!("it is on the host: {}", e.msg)),
+    }
+}
+
+/// The device where it is on the host already: the kernel gave it back when the container's namespace went, or a DEL that
+/// was killed did. Hardware whose namespace has just gone is waited for.
+fn find_returned(host: &Links<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<Option<Link>> {
+    let kept = &found.kept;
+    let Some(identity) = &kept.identity else { return find_returned_by_alias(host.netlink(), found) };
+    let deadline = Instant::now() + RETURN_PATIENCE;
+    loop {
+        let device = host.find(identity, &kept.device)?;
+        let may_come = netns.is_none() && identity.returns_by_itself() && Instant::now() < deadline;
+        if device.is_some() || !may_come || is_known_to_be_gone(host, found, identity)? {
+            return Ok(device);
+        }
+        thread::sleep(RETURN_PAUSE);
+    }
+}
+
+/// For a record of an earlier version: it still has the container's name for it, and its alias. One that a DEL moved which
+/// was killed then has its own name already.
+fn find_returned_by_alias(host: &Netlink, found: &Found<Belongings>) -> Result<Option<Link>> {
+    let is_it = |link: &Link| link.alias == found.kept.device;
+    match host.find_link(&found.kept.device)? {
+        Some(link) => Ok(Some(link).filter(is_it)),
+        None => Ok(host.find_link(found.key.ifname.as_str())?.filter(is_it)),
+    }
+}
+
+/// Whether a device on the host lacks what it had there. Not so where the reference's DEL brought it and an operator has
+/// other plans with it since.
+fn is_unfinished(host: &Netlink, link: &Link, kept: &Belongings) -> Result<bool> {
+    let is_as_it_came = link.alias == kept.device || link.name != kept.device;
+    Ok(is_as_it_came || (!link.up && host.keep_addresses(link)?.is_empty()))
+}
+
+/// Gives a device on the host its name and what it had there; the link then.
+fn settle(host: &Netlink, link: &Link, kept: &Belongings) -> Result<Link> {
+    if link.name != kept.device {
+        drop_alternative_names(host, link)?;
+        refuse_taken_name(host, link, &kept.device)?;
+        host.change_link(link, &LinkChange { name: Some(&kept.device), ..LinkChange::default() })?;
+    }
+    kept.restore(host, &host.link(&kept.device)?)?;
+    host.link(&kept.device)
+}
+
+/// What is neither in its namespace nor on the host: nothing is left to do only if it is certain that the device went.
+fn require_gone(host: &Links<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
+    let kept = &found.kept;
+    let Some(identity) = &kept.identity else {
+        // Of such a record it is not known which link is its device.
+        return match netns {
+            Some(netns) if host.netlink().find_link(&kept.device)?.is_none() => {
+                Err(missing_inside(found, netns, "link")?)
+            }
+            _ => Ok(()),
+        };
+    };
+    if is_known_to_be_gone(host, found, identity)? {
+        return Ok(());
+    }
+    match netns {
+        Some(netns) => Err(missing_inside(found, netns, identity.kind())?),
+        None if identity.returns_by_itself() => Err(not_yet_back(found)),
+        None => Ok(()), // it went with the namespace
+    }
+}
+
+/// Whether the device is gone, or another attachment's since.
+fn is_known_to_be_gone(host: &Links<'_>, found: &Found<Belongings>, identity: &Identity) -> Result<bool> {
+    Ok(!records_of(identity, &found.key)?.is_empty() || host.prove_gone(identity)?)
+}
+
+fn missing_inside(found: &Found<Belongings>, netns: &Netns, kind: &str) -> Result<Error> {
+    let (key, kept) = (&found.key, &found.kept);
+    let instead = match netns.netlink()?.find_link(key.ifname.as_str())? {
+        Some(link) => format!("{:?} there is another link, with address {}", key.ifname.as_str(), link.mac()),
+        None => format!("no link there is named {:?}", key.ifname.as_str()),
+    };
+    let msg = format!("failed to find {:?} in containerNS: Link not found", key.ifname.as_str());
+    Ok(Error::new(Code::TRY_AGAIN, msg).with_details(format_args!(
+        "the {kind} {:?} with address {} went into netns {:?} and is neither there nor on the host; {instead}; \
+         move it back into that namespace, or delete the namespace, and repeat; its record stays in /run/cni/host-device",
+        kept.device, kept.mac, found.netns_path
+    )))
+}
+
+fn not_yet_back(found: &Found<Belongings>) -> Error {
+    let kept = &found.kept;
+    let msg = format!("move {:?} back to the host: it is not there yet", kept.device);
+    Error::new(Code::TRY_AGAIN, msg).with_details(format_args!(
+        "netns {:?} is gone, and the kernel gives its device with address {} to the host when no process uses it any more; \
+         repeat then; its record stays in /run/cni/host-device",
+        found.netns_path, kept.mac
+    ))
 }

@@ -32,7 +32,7 @@ pub enum Selector<'a> {
 #[derive(Debug)]
 pub enum Device {
     /// A link of the host.
-    Link(Link),
+    Link(Box<Link>),
     /// No link: a process drives it.
     OfUserSpace,
 }
@@ -84,7 +84,7 @@ pub fn find(host: &Netlink, selector: Selector<'_>) -> Result<Device> {
 }
 
 fn found(link: Option<Link>, selector: Selector<'_>) -> Result<Device> {
-    link.map(Device::Link).ok_or_else(|| {
+    link.map(Box::new).map(Device::Link).ok_or_else(|| {
         selector
             .mistake("is no link of the host, expected one that is")
             .with_details("a device that is in a container already is not on the host")

@@ -15,7 +15,7 @@ use crate::support::traffic::assert_pings;
 const SETLINK: u16 = 19;
 
 /// How the device was is written down, one file an attachment, for nobody else to read or write.
-fn records(lab: &Lab) -> Vec<String> {
+pub fn records(lab: &Lab) -> Vec<String> {
     let found = lab
         .host
         .sh("mkdir -p /run/cni/host-device && find /run/cni/host-device -type f ! -name lock -printf '%m %U\\n'");

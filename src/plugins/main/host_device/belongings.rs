@@ -1,0 +1,105 @@
+//! What a device had on the host. The kernel takes some of it away when a link changes its namespace, the container may
+//! change the rest, and the host gets it all back.
+
+use serde::{Deserialize, Serialize};
+
+use super::identity::Identity;
+use crate::error::{ErrorList, Result};
+use crate::net::mac::MacAddr;
+use crate::net::netlink::{KeptAddress, Link, LinkChange, Netlink};
+
+/// What a device had on the host, and which device it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Belongings {
+    /// Its name.
+    pub device: String,
+    /// Which device it is. Records of earlier versions do not say.
+    #[serde(default)]
+    pub identity: Option<Identity>,
+    /// Whether it was up.
+    up: bool,
+    /// Its hardware address.
+    pub mac: String,
+    /// Its MTU in bytes.
+    mtu: u32,
+    /// Its addresses, without those that the kernel or a router gave it.
+    addresses: Vec<String>,
+    /// How many packets could wait to be sent. Records of earlier versions have neither this nor what follows.
+    #[serde(default)]
+    txqlen: Option<u32>,
+    /// Whether it took every packet.
+    #[serde(default)]
+    promisc: Option<bool>,
+    /// Whether it took every multicast packet.
+    #[serde(default)]
+    allmulti: Option<bool>,
+    /// Its other names.
+    #[serde(default)]
+    alternative_names: Vec<String>,
+    /// Its alias.
+    #[serde(default)]
+    alias: String,
+}
+
+impl Belongings {
+    /// What the link has, before it goes.
+    pub fn of(host: &Netlink, link: &Link, identity: Identity) -> Result<Belongings> {
+        Ok(Belongings {
+            device: link.name.clone(),
+            identity: Some(identity),
+            up: link.up,
+            mac: link.mac().to_string(),
+            mtu: link.mtu,
+            addresses: host.keep_addresses(link)?.iter().map(|address| address.as_text().to_owned()).collect(),
+            txqlen: Some(link.txqlen),
+            promisc: Some(link.promisc),
+            allmulti: Some(link.allmulti),
+            alternative_names: link.alternative_names.clone(),
+            alias: link.alias.clone(),
+        })
+    }
+
+    /// Gives a link of the host what it had there.
+    pub fn restore(&self, host: &Netlink, link: &Link) -> Result<()> {
+        let mut errors = ErrorList::default();
+        let change = self.missing_on(link);
+        if change != LinkChange::default() {
+            errors.push(host.change_link(link, &change));
+        }
+        for name in self.alternative_names.iter().filter(|name| !link.alternative_names.contains(name)) {
+            errors.push(unless_there(host.add_alternative_name(link, name)));
+        }
+        if self.up {
+            errors.push(host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() }));
+        }
+        for address in &self.addresses {
+            errors.push(unless_there(host.restore_address(link, &KeptAddress::from_text(address))));
+        }
+        let restored = errors.finish();
+        if restored.as_ref().is_err_and(|error| error.may_pass()) {
+            return restored; // the next DEL finds it by its alias; what is refused for good is said once
+        }
+        let settled = host.change_link(link, &LinkChange { alias: Some(&self.alias), ..LinkChange::default() });
+        restored.and(settled)
+    }
+
+    /// What the link has to be given to be as it was, but for being up.
+    fn missing_on(&self, link: &Link) -> LinkChange<'static> {
+        LinkChange {
+            mac: self.mac.parse().ok().filter(|mac: &MacAddr| *mac != link.mac()),
+            mtu: Some(self.mtu).filter(|mtu| *mtu != link.mtu),
+            txqlen: self.txqlen.filter(|txqlen| *txqlen != link.txqlen),
+            promisc: self.promisc.filter(|promisc| *promisc != link.promisc),
+            allmulti: self.allmulti.filter(|allmulti| *allmulti != link.allmulti),
+            ..LinkChange::default()
+        }
+    }
+}
+
+/// What the host's own configuration was faster to add is there.
+fn unless_there(added: Result<()>) -> Result<()> {
+    match added {
+        Err(e) if e.is_exists() => Ok(()),
+        added => added,
+    }
+}

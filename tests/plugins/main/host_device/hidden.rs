@@ -1,0 +1,333 @@
+//! host-device DEL and GC when processes in the container, which may change every link there, hide the device or give
+//! another link its place: the very device comes back as it was, or there is an error and the record stays.
+
+use serde_json::{Value, json};
+
+use super::back::records;
+use super::{MAC, assert_is_back, conf, device, is_up, layer_two};
+use crate::support::attachment::{Attachment, for_ours, with};
+use crate::support::netns::{Container, Lab};
+use crate::support::snapshot::Watch;
+use crate::support::traffic::assert_pings;
+
+/// A veth end of the container's own with all that a container can write of the device. `$END` is where its peer is.
+const IMPOSTOR: &str = "ip link add eth0 address 02:00:00:00:dd:00 type veth peer name trap $END && \
+    ip link set eth0 alias dev0 mtu 1400 up";
+
+/// What leaves the device in its namespace.
+fn disguises() -> Vec<(&'static str, String)> {
+    let renamed = "ip link set eth0 down; ip link set eth0 name eth9";
+    let case = |what, script: &str| (what, script.to_owned());
+    vec![
+        case("renamed", renamed),
+        case("renamed to its name on the host", "ip link set eth0 down; ip link set eth0 name dev0"),
+        case("renamed to that of another link of the host", "ip link set eth0 down; ip link set eth0 name uplink"),
+        case("alias of another", "ip link set eth0 alias dev7"),
+        case("no alias", "ip link set eth0 alias ''"),
+        case("alias of ours", "ip link set eth0 alias 'cni x'"),
+        case("altname", "ip link property add dev eth0 altname a-name-of-the-container-s"),
+        case("altname of another link of the host", "ip link property add dev eth0 altname uplink"),
+        case("altname that is its name on the host", "ip link property add dev eth0 altname dev0"),
+        case("hardware address", "ip link set eth0 address 02:00:00:00:00:01"),
+        case("down, with other queues", "ip link set eth0 down; ip link set eth0 mtu 1300 txqueuelen 7 promisc on"),
+        case("port of a bridge", "ip link add br0 type bridge && ip link set eth0 master br0"),
+        case("below a macvlan", "ip link add link eth0 name mv0 type macvlan && ip link set mv0 up"),
+        ("an impostor in its place", format!("{renamed}; {}", IMPOSTOR.replace("$END", ""))),
+        (
+            "an impostor, its peer in a nested namespace",
+            format!("{renamed}; {}", IMPOSTOR.replace("$END", "netns nest")),
+        ),
+        case(
+            "names exchanged with another link",
+            "ip link add other type veth peer name trap; ip link set eth0 down; ip link set eth0 name tmp; \
+             ip link set other name eth0; ip link set tmp name other",
+        ),
+        (
+            "back from a nested namespace, with an impostor that has its ifindex",
+            format!(
+                "index=$(cat /sys/class/net/eth0/ifindex 2>/dev/null || ip -o link show eth0 | cut -d: -f1); \
+                 ip link set eth0 netns nest; {}; ip -n nest link set eth0 name eth9 netns $(basename $NETNS)",
+                IMPOSTOR.replace("add eth0", "add eth0 index $index").replace("$END", "netns nest")
+            ),
+        ),
+    ]
+}
+
+fn nest(lab: &Lab) {
+    lab.host.sh("touch /run/netns/nest && unshare --net=/run/netns/nest true");
+}
+
+fn unnest(lab: &Lab) {
+    lab.host.sh("umount --lazy /run/netns/nest && rm /run/netns/nest");
+}
+
+fn by_container(container: &Container, script: &str) {
+    container.sh(&format!("NETNS={}; {script}", container.netns));
+}
+
+fn attach<'a>(lab: &'a Lab, container: &Container) -> Attachment<'a> {
+    lab.attach(container, &with(&conf(), json!({"cniVersion": "1.1.0"})))
+}
+
+/// Both ways in which an attachment ends.
+const WAYS: [(&str, fn(&Attachment<'_>) -> crate::support::call::Outcome); 2] =
+    [("DEL", |attachment| attachment.try_del()), ("GC", |attachment| attachment.gc(&[]))];
+
+#[test]
+fn device_in_any_disguise_comes_back() {
+    for_ours("host-device", |lab| {
+        for (what, script) in disguises() {
+            for (way, end) in WAYS {
+                device(lab);
+                let before = Watch::start(lab, &[]);
+                nest(lab);
+                let container = lab.container();
+                let attachment = attach(lab, &container);
+                attachment.add();
+                by_container(&container, &script);
+                let had_impostor = container.link("trap").is_some();
+                assert_eq!(end(&attachment).ok(), Value::Null, "{what}, {way}");
+                unnest(lab);
+                assert!(container.link("mv0").is_none(), "{what}: a macvlan would go on receiving the host's frames");
+                assert_eq!(
+                    had_impostor,
+                    container.link("trap").is_some(),
+                    "{what}: what is the container's stays there"
+                );
+                container.vanish();
+                before.assert_unchanged(&format!("{what}, {way}"));
+                assert_pings(&lab.host, "10.40.0.1");
+                lab.host.sh("ip link del dev0");
+            }
+        }
+    });
+}
+
+/// What takes the device out of its namespace, and what brings it back there.
+fn hiding_places() -> Vec<(&'static str, String, &'static str)> {
+    let away = "ip link set eth0 netns nest";
+    let impostor = |end| IMPOSTOR.replace("$END", end);
+    let back = "ip -n nest link set eth0 netns $(basename $NETNS)";
+    let beside = "ip -n nest link set eth0 name eth9 netns $(basename $NETNS)";
+    vec![
+        ("nested namespace", away.to_owned(), back),
+        ("nested namespace, an impostor in its place", format!("{away}; {}", impostor("")), beside),
+        ("nested namespace, an impostor with its peer there", format!("{away}; {}", impostor("netns nest")), beside),
+        (
+            "nested namespace, an impostor with its ifindex",
+            format!(
+                "index=$(ip -o link show eth0 | cut -d: -f1); {away}; {}",
+                impostor("netns nest").replace("add eth0", "add eth0 index $index")
+            ),
+            beside,
+        ),
+    ]
+}
+
+#[test]
+fn device_out_of_its_namespace_is_an_error_until_it_is_back() {
+    for_ours("host-device", |lab| {
+        for (what, away, back) in hiding_places() {
+            for (way, end) in WAYS {
+                device(lab);
+                nest(lab);
+                let container = lab.container();
+                let attachment = attach(lab, &container);
+                let before = Watch::start(lab, &[]);
+                attachment.add();
+                by_container(&container, &away);
+                let hidden = Watch::start(lab, &[&container]);
+                for (other, try_end) in WAYS {
+                    let error = try_end(&attachment).err();
+                    assert_eq!(error.code, 11, "{what}, {other}: {error:?}");
+                    assert!(error.msg.contains("failed to find \"eth0\" in containerNS"), "{what}, {other}: {error:?}");
+                    for part in ["dev0", MAC, container.netns.as_str(), "/run/cni/host-device"] {
+                        assert!(error.details.contains(part), "{what}, {other}: {error:?} does not say {part}");
+                    }
+                    assert_eq!(records(lab), ["600 0"], "{what}, {other}");
+                }
+                hidden.assert_unchanged(what);
+                by_container(&container, back);
+                assert_eq!(end(&attachment).ok(), Value::Null, "{what}, {way}");
+                assert_pings(&lab.host, "10.40.0.1");
+                drop(before);
+                unnest(lab);
+                assert_eq!((is_up(&lab.host, "dev0"), records(lab)), (true, vec![]), "{what}, {way}");
+                container.vanish();
+                lab.host.sh("ip link del dev0");
+            }
+        }
+    });
+}
+
+/// A device that the container deleted is not hidden; that shows by its other end.
+#[test]
+fn del_succeeds_after_the_container_deleted_the_device() {
+    for_ours("host-device", |lab| {
+        for (way, end) in WAYS {
+            lab.host.sh("ip link add dev0 type veth peer name end0");
+            let container = lab.container();
+            let before = Watch::start(lab, &[&container]);
+            let attachment = lab.attach(&container, &with(&layer_two(), json!({"cniVersion": "1.1.0"})));
+            attachment.add();
+            container.sh("ip link del eth0");
+            assert_eq!(end(&attachment).ok(), Value::Null, "{way}");
+            assert_eq!(records(lab), [""; 0], "{way}");
+            drop(before);
+        }
+    });
+}
+
+/// The other end is out of sight, so it cannot be told from one that is hidden, until the namespace goes.
+#[test]
+fn deleted_device_is_an_error_while_its_namespace_lives() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let attachment = attach(lab, &container);
+        attachment.add();
+        container.sh("ip link del eth0");
+        assert_eq!(attachment.try_del().err().code, 11);
+        assert_eq!(records(lab), ["600 0"]);
+        container.vanish();
+        attachment.del();
+        assert_eq!(records(lab), [""; 0]);
+    });
+}
+
+/// The kernel gives hardware back when its namespace goes, with the names and addresses that the container gave it.
+#[test]
+fn device_that_came_back_by_itself_is_known_by_what_it_is() {
+    let how_found = json!({"device": null, "hwaddr": "02:00:00:00:dd:77"});
+    for_ours("host-device", |lab| {
+        for way in ["DEL", "GC", "ADD"] {
+            device(lab);
+            lab.host.sh("ip link property add dev dev0 altname port-of-rack-7 && ip link set dev0 alias uplink-7");
+            let before = Watch::start(lab, &[]);
+            let container = lab.container();
+            let attachment = attach(lab, &container);
+            attachment.add();
+            container.sh("ip link set eth0 down; ip link set eth0 name eth9 address 02:00:00:00:dd:77 alias dev7 && \
+                 ip link property add dev eth9 altname dev0");
+            container.sh(&format!("ip link set eth9 netns {}", lab.pid()));
+            container.vanish();
+            match way {
+                "DEL" => attachment.del(),
+                "GC" => drop(attachment.gc(&[]).ok()),
+                _ => {
+                    let next = lab.container();
+                    let again = lab.attach(&next, &with(&conf(), how_found.clone()));
+                    again.add();
+                    again.del();
+                    attachment.del();
+                    next.vanish();
+                }
+            }
+            before.assert_unchanged(way);
+            lab.host.sh("ip link del dev0");
+        }
+    });
+}
+
+/// Container identifiers and paths are used again: what leads to a namespace is not that namespace.
+#[test]
+fn path_of_another_container_gives_nothing_away() {
+    for_ours("host-device", |lab| {
+        for way in ["DEL", "GC", "GC, both records"] {
+            device(lab);
+            let first = lab.container();
+            let stale = attach(lab, &first);
+            stale.add();
+            let record = lab.host.sh("ls /run/cni/host-device/*.json").trim().to_owned();
+            lab.host.sh(&format!("cp {record} /run/kept"));
+            // As the reference does it: the record stays.
+            first.sh(&format!("ip link set eth0 down; ip link set eth0 alias '' name dev0 netns {}", lab.pid()));
+            lab.host.sh("ip addr add 10.40.0.9/24 dev dev0 && ip link set dev0 up");
+            first.vanish();
+            let path = &first.netns;
+            lab.host.sh(&format!("touch {path} && unshare --net={path} true"));
+            let valid = stale.clone().id("another");
+            let result = valid.add();
+            if way != "GC" {
+                lab.host.sh(&format!("cp -p /run/kept {record}"));
+            }
+            let inside = Watch::start(lab, &[&first]);
+            let outcome = if way == "DEL" { stale.try_del() } else { stale.gc(&[("another", "eth0")]) };
+            assert_eq!(outcome.ok(), Value::Null, "{way}");
+            assert!(first.link("eth0").is_some(), "{way}: the device of a valid attachment was taken");
+            let changes = inside.changes();
+            let others: Vec<_> = changes.lines().filter(|line| !line.contains("/run/cni/host-device/")).collect();
+            assert_eq!(others, [""; 0], "{way}");
+            valid.check(&result).ok();
+            stale.del(); // once more, without a record
+            assert!(first.link("eth0").is_some(), "{way}: a repeated DEL took it");
+            valid.del();
+            assert_is_back(lab, &first);
+            first.vanish();
+            lab.host.sh("ip link del dev0");
+        }
+    });
+}
+
+/// Without a record there is only what a container can write, so a link that it can have made stays with it.
+#[test]
+fn del_without_a_record_leaves_the_container_its_own_links() {
+    for_ours("host-device", |lab| {
+        for kind in ["veth peer name trap", "bridge"] {
+            let container = lab.container();
+            container.sh(&format!("ip link add eth0 type {kind} && ip link set eth0 alias port0 up"));
+            let before = Watch::start(lab, &[&container]);
+            lab.attach(&container, &layer_two()).del();
+            before.assert_unchanged(kind);
+        }
+    });
+}
+
+/// Where sysfs cannot be mounted the attributes that nobody can change have to do.
+#[test]
+fn device_is_known_without_sysfs_by_kind_and_other_end() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        nest(lab);
+        let container = lab.container();
+        let attachment = attach(lab, &container);
+        let before = Watch::start(lab, &[]);
+        for (what, script) in disguises() {
+            attachment.add();
+            let forget =
+                "sed -i 's/\"identity\":{\"inode\":[0-9]*/\"identity\":{\"inode\":null/' /run/cni/host-device/*.json";
+            lab.host.sh(&format!("{forget} && grep -q inode.:null /run/cni/host-device/*.json"));
+            by_container(&container, &script);
+            attachment.del();
+            before.assert_unchanged(what);
+            container.try_sh("ip link del eth0; ip link del br0; ip link del other; ip link del eth9");
+        }
+    });
+}
+
+/// Records of earlier versions say neither which device it is nor in which namespace.
+#[test]
+fn record_of_an_earlier_version_gives_the_device_back() {
+    for_ours("host-device", |lab| {
+        device(lab);
+        let container = lab.container();
+        let attachment = attach(lab, &container);
+        let before = Watch::start(lab, &[&container]);
+        let forget = "sed -i 's/\"identity\":{[^}]*},//; s/\"namespace\":{[^}]*},//' /run/cni/host-device/*.json && \
+            ! grep identity /run/cni/host-device/*.json";
+        for (way, end) in WAYS {
+            attachment.add();
+            lab.host.sh(forget);
+            assert_eq!(end(&attachment).ok(), Value::Null, "{way}");
+            before.assert_unchanged(way);
+        }
+        attachment.add();
+        lab.host.sh(forget);
+        by_container(
+            &container,
+            &format!("ip link set eth0 down; ip link set eth0 name eth9; {}", IMPOSTOR.replace("$END", "")),
+        );
+        assert_eq!(attachment.try_del().err().code, 11);
+        assert!(lab.host.link("dev0").is_none() && container.link("eth0").is_some(), "the impostor stays");
+    });
+}
