@@ -264,10 +264,9 @@ impl Attachment {
 }
 
 impl From<&Attachment> for Detachment {
-    /// What an ADD that failed, or whose result was lost, is undone with.
+    /// What an ADD that failed, or whose result was lost, is undone with. A namespace that ADD did not open has nothing of it.
     fn from(at: &Attachment) -> Detachment {
-        let opened = at.netns.get().cloned();
-        let netns = opened.or_else(|| Netns::open_if_there(&at.netns_path).ok().flatten().map(Rc::new));
+        let netns = at.netns.get().cloned();
         Detachment { key: at.key.clone(), netns_path: at.netns_path.clone(), netns, prev_result: None }
     }
 }

@@ -204,15 +204,15 @@ impl Iptables {
                 found.push(Iptables { is_v6, variant: Variant::Nft });
             }
             // A host without the programs can have no rules of ours there, whoever made the table.
-            found.extend(Iptables::legacy_with("nat", is_v6).filter(|iptables| iptables.require().is_ok()));
+            found.extend(Iptables::legacy_with("nat", is_v6)?.filter(|iptables| iptables.require().is_ok()));
         }
         Ok(found)
     }
 
     /// The programs of iptables-legacy for addresses of one family, where that has a table of this name. No program is
     /// asked.
-    pub fn legacy_with(table: &str, is_v6: bool) -> Option<Iptables> {
-        has_legacy_table(table, is_v6).then_some(Iptables { is_v6, variant: Variant::Legacy })
+    pub fn legacy_with(table: &str, is_v6: bool) -> Result<Option<Iptables>> {
+        Ok(has_legacy_table(table, is_v6)?.then_some(Iptables { is_v6, variant: Variant::Legacy }))
     }
 
     /// What people call them.
@@ -361,10 +361,14 @@ pub fn settle() -> Result<()> {
 }
 
 /// Whether iptables-legacy, which has its own tables in the kernel, has this one.
-fn has_legacy_table(table: &str, is_v6: bool) -> bool {
-    let names = if is_v6 { "ip6_tables_names" } else { "ip_tables_names" };
-    let tables = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default(); // no such file, no such tables
-    tables.lines().any(|found| found == table)
+fn has_legacy_table(table: &str, is_v6: bool) -> Result<bool> {
+    let names = format!("/proc/thread-self/net/{}", if is_v6 { "ip6_tables_names" } else { "ip_tables_names" });
+    match fs::read_to_string(&names) {
+        Ok(tables) => Ok(tables.lines().any(|found| found == table)),
+        // No such file, no such tables; an ordinary user, who may not read it, can have made none.
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => Ok(false),
+        Err(e) => Err(Error::io(format_args!("read {names}"), &e)),
+    }
 }
 
 /// The program in PATH or where distributions put it. The name is one of ours, never from a configuration.

@@ -72,7 +72,10 @@ impl Runtime<'_> {
     fn add_alone(&mut self, list: &NetworkList, at: &Parameters, on_failure: OnFailure) -> Result<Document> {
         let _uninterrupted = Uninterrupted::begin(); // Ctrl-C and the like are for between two plugins
         // What is left in the cache of one that has gone is nothing that an undo could take down.
-        let was_there = self.has_interface(at).unwrap_or_else(|| self.cache.contains(&at.key));
+        let was_there = match self.has_interface(at)? {
+            Some(has_interface) => has_interface,
+            None => self.cache.contains(&at.key)?,
+        };
         let mut result = None;
         match (self.add_all(Command::Add, list, at, &mut result), on_failure) {
             (Ok(result), _) => Ok(result),
@@ -281,11 +284,11 @@ impl Runtime<'_> {
         }
     }
 
-    /// Whether the container has an interface of that name; None where that cannot be told.
-    fn has_interface(&self, at: &Parameters) -> Option<bool> {
-        let netns = self.handles.netns(&at.netns, Netns::open_if_there).ok().flatten()?;
-        let link = netns.netlink().and_then(|container| container.find_link(at.key.ifname.as_str()));
-        link.ok().map(|link| link.is_some())
+    /// Whether the container has an interface of that name; None where there is no such namespace. A failed ADD is undone by
+    /// it, so what cannot be looked at now is an error.
+    fn has_interface(&self, at: &Parameters) -> Result<Option<bool>> {
+        let Some(netns) = self.handles.netns(&at.netns, Netns::open_if_there)? else { return Ok(None) };
+        Ok(Some(netns.netlink()?.find_link(at.key.ifname.as_str())?.is_some()))
     }
 
     /// Whether the first plugin is compiled in: where its ADD fails, it has undone what it did, and nobody did more.

@@ -63,6 +63,11 @@ impl<T> Found<T> {
         }
     }
 
+    /// Whether it is of an attachment in this namespace, which is at `path`. A record of an earlier version has the path only.
+    fn is_in(&self, namespace: NetnsId, path: &str) -> bool {
+        self.namespace.map_or(self.netns_path == path, |of| of == namespace)
+    }
+
     /// The namespace of the ADD, if its path still leads there. `/proc/PID/ns/net` may be the host's by now, and a path
     /// below /run/netns another container's.
     pub fn netns(&self) -> Result<Option<Netns>> {
@@ -125,7 +130,7 @@ impl Records {
         let path = self.path(key);
         match plain_file::read(&path, LIMIT) {
             Ok(text) => Ok(understood(&text)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) if is_nowhere(&e) => Ok(None),
             Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
         }
     }
@@ -147,48 +152,60 @@ impl Records {
     /// Keeps nothing for the attachment any more.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
-        plain_file::take(&path).map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+        let taken = plain_file::take(&path).or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) });
+        taken.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
     /// The records of this network's attachments that are not valid.
     pub fn stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Found<T>>> {
-        let of_network = prefix_of(network);
+        self.each_stale(network, valid)?.into_iter().collect()
+    }
+
+    /// The same one by one: what cannot be read now keeps none of the others from going.
+    fn each_stale<T: DeserializeOwned>(
+        &self,
+        network: &NetworkName,
+        valid: &ValidAttachments,
+    ) -> Result<Vec<Result<Found<T>>>> {
         let is_stale = |stale: &Found<T>| {
             stale.key.network == *network && !valid.contains(stale.key.container_id.as_str(), stale.key.ifname.as_str())
         };
-        Ok(self.paths(&of_network, RECORD)?.iter().filter_map(|path| found(path)).filter(is_stale).collect())
+        let paths = self.paths(&prefix_of(network), RECORD)?;
+        Ok(paths.iter().filter_map(|path| found(path).map(|found| found.filter(is_stale)).transpose()).collect())
     }
 
-    /// The records of other attachments at this CNI_NETNS that are younger than that of `key`. Where it has none, all.
-    pub fn of_others_at<T: DeserializeOwned>(&self, netns_path: &str, key: &Key) -> Result<Vec<Found<T>>> {
-        let written = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
-        let path = self.path(key);
-        let own = match written(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            own => Some(own.map_err(|e| Error::io(format_args!("look at {}", path.display()), &e))?),
-        };
-        let paths = self.paths("", RECORD)?.into_iter().filter(|path| written(path).ok() > own);
-        Ok(paths.filter_map(|path| found(&path)).filter(|other| other.netns_path == netns_path).collect())
+    /// The records of other attachments in this namespace, which is at `path`.
+    pub fn others_in<T: DeserializeOwned>(&self, netns: &Netns, path: &str, key: &Key) -> Result<Vec<Found<T>>> {
+        let (own, paths) = (self.path(key), self.paths("", RECORD)?);
+        if paths.iter().all(|path| *path == own) {
+            return Ok(vec![]);
+        }
+        let namespace = netns.id()?;
+        let is_there = |other: &Found<T>| other.is_in(namespace, path);
+        let others = paths.into_iter().filter(|path| *path != own);
+        others.filter_map(|path| found(&path).map(|found| found.filter(is_there)).transpose()).collect()
     }
 
     /// The files whose names begin and end so.
     fn paths(&self, prefix: &str, ending: &str) -> Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(&self.0) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            Err(e) if is_nowhere(&e) => return Ok(vec![]),
             entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
         };
         let is_one = |path: &PathBuf| {
             path.extension().is_some_and(|extension| extension == ending)
                 && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
         };
-        Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).collect())
+        let listed = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>();
+        let listed = listed.map_err(|e| Error::io(format_args!("list {}", self.0.display()), &e))?;
+        Ok(listed.into_iter().filter(is_one).collect())
     }
 
     /// Keeps nothing for this network's attachments that are not valid: for GC where what is recorded went with the container.
     pub fn forget_stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        for found in self.stale::<T>(network, valid)? {
-            errors.push(valid.remove(|| found.as_stale(), || self.remove(&found.key)));
+        for found in self.each_stale::<T>(network, valid)? {
+            errors.push(found.and_then(|found| valid.remove(|| found.as_stale(), || self.remove(&found.key))));
         }
         errors.push(self.forget_torn::<T>(network, valid));
         errors.finish()
@@ -197,10 +214,10 @@ impl Records {
     /// Removes what a crash has left of this network's attachments that are not valid: drafts, and records that tell nothing. Whose
     /// they are their names tell.
     pub fn forget_torn<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-        let mut torn = self.paths(&prefix_of(network), RECORD)?;
-        torn.retain(|path| found::<T>(path).is_none());
-        torn.extend(self.paths(&prefix_of(network), plain_file::DRAFT)?);
         let mut errors = ErrorList::default();
+        let mut torn = self.paths(&prefix_of(network), RECORD)?;
+        torn.retain(|path| errors.push(found::<T>(path)).is_some_and(|found| found.is_none()));
+        torn.extend(self.paths(&prefix_of(network), plain_file::DRAFT)?);
         for path in torn {
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             if valid.contains_identity(&name) {
@@ -230,8 +247,19 @@ fn prefix_of(network: &NetworkName) -> String {
     format!("{}-", hex(&Key::network_hash(network)))
 }
 
-fn found<T: DeserializeOwned>(path: &Path) -> Option<Found<T>> {
-    understood(&plain_file::read(path, LIMIT).ok()?)
+/// Whether there can be no record: the directory is not there, or something else has its name.
+fn is_nowhere(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// What a file says. One that has gone meanwhile, is no file or cannot be understood says nothing; one that cannot be read
+/// now may say something another time.
+fn found<T: DeserializeOwned>(path: &Path) -> Result<Option<Found<T>>> {
+    match plain_file::read(path, LIMIT) {
+        Ok(text) => Ok(understood(&text)),
+        Err(e) if is_nowhere(&e) || plain_file::is_no_file(e.raw_os_error()) => Ok(None),
+        Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
+    }
 }
 
 fn understood<T: DeserializeOwned>(text: &[u8]) -> Option<Found<T>> {

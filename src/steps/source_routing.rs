@@ -16,6 +16,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, IpConfig};
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{FoundRoute, Link, Netlink, Route, RouteEntry, Rule};
+use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::records::Records;
@@ -31,6 +32,9 @@ struct Made {
     rules: Vec<(IpAddr, u32)>,
     /// The tables that were made too. One that is the configuration's may have routes of others.
     tables: Vec<u32>,
+    /// The interface's ifindex, which outlasts its name. Records of earlier versions do not have it.
+    #[serde(default)]
+    link: Option<u32>,
 }
 
 fn records() -> Records {
@@ -53,10 +57,10 @@ pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpCo
 /// Leads what the addresses send to one table, which is left as it is.
 pub fn lead<'a>(at: &'a Attachment, ips: &[&IpConfig], table: u32, rb: &mut Rollback<'a>) -> Result<()> {
     let container = at.netlink()?;
-    container.link(at.ifname())?;
+    let link = container.link(at.ifname())?;
     let rules = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
     refuse_rules(at, &container.rules()?, |rule| rule.table == table && is_about(rule, ips))?;
-    remember(at, Made { rules, tables: vec![] }, rb)?;
+    remember(at, Made { rules, tables: vec![], link: Some(link.index) }, rb)?;
     ips.iter().try_for_each(|ip| add_rule(container, ip.address.addr(), table, rb))
 }
 
@@ -69,7 +73,7 @@ pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<
     let mut used = Used::find(container, &rules)?;
     let tables = ips.iter().map(|_| used.take_free(FIRST_TABLE)).collect::<Result<Vec<u32>>>()?;
     let rules = ips.iter().zip(&tables).map(|(ip, table)| (ip.address.addr(), *table)).collect();
-    remember(at, Made { rules, tables: tables.clone() }, rb)?;
+    remember(at, Made { rules, tables: tables.clone(), link: Some(link.index) }, rb)?;
 
     let mut routes = container.routes_through(&link)?;
     routes.retain(|route| route.is_in_main() && ips.iter().any(|ip| is_same_family(ip, route)));
@@ -111,7 +115,7 @@ fn is_about(rule: &Rule, ips: &[&IpConfig]) -> bool {
 /// Adds to what is remembered: an earlier ADD may have led the addresses to another table.
 fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Result<()> {
     let earlier: Option<Made> = records().read(&at.key)?;
-    for Made { rules, tables } in earlier.iter().cloned() {
+    for Made { rules, tables, .. } in earlier.iter().cloned() {
         made.rules.extend(rules);
         made.tables.extend(tables);
     }
@@ -207,19 +211,28 @@ fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> 
 /// Removes the rules, and the routes of tables that were the addresses' own.
 pub fn delete(at: &Detachment, configured: Option<u32>) -> Result<()> {
     if let Some(netns) = &at.netns {
-        delete_in(netns.netlink()?, at, configured)?;
+        delete_in(netns, at, configured)?;
     }
     records().remove(&at.key)
 }
 
-fn delete_in(container: &Netlink, at: &Detachment, configured: Option<u32>) -> Result<()> {
-    let link = container.find_link(at.key.ifname.as_str())?;
-    let mut made = match records().read(&at.key)? {
-        Some(made) => made,
-        None => find_unrecorded(container, link.as_ref(), at, configured)?,
+fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<()> {
+    let container = netns.netlink()?;
+    let named = || container.find_link(at.key.ifname.as_str());
+    let (link, mut made) = match records().find::<Made>(&at.key)? {
+        Some(record) if !record.is_of(netns)? => return Ok(()), // they went with their namespace
+        Some(record) => {
+            let link = record.kept.link.map_or_else(named, |index| container.find_link_by_index(index))?;
+            (link, record.kept)
+        }
+        None => {
+            let link = named()?;
+            let made = find_unrecorded(container, link.as_ref(), at, configured)?;
+            (link, made)
+        }
     };
-    // The path may lead to another container by now, or another interface may have had the address first.
-    for other in records().of_others_at::<Made>(&at.netns_path, &at.key)? {
+    // What an interface of this container that has the address now made once more is that one's.
+    for other in records().others_in::<Made>(netns, &at.netns_path, &at.key)? {
         made.rules.retain(|rule| !other.kept.rules.contains(rule));
         made.tables.retain(|table| !other.kept.tables.contains(table));
     }
@@ -253,7 +266,7 @@ fn find_unrecorded(container: &Netlink, link: Option<&Link>, at: &Detachment, co
     let rules = rules.filter_map(|rule| Some((rule.source.filter(|source| ips.contains(source))?, rule.table)));
     let rules: Vec<(IpAddr, u32)> = rules.collect();
     let tables = if configured.is_some() { vec![] } else { rules.iter().map(|(_, table)| *table).collect() };
-    Ok(Made { rules, tables })
+    Ok(Made { rules, tables, link: None })
 }
 
 /// Compares rules and tables with what ADD makes of the result.

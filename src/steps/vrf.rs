@@ -27,10 +27,16 @@ const FIRST_TABLE: u32 = 1;
 /// The alias of a VRF that was made here. It is no attachment's alone.
 const ALIAS: &str = "cni-multi: goes with its last interface";
 
-/// What an ADD joined, for DEL: the VRF's name. None where it was refused because the interface was in the VRF before:
-/// DEL must not take it for what the reference did.
+/// What an ADD joined, for DEL.
 #[derive(Debug, Serialize, Deserialize)]
-struct Joined(Option<String>);
+#[serde(untagged)]
+enum Joined {
+    /// The VRF and the interface by their ifindexes, which outlast their names.
+    Member { vrf: u32, link: u32 },
+    /// The VRF's name: a record of an earlier version. None where ADD was refused because the interface was in the VRF
+    /// before: DEL must not take it for what the reference did.
+    Named(Option<String>),
+}
 
 fn records() -> Records {
     Records::of_plugin("vrf")
@@ -86,14 +92,16 @@ pub fn join<'a>(at: &'a Attachment, name: &str, table: Option<u32>, rb: &mut Rol
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
     refuse_master(at, &link, name)?;
-    records().write(at, &Joined(Some(name.to_owned())))?;
-    rb.undo("forget the VRF", || records().remove(&at.key));
     let (vrf, table) = ensure(container, name, table, rb)?;
+    records().write(at, &Joined::Member { vrf: vrf.index, link: link.index })?;
+    rb.undo("forget the VRF", || records().remove(&at.key));
     let belongings = Belongings::of(container, &link)?;
     let (kept, port, vrf_index) = (belongings.clone(), link.clone(), vrf.index);
     // Before the change, which can half-succeed: the link may be down and not yet up again.
     rb.undo(format_args!("take {:?} out of VRF {name:?}", link.name), move || {
-        release(container, &port.name, vrf_index)?;
+        if let Some(member) = member_of(vrf_index, container.find_link_by_index(port.index)?) {
+            release(container, &member)?;
+        }
         sweep(container, &port, table)?;
         kept.put_back(at, &port, None)
     });
@@ -112,7 +120,7 @@ fn refuse_master(at: &Attachment, link: &Link, name: &str) -> Result<()> {
     let Some(index) = link.master else { return Ok(()) };
     let master = at.netlink()?.find_link_by_index(index)?.map_or_else(|| index.to_string(), |link| link.name);
     if master == name && records().read::<Joined>(&at.key)?.is_none() {
-        records().write(at, &Joined(None))?;
+        records().write(at, &Joined::Named(None))?;
     }
     Err(Error::new(Code::CONFLICT, format!("interface {:?} has a master already: {master:?}", link.name)))
 }
@@ -161,13 +169,14 @@ fn other_table(name: &str, table: u32, found: u32) -> Error {
         .saying(format_args!("VRF {name} already exist with different routing table {found}"))
 }
 
-/// Takes the interface out of the VRF if it is there; None if it was not.
-fn release(container: &Netlink, ifname: &str, vrf: u32) -> Result<Option<Link>> {
-    let member = container.find_link(ifname)?.filter(|link| link.master == Some(vrf));
-    if let Some(link) = &member {
-        container.change_link(link, &LinkChange { master: Some(0), ..LinkChange::default() })?;
-    }
-    Ok(member)
+/// The link, if it is in the VRF.
+fn member_of(vrf: u32, link: Option<Link>) -> Option<Link> {
+    link.filter(|link| link.master == Some(vrf))
+}
+
+/// Takes the interface out of its VRF.
+fn release(container: &Netlink, member: &Link) -> Result<()> {
+    container.change_link(member, &LinkChange { master: Some(0), ..LinkChange::default() })
 }
 
 /// Compares VRF, interface, addresses and routes with what ADD makes of the result.
@@ -203,38 +212,87 @@ fn moved(result: &AddResult, table: u32) -> AddResult {
 
 /// Takes the interface out of its VRF. A VRF that was made here goes with its last interface.
 pub fn leave(at: &Detachment, configured: &str) -> Result<()> {
-    let joined: Option<Joined> = records().read(&at.key)?;
-    let name = joined.as_ref().map_or(Some(configured), |Joined(name)| name.as_deref());
-    if let (Some(netns), Some(name)) = (&at.netns, name) {
-        leave_in(netns, at, name, joined.is_some())?;
+    if let Some(netns) = &at.netns {
+        match records().find::<Joined>(&at.key)? {
+            Some(record) if !record.is_of(netns)? => (), // both went with their namespace
+            Some(Found { kept: Joined::Named(None), .. }) => (),
+            record => leave_in(netns, at, &Membership::of(at, record.map(|found| found.kept), configured))?,
+        }
     }
     records().remove(&at.key)
 }
 
-fn leave_in(netns: &Netns, at: &Detachment, name: &str, recorded: bool) -> Result<()> {
+/// What DEL has to end, as the record says it, or else as the configuration does.
+struct Membership {
+    vrf: Which,
+    link: Which,
+    is_recorded: bool,
+}
+
+/// A link of the container.
+enum Which {
+    Index(u32),
+    Name(String),
+}
+
+impl Which {
+    fn find(&self, container: &Netlink) -> Result<Option<Link>> {
+        match self {
+            Which::Index(index) => container.find_link_by_index(*index),
+            Which::Name(name) => container.find_link(name),
+        }
+    }
+}
+
+impl Membership {
+    fn of(at: &Detachment, joined: Option<Joined>, configured: &str) -> Membership {
+        let named = |vrf: String, is_recorded| Membership {
+            vrf: Which::Name(vrf),
+            link: Which::Name(at.key.ifname.to_string()),
+            is_recorded,
+        };
+        match joined {
+            Some(Joined::Member { vrf, link }) => {
+                Membership { vrf: Which::Index(vrf), link: Which::Index(link), is_recorded: true }
+            }
+            Some(Joined::Named(name)) => named(name.unwrap_or_default(), true),
+            None => named(configured.to_owned(), false),
+        }
+    }
+}
+
+fn leave_in(netns: &Netns, at: &Detachment, membership: &Membership) -> Result<()> {
     let container = netns.netlink()?;
-    let find = || Ok::<_, Error>(container.find_link(name)?.filter(|link| link.kind == KIND));
+    let find = || Ok::<_, Error>(membership.vrf.find(container)?.filter(|link| link.kind == KIND));
     if find()?.is_none() {
         return Ok(());
     }
     // An ADD may be about to join it. A process that hangs could hold the lock for ever, and DEL has to work.
     let _lock = netns.lock().map_err(|e| warn(format_args!("{e}; going on without"))).ok();
     let Some(vrf) = find()? else { return Ok(()) };
-    // The path may lead to another container by now.
-    let is_its = |other: &Found<Joined>| other.key.ifname == at.key.ifname && other.kept.0.as_deref() == Some(name);
-    let released = match records().of_others_at(&at.netns_path, &at.key)?.iter().any(is_its) {
-        true => None,
-        false => release(container, at.key.ifname.as_str(), vrf.index)?,
+    let released = match member_of(vrf.index, membership.link.find(container)?) {
+        Some(link) if !is_another_s(netns, at, &vrf, &link)? => Some(link),
+        _ => None,
     };
     if let Some(link) = &released {
+        release(container, link)?;
         sweep(container, link, table_of(&vrf)?)?;
     }
     // The reference marks nothing and remembers nothing: its VRF goes with the last interface as well.
-    let goes = vrf.alias == ALIAS || (released.is_some() && !recorded);
+    let goes = vrf.alias == ALIAS || (released.is_some() && !membership.is_recorded);
     match goes && container.ports(&vrf)?.is_empty() {
         true => container.delete_link(vrf.index),
         false => Ok(()),
     }
+}
+
+/// Whether another attachment has put the link into the VRF, as its record says.
+fn is_another_s(netns: &Netns, at: &Detachment, vrf: &Link, link: &Link) -> Result<bool> {
+    let others = records().others_in::<Joined>(netns, &at.netns_path, &at.key)?;
+    Ok(others.iter().any(|other| match &other.kept {
+        Joined::Member { vrf: of, link: member } => (*of, *member) == (vrf.index, link.index),
+        Joined::Named(of) => other.key.ifname.as_str() == link.name && of.as_deref() == Some(vrf.name.as_str()),
+    }))
 }
 
 /// Forgets this network's attachments that are not valid. Their VRFs are in a container, and go with it.

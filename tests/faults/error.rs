@@ -9,6 +9,7 @@ mod dhcp;
 mod fault;
 mod sweep;
 mod sysctls;
+mod undoing;
 
 use super::subject::{in_a_lab, test_each_subject};
 

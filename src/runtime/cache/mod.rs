@@ -89,7 +89,7 @@ impl Cache {
     /// before it is made.
     pub(super) fn require_name(&self, key: &Key) -> Result<()> {
         let name = file_name(key);
-        if self.is_another_s(key) {
+        if self.is_another_s(key)? {
             let msg = format!("the result of another attachment is kept under the same name, {name}");
             return Err(Error::new(Code::INVALID_CONFIG, msg).with_details("expected another container id or network"));
         }
@@ -101,13 +101,18 @@ impl Cache {
     }
 
     /// Whether there is anything for the attachment.
-    pub fn contains(&self, key: &Key) -> bool {
-        self.file(key).exists() && !self.is_another_s(key)
+    pub fn contains(&self, key: &Key) -> Result<bool> {
+        Ok(self.file(key).exists() && !self.is_another_s(key)?)
     }
 
     /// Whether the attachment's file is of another whose names come to the same: `a-b` and `c`, `a` and `b-c`.
-    fn is_another_s(&self, key: &Key) -> bool {
-        read(&self.file(key)).is_ok_and(|text| names_another(&text, key))
+    fn is_another_s(&self, key: &Key) -> Result<bool> {
+        let file = self.file(key);
+        match read(&file) {
+            Ok(text) => Ok(names_another(&text, key)),
+            Err(e) if is_none(&e) => Ok(false),
+            Err(e) => Err(Error::io(format_args!("read {}", file.display()), &e)),
+        }
     }
 
     /// What the attachment's ADD returned, in this version; None where there is no file of it. [`Code::IO`] where there is
@@ -132,7 +137,7 @@ impl Cache {
         for draft in self.drafts(key) {
             let _ = plain_file::remove(&draft); // left by a crash, and in nobody's way
         }
-        if self.is_another_s(key) {
+        if self.is_another_s(key)? {
             return Ok(());
         }
         let file = self.file(key);
@@ -171,6 +176,12 @@ impl Cache {
 }
 
 /// No program makes links there, and what one leads to is none of our results.
+/// Whether there is no file of ours, nor can there be one; with any other error there may be one that is read later.
+fn is_none(e: &io::Error) -> bool {
+    use ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    matches!(e.kind(), NotFound | NotADirectory | InvalidFilename) || plain_file::is_no_file(e.raw_os_error())
+}
+
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     plain_file::read(file, LARGEST_CONFIGURATION)
 }

@@ -88,13 +88,13 @@ impl Addresses {
 
 /// Removes the rules of the attachment, and the chain when nothing leads to it any more. Where nothing is known of the
 /// container's addresses everything goes that has its chain. `addresses` is asked where there are rules.
-pub fn delete(key: &Key, addresses: &dyn Fn() -> Addresses) -> Result<()> {
+pub fn delete(key: &Key, addresses: &dyn Fn() -> Result<Addresses>) -> Result<()> {
     let chain = key.iptables_chain();
     let mut errors = ErrorList::default();
     for iptables in programs_with(&chain)? {
         errors.push(iptables.change("nat", &|| {
             let present = Present::read(&iptables, &chain)?;
-            Ok(removal(&chain, &addresses(), &present))
+            Ok(removal(&chain, &addresses()?, &present))
         }));
     }
     errors.finish()

@@ -81,7 +81,7 @@ pub fn create<'a>(backend: Backend, at: &'a Attachment, result: &AddResult, rb: 
     let created = match backend.resolve()? {
         Backend::Iptables => {
             let made = Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None };
-            rb.undo("delete the masquerading rules", move || iptables::delete(key, &|| made.clone()));
+            rb.undo("delete the masquerading rules", move || iptables::delete(key, &|| Ok(made.clone())));
             iptables::create(key, &addresses, &|| Ok(ips(&at.netlink()?.all_addresses()?)))
         }
         Backend::Automatic | Backend::Nftables => {
@@ -119,17 +119,17 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
 }
 
 /// Those on the container's links, and those that prevResult tells.
-fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Addresses {
-    let look = || {
-        let container = at.netns.as_ref()?.netlink().ok()?;
-        let link = veth::find_container_end(cx, container, &at.key).ok()?;
-        let own = link.map_or_else(|| Ok(vec![]), |link| container.addresses(&link)).ok()?;
-        Some((ips(&own), ips(&container.all_addresses().ok()?)))
+fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Result<Addresses> {
+    let told: Vec<IpAddr> =
+        at.prev_result.iter().flat_map(|result| result.ips.iter().map(|ip| ip.address.addr())).collect();
+    let Some(netns) = &at.netns else { return Ok(Addresses { own: told, on_links: None }) };
+    let container = netns.netlink()?;
+    let mut own = match veth::find_container_end(cx, container, &at.key)? {
+        Some(link) => ips(&container.addresses(&link)?),
+        None => vec![],
     };
-    let (mut own, on_links) = look().unzip();
-    let told = at.prev_result.iter().flat_map(|result| result.ips.iter().map(|ip| ip.address.addr()));
-    own.get_or_insert_default().extend(told);
-    Addresses { own: own.unwrap_or_default(), on_links }
+    own.extend(told);
+    Ok(Addresses { own, on_links: Some(ips(&container.all_addresses()?)) })
 }
 
 fn ips(addresses: &[Address]) -> Vec<IpAddr> {

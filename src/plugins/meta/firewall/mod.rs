@@ -71,7 +71,7 @@ impl Plugin for Firewall {
             Backend::Iptables => programs::verify(&programs::of_host(&wish.ips), &wish, wish.isolation.as_ref()),
             Backend::Automatic | Backend::Nftables => {
                 netlink::verify(&wish, &table::held(&nft_owner::of(&at.key), &[], Search::Ledger)?.rules)?;
-                programs::verify(&programs::of_legacy(&wish.ips), &wish, None)
+                programs::verify(&programs::of_legacy(&wish.ips)?, &wish, None)
             }
         }
     }
@@ -151,7 +151,7 @@ fn accept<'a>(
             let accepts = added.accepts();
             rb.undo("remove the rules", move || netlink::take_back(&added));
             table::note_rules(key, &accepts)?;
-            accept_by_programs(programs::of_legacy(&wish.ips), wish, None, rb)
+            accept_by_programs(programs::of_legacy(&wish.ips)?, wish, None, rb)
         }
     }
 }
@@ -211,7 +211,7 @@ fn remove_accepts(held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(iptables::settle());
     errors.push(netlink::remove(held));
-    errors.push(programs::remove(&programs::of_legacy(&held.ips), &held.ips));
+    errors.push(programs::of_legacy(&held.ips).and_then(|programs| programs::remove(&programs, &held.ips)));
     errors.finish()
 }
 
@@ -278,7 +278,7 @@ fn tell_what_drops() -> Result<()> {
             }
         }
     }
-    programs::legacy_that_cannot_be_written().into_iter().for_each(|name| {
+    programs::legacy_that_cannot_be_written()?.into_iter().for_each(|name| {
         warn(format_args!(
             "firewall: the host has tables of {name}, and not its programs: what they drop stays dropped"
         ));

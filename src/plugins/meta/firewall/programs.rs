@@ -18,18 +18,21 @@ pub fn of_host(ips: &[IpAddr]) -> Vec<Iptables> {
 
 /// The programs of iptables-legacy for these addresses, where it has tables that packets are forwarded through. A host
 /// that has not got the programs can have no rules of ours there.
-pub fn of_legacy(ips: &[IpAddr]) -> Vec<Iptables> {
+pub fn of_legacy(ips: &[IpAddr]) -> Result<Vec<Iptables>> {
     let has_any = |iptables: &Iptables| ips.iter().any(|ip| iptables.is_for(*ip));
-    legacy().filter(|iptables| has_any(iptables) && iptables.require().is_ok()).collect()
+    let mut programs = legacy()?;
+    programs.retain(|iptables| has_any(iptables) && iptables.require().is_ok());
+    Ok(programs)
 }
 
 /// The names of what has tables that packets are forwarded through, and no program to change them.
-pub fn legacy_that_cannot_be_written() -> Vec<&'static str> {
-    legacy().filter(|iptables| iptables.require().is_err()).map(|iptables| iptables.name()).collect()
+pub fn legacy_that_cannot_be_written() -> Result<Vec<&'static str>> {
+    let without_programs = legacy()?.into_iter().filter(|iptables| iptables.require().is_err());
+    Ok(without_programs.map(|iptables| iptables.name()).collect())
 }
 
-fn legacy() -> impl Iterator<Item = Iptables> {
-    [false, true].into_iter().filter_map(|is_v6| Iptables::legacy_with(FILTER, is_v6))
+fn legacy() -> Result<Vec<Iptables>> {
+    [false, true].into_iter().filter_map(|is_v6| Iptables::legacy_with(FILTER, is_v6).transpose()).collect()
 }
 
 /// Whether the host's programs can list its rules. Who has only one family needs not the other's.

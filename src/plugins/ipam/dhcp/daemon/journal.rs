@@ -197,7 +197,8 @@ impl Journal {
         let entries =
             fs::read_dir(&self.dir).map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?;
         let mut all = vec![];
-        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        for entry in entries {
+            let path = entry.map_err(|e| Error::io(format_args!("list {}", self.dir.display()), &e))?.path();
             let extension = path.extension().map(|extension| extension.to_string_lossy().into_owned());
             match extension.as_deref() {
                 Some(RECORD) => all.push(self.read_file(path)),
@@ -211,14 +212,15 @@ impl Journal {
     }
 
     fn read_file(&self, path: PathBuf) -> Read {
-        let text = match plain_file::read(&path, LIMIT) {
-            // Of the system, which may let us read it the next time; but a link is never ours.
-            Err(e) if e.raw_os_error().is_some_and(|code| code != Errno::ELOOP as i32) => {
-                return Read::Unread(path, e.to_string());
-            }
-            text => text.map_err(|e| Error::io("read it", &e)),
-        };
-        let value = text.and_then(|text| Value::parse(&text));
+        match plain_file::read(&path, LIMIT) {
+            Err(e) if may_be_read_later(&e) => Read::Unread(path, e.to_string()),
+            text => self.judge(path, text),
+        }
+    }
+
+    /// What a file says that has been read, or is none of ours.
+    fn judge(&self, path: PathBuf, text: io::Result<Vec<u8>>) -> Read {
+        let value = text.map_err(|e| Error::io("read it", &e)).and_then(|text| Value::parse(&text));
         let torn = |path: PathBuf, why: String| {
             let _ = fs::rename(&path, path.with_extension(TORN)); // else it is there the next time
             Read::Torn(path, why)
@@ -244,15 +246,17 @@ impl Journal {
         }
     }
 
-    /// The record of an attachment's lease.
-    pub fn find(&self, key: &Key, family: Family) -> Option<Record> {
+    /// The record of an attachment's lease. An error where there may be one that cannot be read now.
+    pub fn find(&self, key: &Key, family: Family) -> Result<Option<Record>> {
         let path = self.path(key, family);
-        if fs::exists(&path).is_ok_and(|exists| !exists) {
-            return None; // and nothing is torn
-        }
-        match self.read_file(path) {
-            Read::Record(record) => Some(*record),
-            _ => None,
+        let text = match plain_file::read(&path, LIMIT) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if may_be_read_later(&e) => return Err(Error::io(format_args!("read {}", path.display()), &e)),
+            text => text,
+        };
+        match self.judge(path, text) {
+            Read::Record(record) => Ok(Some(*record)),
+            _ => Ok(None),
         }
     }
 
@@ -336,6 +340,11 @@ fn boot_id() -> Result<String> {
     Ok(id.trim().to_owned())
 }
 
+/// Whether the error is of the system, which may let us read the file the next time; but a link is never ours.
+fn may_be_read_later(e: &io::Error) -> bool {
+    e.raw_os_error().is_some_and(|code| code != Errno::ELOOP as i32)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -389,7 +398,10 @@ mod tests {
         let one = record("one");
         journal.write(&Record { lease: None, ..one.clone() }).unwrap();
         journal.write(&one).unwrap();
-        assert_eq!((journal.find(&one.key, Family::V4), records(&journal)), (Some(one.clone()), vec![one.clone()]));
+        assert_eq!(
+            (journal.find(&one.key, Family::V4).unwrap(), records(&journal)),
+            (Some(one.clone()), vec![one.clone()])
+        );
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(
             (mode(&dir), mode(&journal.path(&one.key, Family::V4)), mode(&dir.join("lock"))),
@@ -397,7 +409,7 @@ mod tests {
         );
         journal.remove(&one.key, Family::V4).unwrap();
         journal.remove(&one.key, Family::V4).unwrap();
-        assert_eq!((journal.find(&one.key, Family::V4), records(&journal)), (None, vec![]));
+        assert_eq!((journal.find(&one.key, Family::V4).unwrap(), records(&journal)), (None, vec![]));
     }
 
     #[test]
@@ -420,7 +432,7 @@ mod tests {
         journal.write(&v4).unwrap();
         for v6 in [v6, slaac] {
             journal.write(&v6).unwrap();
-            assert_eq!(journal.find(&v6.key, Family::V6), Some(v6));
+            assert_eq!(journal.find(&v6.key, Family::V6).unwrap(), Some(v6));
         }
         journal.remove(&v4.key, Family::V6).unwrap();
         assert_eq!(records(&journal), [v4]);

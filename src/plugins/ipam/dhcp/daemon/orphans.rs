@@ -17,10 +17,8 @@ pub fn del(socket: &Path, key: &Key) -> Result<()> {
     let Some(journal) = Journal::left_behind(&Journal::beside(socket))? else { return Ok(()) };
     let mut errors = ErrorList::default();
     for family in Family::ALL {
-        if let Some(record) = journal.find(key, family) {
-            release(&record);
-        }
-        errors.push(journal.remove(key, family));
+        let released = journal.find(key, family).map(|record| record.iter().for_each(release));
+        errors.push(released.and_then(|()| journal.remove(key, family)));
     }
     errors.finish()
 }
