@@ -298,6 +298,37 @@ fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
 
 /// A null in vlanTrunk ends the reference with a Go panic instead of an answer.
 #[test]
+fn a_late_del_leaves_the_container_that_has_the_path_now() {
+    let observe = |lab: &Lab| {
+        let (one, other) = (lab.container(), lab.container());
+        let conf = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
+        let first = lab.attach(&one, &conf).ifname("lo");
+        first.add();
+        one.go_stale();
+        lab.host.sh(&format!("mount --bind {} {}", other.netns, one.netns));
+        lab.attach(&other, &conf).ifname("lo").netns(Some(&one.netns)).add();
+        first.del();
+        other.link("lo").unwrap()["operstate"].as_str().unwrap().to_owned()
+    };
+    differs("loopback", observe, "UNKNOWN".to_owned(), "DOWN".to_owned());
+}
+
+#[test]
+fn del_removes_the_interface_that_add_made() {
+    let observe = |lab: &Lab| {
+        let container = lab.container();
+        let attachment = lab.attach(&container, &MACVLAN.address("10.10.0.7/24"));
+        attachment.add();
+        container.sh("ip link set eth0 down; ip link set eth0 name other");
+        container
+            .sh("ip link add link lo name eth0 type macvlan 2>/dev/null || ip link add eth0 type veth peer name end");
+        attachment.del();
+        ["other", "eth0"].map(|name| container.link(name).is_some())
+    };
+    differs("macvlan", observe, [false, true], [true, false]);
+}
+
+#[test]
 fn a_null_in_a_list_is_no_crash() {
     let observe = |lab: &Lab| {
         let outcome = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]}))).try_add();

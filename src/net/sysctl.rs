@@ -66,6 +66,19 @@ impl Sysctl {
         Sysctl(parts.join("/"))
     }
 
+    /// Whether it is a setting of the link with this name, as [`Sysctl::ipv4_conf`]'s are.
+    pub fn is_of_link(&self, ifname: &str) -> bool {
+        matches!(self.0.split('/').collect::<Vec<_>>().as_slice(), [_, "conf" | "neigh", link, _] if *link == ifname)
+    }
+
+    /// The same setting of the link that has this name now.
+    pub fn renamed(&self, ifname: &str) -> Sysctl {
+        match self.0.split('/').collect::<Vec<_>>().as_slice() {
+            [family, group, _, setting] => Sysctl(format!("{family}/{group}/{}/{setting}", element(ifname))),
+            _ => self.clone(),
+        }
+    }
+
     /// Whether there is such a setting, in the namespace of this thread.
     pub fn exists(&self) -> Result<bool> {
         match fs::metadata(self.path()) {

@@ -4,14 +4,18 @@
 //! Where a link has to be born from the host, the name that it will have in the container may be taken on the host, and
 //! kernels before 6.13 refuse that. So it is born with a passing name, which belongs to the attachment as well.
 
-use crate::cni::attachment::{Key, hex};
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::netlink::{Link, LinkChange, LinkSpec, Netlink};
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
 use crate::steps::addresses::{self, DuplicateDetection, Wiring};
 use crate::steps::ipam::{self, Ipam};
+use crate::steps::link_record::{self, PluginLinks};
 use crate::steps::{link_alias, prev_result};
 
 /// The namespace that a link's lower link is in.
@@ -27,23 +31,48 @@ pub enum Birthplace {
 pub fn create<'a>(
     cx: &'a Context<'_>,
     at: &'a Attachment,
+    links: PluginLinks,
     birthplace: Birthplace,
     spec: &LinkSpec,
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
-    let container = at.netlink()?;
     require_free_name(at)?;
+    links.forget(at)?;
     let (netlink, netns, born_as) = match birthplace {
-        Birthplace::Host => (cx.host()?, Some(at.netns()?.fd()), passing_name(&at.key)),
-        Birthplace::Container => (container, None, at.ifname().to_owned()),
+        Birthplace::Host => (cx.host()?, Some(at.netns()?.fd()), link_record::passing_name(&at.key)),
+        Birthplace::Container => (at.netlink()?, None, at.ifname().to_owned()),
     };
-    if birthplace == Birthplace::Host {
-        container.delete_link_by_name(&born_as)?; // an ADD of this attachment that was killed left it
+    if birthplace == Birthplace::Host
+        && let Some(leftover) = links.find_leftover(&at.key, at.netns()?, &at.netns_path)?
+    {
+        link_record::delete_link(at.netlink()?, leftover.index)?;
     }
     netlink.create_link(&born_as, netns, spec).map_err(|e| with_lower_link(netlink, spec, e))?;
-    let kind = spec.kind.name();
-    rb.undo(format_args!("delete link {:?}", at.ifname()), move || delete_in(container, &at.key, kind));
-    own(at, container.link(&born_as)?)
+    own(at, links, born_as, rb)
+}
+
+/// Gives a link that was just made its name and our alias, and keeps which one it is.
+pub fn own<'a>(at: &'a Attachment, links: PluginLinks, born_as: String, rb: &mut Rollback<'a>) -> Result<Link> {
+    let container = at.netlink()?;
+    let index = undo_creation(container, born_as.clone(), rb);
+    let born = container.link(&born_as)?;
+    index.set(Some(born.index));
+    let name = Some(at.ifname()).filter(|name| *name != born.name);
+    let alias = link_alias::of(&at.key);
+    container.change_link(&born, &LinkChange { name, alias: Some(&alias), ..LinkChange::default() })?;
+    links.remember(at, &born, rb)?;
+    Ok(Link { name: at.ifname().to_owned(), alias, ..born })
+}
+
+/// The undo of a link that was just made: by its ifindex, as soon as that is known and put into what is returned.
+fn undo_creation<'a>(container: &'a Netlink, born_as: String, rb: &mut Rollback<'a>) -> Rc<Cell<Option<u32>>> {
+    let index = Rc::new(Cell::new(None));
+    let (known, what) = (Rc::clone(&index), format!("delete link {born_as:?}"));
+    rb.undo(what, move || match known.get() {
+        Some(index) => link_record::delete_link(container, index),
+        None => container.delete_link_by_name(&born_as),
+    });
+    index
 }
 
 /// The kernel refuses many a link for what is on its lower link already, so the error says which one that is.
@@ -52,14 +81,6 @@ fn with_lower_link(netlink: &Netlink, spec: &LinkSpec, error: Error) -> Error {
         Some(Ok(Some(lower))) => error.with_details(format_args!("on link {:?}", lower.name)),
         _ => error,
     }
-}
-
-/// Gives a link that was just made its name and our alias.
-pub fn own(at: &Attachment, born: Link) -> Result<Link> {
-    let name = Some(at.ifname()).filter(|name| *name != born.name);
-    let alias = link_alias::of(&at.key);
-    at.netlink()?.change_link(&born, &LinkChange { name, alias: Some(&alias), ..LinkChange::default() })?;
-    Ok(Link { name: at.ifname().to_owned(), alias, ..born })
 }
 
 /// Before anything is made: CNI_IFNAME is a name that a new interface of the container can have.
@@ -90,11 +111,6 @@ pub fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
                 link.mac()
             ))),
     }
-}
-
-/// `cni` and eleven hex digits.
-fn passing_name(key: &Key) -> String {
-    format!("cni{}", &hex(&key.attachment_hash())[..11])
 }
 
 /// The interface in a result, always the first.
@@ -146,29 +162,14 @@ pub fn verify(cx: &Context<'_>, at: &Attachment, kind: Option<&str>) -> Result<L
 }
 
 /// DEL of a plugin that makes nothing but such a link: the link and its addresses.
-pub fn detach(cx: &Context<'_>, at: &Detachment, kind: &str) -> Result<()> {
-    ipam::del_with_link(cx, at, &mut || delete(at, kind))
+pub fn detach(cx: &Context<'_>, at: &Detachment, links: PluginLinks) -> Result<()> {
+    ipam::del_with_link(cx, at, &mut || links.delete(at))
 }
 
-/// Removes the link of an attachment. One of another kind or of another attachment has nothing but its name.
-fn delete(at: &Detachment, kind: &str) -> Result<()> {
-    match &at.netns {
-        Some(netns) => delete_in(netns.netlink()?, &at.key, kind),
-        None => Ok(()), // it went with the namespace
-    }
-}
-
-fn delete_in(container: &Netlink, key: &Key, kind: &str) -> Result<()> {
-    container.delete_link_by_name(&passing_name(key))?;
-    let link = match container.find_link(key.ifname.as_str())? {
-        Some(link) if link.kind == kind && may_be_of(&link, key) => Some(link),
-        // The container's own tools may have given it another name.
-        _ => container.links_of_kind(kind)?.into_iter().find(|link| link_alias::is_of(&link.alias, key)),
-    };
-    link.map_or(Ok(()), |link| container.delete_link_by_name(&link.name))
-}
-
-/// The reference writes no alias.
-fn may_be_of(link: &Link, key: &Key) -> bool {
-    !link_alias::is_of_any(&link.alias) || link_alias::is_of(&link.alias, key)
+/// GC of such a plugin: addresses, and what is kept of links.
+pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments, links: PluginLinks) -> Result<()> {
+    let mut errors = ErrorList::default();
+    errors.push(ipam::gc_if_any(cx, valid));
+    errors.push(links.collect_garbage(cx, valid));
+    errors.finish()
 }

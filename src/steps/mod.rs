@@ -9,6 +9,7 @@ pub mod hardware_address;
 pub mod ipam;
 pub mod link_alias;
 pub mod link_kind;
+pub mod link_record;
 pub mod lower_link;
 pub mod masquerade;
 pub mod nft_owner;

@@ -10,9 +10,10 @@ use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, Netlink, PeerSpec, VethSpec};
+use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
-use crate::steps::{container_link, link_alias};
+use crate::steps::{container_link, link_alias, link_record};
 
 /// The kernel's word for such a link.
 pub const KIND: &str = "veth";
@@ -109,11 +110,30 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
         return ends.iter().try_for_each(|link| host.delete_link_by_name(&link.name));
     }
     let Some(netns) = &at.netns else { return Ok(()) };
-    let container = netns.netlink()?;
-    match container.find_link(at.key.ifname.as_str())? {
-        Some(link) if !belongs_to_another(host, &link, &at.key)? => container.delete_link_by_name(&link.name),
-        _ => Ok(()),
+    match find_unsigned_pair(host, netns, at)? {
+        Some(link) => link_record::delete_link(netns.netlink()?, link.index),
+        None => Ok(()),
     }
+}
+
+/// The container's end of a pair of the reference, which marks neither end: a link of that name with its other end on the
+/// host, unless that end's alias, or a record, says that it is another attachment's or a device of the host.
+fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<Option<Link>> {
+    let name = at.key.ifname.as_str();
+    let Some(link) = netns.netlink()?.find_link(name)?.filter(|link| link.name == name) else { return Ok(None) };
+    let Some(other) = end_on_host(host, &link)? else { return Ok(None) };
+    let is_another_s = link_alias::is_of_any(&other.alias) && !link_alias::is_of(&other.alias, &at.key);
+    match is_another_s || link_record::is_claimed(&link, &at.key, netns, &at.netns_path)? {
+        true => Ok(None),
+        false => Ok(Some(link)),
+    }
+}
+
+/// The other end of a container's link, where it is one of a pair and that end is on the host.
+fn end_on_host(host: &Netlink, link: &Link) -> Result<Option<Link>> {
+    let other = link.lower.filter(|_| link.kind == KIND && link.lower_is_elsewhere);
+    let other = other.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
+    Ok(other.filter(|other| other.kind == KIND && other.lower == Some(link.index)))
 }
 
 /// The host's end of a pair that we made, found by nothing but the key.
@@ -142,13 +162,6 @@ fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
         found.extend(host.find_link(&host_name(key, attempt))?.filter(|link| link_alias::is_of(&link.alias, key)));
     }
     Ok(found)
-}
-
-/// Whether the other end says that it is of an attachment that is not this one.
-fn belongs_to_another(host: &Netlink, link: &Link, key: &Key) -> Result<bool> {
-    let other = link.lower.map(|index| host.find_link_by_index(index)).transpose()?.flatten();
-    let is_another_s = |alias: &str| link_alias::is_of_any(alias) && !link_alias::is_of(alias, key);
-    Ok(link.kind == KIND && other.is_some_and(|other| other.lower == Some(link.index) && is_another_s(&other.alias)))
 }
 
 /// Removes the pairs of this network's attachments that are not valid, where their namespaces still keep them.

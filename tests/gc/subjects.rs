@@ -48,6 +48,12 @@ const TUNED: Kept = Kept("files in `dataDir`", &["+ file: ", "/run/cni/tuning/"]
 const RULES: Kept = Kept("files in `/run/cni/sbr`", &["+ file: ", "/run/cni/sbr/"]);
 const JOINED: Kept = Kept("files in `/run/cni/vrf`", &["+ file: ", "/run/cni/vrf/"]);
 const DEVICE: Kept = Kept("devices in containers, which come back", &["- link: ", "\"ifname\":\"dev"]);
+const LOOPBACK: Kept = Kept("files in `/run/cni/loopback`", &["+ file: ", "/run/cni/loopback/"]);
+const MACVLAN: Kept = Kept("files in `/run/cni/macvlan`", &["+ file: ", "/run/cni/macvlan/"]);
+const IPVLAN: Kept = Kept("files in `/run/cni/ipvlan`", &["+ file: ", "/run/cni/ipvlan/"]);
+const VLAN: Kept = Kept("files in `/run/cni/vlan`", &["+ file: ", "/run/cni/vlan/"]);
+const DUMMY: Kept = Kept("files in `/run/cni/dummy`", &["+ file: ", "/run/cni/dummy/"]);
+const TAP: Kept = Kept("files in `/run/cni/tap`", &["+ file: ", "/run/cni/tap/"]);
 const PASSAGE: Kept = Kept("files in `/run/cni/host-device`", &["+ file: ", "/run/cni/host-device/"]);
 const SERVED: Kept = Kept("leases, which are given back to the server", &["+ file: ", "/run/cni/dhcp.leases/"]);
 
@@ -72,12 +78,15 @@ pub static SUBJECTS: [Subject; 23] = [
         })
     },
     Subject {
-        removes: &[LEASE],
+        removes: &[LEASE, IPVLAN],
         prepare: |lab| has_kind(lab, "ipvlan"),
         ..of("ipvlan", |network, _| vec![with(&leased(network), json!({"type": "ipvlan", "master": "uplink"}))])
     },
-    Subject { removes: &[], ..of("loopback", |network, _| vec![with(&named(network), json!({"type": "loopback"}))]) },
-    Subject { removes: &[LEASE], ..of("macvlan", |network, _| vec![macvlan(network)]) },
+    Subject {
+        removes: &[LOOPBACK],
+        ..of("loopback", |network, _| vec![with(&named(network), json!({"type": "loopback"}))])
+    },
+    Subject { removes: &[LEASE, MACVLAN], ..of("macvlan", |network, _| vec![macvlan(network)]) },
     Subject { removes: &[PAIR, LEASE], ..of("ptp", |network, _| vec![with(&leased(network), json!({"type": "ptp"}))]) },
     Subject {
         removes: &[MASQUERADE],
@@ -92,7 +101,7 @@ pub static SUBJECTS: [Subject; 23] = [
         })
     },
     Subject {
-        removes: &[LEASE],
+        removes: &[LEASE, VLAN],
         prepare: |lab| has_kind(lab, "vlan"),
         ..of("vlan", |network, nth| {
             let id = 100 * u16::from(network) + u16::from(nth);
@@ -100,12 +109,12 @@ pub static SUBJECTS: [Subject; 23] = [
         })
     },
     Subject {
-        removes: &[LEASE],
+        removes: &[LEASE, DUMMY],
         prepare: |lab| makes_dummies(lab).then(nothing),
         ..of("dummy", |network, _| vec![with(&leased(network), json!({"type": "dummy"}))])
     },
     Subject {
-        removes: &[LEASE],
+        removes: &[LEASE, TAP],
         prepare: |lab| makes_taps(lab).then(nothing),
         ..of("tap", |network, _| vec![with(&leased(network), json!({"type": "tap"}))])
     },
@@ -115,7 +124,7 @@ pub static SUBJECTS: [Subject; 23] = [
         ..of("static", |network, nth| {
             let address = format!("10.{network}0.0.{}/24", 100 + nth);
             let ipam = json!({"type": "static", "subnet": null, "addresses": [{"address": address}]});
-            vec![with(&macvlan(network), json!({"ipam": ipam}))]
+            vec![with(&macvlan(network), json!({"type": "static", "master": null, "ipam": ipam}))]
         })
     },
     Subject {

@@ -7,6 +7,8 @@ mod names;
 mod own_netns;
 mod planted_files;
 mod program_path;
+mod renamed_links;
+mod reused_path;
 mod stdin;
 
 use serde_json::Value;

@@ -12,11 +12,14 @@ use crate::rollback::transaction;
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::container_link::{self, Birthplace};
 use crate::steps::dns::DnsConf;
-use crate::steps::ipam::{self, Ipam};
+use crate::steps::ipam::Ipam;
 use crate::steps::link_kind;
+use crate::steps::link_record::PluginLinks;
 
 /// The kernel's word for such a link.
 const KIND: &str = "dummy";
+/// Such links of containers.
+const LINKS: PluginLinks = PluginLinks { plugin: "dummy", kind: KIND };
 
 /// The plugin.
 pub struct Dummy;
@@ -50,7 +53,7 @@ impl Plugin for Dummy {
         at.netns()?;
         let wanted = LinkSpec { kind: LinkKind::Dummy, lower: None, mtu: None, mac: None };
         transaction(|rb| {
-            let link = container_link::create(cx, at, Birthplace::Container, &wanted, rb)?;
+            let link = container_link::create(cx, at, LINKS, Birthplace::Container, &wanted, rb)?;
             let mut result = container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Off, rb)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
@@ -63,7 +66,7 @@ impl Plugin for Dummy {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, KIND)
+        container_link::detach(cx, at, LINKS)
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
@@ -73,6 +76,6 @@ impl Plugin for Dummy {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        ipam::gc_if_any(cx, valid)
+        container_link::collect_garbage(cx, valid, LINKS)
     }
 }

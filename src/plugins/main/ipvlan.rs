@@ -18,11 +18,14 @@ use crate::steps::container_link;
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
+use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::veth;
 
 /// The kernel's word for such a link.
 const KIND: &str = "ipvlan";
+/// Such links of containers.
+const LINKS: PluginLinks = PluginLinks { plugin: "ipvlan", kind: KIND };
 
 /// The plugin.
 pub struct Ipvlan;
@@ -73,7 +76,7 @@ impl Plugin for Ipvlan {
         let lower = LowerLink::new(name, conf.link_in_container);
         let wanted = conf.wanted(&lower.find(cx, at)?)?;
         transaction(|rb| {
-            let link = container_link::create(cx, at, lower.place, &wanted, rb)?;
+            let link = container_link::create(cx, at, LINKS, lower.place, &wanted, rb)?;
             let addresses = source.addresses(at, rb)?;
             let mut result = container_link::configure(cx, at, &link, addresses, DuplicateDetection::Shared)?;
             result.dns = conf.dns.or(result.dns);
@@ -89,7 +92,7 @@ impl Plugin for Ipvlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, KIND)
+        container_link::detach(cx, at, LINKS)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -102,7 +105,7 @@ impl Plugin for Ipvlan {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        ipam::gc_if_any(cx, valid)
+        container_link::collect_garbage(cx, valid, LINKS)
     }
 }
 

@@ -1,16 +1,21 @@
 //! `loopback`: sets `lo` of the container up. <https://www.cni.dev/plugins/current/main/loopback/>
 
+use nix::errno::Errno;
 use serde::Deserialize;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface, IpConfig};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{Link, LinkChange, Netlink};
+use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin, PluginConf};
 use crate::rollback::transaction;
+use crate::steps::records::Records;
 
-/// The link's name, whatever CNI_IFNAME says: Nomad calls with `eth0`.
+/// The link's name in results, whatever CNI_IFNAME says: Nomad calls with `eth0`.
 const LO: &str = "lo";
+/// LOOPBACK_IFINDEX of the kernel, in every namespace. Any link of a container can be renamed to `lo`.
+const LO_INDEX: u32 = 1;
 
 /// The plugin.
 pub struct Loopback;
@@ -34,29 +39,35 @@ impl Plugin for Loopback {
     fn add(cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let previous = cx.config.prev_result()?;
         let container = at.netlink()?;
-        let lo = container.link(LO)?;
+        let lo = loopback(container)?;
         loopback_addresses(at, &lo)?; // before anything is changed
         let ips = transaction(|rb| {
             set_up(container, &lo, true)?;
             if !lo.up {
                 rb.undo("set the loopback interface down", || set_up(container, &lo, false));
             }
-            loopback_addresses(at, &lo) // the kernel adds them when the link is set up
+            let ips = loopback_addresses(at, &lo)?; // the kernel adds them when the link is set up
+            records().write(at, &())?;
+            Ok(ips)
         })?;
         Ok(previous.unwrap_or_else(|| result(at, &lo, ips)))
     }
 
     fn check(_cx: &Context<'_>, _conf: &Conf, at: &Attachment) -> Result<()> {
-        match at.netlink()?.link(LO)?.up {
+        match loopback(at.netlink()?)?.up {
             true => Ok(()),
             false => Err(Error::check("loopback interface is down")),
         }
     }
 
     fn del(_cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        let Some(netns) = &at.netns else { return Ok(()) };
-        let container = netns.netlink()?;
-        set_up(container, &container.link(LO)?, false)
+        if let Some(netns) = &at.netns
+            && is_attached_to(netns, at)?
+        {
+            let container = netns.netlink()?;
+            set_up(container, &loopback(container)?, false)?;
+        }
+        records().remove(&at.key)
     }
 
     /// Every namespace has a loopback interface.
@@ -64,10 +75,28 @@ impl Plugin for Loopback {
         Ok(())
     }
 
-    /// Nothing outlives the namespace.
-    fn gc(_cx: &Context<'_>, _conf: &Conf, _valid: &ValidAttachments) -> Result<()> {
-        Ok(())
+    /// Nothing but the record outlives the namespace.
+    fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
+        records().forget_stale::<()>(&cx.config.name, valid)
     }
+}
+
+/// In which namespace each attachment is; there is nothing else to keep.
+fn records() -> Records {
+    Records::of_plugin(Loopback::NAME)
+}
+
+/// Whether the namespace at CNI_NETNS is the attachment's: the path may be another container's by now. The reference keeps
+/// nothing, and an earlier DEL has left nothing; then it is, unless it is another attachment's.
+fn is_attached_to(netns: &Netns, at: &Detachment) -> Result<bool> {
+    match records().find::<()>(&at.key)? {
+        Some(record) => record.is_of(netns),
+        None => Ok(records().others_in::<()>(netns, &at.netns_path, &at.key)?.is_empty()),
+    }
+}
+
+fn loopback(container: &Netlink) -> Result<Link> {
+    container.find_link_by_index(LO_INDEX)?.ok_or_else(|| Error::kernel("find the loopback interface", Errno::ENODEV))
 }
 
 fn set_up(container: &Netlink, lo: &Link, up: bool) -> Result<()> {

@@ -17,11 +17,14 @@ use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
+use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::veth;
 
 /// The kernel's word for such a link.
 const KIND: &str = "macvlan";
+/// Such links of containers.
+const LINKS: PluginLinks = PluginLinks { plugin: "macvlan", kind: KIND };
 
 /// The plugin.
 pub struct Macvlan;
@@ -73,7 +76,7 @@ impl Plugin for Macvlan {
         let master = conf.lower_link().find(cx, at)?;
         let wanted = conf.wanted(&master)?;
         transaction(|rb| {
-            let link = container_link::create(cx, at, conf.lower_link().place, &wanted, rb)?;
+            let link = container_link::create(cx, at, LINKS, conf.lower_link().place, &wanted, rb)?;
             let mut result = container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Shared, rb)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
@@ -88,7 +91,7 @@ impl Plugin for Macvlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, KIND)
+        container_link::detach(cx, at, LINKS)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -99,7 +102,7 @@ impl Plugin for Macvlan {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        ipam::gc_if_any(cx, valid)
+        container_link::collect_garbage(cx, valid, LINKS)
     }
 }
 

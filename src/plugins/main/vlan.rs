@@ -14,11 +14,14 @@ use crate::steps::container_link;
 use crate::steps::dns::DnsConf;
 use crate::steps::ipam::{self, Ipam};
 use crate::steps::link_kind;
+use crate::steps::link_record::PluginLinks;
 use crate::steps::lower_link::{self, LowerLink};
 use crate::steps::veth;
 
 /// The kernel's word for such a link.
 const KIND: &str = "vlan";
+/// Such links of containers.
+const LINKS: PluginLinks = PluginLinks { plugin: "vlan", kind: KIND };
 /// The greatest VLAN id; 4095 is reserved.
 const VLAN_MAX: u16 = 4094;
 
@@ -75,7 +78,7 @@ impl Plugin for Vlan {
         let master = conf.lower_link().find(cx, at)?;
         let wanted = conf.wanted(&master)?;
         transaction(|rb| {
-            let link = container_link::create(cx, at, conf.lower_link().place, &wanted, rb);
+            let link = container_link::create(cx, at, LINKS, conf.lower_link().place, &wanted, rb);
             let link = link.map_err(|e| if e.is_exists() { conf.taken(e) } else { e })?;
             let mut result = container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Shared, rb)?;
             result.dns = conf.dns.or(result.dns);
@@ -91,7 +94,7 @@ impl Plugin for Vlan {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, KIND)
+        container_link::detach(cx, at, LINKS)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -102,7 +105,7 @@ impl Plugin for Vlan {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        ipam::gc_if_any(cx, valid)
+        container_link::collect_garbage(cx, valid, LINKS)
     }
 }
 

@@ -17,10 +17,13 @@ use crate::steps::addresses::DuplicateDetection;
 use crate::steps::dns::DnsConf;
 use crate::steps::hardware_address::{self, MacConf};
 use crate::steps::ipam::{self, Ipam};
+use crate::steps::link_record::PluginLinks;
 use crate::steps::{container_link, veth};
 
 /// The kernel's word for such a link.
 const KIND: &str = "tun";
+/// Such links of containers.
+const LINKS: PluginLinks = PluginLinks { plugin: "tap", kind: KIND };
 
 /// The plugin.
 pub struct Tap;
@@ -87,7 +90,7 @@ impl Plugin for Tap {
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
-        container_link::detach(cx, at, KIND)
+        container_link::detach(cx, at, LINKS)
     }
 
     fn status(cx: &Context<'_>, _conf: &Conf) -> Result<()> {
@@ -96,21 +99,20 @@ impl Plugin for Tap {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        ipam::gc_if_any(cx, valid)
+        container_link::collect_garbage(cx, valid, LINKS)
     }
 }
 
 /// Makes the interface in the container with the name that CNI_IFNAME says.
 fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<Link> {
-    let container = at.netlink()?;
     container_link::require_free_name(at)?;
+    LINKS.forget(at)?;
     let spec = conf.wanted(at.ifname());
     at.run(|| match conf.selinux_context.as_str() {
         "" => tuntap::create_tap(&spec),
         context => labelled::create_tap(&spec, context),
     })?;
-    rb.undo(format_args!("delete link {:?}", at.ifname()), || container.delete_link_by_name(at.ifname()));
-    container_link::own(at, container.link(at.ifname())?)
+    container_link::own(at, LINKS, at.ifname().to_owned(), rb)
 }
 
 impl Conf {

@@ -2,7 +2,7 @@
 //! other's. We add a member that the reference passes over: whose the file is, what was set, and the sysctls.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -36,6 +36,8 @@ pub struct Backup {
     pub key: Option<Key>,
     /// The namespace where it was changed, as the kernel counts them, if the file tells.
     pub netns: Option<u64>,
+    /// The link's ifindex, which outlasts its name, if the file tells.
+    pub link: Option<u32>,
     /// What the link had.
     pub before: Attributes,
     /// What it was given, as far as the file tells.
@@ -91,7 +93,7 @@ impl Backup {
                 None => sysctls.push(new),
             }
         }
-        Backup { key: self.key, netns: self.netns, before, after: self.after.or(set), sysctls }
+        Backup { key: self.key, netns: self.netns, link: self.link, before, after: self.after.or(set), sysctls }
     }
 
     /// What a file says. One that cannot be understood says nothing: it restores nothing, and keeps nobody from anything.
@@ -101,11 +103,13 @@ impl Backup {
 
     fn parse(text: &[u8]) -> Result<Backup> {
         let value = Value::parse(text)?;
-        let (mut key, mut netns, mut after, mut sysctls) = (None, None, Attributes::default(), vec![]);
+        let (mut key, mut netns, mut link) = (None, None, None);
+        let (mut after, mut sysctls) = (Attributes::default(), vec![]);
         if let Some(ours) = value.get(OURS) {
             let text = |name| decode::member::<String>(ours, name);
             key = Some(Key::parse(&text("network")?, &text("containerID")?, &text("ifname")?)?);
             netns = decode::member(ours, "netnsCookie")?;
+            link = decode::member(ours, "ifindex")?;
             after = ours.get("set").map(attributes).transpose()?.unwrap_or_default();
             let saved: Vec<(String, String, String)> = decode::member(ours, "sysctl")?;
             let known = |(name, before, after): (String, String, String)| {
@@ -113,7 +117,7 @@ impl Backup {
             };
             sysctls = saved.into_iter().filter_map(known).collect();
         }
-        Ok(Backup { key, netns, before: attributes(&value)?, after, sysctls })
+        Ok(Backup { key, netns, link, before: attributes(&value)?, after, sysctls })
     }
 
     /// The file that says it.
@@ -125,6 +129,7 @@ impl Backup {
             container_id: key.container_id.as_str(),
             ifname: key.ifname.as_str(),
             netns: self.netns,
+            ifindex: self.link,
             set: Members::of(&self.after),
             sysctl,
         });
@@ -189,6 +194,8 @@ struct Ours<'a> {
     ifname: &'a str,
     #[serde(rename = "netnsCookie", skip_serializing_if = "Option::is_none")]
     netns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ifindex: Option<u32>,
     set: Members,
     sysctl: Vec<(String, &'a str, &'a str)>,
 }
@@ -239,6 +246,40 @@ impl Backups {
         }
     }
 
+    /// Whether another attachment has a backup of the interface of this name in this namespace. Then a file that tells no
+    /// namespace, the reference's, is of one that had the path before.
+    pub fn has_another_in(&self, netns: Option<u64>, key: &Key) -> Result<bool> {
+        let ending = format!("_{}.json", key.ifname);
+        let is_other = |path: &Path| {
+            *path != self.path(key) && path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&ending))
+        };
+        let is_there = |backup: &Backup| {
+            backup.netns.is_some()
+                && backup.netns == netns
+                && backup.key.as_ref().is_some_and(|of| of.ifname == key.ifname)
+        };
+        for entry in self.entries()? {
+            let path = self.listed(entry)?;
+            if is_other(&path) && read_if_any(&path)?.as_ref().is_some_and(is_there) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn entries(&self) -> Result<impl Iterator<Item = io::Result<DirEntry>>> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(e) if is_nowhere(&e) => None,
+            entries => Some(entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?),
+        };
+        Ok(entries.into_iter().flatten())
+    }
+
+    fn listed(&self, entry: io::Result<DirEntry>) -> Result<PathBuf> {
+        let entry = entry.map_err(|e| Error::io(format_args!("list {}", self.0.display()), &e))?;
+        Ok(entry.path())
+    }
+
     /// Writes the backup, in place of another one.
     pub fn write(&self, key: &Key, backup: &Backup) -> Result<()> {
         self.put(key, &backup.text()?)
@@ -278,17 +319,13 @@ impl Backups {
     /// Removes the files that say that they are of this network's attachments that are not valid. The reference's do not
     /// say: a file of the same container and interface may be another network's, so they stay until DEL. Drafts are ours.
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-        let entries = match fs::read_dir(&self.0) {
-            Err(e) if is_nowhere(&e) => return Ok(()),
-            entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
-        };
-        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let mut errors = ErrorList::default();
         let is_stale =
             |key: &Key| key.network == *network && !valid.contains(key.container_id.as_str(), key.ifname.as_str());
-        for path in paths {
+        for entry in self.entries()? {
+            let Some(path) = errors.push(self.listed(entry)) else { continue };
             let is_draft = path.extension() == Some(OsStr::new(plain_file::DRAFT));
-            let backup = plain_file::read(&path, LIMIT).ok().and_then(|text| Backup::understood(&text));
+            let Some(backup) = errors.push(read_if_any(&path)) else { continue };
             match backup.and_then(|backup| backup.key) {
                 Some(key) if self.path(&key) == path && is_stale(&key) => {
                     let stale = || Stale { what: "backup".to_owned(), holder: Holder::of(&key), ..Stale::default() };
@@ -337,6 +374,15 @@ impl Backups {
     }
 }
 
+/// What a file says, if it is one of ours.
+fn read_if_any(path: &Path) -> Result<Option<Backup>> {
+    match plain_file::read(path, LIMIT) {
+        Ok(text) => Ok(Backup::understood(&text)),
+        Err(e) if is_nowhere(&e) || plain_file::is_no_file(e.raw_os_error()) => Ok(None),
+        Err(e) => Err(Error::io(format_args!("read {}", path.display()), &e)),
+    }
+}
+
 /// Whether there is no such file, nor can there be one: a part of its path is a file, or its name is too long.
 fn is_nowhere(e: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
@@ -375,7 +421,14 @@ mod tests {
         assert_eq!(String::from_utf8(backup.text().unwrap()).unwrap(), theirs);
         assert_eq!(Backup::parse(theirs.as_bytes()).unwrap(), backup);
         let sysctls = vec![saved("net/ipv4/conf/eth0.5/arp_filter", "0", "1"), saved("net.core.somaxconn", "", "a b")];
-        let ours = Backup { key: Some(key("net", "c")), netns: Some(1 << 40), after: mtu(1400), sysctls, ..backup };
+        let ours = Backup {
+            key: Some(key("net", "c")),
+            netns: Some(1 << 40),
+            link: Some(7),
+            after: mtu(1400),
+            sysctls,
+            ..backup
+        };
         assert_eq!(Backup::parse(&ours.text().unwrap()).unwrap(), ours);
     }
 

@@ -18,7 +18,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::capabilities::{self, Capability};
-use crate::net::netlink::{Link, Netlink};
+use crate::net::netlink::Link;
 use crate::net::netns::Netns;
 use crate::net::sysctl::Sysctl;
 use crate::plain_file;
@@ -84,7 +84,9 @@ impl Plugin for Tuning {
         if backup.as_ref().is_some_and(|backup| !backup.may_be_of(&at.key)) {
             return errors.finish(); // another network's, with a container and an interface of the same names
         }
-        if let (Some(backup), Some(netns)) = (&backup, &at.netns) {
+        if let (Some(backup), Some(netns)) = (&backup, &at.netns)
+            && is_of(&backups, backup, netns, &at.key)?
+        {
             let restored = restore(backup, netns, at.key.ifname.as_str());
             if restored.as_ref().is_err_and(is_for_another_time) {
                 return restored;
@@ -120,6 +122,16 @@ fn link_if_tuned(at: &Attachment, attributes: &Attributes) -> Result<Link> {
     }
 }
 
+/// The ifindex of the container's link, where it or a sysctl of it is tuned.
+fn index_of_tuned(at: &Attachment, link: &Link, changes: &[Change]) -> Result<Option<u32>> {
+    match Some(link.index).filter(|index| *index != 0) {
+        None if changes.iter().any(|change| change.sysctl.is_of_link(at.ifname())) => {
+            Ok(at.netlink()?.find_link(at.ifname())?.map(|link| link.index))
+        }
+        index => Ok(index),
+    }
+}
+
 /// Writes down how things are.
 fn back_up<'a>(
     cx: &Context<'_>,
@@ -136,6 +148,7 @@ fn back_up<'a>(
     let mut backup = Backup {
         key: Some(at.key.clone()),
         netns: at.netlink()?.netns_cookie(),
+        link: index_of_tuned(at, link, changes)?,
         before: conf.attributes.on(link),
         after: conf.attributes.clone(),
         sysctls: changes.iter().filter_map(saved).collect(),
@@ -187,20 +200,38 @@ fn tell(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
     }
 }
 
-/// Gives back what the backup has, unless the path is another namespace's by now. What went with its link is done.
+/// Whether the backup is of this namespace: CNI_NETNS may lead to another container's by now.
+fn is_of(backups: &Backups, backup: &Backup, netns: &Netns, key: &Key) -> Result<bool> {
+    let cookie = netns.netlink()?.netns_cookie();
+    match backup.netns {
+        Some(_) => Ok(backup.may_be_in(cookie)),
+        None => Ok(!backups.has_another_in(cookie, key)?),
+    }
+}
+
+/// Gives back what the backup has. What went with its link is done.
 fn restore(backup: &Backup, netns: &Netns, ifname: &str) -> Result<()> {
     let netlink = netns.netlink()?;
-    if !backup.may_be_in(netlink.netns_cookie()) {
-        return Ok(());
-    }
     let mut errors = ErrorList::default();
-    if !backup.before.is_empty() {
-        errors.push(restore_link(backup, netlink, ifname));
+    // A process in the container can give the link's name to another one.
+    let link = match backup.link {
+        Some(index) => netlink.find_link_by_index(index)?,
+        None => netlink.find_link(ifname)?,
+    };
+    if let Some(link) = link.as_ref().filter(|_| !backup.before.is_empty()) {
+        errors.push(backup.before.restore(netlink, link));
     }
-    let values: Vec<(Sysctl, String)> =
-        backup.sysctls.iter().map(|saved| (saved.sysctl.clone(), saved.before.clone())).collect();
-    errors.push(sysctls::restore(netns, &values));
+    errors.push(sysctls::restore(netns, &values_of(backup, ifname, link.as_ref())));
     errors.finish()
+}
+
+/// The sysctls and their values. Those of the link have its name of now, and go with it.
+fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl, String)> {
+    let now = |sysctl: &Sysctl| match backup.link.filter(|_| sysctl.is_of_link(ifname)) {
+        Some(_) => link.map(|link| sysctl.renamed(&link.name)),
+        None => Some(sysctl.clone()),
+    };
+    backup.sysctls.iter().filter_map(|saved| Some((now(&saved.sysctl)?, saved.before.clone()))).collect()
 }
 
 /// A process that lacks the rights could restore nothing, nor one that gets no memory or thread: the backup is for the next
@@ -210,11 +241,4 @@ fn is_for_another_time(error: &Error) -> bool {
     error.may_pass()
         || error.is_errno(Errno::EIO)
         || error.is_errno(Errno::EPERM) && !capabilities::missing(&rights).is_empty()
-}
-
-fn restore_link(backup: &Backup, netlink: &Netlink, ifname: &str) -> Result<()> {
-    match netlink.find_link(ifname)? {
-        Some(link) => backup.before.restore(netlink, &link),
-        None => Ok(()),
-    }
 }

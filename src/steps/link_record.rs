@@ -1,0 +1,145 @@
+//! Which link of its container an attachment has.
+//!
+//! A process in the container can give its links other names, altnames and aliases, and CNI_NETNS may lead to another
+//! container's namespace by the time of the DEL. So ADD keeps what neither changes: the namespace, and the link's ifindex
+//! and kind in it. Within its own namespace a process can still make another link with that ifindex, which harms it alone.
+//!
+//! There is no record after a DEL, after an ADD that was killed, and where the reference or an earlier version attached.
+//! Then name and alias decide, as for the reference, but never about a link that is another attachment's by its record.
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use crate::cni::attachment::{Key, hex};
+use crate::cni::conf::ValidAttachments;
+use crate::error::Result;
+use crate::net::netlink::{Link, Netlink};
+use crate::net::netns::Netns;
+use crate::plugin::{Attachment, Context, Detachment};
+use crate::rollback::Rollback;
+use crate::steps::link_alias;
+use crate::steps::records::Records;
+
+/// The plugins that keep which link they made in a container.
+const MAKERS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "dummy", "tap"];
+/// The plugin whose links in containers are the host's.
+const LENDER: &str = "host-device";
+
+/// The links of one plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginLinks {
+    /// The plugin's name.
+    pub plugin: &'static str,
+    /// The kernel's word for such a link.
+    pub kind: &'static str,
+}
+
+/// What is kept of a link.
+#[derive(Debug, Serialize, Deserialize)]
+struct Made {
+    index: u32,
+}
+
+impl PluginLinks {
+    fn records(self) -> Records {
+        Records::of_plugin(self.plugin)
+    }
+
+    /// Keeps which link it is.
+    pub fn remember<'a>(self, at: &'a Attachment, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+        self.records().write(at, &Made { index: link.index })?;
+        rb.undo("forget the link", move || self.records().remove(&at.key));
+        Ok(())
+    }
+
+    /// Forgets an ADD that had no DEL: were the next one killed before it [remembers](Self::remember), DEL would look for
+    /// the wrong link.
+    pub fn forget(self, at: &Attachment) -> Result<()> {
+        self.records().remove(&at.key)
+    }
+
+    /// Removes the attachment's link, and what is kept of it. A link that is not there is removed.
+    pub fn delete(self, at: &Detachment) -> Result<()> {
+        if let Some(netns) = &at.netns
+            && let Some(link) = self.find(at, netns)?
+        {
+            delete_link(netns.netlink()?, link.index)?;
+        }
+        self.records().remove(&at.key)
+    }
+
+    fn find(self, at: &Detachment, netns: &Netns) -> Result<Option<Link>> {
+        match self.records().find::<Made>(&at.key)? {
+            Some(record) if !record.is_of(netns)? => Ok(None), // it went with its namespace
+            Some(record) => {
+                let link = netns.netlink()?.find_link_by_index(record.kept.index)?;
+                Ok(link.filter(|link| link.kind == self.kind))
+            }
+            None => self.find_unrecorded(&at.key, netns, &at.netns_path),
+        }
+    }
+
+    fn find_unrecorded(self, key: &Key, netns: &Netns, path: &str) -> Result<Option<Link>> {
+        if let Some(leftover) = self.find_leftover(key, netns, path)? {
+            return Ok(Some(leftover));
+        }
+        let container = netns.netlink()?;
+        let found = match find_named(container, key.ifname.as_str())?.filter(|link| self.may_be_of(link, key)) {
+            Some(link) => Some(link),
+            // The container's own tools may have given it another name.
+            None => container.links_of_kind(self.kind)?.into_iter().find(|link| link_alias::is_of(&link.alias, key)),
+        };
+        unless_claimed(found, key, netns, path)
+    }
+
+    /// The link that an ADD of this attachment made and, being killed, did not give its name.
+    pub fn find_leftover(self, key: &Key, netns: &Netns, path: &str) -> Result<Option<Link>> {
+        let found = find_named(netns.netlink()?, &passing_name(key))?.filter(|link| self.may_be_of(link, key));
+        unless_claimed(found, key, netns, path)
+    }
+
+    /// The reference writes no alias.
+    fn may_be_of(self, link: &Link, key: &Key) -> bool {
+        link.kind == self.kind && (!link_alias::is_of_any(&link.alias) || link_alias::is_of(&link.alias, key))
+    }
+
+    /// Forgets this network's attachments that are not valid. Their links are in a container, and go with it.
+    pub fn collect_garbage(self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
+        self.records().forget_stale::<Made>(&cx.config.name, valid)
+    }
+}
+
+/// The name of a link until it has that of CNI_IFNAME: `cni` and eleven hex digits.
+pub fn passing_name(key: &Key) -> String {
+    format!("cni{}", &hex(&key.attachment_hash())[..11])
+}
+
+/// Removes a link; one that is gone is gone.
+pub fn delete_link(netlink: &Netlink, index: u32) -> Result<()> {
+    netlink.delete_link(index).or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
+}
+
+/// The link of exactly this name: an altname is a name that any link of the container can have beside its own.
+fn find_named(netlink: &Netlink, name: &str) -> Result<Option<Link>> {
+    Ok(netlink.find_link(name)?.filter(|link| link.name == name))
+}
+
+/// The link, unless it is another attachment's by its record.
+fn unless_claimed(link: Option<Link>, key: &Key, netns: &Netns, path: &str) -> Result<Option<Link>> {
+    match link {
+        Some(link) if is_claimed(&link, key, netns, path)? => Ok(None),
+        link => Ok(link),
+    }
+}
+
+/// Whether a link of the namespace at `path` is, or may be, of an attachment that is not `key`, as records say. Where the
+/// namespace has a device of the host, any link may be that device.
+pub fn is_claimed(link: &Link, key: &Key, netns: &Netns, path: &str) -> Result<bool> {
+    for plugin in MAKERS {
+        let others = Records::of_plugin(plugin).others_in::<Made>(netns, path, key)?;
+        if others.iter().any(|other| other.kept.index == link.index) {
+            return Ok(true);
+        }
+    }
+    Ok(!Records::of_plugin(LENDER).others_in::<IgnoredAny>(netns, path, key)?.is_empty())
+}

@@ -1,0 +1,329 @@
+//! A process in the container, with all rights there, gives links other names, altnames and aliases, ours among them. DEL
+//! removes the attachment's own link and no other: not that of another attachment, and not the host's.
+
+use cni_multi::cni::attachment::{Key, hex};
+use serde_json::{Value, json};
+
+use crate::faults::subject::{Subject, in_a_lab};
+use crate::plugins::main::stacked::{MACVLAN, VLAN, hasty_container};
+use crate::plugins::main::{bridge, ptp};
+use crate::plugins::meta::{sbr, tuning, vrf};
+use crate::support::attachment::{Attachment, for_ours, with};
+use crate::support::netns::{Container, Lab, Namespace};
+
+/// Two attachments of one container: `eth0` to net1, which is to be detached, and `net1` to net2, which stays.
+struct Pair<'a> {
+    container: Container,
+    goes: Attachment<'a>,
+    stays: Attachment<'a>,
+    /// The ifindexes of both.
+    indexes: [u64; 2],
+}
+
+impl<'a> Pair<'a> {
+    fn add(lab: &'a Lab, subject: &Subject) -> Pair<'a> {
+        let container = hasty_container(lab);
+        let goes = subject.attach(lab, &container).remove(0);
+        let range = json!([[{"subnet": "10.61.0.0/24"}]]);
+        let mut conf =
+            with(&goes.conf, json!({"name": "net2", "ipam": {"ranges": range, "subnet": null, "routes": []}}));
+        if conf["type"] == VLAN.plugin {
+            conf["vlanId"] = json!(200);
+        }
+        let stays = lab.attach(&container, &conf).ifname("net1");
+        goes.add();
+        stays.add();
+        let indexes = ["eth0", "net1"].map(|name| index(&container, name));
+        Pair { container, goes, stays, indexes }
+    }
+
+    /// Runs a trick in the container; it finds both aliases and the name that `eth0` had while it was made.
+    fn play(&self, trick: &str) {
+        let key = Key::parse("net1", &self.goes.container_id, "eth0").unwrap();
+        let [of_goes, of_stays] = self.indexes.map(|index| alias(&self.container, index));
+        let passing = format!("cni{}", &hex(&key.attachment_hash())[..11]);
+        self.container.sh(&format!("set -e; goes='{of_goes}'; stays='{of_stays}'; passing={passing}; {trick}"));
+    }
+
+    #[track_caller]
+    fn assert_spared(&self, what: &str) {
+        assert!(name(&self.container, self.indexes[1]).is_some(), "{what}: the other attachment's link is gone");
+    }
+}
+
+fn links(namespace: &Namespace) -> Vec<Value> {
+    namespace.json("ip -j -d link").as_array().unwrap().clone()
+}
+
+fn index(namespace: &Namespace, name: &str) -> u64 {
+    namespace.link(name).unwrap_or_else(|| panic!("no link {name}"))["ifindex"].as_u64().unwrap()
+}
+
+fn name(namespace: &Namespace, index: u64) -> Option<String> {
+    let link = links(namespace).into_iter().find(|link| link["ifindex"] == index)?;
+    Some(link["ifname"].as_str().unwrap().to_owned())
+}
+
+fn alias(namespace: &Namespace, index: u64) -> String {
+    let link = links(namespace).into_iter().find(|link| link["ifindex"] == index).unwrap();
+    link["ifalias"].as_str().unwrap_or_default().to_owned()
+}
+
+const DOWN: &str = "ip link set eth0 down; ip link set net1 down";
+
+/// What the process does, and whether it leaves the attachment's own link there.
+fn tricks() -> Vec<(&'static str, String, bool)> {
+    let trick = |what, script: &str, own_is_left| (what, format!("{DOWN}; {script}"), own_is_left);
+    let swap = "ip link set eth0 name x; ip link set net1 name eth0; ip link set x name net1";
+    vec![
+        trick("renamed", "ip link set eth0 name mine", true),
+        trick("names swapped", swap, true),
+        trick("aliases swapped", "ip link set eth0 alias \"$stays\"; ip link set net1 alias \"$goes\"", true),
+        trick(
+            "names and aliases swapped",
+            &format!("{swap}; ip link set net1 alias \"$stays\"; ip link set eth0 alias \"$goes\""),
+            true,
+        ),
+        trick("alias taken away", "ip link set eth0 alias ''; ip link set eth0 name mine", true),
+        trick("another's alias", "ip link set eth0 alias \"$stays\"", true),
+        trick("an alias of nobody", "ip link set eth0 alias 'cni 00-00, if: eth0'", true),
+        trick(
+            "its name as altname of the other",
+            "ip link set eth0 name mine; ip link property add dev net1 altname eth0; ip link set net1 alias ''",
+            true,
+        ),
+        trick("deleted, the other in its place", "ip link del eth0; ip link set net1 name eth0", false),
+        trick(
+            "deleted, the other in its place with its alias",
+            "ip link del eth0; ip link set net1 name eth0; ip link set eth0 alias \"$goes\"",
+            false,
+        ),
+        trick("deleted, the other without alias", "ip link del eth0; ip link set net1 name eth0 alias ''", false),
+        trick("the other has its passing name", "ip link set net1 name $passing; ip link set $passing alias ''", true),
+        trick("the other has its alias alone", "ip link del eth0; ip link set net1 alias \"$goes\"", false),
+    ]
+}
+
+fn del_removes_its_own_link_alone(lab: &Lab, subject: &Subject) {
+    for (what, trick, own_is_left) in tricks() {
+        let pair = Pair::add(lab, subject);
+        pair.play(&trick);
+        assert_eq!(name(&pair.container, pair.indexes[0]).is_some(), own_is_left, "{what}");
+        pair.goes.del();
+        pair.assert_spared(what);
+        assert_eq!(name(&pair.container, pair.indexes[0]), None, "{what}: its own link is left");
+        pair.goes.del();
+        pair.assert_spared(&format!("{what}, DEL again"));
+        pair.stays.del();
+        assert_eq!(name(&pair.container, pair.indexes[1]), None, "{what}: the other's DEL leaves its link");
+        pair.container.vanish();
+    }
+}
+
+/// ADD once more, which would remove what a killed ADD has left.
+fn add_removes_no_link_of_another(lab: &Lab, subject: &Subject) {
+    let pair = Pair::add(lab, subject);
+    pair.goes.del();
+    pair.play_after_del("ip link set net1 down; ip link set net1 name $passing; ip link set $passing alias ''");
+    let _ = pair.goes.try_add(); // the name may be in its way
+    pair.assert_spared("the passing name");
+    pair.goes.del();
+    pair.assert_spared("the passing name, DEL");
+}
+
+impl Pair<'_> {
+    fn play_after_del(&self, trick: &str) {
+        let key = Key::parse("net1", &self.goes.container_id, "eth0").unwrap();
+        let passing = format!("cni{}", &hex(&key.attachment_hash())[..11]);
+        self.container.sh(&format!("set -e; passing={passing}; {trick}"));
+    }
+}
+
+macro_rules! test_plugins {
+    ($($name:ident $subject:literal)*) => {
+        $(
+            mod $name {
+                use super::*;
+
+                #[test]
+                fn del_removes_its_own_link_and_no_other() {
+                    in_a_lab($subject, del_removes_its_own_link_alone);
+                }
+
+                #[test]
+                fn repeated_add_removes_no_link_of_another() {
+                    in_a_lab($subject, add_removes_no_link_of_another);
+                }
+            }
+        )*
+    };
+}
+
+test_plugins! {
+    macvlan_links "macvlan"
+    ipvlan_links "ipvlan"
+    vlan_links "vlan"
+    dummy_links "dummy"
+    tap_links "tap"
+}
+
+// --- Devices of the host ---
+
+/// A device of the host that host-device has moved into the container as `net1`.
+fn lend<'a>(lab: &'a Lab, container: &Container, device: &str) -> Attachment<'a> {
+    lab.host.sh(device);
+    let conf = json!({"cniVersion": "1.1.0", "name": "net2", "type": "host-device", "device": "dev0"});
+    let lent = lab.attach(container, &conf).ifname("net1");
+    lent.add();
+    lent
+}
+
+/// Whether the pair, or what stands on the uplink, is still there: its hardware address tells it.
+const LENT: &str = "02:00:00:00:00:77";
+
+fn is_in(namespace: &Namespace) -> bool {
+    links(namespace).iter().any(|link| link["address"] == LENT)
+}
+
+/// After the DEL, the process gives the lent device all that the attachment's link had.
+fn repeated_del_spares_a_lent_device(lab: &Lab, conf: &Value, device: &str) {
+    let container = hasty_container(lab);
+    let attachment = lab.attach(&container, &with(conf, json!({"name": "net1"})));
+    attachment.add();
+    let alias = alias(&container, index(&container, "eth0"));
+    let _lent = lend(lab, &container, device);
+    attachment.del();
+    for alias in ["", &alias] {
+        container.sh(&format!(
+            "name=$(ip -o link | grep {LENT} | sed 's/^[0-9]*: \\([^:@]*\\).*/\\1/'); \
+             ip link set $name down; ip link set $name name eth0; ip link set eth0 alias '{alias}'"
+        ));
+        attachment.del();
+        assert!(is_in(&container), "{}: the device of the host is gone (alias {alias:?})", conf["type"]);
+    }
+}
+
+#[test]
+fn repeated_del_of_a_pair_spares_a_device_of_the_host() {
+    let device = format!("ip link add dev0 address {LENT} type veth peer name dev1");
+    for conf in [bridge::conf(), ptp::conf()] {
+        for_ours("host-device", |lab| {
+            repeated_del_spares_a_lent_device(lab, &conf, &device);
+            assert!(lab.host.link("dev1").is_some());
+        });
+    }
+}
+
+#[test]
+fn repeated_del_of_macvlan_spares_a_device_of_the_host() {
+    let device = format!("ip link add link uplink name dev0 address {LENT} type macvlan mode bridge");
+    MACVLAN.for_ours(|lab| repeated_del_spares_a_lent_device(lab, &MACVLAN.conf(), &device));
+}
+
+/// The end of another attachment's pair that has the name by now.
+#[test]
+fn repeated_del_of_a_pair_spares_links_of_other_kinds() {
+    for conf in [bridge::conf(), ptp::conf()] {
+        MACVLAN.for_ours(|lab| {
+            let container = hasty_container(lab);
+            let attachment = lab.attach(&container, &with(&conf, json!({"name": "net1"})));
+            attachment.add();
+            let other = lab.attach(&container, &with(&MACVLAN.conf(), json!({"name": "net2"}))).ifname("net1");
+            other.add();
+            attachment.del();
+            container.sh("ip link set net1 down; ip link set net1 name eth0; ip link set eth0 alias ''");
+            attachment.del();
+            assert!(container.link("eth0").is_some(), "the other attachment's link is gone");
+        });
+    }
+}
+
+// --- Chained plugins, and the loopback interface ---
+
+/// `lo` is a name like any other; the kernel's loopback interface has ifindex 1.
+#[test]
+fn del_of_loopback_sets_no_other_link_down() {
+    MACVLAN.for_ours(|lab| {
+        let container = hasty_container(lab);
+        let other = lab.attach(&container, &with(&MACVLAN.conf(), json!({"name": "net2"}))).ifname("net1");
+        other.add();
+        let conf = json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"});
+        let loopback = lab.attach(&container, &conf).ifname("lo");
+        loopback.add();
+        container.sh("ip link set lo down; ip link set lo name own; ip link set own up
+             ip link set net1 down; ip link set net1 name lo; ip link set lo up");
+        loopback.del();
+        let is_up = |name: &str| container.link(name).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"));
+        assert!(is_up("lo"), "the other attachment's link is down");
+        assert!(!is_up("own"), "the loopback interface is up");
+    });
+}
+
+/// Both names are swapped between ADD and DEL.
+const SWAP: &str = "ip link set eth0 down; ip link set net1 down
+    ip link set eth0 name x; ip link set net1 name eth0; ip link set x name net1
+    ip link set eth0 up; ip link set net1 up";
+
+#[test]
+fn del_of_tuning_gives_back_to_its_own_link() {
+    MACVLAN.for_ours(|lab| {
+        let container = hasty_container(lab);
+        container.sh("ip link set lo up");
+        let main = lab.attach(&container, &MACVLAN.address("10.10.0.7/24"));
+        let result = main.add();
+        let other = with(&MACVLAN.address("10.10.0.8/24"), json!({"name": "net2"}));
+        lab.attach(&container, &other).ifname("net1").add();
+        let conf = tuning::tuning(json!({
+            "cniVersion": "1.0.0", "name": "net1", "mtu": 1400, "txQLen": 77, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"},
+        }));
+        let attachment = lab.attach(&container, &with(&conf, json!({"prevResult": result})));
+        attachment.add();
+        container.sh("ip link set net1 mtu 1300 txqueuelen 88; echo 1 > /proc/sys/net/ipv4/conf/net1/arp_filter");
+        container.sh(SWAP);
+        attachment.del();
+        let tuned = |name: &str| {
+            let link = container.link(name).unwrap();
+            let filter = container.sh(&format!("cat /proc/sys/net/ipv4/conf/{name}/arp_filter"));
+            (link["mtu"].as_u64().unwrap(), link["txqlen"].as_u64().unwrap(), filter.trim().to_owned())
+        };
+        assert_eq!(tuned("eth0"), (1300, 88, "1".to_owned()), "the other attachment's link has changed");
+        let (mtu, queue, filter) = tuned("net1");
+        assert_eq!((mtu, filter.as_str()), (1500, "0"), "its own link is not as before");
+        assert_ne!(queue, 77);
+    });
+}
+
+#[test]
+fn del_of_sbr_empties_the_tables_of_its_own_link() {
+    for_ours("sbr", |lab| {
+        let (container, attachment) = sbr::two_uplinks(lab, json!({}));
+        attachment.add();
+        assert!(!sbr::rules(&container).is_empty());
+        container.sh("ip route add 10.66.0.0/16 dev eth0 table 100");
+        let swapped = "ip link set net1 name x; ip link property add dev eth0 altname net1";
+        container.sh(&format!("{swapped} || ip link property add dev eth0 altname net1"));
+        attachment.clone().conf(json!({"prevResult": null})).del();
+        assert!(sbr::rules(&container).is_empty());
+        let left = container.sh("ip route show table 100");
+        assert_eq!(left.trim(), "10.66.0.0/16 dev eth0 scope link", "routes of another link are gone, or its own left");
+    });
+}
+
+#[test]
+fn del_of_vrf_takes_out_its_own_link_alone() {
+    for_ours("vrf", |lab| {
+        let Some(container) = vrf::container(lab) else { return };
+        let conf = json!({"vrfname": "blue"});
+        let goes = vrf::attach(lab, &container, &vrf::network(1, 2), "eth0", conf.clone());
+        goes.add();
+        let stays = vrf::attach(lab, &container, &vrf::network(2, 3), "net1", conf);
+        stays.add();
+        let indexes = ["eth0", "net1"].map(|name| index(&container, name));
+        container.sh(SWAP);
+        goes.del();
+        let master = |index: u64| vrf::master(&container, &name(&container, index).unwrap());
+        assert_eq!([master(indexes[0]), master(indexes[1])], [Value::Null, json!("blue")]);
+        stays.del();
+        assert!(container.link("blue").is_none(), "the VRF goes with its last interface");
+    });
+}

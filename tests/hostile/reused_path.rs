@@ -1,0 +1,232 @@
+//! CNI_NETNS leads to another container's namespace by now: `/run/netns/x` after a runtime has bound the next one there,
+//! `/proc/PID/ns/net` after the process ids have come round. What is late for the first container leaves the second alone.
+
+use serde_json::{Value, json};
+
+use crate::faults::subject::{Subject, all, in_a_lab};
+use crate::plugins::main::stacked::hasty_container;
+use crate::support::attachment::{Attachment, with};
+use crate::support::call::Peer;
+use crate::support::netns::{Container, Lab, Namespace};
+use crate::support::patience;
+use crate::support::snapshot::{Snapshot, last_of};
+
+/// The plugins of a network, attached to one container.
+struct Member<'a> {
+    plugins: Vec<Attachment<'a>>,
+    result: Value,
+}
+
+impl<'a> Member<'a> {
+    /// ADD of each plugin by the plugins of `by`, with the namespace at `netns`. What follows is ours.
+    fn add(lab: &'a Lab, subject: &Subject, container: &Container, netns: &str, by: &Peer) -> Member<'a> {
+        let plugins = subject.attach(lab, container).into_iter().map(|plugin| plugin.netns(Some(netns)));
+        let mut member = Member { plugins: plugins.collect(), result: Value::Null };
+        for plugin in &member.plugins {
+            let previous = (!member.result.is_null()).then_some(&member.result);
+            member.result = add_when_free(&plugin.clone().by(by), previous);
+        }
+        member
+    }
+
+    /// DEL of each plugin, with the result or without it.
+    fn del(&self, is_told: bool) {
+        for plugin in self.plugins.iter().rev() {
+            plugin.call("DEL", is_told.then_some(&self.result)).run().ok();
+        }
+    }
+
+    fn check(&self) {
+        self.plugins.iter().for_each(|plugin| drop(plugin.check(&self.result).ok()));
+    }
+
+    /// GC of each plugin, where this is the only valid attachment.
+    fn gc(&self) {
+        for plugin in &self.plugins {
+            plugin.gc(&[(&plugin.container_id, &plugin.ifname)]).ok();
+        }
+    }
+}
+
+/// A link of the earlier namespace may have what only one link of the master can have, until the kernel has taken it down.
+fn add_when_free(plugin: &Attachment<'_>, previous: Option<&Value>) -> Value {
+    let deadline = std::time::Instant::now() + patience(5);
+    loop {
+        let outcome = plugin.call("ADD", previous).run();
+        if outcome.status == 0 || std::time::Instant::now() > deadline {
+            return outcome.ok();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Puts the namespace of `to` at the path of `from`; that of `from` is gone, or kept by another path.
+fn reuse_path(lab: &Lab, from: &Container, to: &Container, is_kept: bool) {
+    if is_kept {
+        lab.host.sh(&format!("touch /run/netns/kept; mount --bind {} /run/netns/kept", from.netns));
+    }
+    from.go_stale();
+    lab.host.sh(&format!("mount --bind {} {}", to.netns, from.netns));
+}
+
+/// What is in the namespace and does not change by itself.
+struct Inside<'a>(&'a Namespace, Snapshot);
+
+impl<'a> Inside<'a> {
+    fn of(namespace: &'a Namespace) -> Inside<'a> {
+        std::thread::sleep(std::time::Duration::from_millis(100)); // a new link's own address has its route a little later
+        Inside(namespace, Snapshot::of(namespace))
+    }
+
+    #[track_caller]
+    fn assert_unchanged(&self, since: &str) {
+        let changes =
+            last_of(std::time::Duration::from_millis(50), || self.1.difference(&Snapshot::of(self.0)).to_owned());
+        assert!(changes.is_empty(), "the second container is not as before {since}:\n{changes}");
+    }
+}
+
+/// Everything that may come late for the first container; `second` is the one that has its path now.
+fn assert_late_calls_spare(first: &Member<'_>, second: &Member<'_>, inside: &Namespace) {
+    let before = Inside::of(inside);
+    for (what, is_told) in [("a late DEL", true), ("a second DEL", true), ("a DEL without prevResult", false)] {
+        first.del(is_told);
+        before.assert_unchanged(what);
+        second.check();
+    }
+    second.gc();
+    before.assert_unchanged("GC");
+    second.check();
+}
+
+fn later_container_is_spared(lab: &Lab, subject: &Subject) {
+    for by in Peer::all() {
+        for is_kept in [false, true] {
+            // A VLAN, or a hardware address, of the master is taken for as long as the first namespace is there.
+            if is_kept && ["vlan", "macvlan, tuning, sbr"].contains(&subject.name) {
+                continue;
+            }
+            let (one, other) = (hasty_container(lab), hasty_container(lab));
+            other.sh("ip link set lo up; ip link set lo down");
+            let first = Member::add(lab, subject, &one, &one.netns, &by);
+            reuse_path(lab, &one, &other, is_kept);
+            let bare = Inside::of(&other);
+            let second = Member::add(lab, subject, &other, &one.netns, &Peer::Ours);
+            assert_late_calls_spare(&first, &second, &other);
+            second.del(true);
+            if subject.plugins.len() == 1 {
+                bare.assert_unchanged("ADD and DEL of the second");
+            }
+            second.del(true);
+            lab.host.sh("umount /run/netns/kept 2>/dev/null || true");
+        }
+    }
+}
+
+/// GC finds the first container stale before any DEL of it, and DEL comes after that.
+fn later_container_is_spared_by_gc(lab: &Lab, subject: &Subject) {
+    let (one, other) = (hasty_container(lab), hasty_container(lab));
+    let first = Member::add(lab, subject, &one, &one.netns, &Peer::Ours);
+    reuse_path(lab, &one, &other, false);
+    let second = Member::add(lab, subject, &other, &one.netns, &Peer::Ours);
+    let before = Inside::of(&other);
+    second.gc();
+    before.assert_unchanged("GC");
+    second.check();
+    assert_late_calls_spare(&first, &second, &other);
+    second.del(true);
+}
+
+/// The second container's own tools have taken our aliases away.
+fn later_container_without_aliases_is_spared(lab: &Lab, subject: &Subject) {
+    let (one, other) = (hasty_container(lab), hasty_container(lab));
+    let first = Member::add(lab, subject, &one, &one.netns, &Peer::Ours);
+    reuse_path(lab, &one, &other, false);
+    let second = Member::add(lab, subject, &other, &one.netns, &Peer::Ours);
+    other.sh("for link in $(ip -o link | sed 's/^[0-9]*: \\([^:@]*\\).*/\\1/'); do ip link set $link alias ''; done");
+    assert_late_calls_spare(&first, &second, &other);
+    second.del(true);
+}
+
+macro_rules! test_plugins {
+    ($($name:ident $subject:literal)*) => {
+        $(
+            mod $name {
+                use super::*;
+
+                #[test]
+                fn late_del_spares_the_next_container() {
+                    in_a_lab($subject, later_container_is_spared);
+                }
+
+                #[test]
+                fn gc_spares_the_next_container() {
+                    in_a_lab($subject, later_container_is_spared_by_gc);
+                }
+
+                #[test]
+                fn late_del_spares_links_without_alias() {
+                    in_a_lab($subject, later_container_without_aliases_is_spared);
+                }
+            }
+        )*
+
+        #[test]
+        fn every_plugin_that_works_in_a_container_is_tried() {
+            const TRIED: &[&str] = &[$($subject),*];
+            // These change nothing in a container. host-device has tests of its own.
+            const OTHERS: [&str; 2] = ["host-local", "static"];
+            const ON_THE_HOST: [&str; 5] = ["portmap", "firewall", "bandwidth", "iptables", "host-device"];
+            for subject in all() {
+                let is_on_the_host = ON_THE_HOST.iter().any(|word| subject.name.contains(word));
+                assert!(is_on_the_host || OTHERS.contains(&subject.name) || TRIED.contains(&subject.name), "{}", subject.name);
+            }
+        }
+    };
+}
+
+test_plugins! {
+    bridge "bridge"
+    ptp "ptp"
+    macvlan "macvlan"
+    ipvlan "ipvlan"
+    vlan "vlan"
+    dummy "dummy"
+    tap "tap"
+    loopback "loopback"
+    tuning "tuning"
+    sbr "sbr"
+    vrf "vrf"
+    chain "macvlan, tuning, sbr"
+}
+
+/// An attachment of the reference has no record; the path alone leads the DEL, as it does for the reference.
+#[test]
+fn del_of_what_the_reference_added_is_as_before() {
+    in_a_lab("loopback", |lab, subject| {
+        for by in Peer::all() {
+            let container = lab.container();
+            let member = Member::add(lab, subject, &container, &container.netns, &by);
+            member.plugins[0].clone().by(&Peer::Ours).del();
+            assert_eq!(container.link("lo").unwrap()["operstate"], "DOWN", "{by:?}");
+        }
+    });
+}
+
+/// Other plugins of the first container's network, which the runtime has attached it to as well.
+#[test]
+fn late_del_of_another_interface_spares_the_next_container() {
+    in_a_lab("macvlan", |lab, subject| {
+        let (one, other) = (hasty_container(lab), hasty_container(lab));
+        let first = Member::add(lab, subject, &one, &one.netns, &Peer::Ours);
+        reuse_path(lab, &one, &other, false);
+        let second = lab.attach(&other, &with(&subject.plugins[0], json!({"name": "net2", "cniVersion": "1.1.0"})));
+        let second = second.netns(Some(&one.netns));
+        let result = second.add();
+        let before = Inside::of(&other);
+        first.del(true);
+        first.del(true);
+        before.assert_unchanged("a late DEL of another network's attachment");
+        second.check(&result).ok();
+    });
+}
