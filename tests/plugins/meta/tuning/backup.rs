@@ -58,9 +58,9 @@ fn the_file_has_no_more_than_what_is_tuned() {
         let ours =
             json!({"network": "net1", "containerID": chain.container_id, "ifname": "eth0", "set": {}, "sysctl": [set]});
         let mut found = read(lab, &backup_of(&chain)).unwrap();
-        assert!(
-            found["cni-multi"].as_object_mut().unwrap().remove("netnsCookie").is_some_and(|cookie| cookie.is_u64())
-        );
+        for number in ["netnsCookie", "ifindex"] {
+            assert!(found["cni-multi"].as_object_mut().unwrap().remove(number).is_some_and(|n| n.is_u64()), "{number}");
+        }
         assert_eq!(found, json!({"cni-multi": ours}));
         chain.container.sh("echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_filter");
         chain.del();
