@@ -42,9 +42,11 @@ fn lists(stop: &Stop, part: &str) -> bool {
     stop.call == libc::SYS_getdents64 && stop.descriptor(0).contains(part)
 }
 
+/// Whether a system call is such a read of something below a path.
+type IsIt = fn(&Stop, &str) -> bool;
+
 /// The ways in which what a plugin keeps below `part` cannot be read for the moment.
-const WAYS: [(Errno, fn(&Stop, &str) -> bool); 3] =
-    [(Errno::EMFILE, opens), (Errno::EIO, reads), (Errno::ENOMEM, opens)];
+const WAYS: [(Errno, IsIt); 3] = [(Errno::EMFILE, opens), (Errno::EIO, reads), (Errno::ENOMEM, opens)];
 
 /// The call fails by each way and says why; what it would have done is done by the next one, as `is_done` says.
 fn assert_told_and_done_later(call: &Call, part: &str, is_done: impl Fn() -> bool, made_again: impl Fn()) {
