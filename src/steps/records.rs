@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -184,6 +185,16 @@ impl Records {
         let is_there = |other: &Found<T>| other.is_in(namespace, path);
         let others = paths.into_iter().filter(|path| *path != own);
         others.filter_map(|path| found(&path).map(|found| found.filter(is_there)).transpose()).collect()
+    }
+
+    /// When the record was written; None without one.
+    pub fn written(&self, key: &Key) -> Result<Option<SystemTime>> {
+        let path = self.path(key);
+        match fs::metadata(&path).and_then(|file| file.modified()) {
+            Ok(time) => Ok(Some(time)),
+            Err(e) if is_nowhere(&e) => Ok(None),
+            Err(e) => Err(Error::io(format_args!("look at {}", path.display()), &e)),
+        }
     }
 
     /// The files whose names begin and end so.

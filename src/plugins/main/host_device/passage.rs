@@ -116,8 +116,10 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 /// device may be in a container.
 fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
     let (host, kept) = (Links::of_host(cx)?, &found.kept);
-    let is_trusted = kept.identity.is_some() || is_youngest_at_its_path(found)?;
-    let netns = netns.filter(|_| is_trusted);
+    let netns = match netns {
+        Some(netns) if kept.identity.is_some() || is_youngest_in(netns, found)? => Some(netns),
+        _ => None,
+    };
     if let Some(netns) = netns
         && let Some(link) = find_inside(netns, found)?
     {
@@ -134,8 +136,15 @@ fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>)
 }
 
 /// A record of an earlier version does not say which namespace was at its path, which may be another container's by now.
-fn is_youngest_at_its_path(found: &Found<Belongings>) -> Result<bool> {
-    Ok(records().of_others_at::<Belongings>(&found.netns_path, &found.key)?.is_empty())
+fn is_youngest_in(netns: &Netns, found: &Found<Belongings>) -> Result<bool> {
+    let written = records().written(&found.key)?;
+    for other in records().others_in::<Belongings>(netns, &found.netns_path, &found.key)? {
+        let is_of_another = other.key.container_id != found.key.container_id;
+        if is_of_another && records().written(&other.key)? > written {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The device in the container.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::back::records;
 use super::{MAC, assert_is_back, conf, device, is_up, layer_two};
 use crate::support::attachment::{Attachment, for_ours, with};
+use crate::support::call::Outcome;
 use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
@@ -69,9 +70,10 @@ fn attach<'a>(lab: &'a Lab, container: &Container) -> Attachment<'a> {
     lab.attach(container, &with(&conf(), json!({"cniVersion": "1.1.0"})))
 }
 
+type End = fn(&Attachment<'_>) -> Outcome;
+
 /// Both ways in which an attachment ends.
-const WAYS: [(&str, fn(&Attachment<'_>) -> crate::support::call::Outcome); 2] =
-    [("DEL", |attachment| attachment.try_del()), ("GC", |attachment| attachment.gc(&[]))];
+const WAYS: [(&str, End); 2] = [("DEL", |attachment| attachment.try_del()), ("GC", |attachment| attachment.gc(&[]))];
 
 #[test]
 fn device_in_any_disguise_comes_back() {
