@@ -207,8 +207,8 @@ is_foreign() { exists "$1" && ! is_our_link "$1"; }
 # Anything left of an install, be it whole or interrupted.
 is_installed() { exists "$dir/cni-multi" || exists "$state"; }
 
-# The lock is a file that no other user can open: the directory itself could be locked by anybody. It is removed
-# by clean_up, so a process that waited for it sees whether it still has its name.
+# The lock is a file that no other user can open; any user could lock the directory itself. clean_up removes the file,
+# so a process that waited for it looks whether it still has its name.
 lock() {
   [ -z "$dry_run" ] || return 0
   open_lock || open_lock || die "$state/lock could not be made"
@@ -216,8 +216,10 @@ lock() {
     say "another install.sh is at work in $dir, waiting for it"
     flock -w 60 9 || die "another install.sh has been at work in $dir for a minute"
   fi
-  if [ -e /proc/self/fd/9 ] && ! [ "$state/lock" -ef /proc/self/fd/9 ]; then lock; fi
+  if [ -e /proc/self/fd/9 ] && [ "$(file_at "$state/lock")" != "$(file_at /proc/self/fd/9)" ]; then lock; fi
 }
+
+file_at() { stat -Lc %d:%i "$1" 2>/dev/null; }
 
 # Where another run removes the directory in this moment, the second try succeeds.
 open_lock() {
