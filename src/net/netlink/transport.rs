@@ -124,10 +124,12 @@ impl Transport {
         }
     }
 
-    /// The kernel takes messages that are sent together in one piece, or not at all. An ordinary user has room up to
-    /// net.core.wmem_max only.
+    /// The kernel takes messages that are sent together in one piece, or not at all, and queues all that it answers. An
+    /// ordinary user has room up to net.core.wmem_max and net.core.rmem_max only.
     fn make_room_for(&self, length: usize) -> Result<(), Errno> {
         let needed = 2 * length; // the kernel has its own bookkeeping in there
+        setsockopt(&self.socket, sockopt::RcvBufForce, &needed)
+            .or_else(|_| setsockopt(&self.socket, sockopt::RcvBuf, &needed))?;
         setsockopt(&self.socket, sockopt::SndBufForce, &needed)
             .or_else(|_| setsockopt(&self.socket, sockopt::SndBuf, &needed))
     }
@@ -213,12 +215,21 @@ impl Transport {
     fn receive(&self, mut take: impl FnMut(Message<'_>) -> Result<bool, Refusal>) -> Result<(), Refusal> {
         let mut buffer = self.buffer.borrow_mut();
         loop {
-            self.fill(&mut buffer)?;
+            self.fill(&mut buffer).inspect_err(|errno| self.drain_after(*errno))?;
             for message in messages(&buffer) {
                 if take(message)? {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Where the kernel had more to answer than the socket has room for (ENOBUFS), it answers no request until the queue is
+    /// empty: the next exchange would wait for ever.
+    fn drain_after(&self, errno: Errno) {
+        let mut rest = Vec::with_capacity(BUFFER);
+        while errno == Errno::ENOBUFS && self.socket.recv(&mut rest, MsgFlags::MSG_DONTWAIT.bits()).is_ok() {
+            rest.clear();
         }
     }
 
@@ -347,6 +358,25 @@ mod tests {
         assert_ne!(address.port_number(), 0);
         let sent = Socket::new(NETLINK_ROUTE).unwrap().send_to(&message(ERROR, 1, &errno(0)), &address, 0);
         assert!(matches!(sent.map_err(errno_of), Err(Errno::ECONNREFUSED | Errno::EPERM)));
+    }
+
+    #[test]
+    fn socket_that_was_overrun_serves_the_next_request() {
+        let transport = Transport::open(NETLINK_ROUTE).unwrap();
+        setsockopt(&transport.socket, sockopt::RcvBuf, &1).unwrap(); // the kernel makes it its minimum
+        let get_loopback = |seq| {
+            let mut get = message(18, seq, &[[0; 4], 1_u32.to_ne_bytes(), [0; 4], [0; 4]].concat()); // RTM_GETLINK
+            get[6] = 1; // NLM_F_REQUEST
+            get
+        };
+        let seqs = 1..100;
+        transport.send(&seqs.clone().flat_map(get_loopback).collect::<Vec<_>>()).unwrap();
+        let overrun = seqs.clone().try_for_each(|seq| transport.one(seq, |_| ()));
+        assert_eq!(overrun.map_err(|refusal| refusal.errno), Err(Errno::ENOBUFS));
+        transport.send(&get_loopback(seqs.end)).unwrap();
+        let mut answers = 0;
+        assert!(transport.one(seqs.end, |_| answers += 1).is_ok());
+        assert_eq!(answers, 1);
     }
 
     #[test]

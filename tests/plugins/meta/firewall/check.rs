@@ -145,3 +145,27 @@ fn what_is_missing_in_the_tables_of_iptables_legacy_is_named() {
         assert!(error.text().contains("2001:db8:10::2/128"), "{error:?}");
     });
 }
+
+/// CHECK looked for each rule among all, and ADD of so many waited for ever: the kernel's answers were more than the socket took.
+#[test]
+fn issue_17_check_of_many_addresses_takes_a_time_in_proportion() {
+    for_ours("firewall", |lab| {
+        lab.host.sh(DROPPING);
+        let chain = admit(lab, &firewall(None));
+        let seconds = |count: u32| {
+            let ips: Vec<_> =
+                (0..count).map(|n| json!({"address": format!("10.11.{}.{}/16", n / 256, n % 256)})).collect();
+            let result = with(&chain.result, json!({"ips": ips}));
+            let many = chain.also(&firewall(None)).conf(json!({"prevResult": result}));
+            many.add();
+            let start = std::time::Instant::now();
+            many.check(&result).ok();
+            let taken = start.elapsed().as_secs_f64();
+            many.del();
+            taken
+        };
+        // Ten times as many took a hundred times as long.
+        let (few, many) = (seconds(500), seconds(5_000));
+        assert!(many < 40.0 * few.max(0.05), "{few} s for 500, {many} s for 5000");
+    });
+}
