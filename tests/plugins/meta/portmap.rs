@@ -484,6 +484,32 @@ fn ports(count: u64) -> Value {
     (0..count).map(|n| json!({"hostPort": 1000 + n, "containerPort": 1000 + n, "protocol": "tcp"})).collect()
 }
 
+/// Who publishes a whole range has one attachment with all its ports. The time is that of the kernel and of a debug build.
+#[test]
+fn issue_17_container_with_60000_ports_is_added_checked_and_deleted() {
+    for_ours("portmap", |lab| {
+        let chain = lab.chain(&network(), &portmap(None, ports(60_000)));
+        let cpu = |command: &str| {
+            let conf = chain.call(command, Some(&chain.result));
+            // Not the time that others have the processor.
+            let mut timed = conf.clone();
+            timed.wrapper.extend(["sh", "-c", "\"$@\"; status=$?; times >&2; exit $status", "sh"].map(str::to_owned));
+            let outcome = timed.run();
+            assert_eq!(outcome.status, 0, "{command}: {outcome:?}");
+            let of_children = outcome.stderr.lines().last().unwrap_or_default().to_owned();
+            let seconds = |word: &str| {
+                let (minutes, seconds) = word.trim_end_matches('s').split_once('m').unwrap();
+                minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
+            };
+            of_children.split_whitespace().map(seconds).sum::<f64>()
+        };
+        let seconds: Vec<f64> = ["ADD", "CHECK", "DEL"].iter().map(|command| cpu(command)).collect();
+        // A lookup for each port and a comparison with each other took 30 s and more.
+        assert!(seconds.iter().all(|seconds| *seconds < 15.0), "{seconds:?}");
+        assert!(!lab.host.sh("nft list tables").contains("cni_multi_portmap"));
+    });
+}
+
 #[test]
 fn issue_17_iptables_refuses_more_ports_than_it_takes() {
     for_ours("portmap", |lab| {

@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorList, Result, warn};
 use crate::net::conntrack::{Conntrack, Flow};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
-use crate::rollback::{Rollback, transaction};
+use crate::rollback::transaction;
 use crate::steps::prev_result;
 
 /// The plugin.
@@ -45,13 +45,17 @@ impl Plugin for Portmap {
         }
         refuse_taken(&at.key, &forwards)?;
         transaction(|rb| {
-            if conf.snat {
-                let_localhost_out(cx, &forwards, rb)?;
-            }
             match conf.backend()? {
-                Backend::Nftables => nft::create(&at.key, conf, &forwards), // all or nothing, so there is nothing to undo
-                Backend::Iptables => iptables::create(&at.key, conf, &forwards, rb),
-            }?;
+                Backend::Nftables => {
+                    nft::create(&at.key, conf, &forwards)?;
+                    rb.undo("close the ports", || nft::delete(&at.key).map(drop));
+                }
+                Backend::Iptables => iptables::create(&at.key, conf, &forwards, rb)?,
+            }
+            // Last, so that nothing undoes it: an ADD that loses a port would switch it off under the ADD that has the port.
+            if conf.snat {
+                let_localhost_out(cx, &forwards)?;
+            }
             forget_flows_to_others(cx, &forwards);
             Ok(result)
         })
@@ -178,13 +182,8 @@ fn forget(ports: impl Fn(bool) -> BTreeSet<u16>, is_stale: impl Fn(&Flow) -> boo
 }
 
 /// Switches the settings of [`localnets`] on.
-fn let_localhost_out<'a>(cx: &Context<'_>, forwards: &[Forward], rb: &mut Rollback<'a>) -> Result<()> {
-    for localnet in localnets(cx, forwards)? {
-        let (before, what) = (localnet.read()?, format!("restore {localnet}"));
-        localnet.ensure("1")?;
-        rb.undo(what, move || localnet.ensure(&before));
-    }
-    Ok(())
+fn let_localhost_out(cx: &Context<'_>, forwards: &[Forward]) -> Result<()> {
+    localnets(cx, forwards)?.iter().try_for_each(|localnet| localnet.ensure("1"))
 }
 
 /// LOOPBACK_IFINDEX: `lo` has this number in every namespace.
