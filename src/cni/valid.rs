@@ -37,7 +37,7 @@ pub enum Extent {
     Detach,
 }
 
-/// Who has something on the host, as far as the thing itself tells.
+/// The owner of something on the host, as far as the thing itself says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// The attachment in its network.
@@ -66,7 +66,7 @@ impl Holder {
         Holder { container_id: container_id.to_owned(), ..Holder::default() }
     }
 
-    /// The attachment whose [`Key::comment`] it is; without the words behind the identity it is known by its hash alone.
+    /// The attachment with this [`Key::comment`]; without the words behind the identity it is known by its hash alone.
     pub fn of_comment(comment: &str) -> Holder {
         let told = |name: &str| Some(comment.split_once(name)?.1.split(", ").next().unwrap_or_default().to_owned());
         Holder {
@@ -95,7 +95,7 @@ impl Holder {
 pub struct Stale {
     /// What it is, such as `lease 10.1.2.3`.
     pub what: String,
-    /// Whose it is.
+    /// The attachment or container that has it.
     pub holder: Holder,
     /// The container's addresses that it is about.
     pub addresses: Vec<IpAddr>,
@@ -128,7 +128,7 @@ pub struct ValidAttachments {
     hashes: OnceCell<HashSet<Hash8>>,
     /// Not listed and spared all the same, of which perhaps no more than the hash is known.
     spared: Vec<Holder>,
-    /// Who wants to know what goes, and how far it goes.
+    /// The note of what goes, where one is kept, and how far the GC goes.
     watch: Option<Watch>,
 }
 
@@ -203,12 +203,12 @@ impl ValidAttachments {
         hashes.contains(hash)
     }
 
-    /// Whether the attachment is valid whose [`Key::identity`] the text begins with.
+    /// Whether the attachment is valid that has the [`Key::identity`] at the beginning of the text.
     pub fn contains_identity(&self, text: &str) -> bool {
         text.get(17..33).and_then(unhex8).is_some_and(|hash| self.contains_hash(&hash))
     }
 
-    /// Every valid attachment whose names are known.
+    /// Every valid attachment with known names.
     pub fn names(&self) -> Vec<ValidAttachment> {
         let mut names = self.listed.clone();
         for valid in self.spared.iter().filter_map(Holder::names) {
@@ -264,7 +264,7 @@ impl ValidAttachments {
     }
 }
 
-/// A list whose every entry names an attachment. A wrong type is code 7 here, as any other mistake of the list.
+/// A list in which every entry names an attachment. A wrong type is code 7 here, as any other mistake of the list.
 fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
     let Value::Array(entries) = value else {
         return Err(Error::config(key, format_args!("expected a list of attachments, found {}", value.kind())));

@@ -49,7 +49,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(&Event<'_>);
 /// What becomes of things that no record tells of and that may be of a container that lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrecorded {
-    /// They stay, and are told.
+    /// They stay, and are listed.
     Spare,
     /// They go, as all that no record tells of.
     Take,
@@ -75,7 +75,7 @@ impl Runtime<'_> {
         alone.collect(list, valid, errors)
     }
 
-    /// GC of all whose namespace is gone. libcni and cnitool leave it to their caller who is wanted, and take all for gone where
+    /// GC of all attachments without a namespace. libcni and cnitool leave it to their caller which are wanted, and take all for gone where
     /// nothing is said; but the cache is shared with real runtimes, whose containers would lose their networks.
     pub fn gc_dead(
         &mut self,

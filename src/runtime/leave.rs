@@ -3,7 +3,7 @@
 //!
 //! Nothing of ours is needed to tell what is left: no record, no configuration. An attachment is there while its link is,
 //! while a record in any cache below /var/lib/cni has its namespace, while host-local's lease of its address is its own, and,
-//! where no lease tells whose the address is, while any namespace of the machine has it.
+//! where no lease names the address, while any namespace of the machine has it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -32,7 +32,7 @@ const TABLES: [&Layout; 4] = [&masquerade::LAYOUT, &portmap::LAYOUT, &firewall::
 pub struct Left {
     /// The table, as nft(8) names it.
     pub table: String,
-    /// Whose they are.
+    /// The attachment or container that has them.
     pub holder: Holder,
     /// Whether its container lives.
     pub verdict: Verdict,

@@ -1,6 +1,6 @@
 //! Which containers live, for a GC that has no runtime's word for it.
 //!
-//! Records of runtimes may lie where nobody looks, or be lost. What lives is told by what a container cannot write, and the
+//! Records of runtimes may lie in another directory, or be lost. What lives is decided by what a container cannot write, and the
 //! kernel keeps: the host's end of a veth pair, whose other end goes with its namespace; the namespace at a path that was
 //! written down; records in any cache below /var/lib/cni; and, of an address, whether any namespace of the machine has it. That
 //! last one a container can change: only its own address, and only to its own harm.
@@ -172,7 +172,7 @@ fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     Ok(keys)
 }
 
-/// Whether there is nothing at the path. What cannot be told, and what nobody wrote down, counts as there.
+/// Whether there is nothing at the path. An unreadable path, and one that was never written down, counts as there.
 pub fn is_gone(netns: &str) -> bool {
     !netns.is_empty() && !Path::new(netns).try_exists().unwrap_or(true)
 }

@@ -3,7 +3,7 @@
 //!
 //! [`directory`] finds a network, [`list`] reads it, [`derive`] makes the configuration that one of its plugins gets, [`chain`] runs them all
 //! ([`gc`] and [`versions`] are its operations without an attachment), [`cache`] keeps results, [`lock`] keeps two
-//! operations on one container apart, [`living`] tells whose containers are alive, [`leave`] what we leave behind when others take over, [`parameters`] is what is known of an attachment besides its network, and
+//! operations on one container apart, [`living`] decides which containers are alive, [`leave`] removes what stays when other plugins take over, [`parameters`] is what is known of an attachment besides its network, and
 //! [`go_json`] writes what Go would.
 
 pub mod cache;

@@ -26,7 +26,7 @@ fn looked(lines: &str, detached: usize) -> String {
     format!("{lines}would detach {detached}; without a record: would remove 0, would spare 0\n")
 }
 
-/// Nothing was detached, and that is told as well.
+/// Nothing was detached, and the summary says that, too.
 #[track_caller]
 fn assert_fails_in_the_end(outcome: &Outcome, msg: &str, details: &str) {
     assert_eq!(outcome.stdout, done("", 0));

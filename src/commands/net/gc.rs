@@ -47,7 +47,7 @@ fn collect(
         return runtime.gc_dead(&list, extent, unrecorded, &mut |event| report.tell(event));
     }
     let mut errors = ErrorList::default();
-    // A file that cannot be read keeps nobody from those behind it.
+    // A file that cannot be read does not hide those behind it.
     let mut known: Vec<NetworkName> = vec![];
     let mut is_all_known = true;
     let files = directory::files(&dir)?;
@@ -68,7 +68,7 @@ fn collect(
     if is_all_known {
         errors.push(runtime.gc_forgotten(&known, &dir, extent, &mut |event| report.tell(event)));
     } else {
-        // Somebody may be writing that very file, and what is in it may be other than it was at ADD.
+        // A process may be writing that very file, and its content may differ from that at ADD.
         let _ = writeln!(runtime.stderr, "networks without a configuration are left alone, as a file cannot be read");
     }
     errors.finish()

@@ -128,7 +128,7 @@ fn leases_that_are_locked_for_ever_are_told_of() {
     });
 }
 
-/// Whoever joins a bridge waits for an undo that is at it, and an undo for those who join; once, however much there is to undo.
+/// An ADD that joins a bridge waits for an undo at work, and an undo for joining ADDs; once, however much there is to undo.
 #[test]
 fn our_lock_of_bridges_that_is_held_for_ever_is_told_of() {
     const LOCK: &str = "/run/cni/bridge/lock";

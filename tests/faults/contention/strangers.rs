@@ -20,7 +20,7 @@ use crate::support::scratch::Scratch;
 /// A program and arguments as a user without any right, and in no group of root's.
 const STRANGER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 
-/// Takes the lock of each path that it is given and can open, shared with nobody, and keeps them.
+/// Takes the lock of each path that it is given and can open, exclusively, and keeps them.
 const LOCK_ALL: &str = r#"
 for path in "$@"; do flock --no-fork "$path" sleep 10000 & done
 wait

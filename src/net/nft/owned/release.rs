@@ -173,7 +173,7 @@ impl Nft {
         for (chain, ours) in leading {
             let Some(info) = self.chain(table.family, table.name, chain)? else { continue };
             let rules = self.rules(table.family, table.name, chain)?.len();
-            // Where somebody came between the two questions, the generation has changed, and all is planned anew.
+            // A transaction between the two reads changes the generation: the plan is then made again.
             match info.uses.checked_sub(ours).is_some_and(|others| usize::try_from(others) == Ok(rules)) {
                 true => plan.unused.push(chain.to_owned()),
                 false => plan.is_any_shared = true,
@@ -211,7 +211,7 @@ impl Owned {
     }
 }
 
-/// An element that belonged to somebody.
+/// An element that an owner had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Released {
     /// The name of its set or map.

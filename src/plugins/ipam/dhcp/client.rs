@@ -53,7 +53,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How many different things are told of a search that came to nothing. A server can say something else each time.
+/// How many different answers the error of a failed search lists. A server can send another one each time.
 const TROUBLES_MAX: usize = 8;
 
 /// What was heard in a search that has found no lease yet: each thing once, in the order in which it came.

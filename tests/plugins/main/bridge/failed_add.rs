@@ -44,7 +44,7 @@ impl Case {
 const USED_BRIDGE: &str = "ip link add br0 up type bridge && ip addr add 10.99.0.1/24 dev br0 && \
     ip link add port master br0 up type veth peer name other && ip link del port";
 
-/// One with an uplink, which listens to routers, and a table that nobody can use.
+/// One with an uplink, which listens to routers, and a table that no process can use.
 const BRIDGE_OF_OTHERS: &str = "ip link add br0 up type bridge && echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra && \
     ip link add port master br0 up type veth peer name other && ip link set other up && sleep 0.1 && \
     nft add table inet cni_multi_masquerade && nft add chain inet cni_multi_masquerade postrouting";

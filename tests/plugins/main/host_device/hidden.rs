@@ -285,7 +285,7 @@ fn del_without_a_record_leaves_the_container_its_own_links() {
     });
 }
 
-/// Where sysfs cannot be mounted the attributes that nobody can change have to do.
+/// Where sysfs cannot be mounted the attributes decide that no process can change.
 #[test]
 fn device_is_known_without_sysfs_by_kind_and_other_end() {
     for_ours("host-device", |lab| {

@@ -498,7 +498,7 @@ impl Client {
     }
 }
 
-/// A server as it is told to people: by its DUID.
+/// A server as error texts name it: by its DUID.
 fn name_of(server: &[u8]) -> String {
     format!("server {}", hex(server))
 }
