@@ -79,7 +79,10 @@ impl<'a> Life<'a> {
 
     fn net(&self, command: &str) -> Call {
         let mut args = vec!["net".to_owned(), command.to_owned(), "net1".to_owned()];
-        if command != "gc" {
+        if command == "gc" {
+            // Where a process was killed, what it made has no record, and its container lives.
+            args.extend(["--unrecorded", "--output", "json"].map(str::to_owned));
+        } else {
             args.extend([self.container.netns.clone(), "--container-id".to_owned(), self.container.id.clone()]);
             args.extend(["--ifname".to_owned(), self.plugins[0].ifname.clone()]);
         }

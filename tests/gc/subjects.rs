@@ -23,6 +23,8 @@ pub struct Subject {
     pub removes: &'static [Kept],
     /// Whether the reference can have attached to the other network, in a lab like any other.
     pub reference_too: bool,
+    /// Whether GC of any network removes what the reference has left of an attachment that is gone: nothing says of which.
+    pub of_any_network: bool,
     /// Whether a namespace may go without taking something of the host's with it, or being noticed.
     pub vanishes: bool,
 }
@@ -158,6 +160,7 @@ pub static SUBJECTS: [Subject; 23] = [
     },
     Subject {
         removes: &[IFB],
+        of_any_network: true,
         prepare: |lab| can_limit(lab).then(nothing),
         ..of("bandwidth", |network, _| {
             let limits = json!({"egressRate": 20_000_000, "egressBurst": 2_000_000, "ingressRate": 20_000_000, "ingressBurst": 2_000_000});
@@ -176,7 +179,15 @@ pub static SUBJECTS: [Subject; 23] = [
 ];
 
 const fn of(plugin: &'static str, chain: fn(u8, u8) -> Vec<Value>) -> Subject {
-    Subject { plugin, chain, prepare: |_| Some(nothing()), removes: &[], reference_too: true, vanishes: true }
+    Subject {
+        plugin,
+        chain,
+        prepare: |_| Some(nothing()),
+        removes: &[],
+        reference_too: true,
+        of_any_network: false,
+        vanishes: true,
+    }
 }
 
 fn nothing() -> Box<dyn Held> {

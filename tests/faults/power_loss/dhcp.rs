@@ -1,5 +1,7 @@
 //! The journal of the DHCP daemon. It lies below /run as well; on a tmpfs only a kill leaves it as it was.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +43,7 @@ impl Network {
                  ip link add link lan name eth0 netns {id} type macvlan"
             ));
         }
-        std::fs::create_dir(lab.path(JOURNAL)).unwrap();
+        DirBuilder::new().mode(0o700).create(lab.path(JOURNAL)).unwrap(); // the daemon would close it to others
         Network { lab, server }
     }
 

@@ -63,7 +63,9 @@ impl Place<'_> {
             name.extension().is_some_and(|extension| extension == "json")
                 && serde_json::from_slice::<Value>(disk.file(name).unwrap()).is_err()
         };
-        let left: Vec<&Path> = disk.files().into_iter().filter(|name| !(spares_torn && is_torn(name))).collect();
+        let is_lock = |name: &Path| name.file_name().is_some_and(|name| name == "lock");
+        let mut left = disk.files();
+        left.retain(|name| !is_lock(name) && !(spares_torn && is_torn(name)));
         require(left.is_empty(), || format!("left: {left:?}"))
     }
 }

@@ -12,7 +12,7 @@ pub(super) const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 
 
 /// No owner has this id. Its first entry is made with the table and says that no entry has been lost since; behind it come
 /// those of shared elements whose owners were lost.
-const NO_OWNER: [u8; 16] = [0; 16];
+pub(super) const NO_OWNER: [u8; 16] = [0; 16];
 const WHOLE: &str = "no entry was lost while this one is here";
 
 impl Nft {

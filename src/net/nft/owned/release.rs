@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::finder::Finder;
-use super::ledger::{LEDGER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry};
+use super::ledger::{LEDGER, NO_OWNER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry};
 use super::{Layout, OwnedElement, Owner, SHARED, chains_of};
 use crate::error::Result;
 use crate::net::nft::batch::{Batch, Table};
@@ -76,7 +76,7 @@ impl Nft {
     /// set once.
     pub fn holdings(&self, layout: &Layout, group: Option<[u8; 8]>) -> Result<Vec<Owned>> {
         let mut held: BTreeMap<[u8; 16], Owned> = BTreeMap::new();
-        let is_wanted = |id: &[u8; 16]| group.is_none_or(|group| id[..8] == group);
+        let is_wanted = |id: &[u8; 16]| *id != NO_OWNER && group.is_none_or(|group| id[..8] == group);
         for entry in self.elements(layout.table, LEDGER.name)? {
             if let Some(id) = owner_of(&entry.key).filter(is_wanted) {
                 held.entry(id).or_insert_with(|| Owned::new(id));
