@@ -46,7 +46,7 @@ fn ask(question: u8, nft: &Nft) {
         5 => drop(nft.elements(TABLE, NAMES.name)),
         6 => drop(nft.rules(Family::Inet, TABLE.name, "forward")),
         7 => drop(nft.damage(&LAYOUT)),
-        8 => drop(nft.owners(&LAYOUT, [7; 8])),
+        8 => drop(nft.holdings(&LAYOUT, Some([7; 8]))),
         9 => drop(nft.belongings(&LAYOUT, &owner)),
         10 => drop(nft.belongings_by_comment(&LAYOUT, &owner)),
         11 => drop(nft.missing(&LAYOUT, &owner, &[element])),

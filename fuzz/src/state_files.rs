@@ -6,6 +6,7 @@ use std::fs;
 use cni_multi::cni::attachment::Key;
 use cni_multi::cni::conf::{Config, ValidAttachments};
 use cni_multi::cni::json::Value;
+use cni_multi::plugin::Attachment;
 use cni_multi::plugins::ipam::dhcp::daemon::journal;
 use cni_multi::plugins::meta::tuning::backup::Backup;
 use cni_multi::runtime::cache::Cache;
@@ -42,7 +43,7 @@ fn cache(bytes: &[u8], key: &Key) {
     assert_eq!((&again_at.key, &again_at.args, &again.document), (&at.key, &at.args, &record.document));
     assert_eq!(again.result.expect("there is one").map(|result| result.to_text()), Some(result.to_text()));
     cache.delete(&at.key).expect("it can be removed");
-    assert!(!cache.contains(&at.key));
+    assert_eq!(cache.contains(&at.key), Ok(false));
 }
 
 /// None is valid.
@@ -57,7 +58,8 @@ fn records(bytes: &[u8], key: &Key) {
     fs::write(scratch.path().join(format!("{}.json", key.identity())), bytes).expect("it is there");
     let _ = records.read::<Value>(key); // it only has to come back
     for found in records.stale::<Value>(&key.network, &no_attachments()).expect("the directory can be read") {
-        records.write(&found.key, &found.netns_path, &found.kept).expect("the directory can be written to");
+        let at = Attachment::new(found.key.clone(), "/proc/thread-self/ns/net".to_owned(), None);
+        records.write(&at, &found.kept).expect("the directory can be written to");
         let again = records.read::<Value>(&found.key).expect("it was written").unwrap_or_default();
         assert_eq!(again.to_text(), found.kept.to_text());
     }
