@@ -65,7 +65,7 @@ impl Place<'_> {
         };
         let is_lock = |name: &Path| name.file_name().is_some_and(|name| name == "lock");
         let mut left = disk.files();
-        left.retain(|name| !is_lock(name) && !(spares_torn && is_torn(name)));
+        left.retain(|name| !(is_lock(name) || spares_torn && is_torn(name)));
         require(left.is_empty(), || format!("left: {left:?}"))
     }
 }
