@@ -50,7 +50,7 @@ impl<'a> Member<'a> {
 
 /// A link of the earlier namespace may have what only one link of the master can have, until the kernel has taken it down.
 fn add_when_free(plugin: &Attachment<'_>, previous: Option<&Value>) -> Value {
-    let deadline = std::time::Instant::now() + patience(5);
+    let deadline = std::time::Instant::now() + patience(20);
     loop {
         let outcome = plugin.call("ADD", previous).run();
         if outcome.status == 0 || std::time::Instant::now() > deadline {
