@@ -152,8 +152,9 @@ fn execute(
         let expected = format!("expected a configuration of at most {} MiB", LARGEST_CONFIGURATION >> 20);
         return Err(unread(ErrorKind::FileTooLarge.into()).with_details(expected));
     }
-    *config_version = Value::parse(&text).and_then(|value| version_of(&value)).ok();
-    let config = Config::parse(text)?;
+    let document = Value::parse(&text);
+    *config_version = document.as_ref().ok().and_then(|value| version_of(value).ok());
+    let config = Config::of(text, document)?;
     let command = parameters.command.as_ref().copied();
     let command =
         command.map_err(|word| Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}")))?;

@@ -32,7 +32,13 @@ impl Config {
     /// Reads a configuration. Code 6 where it does not decode, 7 where `name` is missing or has characters that no
     /// name may have.
     pub fn parse(text: Vec<u8>) -> Result<Config> {
-        let value = match Value::parse(&text).map_err(|e| e.context("decode the network configuration"))? {
+        let document = Value::parse(&text);
+        Config::of(text, document)
+    }
+
+    /// The same where the document has been read already.
+    pub fn of(text: Vec<u8>, document: Result<Value>) -> Result<Config> {
+        let value = match document.map_err(|e| e.context("decode the network configuration"))? {
             Value::Null => Value::Object(vec![]),
             value @ Value::Object(_) => value,
             other => {

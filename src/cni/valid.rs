@@ -4,7 +4,7 @@
 //! every removal goes through [`ValidAttachments::remove`], so the question and the work cannot differ.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::error::{Code, Error, Result};
 const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// One valid attachment, as GC lists it.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(default)]
 pub struct ValidAttachment {
     /// The container's id.
@@ -121,9 +121,8 @@ impl Stale {
 /// What GC must leave alone.
 #[derive(Clone, Debug, Default)]
 pub struct ValidAttachments {
+    /// In order of container and interface, so that each question is one search.
     listed: Vec<ValidAttachment>,
-    /// The same by container, for [`ValidAttachments::contains`].
-    ifnames: HashMap<String, HashSet<String>>,
     /// The same by hash; made when it is first asked for.
     hashes: OnceCell<HashSet<Hash8>>,
     /// Not listed and spared all the same, of which perhaps no more than the hash is known.
@@ -140,12 +139,9 @@ struct Watch {
 
 impl ValidAttachments {
     /// These, each once or more.
-    pub fn new(listed: Vec<ValidAttachment>) -> ValidAttachments {
-        let mut ifnames: HashMap<String, HashSet<String>> = HashMap::with_capacity(listed.len());
-        for valid in &listed {
-            ifnames.entry(valid.container_id.clone()).or_default().insert(valid.ifname.clone());
-        }
-        ValidAttachments { listed, ifnames, ..ValidAttachments::default() }
+    pub fn new(mut listed: Vec<ValidAttachment>) -> ValidAttachments {
+        listed.sort_unstable();
+        ValidAttachments { listed, ..ValidAttachments::default() }
     }
 
     /// The list of a configuration, under either name of its key; what one of them has is valid. None means that the
@@ -183,13 +179,20 @@ impl ValidAttachments {
 
     /// Whether this attachment is valid.
     pub fn contains(&self, container_id: &str, ifname: &str) -> bool {
-        self.ifnames.get(container_id).is_some_and(|names| names.contains(ifname))
+        self.is_listed(container_id, ifname)
             || !self.spared.is_empty() && self.contains_hash(&attachment_hash(container_id, ifname))
+    }
+
+    fn is_listed(&self, container_id: &str, ifname: &str) -> bool {
+        let names =
+            |valid: &ValidAttachment| (valid.container_id.as_str(), valid.ifname.as_str()).cmp(&(container_id, ifname));
+        self.listed.binary_search_by(names).is_ok()
     }
 
     /// Whether any attachment of this container is valid.
     pub fn contains_container(&self, container_id: &str) -> bool {
-        self.ifnames.contains_key(container_id)
+        let first = self.listed.partition_point(|valid| valid.container_id.as_str() < container_id);
+        self.listed.get(first).is_some_and(|valid| valid.container_id == container_id)
             || self.spared.iter().any(|holder| !holder.is_cut && holder.container_id == container_id)
     }
 
@@ -212,19 +215,17 @@ impl ValidAttachments {
     pub fn names(&self) -> Vec<ValidAttachment> {
         let mut names = self.listed.clone();
         for valid in self.spared.iter().filter_map(Holder::names) {
-            if !self.ifnames.get(&valid.container_id).is_some_and(|known| known.contains(&valid.ifname))
-                && !names[self.listed.len()..].contains(&valid)
-            {
+            if !self.is_listed(&valid.container_id, &valid.ifname) && !names[self.listed.len()..].contains(&valid) {
                 names.push(valid);
             }
         }
         names
     }
 
-    /// Every container that has a valid attachment.
+    /// The container of each valid attachment.
     pub fn containers(&self) -> impl Iterator<Item = &str> {
         let spared = self.spared.iter().filter(|holder| !holder.is_cut).map(|holder| holder.container_id.as_str());
-        self.ifnames.keys().map(String::as_str).chain(spared)
+        self.listed.iter().map(|valid| valid.container_id.as_str()).chain(spared)
     }
 
     /// Removes something, unless this GC only looks. It is noted once it is gone.
