@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::faults::subject::{Subject, all, in_a_lab, is_emulated};
+use crate::faults::subject::{Subject, all, in_a_lab, is_emulated, is_long};
 use crate::plugins::main::stacked::hasty_container;
 use crate::support::attachment::{Attachment, with};
 use crate::support::call::Peer;
@@ -106,8 +106,9 @@ fn later_container_is_spared(lab: &Lab, subject: &Subject) {
             if is_kept && ["vlan", "macvlan, tuning, sbr"].contains(&subject.name) {
                 continue;
             }
-            // The virtual machine is slow: ours there where the namespace is kept, and the reference where it is gone.
-            if is_emulated() && is_kept != (by == Peer::Ours) && subject.name != "vlan" {
+            // The virtual machine is slow: ours there where the namespace is kept, and the reference where it is gone. The
+            // long form does all.
+            if is_emulated() && !is_long() && is_kept != (by == Peer::Ours) && subject.name != "vlan" {
                 continue;
             }
             let (one, other) = (hasty_container(lab), hasty_container(lab));
