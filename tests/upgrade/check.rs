@@ -13,7 +13,7 @@ use crate::support::netns::Lab;
 const UPGRADE: &str = "From the reference to cni-multi";
 const ROLLBACK: &str = "From cni-multi back to the reference";
 
-/// Plugins whose links not every kernel has.
+/// Plugins for links that not every kernel has.
 const OF_MODULES: [&str; 2] = ["ipvlan", "vrf"];
 
 /// What the page says of one attachment.
