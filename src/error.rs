@@ -10,6 +10,8 @@ use std::io::{self, Write as _};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd as _;
 
+use nix::errno::Errno;
+
 /// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -69,6 +71,8 @@ pub struct Report {
     pub details: String,
     /// The system's reason, where it was the system.
     pub errno: Option<i32>,
+    /// The reasons of the errors that `details` tell besides, one for each: see [`ErrorList::finish`].
+    pub also: Vec<Option<i32>>,
     /// What is wrong with the configuration and where, where that is the reason.
     pub mistake: Option<Mistake>,
 }
@@ -107,7 +111,14 @@ impl fmt::Display for UnknownWord {
 impl Error {
     /// An error without details.
     pub fn new(code: Code, msg: impl Into<String>) -> Error {
-        Error(Box::new(Report { code, msg: msg.into(), details: String::new(), errno: None, mistake: None }))
+        Error(Box::new(Report {
+            code,
+            msg: msg.into(),
+            details: String::new(),
+            errno: None,
+            also: vec![],
+            mistake: None,
+        }))
     }
 
     /// The field at `path` (`ipam.ranges[0][1].subnet`) has a value that cannot be: `problem` says which and what was
@@ -129,7 +140,7 @@ impl Error {
     }
 
     /// A kernel operation that failed.
-    pub fn kernel(what: impl fmt::Display, errno: nix::errno::Errno) -> Error {
+    pub fn kernel(what: impl fmt::Display, errno: Errno) -> Error {
         Error::system(Code::KERNEL, what, errno as i32)
     }
 
@@ -192,37 +203,42 @@ impl Error {
 
     /// Whether the system is busy or short of something for the moment: the same may succeed another time.
     pub fn may_pass(&self) -> bool {
-        use nix::errno::Errno::{EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM};
-        [EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM].iter().any(|errno| self.is_errno(*errno))
+        use Errno::{EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM};
+        [EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM].iter().any(|errno| self.has_errno(*errno))
     }
 
     /// Whether the system said that the object is not there.
     pub fn is_not_found(&self) -> bool {
-        matches!(
-            self.errno,
-            Some(
-                libc_errno::ENOENT
-                    | libc_errno::ENODEV
-                    | libc_errno::ESRCH
-                    | libc_errno::ENXIO
-                    | libc_errno::EADDRNOTAVAIL
-            )
-        )
+        use Errno::{EADDRNOTAVAIL, ENODEV, ENOENT, ENXIO, ESRCH};
+        self.is_one_of(&[ENOENT, ENODEV, ESRCH, ENXIO, EADDRNOTAVAIL])
     }
 
     /// Whether the system said that the object exists.
     pub fn is_exists(&self) -> bool {
-        self.errno == Some(libc_errno::EEXIST)
+        self.is_errno(Errno::EEXIST)
     }
 
     /// Whether the system knows no way to an address.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self.errno, Some(libc_errno::ENETUNREACH | libc_errno::EHOSTUNREACH))
+        self.is_one_of(&[Errno::ENETUNREACH, Errno::EHOSTUNREACH])
     }
 
-    /// Whether the system's reason was `errno`.
-    pub fn is_errno(&self, errno: nix::errno::Errno) -> bool {
-        self.errno == Some(errno as i32)
+    /// Whether the system's reason was `errno`; of several errors, that of each.
+    pub fn is_errno(&self, errno: Errno) -> bool {
+        self.is_one_of(&[errno])
+    }
+
+    /// Whether the system's reason was `errno`; of several errors, that of any.
+    pub fn has_errno(&self, errno: Errno) -> bool {
+        self.reasons().any(|reason| reason == Some(errno as i32))
+    }
+
+    fn is_one_of(&self, errnos: &[Errno]) -> bool {
+        self.reasons().all(|reason| errnos.iter().any(|errno| reason == Some(*errno as i32)))
+    }
+
+    fn reasons(&self) -> impl Iterator<Item = Option<i32>> {
+        std::iter::once(self.errno).chain(self.also.iter().copied())
     }
 }
 
@@ -238,19 +254,6 @@ impl DerefMut for Error {
     fn deref_mut(&mut self) -> &mut Report {
         &mut self.0
     }
-}
-
-/// The numbers that decide something above, as plain constants for patterns.
-mod libc_errno {
-    use nix::errno::Errno;
-    pub const ENOENT: i32 = Errno::ENOENT as i32;
-    pub const ENODEV: i32 = Errno::ENODEV as i32;
-    pub const ESRCH: i32 = Errno::ESRCH as i32;
-    pub const ENXIO: i32 = Errno::ENXIO as i32;
-    pub const EADDRNOTAVAIL: i32 = Errno::EADDRNOTAVAIL as i32;
-    pub const ENETUNREACH: i32 = Errno::ENETUNREACH as i32;
-    pub const EHOSTUNREACH: i32 = Errno::EHOSTUNREACH as i32;
-    pub const EEXIST: i32 = Errno::EEXIST as i32;
 }
 
 impl fmt::Display for Error {
@@ -292,12 +295,14 @@ impl ErrorList {
     }
 
     /// Success, or one error that tells all: the first one's code and message, the others in the details. What several
-    /// have said one after the other is told once.
+    /// have said one after the other stands there once. It has the reason of each: an error that may pass is not hidden by one
+    /// before it that does not, and that one object is not there says nothing of the others.
     pub fn finish(self) -> Result<()> {
         let mut all = self.0.into_iter();
         let Some(mut first) = all.next() else { return Ok(()) };
         let mut told = first.to_string();
         for next in all {
+            first.also.extend(next.reasons());
             let next = next.to_string();
             if next != told {
                 first = first.with_details(format_args!("also: {next}"));
@@ -311,7 +316,6 @@ impl ErrorList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::errno::Errno;
 
     #[test]
     fn errno_texts_are_spelled_as_in_go() {
@@ -349,5 +353,29 @@ mod tests {
         let error = list.finish().unwrap_err();
         assert_eq!((error.code, error.to_string()), (Code::IO, "first; also: second".to_owned()));
         assert!(ErrorList::default().finish().is_ok());
+    }
+
+    #[test]
+    fn an_error_list_decides_by_the_reason_of_each_error() {
+        let of = |errnos: &[Errno]| {
+            let mut list = ErrorList::default();
+            for errno in errnos {
+                list.push::<()>(Err(Error::kernel("delete", *errno)));
+            }
+            list.finish().unwrap_err()
+        };
+        let nested = |first: Errno, rest: &[Errno]| {
+            let mut list = ErrorList::default();
+            list.push::<()>(Err(of(&[first])));
+            list.push::<()>(Err(of(rest)));
+            list.finish().unwrap_err()
+        };
+        assert!(of(&[Errno::EINVAL, Errno::EMFILE]).may_pass() && !of(&[Errno::EINVAL, Errno::EPERM]).may_pass());
+        assert!(nested(Errno::EINVAL, &[Errno::EPERM, Errno::ENOMEM]).may_pass());
+        assert!(of(&[Errno::ENOENT, Errno::ENODEV]).is_not_found());
+        assert!(!of(&[Errno::ENOENT, Errno::EPERM]).is_not_found());
+        assert!(!nested(Errno::ENOENT, &[Errno::ENOENT, Errno::EIO]).is_not_found());
+        let mixed = of(&[Errno::EEXIST, Errno::EPERM]);
+        assert!(mixed.has_errno(Errno::EEXIST) && !mixed.is_exists() && mixed.has_errno(Errno::EPERM));
     }
 }

@@ -264,7 +264,7 @@ impl Attachment {
 }
 
 impl From<&Attachment> for Detachment {
-    /// What an ADD that failed, or whose result was lost, is undone with. A namespace that ADD did not open has nothing of it.
+    /// What an ADD that failed, or lost its result, is undone with. A namespace that ADD did not open has nothing of it.
     fn from(at: &Attachment) -> Detachment {
         let netns = at.netns.get().cloned();
         Detachment { key: at.key.clone(), netns_path: at.netns_path.clone(), netns, prev_result: None }

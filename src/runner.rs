@@ -112,7 +112,8 @@ const RIGHTS: [Capability; 5] =
 
 /// "operation not permitted" alone sends people looking for the wrong thing.
 fn with_missing_rights(error: Error) -> Error {
-    let is_refused = error.is_errno(Errno::EPERM) || error.is_errno(Errno::EACCES) || error.code == Code::HOST_PROGRAM;
+    let is_refused =
+        error.has_errno(Errno::EPERM) || error.has_errno(Errno::EACCES) || error.code == Code::HOST_PROGRAM;
     let missing = if is_refused { capabilities::missing(&RIGHTS) } else { vec![] };
     if missing.is_empty() {
         return error; // it is about something else

@@ -187,3 +187,55 @@ fn run_cni_is_not_touched_where_it_is_not_needed() {
         }
     }
 }
+
+/// Every plugin, as what a runtime detaches that an ADD could not attach, or that an earlier start of the machine did.
+fn every_plugin() -> Vec<Value> {
+    let conf = |kind: &str, keys: Value| with(&json!({"cniVersion": "1.1.0", "name": "net1", "type": kind}), keys);
+    let leased = json!({"type": "host-local", "subnet": "10.10.0.0/24"});
+    let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 8_000_000});
+    let mut all = vec![
+        conf("dhcp", json!({"ipam": {"type": "dhcp"}})),
+        conf("macvlan", json!({"master": "up0", "ipam": {"type": "dhcp"}})),
+        conf("host-device", json!({"device": "up0"})),
+        conf("vlan", json!({"master": "up0", "vlanId": 5})),
+        conf("vrf", json!({"vrfname": "blue"})),
+        conf("sbr", json!({"table": 500})),
+        conf("tuning", json!({"sysctl": {"net.core.somaxconn": "500"}})),
+        conf("bandwidth", limits),
+    ];
+    all.extend(["sbr", "ipvlan", "dummy", "tap", "loopback"].map(|kind| conf(kind, json!({}))));
+    all.extend(["host-local", "static"].map(|kind| conf(kind, json!({"ipam": with(&leased, json!({"type": kind}))}))));
+    for backend in ["nftables", "iptables"] {
+        all.push(conf("firewall", json!({"backend": backend})));
+        all.push(with(&conf("portmap", json!({})), portmap(Some(backend), json!([web()]))));
+        let masqueraded = json!({"ipMasq": true, "ipMasqBackend": backend, "ipam": leased});
+        all.extend(["bridge", "ptp"].map(|kind| conf(kind, masqueraded.clone())));
+    }
+    all
+}
+
+#[test]
+fn del_and_gc_without_records_need_no_run_cni() {
+    for (obstacle, script) in NO_DIRECTORY {
+        for_ours("bridge", |lab| {
+            lab.host.sh("ip link add up0 up type veth peer name up1");
+            let container = lab.container();
+            let result = json!({
+                "cniVersion": "1.1.0",
+                "interfaces": [{"name": "veth0"}, {"name": "eth0", "sandbox": container.netns}],
+                "ips": [{"address": "10.10.0.2/24", "interface": 1}],
+            });
+            lab.host.sh(&format!("rm -rf /run/cni/*; {script}"));
+            for conf in every_plugin() {
+                let kind = &conf["type"];
+                let attachment = lab.attach(&container, &conf);
+                for netns in [Some(container.netns.as_str()), None] {
+                    let outcome = attachment.clone().netns(netns).call("DEL", Some(&result)).run();
+                    assert_eq!(outcome.status, 0, "{obstacle}, DEL of {kind}: {outcome:?}");
+                }
+                let outcome = attachment.gc(&[]);
+                assert_eq!(outcome.status, 0, "{obstacle}, GC of {kind}: {outcome:?}");
+            }
+        });
+    }
+}

@@ -1,5 +1,7 @@
 //! A node is upgraded, or rolled back, with its containers running: what one added the other checks and deletes.
 
+mod check;
+
 use serde_json::{Value, json};
 
 use crate::plugins::main::bridge;

@@ -58,7 +58,7 @@ impl Sysfs {
         none_if_gone(self.read_link(name)).map_err(|e| Error::io(what(), &e))
     }
 
-    /// The link whose directory has this inode, if it is in the namespace.
+    /// The link with a directory of this inode, if it is in the namespace.
     pub fn link_of_inode(&self, inode: u64) -> Result<Option<SysfsLink>> {
         let what = format!("read {LINKS} of sysfs");
         let entries = fs::read_dir(self.path(LINKS)).map_err(|e| Error::io(&what, &e))?;

@@ -76,7 +76,7 @@ impl Runtime<'_> {
     }
 
     /// GC of all attachments without a namespace. libcni and cnitool leave it to their caller which are wanted, and take all for gone where
-    /// nothing is said; but the cache is shared with real runtimes, whose containers would lose their networks.
+    /// nothing is said; but the cache is shared with real runtimes, and their containers would lose their networks.
     pub fn gc_dead(
         &mut self,
         list: &NetworkList,

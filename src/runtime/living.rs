@@ -1,7 +1,7 @@
 //! Which containers live, for a GC that has no runtime's word for it.
 //!
 //! Records of runtimes may lie in another directory, or be lost. What lives is decided by what a container cannot write, and the
-//! kernel keeps: the host's end of a veth pair, whose other end goes with its namespace; the namespace at a path that was
+//! kernel keeps: the host's end of a veth pair: the other end goes with its namespace; the namespace at a path that was
 //! written down; records in any cache below /var/lib/cni; and, of an address, whether any namespace of the machine has it. That
 //! last one a container can change: only its own address, and only to its own harm.
 

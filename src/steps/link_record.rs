@@ -22,7 +22,7 @@ use crate::steps::records::Records;
 
 /// The plugins that keep which link they made in a container.
 const MAKERS: [&str; 5] = ["macvlan", "ipvlan", "vlan", "dummy", "tap"];
-/// The plugin whose links in containers are the host's.
+/// The plugin that lends containers links of the host.
 const LENDER: &str = "host-device";
 
 /// The links of one plugin.

@@ -107,7 +107,7 @@ fn net_gc_spares_a_container_whose_record_is_elsewhere() {
     });
 }
 
-/// A plugin whose things cannot be looked at may hold what lives, so it removes nothing.
+/// A plugin that cannot be asked for its things may hold what lives, so it removes nothing.
 #[test]
 fn net_gc_removes_nothing_that_it_could_not_look_at() {
     for_ours("bridge", |lab| {
@@ -124,7 +124,7 @@ fn net_gc_removes_nothing_that_it_could_not_look_at() {
     });
 }
 
-/// The reference's veth says nothing of whose it is; its lease has an address that the namespace has.
+/// The reference's veth does not name its owner; its lease has an address that the namespace has.
 #[test]
 fn net_gc_spares_what_the_reference_attached_without_a_record() {
     if reference_with("bridge").is_none() {

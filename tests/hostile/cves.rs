@@ -121,6 +121,21 @@ fn cve_2020_10749_a_gateway_in_a_vlan_stops_listening() {
     });
 }
 
+/// As in a container of the plugin's own. The reference says nothing.
+#[test]
+fn cve_2020_10749_refused_setting_is_a_warning() {
+    for_each_peer("bridge", |lab| {
+        let container = lab.container();
+        lab.host.sh("ip link add br0 up type bridge && echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra &&
+             mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys");
+        let conf = with(&bridge::conf(), json!({"ipam": null, "isGateway": null}));
+        let outcome = lab.attach(&container, &conf).try_add();
+        outcome.ok();
+        let warns = outcome.stderr.contains("\"br0\" may accept router advertisements from containers");
+        assert_eq!(warns, lab.peer == Peer::Ours, "{outcome:?}");
+    });
+}
+
 /// `<bridge>.<vlan>` of others is a VLAN interface on the bridge.
 const OTHERS_GATEWAY: &str = "ip link del br0.100 && bridge vlan add dev br0 vid 100 self && \
     ip link add br0.100 up link br0 type vlan id 100 && echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra";

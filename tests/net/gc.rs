@@ -194,7 +194,7 @@ fn three_hundred_attachments_are_collected() {
     attach(&site, "lab", &ids, GONE);
     attach(&site, "lab", ["here"], HERE);
     let expected: String = ids.iter().map(|id| format!("detached lab {id} eth0\n")).collect();
-    assert_eq!(site.prints("gc lab"), done(&expected, 300), "and no progress where nobody looks");
+    assert_eq!(site.prints("gc lab"), done(&expected, 300), "and no progress without a terminal");
     assert_eq!(site.cached_names(), ["lab-here-eth0"]);
 }
 

@@ -15,7 +15,7 @@ fn told(host: &Host, lines: &str, called: &str, detached: usize) -> String {
     format!("{lines}{calls}detached {detached}; without a record: removed 0, spared 0\n")
 }
 
-/// An outcome whose words on stdout have been looked at.
+/// An outcome with words on stdout that have been looked at.
 fn silenced(outcome: Outcome) -> Outcome {
     Outcome { stdout: String::new(), ..outcome }
 }

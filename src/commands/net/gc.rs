@@ -162,8 +162,8 @@ impl Report<'_> {
     fn spared(&mut self, network: &str, holder: &Holder, what: &[String], verdict: Verdict) {
         self.counts[2] += 1;
         self.note("spare", network, holder, &[("what", &what.join(", ")), ("why", verdict.reason())]);
-        let (whose, what) = (described(network, holder), what.join(", "));
-        self.line(&format!("{} {whose}: {what}; {}\n", self.verb("spare"), verdict.reason()));
+        let (owner, what) = (described(network, holder), what.join(", "));
+        self.line(&format!("{} {owner}: {what}; {}\n", self.verb("spare"), verdict.reason()));
     }
 
     fn note(&mut self, action: &str, network: &str, holder: &Holder, more: &[(&str, &str)]) {

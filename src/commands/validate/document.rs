@@ -74,12 +74,17 @@ impl Document {
     /// A member of the whole; the last of several.
     pub fn member(&self, key: &str) -> Option<&Value> {
         let Value::Object(pairs) = &self.value else { return None };
-        pairs.iter().rev().find(|(other, _)| self.is_key(true, other, key)).map(|(_, value)| value)
+        pairs.iter().rev().find(|(other, _)| self.is_key("", other, key)).map(|(_, value)| value)
     }
 
-    /// Whether two words are one key, at the root or below it.
-    fn is_key(&self, is_root: bool, one: &str, other: &str) -> bool {
-        if is_root && self.is_list { one == other } else { one.eq_ignore_ascii_case(other) }
+    /// Whether two words are one key of the object at this path.
+    fn is_key(&self, path: &str, one: &str, other: &str) -> bool {
+        let is_twin =
+            |word: &str| TWINS.iter().any(|(list, twin)| name_of(path).eq_ignore_ascii_case(list) && *twin == word);
+        match path.is_empty() && self.is_list {
+            true => one == other,
+            false => one.eq_ignore_ascii_case(other) && is_twin(one) == is_twin(other),
+        }
     }
 
     /// Where the value of this path is. Keys are matched as they are decoded: without case, the last one counts. A key may
@@ -116,7 +121,8 @@ impl Document {
             let next = match &found.0.content {
                 Content::List(items) => step_into_list(items, step),
                 Content::Object(members, order) => {
-                    let is_key = |one: &str, other: &str| self.is_key(found.2.len() == path.len(), one, other);
+                    let at = &path[..path.len() - found.2.len()];
+                    let is_key = |one: &str, other: &str| self.is_key(at, one, other);
                     step_into_object(members, order, step, &is_key)
                 }
                 Content::Nothing => None,
@@ -133,10 +139,9 @@ impl Document {
         let mut found = vec![];
         self.root.walk(String::new(), &mut |path, item| {
             let Content::Object(members, order) = &item.content else { return };
-            let key = path.rsplit('.').next().unwrap_or_default();
-            let has_case = WITH_CASE.iter().any(|map| key.eq_ignore_ascii_case(map));
+            let has_case = WITH_CASE.iter().any(|map| name_of(path).eq_ignore_ascii_case(map));
             let is_key = |one: &Member, other: &Member| {
-                if has_case { one.key == other.key } else { self.is_key(path.is_empty(), &one.key, &other.key) }
+                if has_case { one.key == other.key } else { self.is_key(path, &one.key, &other.key) }
             };
             for group in order.chunk_by(|&a, &b| without_case(&members[a].key, &members[b].key).is_eq()) {
                 let last = |&(i, at): &(usize, &usize)| {
@@ -172,6 +177,15 @@ impl Document {
 
 /// Maps whose keys are names of others, which differ by case.
 const WITH_CASE: [&str; 2] = ["sysctl", "capabilities"];
+
+/// Keys of objects of such a name that differ in case only from another one there, and are read for themselves.
+const TWINS: [(&str, &str); 1] = [("addresses", "Address")];
+
+/// The name of what is at a path, of a list for its items: `addresses` of `ipam.addresses[0]`.
+fn name_of(path: &str) -> &str {
+    let key = path.rsplit('.').next().unwrap_or_default();
+    key.split('[').next().unwrap_or_default()
+}
 
 fn without_case(one: &str, other: &str) -> Ordering {
     let lower = |byte: u8| byte.to_ascii_lowercase();
@@ -405,6 +419,18 @@ mod tests {
         );
         assert_eq!((document.member("P"), document.member("a")), (None, Some(&Value::Number(2.into()))));
         assert!(document.keys("p").is_empty() && document.keys("q").is_empty());
+    }
+
+    #[test]
+    fn address_and_address_in_capitals_are_two_keys_of_static() {
+        let twice = |text: &str| document(text).duplicates();
+        let twins = r#"{"addresses":[{"address":"a","Address":{"IP":"b"}}]}"#;
+        assert!(twice(twins).is_empty());
+        assert_eq!(at(twins, "addresses[0].address"), "\"address\" \"a\"");
+        assert_eq!(at(twins, "addresses[0].Address.IP"), "\"IP\" \"b\"");
+        assert_eq!(twice(r#"{"addresses":[{"address":"a","ADDRESS":"b","Address":{}}]}"#), ["addresses[0].ADDRESS"]);
+        assert_eq!(twice(r#"{"addresses":[{"Address":{},"Address":{}}]}"#), ["addresses[0].Address"]);
+        assert_eq!(twice(r#"{"routes":[{"address":"a","Address":"b"}]}"#), ["routes[0].Address"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::plugins::meta::tuning::{backup_of, chain, has_backup, sysctl};
 use crate::support::attachment::for_ours;
 use crate::support::call::{Call, Outcome};
 use crate::support::chain::Chain;
+use crate::support::netns::Lab;
 use crate::support::tracer::{Stop, Then, trace};
 
 const NAME: &str = "core/somaxconn";
@@ -57,59 +58,93 @@ fn for_each_fault(attached: &Chain<'_>, command: &str, before: impl Fn(), look: 
     }
 }
 
-#[test]
-fn an_add_that_could_not_read_a_sysctl_gives_it_back() {
+/// A network with one sysctl, and what that is in the container without it.
+struct Tuned<'a> {
+    attached: Chain<'a>,
+    old: String,
+}
+
+impl Tuned<'_> {
+    fn value(&self) -> String {
+        sysctl(&self.attached.container, NAME)
+    }
+
+    #[track_caller]
+    fn assert_as_before(&self, what: &str) {
+        assert_eq!(self.value(), self.old, "{what}");
+    }
+}
+
+fn for_tuned(case: impl Fn(&Lab, &Tuned<'_>)) {
     for_ours("tuning", |lab| {
         let attached = chain(lab, json!({"sysctl": {"net.core.somaxconn": SET}}));
-        let value = || sysctl(&attached.container, NAME);
-        let old = value();
-        for_each_fault(
-            &attached,
-            "ADD",
-            || (),
-            |what, outcome| {
-                if outcome.status == 0 {
-                    assert_eq!(value(), SET, "{what}");
-                    attached.del();
-                }
-                assert_eq!(value(), old, "{what}");
-                assert!(!has_backup(lab, &attached), "{what}: {}", backup_of(&attached));
-            },
-        );
+        let old = sysctl(&attached.container, NAME);
+        case(lab, &Tuned { attached, old });
+    });
+}
+
+#[test]
+fn an_add_that_could_not_read_a_sysctl_gives_it_back() {
+    for_tuned(|lab, tuned| {
+        let attached = &tuned.attached;
+        let nothing = || ();
+        for_each_fault(attached, "ADD", nothing, |what, outcome| {
+            if outcome.status == 0 {
+                assert_eq!(tuned.value(), SET, "{what}");
+                attached.del();
+            }
+            tuned.assert_as_before(what);
+            assert!(!has_backup(lab, attached), "{what}: {}", backup_of(attached));
+        });
     });
 }
 
 #[test]
 fn a_repeated_add_that_could_not_read_a_sysctl_gives_it_back() {
-    for_ours("tuning", |lab| {
-        let attached = chain(lab, json!({"sysctl": {"net.core.somaxconn": SET}}));
-        let value = || sysctl(&attached.container, NAME);
-        let old = value();
-        let attach = || drop(attached.add());
-        for_each_fault(&attached, "ADD", attach, |what, _| {
-            assert_eq!(value(), SET, "{what}");
-            attached.del();
-            assert_eq!(value(), old, "{what}");
+    for_tuned(|_, tuned| {
+        let attach = || drop(tuned.attached.add());
+        for_each_fault(&tuned.attached, "ADD", attach, |what, _| {
+            assert_eq!(tuned.value(), SET, "{what}");
+            tuned.attached.del();
+            tuned.assert_as_before(what);
         });
     });
 }
 
 #[test]
 fn a_del_that_could_not_reach_a_sysctl_leaves_it_to_the_next() {
+    for_tuned(|_, tuned| {
+        let attach = || drop(tuned.attached.add());
+        for_each_fault(&tuned.attached, "DEL", attach, |what, outcome| {
+            assert!(outcome.status != 0 || tuned.value() == tuned.old, "{what}: {}", tuned.value());
+            tuned.attached.del();
+            tuned.assert_as_before(what);
+        });
+    });
+}
+
+/// DEL gives the last sysctl back first. That one is refused for good, and the other could not be opened.
+#[test]
+fn a_refused_sysctl_hides_none_that_could_not_be_reached() {
     for_ours("tuning", |lab| {
-        let attached = chain(lab, json!({"sysctl": {"net.core.somaxconn": SET}}));
-        let value = || sysctl(&attached.container, NAME);
-        let old = value();
-        for_each_fault(
-            &attached,
-            "DEL",
-            || drop(attached.add()),
-            |what, outcome| {
-                assert!(outcome.status != 0 || value() == old, "{what}: {}", value());
-                attached.del();
-                assert_eq!(value(), old, "{what}");
-            },
-        );
+        let keys = json!({"sysctl": {"net.core.somaxconn": SET, "net.ipv4.ip_default_ttl": "33"}});
+        let attached = chain(lab, keys);
+        let old = sysctl(&attached.container, NAME);
+        for errno in PASSING {
+            attached.container.sh("echo 77 >/proc/sys/net/ipv4/ip_default_ttl");
+            attached.add();
+            lab.host.sh(&format!("sed -i 's/\"77\"/\"no\"/' {}", backup_of(&attached)));
+            let is_open =
+                |stop: &Stop| stop.result.is_none() && stop.call == libc::SYS_openat && stop.text(1).ends_with(NAME);
+            let decide = |stop: &Stop| if is_open(stop) { Then::fail(errno) } else { Then::Go };
+            let error = trace(&attached.call("DEL", None), decide).outcome.err();
+            assert!(error.text().contains("ip_default_ttl") && error.text().contains("somaxconn"), "{error:?}");
+            assert!(has_backup(lab, &attached), "{error:?}");
+            let error = attached.try_del().err();
+            assert!(!error.text().contains("somaxconn"), "{error:?}");
+            assert_eq!(sysctl(&attached.container, NAME), old);
+            attached.del();
+        }
     });
 }
 

@@ -132,8 +132,8 @@ fn gc_reads_records_or_fails() {
             lab.attach(&container, &conf).add();
             container.vanish();
         };
-        let nobody = with(&conf, json!({"cni.dev/valid-attachments": []}));
-        let gc = lab.attach_at("nobody", "/run/netns/nobody", &nobody).call("GC", None);
+        let no_attachment = with(&conf, json!({"cni.dev/valid-attachments": []}));
+        let gc = lab.attach_at("none", "/run/netns/none", &no_attachment).call("GC", None);
         let is_done = || files(lab, "/run/cni/macvlan") == 0;
         assert_told_and_done_later(&gc, "/run/cni/macvlan", is_done, attach);
         attach();
@@ -155,8 +155,8 @@ fn gc_of_tuning_reads_backups_or_fails() {
             lab.attach(&container, &conf).call("ADD", Some(&previous)).run().ok();
             container.vanish();
         };
-        let nobody = with(&conf, json!({"cni.dev/valid-attachments": []}));
-        let gc = lab.attach_at("nobody", "/run/netns/nobody", &nobody).call("GC", None);
+        let no_attachment = with(&conf, json!({"cni.dev/valid-attachments": []}));
+        let gc = lab.attach_at("none", "/run/netns/none", &no_attachment).call("GC", None);
         let is_done = || files(lab, "/run/cni/tuning") == 0;
         assert_told_and_done_later(&gc, "/run/cni/tuning", is_done, attach);
         attach();

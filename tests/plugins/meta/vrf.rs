@@ -324,6 +324,7 @@ fn check_finds_what_has_changed() {
             "ip route del 10.77.0.0/16 vrf blue; ip route add blackhole 10.77.0.0/16",
             "10.77.0.0/16",
         ),
+        ("hardware address", "ip link set net1 address 02:00:00:00:00:07", "02:00:00:00:00:07"),
         ("interface gone", "ip link del net1", "net1"),
     ];
     // The reference looks for the VRF and the interface only: see differences.rs.
@@ -339,6 +340,26 @@ fn check_finds_what_has_changed() {
             assert!(error.text().contains(names), "{what}: {error:?}");
             member.main.del();
         }
+    });
+}
+
+/// A path is compared as it was told, and a VRF of others may be down.
+#[test]
+fn check_compares_the_sandbox_and_leaves_the_state_to_others() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        container.sh("ip link add blue type vrf table 10");
+        let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+        let mut result = member.add();
+        container.sh("ip link set blue down");
+        member.check(&result).ok();
+        for interface in result["interfaces"].as_array_mut().unwrap() {
+            if interface["name"] == "net1" {
+                interface["sandbox"] = json!("/run/netns/another");
+            }
+        }
+        let error = member.check(&result).err();
+        assert!(error.text().contains("/run/netns/another"), "{error:?}");
     });
 }
 

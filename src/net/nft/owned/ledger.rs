@@ -11,7 +11,7 @@ use crate::net::nft::{ElementInfo, Nft};
 pub(super) const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
 /// No owner has this id. Its first entry is made with the table and says that no entry has been lost since; behind it come
-/// those of shared elements whose owners were lost.
+/// those of shared elements that have lost their owners.
 pub(super) const NO_OWNER: [u8; 16] = [0; 16];
 const WHOLE: &str = "no entry was lost while this one is here";
 

@@ -35,7 +35,7 @@ impl Nft {
         })
     }
 
-    /// The same for an owner whose entries of the ledger may be gone: all elements of all sets are looked at.
+    /// The same for an owner that may have lost its entries of the ledger: all elements of all sets are looked at.
     pub fn release_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
         let what = format!("delete elements of table {:?}", layout.table.name);
         let mut released = self.release(layout, owner)?;
@@ -106,7 +106,7 @@ impl Nft {
         Ok(elements)
     }
 
-    /// The same for an owner whose entries of the ledger may be gone: all elements of all sets are looked at as well.
+    /// The same for an owner that may have lost its entries of the ledger: all elements of all sets are looked at as well.
     pub fn belongings_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
         let mut elements = self.belongings(layout, owner)?;
         let known: HashSet<(String, Vec<u8>)> = elements.iter().cloned().collect();

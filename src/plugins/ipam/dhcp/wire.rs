@@ -371,9 +371,10 @@ fn unreached(socket: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Whether the error of [`ask`] is that nobody listens there, or one that cannot have leases of ours.
+/// Whether no daemon with leases of ours can be at the socket: no process listens, another program does, or a file is in the
+/// place of a directory.
 pub fn is_not_running(error: &Error) -> bool {
-    is_nobody(error) || error.code == OTHER_PROGRAM
+    is_nobody(error) || error.is_errno(Errno::ENOTDIR) || error.code == OTHER_PROGRAM
 }
 
 fn is_nobody(error: &Error) -> bool {

@@ -100,7 +100,7 @@ impl Plugin for Bridge {
     }
 }
 
-/// The bridge, as it was before it had the port, and the pair whose host's end is the port. Until that is there no undo of
+/// The bridge, as it was before it had the port, and the pair that has the port as its host's end. Until that is there no undo of
 /// another ADD takes the bridge away.
 fn join<'a>(cx: &'a Context<'_>, conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
     let _guard = guard::joining()?;

@@ -260,7 +260,7 @@ fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
 }
 
 /// The device where it is on the host already: the kernel gave it back when the container's namespace went, or a DEL that
-/// was killed did. Hardware whose namespace has just gone is waited for.
+/// was killed did. Hardware of a namespace that has just gone is waited for.
 fn find_returned(host: &Links<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<Option<Link>> {
     let kept = &found.kept;
     let Some(identity) = &kept.identity else { return find_returned_by_alias(host.netlink(), found) };

@@ -239,6 +239,6 @@ fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl,
 fn is_for_another_time(error: &Error) -> bool {
     let rights = [Capability::NetAdmin, Capability::SysAdmin];
     error.may_pass()
-        || error.is_errno(Errno::EIO)
-        || error.is_errno(Errno::EPERM) && !capabilities::missing(&rights).is_empty()
+        || error.has_errno(Errno::EIO)
+        || error.has_errno(Errno::EPERM) && !capabilities::missing(&rights).is_empty()
 }

@@ -154,6 +154,24 @@ fn what_one_peer_attaches_the_other_detaches() {
     });
 }
 
+/// No record names the owner of such a rule. One to a table that the configuration names is removed.
+#[test]
+fn rules_of_the_reference_to_a_shared_table_stay() {
+    for_reference("sbr", |lab| {
+        let reference = lab.peer.clone();
+        for (keys, table, left) in [(json!({}), "100", 1), (json!({"table": 5000}), "5000", 0)] {
+            let (container, sbr) = two_uplinks(lab, keys);
+            sbr.clone().by(&reference).add();
+            container.sh(&format!("ip route add 10.66.0.0/16 dev eth0 table {table}"));
+            sbr.clone().by(&Peer::Ours).del();
+            assert_eq!(rules(&container), vec![super::pair("10.20.0.2", table); left], "table {table}");
+            assert_eq!(routes(&container, 4, table, "eth0"), ["10.66.0.0/16"]);
+            lab.attach(&container, &first()).del();
+            sbr.main.del();
+        }
+    });
+}
+
 #[test]
 fn del_removes_the_rules_of_every_add() {
     for_ours("sbr", |lab| {

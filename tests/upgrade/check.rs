@@ -1,0 +1,162 @@
+//! CHECK and DEL by one of what the other attached. The tables of docs/upgrade.md say which CHECK fails and in which words: each
+//! row is tried.
+
+use serde_json::{Value, json};
+
+use crate::docs::{Page, code_spans};
+use crate::plugins::main::bridge;
+use crate::plugins::meta::vrf::has_vrf;
+use crate::support::attachment::{Attachment, not_compared, reference_with, skip, with};
+use crate::support::call::{Call, Peer};
+use crate::support::netns::Lab;
+
+const UPGRADE: &str = "From the reference to cni-multi";
+const ROLLBACK: &str = "From cni-multi back to the reference";
+
+/// Plugins for links that not every kernel has.
+const OF_MODULES: [&str; 2] = ["ipvlan", "vrf"];
+
+/// What the page says of one attachment.
+struct Row {
+    plugin: String,
+    /// What its configuration has besides the usual.
+    keys: Value,
+    code: u64,
+    msg: String,
+}
+
+fn rows(chapter: &str) -> Vec<Row> {
+    let row = |cells: Vec<String>| {
+        let of = |cell: usize| code_spans(&cells[cell]).concat();
+        let keys = serde_json::from_str(&of(1)).unwrap_or_else(|e| panic!("{}: {e}", cells[1]));
+        Row { plugin: of(0), keys, code: cells[2].parse().unwrap(), msg: of(3) }
+    };
+    Page::read("docs/upgrade.md").rows(Some(chapter)).into_iter().map(row).collect()
+}
+
+impl Row {
+    /// `…` stands for what differs from one attachment to the next.
+    fn is_said_by(&self, msg: &str) -> bool {
+        let pieces: Vec<&str> = self.msg.split('…').collect();
+        let mut rest = Some(msg);
+        for piece in &pieces {
+            rest = rest.and_then(|rest| Some(rest.split_once(piece)?.1));
+        }
+        msg.starts_with(pieces[0]) && rest.is_some_and(|rest| rest.is_empty() || pieces.ends_with(&[""]))
+    }
+
+    /// ADD of all plugins up to that of the row by `from`. Its attachment, and its result or that of the plugin before it.
+    fn attach<'a>(&self, lab: &'a Lab, network: &Value, from: &Peer) -> (Attachment<'a>, Value) {
+        let container = lab.container();
+        let usual = match self.plugin.as_str() {
+            "bridge" => json!({}),
+            "ptp" => json!({"type": "ptp", "bridge": null}),
+            "host-device" => json!({"type": "host-device", "bridge": null, "isGateway": null, "ipam": null}),
+            "ipvlan" => json!({"type": "ipvlan", "master": "uplink", "bridge": null, "isGateway": null}),
+            chained => {
+                let result = lab.attach(&container, network).by(from).add();
+                let of_network = json!({"type": chained, "name": "net1", "cniVersion": "1.0.0", "prevResult": result});
+                let attachment = lab.attach(&container, &with(&of_network, self.keys.clone())).by(from);
+                in_run(attachment.call("ADD", None)).run().ok();
+                return (attachment, result);
+            }
+        };
+        let attachment = lab.attach(&container, &with(&with(network, usual), self.keys.clone())).by(from);
+        let result = in_run(attachment.call("ADD", None)).run().ok();
+        (attachment, result)
+    }
+
+    /// CHECK by `to` says what the row does, and DEL by `to` succeeds.
+    fn assert_is_so(&self, lab: &Lab, network: &Value, from: &Peer, to: &Peer) {
+        let what = format!("{} {}", self.plugin, self.keys);
+        let (attachment, result) = self.attach(lab, network, from);
+        let by_other = attachment.clone().by(to);
+        let error = by_other.check(&result).err();
+        assert!(error.code == self.code && self.is_said_by(&error.msg), "{what}: {error:?}, expected {}", self.msg);
+        let deleted = by_other.call("DEL", Some(&result)).run();
+        assert_eq!(deleted.status, 0, "{what}: {deleted:?}");
+        if *from == Peer::Ours {
+            attachment.call("DEL", Some(&result)).run().ok(); // elements that the reference does not know
+        }
+    }
+}
+
+/// A relative path of the configuration is below the lab's own `/run`.
+fn in_run(mut call: Call) -> Call {
+    call.wrapper.extend(["env", "-C", "/run"].map(str::to_owned));
+    call
+}
+
+fn network() -> Value {
+    with(&bridge::dual_stack(), json!({"cniVersion": "1.0.0", "name": "net1", "isGateway": true}))
+}
+
+fn network_of_one_family() -> Value {
+    with(&network(), json!({"ipam": {"ranges": [[{"subnet": "10.10.0.0/24"}]]}}))
+}
+
+/// A host with a device to lend.
+fn lab() -> Lab {
+    let lab = Lab::new(Peer::Ours).without_dad();
+    lab.host.sh("ip link add dev0 address 02:00:00:00:00:05 type veth peer name dev1");
+    lab
+}
+
+#[test]
+fn the_reference_s_check_fails_where_the_page_says_so() {
+    let Some(reference) = reference_with("bridge") else { return not_compared("bridge") };
+    let lab = lab();
+    let rows = rows(ROLLBACK);
+    assert!(rows.len() >= 6);
+    rows.iter().for_each(|row| row.assert_is_so(&lab, &network(), &Peer::Ours, &reference));
+}
+
+#[test]
+fn our_check_fails_where_the_page_says_so() {
+    let Some(reference) = reference_with("bridge") else { return not_compared("bridge") };
+    let lab = lab();
+    let rows = rows(UPGRADE);
+    assert!(rows.len() >= 20);
+    for row in rows.iter().filter(|row| !OF_MODULES.contains(&row.plugin.as_str())) {
+        row.assert_is_so(&lab, &network_of_one_family(), &reference, &Peer::Ours);
+    }
+}
+
+#[test]
+fn our_check_fails_on_rarer_links_where_the_page_says_so() {
+    let Some(reference) = reference_with("bridge") else { return not_compared("bridge") };
+    let lab = lab();
+    let ipvlan = "ip link add link uplink name probe type ipvlan && ip link del probe";
+    if !lab.host.try_sh(ipvlan).status.success() {
+        return skip("ipvlan");
+    }
+    if !has_vrf(&lab.container()) {
+        return;
+    }
+    for row in rows(UPGRADE).iter().filter(|row| OF_MODULES.contains(&row.plugin.as_str())) {
+        row.assert_is_so(&lab, &network_of_one_family(), &reference, &Peer::Ours);
+    }
+}
+
+/// Go replaces or passes over what is no text, no number, or nested deep; ours reads no such configuration, for DEL either.
+#[test]
+fn what_ours_does_not_read_is_not_detached_either() {
+    let Some(reference) = reference_with("bridge") else { return not_compared("bridge") };
+    let lab = lab();
+    let deep = format!("{}{}", "[".repeat(129), "]".repeat(129));
+    for odd in [r#""\ud800""#, "1e999", &deep] {
+        let call = |peer: &Peer, command: &str, attachment: &Attachment<'_>, result: Option<&Value>| {
+            let mut call = attachment.clone().by(peer).call(command, result);
+            let text = String::from_utf8(call.stdin).unwrap();
+            call.stdin = text.replacen('{', &format!("{{\"comment\":{odd},"), 1).into_bytes();
+            call.run()
+        };
+        let attachment = lab.attach(&lab.container(), &network_of_one_family());
+        let result = call(&reference, "ADD", &attachment, None).ok();
+        for command in ["CHECK", "DEL"] {
+            let error = call(&Peer::Ours, command, &attachment, Some(&result)).err();
+            assert_eq!(error.code, 6, "{command}, {odd}: {error:?}");
+        }
+        attachment.del();
+    }
+}
