@@ -121,8 +121,8 @@ impl Conf {
 
     /// A link has each VLAN once, also for other containers.
     fn taken(&self, error: Error) -> Error {
-        let msg = format!("vlanId: {} of {:?} is taken by another interface", self.vlan_id, self.master);
-        Error::new(Code::CONFLICT, msg).with_details(error)
+        let problem = format_args!("vlanId: {} of {:?} is taken by another interface", self.vlan_id, self.master);
+        error.with_code(Code::CONFLICT).with_details(problem)
     }
 
     fn verify_own(&self, link: &Link) -> Result<()> {
