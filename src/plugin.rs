@@ -47,6 +47,11 @@ pub trait PluginConf: DeserializeOwned + Default {
     fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
         Ok(())
     }
+
+    /// Checks what ADD leaves to the kernel, as far as the configuration alone tells it: for who only asks.
+    fn validate_alone(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One plugin. All operations are required: an operation that is optional is forgotten.
@@ -117,7 +122,7 @@ impl Entry {
             versions: P::VERSIONS,
             needs_link: P::NEEDS_LINK,
             run: run::<P>,
-            validate: |cx| validated::<P>(cx, true).map(drop),
+            validate: |cx| validated::<P>(cx, true)?.validate_alone(),
         }
     }
 

@@ -40,10 +40,11 @@ pub struct Wishes {
 }
 
 /// What a veth takes as MTU, and every link that stands on another.
-const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
+const MTU: std::ops::RangeInclusive<i64> = 68..=65535;
 
 /// The `mtu` of a configuration; 0 leaves it to the kernel.
-pub fn validate_mtu(mtu: u32) -> Result<()> {
+pub fn validate_mtu(mtu: impl Into<i64>) -> Result<()> {
+    let mtu = mtu.into();
     match mtu == 0 || MTU.contains(&mtu) {
         true => Ok(()),
         false => {

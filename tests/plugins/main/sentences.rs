@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::bridge::{conf, static_ipam};
 use super::ptp;
-use super::stacked::{MACVLAN, PEER};
-use crate::support::attachment::{for_each_peer, for_ours, interface};
+use super::stacked::{MACVLAN, PEER, VLAN};
+use crate::support::attachment::{for_each_peer, for_ours, interface, with};
 use crate::support::call::Outcome;
 
 #[track_caller]
@@ -66,6 +66,35 @@ fn add_with_an_address_of_another_names_the_host() {
         let outcome = lab.attach(&lab.container(), &network).try_add();
         assert_says(&outcome, "failed to add route on host: file exists");
     });
+}
+
+/// What fits into Go's `int`, and is no such number all the same.
+#[test]
+fn add_with_a_number_out_of_range_names_it() {
+    let bridge = |change| with(&conf(), change);
+    let vlan = |change| with(&VLAN.conf(), change);
+    let result = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.10.0.2/24"}]});
+    let mark =
+        json!({"cniVersion": "1.0.0", "name": "net1", "type": "portmap", "markMasqBit": -1, "prevResult": result});
+    let mtu = "must be [0, master MTU(1500)]";
+    let cases = [
+        (bridge(json!({"vlan": -1})), "invalid VLAN ID -1 (must be between 0 and 4094)".to_owned()),
+        (bridge(json!({"vlan": 70_000})), "invalid VLAN ID 70000 (must be between 0 and 4094)".to_owned()),
+        (bridge(json!({"vlanTrunk": [{"id": -1}]})), "incorrect trunk id parameter".to_owned()),
+        (bridge(json!({"vlanTrunk": [{"minID": -1, "maxID": 4}]})), "incorrect trunk minID parameter".to_owned()),
+        (bridge(json!({"vlanTrunk": [{"minID": 1, "maxID": 70_000}]})), "incorrect trunk maxID parameter".to_owned()),
+        (vlan(json!({"vlanId": -1})), "invalid VLAN ID -1 (must be between 0 and 4095 inclusive)".to_owned()),
+        (vlan(json!({"vlanId": 70_000})), "invalid VLAN ID 70000 (must be between 0 and 4095 inclusive)".to_owned()),
+        (vlan(json!({"mtu": -100})), format!("invalid MTU -100, {mtu}")),
+        (with(&MACVLAN.conf(), json!({"mtu": -1})), format!("invalid MTU -1, {mtu}")),
+        (with(&MACVLAN.conf(), json!({"mtu": 70_000})), format!("invalid MTU 70000, {mtu}")),
+        (mark, "MasqMarkBit must be between 0 and 31".to_owned()),
+    ];
+    for (network, sentence) in cases {
+        for_each_peer(network["type"].as_str().unwrap(), |lab| {
+            assert_says(&lab.attach(&lab.container(), &network).try_add(), &sentence);
+        });
+    }
 }
 
 #[test]

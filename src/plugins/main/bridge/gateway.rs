@@ -189,9 +189,9 @@ fn ensure_interface<'a>(
     let host = cx.host()?;
     let link = match host.find_link(name)? {
         Some(found) => found,
-        None => create_interface(cx, conf.vlan, key, bridge, name, rb)?,
+        None => create_interface(cx, conf.vlan(), key, bridge, name, rb)?,
     };
-    ignore_advertisements(cx, conf.vlan, key, bridge, &link, rb)?;
+    ignore_advertisements(cx, conf.vlan(), key, bridge, &link, rb)?;
     connect_interface(host, conf, bridge, &link)?;
     Ok(link)
 }
@@ -252,7 +252,7 @@ fn connect_interface(host: &Netlink, conf: &Conf, bridge: &Link, link: &Link) ->
     }
     router_advertisements::ignore(&peer.name)?;
     port::enslave(host, bridge, &peer)?;
-    let vlans = [VlanRange::one(conf.vlan, VlanFlags::NativeUntagged)];
+    let vlans = [VlanRange::one(conf.vlan(), VlanFlags::NativeUntagged)];
     vlan::set(host, bridge, &peer, &vlans, conf.preserve_default_vlan)?;
     host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
 }
