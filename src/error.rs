@@ -195,6 +195,14 @@ impl Error {
         self.with_details(details)
     }
 
+    /// The same error of the system, led by the reference plugin's words for what failed, which tools may look for.
+    #[must_use]
+    pub fn worded(mut self, what: impl fmt::Display) -> Error {
+        let Some(errno) = self.errno else { return self.context(what) };
+        self.msg = format!("{what}: {}", errno_text(errno));
+        self
+    }
+
     /// What the reader can do about a mistake: the details without the mistake itself.
     pub fn advice(&self) -> &str {
         let mistake = self.mistake.as_ref().map(Mistake::to_string).unwrap_or_default();
@@ -341,6 +349,15 @@ mod tests {
         assert_eq!((error.mistake.as_ref().unwrap().path.as_str(), error.advice()), ("vlan", "try 5"));
         assert_eq!(Error::config("vlan", "odd").with_details("try 5").advice(), "try 5");
         assert_eq!(Error::check("gone").saying("not found").to_string(), "not found; gone");
+    }
+
+    #[test]
+    fn words_of_the_reference_lead_the_system_s_reason() {
+        let error =
+            Error::kernel("create link \"a\"", Errno::EEXIST).with_details("on \"b\"").worded("failed to create vlan");
+        assert_eq!(error.to_string(), "failed to create vlan: file exists; on \"b\"");
+        assert!(error.is_exists());
+        assert_eq!(Error::check("gone").worded("failed to look").to_string(), "failed to look: gone");
     }
 
     #[test]

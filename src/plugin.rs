@@ -10,7 +10,7 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::env::Environment;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, errno_text};
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
 
@@ -45,6 +45,11 @@ pub trait PluginConf: DeserializeOwned + Default {
 
     /// Checks what ADD alone refuses, and CHECK and STATUS take; no kernel access.
     fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Checks what ADD leaves to the kernel, as far as the configuration alone tells it: for who only asks.
+    fn validate_alone(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -117,7 +122,7 @@ impl Entry {
             versions: P::VERSIONS,
             needs_link: P::NEEDS_LINK,
             run: run::<P>,
-            validate: |cx| validated::<P>(cx, true).map(drop),
+            validate: |cx| validated::<P>(cx, true)?.validate_alone(),
         }
     }
 
@@ -232,6 +237,16 @@ pub struct Attachment {
     netns: OnceCell<Rc<Netns>>,
 }
 
+/// A namespace that cannot be opened is a mistake in the variable.
+fn unopened(path: &str, error: Error) -> Error {
+    let why = match error.errno {
+        Some(errno) => format!("failed to Statfs {path:?}: {}", errno_text(errno)),
+        None => format!("unknown FS magic on {path:?}"),
+    };
+    let error = error.context("CNI_NETNS").with_code(Code::INVALID_ENVIRONMENT);
+    error.saying(format_args!("failed to open netns {path:?}: {why}"))
+}
+
 impl Attachment {
     /// An attachment whose namespace is opened when it is first used: IPAM plugins never do.
     pub fn new(key: Key, netns_path: String, opened: Option<Rc<Netns>>) -> Attachment {
@@ -242,7 +257,7 @@ impl Attachment {
     pub fn netns(&self) -> Result<&Netns> {
         let open = || {
             let opened = Netns::open(&self.netns_path).map(Rc::new);
-            opened.map_err(|e| e.context("CNI_NETNS").with_code(Code::INVALID_ENVIRONMENT))
+            opened.map_err(|e| unopened(&self.netns_path, e))
         };
         get_or_try_init(&self.netns, open).map(Rc::as_ref)
     }

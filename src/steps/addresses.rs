@@ -51,14 +51,31 @@ pub fn configure(cx: &Context<'_>, at: &Attachment, result: &AddResult, wiring: 
     let watch = (has_v6 && detects).then(|| at.run(Watch::ipv6_addresses)).transpose()?;
     for ip in &result.ips {
         let options = AddressOptions { detect_duplicates: detects, subnet_on_link: wiring.subnet_on_link };
-        container.add_address(link, ip.address, options).map_err(|e| if_taken(e, ip.address))?;
+        let added = container.add_address(link, ip.address, options);
+        let what = format_args!("failed to add IP addr {} to {:?}", ip.address, link.name);
+        added.map_err(|e| if_taken(e.worded(what), ip.address))?;
     }
-    container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+    let set_up = container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() });
+    set_up.map_err(|e| e.worded(format_args!("failed to set {:?} UP", link.name)))?;
     if let Some(watch) = watch {
         settle(container, link, &watch)?;
     }
-    let add = |route| container.add_route(link, route).map_err(|e| if_unreachable(e, cx, result, route));
+    let refused = |e: Error, route| if_unreachable(e.worded(adding(route, link)), cx, result, route);
+    let add = |route| container.add_route(link, route).map_err(|e| refused(e, route));
     wiring.routes_first.iter().chain(&routes).try_for_each(add)
+}
+
+/// The reference's words for a route that cannot be added.
+fn adding(route: &Route, link: &Link) -> String {
+    format!(
+        "failed to add route '{} via {} dev {} metric {} (Scope: {}, Table: {})'",
+        route.dst,
+        route.gateway.map_or("<nil>".to_owned(), |gateway| gateway.to_string()),
+        link.name,
+        route.priority.unwrap_or_default(),
+        route.scope,
+        route.table.unwrap_or_default(),
+    )
 }
 
 /// Like the reference's, our IPAM plugins take a gateway outside its subnet: a route may lead to it.
@@ -144,24 +161,33 @@ fn settle(container: &Netlink, link: &Link, watch: &Watch) -> Result<()> {
     loop {
         let addresses = container.addresses(link)?;
         if let Some(taken) = addresses.iter().find(|address| address.dad_failed) {
-            return Err(Error::new(
-                Code::CONFLICT,
-                format!("address {} of interface {:?} is in use by another (DADFAILED)", taken.net, link.name),
-            ));
+            return Err(unsettled(link, duplicate(Code::CONFLICT, link, taken.net)));
         }
         if !addresses.iter().any(|address| address.tentative) {
             return Ok(());
         }
         if !watch.until(deadline)? {
             return match container.link(&link.name)?.is_operational() {
-                true => Err(Error::new(
-                    Code::TRY_AGAIN,
-                    format!("addresses of interface {:?} are tentative after {DAD_PATIENCE:?}", link.name),
-                )),
+                true => Err(unsettled(link, still_tentative(link))),
                 false => Ok(()), // nothing is sent or heard before it carries
             };
         }
     }
+}
+
+fn unsettled(link: &Link, error: Error) -> Error {
+    error.context(format_args!("failed to settle addresses for {:?}", link.name))
+}
+
+fn still_tentative(link: &Link) -> Error {
+    let (name, seconds) = (&link.name, DAD_PATIENCE.as_secs());
+    Error::new(Code::TRY_AGAIN, format!("link {name} still has tentative addresses after {seconds} seconds"))
+}
+
+fn duplicate(code: Code, link: &Link, address: IpNet) -> Error {
+    let (name, address) = (&link.name, address.addr());
+    Error::new(code, format!("link {name} has address {address} in DADFAILED state"))
+        .with_details("a neighbour has the address: give this container another one")
 }
 
 /// The result's routes as the kernel takes them: without a gateway of its own a route takes the first of its family.
@@ -226,9 +252,7 @@ pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) ->
             return Err(Error::check(format!("Failed to match addr {} on interface {}", ip.address, link.name)));
         }
         if there.is_some_and(|address| address.dad_failed) {
-            let (name, address) = (&link.name, ip.address);
-            return Err(Error::check("another has the address")
-                .saying(format_args!("link {name} has address {address} in DADFAILED state")));
+            return Err(duplicate(Code::CHECK_FAILED, link, ip.address));
         }
     }
     let found = if result.routes.is_empty() { vec![] } else { container.routes()? };

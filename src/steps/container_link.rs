@@ -47,7 +47,9 @@ pub fn create<'a>(
     {
         link_record::delete_link(at.netlink()?, leftover.index)?;
     }
-    netlink.create_link(&born_as, netns, spec).map_err(|e| with_lower_link(netlink, spec, e))?;
+    let created = netlink.create_link(&born_as, netns, spec);
+    let what = format_args!("failed to create {}", spec.kind.name());
+    created.map_err(|e| with_lower_link(netlink, spec, e.worded(what)))?;
     own(at, links, born_as, rb)
 }
 

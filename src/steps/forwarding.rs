@@ -9,7 +9,7 @@ use crate::net::sysctl::Sysctl;
 pub fn ensure(result: &AddResult) -> Result<()> {
     for (is_v6, sysctl) in [(false, Sysctl::ipv4_forward()), (true, Sysctl::ipv6_forward())] {
         if result.ips.iter().any(|ip| ip.address.addr().is_ipv6() == is_v6) {
-            sysctl.ensure("1").map_err(|e| e.context("enable forwarding"))?;
+            sysctl.ensure("1")?;
         }
     }
     Ok(())

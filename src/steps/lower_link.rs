@@ -6,7 +6,7 @@ use crate::plugin::{Attachment, Context};
 use crate::steps::container_link::Birthplace;
 
 /// The least MTU that a link can have.
-const MTU_LEAST: u32 = 68;
+const MTU_LEAST: i64 = 68;
 
 /// Which link, and where.
 #[derive(Clone, Copy, Debug)]
@@ -85,11 +85,11 @@ impl<'a> LowerLink<'a> {
 }
 
 /// `mtu` of a configuration, within what the lower link can carry; 0 leaves it to the kernel, which takes the lower link's.
-pub fn mtu_within(mtu: u32, lower: &Link) -> Result<Option<u32>> {
-    match mtu {
-        0 => Ok(None),
-        mtu if (MTU_LEAST..=lower.mtu).contains(&mtu) => Ok(Some(mtu)),
-        mtu => Err(Error::config(
+pub fn mtu_within(mtu: i64, lower: &Link) -> Result<Option<u32>> {
+    match u32::try_from(mtu) {
+        Ok(0) => Ok(None),
+        Ok(fitting) if (MTU_LEAST..=i64::from(lower.mtu)).contains(&mtu) => Ok(Some(fitting)),
+        _ => Err(Error::config(
             "mtu",
             format_args!(
                 "{mtu} is out of range, expected {MTU_LEAST} to {}, the MTU of {:?}, or 0",

@@ -175,7 +175,9 @@ fn fill<'a>(
     }
     let has_default = routes.iter().any(|route| route.dst.prefix_len() == 0);
     match ip.gateway {
-        Some(_) if !has_default => container.add_route(link, &default_route(ip, table)),
+        Some(gateway) if !has_default => container
+            .add_route(link, &default_route(ip, table))
+            .map_err(|e| e.worded(format_args!("Failed to add default route to {gateway}"))),
         _ => Ok(()),
     }
 }

@@ -3,6 +3,8 @@
 //! The host's end is named after the attachment and says in its alias whose it is, so DEL finds it without the
 //! container's namespace. Both ends get their hardware address when they are made, which udev then leaves alone.
 
+use std::net::IpAddr;
+
 use sha2::{Digest as _, Sha512};
 
 use crate::cni::attachment::{Key, hex};
@@ -38,10 +40,11 @@ pub struct Wishes {
 }
 
 /// What a veth takes as MTU, and every link that stands on another.
-const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
+const MTU: std::ops::RangeInclusive<i64> = 68..=65535;
 
 /// The `mtu` of a configuration; 0 leaves it to the kernel.
-pub fn validate_mtu(mtu: u32) -> Result<()> {
+pub fn validate_mtu(mtu: impl Into<i64>) -> Result<()> {
+    let mtu = mtu.into();
     match mtu == 0 || MTU.contains(&mtu) {
         true => Ok(()),
         false => {
@@ -71,7 +74,7 @@ fn create_under_free_name(host: &Netlink, at: &Attachment, mtu: Option<u32>, pee
         match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random_of_port(), peer, mtu }) {
             // The kernel does not say which of the two names is taken.
             Err(error) if error.is_exists() => container_link::refuse_taken_name(at.netlink()?, at.ifname())?,
-            created => return created.map(|()| name),
+            created => return created.map(|()| name).map_err(|e| e.worded("failed to make veth pair")),
         }
     }
     Err(Error::new(Code::CONFLICT, format!("no name is free for the veth of {:?}", at.ifname())).with_details(
@@ -83,11 +86,20 @@ fn create_under_free_name(host: &Netlink, at: &Attachment, mtu: Option<u32>, pee
 }
 
 /// The host's end of a pair, found from the container's.
-pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Link> {
+pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Option<Link>> {
     let other = container.lower.map(|index| cx.host()?.find_link_by_index(index)).transpose()?.flatten();
-    other
-        .filter(|link| link.kind == KIND)
-        .ok_or_else(|| Error::check(format!("interface {:?} has no other end on the host", container.name)))
+    Ok(other.filter(|link| link.kind == KIND))
+}
+
+/// CHECK found no host's end.
+pub fn other_end_missing(container: &Link) -> Error {
+    Error::check(format!("interface {:?} has no other end on the host", container.name))
+}
+
+/// CHECK found that a link of the host has lost the gateway's address of the container.
+pub fn gateway_missing(gateway: IpAddr, link: &Link, container: &Link) -> Error {
+    Error::check(format!("{gateway} is not on {:?} of the host", link.name))
+        .saying(format_args!("Failed to find Gateway {gateway} for interface {}", container.name))
 }
 
 /// Whether the bridge has ports of other attachments, of this network or another.

@@ -122,7 +122,7 @@ fn refuse_master(at: &Attachment, link: &Link, name: &str) -> Result<()> {
     if master == name && records().read::<Joined>(&at.key)?.is_none() {
         records().write(at, &Joined::Named(None))?;
     }
-    Err(Error::new(Code::CONFLICT, format!("interface {:?} has a master already: {master:?}", link.name)))
+    Err(Error::new(Code::CONFLICT, format!("interface {} has already a master set: {master}", link.name)))
 }
 
 /// The VRF of this name and its table.

@@ -141,8 +141,10 @@ fn nothing_is_undone_where_a_plugin_of_ours_is_the_first_to_refuse() {
     let ptp = json!({"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "10.5.0.2/24"}]}});
     host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [ptp, {"type": "a"}]}));
     let outcome = host.net(&format!("add net /nowhere {ID}"));
-    let msg = "plugin type=\"ptp\" failed (add): CNI_NETNS: open netns \"/nowhere\": no such file or directory";
-    assert_failed(&outcome, msg, "what was done has been undone");
+    let msg = "plugin type=\"ptp\" failed (add): failed to open netns \"/nowhere\": failed to Statfs \"/nowhere\": no such file or \
+               directory";
+    let details = "CNI_NETNS: open netns \"/nowhere\": no such file or directory; what was done has been undone";
+    assert_failed(&outcome, msg, details);
     assert_eq!(host.calls(), "");
     // Another's may have left something.
     host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}, ptp]}));

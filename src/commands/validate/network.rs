@@ -179,7 +179,7 @@ impl Checker<'_> {
                 Some(value) => ("args.cni.mtu", Some(value)),
                 None => ("mtu", plugin.value.get("mtu")),
             };
-            let mtu = value.and_then(|value| value.to_text().parse().ok()).unwrap_or_default();
+            let mtu = value.and_then(|value| value.to_text().parse::<u32>().ok()).unwrap_or_default();
             if let Err(error) = validate_mtu(mtu) {
                 let (document, path) = (plugin.document, &plugin.at(key));
                 let problem = error.mistake.as_ref().map_or(&error.msg, |mistake| &mistake.problem);

@@ -1,5 +1,6 @@
 //! Routes: `ip route`.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
@@ -44,6 +45,19 @@ impl Scope {
     pub const LINK: Scope = Scope(253);
     /// On this host.
     pub const HOST: Scope = Scope(254);
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("universe"),
+            200 => f.write_str("site"),
+            253 => f.write_str("link"),
+            254 => f.write_str("host"),
+            255 => f.write_str("nowhere"),
+            other => write!(f, "{other}"),
+        }
+    }
 }
 
 /// A route through one link.

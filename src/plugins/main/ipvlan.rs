@@ -41,7 +41,7 @@ pub struct Conf {
     #[serde(deserialize_with = "decode::text_or_default")]
     mode: IpvlanMode,
     /// MTU in bytes, at most the master's; 0, the default, for the master's.
-    mtu: u32,
+    mtu: i64,
     /// The master is in the container. Default false.
     link_in_container: bool,
     /// Resolver settings of the result, in place of those of the IPAM plugin or of `prevResult`.
@@ -54,11 +54,14 @@ impl PluginConf for Conf {
     }
 
     fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
-        veth::validate_mtu(self.mtu)?;
         match cx.config.prev_result()? {
             Some(previous) if !previous.ips.is_empty() => cx.config.ipam_type().map(drop),
             _ => ipam::require_type(cx),
         }
+    }
+
+    fn validate_alone(&self) -> Result<()> {
+        veth::validate_mtu(self.mtu)
     }
 }
 

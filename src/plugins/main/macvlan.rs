@@ -39,7 +39,7 @@ pub struct Conf {
     #[serde(deserialize_with = "decode::text_or_default")]
     mode: MacvlanMode,
     /// MTU in bytes, at most the master's; 0, the default, for the master's.
-    mtu: u32,
+    mtu: i64,
     /// Its hardware address, which gives way to that of CNI_ARGS and of `runtimeConfig`.
     #[serde(deserialize_with = "mac::optional")]
     mac: Option<MacAddr>,
@@ -59,7 +59,10 @@ impl PluginConf for Conf {
     }
 
     fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
-        ipam::require_type_or_layer_two(cx)?;
+        ipam::require_type_or_layer_two(cx)
+    }
+
+    fn validate_alone(&self) -> Result<()> {
         veth::validate_mtu(self.mtu)
     }
 }

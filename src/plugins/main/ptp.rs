@@ -64,7 +64,7 @@ impl Plugin for Ptp {
             set_host_end_up(cx, &pair.host)?;
             addresses::configure(cx, at, &result, &through_gateways(&result))?;
             route_to_container(cx, &pair.host, &result)?;
-            forwarding::ensure(&result)?;
+            forwarding::ensure(&result).map_err(|e| e.context("Could not enable IP forwarding"))?;
             if conf.ip_masq {
                 masquerade::create(conf.ip_masq_backend, at, &result, rb)?;
             }
@@ -165,11 +165,12 @@ fn route_to_container(cx: &Context<'_>, link: &Link, result: &AddResult) -> Resu
             let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
             match host.add_address(link, IpNet::from(gateway), options) {
                 Err(e) if e.is_exists() => (), // two addresses of one subnet share their gateway
-                added => added?,
+                added => added.map_err(|e| e.worded(format_args!("failed to add IP addr ({gateway}) to veth")))?,
             }
         }
         let route = Route { scope: Scope::HOST, ..Route::to(IpNet::from(ip.address.addr())) };
-        host.add_only_route(link, &route).map_err(|e| if e.is_exists() { taken(ip, e) } else { e })?;
+        let refused = |e: Error| if e.is_exists() { taken(ip, e) } else { e };
+        host.add_only_route(link, &route).map_err(|e| refused(e).worded("failed to add route on host"))?;
     }
     Ok(())
 }
@@ -184,14 +185,14 @@ fn taken(ip: &IpConfig, error: Error) -> Error {
 
 /// The host's end, found from the container's, is up and has the gateways' addresses.
 fn verify_host_end(cx: &Context<'_>, container: &Link, result: &AddResult) -> Result<()> {
-    let link = veth::host_end(cx, container)?;
+    let link = veth::host_end(cx, container)?.ok_or_else(|| veth::other_end_missing(container))?;
     if !link.up {
         return Err(Error::check(format!("the host's end {:?} is down", link.name)));
     }
     let addresses = cx.host()?.addresses(&link)?;
     let has = |gateway| addresses.iter().any(|address| address.net.addr() == gateway);
     match result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| !has(*gateway)) {
-        Some(missing) => Err(Error::check(format!("gateway {missing} is not on the host's end {:?}", link.name))),
+        Some(missing) => Err(veth::gateway_missing(missing, &link, container)),
         None => Ok(()),
     }
 }

@@ -23,7 +23,7 @@ const KIND: &str = "vlan";
 /// Such links of containers.
 const LINKS: PluginLinks = PluginLinks { plugin: "vlan", kind: KIND };
 /// The greatest VLAN id; 4095 is reserved.
-const VLAN_MAX: u16 = 4094;
+const VLAN_MAX: i64 = 4094;
 
 /// The plugin.
 pub struct Vlan;
@@ -35,9 +35,9 @@ pub struct Conf {
     /// The link that carries the tagged frames. Required.
     master: String,
     /// The VLAN, 0 to 4094. Default 0: frames that carry a priority only.
-    vlan_id: u16,
+    vlan_id: i64,
     /// MTU in bytes, at most the master's; 0, the default, for the master's.
-    mtu: u32,
+    mtu: i64,
     /// The master is in the container. Default false.
     link_in_container: bool,
     /// Resolver settings of the result, in place of the IPAM plugin's.
@@ -51,7 +51,7 @@ impl PluginConf for Conf {
             return Err(error
                 .saying("\"master\" field is required. It specifies the host interface name to create the VLAN for"));
         }
-        if self.vlan_id > VLAN_MAX {
+        if !(0..=VLAN_MAX).contains(&self.vlan_id) {
             let problem = format!("{} is out of range, expected 0 to {VLAN_MAX}", self.vlan_id);
             let id = self.vlan_id;
             return Err(Error::config("vlanId", problem)
@@ -61,7 +61,10 @@ impl PluginConf for Conf {
     }
 
     fn validate_add(&self, cx: &Context<'_>) -> Result<()> {
-        ipam::require_type(cx)?;
+        ipam::require_type(cx)
+    }
+
+    fn validate_alone(&self) -> Result<()> {
         veth::validate_mtu(self.mtu)
     }
 }
@@ -114,25 +117,29 @@ impl Conf {
         LowerLink::new(&self.master, self.link_in_container)
     }
 
+    fn id(&self) -> u16 {
+        u16::try_from(self.vlan_id).unwrap_or_default()
+    }
+
     fn wanted(&self, master: &Link) -> Result<LinkSpec> {
         let mtu = lower_link::mtu_within(self.mtu, master)?;
-        Ok(LinkSpec { kind: LinkKind::Vlan(self.vlan_id), lower: Some(master.index), mtu, mac: None })
+        Ok(LinkSpec { kind: LinkKind::Vlan(self.id()), lower: Some(master.index), mtu, mac: None })
     }
 
     /// A link has each VLAN once, also for other containers.
     fn taken(&self, error: Error) -> Error {
-        let msg = format!("vlanId: {} of {:?} is taken by another interface", self.vlan_id, self.master);
-        Error::new(Code::CONFLICT, msg).with_details(error)
+        let problem = format_args!("vlanId: {} of {:?} is taken by another interface", self.vlan_id, self.master);
+        error.with_code(Code::CONFLICT).with_details(problem)
     }
 
     fn verify_own(&self, link: &Link) -> Result<()> {
         if let Some(LinkKind::Vlan(id)) = link.detail
-            && id != self.vlan_id
+            && id != self.id()
         {
             let msg = format!("interface {:?} has VLAN {id}, expected {}", link.name, self.vlan_id);
             return Err(Error::check(msg));
         }
-        if self.mtu != 0 && link.mtu != self.mtu {
+        if self.mtu != 0 && i64::from(link.mtu) != self.mtu {
             return Err(Error::check(format!(
                 "Error: Tuning configured MTU of {} is {}, current value is {}",
                 link.name, self.mtu, link.mtu

@@ -23,7 +23,7 @@ pub fn all(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     }
     addresses::verify(at, &container, &result, index)?;
     if ipam.is_some() && conf.is_gateway() {
-        gateway_addresses(cx, conf, &bridge, &result)?;
+        gateway_addresses(cx, conf, &bridge, &container, &result)?;
     }
     if ipam.is_some() && conf.ip_masq {
         masquerade::verify(conf.ip_masq_backend, &at.key, &result)?;
@@ -58,10 +58,11 @@ fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
 
 /// The host's end is a port of the bridge with its flags, its VLANs and its spoof check.
 fn port(cx: &Context<'_>, conf: &Conf, at: &Attachment, bridge: &Link, container: &Link) -> Result<()> {
-    let port = veth::host_end(cx, container)?;
+    let not_found = |e: Error| e.saying(format_args!("CNI veth created for bridge {} was not found", bridge.name));
+    let port = veth::host_end(cx, container)?.ok_or_else(|| not_found(veth::other_end_missing(container)))?;
     let name = &port.name;
     if port.master != Some(bridge.index) {
-        return Err(Error::check(format!("{name:?} is not a port of bridge {:?}", bridge.name)));
+        return Err(not_found(Error::check(format!("{name:?} is not a port of bridge {:?}", bridge.name))));
     }
     for (flag, found, wanted) in
         [("hairpin", port.hairpin, conf.hairpin_mode), ("isolated", port.isolated, conf.port_isolation)]
@@ -77,7 +78,7 @@ fn port(cx: &Context<'_>, conf: &Conf, at: &Attachment, bridge: &Link, container
     Ok(())
 }
 
-fn gateway_addresses(cx: &Context<'_>, conf: &Conf, bridge: &Link, result: &AddResult) -> Result<()> {
+fn gateway_addresses(cx: &Context<'_>, conf: &Conf, bridge: &Link, container: &Link, result: &AddResult) -> Result<()> {
     let host = cx.host()?;
     let link = match conf.gateway_interface() {
         Some(name) => {
@@ -88,7 +89,7 @@ fn gateway_addresses(cx: &Context<'_>, conf: &Conf, bridge: &Link, result: &AddR
     let present = host.addresses(&link)?;
     let has = |ip| present.iter().any(|address| address.net.addr() == ip);
     match gateway::addresses(result).into_iter().find(|net| !has(net.addr())) {
-        Some(missing) => Err(Error::check(format!("gateway {} is not on {:?}", missing.addr(), link.name))),
+        Some(missing) => Err(veth::gateway_missing(missing.addr(), &link, container)),
         None => Ok(()),
     }
 }

@@ -37,7 +37,7 @@ pub struct Conf {
     /// The bridge takes every packet. Default false.
     pub promisc_mode: bool,
     /// The VLAN that the container is in, 1 to 4094; 0, the default, for none.
-    pub vlan: u16,
+    pub vlan: i64,
     /// The VLANs that the container sees with their tags. An empty list makes the bridge filter all the same.
     pub vlan_trunk: Option<Vec<Trunk>>,
     /// The port stays in the bridge's default VLAN as well. Default false.
@@ -94,13 +94,13 @@ impl Default for Conf {
 }
 
 /// The greatest VLAN id; 4095 is reserved.
-pub const VLAN_MAX: u16 = 4094;
+pub const VLAN_MAX: i64 = 4094;
 
 impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         self.validate_bridge()?;
         veth::validate_mtu(self.mtu)?;
-        if self.vlan > VLAN_MAX {
+        if !(0..=VLAN_MAX).contains(&self.vlan) {
             let vlan = self.vlan;
             return Err(Error::config("vlan", format_args!("{vlan} is out of range, expected 0 to {VLAN_MAX}"))
                 .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
@@ -181,6 +181,11 @@ impl Conf {
     /// What the veth pair should have.
     pub fn wishes(&self) -> Wishes {
         Wishes { mtu: self.mtu(), mac: self.mac.clone() }
+    }
+
+    /// The VLAN that the container is in; 0 for none.
+    pub fn vlan(&self) -> u16 {
+        u16::try_from(self.vlan).unwrap_or_default()
     }
 
     /// Whether the bridge has to filter by VLAN.

@@ -79,14 +79,11 @@ pub fn ensure<'a>(
         Some(name) => ensure_interface(cx, conf, key, bridge, &name, rb)?,
     };
     let gateway = Gateway { host, key, bridge: bridge.clone(), link };
-    let wanted = addresses(result);
-    for net in &wanted {
-        if !host.addresses(&gateway.link)?.iter().any(|address| address.net == *net) {
-            gateway.clear_the_way(*net, &wanted, conf.force_address, rb)?;
-            gateway.add_address(*net, rb)?;
-        }
-    }
-    Ok(())
+    let what = match conf.gateway_interface() {
+        None => "failed to set bridge addr",
+        Some(_) => "failed to set vlan interface for bridge with addr",
+    };
+    gateway.ensure_addresses(&addresses(result), conf.force_address, rb).map_err(|e| e.context(what))
 }
 
 /// The link that has the gateways' addresses, and whom it is made ready for.
@@ -98,6 +95,16 @@ struct Gateway<'a> {
 }
 
 impl<'a> Gateway<'a> {
+    fn ensure_addresses(&self, wanted: &[IpNet], force: bool, rb: &mut Rollback<'a>) -> Result<()> {
+        for net in wanted {
+            if !self.host.addresses(&self.link)?.iter().any(|address| address.net == *net) {
+                self.clear_the_way(*net, wanted, force, rb)?;
+                self.add_address(*net, rb)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Other addresses that are in the way of `net` are an error, or go if `forceAddress` says so.
     fn clear_the_way(&self, net: IpNet, wanted: &[IpNet], force: bool, rb: &mut Rollback<'a>) -> Result<()> {
         let present = self.host.addresses(&self.link)?.into_iter().map(|address| address.net);
@@ -118,7 +125,10 @@ impl<'a> Gateway<'a> {
     fn add_address(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
         match self.host.add_address(&self.link, net, AT_ONCE) {
             Err(e) if e.is_exists() => return Ok(()), // another ADD was first
-            added => added?,
+            added => {
+                let what = format_args!("could not add IP address {net} to {:?}", self.link.name);
+                added.map_err(|e| e.worded(what))?;
+            }
         }
         self.undo(rb, format_args!("delete address {net} of {:?}", self.link.name), move |host, link| {
             host.delete_address(link, net)
@@ -179,9 +189,9 @@ fn ensure_interface<'a>(
     let host = cx.host()?;
     let link = match host.find_link(name)? {
         Some(found) => found,
-        None => create_interface(cx, conf.vlan, key, bridge, name, rb)?,
+        None => create_interface(cx, conf.vlan(), key, bridge, name, rb)?,
     };
-    ignore_advertisements(cx, conf.vlan, key, bridge, &link, rb)?;
+    ignore_advertisements(cx, conf.vlan(), key, bridge, &link, rb)?;
     connect_interface(host, conf, bridge, &link)?;
     Ok(link)
 }
@@ -242,7 +252,7 @@ fn connect_interface(host: &Netlink, conf: &Conf, bridge: &Link, link: &Link) ->
     }
     router_advertisements::ignore(&peer.name)?;
     port::enslave(host, bridge, &peer)?;
-    let vlans = [VlanRange::one(conf.vlan, VlanFlags::NativeUntagged)];
+    let vlans = [VlanRange::one(conf.vlan(), VlanFlags::NativeUntagged)];
     vlan::set(host, bridge, &peer, &vlans, conf.preserve_default_vlan)?;
     host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
 }

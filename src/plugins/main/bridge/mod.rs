@@ -191,7 +191,10 @@ fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
     let spec = BridgeSpec { name: &conf.bridge, mtu: conf.mtu(), mac, vlan_filtering: conf.filters_vlans() };
     match host.create_bridge(&spec) {
         Err(e) if e.is_exists() => return host.link(&conf.bridge), // another ADD was first
-        created => created?,
+        created => {
+            let what = format_args!("failed to create bridge {0:?}: could not add {0:?}", conf.bridge);
+            created.map_err(|e| e.worded(what))?;
+        }
     }
     let bridge = host.link(&conf.bridge)?;
     let made = bridge.clone();
@@ -221,7 +224,7 @@ fn configure<'a>(
     addresses::configure(cx, at, &result, &wiring)?;
     if conf.is_gateway() {
         gateway::ensure(cx, conf, &at.key, bridge, &result, rb)?;
-        forwarding::ensure(&result)?;
+        forwarding::ensure(&result).map_err(|e| e.context("failed to enable forwarding"))?;
     }
     if conf.ip_masq {
         masquerade::create(conf.ip_masq_backend, at, &result, rb)?;

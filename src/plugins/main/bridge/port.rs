@@ -46,5 +46,6 @@ fn join<'a>(cx: &'a Context<'_>, conf: &Conf, mut bridge: Link, port: &Link, rb:
 /// Makes a link a port and sets it up.
 pub fn enslave(host: &Netlink, bridge: &Link, port: &Link) -> Result<()> {
     let change = LinkChange { up: Some(true), master: Some(bridge.index), ..LinkChange::default() };
-    host.change_link(port, &change).map_err(|e| e.context(format_args!("connect to bridge {:?}", bridge.name)))
+    let what = format_args!("failed to connect {:?} to bridge {}", port.name, bridge.name);
+    host.change_link(port, &change).map_err(|e| e.worded(what))
 }

@@ -16,18 +16,17 @@ const DEFAULT_NATIVE: u16 = 1;
 #[serde(default)]
 pub struct Trunk {
     #[serde(rename = "minID")]
-    min_id: Option<u16>,
+    min_id: Option<i64>,
     #[serde(rename = "maxID")]
-    max_id: Option<u16>,
-    id: Option<u16>,
+    max_id: Option<i64>,
+    id: Option<i64>,
 }
 
 impl Trunk {
     /// Checks the entry at `path`.
     pub fn validate(&self, path: &str) -> Result<()> {
         for (key, id) in [("minID", self.min_id), ("maxID", self.max_id), ("id", self.id)] {
-            if id.is_some_and(|id| id == 0 || id > VLAN_MAX) {
-                let id = id.unwrap_or_default();
+            if let Some(id) = id.filter(|id| !(1..=VLAN_MAX).contains(id)) {
                 return Err(Error::config(
                     format_args!("{path}.{key}"),
                     format_args!("{id} is out of range, expected 1 to {VLAN_MAX}"),
@@ -50,14 +49,14 @@ impl Trunk {
 
     fn ids(&self) -> impl Iterator<Item = u16> {
         let range = self.min_id.zip(self.max_id).map(|(min, max)| min..=max);
-        range.into_iter().flatten().chain(self.id)
+        range.into_iter().flatten().chain(self.id).filter_map(|id| u16::try_from(id).ok())
     }
 }
 
 /// What a port must be a member of; empty where the configuration says nothing of VLANs.
 pub fn plan(conf: &Conf) -> Vec<VlanRange> {
     let mut tagged: BTreeSet<u16> = conf.vlan_trunk.iter().flatten().flat_map(Trunk::ids).collect();
-    let native = match (conf.vlan, tagged.is_empty()) {
+    let native = match (conf.vlan(), tagged.is_empty()) {
         (0, true) => return vec![],
         (0, false) => DEFAULT_NATIVE,
         (vlan, _) => vlan,
@@ -111,11 +110,11 @@ pub fn verify(host: &Netlink, port: &Link, plan: &[VlanRange]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn trunk(min_id: Option<u16>, max_id: Option<u16>, id: Option<u16>) -> Trunk {
+    fn trunk(min_id: Option<i64>, max_id: Option<i64>, id: Option<i64>) -> Trunk {
         Trunk { min_id, max_id, id }
     }
 
-    fn plan_of(vlan: u16, trunks: Option<Vec<Trunk>>) -> Vec<(u16, u16, VlanFlags)> {
+    fn plan_of(vlan: i64, trunks: Option<Vec<Trunk>>) -> Vec<(u16, u16, VlanFlags)> {
         let mut conf = Conf::default();
         (conf.vlan, conf.vlan_trunk) = (vlan, trunks);
         plan(&conf).iter().map(|vlans| (vlans.first, vlans.last, vlans.flags)).collect()

@@ -9,7 +9,7 @@ use crate::plugin::{Context, PluginConf};
 use crate::steps::nft_owner;
 
 /// The bit that the reference marks packets with where none is given.
-const MARK_BIT: u32 = 13;
+const MARK_BIT: i64 = 13;
 /// XT_EXTENSION_MAXNAMELEN, without the NUL.
 const CHAIN_MAX: usize = 28;
 
@@ -71,7 +71,7 @@ pub struct Conf {
     /// Whoever comes by a port carries the host's address. Default false.
     pub masq_all: bool,
     /// iptables: the bit of the mark that says what is masqueraded, 0 to 31. Default 13.
-    mark_masq_bit: Option<u32>,
+    mark_masq_bit: Option<i64>,
     /// iptables: the chain of others that marks for masquerading, such as `KUBE-MARK-MASQ`.
     pub external_set_mark_chain: String,
     /// What IPv4 packets must be like besides, in the words of the backend.
@@ -115,7 +115,7 @@ impl Default for Conf {
 
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        if let Some(bit) = self.mark_masq_bit.filter(|bit| *bit > 31) {
+        if let Some(bit) = self.mark_masq_bit.filter(|bit| !(0..=31).contains(bit)) {
             return Err(Error::config("markMasqBit", format_args!("{bit} is out of range, expected 0 to 31"))
                 .saying("MasqMarkBit must be between 0 and 31"));
         }

@@ -139,24 +139,40 @@ fn shared_lines_back(conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
     rules.chain(chains.map(|chain| format!("-X {chain}"))).collect()
 }
 
-/// Whether every rule is there; asks no program where it can see that there is nothing.
-pub fn is_complete(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<bool> {
+/// What CHECK misses, if anything; asks no program where it can see that there is nothing.
+pub fn missing(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<Option<Error>> {
     let programs = programs_with(&chain(key))?;
     for of_family in by_family(forwards) {
-        let mut complete = false;
-        for iptables in programs.iter().filter(|iptables| iptables.is_for(of_family[0].to.addr())) {
-            let saved = iptables.save(NAT)?;
-            complete |= own_rules(conf, &of_family).iter().all(|rule| saved.has(&chain(key), rule))
-                && entry_ports(conf)
-                    .iter()
-                    .all(|(protocol, ports)| !entries_of(&saved, key, *protocol, ports).is_empty())
-                && shared_rules(conf, &saved).is_empty();
+        let address = of_family[0].to.addr();
+        let mut missing = Some(format!("chain {} not found in iptables table {NAT}", chain(key)));
+        for iptables in programs.iter().filter(|iptables| iptables.is_for(address)) {
+            if missing.is_some() {
+                missing = first_missing(&iptables.save(NAT)?, key, conf, &of_family);
+            }
         }
-        if !complete {
-            return Ok(false);
+        if let Some(missing) = missing {
+            let family = if address.is_ipv6() { "ipv6" } else { "ipv4" };
+            return Ok(Some(Error::check(format!("could not check {family} dnat: {missing}"))));
         }
     }
-    Ok(true)
+    Ok(None)
+}
+
+/// The first thing that is not in the saved rules, in the reference's words.
+fn first_missing(saved: &Saved, key: &Key, conf: &Conf, forwards: &[Forward]) -> Option<String> {
+    let chain = chain(key);
+    let no_rule = |rule: &str, chain: &str| format!("rule [{rule}] in chain {chain} not found in table {NAT}");
+    if saved.chain(&chain).is_none() {
+        return Some(format!("chain {chain} not found in iptables table {NAT}"));
+    }
+    if let Some(rule) = own_rules(conf, forwards).iter().find(|rule| !saved.has(&chain, rule)) {
+        return Some(no_rule(rule, &chain));
+    }
+    let is_lost = |(protocol, ports): &&(Protocol, Vec<u16>)| entries_of(saved, key, *protocol, ports).is_empty();
+    if let Some((protocol, ports)) = entry_ports(conf).iter().find(is_lost) {
+        return Some(no_rule(&format!("-p {protocol} --dports {} -j {chain}", listed(ports)), DNAT));
+    }
+    shared_rules(conf, saved).first().map(|line| format!("what `{line}` makes not found in table {NAT}"))
 }
 
 /// Closes the ports and returns them; the shared chains stay, as the reference leaves them.

@@ -68,11 +68,9 @@ impl Plugin for Portmap {
             return Ok(());
         }
         // Rules of iptables are right whatever is asked for: the reference may have made them, or we when they were.
-        if !iptables::is_complete(&at.key, conf, &forwards)? {
+        if let Some(missing) = iptables::missing(&at.key, conf, &forwards)? {
             match conf.backend()? {
-                Backend::Iptables => {
-                    Err(Error::check(format!("rules of chain {} are missing", iptables::chain(&at.key))))
-                }
+                Backend::Iptables => Err(missing),
                 Backend::Nftables => nft::verify(&at.key, conf, &forwards),
             }?;
         }

@@ -184,11 +184,16 @@ pub fn verify(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(_) if is_made_by_reference(&nft, key, forwards)? => Ok(()),
         Some(element) => {
-            let msg = format!("{} is not published: no element in map {:?}", port_of(element), element.set);
-            Err(Error::check(msg))
+            let what = format!("{} is not published: no element in map {:?}", port_of(element), element.set);
+            Err(rules_missing(what))
         }
-        None => damage.map_or(Ok(()), |damage| Err(Error::check(damage))),
+        None => damage.map_or(Ok(()), |damage| Err(rules_missing(damage))),
     }
+}
+
+/// In the reference's sentence, which names the chain that it has for what our maps hold.
+fn rules_missing(what: String) -> Error {
+    Error::check(what).saying("missing hostport rules in \"hostports\" chain")
 }
 
 /// Closes the ports of an attachment; the table goes with the last of all.

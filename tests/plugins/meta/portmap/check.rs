@@ -57,6 +57,34 @@ fn check_finds_what_the_reference_looks_for() {
     });
 }
 
+/// The reference's sentences, which are looked for in its own answers as well.
+#[test]
+fn check_says_in_the_reference_s_words_what_is_gone() {
+    let own = "$(iptables-save -t nat | grep -o 'CNI-DN-[0-9a-f]*' | head -1)";
+    let flushed = "nft flush chain ip cni_hostport hostports || nft flush map inet cni_multi_portmap port4";
+    let cases: [(&str, String, &[&str]); 3] = [
+        (
+            "iptables",
+            "nft flush ruleset".to_owned(),
+            &["could not check ipv4 dnat: chain CNI-DN-", " not found in iptables table nat"],
+        ),
+        (
+            "iptables",
+            format!("iptables -t nat -F {own}"),
+            &["could not check ipv4 dnat: rule [", "] in chain CNI-DN-", " not found in table nat"],
+        ),
+        ("nftables", flushed.to_owned(), &["missing hostport rules in \"hostports\" chain"]),
+    ];
+    for (backend, script, words) in &cases {
+        for_each_peer("portmap", |lab| {
+            let chain = publish(lab, Some(backend), mappings());
+            lab.host.sh(script);
+            let error = chain.check(&chain.result).err();
+            assert!(words.iter().all(|words| error.msg.contains(words)), "{script}: {error:?}");
+        });
+    }
+}
+
 /// As many rules as before, which do something else; and a table that does nothing.
 #[test]
 fn check_finds_rules_that_are_others_than_they_were() {

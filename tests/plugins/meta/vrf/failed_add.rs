@@ -24,7 +24,7 @@ fn mistakes() -> Vec<Case> {
         Case::new("not chained", json!({"prevResult": null}), 7, "prevResult"),
         Case::new("no such interface", json!({}), 100, "net1")
             .container("ip link set net1 down; ip link set net1 name other"),
-        Case::new("has a master", json!({}), 102, "interface \"net1\" has a master already: \"br0\"")
+        Case::new("has a master", json!({}), 102, "interface net1 has already a master set: br0")
             .container("ip link add br0 type bridge; ip link set net1 master br0"),
         Case::new("name of a bridge", json!({}), 102, "vrfname: \"blue\" is a bridge of the container")
             .container("ip link add blue type bridge"),
