@@ -224,7 +224,11 @@ fn check_finds_what_has_changed() {
 fn check_compares_an_mtu_that_was_asked_for() {
     let conf = with(&VLAN.dual_stack(), json!({"mtu": 1400}));
     VLAN.for_each_peer(|lab| {
-        stacked::check_finds(lab, &conf, &Break::new("mtu changed", "ip link set eth0 mtu 1300", "current value is 1300"))
+        stacked::check_finds(
+            lab,
+            &conf,
+            &Break::new("mtu changed", "ip link set eth0 mtu 1300", "current value is 1300"),
+        )
     });
 }
 
