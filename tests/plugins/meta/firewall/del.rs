@@ -213,12 +213,12 @@ fn what_the_reference_attached_is_checked_and_detached_by_ours() {
         ours.del();
         let mut after = rules(&lab);
         if word != "open" {
-            // Nothing says whose these are; the reference leaves them too.
-            assert!(after.contains("CNI-ISOLATION"));
-            lab.host.sh(
-                "for f in iptables ip6tables; do $f -F FORWARD; for n in 1 2; do $f -F CNI-ISOLATION-STAGE-$n; done; \
-                for n in 1 2; do $f -X CNI-ISOLATION-STAGE-$n; done; done",
-            );
+            // Nothing says whose these are; the reference leaves them too. With them stays what its next ADD would put before them.
+            assert!(after.contains("CNI-ISOLATION") && after.contains("-j CNI-FORWARD"), "{after}");
+            assert!(chain.ips().iter().all(|ip| !after.contains(&format!("{ip}/"))), "{after}");
+            lab.host.sh("for f in iptables ip6tables; do $f -F FORWARD; \
+                for c in ISOLATION-STAGE-1 ISOLATION-STAGE-2 FORWARD ADMIN; do $f -F CNI-$c; done; \
+                for c in ISOLATION-STAGE-1 ISOLATION-STAGE-2 FORWARD ADMIN; do $f -X CNI-$c; done; done");
             after = rules(&lab);
         }
         assert_eq!(after, before, "{word}");
