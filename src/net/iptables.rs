@@ -191,16 +191,24 @@ impl Iptables {
 
     /// The programs whose `nat` table may have this chain, of both families; empty where no program needs to be asked.
     pub fn with_nat_chain(nft: Option<&Nft>, chain: &str) -> Result<Vec<Iptables>> {
-        Iptables::with_nat_chain_used(nft, chain, 0)
+        Iptables::with_nat(nft, |nft, family| Ok(nft.chain(family, "nat", chain)?.is_some()))
     }
 
-    /// The same, where rules and jumps to the chain are at least so many together, as far as that can be seen.
-    pub fn with_nat_chain_used(nft: Option<&Nft>, chain: &str, least: u32) -> Result<Vec<Iptables>> {
+    /// The same, where the chain has rules, as far as that can be seen. No more than `jumps` rules lead there.
+    pub fn with_nat_chain_in_use(nft: Option<&Nft>, chain: &str, jumps: u32) -> Result<Vec<Iptables>> {
+        Iptables::with_nat(nft, |nft, family| match nft.chain(family, "nat", chain)? {
+            None => Ok(false),
+            Some(info) if info.uses > jumps => Ok(true),
+            // So few are read: an administrator may have deleted what leads there.
+            Some(info) => Ok(info.uses > 0 && !nft.rules(family, "nat", chain)?.is_empty()),
+        })
+    }
+
+    fn with_nat(nft: Option<&Nft>, is_there: impl Fn(&Nft, Family) -> Result<bool>) -> Result<Vec<Iptables>> {
         settle()?;
         let mut found = vec![];
         for (is_v6, family) in [(false, Family::Ip), (true, Family::Ip6)] {
-            let in_nft = nft.map_or(Ok(None), |nft| nft.chain(family, "nat", chain))?;
-            if in_nft.is_some_and(|info| info.uses >= least) {
+            if nft.map_or(Ok(false), |nft| is_there(nft, family))? {
                 found.push(Iptables { is_v6, variant: Variant::Nft });
             }
             // A host without the programs can have no rules of ours there, whoever made the table.

@@ -1,5 +1,8 @@
 //! Our four nftables tables, and what an administrator does to them: flush, delete, and `nft list ruleset > f; nft -f f`.
 
+mod beside;
+mod iptables;
+
 use std::cell::RefCell;
 
 use serde_json::{Value, json};

@@ -1,6 +1,7 @@
 //! What every tier of the tests shares.
 
 pub mod attachment;
+pub mod beside;
 pub mod call;
 pub mod chain;
 pub mod dhcp;

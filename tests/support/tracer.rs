@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::errno::Errno;
@@ -59,6 +60,14 @@ pub struct Traced {
     pub calls: usize,
     pub killed: bool,
     pub outcome: Outcome,
+}
+
+/// Whether a process waits for the lock (flock) of this file.
+pub fn is_waited_for(lock: &Path) -> bool {
+    let Ok(lock) = std::fs::metadata(lock) else { return false };
+    let place = format!(":{} ", lock.ino());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().any(|line| line.contains("->") && line.contains(&place))
 }
 
 impl Stop {

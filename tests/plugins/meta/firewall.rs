@@ -1,7 +1,7 @@
 //! firewall: which packets pass, on which kind of host. Isolation, CHECK, DEL, firewalld and failures are in modules of their own.
 
 mod check;
-mod del;
+pub mod del;
 pub mod failed_add;
 pub mod firewalld;
 pub mod isolation;

@@ -1,5 +1,6 @@
 //! vrf: the interface in a VRF of the container. Needs a kernel that has them.
 
+mod beside;
 mod failed_add;
 mod gone;
 

@@ -14,7 +14,7 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{Link, LinkChange, LinkKind, LinkSpec, Netlink};
 use crate::plugin::Context;
 use crate::rollback::Rollback;
-use crate::steps::link_alias;
+use crate::steps::{link_alias, link_record};
 
 /// The kernel's word for such a link.
 pub const KIND: &str = "ifb";
@@ -116,11 +116,11 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
     let mut errors = ErrorList::default();
     for link in links.iter().filter(|link| is_of_network(link) && !is_valid(link)) {
         let stale = || Stale { is_torn: link.alias.is_empty(), ..link_alias::stale(link) };
-        errors.push(valid.remove(stale, || host.delete_link_by_name(&link.name)));
+        errors.push(valid.remove(stale, || link_record::delete_link(host, link.index)));
     }
     for link in errors.push(left_by_reference(cx, &links, valid)).unwrap_or_default() {
         let stale = || Stale { is_torn: true, ..link_alias::stale(link) }; // no veth needs it
-        errors.push(valid.remove(stale, || host.delete_link_by_name(&link.name)));
+        errors.push(valid.remove(stale, || link_record::delete_link(host, link.index)));
     }
     errors.finish()
 }

@@ -18,7 +18,7 @@ use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::netlink::{Link, Netlink};
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::transaction;
-use crate::steps::{link_alias, link_kind, prev_result, veth};
+use crate::steps::{link_alias, link_kind, link_record, prev_result, veth};
 
 /// The plugin.
 pub struct Bandwidth;
@@ -81,7 +81,7 @@ impl Plugin for Bandwidth {
             errors.push(shaping::unlimit(host, link, ingress, ifb.as_ref()));
         }
         if let Some(ifb) = &ifb {
-            errors.push(host.delete_link_by_name(&ifb.name));
+            errors.push(link_record::delete_link(host, ifb.index));
         }
         errors.finish()
     }

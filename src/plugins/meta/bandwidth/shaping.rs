@@ -207,8 +207,16 @@ pub fn unlimit(host: &Netlink, link: &Link, ingress: Option<Limit>, ifb: Option<
         _ => false,
     };
     let filters = host.filters(link, RECEIVED)?;
-    if filters.iter().any(redirects) && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED) {
+    let are_ours =
+        filters.iter().any(redirects) && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED);
+    // Where the filters were deleted, the ifb says that the qdisc was made for it.
+    if are_ours || filters.is_empty() && ifb.is_some() && has_ingress(host, link)? {
         host.delete_qdisc(link, Handle::INGRESS, RECEIVED, QdiscKind::Ingress.name())?;
     }
     Ok(())
+}
+
+fn has_ingress(host: &Netlink, link: &Link) -> Result<bool> {
+    let found = host.qdisc_at(link, Handle::INGRESS)?;
+    Ok(found.is_some_and(|qdisc| qdisc.handle == RECEIVED && matches!(qdisc.kind, QdiscKind::Ingress)))
 }

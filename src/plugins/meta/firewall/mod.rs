@@ -211,7 +211,7 @@ fn remove_accepts(held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(iptables::settle());
     errors.push(netlink::remove(held));
-    errors.push(programs::of_legacy(&held.ips).and_then(|programs| programs::remove(&programs, &held.ips)));
+    errors.push(programs::of_legacy(&held.ips).and_then(|programs| programs::remove(&programs, held)));
     errors.finish()
 }
 

@@ -30,11 +30,13 @@ struct AddedTo {
     chains: Vec<String>,
     rules: Vec<(&'static str, FilterRule)>,
     handles: Vec<u64>,
+    /// How many rules were there before and have another place now. Their handles come last.
+    moved: usize,
 }
 
 impl AddedTo {
     fn new(table: Table, before: Vec<Listed>) -> AddedTo {
-        AddedTo { table, before, chains: vec![], rules: vec![], handles: vec![] }
+        AddedTo { table, before, chains: vec![], rules: vec![], handles: vec![], moved: 0 }
     }
 
     fn chain(&mut self, batch: &mut Batch, name: &str) {
@@ -47,6 +49,13 @@ impl AddedTo {
         self.rules.push((chain, rule));
     }
 
+    /// Puts a rule that is there in front of its chain, after all others were added.
+    fn put_in_front(&mut self, batch: &mut Batch, chain: &'static str, handle: u64, rule: &FilterRule) {
+        batch.delete_rule(self.table, chain, handle);
+        add_rule(batch, self.table, chain, true, rule);
+        self.moved += 1;
+    }
+
     /// The rules that it added to a chain.
     fn rules_of(&self, chain: &str) -> HashSet<&FilterRule> {
         self.rules.iter().filter(|(of, _)| *of == chain).map(|(_, rule)| rule).collect()
@@ -57,7 +66,9 @@ impl Added {
     /// The handles are in the order in which the rules were added.
     fn numbered(mut self, handles: Vec<u64>) -> Added {
         let mut handles = handles.into_iter();
-        self.0.iter_mut().for_each(|part| part.handles = handles.by_ref().take(part.rules.len()).collect());
+        for part in &mut self.0 {
+            part.handles = handles.by_ref().take(part.rules.len() + part.moved).collect();
+        }
         self
     }
 
@@ -229,7 +240,7 @@ pub fn remove(held: &Held) -> Result<()> {
             let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
             let table = filter_table(is_v6);
             if !theirs.is_empty() && !plan_remove_noted(&nft, &mut batch, table, &theirs, &held.rules)? {
-                plan_remove(&nft, &mut batch, table, &theirs)?;
+                plan_remove(&nft, &mut batch, table, &theirs, held.is_any_noted(|ip| ip.is_ipv6() == is_v6))?;
             }
         }
         nft.commit(&batch, what)
@@ -276,12 +287,38 @@ fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>
 /// Whether all is there but the rules of addresses: a jump from FORWARD, and one to the administrator's chain.
 fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<bool> {
     for (table, _) in tables {
-        let are_connected = uses(nft, *table, CNI_FORWARD)? >= 2 && uses(nft, *table, &wish.admin_chain)? >= 1;
-        if !are_connected || !has(&nft.filter_rules(*table, FORWARD)?, &rules::jump()) {
+        let forward = nft.filter_rules(*table, FORWARD)?;
+        if !has(&forward, &rules::jump()) || late_isolation(&forward).is_some() {
+            return Ok(false);
+        }
+        let are_connected = uses(nft, *table, CNI_FORWARD)? >= 2 && is_led_to(nft, *table, &wish.admin_chain)?;
+        if !are_connected {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Whether anything leads to a chain, which may have rules of its own.
+fn is_led_to(nft: &Nft, table: Table, chain: &str) -> Result<bool> {
+    let uses = uses(nft, table, chain)?;
+    Ok(uses > 0 && uses > nft.filter_rules(table, chain)?.len())
+}
+
+/// What leads to the chains that keep bridges from each other, where it does not come before what leads to the accepts: it
+/// stays after the last container, and the newest rule is in front.
+fn late_isolation(forward: &[Listed]) -> Option<(u64, &FilterRule)> {
+    let isolation = forward.iter().position(|listed| leads_to(listed, STAGE_1))?;
+    let accepts = forward.iter().position(|listed| leads_to(listed, CNI_FORWARD));
+    let Listed { handle, rule } = &forward[isolation];
+    match accepts {
+        Some(accepts) if isolation < accepts => None,
+        _ => Some((*handle, rule.as_ref()?)),
+    }
+}
+
+fn leads_to(listed: &Listed, chain: &str) -> bool {
+    listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Chain(chain.to_owned()))
 }
 
 fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin_chain: &str) -> Result<AddedTo> {
@@ -292,7 +329,8 @@ fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin
             added.chain(batch, chain);
         }
     }
-    if !has(&nft.filter_rules(table, FORWARD)?, &rules::jump()) {
+    let forward = nft.filter_rules(table, FORWARD)?;
+    if !has(&forward, &rules::jump()) {
         added.rule(batch, FORWARD, true, rules::jump());
     }
     if !has(&inside, &rules::admin_jump(admin_chain)) {
@@ -302,15 +340,20 @@ fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin
     for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)).filter(|rule| !known.has(rule)) {
         added.rule(batch, CNI_FORWARD, false, rule);
     }
+    if let Some((handle, rule)) = late_isolation(&forward) {
+        added.put_in_front(batch, FORWARD, handle, rule);
+    }
     Ok(added)
 }
 
-fn plan_remove(nft: &Nft, batch: &mut Batch, table: Table, rules: &[FilterRule]) -> Result<()> {
+/// `is_noted` is whether an ADD of ours has made the rules: then the chains are there for them, though they may have been
+/// flushed.
+fn plan_remove(nft: &Nft, batch: &mut Batch, table: Table, rules: &[FilterRule], is_noted: bool) -> Result<()> {
     let inside = nft.filter_rules(table, CNI_FORWARD)?;
     let rules: HashSet<&FilterRule> = rules.iter().collect();
     let is_theirs = |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rules.contains(rule));
     let (theirs, others): (Vec<&Listed>, Vec<&Listed>) = inside.iter().partition(is_theirs);
-    if theirs.is_empty() {
+    if theirs.is_empty() && !is_noted {
         return Ok(());
     }
     for listed in theirs {
@@ -333,6 +376,11 @@ fn plan_dismantling(
     admin_chains: &[String],
 ) -> Result<()> {
     let forward = nft.filter_rules(table, FORWARD)?;
+    // An ADD of the reference would put a new jump before what keeps bridges from each other.
+    let is_isolating = forward.iter().any(|listed| leads_to(listed, STAGE_1));
+    if is_isolating || nft.chain(table.family, table.name, CNI_FORWARD)?.is_none() {
+        return Ok(());
+    }
     let is_jump = |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rule.does(&rules::jump()));
     let jumps: Vec<&Listed> = forward.iter().filter(is_jump).collect();
     if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len() || rules::others_rely_on_chains() {

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use super::conf::{Isolation, Policy, Wish};
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1, STAGE_2};
-use crate::error::{ErrorList, Result};
+use super::table::Held;
+use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
 
 const FILTER: &str = "filter";
@@ -66,18 +67,26 @@ pub fn verify(programs: &[Iptables], wish: &Wish, isolation: Option<&Isolation>)
         if let Some(missing) = wanted.iter().find(|wanted| !saved.has(wanted.chain, &wanted.rule)) {
             return Err(rules::not_found(iptables.name(), missing.chain, &missing.rule));
         }
+        if isolation.is_some() && !isolation_to_front(&saved).is_empty() {
+            let name = iptables.name();
+            return Err(Error::check(format!("{name}: in {FORWARD}, {CNI_FORWARD} comes before {STAGE_1}"))
+                .with_details(
+                    "containers are accepted before bridges are kept apart; another ADD puts them in order",
+                ));
+        }
     }
     Ok(())
 }
 
 /// Removes the rules of the addresses; with the last of all what leads to them. What keeps bridges from each other stays,
 /// as with the reference: nothing says whose it is.
-pub fn remove(programs: &[Iptables], ips: &[IpAddr]) -> Result<()> {
+pub fn remove(programs: &[Iptables], held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     for iptables in programs {
-        let of_family = ips.iter().copied().filter(|ip| iptables.is_for(*ip));
+        let of_family = held.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
         let rules: Vec<String> = of_family.flat_map(rules::of_address).map(|rule| rule.to_string()).collect();
-        errors.push(iptables.change(FILTER, &|| Ok(removal(&iptables.save(FILTER)?, &rules))));
+        let is_noted = held.is_any_noted(|ip| iptables.is_for(ip));
+        errors.push(iptables.change(FILTER, &|| Ok(removal(&iptables.save(FILTER)?, &rules, is_noted))));
     }
     errors.finish()
 }
@@ -144,7 +153,8 @@ impl Added {
             true => format!("-I {chain} 1 {rule}"),
             false => format!("-A {chain} {rule}"),
         };
-        self.chains.iter().map(|chain| format!("-N {chain}")).chain(self.rules.iter().map(line)).collect()
+        let chains = self.chains.iter().map(|chain| format!("-N {chain}"));
+        chains.chain(self.rules.iter().map(line)).chain(isolation_to_front(&self.before)).collect()
     }
 
     /// The lines that take it away again: all of it where nobody has come since, else only the rules of addresses.
@@ -174,17 +184,34 @@ impl Added {
     }
 }
 
-/// The lines that remove these rules, and what leads to them where no others are left.
-fn removal(saved: &Saved, rules: &[String]) -> Vec<String> {
-    let inside = saved.chain(CNI_FORWARD).unwrap_or_default();
+/// The lines that put what keeps bridges from each other before what accepts a container's packets. It stays after the last
+/// container, so the jump to the accepts may be newer, and the newest one is in front.
+fn isolation_to_front(saved: &Saved) -> Vec<String> {
+    let forward = saved.chain(FORWARD).unwrap_or_default();
+    let at = |chain: &str| forward.iter().position(|rule| rule.ends_with(&format!("-j {chain}")));
+    match (at(STAGE_1), at(CNI_FORWARD)) {
+        (Some(isolation), accepts) if accepts.is_none_or(|accepts| accepts < isolation) => {
+            let rule = &forward[isolation];
+            vec![format!("-D {FORWARD} {rule}"), format!("-I {FORWARD} 1 {rule}")]
+        }
+        _ => vec![],
+    }
+}
+
+/// The lines that remove these rules, and what leads to them where no others are left. `is_noted` is whether an ADD of ours
+/// has made them: then the chains are there for them, though the rules may have been flushed.
+fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
+    let Some(inside) = saved.chain(CNI_FORWARD) else { return vec![] };
     let (theirs, others): (Vec<&String>, Vec<&String>) = inside.iter().partition(|rule| rules.contains(rule));
     let mut lines: Vec<String> = theirs.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")).collect();
     let admin_chains: Vec<&str> = others.iter().filter_map(|rule| admin_chain(rule)).collect();
     let leading: usize = saved.leading_to(CNI_FORWARD).count();
     let jump = rules::jump().to_string();
     let jumps = saved.chain(FORWARD).unwrap_or_default().iter().filter(|rule| **rule == jump).count();
-    let is_in_use = admin_chains.len() != others.len() || leading != jumps;
-    if lines.is_empty() || is_in_use || rules::others_rely_on_chains() {
+    // An ADD of the reference would put a new jump before what keeps bridges from each other.
+    let is_isolating = saved.leading_to(STAGE_1).next().is_some();
+    let is_in_use = admin_chains.len() != others.len() || leading != jumps || is_isolating;
+    if lines.is_empty() && !is_noted || is_in_use || rules::others_rely_on_chains() {
         return lines;
     }
     lines.extend((0..jumps).map(|_| format!("-D {FORWARD} {jump}")));
@@ -219,10 +246,14 @@ mod tests {
 
     /// What the kernel would have after these lines.
     fn after(lines: &[String]) -> Saved {
-        let rules = lines.iter().filter_map(|line| {
-            let line = line.replacen("-I ", "-A ", 1).replacen(" 1 ", " ", 1);
-            line.starts_with("-A ").then_some(line)
-        });
+        let mut rules = vec![];
+        for line in lines {
+            match line.strip_prefix("-I ") {
+                Some(first) => rules.insert(0, format!("-A {}", first.replacen(" 1 ", " ", 1))),
+                None if line.starts_with("-A ") => rules.push(line.clone()),
+                None => (),
+            }
+        }
         let chains = lines.iter().filter_map(|line| line.strip_prefix("-N ")).map(|chain| format!(":{chain} - [0:0]"));
         Saved::parse(&chains.chain(rules).collect::<Vec<_>>().join("\n"))
     }
@@ -261,11 +292,28 @@ mod tests {
         let rules = |ips: &[&str]| -> Vec<String> {
             ips.iter().flat_map(|ip| rules::of_address(ip.parse().unwrap())).map(|rule| rule.to_string()).collect()
         };
-        assert_eq!(removal(&saved, &rules(&["10.1.0.7"])).len(), 2);
-        let all = removal(&saved, &rules(&["10.1.0.7", "10.1.0.8"]));
+        assert_eq!(removal(&saved, &rules(&["10.1.0.7"]), true).len(), 2);
+        let all = removal(&saved, &rules(&["10.1.0.7", "10.1.0.8"]), true);
         assert_eq!(all[all.len() - 2..], ["-X CNI-FORWARD", "-X CNI-ADMIN"]);
         assert!(!all.iter().any(|line| line.starts_with("-F")), "another's rule may have come: {all:?}");
-        assert!(removal(&saved, &rules(&["10.1.0.9"])).is_empty());
+        assert!(removal(&saved, &rules(&["10.1.0.9"]), true).is_empty());
+    }
+
+    #[test]
+    fn flushed_chains_go_with_a_noted_address_unless_they_isolate() {
+        let flushed =
+            ":CNI-FORWARD - [0:0]\n-A FORWARD -m comment --comment \"CNI firewall plugin rules\" -j CNI-FORWARD";
+        let isolating = format!("{flushed}\n-A FORWARD -j CNI-ISOLATION-STAGE-1");
+        let of = |text: &str, is_noted| removal(&Saved::parse(text), &[], is_noted).len();
+        assert_eq!([of(flushed, true), of(flushed, false), of(&isolating, true), of("", true)], [2, 0, 0, 0]);
+    }
+
+    #[test]
+    fn isolation_that_comes_too_late_is_put_in_front() {
+        let lines = |text: &str| isolation_to_front(&Saved::parse(text)).len();
+        let (accepts, isolation) = ("-A FORWARD -j CNI-FORWARD\n", "-A FORWARD -j CNI-ISOLATION-STAGE-1\n");
+        let cases = [[accepts, isolation], [isolation, accepts], [accepts, ""], [isolation, ""], ["", ""]];
+        assert_eq!(cases.map(|case| lines(&case.concat())), [2, 0, 0, 2, 0]);
     }
 
     #[test]

@@ -165,6 +165,12 @@ impl Held {
         }
     }
 
+    /// Whether any of these addresses is in the table, and so was let pass by an ADD of ours.
+    pub fn is_any_noted(&self, is_asked: impl Fn(IpAddr) -> bool) -> bool {
+        let count = |ips: &[IpAddr]| ips.iter().filter(|ip| is_asked(**ip)).count();
+        count(&self.ips) > count(&self.unknown)
+    }
+
     fn add_unknown(&mut self, ip: IpAddr) {
         self.ips.push(ip);
         self.unknown.push(ip);

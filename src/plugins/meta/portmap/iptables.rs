@@ -23,6 +23,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
+use crate::net::process::another_runs;
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
 
@@ -123,7 +124,8 @@ fn lines_back(key: &Key, conf: &Conf, before: &Saved, now: &Saved) -> Vec<String
         lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
     }
     let is_another_s = |rule: &&String| !rule.ends_with(&format!(" -j {chain}"));
-    if !now.chain(DNAT).unwrap_or_default().iter().any(|rule| is_another_s(&rule)) {
+    // A portmap of others that is at work, as in the middle of an upgrade, relies on chains that it has seen.
+    if !now.chain(DNAT).unwrap_or_default().iter().any(|rule| is_another_s(&rule)) && !another_runs("portmap") {
         lines.extend(shared_lines_back(conf, before, now));
     }
     lines
@@ -378,7 +380,7 @@ fn removal(chain: &str, saved: &Saved) -> Vec<String> {
 /// A port that is wanted and that a rule of another container leads elsewhere is code 102. No program is asked where there
 /// is no such rule.
 pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
-    let programs = Iptables::with_nat_chain_used(nft_owner::open()?.as_deref(), DNAT, JUMPS + 1)?;
+    let programs = Iptables::with_nat_chain_in_use(nft_owner::open()?.as_deref(), DNAT, JUMPS)?;
     for of_family in by_family(forwards) {
         let ip = of_family[0].to.addr();
         for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {

@@ -1,7 +1,6 @@
 //! An ADD that fails, stopped at each system call of its undo while another ADD to the same bridge runs: whatever the undo does
 //! when it goes on, the other container keeps its bridge and its gateway.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use crate::support::attachment::{Attachment, for_ours, interface, with};
 use crate::support::call::Outcome;
 use crate::support::netns::Lab;
 use crate::support::patience;
-use crate::support::tracer::{Stop, Then, trace};
+use crate::support::tracer::{Stop, Then, is_waited_for, trace};
 use crate::support::traffic::assert_pings;
 
 /// nf_tables refuses the elements: others have the name of the table.
@@ -50,26 +49,18 @@ fn is_of_nftables(stop: &Stop) -> bool {
     is_sent && stop.netlink_type() >= 0x100 && NFTABLES.contains(&(stop.netlink_type() >> 8))
 }
 
-/// Whether a process waits for the lock of bridges.
-fn awaits_lock(lab: &Lab) -> bool {
-    let Ok(lock) = std::fs::metadata(lab.path("/run/cni/bridge/lock")) else { return false };
-    let place = format!(":{} ", lock.ino());
-    let locks = std::fs::read_to_string("/proc/locks").unwrap();
-    locks.lines().any(|line| line.contains("->") && line.contains(&place))
-}
-
 /// What came of an ADD that ran while the other one was stopped before this call, and whether it had to wait for that one. None
 /// where the failing ADD makes fewer calls.
 fn add_at(lab: &Lab, failing: &Attachment<'_>, number: usize, other: &Attachment<'_>) -> Option<(Outcome, bool)> {
     std::thread::scope(|scope| {
-        let (mut running, mut waited) = (None, false);
+        let (mut running, mut waited, lock) = (None, false, lab.path("/run/cni/bridge/lock"));
         let traced = trace(&failing.call("ADD", None), |stop| {
             if stop.number == number && stop.result.is_none() {
                 let adding = scope.spawn(|| other.try_add());
                 let deadline = Instant::now() + patience(5);
                 while !adding.is_finished() && !waited && Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(2));
-                    waited = awaits_lock(lab);
+                    waited = is_waited_for(&lock);
                 }
                 running = Some(adding);
             }

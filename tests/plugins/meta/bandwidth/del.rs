@@ -116,6 +116,41 @@ fn del_leaves_what_is_another_s() {
     });
 }
 
+/// An administrator has deleted a part: CHECK says so, DEL leaves nothing of the rest, and the other container keeps its limits.
+#[test]
+fn del_after_a_part_was_deleted_leaves_nothing() {
+    for_able_ours(|lab| {
+        for damage in [
+            "tc qdisc del dev $end root",
+            "tc qdisc del dev $end ingress",
+            "tc filter del dev $end ingress",
+            "tc qdisc del dev $ifb root",
+            "ip link set $ifb down",
+            "ip link del $ifb",
+            "ip link del $ifb; tc qdisc del dev $end root",
+            "tc filter del dev $end ingress; tc qdisc del dev $ifb root; tc qdisc del dev $end root",
+        ] {
+            eprintln!("{damage}"); // shown when the case fails
+            let (chain, other) = (lab.chain(&network(), &both()), lab.chain(&network(), &both()));
+            let before = Watch::start(lab, &[]);
+            let (result, end) = (chain.add(), host_end(&chain));
+            let ifb = interface(&result, 2);
+            lab.host.sh(&format!("end={end}; ifb={ifb}; {damage}"));
+            let limited = other.add();
+            other.check(&limited).ok();
+            assert_eq!(chain.check(&result).err().code, 103);
+            chain.bare().del();
+            other.check(&limited).ok();
+            other.bare().del();
+            before.assert_unchanged("ADD, the damage and DEL");
+            chain.add();
+            chain.check(&result).ok();
+            chain.bare().del();
+            [chain, other].iter().for_each(|chain| chain.main.del());
+        }
+    });
+}
+
 #[test]
 fn gc_removes_what_no_runtime_knows_any_more() {
     for_able_ours(|lab| {

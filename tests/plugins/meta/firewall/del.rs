@@ -52,17 +52,17 @@ fn a_second_add_without_a_del_takes_the_rules_of_the_first_with_it() {
     }
 }
 
-/// A process of the name `firewall` on the host of the lab, which is no plugin of ours.
-struct Others(Child);
+/// A process of a plugin's name on the host of the lab, which is no plugin of ours.
+pub struct Others(Child);
 
 impl Others {
-    fn begin(lab: &Lab) -> Others {
-        let program = lab.path("/run/firewall");
+    pub fn begin(lab: &Lab, name: &str) -> Others {
+        let program = lab.path(&format!("/run/{name}"));
         // A process that is started while this one writes the program would keep it from being run.
         lab.host.sh(&format!("cp /bin/sleep {}", program.display()));
         let others = Others(lab.host.command(program.to_str().unwrap()).arg("60").spawn().unwrap());
         lab.host.sh(&format!(
-            "for n in $(seq 500); do grep -qx firewall /proc/{}/comm && exit; sleep 0.01; done; exit 1",
+            "for n in $(seq 500); do grep -qx {name} /proc/{}/comm && exit; sleep 0.01; done; exit 1",
             others.0.id()
         ));
         others
@@ -84,7 +84,7 @@ fn issue_8_chains_stay_while_a_plugin_of_others_is_at_work() {
             lab.host.sh(DROPPING);
             let before = rules(lab);
             let (first, second) = (admit(lab, &firewall(backend)), lab.chain(&network(), &firewall(backend)));
-            let others = Others::begin(lab);
+            let others = Others::begin(lab, "firewall");
             first.del();
             let left = rules(lab);
             assert!(left.contains("-A FORWARD") && left.contains("-A CNI-FORWARD"), "{left}");
@@ -213,12 +213,12 @@ fn what_the_reference_attached_is_checked_and_detached_by_ours() {
         ours.del();
         let mut after = rules(&lab);
         if word != "open" {
-            // Nothing says whose these are; the reference leaves them too.
-            assert!(after.contains("CNI-ISOLATION"));
-            lab.host.sh(
-                "for f in iptables ip6tables; do $f -F FORWARD; for n in 1 2; do $f -F CNI-ISOLATION-STAGE-$n; done; \
-                for n in 1 2; do $f -X CNI-ISOLATION-STAGE-$n; done; done",
-            );
+            // Nothing says whose these are; the reference leaves them too. With them stays what its next ADD would put before them.
+            assert!(after.contains("CNI-ISOLATION") && after.contains("-j CNI-FORWARD"), "{after}");
+            assert!(chain.ips().iter().all(|ip| !after.contains(&format!("{ip}/"))), "{after}");
+            lab.host.sh("for f in iptables ip6tables; do $f -F FORWARD; \
+                for c in ISOLATION-STAGE-1 ISOLATION-STAGE-2 FORWARD ADMIN; do $f -F CNI-$c; done; \
+                for c in ISOLATION-STAGE-1 ISOLATION-STAGE-2 FORWARD ADMIN; do $f -X CNI-$c; done; done");
             after = rules(&lab);
         }
         assert_eq!(after, before, "{word}");

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{for_each_backend, for_ours_with_each_backend, is_open, network, portmap, warm_up, web};
 use crate::plugins::main::bridge::failed_add::Case;
+use crate::plugins::meta::firewall::del::Others;
 use crate::support::attachment::{for_each_peer, for_ours, skip, with};
 use crate::support::call::{Call, ErrorObject, Peer};
 use crate::support::netns::Lab;
@@ -282,6 +283,22 @@ fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
             assert!(error.text().contains("no such luck"), "{error:?}");
             before.assert_unchanged(&format!("the failed ADD, shared rules there: {shared_is_there}"));
         }
+    });
+}
+
+/// In the middle of an upgrade an ADD of the reference has seen the shared chains, and fails over the next rule if they go.
+#[test]
+fn shared_chains_stay_while_a_plugin_of_others_is_at_work() {
+    for_ours("portmap", |lab| {
+        let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
+        let others = Others::begin(lab, "portmap");
+        with_failing_ip6tables(lab, chain.call("ADD", None)).run().err();
+        let left = lab.host.sh("iptables-save -t nat");
+        assert!(left.contains(":CNI-HOSTPORT-DNAT") && !left.contains("CNI-DN-"), "{left}");
+        drop(others);
+        with_failing_ip6tables(lab, chain.call("ADD", None)).run().err();
+        let left = lab.host.sh("iptables-save -t nat");
+        assert!(left.contains(":CNI-HOSTPORT-DNAT"), "it was there before: {left}");
     });
 }
 

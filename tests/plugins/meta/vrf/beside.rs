@@ -1,0 +1,40 @@
+//! The DEL of a VRF's last interface, stopped at each system call that changes something while another interface joins the VRF.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{attach, container, master, network};
+use crate::support::attachment::{for_ours, with};
+use crate::support::beside::{run_beside, stops};
+
+/// For how long an ADD is waited for that may wait for the DEL itself.
+const LIMIT: Duration = Duration::from_millis(500);
+
+#[test]
+fn last_del_takes_no_vrf_from_the_next_add() {
+    for_ours("vrf", |lab| {
+        let Some(container) = container(lab) else { return };
+        // Without IPv6 no ADD waits until it is known that no other has the address.
+        container.sh(
+            "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6",
+        );
+        let join = |number: u8| {
+            let addresses = json!([{"address": format!("10.20.{number}.2/24")}]);
+            let main = with(&network(number, 2), json!({"ipam": {"addresses": addresses, "routes": []}}));
+            attach(lab, &container, &main, &format!("net{number}"), json!({"vrfname": "blue"}))
+        };
+        let [last, next] = [1, 2].map(join);
+        last.add();
+        for number in stops(&last.call("DEL", None)) {
+            last.add();
+            let outcomes = run_beside(&last.call("DEL", None), number, &next.call("ADD", None), || false, LIMIT);
+            outcomes.iter().for_each(|outcome| drop(outcome.ok()));
+            assert_eq!((master(&container, "net1"), master(&container, "net2")), (Value::Null, json!("blue")));
+            // The first DEL has taken the routes, so there is nothing that CHECK would find.
+            assert_eq!(container.link("blue").unwrap()["ifalias"], "cni-multi: goes with its last interface");
+            next.del();
+            assert!(container.link("blue").is_none(), "stopped at {number}");
+        }
+    });
+}
