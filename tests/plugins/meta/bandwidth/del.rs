@@ -187,8 +187,9 @@ fn an_ifb_that_has_no_alias_yet_is_the_attachment_s_all_the_same() {
         let nameless = || {
             let chain = lab.chain(&with(&network(), json!({"cniVersion": "1.1.0"})), &both());
             chain.add();
-            lab.host
-                .sh("for link in $(ip -br link show type ifb | cut -d ' ' -f 1); do ip link set $link alias ''; done");
+            lab.host.sh(
+                "link=$(ip -br link show type ifb | cut -d ' ' -f 1); ip link set $link alias ''; tc qdisc del dev $link root",
+            );
             chain.container.vanish();
             chain
         };
