@@ -175,9 +175,11 @@ fn fill<'a>(
     }
     let has_default = routes.iter().any(|route| route.dst.prefix_len() == 0);
     match ip.gateway {
-        Some(gateway) if !has_default => container
-            .add_route(link, &default_route(ip, table))
-            .map_err(|e| e.worded(format_args!("Failed to add default route to {gateway}"))),
+        Some(gateway) if !has_default => {
+            let added = container.add_route(link, &default_route(ip, table));
+            let place = format_args!("in table {table}, through {:?}", link.name);
+            added.map_err(|e| e.worded(format_args!("Failed to add default route to {gateway}")).with_details(place))
+        }
         _ => Ok(()),
     }
 }

@@ -169,7 +169,8 @@ fn route_to_container(cx: &Context<'_>, link: &Link, result: &AddResult) -> Resu
             }
         }
         let route = Route { scope: Scope::HOST, ..Route::to(IpNet::from(ip.address.addr())) };
-        let refused = |e: Error| if e.is_exists() { taken(ip, e) } else { e };
+        let refused =
+            |e: Error| if e.is_exists() { taken(ip, e) } else { e.with_details(format_args!("to {}", route.dst)) };
         host.add_only_route(link, &route).map_err(|e| refused(e).worded("failed to add route on host"))?;
     }
     Ok(())
