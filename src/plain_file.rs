@@ -13,9 +13,9 @@ use nix::sys::stat::Mode;
 /// What no file of ours is opened without.
 const GUARD: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
-/// In bytes: room for a GC of 200 000 attachments with ids of 64 digits. What is larger is something else, and may be larger
-/// than the memory.
-pub const LARGEST_CONFIGURATION: usize = 24 << 20;
+/// In bytes: room for a GC of 200 000 attachments with ids of 64 digits, which libcni lists twice. What is larger is something
+/// else, and may be larger than the memory.
+pub const LARGEST_CONFIGURATION: usize = 64 << 20;
 
 /// Reads a regular file of at most `limit` bytes.
 pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {

@@ -45,3 +45,25 @@ fn gc_with_a_malformed_list_is_code_7_and_removes_nothing() {
         }
     }
 }
+
+/// More than a node has, with ids as containerd's, and under both keys as libcni writes them: 40 MB.
+#[test]
+fn gc_with_200_000_valid_attachments_removes_the_stale_one() {
+    let subject = SUBJECTS.iter().find(|subject| subject.plugin == "bridge").unwrap();
+    for_ours(subject.plugin, |lab| {
+        let Some(_kept) = (subject.prepare)(lab) else { return };
+        let chain = |nth| (subject.chain)(1, nth);
+        let living = Member::of(lab, &chain(1)).added();
+        let before = Watch::start(lab, &[&living.container]);
+        let _stale = Member::of(lab, &chain(2)).added();
+        let others = (1..200_000).map(|number| format!("{number:064x}"));
+        let ids = others.chain([living.container.id.clone()]);
+        let valid: Value = ids.map(|id| json!({"containerID": id, "ifname": "eth0"})).collect();
+        let list = json!({"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid, "runtimeConfig": null});
+        for conf in &chain(0) {
+            lab.attach(&living.container, &with(conf, list.clone())).call("GC", None).run().ok();
+        }
+        before.assert_unchanged("the stale attachment");
+        living.assert_whole();
+    });
+}
