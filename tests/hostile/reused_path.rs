@@ -69,12 +69,29 @@ fn reuse_path(lab: &Lab, from: &Container, to: &Container, is_kept: bool) {
     lab.host.sh(&format!("mount --bind {} {}", to.netns, from.netns));
 }
 
+/// Waits until the kernel has given each link that stands on another the state of that one: up to a second later than the
+/// link is up.
+fn wait_for_states(namespace: &Namespace) {
+    let is_waiting = |link: &Value| {
+        let kind = link["linkinfo"]["info_kind"].as_str().unwrap_or_default();
+        let is_up = link["flags"].as_array().is_some_and(|flags| flags.contains(&Value::from("UP")));
+        ["macvlan", "ipvlan", "vlan"].contains(&kind) && is_up && link["operstate"] == "UNKNOWN"
+    };
+    let deadline = std::time::Instant::now() + patience(3);
+    while namespace.json("ip -j -d link").as_array().unwrap().iter().any(is_waiting)
+        && std::time::Instant::now() < deadline
+    {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 /// What is in the namespace and does not change by itself.
 struct Inside<'a>(&'a Namespace, Snapshot);
 
 impl<'a> Inside<'a> {
     fn of(namespace: &'a Namespace) -> Inside<'a> {
         std::thread::sleep(std::time::Duration::from_millis(100)); // a new link's own address has its route a little later
+        wait_for_states(namespace);
         Inside(namespace, Snapshot::of(namespace))
     }
 
