@@ -951,6 +951,20 @@ fn a_device_comes_back_as_it_was() {
     differs("host-device", observe, (true, true, 3), (false, false, 0));
 }
 
+#[test]
+fn del_of_another_network_leaves_the_device_in_the_container() {
+    let observe = |lab: &Lab| {
+        host_device::device(lab);
+        let attachment = lab.attach(&lab.container(), &host_device::conf());
+        attachment.add();
+        let late = attachment.clone().conf(json!({"name": "other"})).call("DEL", None).run();
+        let is_back = lab.host.link("dev0").is_some();
+        attachment.call("DEL", None).run();
+        (late.status, is_back, lab.host.link("dev0").is_some())
+    };
+    differs("host-device", observe, (OK, false, true), (OK, true, true));
+}
+
 /// The reference keeps the device in the container when IPAM or an address fails, and a second ADD does not find it.
 #[test]
 fn a_failed_add_gives_the_device_back() {
