@@ -40,7 +40,8 @@ fn complain(problem: &str) {
 
 /// Makes all of it below `dir`; what is there of these names is replaced.
 pub fn write(dir: &Path) -> io::Result<()> {
-    let mut commands = with_values(for_people(cni_multi::cli::commands())).disable_help_subcommand(true);
+    let mut commands =
+        with_values(for_people(cni_multi::cli::commands())).disable_help_subcommand(true);
     commands.build();
     write_pages(&commands, &dir.join("man/man1"), "cni-multi")?;
     let shells = [
@@ -56,7 +57,8 @@ pub fn write(dir: &Path) -> io::Result<()> {
 
 /// Commands that the binary calls itself by are nobody else's business.
 fn for_people(command: Command) -> Command {
-    let hidden: Vec<String> = command.get_subcommands().filter(|sub| sub.is_hide_set()).map(name_of).collect();
+    let hidden: Vec<String> =
+        command.get_subcommands().filter(|sub| sub.is_hide_set()).map(name_of).collect();
     let shown: Vec<Command> =
         command.get_subcommands().filter(|sub| !hidden.contains(&name_of(sub))).cloned().collect();
     let about = command.get_about().cloned().unwrap_or_default();

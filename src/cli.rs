@@ -47,7 +47,9 @@ pub fn run(mut invocation: Invocation<'_>) -> u8 {
         return unknown_plugin(&called, &mut invocation.io);
     }
     let first = invocation.args.get(1).map(|arg| arg.to_string_lossy().into_owned());
-    if first.as_deref() == Some(dhcp::NAME) && is_command_of_dhcp(invocation.args.get(2), &invocation.env) {
+    if first.as_deref() == Some(dhcp::NAME)
+        && is_command_of_dhcp(invocation.args.get(2), &invocation.env)
+    {
         return operate(invocation, first.as_deref());
     }
     if let Some(entry) = first.as_deref().and_then(registry::find) {
@@ -83,7 +85,9 @@ fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
 fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     let commands = commands();
     let is_ours = |word: &str| {
-        word.starts_with('-') || word == "help" || commands.get_subcommands().any(|c| c.get_name() == word)
+        word.starts_with('-')
+            || word == "help"
+            || commands.get_subcommands().any(|c| c.get_name() == word)
     };
     if let Some(word) = first.filter(|word| !is_ours(word)) {
         return unknown_plugin(word, &mut invocation.io);
@@ -91,7 +95,8 @@ fn operate(mut invocation: Invocation<'_>, first: Option<&str>) -> u8 {
     match commands.try_get_matches_from(&invocation.args) {
         Ok(matches) => dispatch(&matches, &mut invocation),
         Err(asked) => {
-            let to: &mut dyn Write = if asked.use_stderr() { invocation.io.stderr } else { invocation.io.stdout };
+            let to: &mut dyn Write =
+                if asked.use_stderr() { invocation.io.stderr } else { invocation.io.stdout };
             let _ = write!(to, "{asked}"); // help that nobody reads is no failure
             u8::from(asked.use_stderr()) * 2
         }
@@ -130,13 +135,16 @@ fn dispatch(matches: &ArgMatches, invocation: &mut Invocation<'_>) -> u8 {
         }
         Some(("net", command)) => net::run(command, PLUGINS, &invocation.env, &mut invocation.io),
         Some((dhcp::NAME, command)) => dhcp::run(command, &invocation.env, &mut invocation.io),
-        Some(("validate", command)) => validate::run(command, PLUGINS, &invocation.env, &mut invocation.io),
+        Some(("validate", command)) => {
+            validate::run(command, PLUGINS, &invocation.env, &mut invocation.io)
+        }
         Some(("schema", command)) => schema::run(command, PLUGINS, &mut invocation.io),
         Some((labelled::COMMAND, tap)) => labelled::run(tap, invocation.io.stderr),
         // Nomad runs every file of the directory and takes the first word that is a version.
-        _ => {
-            print(&format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help()), &mut invocation.io)
-        }
+        _ => print(
+            &format!("{NAME} {}\n\n{}", env!("CARGO_PKG_VERSION"), commands().render_help()),
+            &mut invocation.io,
+        ),
     }
 }
 

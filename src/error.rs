@@ -212,7 +212,9 @@ impl Error {
     /// Whether the system is busy or short of something for the moment: the same may succeed another time.
     pub fn may_pass(&self) -> bool {
         use Errno::{EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM};
-        [EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM].iter().any(|errno| self.has_errno(*errno))
+        [EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM]
+            .iter()
+            .any(|errno| self.has_errno(*errno))
     }
 
     /// Whether the system said that the object is not there.
@@ -344,20 +346,29 @@ mod tests {
 
     #[test]
     fn a_mistake_keeps_its_place_in_other_words() {
-        let error = Error::config("vlan", "5000 is out of range").with_details("try 5").saying("invalid VLAN ID 5000");
+        let error = Error::config("vlan", "5000 is out of range")
+            .with_details("try 5")
+            .saying("invalid VLAN ID 5000");
         assert_eq!(error.to_string(), "invalid VLAN ID 5000; vlan: 5000 is out of range; try 5");
-        assert_eq!((error.mistake.as_ref().unwrap().path.as_str(), error.advice()), ("vlan", "try 5"));
+        assert_eq!(
+            (error.mistake.as_ref().unwrap().path.as_str(), error.advice()),
+            ("vlan", "try 5")
+        );
         assert_eq!(Error::config("vlan", "odd").with_details("try 5").advice(), "try 5");
         assert_eq!(Error::check("gone").saying("not found").to_string(), "not found; gone");
     }
 
     #[test]
     fn words_of_the_reference_lead_the_system_s_reason() {
-        let error =
-            Error::kernel("create link \"a\"", Errno::EEXIST).with_details("on \"b\"").worded("failed to create vlan");
+        let error = Error::kernel("create link \"a\"", Errno::EEXIST)
+            .with_details("on \"b\"")
+            .worded("failed to create vlan");
         assert_eq!(error.to_string(), "failed to create vlan: file exists; on \"b\"");
         assert!(error.is_exists());
-        assert_eq!(Error::check("gone").worded("failed to look").to_string(), "failed to look: gone");
+        assert_eq!(
+            Error::check("gone").worded("failed to look").to_string(),
+            "failed to look: gone"
+        );
     }
 
     #[test]
@@ -387,12 +398,17 @@ mod tests {
             list.push::<()>(Err(of(rest)));
             list.finish().unwrap_err()
         };
-        assert!(of(&[Errno::EINVAL, Errno::EMFILE]).may_pass() && !of(&[Errno::EINVAL, Errno::EPERM]).may_pass());
+        assert!(
+            of(&[Errno::EINVAL, Errno::EMFILE]).may_pass()
+                && !of(&[Errno::EINVAL, Errno::EPERM]).may_pass()
+        );
         assert!(nested(Errno::EINVAL, &[Errno::EPERM, Errno::ENOMEM]).may_pass());
         assert!(of(&[Errno::ENOENT, Errno::ENODEV]).is_not_found());
         assert!(!of(&[Errno::ENOENT, Errno::EPERM]).is_not_found());
         assert!(!nested(Errno::ENOENT, &[Errno::ENOENT, Errno::EIO]).is_not_found());
         let mixed = of(&[Errno::EEXIST, Errno::EPERM]);
-        assert!(mixed.has_errno(Errno::EEXIST) && !mixed.is_exists() && mixed.has_errno(Errno::EPERM));
+        assert!(
+            mixed.has_errno(Errno::EEXIST) && !mixed.is_exists() && mixed.has_errno(Errno::EPERM)
+        );
     }
 }

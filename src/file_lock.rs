@@ -148,7 +148,10 @@ pub fn take(file: File, path: &Path, mode: Mode, patience: Duration) -> Result<F
     let handover = Arc::new(Handover::default());
     let waiting = handover.clone();
     let wait = move || waiting.give(mode.wait(&file).map(|()| file));
-    thread::Builder::new().stack_size(STACK).spawn(wait).map_err(|e| Error::io("start a thread", &e))?;
+    thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(wait)
+        .map_err(|e| Error::io("start a thread", &e))?;
     let (mut seen, mut waited) = (Seen::default(), Duration::ZERO);
     while seen.looks < LOOKS && waited < patience * TURNS {
         if let Some(locked) = handover.wait(patience / LOOKS) {
@@ -177,7 +180,12 @@ impl Seen {
 }
 
 /// What who waited is told: that it may be tried again, and who has the lock.
-pub fn not_free(what: impl std::fmt::Display, path: &Path, holder: Option<String>, waited: Duration) -> Error {
+pub fn not_free(
+    what: impl std::fmt::Display,
+    path: &Path,
+    holder: Option<String>,
+    waited: Duration,
+) -> Error {
     let error = Error::new(Code::TRY_AGAIN, format!("{what}: not free within {waited:?}"));
     match holder {
         Some(holder) => error.with_details(format_args!("{holder} has it")),
@@ -237,7 +245,12 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(60);
 
     fn open(dir: &Scratch) -> File {
-        File::options().create(true).truncate(false).write(true).open(dir.path().join("lock")).unwrap()
+        File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(dir.path().join("lock"))
+            .unwrap()
     }
 
     fn lock(dir: &Scratch, mode: Mode, patience: Duration) -> Result<File> {
@@ -262,7 +275,10 @@ mod tests {
         let dir = Scratch::new();
         let (one, other) = (open(&dir), open(&dir));
         let (first, all) = (Range::byte(u64::MAX), Range { start: 0, length: 0 });
-        assert!(first.try_take(&one).unwrap() && first.try_take(&one).unwrap(), "its own is free for a file");
+        assert!(
+            first.try_take(&one).unwrap() && first.try_take(&one).unwrap(),
+            "its own is free for a file"
+        );
         assert!(!first.try_take(&other).unwrap() && !all.try_take(&other).unwrap());
         assert!(!all.is_free(&other).unwrap() && all.is_free(&one).unwrap());
         assert!(Range::byte(7).try_take(&other).unwrap());
@@ -273,8 +289,10 @@ mod tests {
     #[test]
     fn a_shared_lock_is_kept_from_those_only_who_want_it_alone() {
         let dir = Scratch::new();
-        let (_one, _other) =
-            (lock(&dir, Mode::Shared, SHORT).unwrap(), lock(&dir, Mode::Shared, Duration::ZERO).unwrap());
+        let (_one, _other) = (
+            lock(&dir, Mode::Shared, SHORT).unwrap(),
+            lock(&dir, Mode::Shared, Duration::ZERO).unwrap(),
+        );
         assert_eq!(lock(&dir, Mode::Exclusive, SHORT).unwrap_err().code, Code::TRY_AGAIN);
     }
 
@@ -285,9 +303,15 @@ mod tests {
         let error = lock(&dir, Mode::Exclusive, SHORT).unwrap_err();
         let what = format!("lock {:?}: not free within 60ms", dir.path().join("lock"));
         assert_eq!((error.code, &error.msg), (Code::TRY_AGAIN, &what));
-        let own =
-            format!("process {} ({})", std::process::id(), fs::read_to_string("/proc/self/comm").unwrap().trim_end());
-        let told = [format!("{own} has it"), format!("`fuser -v {}/lock` tells who has it", dir.path().display())];
+        let own = format!(
+            "process {} ({})",
+            std::process::id(),
+            fs::read_to_string("/proc/self/comm").unwrap().trim_end()
+        );
+        let told = [
+            format!("{own} has it"),
+            format!("`fuser -v {}/lock` tells who has it", dir.path().display()),
+        ];
         assert!(told.contains(&error.details), "{error}");
         drop(first);
         drop(lock(&dir, Mode::Exclusive, LONG).unwrap());

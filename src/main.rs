@@ -15,7 +15,8 @@ cni_multi::c_main!(run);
 fn run(args: Vec<OsString>) -> u8 {
     // A panic is reported once, as an error object; the default hook would put it on stderr as well.
     std::panic::set_hook(Box::new(|_| ()));
-    let (mut stdin, mut stdout, mut stderr) = (io::stdin().lock(), Whole(io::stdout()), io::stderr().lock());
+    let (mut stdin, mut stdout, mut stderr) =
+        (io::stdin().lock(), Whole(io::stdout()), io::stderr().lock());
     let io = Streams { stdin: &mut stdin, stdout: &mut stdout, stderr: &mut stderr };
     cli::run(Invocation { args, env: Environment::of_process(), io })
 }

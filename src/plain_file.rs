@@ -168,8 +168,15 @@ mod tests {
     fn directories_are_made_where_there_is_nothing() {
         let dir = Scratch::new();
         let path = |name: &str| dir.path().join(name);
-        assert!(make_directories(&path("a/b"), 0o700).is_ok() && make_directories(&path("a/b"), 0o755).is_ok());
-        assert_eq!(path("a/b").metadata().unwrap().mode() & 0o777, 0o700, "what is there stays as it is");
+        assert!(
+            make_directories(&path("a/b"), 0o700).is_ok()
+                && make_directories(&path("a/b"), 0o755).is_ok()
+        );
+        assert_eq!(
+            path("a/b").metadata().unwrap().mode() & 0o777,
+            0o700,
+            "what is there stays as it is"
+        );
         make_private_directory(&path("c/d")).unwrap();
         let mode = |name: &str| path(name).metadata().unwrap().mode() & 0o777;
         assert_eq!((mode("c") & 0o700, mode("c/d")), (0o700, 0o700));
@@ -196,7 +203,10 @@ mod tests {
         }
         assert!(open_lock(&path("link")).is_err());
         assert_eq!(read_configuration(&path("link")).unwrap(), b"x");
-        std::fs::File::create(path("sparse")).unwrap().set_len(LARGEST_CONFIGURATION as u64 + 1).unwrap();
+        std::fs::File::create(path("sparse"))
+            .unwrap()
+            .set_len(LARGEST_CONFIGURATION as u64 + 1)
+            .unwrap();
         for bad in ["fifo", "dir", "sparse", "missing"] {
             assert!(read_configuration(&path(bad)).is_err(), "{bad}");
         }

@@ -190,8 +190,13 @@ pub struct Handles {
 
 impl Handles {
     /// The namespace at this path, as `open` opens it if it is not the one that was asked for last.
-    pub fn netns(&self, path: &str, open: fn(&str) -> Result<Option<Netns>>) -> Result<Option<Rc<Netns>>> {
-        if let Some((_, netns)) = self.container.borrow().as_ref().filter(|(kept, _)| kept == path) {
+    pub fn netns(
+        &self,
+        path: &str,
+        open: fn(&str) -> Result<Option<Netns>>,
+    ) -> Result<Option<Rc<Netns>>> {
+        if let Some((_, netns)) = self.container.borrow().as_ref().filter(|(kept, _)| kept == path)
+        {
             return Ok(Some(Rc::clone(netns)));
         }
         let opened = open(path)?.map(Rc::new);
@@ -282,7 +287,12 @@ impl From<&Attachment> for Detachment {
     /// What an ADD that failed, or lost its result, is undone with. A namespace that ADD did not open has nothing of it.
     fn from(at: &Attachment) -> Detachment {
         let netns = at.netns.get().cloned();
-        Detachment { key: at.key.clone(), netns_path: at.netns_path.clone(), netns, prev_result: None }
+        Detachment {
+            key: at.key.clone(),
+            netns_path: at.netns_path.clone(),
+            netns,
+            prev_result: None,
+        }
     }
 }
 

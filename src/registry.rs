@@ -3,8 +3,8 @@
 use crate::plugin::Entry;
 use crate::plugins::ipam::{dhcp::Dhcp, host_local::HostLocal, r#static::Static};
 use crate::plugins::main::{
-    bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback, macvlan::Macvlan,
-    ptp::Ptp, tap::Tap, vlan::Vlan,
+    bridge::Bridge, dummy::Dummy, host_device::HostDevice, ipvlan::Ipvlan, loopback::Loopback,
+    macvlan::Macvlan, ptp::Ptp, tap::Tap, vlan::Vlan,
 };
 use crate::plugins::meta::{
     bandwidth::Bandwidth, firewall::Firewall, portmap::Portmap, sbr::Sbr, tuning::Tuning, vrf::Vrf,

@@ -37,7 +37,12 @@ pub struct Streams<'a> {
 }
 
 /// Runs `entry` as the process that a runtime started; returns the exit status.
-pub fn run(entry: &'static Entry, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
+pub fn run(
+    entry: &'static Entry,
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+) -> u8 {
     run_sharing(entry, plugins, env, io, &Rc::default())
 }
 
@@ -53,8 +58,11 @@ pub fn run_sharing(
         return about(entry, io.stderr);
     }
     let mut config_version = None;
-    let execution = AssertUnwindSafe(|| execute(entry, plugins, env, io, handles, &mut config_version));
-    let Err(error) = catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))) else {
+    let execution =
+        AssertUnwindSafe(|| execute(entry, plugins, env, io, handles, &mut config_version));
+    let Err(error) =
+        catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
+    else {
         return 0;
     };
     let error = with_missing_rights(error);
@@ -79,15 +87,21 @@ pub fn collect(
     let path = env.get("CNI_PATH").split(':').map(PathBuf::from).collect();
     let cx = Context::new(plugins, &config, env, "", path).sharing(handles);
     let collected = catch_unwind(AssertUnwindSafe(|| entry.run(&cx, Call::Gc(valid)).map(drop)));
-    collected.unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref()))).map_err(with_missing_rights)
+    collected
+        .unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
+        .map_err(with_missing_rights)
 }
 
 /// Without CNI_COMMAND a plugin says what it is. nerdctl reads the rest of the first line as one semantic version,
 /// Nomad takes the first word that is one: so it is the reference's version, and our own is its build number.
 fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
     let versions = entry.versions.join(", ");
-    let _ =
-        writeln!(stderr, "CNI {} plugin {}\nCNI protocol versions supported: {versions}", entry.name, plugin_version());
+    let _ = writeln!(
+        stderr,
+        "CNI {} plugin {}\nCNI protocol versions supported: {versions}",
+        entry.name,
+        plugin_version()
+    );
     0 // whether anybody reads it or not
 }
 
@@ -107,13 +121,19 @@ pub fn error_object(error: &Error, config_version: &str) -> String {
 }
 
 /// What plugins need, in whichever case (SECURITY.md).
-const RIGHTS: [Capability; 5] =
-    [Capability::NetAdmin, Capability::SysAdmin, Capability::NetRaw, Capability::SysPtrace, Capability::DacOverride];
+const RIGHTS: [Capability; 5] = [
+    Capability::NetAdmin,
+    Capability::SysAdmin,
+    Capability::NetRaw,
+    Capability::SysPtrace,
+    Capability::DacOverride,
+];
 
 /// "operation not permitted" alone sends people looking for the wrong thing.
 fn with_missing_rights(error: Error) -> Error {
-    let is_refused =
-        error.has_errno(Errno::EPERM) || error.has_errno(Errno::EACCES) || error.code == Code::HOST_PROGRAM;
+    let is_refused = error.has_errno(Errno::EPERM)
+        || error.has_errno(Errno::EACCES)
+        || error.code == Code::HOST_PROGRAM;
     let missing = if is_refused { capabilities::missing(&RIGHTS) } else { vec![] };
     if missing.is_empty() {
         return error; // it is about something else
@@ -123,13 +143,19 @@ fn with_missing_rights(error: Error) -> Error {
 }
 
 fn error_of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
-    let what = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    let what = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or(panic.downcast_ref::<&str>().copied());
     Error::new(Code::BUG, format!("a bug in cni-multi: {}", what.unwrap_or("panic")))
         .with_details("what was done has been undone; please report it")
 }
 
 fn write(stdout: &mut dyn Write, text: &str) -> Result<()> {
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|e| Error::io("write to stdout", &e))
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(|e| Error::io("write to stdout", &e))
 }
 
 /// The order of the reference: environment, stdin, configuration, command, version, and then the work.
@@ -148,17 +174,22 @@ fn execute(
     // An empty Vec would be read into 32 bytes at a time, then 32, 64, 128 …
     let mut text = Vec::with_capacity(USUAL_CONFIG);
     let unread = |e| Error::io("error reading from stdin", &e);
-    (&mut *io.stdin).take(LARGEST_CONFIGURATION as u64 + 1).read_to_end(&mut text).map_err(unread)?;
+    (&mut *io.stdin)
+        .take(LARGEST_CONFIGURATION as u64 + 1)
+        .read_to_end(&mut text)
+        .map_err(unread)?;
     if text.len() > LARGEST_CONFIGURATION {
-        let expected = format!("expected a configuration of at most {} MiB", LARGEST_CONFIGURATION >> 20);
+        let expected =
+            format!("expected a configuration of at most {} MiB", LARGEST_CONFIGURATION >> 20);
         return Err(unread(ErrorKind::FileTooLarge.into()).with_details(expected));
     }
     let document = Value::parse(&text);
     *config_version = document.as_ref().ok().and_then(|value| version_of(value).ok());
     let config = Config::of(text, document)?;
     let command = parameters.command.as_ref().copied();
-    let command =
-        command.map_err(|word| Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}")))?;
+    let command = command.map_err(|word| {
+        Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}"))
+    })?;
     require_version(command, &config.version, entry.versions)?;
 
     let path = parameters.path.split(':').map(PathBuf::from).collect();
@@ -172,14 +203,19 @@ fn execute(
         Command::Del => entry.run(&cx, Call::Del(&detachment(&cx, &parameters)?)).map(drop),
         Command::Status => entry.run(&cx, Call::Status).map(drop),
         // A runtime that lists no valid attachments at all has not said that any is stale.
-        Command::Gc => config.valid_attachments()?.map_or(Ok(()), |valid| entry.run(&cx, Call::Gc(&valid)).map(drop)),
+        Command::Gc => config
+            .valid_attachments()?
+            .map_or(Ok(()), |valid| entry.run(&cx, Call::Gc(&valid)).map(drop)),
         Command::Version => Err(Error::new(Code::BUG, "VERSION was answered before")),
     }
 }
 
 fn versions_line(entry: &Entry) -> String {
-    let supported = print::Json::List(entry.versions.iter().map(|version| (*version).into()).collect());
-    let object = print::Object::default().with("cniVersion", version::CURRENT).with("supportedVersions", supported);
+    let supported =
+        print::Json::List(entry.versions.iter().map(|version| (*version).into()).collect());
+    let object = print::Object::default()
+        .with("cniVersion", version::CURRENT)
+        .with("supportedVersions", supported);
     format!("{}\n", print::Json::from(object).to_compact_text())
 }
 
@@ -191,12 +227,16 @@ fn require_version(command: Command, version: &str, supported: &[&str]) -> Resul
         Command::Gc | Command::Status => {
             version::require_at_least(version::WITH_GC, command.as_str(), version, supported)
         }
-        Command::Add | Command::Del | Command::Version => version::require_supported(version, supported),
+        Command::Add | Command::Del | Command::Version => {
+            version::require_supported(version, supported)
+        }
     }
 }
 
 fn key(cx: &Context<'_>, parameters: &Parameters) -> Result<Key> {
-    let (Some(container_id), Some(ifname)) = (parameters.container_id.clone(), parameters.ifname.clone()) else {
+    let (Some(container_id), Some(ifname)) =
+        (parameters.container_id.clone(), parameters.ifname.clone())
+    else {
         return Err(Error::new(Code::BUG, "an attachment's name was not checked"));
     };
     Ok(Key { network: cx.config.name.clone(), container_id, ifname })
@@ -215,17 +255,26 @@ fn detachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Detachment> {
     let netns = cx.handles().netns(&parameters.netns, Netns::open_if_there)?;
     refuse_own(netns.as_deref(), parameters)?;
     let prev_result = cx.config.prev_result().ok().flatten(); // a help where it can be read, never needed
-    Ok(Detachment { key: key(cx, parameters)?, netns_path: parameters.netns.clone(), netns, prev_result })
+    Ok(Detachment {
+        key: key(cx, parameters)?,
+        netns_path: parameters.netns.clone(),
+        netns,
+        prev_result,
+    })
 }
 
 /// A namespace that is the plugin's own is never a container's. The reference looks after it has done its work there;
 /// we look before.
 fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
     let Some(netns) = netns.filter(|_| !parameters.netns_override) else { return Ok(()) };
-    let own = Netns::current().map_err(|e| e.context("get plugin's netns failed").with_code(Code::INVALID_NETNS))?;
+    let own = Netns::current()
+        .map_err(|e| e.context("get plugin's netns failed").with_code(Code::INVALID_NETNS))?;
     if netns.is_same_as(&own)? {
-        return Err(Error::new(Code::INVALID_NETNS, "plugin's netns and netns from CNI_NETNS should not be the same")
-            .with_details(format_args!("CNI_NETNS is {:?}", parameters.netns)));
+        return Err(Error::new(
+            Code::INVALID_NETNS,
+            "plugin's netns and netns from CNI_NETNS should not be the same",
+        )
+        .with_details(format_args!("CNI_NETNS is {:?}", parameters.netns)));
     }
     Ok(())
 }
@@ -267,7 +316,9 @@ fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write)
         Kind::Main | Kind::Meta => steps::ipam::check_if_any(cx, at),
     };
     held.map_err(|e| unknown(&e.to_string()))?;
-    let result =
-        cx.config.prev_result()?.ok_or_else(|| unknown("prevResult is missing: there was no ADD, or a DEL since"))?;
+    let result = cx
+        .config
+        .prev_result()?
+        .ok_or_else(|| unknown("prevResult is missing: there was no ADD, or a DEL since"))?;
     print_result(cx, result, stdout)
 }

@@ -9,7 +9,8 @@ impl Scratch {
     pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("cni-multi-unit-{}-{number}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("cni-multi-unit-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path); // an earlier process had the same id
         std::fs::create_dir(&path).unwrap();
         Scratch(path)

@@ -129,7 +129,11 @@ fn replay(peer: &Peer, text: &str) {
     }
     if *peer == Peer::Ours {
         for network in &runtime.networks {
-            let bridges = network["plugins"].as_array().unwrap().iter().filter_map(|plugin| plugin["bridge"].as_str());
+            let bridges = network["plugins"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(|plugin| plugin["bridge"].as_str());
             bridges.for_each(|bridge| drop(runtime.lab.host.sh(&format!("ip link del {bridge}"))));
         }
         let left = before.difference(&Snapshot::of_host(&runtime.lab));
@@ -155,14 +159,22 @@ struct Pod {
 
 impl Runtime {
     fn new(peer: &Peer, networks: Vec<Value>) -> Runtime {
-        Runtime { lab: Lab::new(peer.clone()), networks, containers: BTreeMap::new(), results: BTreeMap::new() }
+        Runtime {
+            lab: Lab::new(peer.clone()),
+            networks,
+            containers: BTreeMap::new(),
+            results: BTreeMap::new(),
+        }
     }
 
     fn operate(&mut self, operations: Vec<Operation>, number: usize) {
         operations.iter().for_each(|operation| self.prepare(operation));
         let this = &*self;
         let outcomes: Vec<Result<Value, Outcome>> = thread::scope(|scope| {
-            let running: Vec<_> = operations.iter().map(|operation| scope.spawn(|| this.run_all(operation))).collect();
+            let running: Vec<_> = operations
+                .iter()
+                .map(|operation| scope.spawn(|| this.run_all(operation)))
+                .collect();
             running.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         for (operation, outcome) in operations.iter().zip(outcomes) {
@@ -183,8 +195,13 @@ impl Runtime {
         let number = self.containers.len() + 1;
         let lab = &self.lab;
         let pod = self.containers.entry(operation.container.clone()).or_insert_with(|| {
-            let container = if operation.process { lab.container_of_process() } else { lab.container() };
-            Pod { id: format!("{number:064x}"), netns: container.netns.clone(), container: Some(container) }
+            let container =
+                if operation.process { lab.container_of_process() } else { lab.container() };
+            Pod {
+                id: format!("{number:064x}"),
+                netns: container.netns.clone(),
+                container: Some(container),
+            }
         });
         if operation.gone || operation.netns.as_deref() == Some("gone") {
             pod.container.take().inspect(Container::vanish);
@@ -192,7 +209,9 @@ impl Runtime {
     }
 
     fn network(&self, operation: &Operation) -> &Value {
-        let wanted = |network: &&Value| operation.network.as_ref().is_none_or(|name| network["name"] == **name);
+        let wanted = |network: &&Value| {
+            operation.network.as_ref().is_none_or(|name| network["name"] == **name)
+        };
         self.networks.iter().find(wanted).unwrap()
     }
 
@@ -210,7 +229,9 @@ impl Runtime {
             plugins.reverse();
         }
         let mut previous = match operation.command.as_str() {
-            "CHECK" | "DEL" if version >= "0.4.0" => self.results.get(&self.key(operation)).cloned(),
+            "CHECK" | "DEL" if version >= "0.4.0" => {
+                self.results.get(&self.key(operation)).cloned()
+            }
             _ => None,
         };
         for plugin in plugins {
@@ -234,11 +255,14 @@ impl Runtime {
     /// The request for one plugin as libcni derives it.
     fn call(&self, operation: &Operation, plugin: &Value, previous: Option<&Value>) -> Call {
         let network = self.network(operation);
-        let mut conf = with(plugin, json!({"name": network["name"], "cniVersion": network["cniVersion"]}));
+        let mut conf =
+            with(plugin, json!({"name": network["name"], "cniVersion": network["cniVersion"]}));
         let pod = &self.containers[&operation.container];
         let is_declared = |capability: &str| plugin["capabilities"][capability] == true;
-        let args: serde_json::Map<_, _> = operation.capability_args.as_object().cloned().unwrap_or_default();
-        let declared: serde_json::Map<_, _> = args.into_iter().filter(|(name, _)| is_declared(name)).collect();
+        let args: serde_json::Map<_, _> =
+            operation.capability_args.as_object().cloned().unwrap_or_default();
+        let declared: serde_json::Map<_, _> =
+            args.into_iter().filter(|(name, _)| is_declared(name)).collect();
         if !declared.is_empty() {
             conf["runtimeConfig"] = declared.into();
         }
@@ -248,7 +272,10 @@ impl Runtime {
         let id_of = |name: &Value| self.containers[name.as_str().unwrap()].id.clone();
         if operation.command == "GC" {
             let valid = operation.valid.as_array().map(|names| {
-                names.iter().map(|name| json!({"containerID": id_of(name), "ifname": "eth0"})).collect::<Vec<_>>()
+                names
+                    .iter()
+                    .map(|name| json!({"containerID": id_of(name), "ifname": "eth0"}))
+                    .collect::<Vec<_>>()
             });
             conf["cni.dev/valid-attachments"] = valid.clone().into();
             conf["cni.dev/attachments"] = valid.into();
@@ -256,17 +283,26 @@ impl Runtime {
         let (netns, ifname, path) = match operation.command.as_str() {
             "VERSION" => ("dummy", "dummy", "dummy"),
             "GC" | "STATUS" => ("", "", self.lab.peer.dir().to_str().unwrap()),
-            _ => (self.netns(operation), operation.ifname.as_str(), self.lab.peer.dir().to_str().unwrap()),
+            _ => (
+                self.netns(operation),
+                operation.ifname.as_str(),
+                self.lab.peer.dir().to_str().unwrap(),
+            ),
         };
         let is_of_container = !["VERSION", "GC", "STATUS"].contains(&operation.command.as_str());
         let stdin = if netns == "dummy" { json!({"cniVersion": "1.1.0"}) } else { conf };
-        Call::new(&self.lab.peer, plugin["type"].as_str().unwrap(), &operation.command, stdin.to_string())
-            .env("CNI_CONTAINERID", if is_of_container { pod.id.as_str() } else { "" })
-            .env("CNI_NETNS", netns)
-            .env("CNI_IFNAME", ifname)
-            .env("CNI_ARGS", operation.args.replace("=ID;", &format!("={};", pod.id)))
-            .env("CNI_PATH", path)
-            .wrapped(&self.lab.host.enter)
+        Call::new(
+            &self.lab.peer,
+            plugin["type"].as_str().unwrap(),
+            &operation.command,
+            stdin.to_string(),
+        )
+        .env("CNI_CONTAINERID", if is_of_container { pod.id.as_str() } else { "" })
+        .env("CNI_NETNS", netns)
+        .env("CNI_IFNAME", ifname)
+        .env("CNI_ARGS", operation.args.replace("=ID;", &format!("={};", pod.id)))
+        .env("CNI_PATH", path)
+        .wrapped(&self.lab.host.enter)
     }
 
     fn netns<'a>(&'a self, operation: &'a Operation) -> &'a str {
@@ -286,7 +322,12 @@ impl Runtime {
         match (operation.command.as_str(), container) {
             ("ADD", Some(container)) => {
                 let ips: Vec<&str> = match result.get("ips") {
-                    Some(ips) => ips.as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap()).collect(),
+                    Some(ips) => ips
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .map(|ip| ip["address"].as_str().unwrap())
+                        .collect(),
                     None => vec![result["ip4"]["ip"].as_str().unwrap()], // 0.2.0 has another form
                 };
                 if operation.ifname == "lo" {
@@ -305,16 +346,26 @@ impl Runtime {
                 for (port, inner) in ports {
                     let _server = TcpServer::start(container, inner);
                     let at = format!("{}:{port}", UPLINK[0]);
-                    assert_eq!(connect(&self.lab.outside, &at).as_deref(), Some(OUTSIDE[0]), "{place}: {at}");
+                    assert_eq!(
+                        connect(&self.lab.outside, &at).as_deref(),
+                        Some(OUTSIDE[0]),
+                        "{place}: {at}"
+                    );
                 }
                 self.results.insert(key, result);
             }
             ("DEL", container) => {
-                if let Some(container) = container.filter(|_| operation.ifname != "lo" && operation.netns.is_none()) {
+                if let Some(container) =
+                    container.filter(|_| operation.ifname != "lo" && operation.netns.is_none())
+                {
                     assert_eq!(container.link(&operation.ifname), None, "{place}");
                 }
                 for (port, _) in ports {
-                    assert_eq!(connect(&self.lab.host, &format!("{}:{port}", UPLINK[0])), None, "{place}");
+                    assert_eq!(
+                        connect(&self.lab.host, &format!("{}:{port}", UPLINK[0])),
+                        None,
+                        "{place}"
+                    );
                 }
                 self.results.remove(&key);
             }

@@ -82,11 +82,18 @@ fn the_script_of_the_readme_works_unchanged() {
             OUTSIDE[0],
             lab.peer.dir().display()
         ));
-        for tool in ["ours", "reference"].iter().filter(|tool| **tool == "ours" || reference().is_some()) {
+        for tool in
+            ["ours", "reference"].iter().filter(|tool| **tool == "ours" || reference().is_some())
+        {
             let before = Watch::start(&lab, &[]);
             let path = format!("cd /run/plugins; export PATH=/run/tools/{tool}:$PATH");
             let outcome = run(&lab, &format!("{path}\n{README}"));
-            assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{tool} with {:?}: {outcome:?}", lab.peer);
+            assert_eq!(
+                (outcome.status, outcome.stderr.as_str()),
+                (0, ""),
+                "{tool} with {:?}: {outcome:?}",
+                lab.peer
+            );
             assert!(outcome.stdout.contains("1 received"), "{outcome:?}");
             lab.host.sh("rm /etc/cni/net.d/10-myptp.conf");
             // The reference's masquerading leaves its table behind.
@@ -139,7 +146,9 @@ fn one_tool_adds_another_checks_and_a_third_deletes() {
                     (checked.status, checked.stderr.as_str()),
                     (1, "configuration version \"0.3.1\" does not support the CHECK command\n")
                 ),
-                _ => assert_eq!((checked.status, checked.stderr.as_str()), (0, ""), "{add}, {check}"),
+                _ => {
+                    assert_eq!((checked.status, checked.stderr.as_str()), (0, ""), "{add}, {check}")
+                }
             }
             let deleted = on(del, "del");
             assert_eq!((deleted.status, deleted.stderr.as_str()), (0, ""), "{add}, {check}, {del}");
@@ -162,15 +171,24 @@ fn both_print_and_keep_the_same() {
     network(&lab, "lo.conflist", LO);
     let container = lab.container();
     let told = |tool: &str| {
-        let arguments = r#"CNI_IFNAME=lo CNI_ARGS='B=2;A=<1>' CAP_ARGS='{"z":[1,{"b":1,"a":null}],"mac":"x"}'"#;
-        let line = format!("{arguments} CNI_PATH={} {tool} add lo {}", farm().display(), container.netns);
+        let arguments =
+            r#"CNI_IFNAME=lo CNI_ARGS='B=2;A=<1>' CAP_ARGS='{"z":[1,{"b":1,"a":null}],"mac":"x"}'"#;
+        let line =
+            format!("{arguments} CNI_PATH={} {tool} add lo {}", farm().display(), container.netns);
         let added = run(&lab, &line);
         assert_eq!((added.status, added.stderr.as_str()), (0, ""), "{added:?}");
-        assert!(added.stdout.starts_with("{\n    \"cniVersion\"") && added.stdout.ends_with("\n}"), "{added:?}");
+        assert!(
+            added.stdout.starts_with("{\n    \"cniVersion\"") && added.stdout.ends_with("\n}"),
+            "{added:?}"
+        );
         let mut result = added.json();
         result.as_object_mut().unwrap().remove("dns");
         let kept = lab.host.sh("cd /var/lib/cni/results; stat -c '%a %n' . *; cat *; rm *");
-        (result, kept.replace("\"dns\":{},", "").replace(&format!("\"netns\":{:?},", container.netns), ""))
+        (
+            result,
+            kept.replace("\"dns\":{},", "")
+                .replace(&format!("\"netns\":{:?},", container.netns), ""),
+        )
     };
     assert_eq!(told(OURS), told(REFERENCE));
 }
@@ -179,21 +197,41 @@ fn both_print_and_keep_the_same() {
 fn both_find_the_same_mistakes_in_the_same_order() {
     let lab = lab(Peer::Ours);
     network(&lab, "10-lo.conflist", LO);
-    network(&lab, "20-old.conflist", r#"{"name":"old","cniVersion":"0.3.1","plugins":[{"type":"loopback"}]}"#);
-    network(&lab, "30-gone.conflist", r#"{"name":"gone","cniVersion":"1.0.0","plugins":[{"type":"gone"}]}"#);
+    network(
+        &lab,
+        "20-old.conflist",
+        r#"{"name":"old","cniVersion":"0.3.1","plugins":[{"type":"loopback"}]}"#,
+    );
+    network(
+        &lab,
+        "30-gone.conflist",
+        r#"{"name":"gone","cniVersion":"1.0.0","plugins":[{"type":"gone"}]}"#,
+    );
     network(&lab, "40-single.conf", r#"{"name":"single","cniVersion":"1.0.0","type":"loopback"}"#);
     lab.host.sh("mkdir -p /run/bad /run/none; echo '{' > /run/bad/10.conflist");
     let path = format!("CNI_PATH={}", farm().display());
     let netns = lab.container().netns;
     // Each with what it prints on stderr; `gone` is looked for last, after all that the tool itself reads.
     let cases = [
-        (format!("NETCONFPATH=/run/none TOOL add lo {netns}"), "no net configurations found in /run/none"),
-        (format!("TOOL add other {netns}"), "no net configuration with name \"other\" in /etc/cni/net.d"),
-        (format!("CNI_ARGS=A TOOL add other {netns}"), "no net configuration with name \"other\" in /etc/cni/net.d"),
+        (
+            format!("NETCONFPATH=/run/none TOOL add lo {netns}"),
+            "no net configurations found in /run/none",
+        ),
+        (
+            format!("TOOL add other {netns}"),
+            "no net configuration with name \"other\" in /etc/cni/net.d",
+        ),
+        (
+            format!("CNI_ARGS=A TOOL add other {netns}"),
+            "no net configuration with name \"other\" in /etc/cni/net.d",
+        ),
         (format!("CNI_ARGS=A TOOL add gone {netns}"), "invalid CNI_ARGS pair \"A\""),
         (format!("CNI_ARGS='A=1;' TOOL del lo {netns}"), "invalid CNI_ARGS pair \"\""),
         (format!("CNI_ARGS=A= TOOL check lo {netns}"), "invalid CNI_ARGS pair \"A=\""),
-        (format!("TOOL check old {netns}"), "configuration version \"0.3.1\" does not support the CHECK command"),
+        (
+            format!("TOOL check old {netns}"),
+            "configuration version \"0.3.1\" does not support the CHECK command",
+        ),
     ];
     for (line, stderr) in &cases {
         for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
@@ -216,8 +254,13 @@ fn both_find_the_same_mistakes_in_the_same_order() {
     ];
     for line in &cases {
         for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
-            let outcome = run(&lab, &format!("export {path} CNI_IFNAME=lo; {}", line.replace("TOOL", tool)));
-            assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{tool}: {line}: {outcome:?}");
+            let outcome =
+                run(&lab, &format!("export {path} CNI_IFNAME=lo; {}", line.replace("TOOL", tool)));
+            assert_eq!(
+                (outcome.status, outcome.stdout.as_str()),
+                (1, ""),
+                "{tool}: {line}: {outcome:?}"
+            );
             assert!(!outcome.stderr.is_empty(), "{tool}: {line}");
         }
     }
@@ -228,7 +271,10 @@ fn both_find_the_same_mistakes_in_the_same_order() {
                 "{path} CNI_IFNAME=lo {tool} add single {netns} && {path} CNI_IFNAME=lo {tool} del single {netns} more"
             ),
         );
-        assert_eq!(single.status, 0, "a single plugin's file, and arguments that are too many: {single:?}");
+        assert_eq!(
+            single.status, 0,
+            "a single plugin's file, and arguments that are too many: {single:?}"
+        );
     }
 }
 
@@ -260,9 +306,16 @@ fn whole_numbers_reach_plugins_as_integers() {
                         container.netns
                     );
                     let outcome = run(&lab, &line);
-                    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{add}: {line}: {outcome:?}");
+                    assert_eq!(
+                        (outcome.status, outcome.stderr.as_str()),
+                        (0, ""),
+                        "{add}: {line}: {outcome:?}"
+                    );
                     if verb == "add" {
-                        assert!(container.sh(&format!("ip link show {ifname}")).contains("mtu 1400"), "{line}");
+                        assert!(
+                            container.sh(&format!("ip link show {ifname}")).contains("mtu 1400"),
+                            "{line}"
+                        );
                     }
                 }
             }
@@ -281,7 +334,10 @@ fn a_path_is_made_absolute_before_it_becomes_an_id() {
     for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
         assert_eq!(run(&lab, &format!("{path}; {tool} add lo {name}")).status, 0);
         let kept = lab.host.sh("ls /var/lib/cni/results");
-        assert_eq!(run(&lab, &format!("{path}; {tool} add lo ../../run/./netns//{name}")).status, 0);
+        assert_eq!(
+            run(&lab, &format!("{path}; {tool} add lo ../../run/./netns//{name}")).status,
+            0
+        );
         assert_eq!(lab.host.sh("ls /var/lib/cni/results"), kept);
         lab.host.sh("rm /var/lib/cni/results/*");
     }
@@ -296,7 +352,11 @@ fn gc_takes_everything_for_stale_and_status_asks() {
         r#"{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"bridge","bridge":"gc0",
             "ipam":{"type":"host-local","ranges":[[{"subnet":"10.67.0.0/24"}]]}}]}"#,
     );
-    network(&lab, "other.conflist", r#"{"name":"other","cniVersion":"1.1.0","plugins":[{"type":"loopback"}]}"#);
+    network(
+        &lab,
+        "other.conflist",
+        r#"{"name":"other","cniVersion":"1.1.0","plugins":[{"type":"loopback"}]}"#,
+    );
     let [one, two] = [lab.container(), lab.container()];
     let path = format!("export CNI_PATH={}", farm().display());
     let call = |line: &str| {
@@ -313,7 +373,10 @@ fn gc_takes_everything_for_stale_and_status_asks() {
     assert_eq!(call(&format!("{OURS} gc net nowhere")), "");
     assert!(one.link("eth0").is_none() && two.link("eth7").is_none());
     let kept = lab.host.sh("ls /var/lib/cni/results");
-    assert!(kept.starts_with("other-cnitool-") && kept.lines().count() == 1, "other networks stay: {kept}");
+    assert!(
+        kept.starts_with("other-cnitool-") && kept.lines().count() == 1,
+        "other networks stay: {kept}"
+    );
     assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net | grep -c '^10'; true"), "0\n");
     assert_eq!(before, "");
 }
@@ -331,8 +394,12 @@ fn a_failed_add_is_left_as_it_is_until_del() {
     );
     let container = lab.container();
     for tool in [Some(OURS), reference().map(|_| REFERENCE)].into_iter().flatten() {
-        let on =
-            |verb: &str| run(&lab, &format!("CNI_PATH={} {tool} {verb} half {}", farm().display(), container.netns));
+        let on = |verb: &str| {
+            run(
+                &lab,
+                &format!("CNI_PATH={} {tool} {verb} half {}", farm().display(), container.netns),
+            )
+        };
         let failed = on("add");
         assert_eq!((failed.status, failed.stdout.as_str()), (1, ""), "{failed:?}");
         assert!(failed.stderr.starts_with("plugin type=\"tuning\" failed (add): "), "{failed:?}");
@@ -346,13 +413,18 @@ fn a_failed_add_is_left_as_it_is_until_del() {
 #[test]
 fn an_add_that_is_to_end_ends_between_two_plugins() {
     let lab = lab(Peer::Ours);
-    network(&lab, "two.conflist", r#"{"cniVersion":"1.0.0","name":"two","plugins":[{"type":"a"},{"type":"b"}]}"#);
+    network(
+        &lab,
+        "two.conflist",
+        r#"{"cniVersion":"1.0.0","name":"two","plugins":[{"type":"a"},{"type":"b"}]}"#,
+    );
     lab.host.sh(
         r#"mkdir /run/fakes; cd /run/fakes
         printf '#!/bin/sh\ncat >/dev/null; echo "$CNI_COMMAND ${0##*/}" >>/run/calls; kill -TERM $PPID; echo "{\\"cniVersion\\":\\"1.0.0\\"}"\n' >a
         cp a b; chmod +x a b"#,
     );
-    let on = |verb: &str| run(&lab, &format!("CNI_PATH=/run/fakes exec {OURS} {verb} two /run/netns/x"));
+    let on =
+        |verb: &str| run(&lab, &format!("CNI_PATH=/run/fakes exec {OURS} {verb} two /run/netns/x"));
     let outcome = on("add");
     assert_eq!((outcome.status, outcome.stderr.as_str()), (1, "interrupted\n"));
     assert_eq!(on("del").status, -1, "the signal ends it when all is done");
@@ -366,16 +438,27 @@ fn it_is_a_command_too_and_tells_how_it_is_used() {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     };
-    for args in [&["cnitool"][..], &["cnitool", "--help"], &["cnitool", "help"], &["cnitool", "add", "-h"]] {
+    for args in
+        [&["cnitool"][..], &["cnitool", "--help"], &["cnitool", "help"], &["cnitool", "add", "-h"]]
+    {
         let (status, stdout, stderr) = run(args);
-        assert!((status, stderr.as_str()) == (0, "") && stdout.contains("Usage: cnitool "), "{args:?}: {stdout}");
+        assert!(
+            (status, stderr.as_str()) == (0, "") && stdout.contains("Usage: cnitool "),
+            "{args:?}: {stdout}"
+        );
     }
     let (status, stdout, stderr) = run(&["cnitool", "add", "net"]);
     assert_eq!((status, stdout.as_str()), (1, ""));
     assert!(stderr.starts_with("requires at least 2 arg(s), only received 1"), "{stderr}");
-    for args in [&["cnitool", "frobnicate", "net", "/x"][..], &["cnitool", "add", "--frobnicate", "net", "/x"]] {
+    for args in [
+        &["cnitool", "frobnicate", "net", "/x"][..],
+        &["cnitool", "add", "--frobnicate", "net", "/x"],
+    ] {
         let (status, stdout, stderr) = run(args);
-        assert!(status == 1 && stdout.is_empty() && stderr.contains("frobnicate"), "{args:?}: {stderr}");
+        assert!(
+            status == 1 && stdout.is_empty() && stderr.contains("frobnicate"),
+            "{args:?}: {stderr}"
+        );
     }
 }
 
@@ -383,9 +466,15 @@ fn it_is_a_command_too_and_tells_how_it_is_used() {
 fn shells_complete_commands_networks_and_namespaces() {
     let lab = lab(Peer::Ours);
     let networks = [
-        ("one.conflist", r#"{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"loopback","name":"inner"}]}"#),
+        (
+            "one.conflist",
+            r#"{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"loopback","name":"inner"}]}"#,
+        ),
         ("two.conf", r#"{"cniVersion":"1.0.0","name":"second","type":"loopback"}"#),
-        ("bad.conflist", "{\"name\":\"$(touch /run/run)\"}\n{\"name\":\"`touch /run/run`\"}\n{\"name\":\"a b\"}"),
+        (
+            "bad.conflist",
+            "{\"name\":\"$(touch /run/run)\"}\n{\"name\":\"`touch /run/run`\"}\n{\"name\":\"a b\"}",
+        ),
     ];
     let namespaces = [lab.container().netns, lab.container().netns];
     for shell in Shell::installed() {
@@ -394,7 +483,11 @@ fn shells_complete_commands_networks_and_namespaces() {
         let file = dir.join("completion");
         std::fs::write(&file, script).unwrap();
         let assert_offers = |line: &str, offered: &[&str]| {
-            assert_eq!(shell.offers(&file, line, &|program| lab.host.command(program)), offered, "{shell:?} {line:?}");
+            assert_eq!(
+                shell.offers(&file, line, &|program| lab.host.command(program)),
+                offered,
+                "{shell:?} {line:?}"
+            );
         };
         lab.host.sh("rm -f /etc/cni/net.d/*");
         assert_offers("cnitool add f", &[]);
@@ -410,5 +503,8 @@ fn shells_complete_commands_networks_and_namespaces() {
         assert_offers(&format!("cnitool add first {}", &namespaces[0]), &[&namespaces[0]]);
         assert_offers(&format!("cnitool add first -i eth1 {}", namespaces[1]), &[&namespaces[1]]);
     }
-    assert_eq!(lab.host.sh("ls /run/run 2>&1 || true"), "ls: cannot access '/run/run': No such file or directory\n");
+    assert_eq!(
+        lab.host.sh("ls /run/run 2>&1 || true"),
+        "ls: cannot access '/run/run': No such file or directory\n"
+    );
 }

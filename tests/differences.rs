@@ -22,7 +22,12 @@ use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, TcpServer, assert_pings, assert_pings_with, connect};
 
 /// Makes one observation on both.
-fn differs<T: PartialEq + std::fmt::Debug>(plugin: &str, observe: impl Fn(&Lab) -> T, ours: T, reference: T) {
+fn differs<T: PartialEq + std::fmt::Debug>(
+    plugin: &str,
+    observe: impl Fn(&Lab) -> T,
+    ours: T,
+    reference: T,
+) {
     assert_ne!(ours, reference, "no difference is claimed");
     for_ours(plugin, |lab| assert_eq!(observe(lab), ours, "ours"));
     for_reference(plugin, |lab| assert_eq!(observe(lab), reference, "the reference"));
@@ -42,7 +47,12 @@ fn check_after_add(lab: &Lab, conf: &Value) -> i32 {
 /// CHECK of a bridge without IPAM asks an IPAM plugin without a name, and fails.
 #[test]
 fn check_of_a_layer_two_bridge_succeeds() {
-    differs("bridge", |lab| check_after_add(lab, &with(&bridge::conf(), json!({"ipam": null}))), OK, FAILED);
+    differs(
+        "bridge",
+        |lab| check_after_add(lab, &with(&bridge::conf(), json!({"ipam": null}))),
+        OK,
+        FAILED,
+    );
 }
 
 /// CHECK looks for a route to the address's network in the main table; the kernel has none for a /32.
@@ -59,7 +69,8 @@ fn check_of_a_host_address_succeeds() {
 /// CHECK looks for every route in the main table.
 #[test]
 fn check_of_a_route_in_another_table_succeeds() {
-    let conf = with(&bridge::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "table": 100}]}}));
+    let conf =
+        with(&bridge::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "table": 100}]}}));
     differs("bridge", |lab| check_after_add(lab, &conf), OK, FAILED);
     let conf = with(&conf, json!({"type": "ptp"}));
     differs("ptp", |lab| check_after_add(lab, &conf), OK, FAILED);
@@ -101,7 +112,8 @@ fn the_host_s_end_says_whose_it_is() {
 }
 
 fn host_end(lab: &Lab, plugin: &str) -> Value {
-    let result = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"type": plugin}))).add();
+    let result =
+        lab.attach(&lab.container(), &with(&bridge::conf(), json!({"type": plugin}))).add();
     let at = result["interfaces"].as_array().unwrap().len() - 2;
     lab.host.link(&crate::support::attachment::interface(&result, at)).unwrap()
 }
@@ -110,7 +122,8 @@ fn host_end(lab: &Lab, plugin: &str) -> Value {
 /// kernel look for others first where `accept_dad` says so: on its bridge, and in a container of ptp.
 #[test]
 fn ipv6_addresses_can_be_used_at_once() {
-    let nodad = |flags: &Value| flags.as_array().unwrap().iter().any(|address| address["nodad"] == true);
+    let nodad =
+        |flags: &Value| flags.as_array().unwrap().iter().any(|address| address["nodad"] == true);
     for (plugin, in_container) in [("bridge", false), ("ptp", true)] {
         let conf = with(&bridge::dual_stack(), json!({"type": plugin}));
         let observe = |lab: &Lab| {
@@ -182,8 +195,10 @@ fn default_gateway_and_a_default_route_of_ipam_go_together() {
 /// `mtu` and `advmss` of a route are in the result, and not in the kernel.
 #[test]
 fn metrics_of_a_route_are_in_the_kernel() {
-    let conf =
-        with(&bridge::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "mtu": 1300, "advmss": 1200}]}}));
+    let conf = with(
+        &bridge::conf(),
+        json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "mtu": 1300, "advmss": 1200}]}}),
+    );
     let observe = |lab: &Lab| {
         let container = lab.container();
         lab.attach(&container, &conf).add();
@@ -246,7 +261,10 @@ fn a_name_with_a_nul_is_refused() {
 fn gateways_of_two_subnets_are_on_the_bridge_together() {
     let ranges = json!([[{"subnet": "10.10.0.0/24"}], [{"subnet": "10.20.0.0/24"}]]);
     for (force, of_reference) in [(false, "10.10.0.1/24"), (true, "10.20.0.1/24")] {
-        let conf = with(&bridge::conf(), json!({"forceAddress": force, "ipam": {"subnet": null, "ranges": ranges}}));
+        let conf = with(
+            &bridge::conf(),
+            json!({"forceAddress": force, "ipam": {"subnet": null, "ranges": ranges}}),
+        );
         let observe = |lab: &Lab| {
             lab.attach(&lab.container(), &conf).try_add();
             lab.host.addresses("br0").join(" ")
@@ -258,13 +276,24 @@ fn gateways_of_two_subnets_are_on_the_bridge_together() {
 /// What failed ADDs leave: ours nothing; the reference links, addresses and rules, until DEL.
 #[test]
 fn failed_adds_leave_nothing() {
-    let leaves =
-        |cases: Vec<bridge::failed_add::Case>| cases.into_iter().filter(|case| case.reference_leaves_something);
+    let leaves = |cases: Vec<bridge::failed_add::Case>| {
+        cases.into_iter().filter(|case| case.reference_leaves_something)
+    };
     for case in leaves(bridge::failed_add::cases()) {
-        differs("bridge", |lab| bridge::failed_add::fail(lab, &bridge::conf(), &case).0.is_empty(), true, false);
+        differs(
+            "bridge",
+            |lab| bridge::failed_add::fail(lab, &bridge::conf(), &case).0.is_empty(),
+            true,
+            false,
+        );
     }
     for case in leaves(ptp::failing()) {
-        differs("ptp", |lab| bridge::failed_add::fail(lab, &ptp::conf(), &case).0.is_empty(), true, false);
+        differs(
+            "ptp",
+            |lab| bridge::failed_add::fail(lab, &ptp::conf(), &case).0.is_empty(),
+            true,
+            false,
+        );
     }
 }
 
@@ -274,8 +303,12 @@ fn a_result_without_addresses_is_refused_for_old_versions_and_nothing_is_left() 
     let observe = |lab: &Lab| {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
-        let outcome =
-            lab.attach(&container, &with(&bridge::conf(), json!({"cniVersion": "0.2.0", "ipam": null}))).try_add();
+        let outcome = lab
+            .attach(
+                &container,
+                &with(&bridge::conf(), json!({"cniVersion": "0.2.0", "ipam": null})),
+            )
+            .try_add();
         assert_eq!(outcome.status, FAILED);
         before.changes().is_empty()
     };
@@ -288,9 +321,11 @@ fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
     let observe = |lab: &Lab| {
         let before = Watch::start(lab, &[]);
         let conf = with(&bridge::conf(), json!({"cniVersion": "1.0.0", "ipam": null}));
-        let outcome = lab.attach(&lab.container(), &conf).netns(Some("/proc/self/ns/net")).try_add();
+        let outcome =
+            lab.attach(&lab.container(), &conf).netns(Some("/proc/self/ns/net")).try_add();
         assert_eq!(outcome.status, FAILED);
-        let one_document = serde_json::from_str::<Value>(&outcome.stdout).is_ok_and(|error| error["code"] == 8);
+        let one_document =
+            serde_json::from_str::<Value>(&outcome.stdout).is_ok_and(|error| error["code"] == 8);
         (one_document, before.changes().is_empty())
     };
     differs("bridge", observe, (true, true), (false, false));
@@ -331,7 +366,9 @@ fn del_removes_the_interface_that_add_made() {
 #[test]
 fn a_null_in_a_list_is_no_crash() {
     let observe = |lab: &Lab| {
-        let outcome = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]}))).try_add();
+        let outcome = lab
+            .attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]})))
+            .try_add();
         // On a kernel whose bridge filters VLANs the null may also count as an entry that asks for nothing.
         serde_json::from_str::<Value>(&outcome.stdout).is_ok()
     };
@@ -345,7 +382,8 @@ fn error_codes_tell_what_kind_of_error_it_is() {
         let conf = with(&bridge::conf(), json!({"ipam": {"subnet": "10.10.0.0/30"}}));
         lab.attach(&lab.container(), &conf).add();
         let full = lab.attach(&lab.container(), &conf).try_add().err().code;
-        let mistake = lab.attach(&lab.container(), &with(&conf, json!({"vlan": 5000}))).try_add().err().code;
+        let mistake =
+            lab.attach(&lab.container(), &with(&conf, json!({"vlan": 5000}))).try_add().err().code;
         (full, mistake)
     };
     differs("bridge", observe, (101, 7), (999, 999));
@@ -357,7 +395,11 @@ fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
     for plugin in ["bridge", "ptp", "loopback"] {
         let observe = |lab: &Lab| {
             let conf = with(&bridge::conf(), json!({"type": plugin}));
-            lab.attach(&lab.container(), &conf).netns(Some("/run/netns/nowhere")).try_add().err().code
+            lab.attach(&lab.container(), &conf)
+                .netns(Some("/run/netns/nowhere"))
+                .try_add()
+                .err()
+                .code
         };
         differs(plugin, observe, 4, 999);
     }
@@ -366,8 +408,12 @@ fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
 /// Masquerading or not, an MTU that no veth takes is refused before anything is done; the reference makes the bridge first.
 #[test]
 fn an_mtu_that_cannot_be_is_a_mistake_of_the_configuration() {
-    let observe =
-        |lab: &Lab| lab.attach(&lab.container(), &with(&bridge::conf(), json!({"mtu": 100_000}))).try_add().err().code;
+    let observe = |lab: &Lab| {
+        lab.attach(&lab.container(), &with(&bridge::conf(), json!({"mtu": 100_000})))
+            .try_add()
+            .err()
+            .code
+    };
     differs("bridge", observe, 7, 999);
 }
 
@@ -384,7 +430,8 @@ fn a_negative_mtu_is_a_mistake_of_the_configuration() {
 #[test]
 fn an_error_object_has_the_version_of_the_configuration() {
     let observe = |lab: &Lab| {
-        let outcome = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlan": 5000}))).try_add();
+        let outcome =
+            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"vlan": 5000}))).try_add();
         outcome.json().get("cniVersion").cloned()
     };
     differs("bridge", observe, Some(json!("1.0.0")), None);
@@ -396,8 +443,11 @@ fn an_error_object_has_the_version_of_the_configuration() {
 fn half_a_character_and_a_number_beyond_a_double_are_refused() {
     for unknown in [r#""\ud800""#, "1e999"] {
         let observe = |lab: &Lab| {
-            let conf = static_ipam(&bridge::conf(), json!([{"address": "10.10.0.7/24"}]), json!([]));
-            let mut call = lab.attach(&lab.container(), &with(&conf, json!({"type": "static"}))).call("ADD", None);
+            let conf =
+                static_ipam(&bridge::conf(), json!([{"address": "10.10.0.7/24"}]), json!([]));
+            let mut call = lab
+                .attach(&lab.container(), &with(&conf, json!({"type": "static"})))
+                .call("ADD", None);
             let text = String::from_utf8(call.stdin).unwrap();
             call.stdin = text.replacen('{', &format!(r#"{{"unknown":{unknown},"#), 1).into_bytes();
             call.run().status
@@ -413,13 +463,15 @@ fn half_a_character_and_a_number_beyond_a_double_are_refused() {
 fn del_with_a_vanished_namespace_leaves_no_rule() {
     for backend in ["nftables", "iptables"] {
         let observe = |lab: &Lab| {
-            let status = bridge::del::lose_and_delete(lab, "vanished", &bridge::del::everything(backend));
+            let status =
+                bridge::del::lose_and_delete(lab, "vanished", &bridge::del::everything(backend));
             let rules = lab.host.sh("nft list ruleset 2>/dev/null");
             (status, rules.contains("macspoofchk-container"), rules.contains("10.10.0.2"))
         };
         differs("bridge", observe, (OK, false, false), (OK, true, true));
     }
-    let conf = with(&bridge::conf(), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}));
+    let conf =
+        with(&bridge::conf(), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}));
     let observe = |lab: &Lab| {
         bridge::del::lose_and_delete(lab, "vanished", &conf);
         lab.host.sh("nft list ruleset 2>/dev/null").contains("10.10.0.2")
@@ -498,7 +550,9 @@ fn del_spares_the_interface_of_another_attachment() {
 fn del_of_one_attachment_keeps_the_iptables_rules_of_the_other() {
     differs(
         "bridge",
-        |lab| bridge::masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables")),
+        |lab| {
+            bridge::masquerade::second_attachment_survives_del_of_the_first(lab, Some("iptables"))
+        },
         true,
         false,
     );
@@ -525,7 +579,10 @@ fn del_of_an_nftables_network_succeeds_where_iptables_is_installed() {
 /// No plugin of the reference has GC.
 #[test]
 fn gc_removes_what_no_runtime_knows_any_more() {
-    let conf = with(&bridge::conf(), json!({"cniVersion": "1.1.0", "ipMasq": true, "ipMasqBackend": "nftables"}));
+    let conf = with(
+        &bridge::conf(),
+        json!({"cniVersion": "1.1.0", "ipMasq": true, "ipMasqBackend": "nftables"}),
+    );
     let observe = |lab: &Lab| {
         let container = lab.container();
         let attachment = lab.attach(&container, &conf);
@@ -563,7 +620,8 @@ fn iptables_rules_of_an_attachment_take_two_programs() {
             printf '#!/bin/sh\necho >>/run/counted/log\nexec %s "$@"\n' "$(command -v $name)" >/run/counted/$name
             chmod +x /run/counted/$name; done"#);
         let mut call = lab.attach(&lab.container(), &conf).call("ADD", None);
-        call.wrapper.extend(["sh", "-c", r#"PATH=/run/counted:$PATH exec "$0" "$@""#].map(str::to_owned));
+        call.wrapper
+            .extend(["sh", "-c", r#"PATH=/run/counted:$PATH exec "$0" "$@""#].map(str::to_owned));
         call.run().ok();
         lab.host.sh("wc -l </run/counted/log").trim().parse::<u32>().unwrap() <= 2
     };
@@ -574,8 +632,9 @@ fn iptables_rules_of_an_attachment_take_two_programs() {
 #[test]
 fn macspoofchk_needs_no_nft_program() {
     let observe = |lab: &Lab| {
-        let mut call =
-            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"macspoofchk": true}))).call("ADD", None);
+        let mut call = lab
+            .attach(&lab.container(), &with(&bridge::conf(), json!({"macspoofchk": true})))
+            .call("ADD", None);
         call.wrapper.extend(["env", "PATH=/nonexistent"].map(str::to_owned));
         call.run().status
     };
@@ -587,7 +646,10 @@ fn macspoofchk_needs_no_nft_program() {
 fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
     let conf = |last: u8| {
         static_ipam(
-            &with(&bridge::conf(), json!({"isGateway": null, "ipMasq": true, "ipMasqBackend": "iptables"})),
+            &with(
+                &bridge::conf(),
+                json!({"isGateway": null, "ipMasq": true, "ipMasqBackend": "iptables"}),
+            ),
             json!([{"address": format!("10.10.0.{last}/24")}, {"address": format!("10.20.0.{last}/24")}]),
             json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]),
         )
@@ -656,8 +718,10 @@ fn an_empty_reservation_is_free() {
 #[test]
 fn status_of_a_full_range_is_an_error() {
     let observe = |lab: &Lab| {
-        let attachment =
-            lab.attach(&lab.container(), &with(&host_local::subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"})));
+        let attachment = lab.attach(
+            &lab.container(),
+            &with(&host_local::subnet("10.0.0.0/30"), json!({"cniVersion": "1.1.0"})),
+        );
         attachment.add();
         attachment.status().status
     };
@@ -667,11 +731,13 @@ fn status_of_a_full_range_is_an_error() {
 /// A second ADD of the same attachment that fails gives back the addresses of the first one, which are in use.
 #[test]
 fn a_failed_second_add_keeps_the_addresses_of_the_first() {
-    let conf = host_local::ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24"}]]));
+    let conf =
+        host_local::ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24"}]]));
     let observe = |lab: &Lab| {
         let attachment = lab.attach(&lab.container(), &conf);
         attachment.add();
-        let again = attachment.clone().conf(json!({"runtimeConfig": {"ips": ["10.0.0.50"]}})).try_add();
+        let again =
+            attachment.clone().conf(json!({"runtimeConfig": {"ips": ["10.0.0.50"]}})).try_add();
         again.err();
         host_local::leases(lab).join(" ")
     };
@@ -727,7 +793,8 @@ fn requested_addresses_count_in_their_order() {
     for_ours("host-local", |lab| {
         for number in 0..8 {
             let wanted = [format!("10.0.0.{}", 100 - number), format!("10.0.1.{}", 100 - number)];
-            let conf = host_local::ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.1.0/24"}]]));
+            let conf =
+                host_local::ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.1.0/24"}]]));
             let conf = with(&conf, json!({"runtimeConfig": {"ips": wanted}}));
             let error = lab.attach(&lab.container(), &conf).try_add().err();
             assert_eq!(error.msg, format!("failed to allocate all requested IPs: {}", wanted[1]));
@@ -788,13 +855,15 @@ fn check_misses_a_configured_address() {
 #[test]
 fn an_address_in_two_networks_is_masqueraded_for_the_last() {
     let conf = |network: &str, bridge: &str| {
-        let changes = json!({"name": network, "bridge": bridge, "ipMasq": true, "ipMasqBackend": "nftables"});
+        let changes =
+            json!({"name": network, "bridge": bridge, "ipMasq": true, "ipMasqBackend": "nftables"});
         with(&bridge::conf(), changes)
     };
     let observe = |lab: &Lab| {
         lab.hide_iptables();
         let (first, second) = (lab.container(), lab.container());
-        let (first, second) = (lab.attach(&first, &conf("net1", "br0")), lab.attach(&second, &conf("net2", "br1")));
+        let (first, second) =
+            (lab.attach(&first, &conf("net1", "br0")), lab.attach(&second, &conf("net2", "br1")));
         let result = first.add();
         second.add();
         let with_both = first.check(&result).status;
@@ -807,7 +876,12 @@ fn an_address_in_two_networks_is_masqueraded_for_the_last() {
 // --- macvlan, ipvlan, vlan ---
 
 /// As `differs`, where the kernel has such links.
-fn stacked_differs<T: PartialEq + std::fmt::Debug>(kind: &Stacked, observe: impl Fn(&Lab) -> T, ours: T, reference: T) {
+fn stacked_differs<T: PartialEq + std::fmt::Debug>(
+    kind: &Stacked,
+    observe: impl Fn(&Lab) -> T,
+    ours: T,
+    reference: T,
+) {
     assert_ne!(ours, reference, "no difference is claimed");
     kind.for_ours(|lab| assert_eq!(observe(lab), ours, "ours"));
     kind.for_reference(|lab| assert_eq!(observe(lab), reference, "the reference"));
@@ -818,8 +892,10 @@ fn stacked_differs<T: PartialEq + std::fmt::Debug>(kind: &Stacked, observe: impl
 fn failed_adds_of_stacked_links_leave_nothing() {
     let late = [(104, "no-such-ipam"), (100, "10.88.0.1")];
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
-        for case in stacked::failing().iter().filter(|case| late.contains(&(case.code, case.names))) {
-            let observe = |lab: &Lab| bridge::failed_add::fail(lab, &kind.conf(), case).0.is_empty();
+        for case in stacked::failing().iter().filter(|case| late.contains(&(case.code, case.names)))
+        {
+            let observe =
+                |lab: &Lab| bridge::failed_add::fail(lab, &kind.conf(), case).0.is_empty();
             stacked_differs(kind, observe, true, false);
         }
     }
@@ -841,7 +917,10 @@ fn an_ipv6_address_that_another_machine_has_is_refused() {
 #[test]
 fn dns_of_ipam_is_in_the_result() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
-        let conf = with(&kind.address("10.10.0.7/24"), json!({"ipam": {"dns": {"nameservers": ["192.0.2.53"]}}}));
+        let conf = with(
+            &kind.address("10.10.0.7/24"),
+            json!({"ipam": {"dns": {"nameservers": ["192.0.2.53"]}}}),
+        );
         let observe = |lab: &Lab| lab.attach(&lab.container(), &conf).add().get("dns").cloned();
         stacked_differs(kind, observe, Some(json!({"nameservers": ["192.0.2.53"]})), None);
     }
@@ -866,7 +945,9 @@ fn a_default_route_of_several_next_hops_tells_the_master() {
             stacked::second_master(lab);
             lab.host.sh("ip addr add 192.0.2.1/24 dev second");
             lab.host.sh("ip route add default nexthop via 198.51.100.2 nexthop via 192.0.2.2");
-            lab.attach(&lab.container(), &with(&kind.conf(), json!({"master": null}))).try_add().status
+            lab.attach(&lab.container(), &with(&kind.conf(), json!({"master": null})))
+                .try_add()
+                .status
         };
         stacked_differs(kind, observe, OK, FAILED);
     }
@@ -876,7 +957,12 @@ fn a_default_route_of_several_next_hops_tells_the_master() {
 fn ipvlan_takes_no_mtu_that_its_master_has_not() {
     for mtu in [1501, -100] {
         let conf = with(&IPVLAN.conf(), json!({"mtu": mtu}));
-        stacked_differs(&IPVLAN, |lab| lab.attach(&lab.container(), &conf).try_add().status, FAILED, OK);
+        stacked_differs(
+            &IPVLAN,
+            |lab| lab.attach(&lab.container(), &conf).try_add().status,
+            FAILED,
+            OK,
+        );
     }
 }
 
@@ -889,7 +975,8 @@ fn del_of_a_vlan_does_not_need_the_master() {
 fn del_of_an_ipvlan_does_not_need_a_default_route() {
     let observe = |lab: &Lab| {
         lab.host.sh("ip route add default via 198.51.100.2");
-        let attachment = lab.attach(&lab.container(), &with(&IPVLAN.conf(), json!({"master": null})));
+        let attachment =
+            lab.attach(&lab.container(), &with(&IPVLAN.conf(), json!({"master": null})));
         attachment.add();
         lab.host.sh("ip route del default");
         attachment.try_del().status
@@ -900,7 +987,12 @@ fn del_of_an_ipvlan_does_not_need_a_default_route() {
 #[test]
 fn del_spares_an_interface_of_another_kind() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
-        stacked_differs(kind, |lab| stacked::del_spares_an_interface_of_another_kind(lab, kind), true, false);
+        stacked_differs(
+            kind,
+            |lab| stacked::del_spares_an_interface_of_another_kind(lab, kind),
+            true,
+            false,
+        );
     }
 }
 
@@ -909,7 +1001,8 @@ fn check_of_stacked_links_needs_no_master() {
     for kind in [&MACVLAN, &IPVLAN] {
         let observe = |lab: &Lab| {
             lab.host.sh("ip route add default via 198.51.100.2");
-            let attachment = lab.attach(&lab.container(), &with(&kind.conf(), json!({"master": null})));
+            let attachment =
+                lab.attach(&lab.container(), &with(&kind.conf(), json!({"master": null})));
             let result = attachment.add();
             let at_once = attachment.check(&result).status;
             lab.host.sh("ip route del default");
@@ -931,7 +1024,12 @@ fn check_compares_the_master_of_stacked_links() {
 fn status_of_stacked_links_asks_for_the_master() {
     for kind in [&MACVLAN, &IPVLAN, &VLAN] {
         let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0", "master": "nonesuch"}));
-        stacked_differs(kind, |lab| lab.attach(&lab.container(), &conf).status().status, FAILED, OK);
+        stacked_differs(
+            kind,
+            |lab| lab.attach(&lab.container(), &conf).status().status,
+            FAILED,
+            OK,
+        );
     }
 }
 
@@ -946,7 +1044,11 @@ fn a_device_comes_back_as_it_was() {
         let attachment = lab.attach(&lab.container(), &host_device::conf());
         attachment.add();
         attachment.del();
-        (before.changes().is_empty(), host_device::is_up(&lab.host, "dev0"), lab.host.addresses("dev0").len())
+        (
+            before.changes().is_empty(),
+            host_device::is_up(&lab.host, "dev0"),
+            lab.host.addresses("dev0").len(),
+        )
     };
     differs("host-device", observe, (true, true, 3), (false, false, 0));
 }
@@ -968,12 +1070,18 @@ fn del_of_another_network_leaves_the_device_in_the_container() {
 /// The reference keeps the device in the container when IPAM or an address fails, and a second ADD does not find it.
 #[test]
 fn a_failed_add_gives_the_device_back() {
-    let refused = with(&host_device::conf(), json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}}));
+    let refused = with(
+        &host_device::conf(),
+        json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}}),
+    );
     let observe = |lab: &Lab| {
         host_device::device(lab);
         let attachment = lab.attach(&lab.container(), &refused);
         assert_eq!(attachment.try_add().status, FAILED);
-        (lab.host.link("dev0").is_some(), attachment.conf(json!({"ipam": {"routes": null}})).try_add().status)
+        (
+            lab.host.link("dev0").is_some(),
+            attachment.conf(json!({"ipam": {"routes": null}})).try_add().status,
+        )
     };
     differs("host-device", observe, (true, OK), (false, FAILED));
 }
@@ -1018,7 +1126,10 @@ fn del_of_a_device_without_netns_releases_the_address() {
 /// The reference asks sysfs for the device before it gives it back.
 #[test]
 fn del_of_a_device_does_not_ask_sysfs() {
-    let conf = with(&host_device::layer_two(), json!({"device": null, "runtimeConfig": {"deviceID": "0000:00:1f.6"}}));
+    let conf = with(
+        &host_device::layer_two(),
+        json!({"device": null, "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+    );
     let observe = |lab: &Lab| {
         host_device::device(lab);
         host_device::found::fake_sysfs(lab, "e1000e", "mkdir -p net/dev0");
@@ -1044,7 +1155,10 @@ fn a_device_is_named_in_one_way_only() {
 /// The id is put into a path as it is.
 #[test]
 fn a_device_s_id_does_not_lead_out_of_its_directory() {
-    let conf = with(&host_device::layer_two(), json!({"device": null, "pciBusID": "../../../../run/elsewhere"}));
+    let conf = with(
+        &host_device::layer_two(),
+        json!({"device": null, "pciBusID": "../../../../run/elsewhere"}),
+    );
     let observe = |lab: &Lab| {
         host_device::device(lab);
         host_device::found::fake_sysfs(
@@ -1127,12 +1241,19 @@ fn check_of_a_dummy_looks_at_routes() {
 /// With owner and group the reference makes a tap in a way of its own, and forgets the rest; its reader gets another header too.
 #[test]
 fn a_tap_with_owner_and_group_is_one_as_any_other() {
-    let conf = with(&tap::layer_two(), json!({"owner": 0, "group": 0, "mtu": 1400, "mac": "02:00:00:00:00:01"}));
+    let conf = with(
+        &tap::layer_two(),
+        json!({"owner": 0, "group": 0, "mtu": 1400, "mac": "02:00:00:00:00:01"}),
+    );
     let observe = |lab: &Lab| {
         let container = lab.container();
         lab.attach(&container, &conf).add();
         let link = container.link("eth0").unwrap();
-        (link["mtu"] == 1400, link["address"] == "02:00:00:00:00:01", link["linkinfo"]["info_data"]["pi"].clone())
+        (
+            link["mtu"] == 1400,
+            link["address"] == "02:00:00:00:00:01",
+            link["linkinfo"]["info_data"]["pi"].clone(),
+        )
     };
     if makes(tap::makes_taps) {
         differs("tap", observe, (true, true, json!(false)), (false, false, json!(true)));
@@ -1186,7 +1307,9 @@ fn check_of_a_tap_looks_for_it() {
 fn status_of_tap_tells_that_the_driver_is_missing() {
     let observe = |lab: &Lab| {
         lab.host.sh("mount -t tmpfs empty /dev/net");
-        lab.attach(&lab.container(), &with(&tap::layer_two(), json!({"cniVersion": "1.1.0"}))).status().status
+        lab.attach(&lab.container(), &with(&tap::layer_two(), json!({"cniVersion": "1.1.0"})))
+            .status()
+            .status
     };
     differs("tap", observe, FAILED, OK);
 }
@@ -1208,13 +1331,22 @@ fn del_of_a_tap_or_dummy_spares_an_interface_of_another_kind() {
 /// What the reference's failed ADDs of these plugins leave.
 #[test]
 fn failed_adds_of_tap_and_host_device_leave_nothing() {
-    for case in host_device::failed_add::failing().into_iter().filter(|case| case.reference_leaves_something) {
-        let observe = |lab: &Lab| bridge::failed_add::fail(lab, &host_device::conf(), &case).0.is_empty();
+    for case in host_device::failed_add::failing()
+        .into_iter()
+        .filter(|case| case.reference_leaves_something)
+    {
+        let observe =
+            |lab: &Lab| bridge::failed_add::fail(lab, &host_device::conf(), &case).0.is_empty();
         differs("host-device", observe, true, false);
     }
     if makes(tap::makes_taps) {
         let case = Case::new("no such bridge", json!({"bridge": "br0"}), 7, "br0");
-        differs("tap", |lab| bridge::failed_add::fail(lab, &tap::layer_two(), &case).0.is_empty(), true, false);
+        differs(
+            "tap",
+            |lab| bridge::failed_add::fail(lab, &tap::layer_two(), &case).0.is_empty(),
+            true,
+            false,
+        );
     }
 }
 
@@ -1222,12 +1354,18 @@ fn failed_adds_of_tap_and_host_device_leave_nothing() {
 
 /// The status of an ADD of portmap on `network()` with these changes.
 fn add_portmap(lab: &Lab, backend: Option<&str>, changes: Value) -> i32 {
-    lab.chain(&network(), &with(&portmap::portmap(backend, json!([web()])), changes)).try_add().status
+    lab.chain(&network(), &with(&portmap::portmap(backend, json!([web()])), changes))
+        .try_add()
+        .status
 }
 
 /// `add_portmap` with one mapping that is changed.
 fn add_mapping(lab: &Lab, backend: &str, changes: Value) -> i32 {
-    add_portmap(lab, Some(backend), json!({"runtimeConfig": {"portMappings": [with(&web(), changes)]}}))
+    add_portmap(
+        lab,
+        Some(backend),
+        json!({"runtimeConfig": {"portMappings": [with(&web(), changes)]}}),
+    )
 }
 
 /// The reference adds a rule that no packet reaches, and says nothing.
@@ -1294,8 +1432,10 @@ fn del_of_portmap_is_for_one_network() {
 fn a_failed_add_of_portmap_leaves_no_rule() {
     let observe = |lab: &Lab| {
         let before = Watch::start(lab, &[]);
-        let chain = lab
-            .chain(&network(), &portmap::portmap(Some("iptables"), json!([with(&web(), json!({"hostPort": 70_000}))])));
+        let chain = lab.chain(
+            &network(),
+            &portmap::portmap(Some("iptables"), json!([with(&web(), json!({"hostPort": 70_000}))])),
+        );
         chain.try_add().err();
         chain.main.del();
         before.changes_now().contains("CNI-")
@@ -1342,7 +1482,8 @@ fn a_node_port_of_another_table_goes_first() {
 #[test]
 fn masq_all_is_for_nftables_too() {
     let observe = |lab: &Lab| {
-        let chained = with(&portmap::portmap(Some("nftables"), json!([web()])), json!({"masqAll": true}));
+        let chained =
+            with(&portmap::portmap(Some("nftables"), json!([web()])), json!({"masqAll": true}));
         let chain = lab.chain(&network(), &chained);
         chain.add();
         let _server = TcpServer::start(&chain.container, 80);
@@ -1367,7 +1508,8 @@ fn a_protocol_may_have_any_case() {
 #[test]
 fn a_mapping_that_cannot_be_made_is_refused() {
     let v4 = with(&network(), json!({"ipam": {"ranges": null, "subnet": "10.10.0.0/24"}}));
-    let without = with(&network(), json!({"ipam": null, "isGateway": null, "isDefaultGateway": null}));
+    let without =
+        with(&network(), json!({"ipam": null, "isGateway": null, "isDefaultGateway": null}));
     let cases = [
         (v4, json!([with(&web(), json!({"hostIP": "2001:db8:ffff::1"}))])),
         (without, json!([web()])),
@@ -1375,8 +1517,9 @@ fn a_mapping_that_cannot_be_made_is_refused() {
     ];
     for backend in portmap::BACKENDS {
         for (main, mappings) in &cases {
-            let observe =
-                |lab: &Lab| lab.chain(main, &portmap::portmap(Some(backend), mappings.clone())).try_add().status;
+            let observe = |lab: &Lab| {
+                lab.chain(main, &portmap::portmap(Some(backend), mappings.clone())).try_add().status
+            };
             differs("portmap", observe, FAILED, OK);
         }
     }
@@ -1392,7 +1535,10 @@ fn conditions_of_nftables_are_of_one_container() {
         let _server = TcpServer::start(&chain.container, 80);
         assert_eq!(is_open(lab, 8080), [true, true]);
         let other = json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]);
-        let second = lab.chain(&network(), &with(&portmap::portmap(Some("nftables"), other), conditions.clone()));
+        let second = lab.chain(
+            &network(),
+            &with(&portmap::portmap(Some("nftables"), other), conditions.clone()),
+        );
         second.add();
         let _other_server = TcpServer::start(&second.container, 80);
         (is_open(lab, 8080), is_open(lab, 9090))
@@ -1403,7 +1549,12 @@ fn conditions_of_nftables_are_of_one_container() {
 /// A bit of a mark means nothing where no mark is set.
 #[test]
 fn a_mark_is_not_taken_for_nftables() {
-    differs("portmap", |lab| add_portmap(lab, Some("nftables"), json!({"markMasqBit": 5})), FAILED, OK);
+    differs(
+        "portmap",
+        |lab| add_portmap(lab, Some("nftables"), json!({"markMasqBit": 5})),
+        FAILED,
+        OK,
+    );
 }
 
 #[test]
@@ -1436,7 +1587,9 @@ fn flows_of_udp_to_other_machines_are_not_ended() {
 /// Any other word than the two it knows means autodetection.
 #[test]
 fn an_unknown_firewall_backend_is_refused() {
-    let observe = |lab: &Lab| lab.chain(&firewall::network(), &firewall::firewall(Some("ipfw"))).try_add().status;
+    let observe = |lab: &Lab| {
+        lab.chain(&firewall::network(), &firewall::firewall(Some("ipfw"))).try_add().status
+    };
     differs("firewall", observe, FAILED, OK);
 }
 
@@ -1571,7 +1724,8 @@ fn a_repeated_tuning_keeps_the_first_backup() {
 #[test]
 fn the_backup_goes_with_the_namespace() {
     let observe = |lab: &Lab| {
-        let (gone, linkless) = (tuning_chain(lab, json!({"mtu": 1400})), tuning_chain(lab, json!({"mtu": 1400})));
+        let (gone, linkless) =
+            (tuning_chain(lab, json!({"mtu": 1400})), tuning_chain(lab, json!({"mtu": 1400})));
         gone.add();
         gone.container.vanish();
         gone.del();
@@ -1609,7 +1763,8 @@ fn what_del_cannot_restore_is_told() {
 /// The reference writes to a map that it never made.
 #[test]
 fn sysctls_of_args_need_no_others() {
-    let observe = |lab: &Lab| tuning_chain(lab, json!({"args": {"cni": set_arp_filter()}})).try_add().status;
+    let observe =
+        |lab: &Lab| tuning_chain(lab, json!({"args": {"cni": set_arp_filter()}})).try_add().status;
     differs("tuning", observe, OK, 2);
 }
 
@@ -1636,7 +1791,8 @@ fn promisc_false_is_off() {
 #[test]
 fn check_of_a_list_of_numbers_succeeds() {
     let observe = |lab: &Lab| {
-        let chain = tuning_chain(lab, json!({"sysctl": {"net.ipv4.ip_local_port_range": "20000 30000"}}));
+        let chain =
+            tuning_chain(lab, json!({"sysctl": {"net.ipv4.ip_local_port_range": "20000 30000"}}));
         let result = chain.add();
         chain.check(&result).status
     };
@@ -1655,7 +1811,8 @@ fn check_of_a_mac_in_capitals_succeeds() {
 
 #[test]
 fn the_result_of_tuning_tells_the_mtu() {
-    let observe = |lab: &Lab| tuning_chain(lab, json!({"mtu": 1400})).add()["interfaces"][2]["mtu"].clone();
+    let observe =
+        |lab: &Lab| tuning_chain(lab, json!({"mtu": 1400})).add()["interfaces"][2]["mtu"].clone();
     differs("tuning", observe, json!(1400), Value::Null);
 }
 
@@ -1689,14 +1846,20 @@ fn the_backup_is_never_written_through_a_link() {
 #[test]
 fn a_relative_data_dir_is_refused() {
     // Whoever enters a mount namespace is at its root, so this is the lab's own /run.
-    let observe = |lab: &Lab| tuning_chain(lab, json!({"mtu": 1400, "dataDir": "run/relative"})).try_add().status;
+    let observe = |lab: &Lab| {
+        tuning_chain(lab, json!({"mtu": 1400, "dataDir": "run/relative"})).try_add().status
+    };
     differs("tuning", observe, FAILED, OK);
 }
 
 // --- bandwidth ---
 
 /// An observation of limits; the same on both, and so no difference, where the kernel has none.
-fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(observe: impl Fn(&Lab) -> T, ours: T, reference: T) {
+fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(
+    observe: impl Fn(&Lab) -> T,
+    ours: T,
+    reference: T,
+) {
     assert_ne!(ours, reference, "no difference is claimed");
     let case = |expected: &T, lab: &Lab| {
         if can_limit(lab) {
@@ -1712,9 +1875,13 @@ fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(observe: impl Fn(&Lab) 
 fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
     let limits = json!({"ingressRate": bandwidth::RATE, "ingressBurst": 2_147_483_647_u64});
     let observe = |lab: &Lab| {
-        let chain = lab.chain(&bandwidth::network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
+        let chain = lab.chain(
+            &bandwidth::network(),
+            &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})),
+        );
         chain.add();
-        let seconds = crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 1);
+        let seconds =
+            crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 1);
         seconds[0] > 3 * bandwidth::RATE
     };
     limits_differ(observe, false, true);
@@ -1788,9 +1955,15 @@ fn no_prev_result_is_no_crash_of_bandwidth() {
 #[test]
 fn limits_need_no_interfaces_in_prev_result() {
     let observe = |lab: &Lab| {
-        let old = lab.chain(&with(&bandwidth::network(), json!({"cniVersion": "0.2.0"})), &bandwidth::both());
+        let old = lab.chain(
+            &with(&bandwidth::network(), json!({"cniVersion": "0.2.0"})),
+            &bandwidth::both(),
+        );
         let new = lab.chain(&bandwidth::network(), &bandwidth::both());
-        (old.try_add().status, new.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().status)
+        (
+            old.try_add().status,
+            new.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().status,
+        )
     };
     limits_differ(observe, (OK, OK), (FAILED, FAILED));
 }
@@ -1799,14 +1972,17 @@ fn limits_need_no_interfaces_in_prev_result() {
 #[test]
 fn some_subnets_alone_can_be_limited() {
     let observe = |lab: &Lab| {
-        let chain =
-            lab.chain(&bandwidth::network(), &with(&bandwidth::both(), json!({"shapedSubnets": ["10.99.0.0/16"]})));
+        let chain = lab.chain(
+            &bandwidth::network(),
+            &with(&bandwidth::both(), json!({"shapedSubnets": ["10.99.0.0/16"]})),
+        );
         if !bandwidth::is_able(lab, "htb") {
             crate::support::attachment::skip("htb");
             return lab.peer != crate::support::call::Peer::Ours;
         }
         chain.add();
-        let seconds = crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 2);
+        let seconds =
+            crate::support::flow::measure(&lab.host, &chain.container, &chain.ips()[0], 2);
         seconds[1] < 3 * bandwidth::RATE
     };
     limits_differ(observe, false, true);
@@ -2022,11 +2198,14 @@ fn a_table_that_a_rule_leads_to_is_no_vrf_s() {
 #[test]
 fn vrf_loses_no_address_and_no_route() {
     let observe = |container: &Container, member: &Chained<'_>| {
-        container.sh("ip addr add fe80::7/64 dev net1 nodad; ip route add 10.82.0.0/16 dev net1 table 77; \
-            ip route add 10.80.0.0/16 dev net1 scope link metric 9");
+        container.sh(
+            "ip addr add fe80::7/64 dev net1 nodad; ip route add 10.82.0.0/16 dev net1 table 77; \
+            ip route add 10.80.0.0/16 dev net1 scope link metric 9",
+        );
         member.add();
         let address = container.sh("ip -o addr show dev net1").contains("fe80::7/64");
-        let routes = ["77", "all"].map(|table| container.sh(&format!("ip route show table {table} dev net1 || true")));
+        let routes = ["77", "all"]
+            .map(|table| container.sh(&format!("ip route show table {table} dev net1 || true")));
         [address, routes[0].contains("10.82.0.0/16"), routes[1].contains("10.80.0.0/16")]
     };
     differs_in_vrf(json!({}), observe, [true; 3], [false; 3]);
@@ -2154,7 +2333,9 @@ fn check_of_a_lease_asks_no_server() {
 fn status_asks_for_the_dhcp_daemon() {
     let observe = |lab: &Lab, _: &Scripted, daemon: &mut Daemon| {
         daemon.end_by("TERM");
-        lab.attach(&lab.container(), &with(&dhcp::conf(), json!({"type": "dhcp", "master": null}))).status().status
+        lab.attach(&lab.container(), &with(&dhcp::conf(), json!({"type": "dhcp", "master": null})))
+            .status()
+            .status
     };
     differs_in_dhcp(json!({}), observe, FAILED, OK);
 }
@@ -2218,7 +2399,8 @@ fn a_socket_of_a_dead_daemon_is_replaced() {
 
 #[test]
 fn the_dhcp_socket_is_root_s_only() {
-    let observe = |lab: &Lab, _: &Scripted, _: &mut Daemon| lab.host.sh(&format!("stat -c %a {SOCKET}"));
+    let observe =
+        |lab: &Lab, _: &Scripted, _: &mut Daemon| lab.host.sh(&format!("stat -c %a {SOCKET}"));
     differs_in_dhcp(json!({}), observe, "600\n".to_owned(), "755\n".to_owned());
 }
 
@@ -2237,8 +2419,9 @@ fn the_flag_broadcast_has_an_effect() {
 /// RFC 2132 has classes of addresses and says nothing of their host bits, which the kernel refuses.
 #[test]
 fn a_static_route_of_option_33_has_no_host_bits() {
-    let observe =
-        |lab: &Lab, _: &Scripted, _: &mut Daemon| lab.attach(&lab.container(), &dhcp::conf()).try_add().status;
+    let observe = |lab: &Lab, _: &Scripted, _: &mut Daemon| {
+        lab.attach(&lab.container(), &dhcp::conf()).try_add().status
+    };
     differs_in_dhcp(json!({"options": {"33": "0a0100000a3c0007"}}), observe, OK, FAILED);
 }
 
@@ -2249,7 +2432,12 @@ fn name_servers_and_mtu_of_the_dhcp_server_are_in_the_result() {
         (result["dns"]["nameservers"][0].clone(), result["routes"][0]["mtu"].clone())
     };
     let script = json!({"options": {"6": "0a3c0035", "26": "0578"}});
-    differs_in_dhcp(script, observe, (json!("10.60.0.53"), json!(1400)), (Value::Null, Value::Null));
+    differs_in_dhcp(
+        script,
+        observe,
+        (json!("10.60.0.53"), json!(1400)),
+        (Value::Null, Value::Null),
+    );
 }
 
 #[test]

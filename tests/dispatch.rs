@@ -41,15 +41,20 @@ fn about_text_of_a_plugin(peer: &Peer) {
         assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
         let mut lines = outcome.stderr.lines();
         let first = lines.next().unwrap();
-        let version = first.strip_prefix(&format!("CNI {plugin} plugin ")).unwrap_or_else(|| panic!("{first:?}"));
+        let version = first
+            .strip_prefix(&format!("CNI {plugin} plugin "))
+            .unwrap_or_else(|| panic!("{first:?}"));
         if *peer == Peer::Ours {
-            let (core, build) = semver(version).unwrap_or_else(|| panic!("no semantic version: {version:?}"));
+            let (core, build) =
+                semver(version).unwrap_or_else(|| panic!("no semantic version: {version:?}"));
             assert!(core >= [1, 9, 1], "{version:?}");
             assert_eq!(build, concat!("cni-multi.", env!("CARGO_PKG_VERSION")));
         }
         assert_eq!(
             lines.next(),
-            Some("CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0")
+            Some(
+                "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
+            )
         );
         assert_eq!(lines.next(), None);
     }
@@ -59,12 +64,15 @@ fn about_text_of_a_plugin(peer: &Peer) {
 fn semver(text: &str) -> Option<([u64; 3], &str)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (core, build) = text.split_once('+').unwrap_or((text, ""));
-    let is_identifier = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let is_identifier = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
     if text.contains('+') && !build.split('.').all(is_identifier) {
         return None;
     }
     let is_number = |part: &&str| *part == "0" || !part.starts_with('0');
-    let numbers: Option<Vec<u64>> = core.split('.').map(|part| Some(part).filter(is_number)?.parse().ok()).collect();
+    let numbers: Option<Vec<u64>> =
+        core.split('.').map(|part| Some(part).filter(is_number)?.parse().ok()).collect();
     Some((numbers?.try_into().ok()?, build))
 }
 
@@ -86,8 +94,15 @@ fn list_names_each_plugin_once() {
         assert_eq!(names.iter().filter(|name| **name == plugin).count(), 1, "{names:?}");
     }
     for name in &names {
-        assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{name:?} is no file name of a plugin");
-        assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name:?} is listed twice");
+        assert!(
+            name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
+            "{name:?} is no file name of a plugin"
+        );
+        assert_eq!(
+            names.iter().filter(|other| *other == name).count(),
+            1,
+            "{name:?} is listed twice"
+        );
     }
 }
 
@@ -95,7 +110,10 @@ fn list_names_each_plugin_once() {
 fn every_listed_name_is_a_plugin() {
     for name in operator(&["list"]).run().stdout.lines() {
         let outcome = Call::new(&Peer::Ours, name, "VERSION", "").run();
-        assert!(outcome.ok()["supportedVersions"].as_array().unwrap().contains(&Value::from("1.1.0")), "{name}");
+        assert!(
+            outcome.ok()["supportedVersions"].as_array().unwrap().contains(&Value::from("1.1.0")),
+            "{name}"
+        );
     }
 }
 
@@ -110,7 +128,8 @@ fn plugin_as_argument_is_the_plugin() {
         assert_eq!(by_name.stdout, by_argument.stdout);
         assert_eq!((by_name.status, by_argument.status), (0, 0));
     }
-    let conf = r#"{"cniVersion":"1.0.0","name":"net-1","ipam":{"addresses":[{"address":"10.1.2.3/24"}]}}"#;
+    let conf =
+        r#"{"cniVersion":"1.0.0","name":"net-1","ipam":{"addresses":[{"address":"10.1.2.3/24"}]}}"#;
     let mut add = Call::new(&Peer::Ours, "static", "ADD", conf);
     let expected = add.run();
     add.program = binary();
@@ -132,11 +151,18 @@ fn plugin_ignores_its_arguments() {
 fn name_is_matched_exactly_and_only_the_last_path_element() {
     let dir = Scratch::new();
     std::fs::create_dir(dir.join("bridge")).unwrap();
-    for name in ["xbridge", "bridge2", "Bridge", "bridge.exe", "bridg", "host_local", "bridge/nothing"] {
+    for name in
+        ["xbridge", "bridge2", "Bridge", "bridge.exe", "bridg", "host_local", "bridge/nothing"]
+    {
         let link = dir.join(name);
         symlink(binary(), &link).unwrap();
         for command in ["ADD", "DEL", "VERSION", "NOPE", ""] {
-            let mut call = Call::new(&Peer::Ours, "bridge", command, r#"{"cniVersion":"1.0.0","name":"net-1"}"#);
+            let mut call = Call::new(
+                &Peer::Ours,
+                "bridge",
+                command,
+                r#"{"cniVersion":"1.0.0","name":"net-1"}"#,
+            );
             call.program = link.clone();
             assert_is_error_object(&call.run());
         }
@@ -184,7 +210,10 @@ fn binary_without_arguments_prints_help_at_once() {
     assert_eq!(outcome.status, 0, "{outcome:?}");
     let text = format!("{}{}", outcome.stdout, outcome.stderr);
     assert!(text.to_lowercase().contains("usage"), "{text}");
-    assert!(text.split_whitespace().any(|word| semver(word).is_some()), "no semantic version in {text:?}");
+    assert!(
+        text.split_whitespace().any(|word| semver(word).is_some()),
+        "no semantic version in {text:?}"
+    );
 }
 
 /// In a minimal container image there is nothing but the binary. A build for development needs its loader.

@@ -71,10 +71,14 @@ impl Page {
     }
 
     pub fn all() -> Vec<Page> {
-        let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
-        let mut paths: Vec<String> = docs.map(|name| format!("docs/{}", name.to_str().unwrap())).collect();
+        let docs =
+            fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut paths: Vec<String> =
+            docs.map(|name| format!("docs/{}", name.to_str().unwrap())).collect();
         paths.retain(|path| path.ends_with(".md"));
-        paths.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(str::to_owned));
+        paths.extend(
+            ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(str::to_owned),
+        );
         paths.sort();
         paths.iter().map(|path| Page::read(path)).collect()
     }
@@ -84,7 +88,9 @@ impl Page {
         let mut open: Option<Block> = None;
         for (number, line) in (1..).zip(self.text.lines()) {
             match (line.trim_start().strip_prefix("```"), &mut open) {
-                (Some(info), None) => open = Some(Block { info: info.to_owned(), text: String::new(), line: number }),
+                (Some(info), None) => {
+                    open = Some(Block { info: info.to_owned(), text: String::new(), line: number })
+                }
                 (Some(_), Some(_)) => blocks.extend(open.take()),
                 (None, Some(block)) => block.text.extend([line, "\n"]),
                 (None, None) => (),
@@ -112,8 +118,9 @@ impl Page {
 
     fn headings(&self) -> Vec<String> {
         let prose = self.prose();
-        let heading =
-            |line: &str| Some(line.trim_start_matches('#').trim().to_owned()).filter(|_| line.starts_with('#'));
+        let heading = |line: &str| {
+            Some(line.trim_start_matches('#').trim().to_owned()).filter(|_| line.starts_with('#'))
+        };
         prose.lines().filter_map(heading).collect()
     }
 
@@ -173,7 +180,11 @@ fn every_link_leads_somewhere() {
             let target = if file.is_empty() { own } else { own.parent().unwrap().join(file) };
             assert!(target.exists(), "{}: ({link}) is not there", page.path);
             if !anchor.is_empty() {
-                assert!(anchors(&target).contains(anchor), "{}: ({link}) has no such heading", page.path);
+                assert!(
+                    anchors(&target).contains(anchor),
+                    "{}: ({link}) has no such heading",
+                    page.path
+                );
             }
         }
     }
@@ -235,9 +246,13 @@ fn the_table_of_kills_names_every_plugin() {
     for [name, ..] in plugins() {
         for operation in ["ADD", "DEL"] {
             // That of an IPAM plugin may be within another one's.
-            let is_swept =
-                |row: &Vec<String>| row[1].ends_with(operation) && format!("{} {}", row[0], row[1]).contains(&name);
-            assert!(kills.iter().any(|row| is_swept(row)), "docs/reliability.md has no row of {name} {operation}");
+            let is_swept = |row: &Vec<String>| {
+                row[1].ends_with(operation) && format!("{} {}", row[0], row[1]).contains(&name)
+            };
+            assert!(
+                kills.iter().any(|row| is_swept(row)),
+                "docs/reliability.md has no row of {name} {operation}"
+            );
         }
     }
     assert!(kills.iter().all(|row| row[4] == "0"), "{kills:?}");
@@ -262,8 +277,18 @@ fn commands_say_which_test_runs_them_or_that_none_does() {
     assert!(taken_from_pages.len() > 4, "{taken_from_pages:?}");
     let script = fs::read_to_string(root().join("tests/packages")).unwrap();
     for (name, blocks) in taken_from_pages {
-        let body = script.split(&format!("\ntest_{name}() {{\n")).nth(1).unwrap().split("\n}\n").next().unwrap();
-        assert_eq!(body.matches("_types ").count(), blocks, "tests/packages does not run each block of {name} once");
+        let body = script
+            .split(&format!("\ntest_{name}() {{\n"))
+            .nth(1)
+            .unwrap()
+            .split("\n}\n")
+            .next()
+            .unwrap();
+        assert_eq!(
+            body.matches("_types ").count(),
+            blocks,
+            "tests/packages does not run each block of {name} once"
+        );
     }
 }
 
@@ -282,26 +307,41 @@ fn every_json_block_parses() {
 fn the_versions_are_those_of_the_code() {
     let readme = Page::read("README.md").text;
     let spoken = cni_multi::cni::version::ALL.join(", ");
-    assert!(readme.contains(&spoken), "README has other versions of the specification than {spoken}");
-    assert!(readme.contains(&cni_multi::runner::plugin_version()), "README has another version of the plugins");
+    assert!(
+        readme.contains(&spoken),
+        "README has other versions of the specification than {spoken}"
+    );
+    assert!(
+        readme.contains(&cni_multi::runner::plugin_version()),
+        "README has another version of the plugins"
+    );
     for page in Page::all() {
         for rest in page.text.split("+cni-multi.").skip(1) {
             let own = env!("CARGO_PKG_VERSION");
-            assert!(rest.starts_with(own), "{}: a version of cni-multi that is not {own}", page.path);
+            assert!(
+                rest.starts_with(own),
+                "{}: a version of cni-multi that is not {own}",
+                page.path
+            );
         }
     }
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let rust = manifest.split("rust-version = \"").nth(1).unwrap().split('"').next().unwrap();
-    assert!(Page::read("CONTRIBUTING.md").text.contains(&format!("Rust {rust}")), "CONTRIBUTING wants another Rust");
+    assert!(
+        Page::read("CONTRIBUTING.md").text.contains(&format!("Rust {rust}")),
+        "CONTRIBUTING wants another Rust"
+    );
 }
 
 #[test]
 fn the_error_codes_are_those_of_the_code() {
     let source = fs::read_to_string(root().join("src/error.rs")).unwrap();
-    let code = |line: &str| line.split_once(": Code = Code(")?.1.split_once(')')?.0.parse::<u32>().ok();
+    let code =
+        |line: &str| line.split_once(": Code = Code(")?.1.split_once(')')?.0.parse::<u32>().ok();
     let expected: BTreeSet<u32> = source.lines().filter_map(code).collect();
     let page = Page::read("docs/errors.md");
-    let documented: Vec<u32> = page.rows(Some("Codes")).iter().map(|row| row[0].parse().unwrap()).collect();
+    let documented: Vec<u32> =
+        page.rows(Some("Codes")).iter().map(|row| row[0].parse().unwrap()).collect();
     assert!(documented.is_sorted(), "{documented:?}");
     assert_eq!(documented.into_iter().collect::<BTreeSet<_>>(), expected);
 }
@@ -310,11 +350,20 @@ fn the_error_codes_are_those_of_the_code() {
 fn every_option_of_net_is_documented() {
     let text = Page::read("docs/net.md").text;
     for command in ["add", "check", "del", "gc", "status", "list", "ps", "inspect"] {
-        assert!(text.contains(&format!("`cni-multi net {command}")), "docs/net.md does not have {command}");
-        let help = std::process::Command::new(binary()).args(["net", command, "--help"]).output().unwrap();
+        assert!(
+            text.contains(&format!("`cni-multi net {command}")),
+            "docs/net.md does not have {command}"
+        );
+        let help =
+            std::process::Command::new(binary()).args(["net", command, "--help"]).output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
-        for option in help.split_whitespace().filter(|word| word.starts_with("--") && *word != "--help") {
-            assert!(text.contains(&format!("`{option}")), "docs/net.md does not have {option} of {command}");
+        for option in
+            help.split_whitespace().filter(|word| word.starts_with("--") && *word != "--help")
+        {
+            assert!(
+                text.contains(&format!("`{option}")),
+                "docs/net.md does not have {option} of {command}"
+            );
         }
     }
 }
@@ -332,8 +381,10 @@ fn every_option_of_validate_is_documented() {
     let text = Page::read("docs/validate.md").text;
     let help = std::process::Command::new(binary()).args(["validate", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    let options: Vec<&str> =
-        help.split_whitespace().filter(|word| word.starts_with("--") && *word != "--help").collect();
+    let options: Vec<&str> = help
+        .split_whitespace()
+        .filter(|word| word.starts_with("--") && *word != "--help")
+        .collect();
     assert_eq!(options.len(), 3, "{help}");
     for option in options {
         assert!(text.contains(&format!("`{option}")), "docs/validate.md does not have {option}");
@@ -349,22 +400,33 @@ fn keys_of(source: &str) -> BTreeSet<String> {
     let (mut renamed, mut skipped): (Option<String>, bool) = (None, false);
     for line in source.split("#[cfg(test)]").next().unwrap().lines().map(str::trim) {
         if line.starts_with("#[derive(") {
-            (decodes, camel) = (line.contains("Deserialize") && !line.contains("Serialize, "), false);
+            (decodes, camel) =
+                (line.contains("Deserialize") && !line.contains("Serialize, "), false);
         }
         if line.starts_with("#[serde(") {
             camel |= !in_struct && line.contains("rename_all = \"camelCase\"");
             skipped |= in_struct && line.contains("skip");
-            renamed =
-                renamed.or(line.split_once("rename = \"").map(|(_, rest)| rest.split('"').next().unwrap().to_owned()));
+            renamed = renamed.or(line
+                .split_once("rename = \"")
+                .map(|(_, rest)| rest.split('"').next().unwrap().to_owned()));
         }
         if line.contains("struct ") && line.ends_with('{') {
             (in_struct, renamed, skipped) = (decodes, None, false);
         } else if line == "}" {
             (in_struct, decodes) = (false, false);
-        } else if in_struct && !line.starts_with('/') && !line.starts_with('#') && line.contains(": ") {
-            let name = line.split(':').next().unwrap().trim_start_matches("pub ").trim_start_matches("r#");
+        } else if in_struct
+            && !line.starts_with('/')
+            && !line.starts_with('#')
+            && line.contains(": ")
+        {
+            let name =
+                line.split(':').next().unwrap().trim_start_matches("pub ").trim_start_matches("r#");
             if !skipped {
-                keys.insert(renamed.take().unwrap_or_else(|| if camel { camel_case(name) } else { name.to_owned() }));
+                keys.insert(
+                    renamed
+                        .take()
+                        .unwrap_or_else(|| if camel { camel_case(name) } else { name.to_owned() }),
+                );
             }
             (renamed, skipped) = (None, false);
         }
@@ -385,9 +447,13 @@ fn sources(plugin: &str, kind: &str) -> String {
     if file.exists() {
         return fs::read_to_string(file).unwrap();
     }
-    let files = fs::read_dir(&name).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
-    let without_tests =
-        |path: PathBuf| fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned();
+    let files = fs::read_dir(&name)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file());
+    let without_tests = |path: PathBuf| {
+        fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned()
+    };
     files.map(without_tests).collect()
 }
 
@@ -409,7 +475,9 @@ fn every_key_is_in_the_page_and_the_page_has_no_other() {
             .iter()
             .flat_map(|row| code_spans(&row[0]))
             .filter(|span| !span.starts_with("CNI_ARGS"))
-            .flat_map(|path| path.split('.').map(|key| key.trim_end_matches("[]").to_owned()).collect::<Vec<_>>())
+            .flat_map(|path| {
+                path.split('.').map(|key| key.trim_end_matches("[]").to_owned()).collect::<Vec<_>>()
+            })
             .collect();
         let missing: Vec<_> = keys.difference(&documented).collect();
         assert!(missing.is_empty(), "{} has no row for {missing:?}", page.path);
@@ -429,7 +497,10 @@ impl Terminal {
     fn new() -> Terminal {
         let lab = Lab::new(Peer::Ours);
         let program = binary();
-        lab.host.sh(&format!("mkdir /run/bin /run/net.d && ln -s '{}' /run/bin/cni-multi", program.display()));
+        lab.host.sh(&format!(
+            "mkdir /run/bin /run/net.d && ln -s '{}' /run/bin/cni-multi",
+            program.display()
+        ));
         Terminal { lab }
     }
 
@@ -439,7 +510,9 @@ impl Terminal {
         let missing = |kind: &String| {
             let probe = match kind.strip_prefix("program ") {
                 Some(program) => format!("command -v {program}"),
-                None => format!("ip link add link uplink name probe type {kind} && ip link del probe"),
+                None => {
+                    format!("ip link add link uplink name probe type {kind} && ip link del probe")
+                }
             };
             !terminal.lab.host.try_sh(&probe).status.success()
         };
@@ -464,7 +537,9 @@ impl Terminal {
 
     /// What the command prints, stderr as well.
     fn type_in(&self, command: &str) -> String {
-        let script = format!("exec 2>&1; export PATH=/run/bin:$PATH LC_ALL=C NETCONFPATH=/run/net.d; {command}");
+        let script = format!(
+            "exec 2>&1; export PATH=/run/bin:$PATH LC_ALL=C NETCONFPATH=/run/net.d; {command}"
+        );
         String::from_utf8(self.lab.host.try_sh(&script).stdout).unwrap()
     }
 
@@ -501,7 +576,11 @@ fn commands(text: &str) -> Vec<(String, Vec<String>)> {
     for line in text.lines() {
         match line.strip_prefix("$ ") {
             Some(command) => commands.push((command.to_owned(), vec![])),
-            None => commands.last_mut().expect("a console block begins with a command").1.push(line.to_owned()),
+            None => commands
+                .last_mut()
+                .expect("a console block begins with a command")
+                .1
+                .push(line.to_owned()),
         }
     }
     commands
@@ -514,9 +593,14 @@ fn lasting(line: &str) -> String {
 
 fn lasting_word(word: &str) -> String {
     let bare = word.trim_matches(['"', ',', ';']);
-    let is_mac =
-        bare.len() == 17 && bare.split(':').count() == 6 && bare.chars().all(|c| c == ':' || c.is_ascii_hexdigit());
-    if is_mac && bare != "00:00:00:00:00:00" && bare != "ff:ff:ff:ff:ff:ff" && !bare.starts_with("02:00:00:") {
+    let is_mac = bare.len() == 17
+        && bare.split(':').count() == 6
+        && bare.chars().all(|c| c == ':' || c.is_ascii_hexdigit());
+    if is_mac
+        && bare != "00:00:00:00:00:00"
+        && bare != "ff:ff:ff:ff:ff:ff"
+        && !bare.starts_with("02:00:00:")
+    {
         return word.replace(bare, "MAC");
     }
     if bare.starts_with("fe80::") {
@@ -545,14 +629,20 @@ fn is_as_written(printed: &[String], written: &[String]) -> bool {
 /// The pages with examples, by whether they need a kernel that has more links than most.
 fn pages_with_examples(needing: bool) -> Vec<Page> {
     let has_example = |page: &Page| page.blocks().iter().any(|block| block.info == "console");
-    Page::all().into_iter().filter(|page| has_example(page) && page.needs().is_empty() != needing).collect()
+    Page::all()
+        .into_iter()
+        .filter(|page| has_example(page) && page.needs().is_empty() != needing)
+        .collect()
 }
 
 #[test]
 fn every_plugin_has_an_example() {
     let pages: Vec<Page> = [false, true].into_iter().flat_map(pages_with_examples).collect();
     for [name, ..] in plugins() {
-        assert!(pages.iter().any(|page| page.path == format!("docs/{name}.md")), "docs/{name}.md has no example");
+        assert!(
+            pages.iter().any(|page| page.path == format!("docs/{name}.md")),
+            "docs/{name}.md has no example"
+        );
     }
 }
 
@@ -572,7 +662,9 @@ fn assert_prints_what_is_written(page: &Page) {
         match block.info.as_str() {
             _ if block.is_network() => terminal.write_network(&block.text),
             "console" => terminal.run(page, &block),
-            info if info.starts_with("json file ") => terminal.write_file(&info["json file ".len()..], &block.text),
+            info if info.starts_with("json file ") => {
+                terminal.write_file(&info["json file ".len()..], &block.text)
+            }
             _ => (),
         }
     }
@@ -608,7 +700,8 @@ fn assert_errors_are_written(page: &Page) {
         assert_eq!((error.code, error.msg, error.details), expected, "{}: {}", page.path, row[0]);
         answers.push(outcome.json());
     }
-    let whole = page.blocks().into_iter().find(|block| block.info == "json error").map(|block| block.text);
+    let whole =
+        page.blocks().into_iter().find(|block| block.info == "json error").map(|block| block.text);
     let whole = whole.map(|text| serde_json::from_str::<Value>(&text).unwrap());
     assert_eq!(whole.as_ref(), answers.first(), "{}", page.path);
 }
@@ -619,21 +712,26 @@ fn first_chain(page: &Page) -> Vec<Value> {
     let lists = page.blocks().into_iter().filter(Block::is_network);
     let lists: Vec<Value> = lists.map(|block| serde_json::from_str(&block.text).unwrap()).collect();
     let position = |list: &Value| {
-        let is_its = |plugin: &Value| page.path == format!("docs/{}.md", plugin["type"].as_str().unwrap());
+        let is_its =
+            |plugin: &Value| page.path == format!("docs/{}.md", plugin["type"].as_str().unwrap());
         list["plugins"].as_array().unwrap().iter().position(is_its)
     };
     let first = lists.first().unwrap_or_else(|| panic!("{} has no example", page.path));
-    let (list, last) = lists.iter().find_map(|list| Some((list, position(list)?))).unwrap_or((first, 0));
+    let (list, last) =
+        lists.iter().find_map(|list| Some((list, position(list)?))).unwrap_or((first, 0));
     let of_list = json!({"cniVersion": list["cniVersion"], "name": list["name"]});
-    list["plugins"].as_array().unwrap()[..=last].iter().map(|plugin| with(plugin, of_list.clone())).collect()
+    list["plugins"].as_array().unwrap()[..=last]
+        .iter()
+        .map(|plugin| with(plugin, of_list.clone()))
+        .collect()
 }
 
 fn add_with(lab: &Lab, chain: &[Value], change: &str) -> Outcome {
     let container = lab.container();
     let (conf, before) = chain.split_last().unwrap();
-    let result = before
-        .iter()
-        .fold(Value::Null, |result, conf| lab.attach(&container, &with(conf, json!({"prevResult": result}))).add());
+    let result = before.iter().fold(Value::Null, |result, conf| {
+        lab.attach(&container, &with(conf, json!({"prevResult": result}))).add()
+    });
     let conf = &with(conf, json!({"prevResult": result}));
     match change.strip_prefix("CNI_ARGS=") {
         Some(args) => lab.attach(&container, conf).args(args).try_add(),
@@ -681,7 +779,10 @@ pub fn is_test(path: &str) -> bool {
     let dir = if module.starts_with("src::") { root() } else { root().join("tests") };
     let base = dir.join(module.replace("::", "/"));
     let candidates = [base.with_extension("rs"), base.join("mod.rs"), base.join("tests.rs")];
-    candidates.iter().filter_map(|file| fs::read_to_string(file).ok()).any(|source| tests_in(&source).contains(name))
+    candidates
+        .iter()
+        .filter_map(|file| fs::read_to_string(file).ok())
+        .any(|source| tests_in(&source).contains(name))
 }
 
 #[test]
@@ -721,7 +822,8 @@ fn every_attack_of_the_page_has_its_test_and_every_hostile_test_is_in_the_page()
             named.insert(test);
         }
     }
-    let missing: Vec<String> = tests_below("hostile").into_iter().filter(|test| !named.contains(test)).collect();
+    let missing: Vec<String> =
+        tests_below("hostile").into_iter().filter(|test| !named.contains(test)).collect();
     assert!(missing.is_empty(), "docs/security-tests.md has no row for {missing:?}");
 }
 
@@ -770,7 +872,9 @@ fn tests_that_the_pages_name_exist() {
     ];
     for page in Page::all() {
         let spans = code_spans(&page.prose());
-        for span in spans.iter().filter(|span| modules.iter().any(|module| span.starts_with(module) && span != module))
+        for span in spans
+            .iter()
+            .filter(|span| modules.iter().any(|module| span.starts_with(module) && span != module))
         {
             assert!(is_test(span), "{}: there is no test {span}", page.path);
         }

@@ -20,7 +20,8 @@ struct Obstacle {
 }
 
 /// A read-only file system over a part of the host.
-const READ_ONLY_SYSCTLS: &str = "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys";
+const READ_ONLY_SYSCTLS: &str =
+    "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys";
 
 fn obstacles() -> Vec<Obstacle> {
     let v6 = json!([[{"subnet": "2001:db8:10::/64"}]]);
@@ -77,12 +78,17 @@ fn the_obstacle_is_named_and_nothing_is_left() {
             let container = lab.container();
             let before = Watch::start(lab, &[&container]);
             lab.host.sh(obstacle.host);
-            let outcome = lab.attach(&container, &with(&bridge::conf(), obstacle.changes.clone())).try_add();
+            let outcome =
+                lab.attach(&container, &with(&bridge::conf(), obstacle.changes.clone())).try_add();
             let error = outcome.err();
             lab.host.try_sh("umount /proc/sys /run/full /run/locked /sbin /usr/sbin; rmdir /run/full /run/locked");
             assert_eq!(error.code, obstacle.code, "{}: {error:?}", obstacle.what);
             for part in obstacle.says {
-                assert!(error.text().contains(part), "{}: {error:?} does not say {part:?}", obstacle.what);
+                assert!(
+                    error.text().contains(part),
+                    "{}: {error:?} does not say {part:?}",
+                    obstacle.what
+                );
             }
             before.assert_unchanged(obstacle.what);
         });
@@ -93,14 +99,23 @@ fn the_obstacle_is_named_and_nothing_is_left() {
 #[test]
 fn a_missing_kernel_feature_is_named_and_nothing_is_left() {
     for_ours("bridge", |lab| {
-        if lab.host.try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe").status.success() {
+        if lab
+            .host
+            .try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe")
+            .status
+            .success()
+        {
             return;
         }
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
-        let error = lab.attach(&container, &with(&bridge::conf(), json!({"vlan": 100}))).try_add().err();
+        let error =
+            lab.attach(&container, &with(&bridge::conf(), json!({"vlan": 100}))).try_add().err();
         assert_eq!(error.code, 100, "{error:?}");
-        assert!(error.text().contains("VLAN") && error.text().contains("not supported"), "{error:?}");
+        assert!(
+            error.text().contains("VLAN") && error.text().contains("not supported"),
+            "{error:?}"
+        );
         before.assert_unchanged("an ADD that needs VLAN filtering");
     });
 }
@@ -135,8 +150,10 @@ fn an_interface_name_that_is_a_pattern_is_refused_and_leaves_nothing() {
 }
 
 /// In the place of /run/cni: nothing can be written there.
-const NO_DIRECTORY: [(&str, &str); 2] =
-    [("a file", "rmdir /run/cni && echo mine >/run/cni"), ("a read-only disk", "mount -t tmpfs -o ro x /run/cni")];
+const NO_DIRECTORY: [(&str, &str); 2] = [
+    ("a file", "rmdir /run/cni && echo mine >/run/cni"),
+    ("a read-only disk", "mount -t tmpfs -o ro x /run/cni"),
+];
 
 /// Plugins that have nothing to keep there, each alone or after a main plugin.
 fn without_records() -> Vec<(Value, Option<Value>)> {
@@ -149,7 +166,10 @@ fn without_records() -> Vec<(Value, Option<Value>)> {
         (with(&ptp, masqueraded), None),
         (plain.clone(), Some(portmap(Some("nftables"), json!([web()])))),
         (plain.clone(), Some(firewall(None))),
-        (plain.clone(), Some(json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 8_000_000}))),
+        (
+            plain.clone(),
+            Some(json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 8_000_000})),
+        ),
     ]
 }
 
@@ -168,7 +188,8 @@ fn run_cni_is_not_touched_where_it_is_not_needed() {
                 let result = attachment.add();
                 attachment.check(&result).ok();
                 if let Some(chained) = &chained {
-                    let of_network = json!({"name": "net1", "cniVersion": "1.1.0", "prevResult": result});
+                    let of_network =
+                        json!({"name": "net1", "cniVersion": "1.1.0", "prevResult": result});
                     let chained = lab.attach(&container, &with(chained, of_network));
                     chained.add();
                     chained.check(&result).ok();
@@ -179,7 +200,8 @@ fn run_cni_is_not_touched_where_it_is_not_needed() {
                 attachment.status().ok();
                 attachment.del();
                 attachment.gc(&[]).ok();
-                let late = json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+                let late =
+                    json!({"ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
                 let error = lab.attach(&other, &with(&main, late)).try_add().err();
                 assert!(error.code == 100 && !error.details.contains("undo:"), "{what}: {error:?}");
                 before.assert_unchanged(&what);
@@ -190,7 +212,9 @@ fn run_cni_is_not_touched_where_it_is_not_needed() {
 
 /// Every plugin, as what a runtime detaches that an ADD could not attach, or that an earlier start of the machine did.
 fn every_plugin() -> Vec<Value> {
-    let conf = |kind: &str, keys: Value| with(&json!({"cniVersion": "1.1.0", "name": "net1", "type": kind}), keys);
+    let conf = |kind: &str, keys: Value| {
+        with(&json!({"cniVersion": "1.1.0", "name": "net1", "type": kind}), keys)
+    };
     let leased = json!({"type": "host-local", "subnet": "10.10.0.0/24"});
     let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 8_000_000});
     let mut all = vec![
@@ -204,7 +228,10 @@ fn every_plugin() -> Vec<Value> {
         conf("bandwidth", limits),
     ];
     all.extend(["sbr", "ipvlan", "dummy", "tap", "loopback"].map(|kind| conf(kind, json!({}))));
-    all.extend(["host-local", "static"].map(|kind| conf(kind, json!({"ipam": with(&leased, json!({"type": kind}))}))));
+    all.extend(
+        ["host-local", "static"]
+            .map(|kind| conf(kind, json!({"ipam": with(&leased, json!({"type": kind}))}))),
+    );
     for backend in ["nftables", "iptables"] {
         all.push(conf("firewall", json!({"backend": backend})));
         all.push(with(&conf("portmap", json!({})), portmap(Some(backend), json!([web()]))));

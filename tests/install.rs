@@ -25,7 +25,11 @@ impl Drop for Place {
 impl Place {
     fn new() -> Place {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let unique = format!("cni-multi-install-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let unique = format!(
+            "cni-multi-install-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let root = std::env::temp_dir().join(unique);
         let dir = root.join("bin");
         fs::create_dir_all(&dir).unwrap();
@@ -55,7 +59,13 @@ impl Place {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        Command::new(script()).arg("--dir").arg(&self.dir).args(args).current_dir(&self.root).output().unwrap()
+        Command::new(script())
+            .arg("--dir")
+            .arg(&self.dir)
+            .args(args)
+            .current_dir(&self.root)
+            .output()
+            .unwrap()
     }
 
     #[track_caller]
@@ -108,7 +118,8 @@ fn collect(dir: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
             "directory".to_owned()
         } else {
             let content = fs::read(&path).unwrap();
-            let text = String::from_utf8(content).unwrap_or_else(|binary| format!("{} bytes", binary.as_bytes().len()));
+            let text = String::from_utf8(content)
+                .unwrap_or_else(|binary| format!("{} bytes", binary.as_bytes().len()));
             format!("{:o} {text}", metadata.permissions().mode())
         };
         files.insert(name, content);
@@ -156,9 +167,16 @@ fn a_missing_directory_is_made() {
 fn the_binary_under_test_installs_and_answers_version() {
     let place = Place::new();
     place.install(&call::binary());
-    let output = Command::new(place.dir.join("bridge")).env_clear().env("CNI_COMMAND", "VERSION").output().unwrap();
+    let output = Command::new(place.dir.join("bridge"))
+        .env_clear()
+        .env("CNI_COMMAND", "VERSION")
+        .output()
+        .unwrap();
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(answer["supportedVersions"].as_array().unwrap().iter().any(|version| version == "1.0.0"), "{answer}");
+    assert!(
+        answer["supportedVersions"].as_array().unwrap().iter().any(|version| version == "1.0.0"),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -340,7 +358,8 @@ fn a_binary_that_is_not_cni_multi_changes_nothing() {
     for (binary, expected) in cases {
         let error = place.err(&["--binary", binary.to_str().unwrap()]);
         assert!(
-            error.contains(expected) || (expected == "printed ''" && error.contains("printed nothing")),
+            error.contains(expected)
+                || (expected == "printed ''" && error.contains("printed nothing")),
             "{expected}: {error}"
         );
         assert_eq!(place.snapshot(), before, "{expected}");
@@ -352,7 +371,8 @@ fn a_directory_at_a_plugins_name_is_refused_before_any_change() {
     let place = Place::with_foreign_plugins();
     fs::create_dir(place.dir.join("vlan")).unwrap();
     let before = place.snapshot();
-    let error = place.err(&["--binary", place.binary("new", &["bridge", "vlan"]).to_str().unwrap()]);
+    let error =
+        place.err(&["--binary", place.binary("new", &["bridge", "vlan"]).to_str().unwrap()]);
     assert!(error.contains("bin/vlan is a directory; nothing was changed"), "{error}");
     assert_eq!(place.snapshot(), before);
 }
@@ -364,7 +384,8 @@ fn a_file_in_the_place_of_the_directory_is_named() {
     fs::write(&file, "").unwrap();
     let binary = place.binary("new", &["bridge"]);
     for dir in [file.clone(), file.join("below")] {
-        let error = place.err(&["--dir", dir.to_str().unwrap(), "--binary", binary.to_str().unwrap()]);
+        let error =
+            place.err(&["--dir", dir.to_str().unwrap(), "--binary", binary.to_str().unwrap()]);
         assert!(error.contains(dir.to_str().unwrap()), "{error}");
     }
 }
@@ -376,8 +397,16 @@ fn a_read_only_directory_is_named_and_stays_as_it_is() {
     let before = place.snapshot();
     let dir = place.dir.to_str().unwrap();
     let binary = place.binary("new", &["bridge"]);
-    let prepare = if is_root() { format!("mount --bind -o ro {dir} {dir}") } else { format!("chmod 0555 {dir}") };
-    let line = format!("{prepare} && exec {} --dir {dir} --binary {}", script().display(), binary.display());
+    let prepare = if is_root() {
+        format!("mount --bind -o ro {dir} {dir}")
+    } else {
+        format!("chmod 0555 {dir}")
+    };
+    let line = format!(
+        "{prepare} && exec {} --dir {dir} --binary {}",
+        script().display(),
+        binary.display()
+    );
     let output = if is_root() {
         Command::new("unshare").args(["-m", "sh", "-c", &line]).output().unwrap()
     } else {
@@ -445,8 +474,10 @@ fn a_binary_that_is_running_is_replaced() {
 fn installs_at_the_same_time_take_turns() {
     let place = Place::with_foreign_plugins();
     let before = place.snapshot();
-    let builds: Vec<PathBuf> =
-        ["one", "two", "three", "four"].iter().map(|word| place.binary(word, &["bridge", "portmap", word])).collect();
+    let builds: Vec<PathBuf> = ["one", "two", "three", "four"]
+        .iter()
+        .map(|word| place.binary(word, &["bridge", "portmap", word]))
+        .collect();
     std::thread::scope(|scope| {
         for build in &builds {
             scope.spawn(|| place.install(build));
@@ -457,7 +488,9 @@ fn installs_at_the_same_time_take_turns() {
     assert_eq!(place.says(&winner), winner, "the links are those of the binary: {files:?}");
     assert_eq!(files.values().filter(|content| *content == "-> cni-multi").count(), 3, "{files:?}");
     assert!(
-        !files.keys().any(|name| name.contains("new.") || name.contains("link.") || name.contains("keep.")),
+        !files
+            .keys()
+            .any(|name| name.contains("new.") || name.contains("link.") || name.contains("keep.")),
         "{files:?}"
     );
     place.ok(&["--uninstall"]);
@@ -489,7 +522,10 @@ fn the_manual_is_announced_and_the_plugin_directory_left_alone() {
     let before = place.snapshot();
     let printed = place.ok(&["--manual", "share", "--dry-run"]);
     let share = place.root.join("share");
-    assert_eq!(printed, format!("would write the manual and the completions below {}\n", share.display()));
+    assert_eq!(
+        printed,
+        format!("would write the manual and the completions below {}\n", share.display())
+    );
     assert!(!share.exists() && place.snapshot() == before);
 }
 
@@ -517,7 +553,13 @@ use Step::{Foreign, Install, Other, Rollback, Uninstall};
 
 impl Place {
     fn command(&self, args: &[&str]) -> Output {
-        Command::new(call::binary()).arg("install").arg("--dir").arg(&self.dir).args(args).output().unwrap()
+        Command::new(call::binary())
+            .arg("install")
+            .arg("--dir")
+            .arg(&self.dir)
+            .args(args)
+            .output()
+            .unwrap()
     }
 
     /// What it said at last, with the directory as `DIR`.
@@ -540,7 +582,8 @@ impl Place {
             _ => self.run(&script),
         };
         assert!(output.status.success(), "{step:?} {by:?}: {output:?}");
-        let text = String::from_utf8(output.stdout).unwrap().replace(self.dir.to_str().unwrap(), "DIR");
+        let text =
+            String::from_utf8(output.stdout).unwrap().replace(self.dir.to_str().unwrap(), "DIR");
         text.lines().last().unwrap().to_owned()
     }
 }
@@ -559,14 +602,25 @@ fn the_binary_installs_as_the_script_does_and_either_takes_back_what_the_other_d
         &[Other, Foreign, Install, Rollback],
     ];
     for steps in sequences {
-        let ways =
-            [[By::Script, By::Script], [By::Binary, By::Binary], [By::Script, By::Binary], [By::Binary, By::Script]];
+        let ways = [
+            [By::Script, By::Script],
+            [By::Binary, By::Binary],
+            [By::Script, By::Binary],
+            [By::Binary, By::Script],
+        ];
         let outcomes = ways.map(|way| {
             let place = Place::with_foreign_plugins();
             // The kernel tells a script its path, whatever it was called.
-            write_script(&place.root.join("build-other"), "[ \"$1\" = list ] && printf '%s\\n' bridge portmap another");
+            write_script(
+                &place.root.join("build-other"),
+                "[ \"$1\" = list ] && printf '%s\\n' bridge portmap another",
+            );
             let by = way.iter().cycle();
-            steps.iter().zip(by).map(|(step, by)| (place.take(*step, *by), place.snapshot())).collect::<Vec<_>>()
+            steps
+                .iter()
+                .zip(by)
+                .map(|(step, by)| (place.take(*step, *by), place.snapshot()))
+                .collect::<Vec<_>>()
         });
         for (way, outcome) in ways.iter().zip(&outcomes) {
             assert_eq!(outcome, &outcomes[0], "{steps:?} by {way:?}");
@@ -581,7 +635,10 @@ fn taking_back_where_nothing_is_says_so_and_makes_nothing() {
         fs::remove_dir(&place.dir).unwrap();
         let (script, binary) = (place.run(&[arg]), place.command(&[arg]));
         assert!(script.status.success() && binary.status.success(), "{script:?} {binary:?}");
-        assert_eq!(String::from_utf8(binary.stdout).unwrap(), String::from_utf8(script.stdout).unwrap());
+        assert_eq!(
+            String::from_utf8(binary.stdout).unwrap(),
+            String::from_utf8(script.stdout).unwrap()
+        );
         assert!(!place.dir.exists());
     }
 }
@@ -591,7 +648,8 @@ fn the_binary_installs_all_that_it_lists() {
     let place = Place::new();
     place.take(Install, By::Binary);
     let listed = Command::new(call::binary()).arg("list").output().unwrap();
-    let mut expected: Vec<String> = String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
+    let mut expected: Vec<String> =
+        String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
     expected.push("cni-multi".to_owned());
     expected.sort();
     assert_eq!(place.snapshot().into_keys().collect::<Vec<_>>(), expected);
@@ -605,7 +663,11 @@ fn what_the_script_refuses_the_binary_refuses_and_changes_nothing() {
     }
     type Case = (fn(&Place), &'static [&'static str], &'static str);
     let cases: [Case; 4] = [
-        (|place| fs::create_dir(place.dir.join("vlan")).unwrap(), &[], "vlan is a directory; nothing was changed"),
+        (
+            |place| fs::create_dir(place.dir.join("vlan")).unwrap(),
+            &[],
+            "vlan is a directory; nothing was changed",
+        ),
         (
             prepare,
             &["--rollback"],
@@ -634,7 +696,12 @@ fn what_the_script_refuses_the_binary_refuses_and_changes_nothing() {
         let place = Place::new();
         prepare(&place);
         let before = place.snapshot();
-        assert!(!place.run(&[args, &["--binary", call::binary().to_str().unwrap()]].concat()).status.success());
+        assert!(
+            !place
+                .run(&[args, &["--binary", call::binary().to_str().unwrap()]].concat())
+                .status
+                .success()
+        );
         assert_eq!(place.snapshot(), before, "install.sh: {expected}");
         let output = place.command(args);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -648,9 +715,13 @@ fn the_binary_names_a_directory_that_it_cannot_make() {
     let place = Place::new();
     fs::write(place.root.join("file"), "").unwrap();
     let dir = place.root.join("file/bin");
-    let output = Command::new(call::binary()).args(["install", "--dir"]).arg(&dir).output().unwrap();
+    let output =
+        Command::new(call::binary()).args(["install", "--dir"]).arg(&dir).output().unwrap();
     let (said, dir) = (String::from_utf8(output.stderr).unwrap(), dir.display());
-    assert_eq!((output.status.code(), said), (Some(1), format!("{dir}: make {dir}: not a directory\n")));
+    assert_eq!(
+        (output.status.code(), said),
+        (Some(1), format!("{dir}: make {dir}: not a directory\n"))
+    );
 }
 
 /// A package's script may run in a root that has no /proc.
@@ -695,7 +766,10 @@ fn no_name_is_missing_while_the_binary_and_the_script_take_turns() {
                     _ => &["--uninstall"],
                 });
                 let said = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success() || said.contains("no previous binary"), "{step:?}: {said}");
+                assert!(
+                    output.status.success() || said.contains("no previous binary"),
+                    "{step:?}: {said}"
+                );
             }
         }
         at_once.join().unwrap();
@@ -723,9 +797,10 @@ fn a_rollback_by_the_binary_uses_up_what_it_goes_back_to() {
 fn the_binary_waits_for_no_fifo_at_a_name_of_its_own() {
     let place = Place::with_foreign_plugins();
     place.take(Install, By::Binary);
-    for (args, expected) in
-        [(&[][..], "is installed in"), (&["--uninstall"], "bridge is not a link to cni-multi and stays")]
-    {
+    for (args, expected) in [
+        (&[][..], "is installed in"),
+        (&["--uninstall"], "bridge is not a link to cni-multi and stays"),
+    ] {
         for name in ["cni-multi", "bridge"] {
             fs::remove_file(place.dir.join(name)).unwrap();
             assert!(Command::new("mkfifo").arg(place.dir.join(name)).status().unwrap().success());
@@ -747,7 +822,12 @@ fn ordinary_users_can_start_what_the_binary_installs_whatever_the_umask() {
     shell.args(["-c", line, "sh"]).arg(call::binary()).args(["install", "--dir"]).arg(&dir);
     assert!(shell.status().unwrap().success());
     for path in [place.root.join("opt"), dir.clone(), dir.join("cni-multi")] {
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755, "{}", path.display());
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o755,
+            "{}",
+            path.display()
+        );
     }
 }
 

@@ -67,7 +67,9 @@ pub fn code(text: &str) -> String {
         while let Some(c) = chars.next() {
             match (quoted, c) {
                 (true, '\\') => drop(chars.next()),
-                (false, '\'') if chars.clone().nth(1) == Some('\'') => drop((chars.next(), chars.next())),
+                (false, '\'') if chars.clone().nth(1) == Some('\'') => {
+                    drop((chars.next(), chars.next()))
+                }
                 (_, '"') => quoted = !quoted,
                 (false, '/') if chars.peek() == Some(&'/') => break,
                 (false, c) => code.push(c),
@@ -87,9 +89,12 @@ fn is_of_word(c: char) -> bool {
 pub fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
     let whole = move |at: usize| {
         let (before, behind) = (&code[..at], &code[at + word.len()..]);
-        !(before.ends_with(is_of_word) || word.ends_with(is_of_word) && behind.starts_with(is_of_word))
+        !(before.ends_with(is_of_word)
+            || word.ends_with(is_of_word) && behind.starts_with(is_of_word))
     };
-    code.match_indices(word).filter(move |(at, _)| whole(*at)).map(move |(at, _)| &code[at + word.len()..])
+    code.match_indices(word)
+        .filter(move |(at, _)| whole(*at))
+        .map(move |(at, _)| &code[at + word.len()..])
 }
 
 /// The modules of the crate's root that a piece of code names: `crate::a::…`, `crate::{a::…, b}`, and `super::a` where `a` is a layer.
@@ -135,7 +140,9 @@ fn violations(path: &str, text: &str) -> Vec<String> {
     let (code, layer) = (code(text), layer_of(path));
     let mut broken = vec![];
     for (word, places) in CONFINED {
-        if after(&code, word).next().is_some() && !places.iter().any(|place| path.starts_with(place)) {
+        if after(&code, word).next().is_some()
+            && !places.iter().any(|place| path.starts_with(place))
+        {
             broken.push(format!("{path}: {word} has no place here"));
         }
     }
@@ -156,8 +163,10 @@ fn violations(path: &str, text: &str) -> Vec<String> {
 
 #[test]
 fn every_layer_knows_only_those_below_it() {
-    let broken: Vec<String> =
-        sources(&root().join("src")).iter().flat_map(|(path, text)| violations(path, text)).collect();
+    let broken: Vec<String> = sources(&root().join("src"))
+        .iter()
+        .flat_map(|(path, text)| violations(path, text))
+        .collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
@@ -167,7 +176,11 @@ fn each_rule_can_be_broken() {
     let cases = [
         ("error.rs", "use crate::rollback::Rollback;", "error must not know rollback"),
         ("cni/env.rs", "use crate::net::netns::Netns;", "cni must not know net"),
-        ("net/netns.rs", "use crate::{error::{Code, Error}, cni::env::Environment};", "net must not know cni"),
+        (
+            "net/netns.rs",
+            "use crate::{error::{Code, Error}, cni::env::Environment};",
+            "net must not know cni",
+        ),
         ("net/mac.rs", "fn f(at: &crate::plugin::Attachment) {}", "net must not know plugin"),
         ("plugin.rs", "use super::steps::veth;", "plugin must not know steps"),
         ("steps/veth.rs", "use crate::plugins::main::bridge;", "steps must not know plugins"),
@@ -195,7 +208,10 @@ fn each_rule_can_be_broken() {
 fn what_is_allowed_breaks_no_rule() {
     let cases = [
         ("rollback.rs", "use crate::error::Error;"),
-        ("steps/veth.rs", "use crate::{cni::attachment::{Key, hex}, net::netlink::Link, steps::dns};"),
+        (
+            "steps/veth.rs",
+            "use crate::{cni::attachment::{Key, hex}, net::netlink::Link, steps::dns};",
+        ),
         ("cli.rs", "use crate::{registry::{self, PLUGINS}, runner, runtime::chain};"),
         ("net/x.rs", "use rtnetlink::LinkVeth; // SAFETY\nlet fd = unsafe { f() };"),
         ("lib.rs", "pub use crate::runner::run; pub use crate::error::Error;"),
@@ -214,7 +230,8 @@ fn what_is_allowed_breaks_no_rule() {
 #[test]
 fn steps_and_plugins_do_not_even_mention_who_runs_them() {
     for (path, text) in sources(&root().join("src")) {
-        for above in ABOVE_PLUGINS.iter().filter(|_| matches!(layer_of(&path), "steps" | "plugins")) {
+        for above in ABOVE_PLUGINS.iter().filter(|_| matches!(layer_of(&path), "steps" | "plugins"))
+        {
             assert!(!text.contains(&format!("crate::{above}")), "{path} names {above}");
         }
     }
@@ -238,7 +255,8 @@ fn plugin_files() -> BTreeSet<String> {
 
 #[test]
 fn every_plugin_has_a_line_in_the_registry_and_a_file_of_its_name() {
-    let registered = PLUGINS.iter().map(|entry| format!("{}/{}", entry.kind.as_str(), entry.name)).collect();
+    let registered =
+        PLUGINS.iter().map(|entry| format!("{}/{}", entry.kind.as_str(), entry.name)).collect();
     assert_eq!(plugin_files(), registered);
 }
 
@@ -250,9 +268,13 @@ fn every_plugin_has_tests_of_its_name() {
         let dir = root().join("tests/plugins").join(group);
         let modules = fs::read_to_string(dir.join("mod.rs")).unwrap();
         let name = name.replace('-', "_");
-        let is_there =
-            |module: &str| after(&code(&modules), "mod").any(|rest| rest.trim().starts_with(&format!("{module};")));
-        assert!(is_there(&name) || is_there(&format!("{name}_")), "{dir:?} has no module for {plugin}");
+        let is_there = |module: &str| {
+            after(&code(&modules), "mod").any(|rest| rest.trim().starts_with(&format!("{module};")))
+        };
+        assert!(
+            is_there(&name) || is_there(&format!("{name}_")),
+            "{dir:?} has no module for {plugin}"
+        );
     }
 }
 

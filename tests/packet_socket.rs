@@ -47,7 +47,8 @@ impl Link {
         ));
         container.sh("ip link set eth0 up");
         lab.host.sh("until ip link show server | grep -q 'state UP'; do sleep 0.01; done");
-        let ifindex = u32::try_from(container.link("eth0").unwrap()["ifindex"].as_u64().unwrap()).unwrap();
+        let ifindex =
+            u32::try_from(container.link("eth0").unwrap()["ifindex"].as_u64().unwrap()).unwrap();
         let inside = Netns::open(&container.path()).unwrap();
         Some(Link { lab, container, inside, ifindex })
     }
@@ -73,7 +74,8 @@ impl Link {
     /// Sends a frame from the host as it is.
     fn inject(&self, frame: &[u8]) {
         let mut socat = self.lab.host.command("socat");
-        let mut socat = socat.args(["-u", "STDIN", "INTERFACE:server"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut socat =
+            socat.args(["-u", "STDIN", "INTERFACE:server"]).stdin(Stdio::piped()).spawn().unwrap();
         std::io::Write::write_all(&mut socat.stdin.take().unwrap(), frame).unwrap();
         assert!(socat.wait().unwrap().success());
     }
@@ -81,18 +83,24 @@ impl Link {
 
 /// Whether there is something to read before time is up.
 fn is_readable(socket: impl AsFd, patience: u16) -> bool {
-    poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::from(patience)).unwrap() > 0
+    poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::from(patience))
+        .unwrap()
+        > 0
 }
 
 fn checksum(octets: &[u8]) -> [u8; 2] {
-    let sum: u32 = octets.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum();
+    let sum: u32 = octets
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)))
+        .sum();
     (!((sum >> 16) + (sum & 0xffff)) as u16).to_be_bytes()
 }
 
 /// A datagram of the server's to port 68, both checksums right.
 fn packet(payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u8;
-    let mut packet = vec![0x45, 0, 0, 28 + length, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 9];
+    let mut packet =
+        vec![0x45, 0, 0, 28 + length, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 9];
     packet.extend([0, 67, 0, 68, 0, 8 + length, 0, 0]);
     packet.extend(payload);
     with_checksums(packet)
@@ -125,7 +133,9 @@ fn whole_datagrams_to_clients_are_heard_and_nothing_else_is() {
     let Some(link) = Link::new() else { return };
     const IP: [u8; 2] = [8, 0];
     let bad = |mark: &str, change: fn(&mut Vec<u8>)| frame(CLIENT_MAC, &IP, &changed(mark, change));
-    let sealed = |mark: &str, change: fn(&mut Vec<u8>)| frame(CLIENT_MAC, &IP, &with_checksums(changed(mark, change)));
+    let sealed = |mark: &str, change: fn(&mut Vec<u8>)| {
+        frame(CLIENT_MAC, &IP, &with_checksums(changed(mark, change)))
+    };
     let heard = [
         ("to us", frame(CLIENT_MAC, &IP, &packet(b"to us"))),
         ("to everybody", frame(EVERYBODY, &IP, &packet(b"to everybody"))),
@@ -133,7 +143,10 @@ fn whole_datagrams_to_clients_are_heard_and_nothing_else_is() {
         ("no checksum", bad("no checksum", |p| p[26..28].fill(0))),
         ("to another address", sealed("to another address", |p| p[19] = 77)),
         ("from another port", sealed("from another port", |p| p[21] = 99)),
-        ("with a priority", frame(CLIENT_MAC, &[0x81, 0, 0xe0, 0, 8, 0], &packet(b"with a priority"))),
+        (
+            "with a priority",
+            frame(CLIENT_MAC, &[0x81, 0, 0xe0, 0, 8, 0], &packet(b"with a priority")),
+        ),
     ];
     let unheard = [
         frame([2, 0, 0, 0, 0, 7], &IP, &packet(b"to another link")),
@@ -206,11 +219,17 @@ fn servers_get_what_is_sent_from_no_address_and_from_a_lost_one() {
         let payload: Vec<u8> = (0..length).map(|n| n as u8).collect();
         socket.broadcast(&payload).unwrap();
         let (length, from) = server.recv_from(&mut buffer).unwrap();
-        assert_eq!((&buffer[..length], from.to_string()), (payload.as_slice(), "0.0.0.0:68".to_owned()));
+        assert_eq!(
+            (&buffer[..length], from.to_string()),
+            (payload.as_slice(), "0.0.0.0:68".to_owned())
+        );
     }
     socket.send(CLIENT, SERVER, b"release").unwrap();
     let (length, from) = server.recv_from(&mut buffer).unwrap();
-    assert_eq!((&buffer[..length], from.to_string()), (b"release".as_slice(), format!("{CLIENT}:68")));
+    assert_eq!(
+        (&buffer[..length], from.to_string()),
+        (b"release".as_slice(), format!("{CLIENT}:68"))
+    );
     let error = socket.broadcast(&[0; 1473]).unwrap_err();
     assert!(error.is_errno(Errno::EMSGSIZE), "{error}");
 }
@@ -222,7 +241,10 @@ fn a_server_is_asked_by_the_routes_of_the_container() {
     link.container.sh("ip link set lo up"); // the kernel lets any address be used where there never was one
     let error = ask(CLIENT, SERVER, "eth0").unwrap_err();
     assert!(error.is_errno(Errno::EADDRNOTAVAIL), "{error}");
-    assert!(error.msg.starts_with("send a datagram from 192.0.2.9 to 192.0.2.1 over \"eth0\": "), "{error}");
+    assert!(
+        error.msg.starts_with("send a datagram from 192.0.2.9 to 192.0.2.1 over \"eth0\": "),
+        "{error}"
+    );
     assert!(ask(CLIENT, SERVER, "eth7").unwrap_err().is_not_found());
     link.container.sh(&format!("ip addr add {CLIENT}/24 dev eth0"));
     // Somebody in the container may have the port, as long as he shares it.
@@ -232,7 +254,10 @@ fn a_server_is_asked_by_the_routes_of_the_container() {
     let again = ask(CLIENT, SERVER, "eth0").unwrap();
     for _ in 0..2 {
         let (length, from) = server.recv_from(&mut buffer).unwrap();
-        assert_eq!((&buffer[..length], from.to_string()), (b"renew".as_slice(), format!("{CLIENT}:68")));
+        assert_eq!(
+            (&buffer[..length], from.to_string()),
+            (b"renew".as_slice(), format!("{CLIENT}:68"))
+        );
     }
     server.send_to(b"ack", (CLIENT, 68)).unwrap();
     assert!(is_readable(&socket, 5_000));

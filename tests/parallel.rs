@@ -16,14 +16,19 @@ const CONTAINERS: usize = 50;
 
 fn conf(lab: &Lab) -> Value {
     lab.hide_iptables(); // see there
-    with(&bridge::conf(), json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables"}))
+    with(
+        &bridge::conf(),
+        json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables"}),
+    )
 }
 
 /// Runs a command for every attachment, all at the same time; their outcomes in order.
 pub fn all_at_once(attachments: &[Attachment<'_>], command: &str) -> Vec<Outcome> {
     std::thread::scope(|scope| {
-        let running: Vec<_> =
-            attachments.iter().map(|attachment| scope.spawn(move || attachment.call(command, None).run())).collect();
+        let running: Vec<_> = attachments
+            .iter()
+            .map(|attachment| scope.spawn(move || attachment.call(command, None).run()))
+            .collect();
         running.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -35,8 +40,10 @@ fn fifty_adds_and_dels_on_one_bridge_do_not_disturb_each_other() {
         bridge::warm_up(lab, &conf);
         let containers: Vec<_> = (0..CONTAINERS).map(|_| lab.container()).collect();
         let before = Watch::start(lab, &[&containers[0], &containers[CONTAINERS - 1]]);
-        let attachments: Vec<_> = containers.iter().map(|container| lab.attach(container, &conf)).collect();
-        let results: Vec<Value> = all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
+        let attachments: Vec<_> =
+            containers.iter().map(|container| lab.attach(container, &conf)).collect();
+        let results: Vec<Value> =
+            all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
 
         let addresses: BTreeSet<String> = results.iter().flat_map(ips).collect();
         assert_eq!(addresses.len(), CONTAINERS, "each has its own address");
@@ -47,11 +54,16 @@ fn fifty_adds_and_dels_on_one_bridge_do_not_disturb_each_other() {
         for at in [0, CONTAINERS / 2, CONTAINERS - 1] {
             assert_masqueraded(lab, &containers[at], &ips(&results[at])[0]);
         }
-        let checked: Vec<_> =
-            attachments.iter().zip(&results).map(|(attachment, result)| attachment.check(result).status).collect();
+        let checked: Vec<_> = attachments
+            .iter()
+            .zip(&results)
+            .map(|(attachment, result)| attachment.check(result).status)
+            .collect();
         assert_eq!(checked, [0; CONTAINERS]);
 
-        all_at_once(&attachments, "DEL").iter().for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
+        all_at_once(&attachments, "DEL")
+            .iter()
+            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
         before.assert_unchanged("50 ADDs");
     });
 }
@@ -61,7 +73,8 @@ fn first_adds_on_a_fresh_host_make_one_bridge() {
     for_each_peer("bridge", |lab| {
         let conf = conf(lab);
         let containers: Vec<_> = (0..10).map(|_| lab.container()).collect();
-        let attachments: Vec<_> = containers.iter().map(|container| lab.attach(container, &conf)).collect();
+        let attachments: Vec<_> =
+            containers.iter().map(|container| lab.attach(container, &conf)).collect();
         all_at_once(&attachments, "ADD").iter().for_each(|outcome| {
             outcome.ok();
         });
@@ -75,12 +88,16 @@ fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
     for_each_peer("host-local", |lab| {
         let conf = json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local", "ipam": {"type": "host-local", "subnet": "10.0.0.0/28"}});
         let container = lab.container();
-        let attachments: Vec<_> = (0..30).map(|n| lab.attach(&container, &conf).id(&format!("c{n}"))).collect();
+        let attachments: Vec<_> =
+            (0..30).map(|n| lab.attach(&container, &conf).id(&format!("c{n}"))).collect();
         let outcomes = all_at_once(&attachments, "ADD");
-        let given: Vec<String> = outcomes.iter().filter(|o| o.status == 0).flat_map(|o| ips(&o.ok())).collect();
+        let given: Vec<String> =
+            outcomes.iter().filter(|o| o.status == 0).flat_map(|o| ips(&o.ok())).collect();
         assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), 13, "{given:?}");
         assert_eq!(given.len(), 13, "a /28 has 13 addresses next to its gateway");
-        all_at_once(&attachments, "DEL").iter().for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
+        all_at_once(&attachments, "DEL")
+            .iter()
+            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
         assert_eq!(crate::plugins::ipam::host_local::leases(lab), [""; 0]);
     });
 }
@@ -89,10 +106,12 @@ fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
 /// comes between has to start programs meanwhile, which takes longer on a busy machine.
 fn slow_add(attachment: &Attachment<'_>) -> Option<Call> {
     let delay = patience(1).as_micros().min(5_000_000) / 5;
-    let strace = format!("strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_enter={delay}");
+    let strace =
+        format!("strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:delay_enter={delay}");
     let mut call = attachment.call("ADD", None);
     call.wrapper.extend(strace.split(' ').map(str::to_owned));
-    let tried = std::process::Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
+    let tried =
+        std::process::Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
     if !tried.status.success() {
         skip("strace that can delay system calls");
     }
@@ -103,7 +122,8 @@ fn slow_add(attachment: &Attachment<'_>) -> Option<Call> {
 fn come_between(lab: &Lab, call: &Call, condition: &str, meanwhile: impl FnOnce()) -> Outcome {
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| call.run());
-        lab.host.sh(&format!("for n in $(seq 2000); do {condition} && exit; sleep 0.01; done; exit 1"));
+        lab.host
+            .sh(&format!("for n in $(seq 2000); do {condition} && exit; sleep 0.01; done; exit 1"));
         meanwhile();
         adding.join().unwrap()
     })
@@ -113,10 +133,12 @@ fn come_between(lab: &Lab, call: &Call, condition: &str, meanwhile: impl FnOnce(
 #[test]
 fn a_bridge_that_goes_before_it_has_the_port_is_made_anew() {
     for_ours("bridge", |lab| {
-        let attachment = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipam": null})));
+        let attachment =
+            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipam": null})));
         let Some(call) = slow_add(&attachment) else { return };
         let delete = || drop(lab.host.sh("ip link del br0"));
-        let result = come_between(lab, &call, "ip link show type veth | grep -q alias", delete).ok();
+        let result =
+            come_between(lab, &call, "ip link show type veth | grep -q alias", delete).ok();
         assert_eq!(lab.host.link(&interface(&result, 1)).unwrap()["master"], "br0");
     });
 }
@@ -125,10 +147,12 @@ fn a_bridge_that_goes_before_it_has_the_port_is_made_anew() {
 #[test]
 fn a_bridge_that_is_replaced_fails_the_add() {
     for_ours("bridge", |lab| {
-        let attachment = lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipam": null})));
+        let attachment =
+            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipam": null})));
         let Some(call) = slow_add(&attachment) else { return };
         let replace = || drop(lab.host.sh("ip link del br0; ip link add br0 type bridge"));
-        let error = come_between(lab, &call, "ip link show master br0 | grep -q veth", replace).err();
+        let error =
+            come_between(lab, &call, "ip link show master br0 | grep -q veth", replace).err();
         assert_eq!(error.code, 11, "{error:?}");
         assert_eq!(lab.host.json("ip -j link show type veth master br0"), json!([]));
     });
@@ -139,13 +163,19 @@ fn a_bridge_that_is_replaced_fails_the_add() {
 fn an_add_that_fails_leaves_the_gateway_to_those_who_joined() {
     for_ours("bridge", |lab| {
         lab.hide_iptables();
-        let failing =
-            lab.attach(&lab.container(), &with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"})));
+        let failing = lab.attach(
+            &lab.container(),
+            &with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"})),
+        );
         let Some(call) = slow_add(&failing) else { return };
         let container = lab.container();
         let join = || drop(lab.attach(&container, &bridge::conf()).add());
-        let error = come_between(lab, &call, "ip addr show dev br0 2>&1 | grep -q 10.10.0.1", join).err();
-        assert!(error.text().contains("iptables"), "it failed after it gave the bridge its address: {error:?}");
+        let error =
+            come_between(lab, &call, "ip addr show dev br0 2>&1 | grep -q 10.10.0.1", join).err();
+        assert!(
+            error.text().contains("iptables"),
+            "it failed after it gave the bridge its address: {error:?}"
+        );
         assert_pings(&container, "10.10.0.1");
     });
 }
@@ -157,11 +187,18 @@ fn adds_that_fail_do_not_disturb_those_that_succeed() {
         let good = conf(lab);
         let bad = with(&good, json!({"ipMasqBackend": "iptables"}));
         let containers: Vec<_> = (0..20).map(|_| lab.container()).collect();
-        let attachments: Vec<_> =
-            containers.iter().zip([&good, &bad].into_iter().cycle()).map(|(c, conf)| lab.attach(c, conf)).collect();
+        let attachments: Vec<_> = containers
+            .iter()
+            .zip([&good, &bad].into_iter().cycle())
+            .map(|(c, conf)| lab.attach(c, conf))
+            .collect();
         let outcomes = all_at_once(&attachments, "ADD");
-        for (container, pair) in
-            containers.iter().zip(&outcomes).collect::<Vec<_>>().chunks(2).map(|pair| (pair[0].0, pair))
+        for (container, pair) in containers
+            .iter()
+            .zip(&outcomes)
+            .collect::<Vec<_>>()
+            .chunks(2)
+            .map(|pair| (pair[0].0, pair))
         {
             pair[0].1.ok();
             assert!(pair[1].1.err().text().contains("iptables"), "{:?}", pair[1].1);

@@ -33,13 +33,20 @@ fn schema(args: &[&str]) -> Value {
 
 /// What is wrong with each document by its schema; None, and a skip, where there is no validator.
 fn problems(pairs: &[(Value, Value)]) -> Option<Vec<Option<String>>> {
-    let is_there = Command::new("python3").args(["-c", "import jsonschema"]).output().is_ok_and(|o| o.status.success());
+    let is_there = Command::new("python3")
+        .args(["-c", "import jsonschema"])
+        .output()
+        .is_ok_and(|o| o.status.success());
     if !is_there {
         skip("python3-jsonschema");
         return None;
     }
-    let mut child =
-        Command::new("python3").args(["-c", VALIDATOR]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new("python3")
+        .args(["-c", VALIDATOR])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(json!(pairs).to_string().as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -51,7 +58,12 @@ fn examples() -> Vec<(String, Value)> {
     let of_page = |page: Page| {
         let blocks = page.blocks().into_iter().filter(|block| block.is_network());
         blocks
-            .map(|block| (format!("{}:{}", page.path, block.line), serde_json::from_str(&block.text).unwrap()))
+            .map(|block| {
+                (
+                    format!("{}:{}", page.path, block.line),
+                    serde_json::from_str(&block.text).unwrap(),
+                )
+            })
             .collect()
     };
     Page::all().into_iter().flat_map::<Vec<_>, _>(of_page).collect()
@@ -96,7 +108,8 @@ fn the_examples_of_the_pages_are_valid() {
 /// The example in the schema that the specification's page has, which our schema for it takes as well.
 #[test]
 fn the_specification_s_example_is_taken() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/validate/clean/20-schema-example.conf");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/validate/clean/20-schema-example.conf");
     let example: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let Some(problems) = problems(&[(schema(&["bridge"]), example)]) else { return };
     assert_eq!(problems, [None]);
@@ -121,8 +134,9 @@ fn mistakes_are_refused_with_their_place() {
         (bridge(json!({"dns": {"search": "a"}})), "dns/search: "),
         (json!({"bridge": "x"}), ": "),
     ];
-    let fine =
-        bridge(json!({"mtu": 0, "vlan": 4094, "unknown": {"key": 1}, "ipam": {"type": "calico-ipam", "ranges": 3}}));
+    let fine = bridge(
+        json!({"mtu": 0, "vlan": 4094, "unknown": {"key": 1}, "ipam": {"type": "calico-ipam", "ranges": 3}}),
+    );
     let in_list = |plugin: &Value| json!({"cniVersion": "1.1.0", "name": "n", "plugins": [plugin]});
     let (plugin, list) = (schema(&["bridge"]), schema(&[]));
     let pairs: Vec<(Value, Value)> = cases
@@ -132,9 +146,15 @@ fn mistakes_are_refused_with_their_place() {
         .collect();
     let Some(problems) = problems(&pairs) else { return };
     for ((case, path), found) in cases.iter().zip(problems.chunks(2)) {
-        assert!(found[0].as_ref().is_some_and(|problem| problem.starts_with(path)), "{case}: {found:?}");
+        assert!(
+            found[0].as_ref().is_some_and(|problem| problem.starts_with(path)),
+            "{case}: {found:?}"
+        );
         let in_list = format!("plugins/0{}{path}", if path.starts_with(':') { "" } else { "/" });
-        assert!(found[1].as_ref().is_some_and(|problem| problem.starts_with(&in_list)), "{case}: {found:?}");
+        assert!(
+            found[1].as_ref().is_some_and(|problem| problem.starts_with(&in_list)),
+            "{case}: {found:?}"
+        );
     }
     assert_eq!(problems[problems.len() - 2..], [None, None], "{fine}");
 }
@@ -155,12 +175,18 @@ fn other_mistakes_of_lists_are_refused() {
         ),
         (json!({"name": "n", "plugins": [{"type": "of-others", "mtu": "any"}], "own": 1}), true),
         (json!({"name": "n"}), true),
-        (json!({"name": "n", "cniVersion": "", "plugins": [{"type": "loopback", "ipam": {}}]}), true),
+        (
+            json!({"name": "n", "cniVersion": "", "plugins": [{"type": "loopback", "ipam": {}}]}),
+            true,
+        ),
         (json!({"name": "n", "plugins": [{"type": "ipvlan"}]}), true),
         (json!({"name": "n", "plugins": [{"type": "ptp"}]}), false),
         (json!({"name": "n", "plugins": [{"type": "dummy", "ipam": {}}]}), false),
         (json!({"name": "n", "plugins": [{"type": "vlan", "ipam": {"type": "x"}}]}), false),
-        (json!({"name": "n", "plugins": [{"type": "vlan", "master": "eth0", "ipam": {"type": "x"}}]}), true),
+        (
+            json!({"name": "n", "plugins": [{"type": "vlan", "master": "eth0", "ipam": {"type": "x"}}]}),
+            true,
+        ),
         (json!({"name": "n", "plugins": [{"type": "vrf"}]}), false),
         (json!({"name": "n", "plugins": [{"type": "sbr", "table": 0}]}), false),
         (json!({"name": "n", "plugins": [{"type": "sbr", "table": 4294967296_u64}]}), false),
@@ -177,7 +203,10 @@ fn other_mistakes_of_lists_are_refused() {
             json!({"name": "n", "plugins": [{"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{}]]}}]}),
             false,
         ),
-        (json!({"name": "n", "plugins": [{"type": "bridge", "ipam": {"type": "static", "addresses": [{}]}}]}), false),
+        (
+            json!({"name": "n", "plugins": [{"type": "bridge", "ipam": {"type": "static", "addresses": [{}]}}]}),
+            false,
+        ),
         (
             json!({"name": "n", "plugins": [{"type": "portmap", "runtimeConfig": {"portMappings": [{"protocol": "TCP"}]}}]}),
             true,
@@ -215,23 +244,38 @@ fn a_schema_has_the_keys_of_the_page_and_no_other() {
         let mut schema = schema(&[&name]);
         // What every object may have. What the IPAM plugin reads below `ipam` is in its own page.
         for common in ["cniVersion", "name", "type", "prevResult", "capabilities"] {
-            assert!(schema["properties"].as_object_mut().unwrap().remove(common).is_some(), "{name} {common}");
+            assert!(
+                schema["properties"].as_object_mut().unwrap().remove(common).is_some(),
+                "{name} {common}"
+            );
         }
         let mut of_schema = BTreeSet::new();
         paths(&schema, "", &mut of_schema);
         let page = Page::of_plugin(&name);
-        let spans = page.rows(Some("Configuration")).into_iter().flat_map(|row| code_spans(&row[0]));
+        let spans =
+            page.rows(Some("Configuration")).into_iter().flat_map(|row| code_spans(&row[0]));
         let rows: BTreeSet<String> = spans.filter(|span| !span.starts_with("CNI_ARGS")).collect();
         let unknown: Vec<_> = rows.difference(&of_schema).collect();
-        assert!(unknown.is_empty(), "{} has rows for {unknown:?}, which the schema has not", page.path);
+        assert!(
+            unknown.is_empty(),
+            "{} has rows for {unknown:?}, which the schema has not",
+            page.path
+        );
         let is_leaf = |path: &&String| {
-            !of_schema
-                .iter()
-                .any(|other| other.starts_with(&format!("{path}.")) || other.starts_with(&format!("{path}[]")))
+            !of_schema.iter().any(|other| {
+                other.starts_with(&format!("{path}.")) || other.starts_with(&format!("{path}[]"))
+            })
         };
-        let missing: Vec<_> =
-            of_schema.iter().filter(is_leaf).filter(|path| !path.is_empty() && !is_documented(path, &rows)).collect();
-        assert!(missing.is_empty(), "{} has no row for {missing:?}, which the schema has", page.path);
+        let missing: Vec<_> = of_schema
+            .iter()
+            .filter(is_leaf)
+            .filter(|path| !path.is_empty() && !is_documented(path, &rows))
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "{} has no row for {missing:?}, which the schema has",
+            page.path
+        );
     }
 }
 

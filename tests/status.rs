@@ -44,7 +44,10 @@ fn assert_not_available(outcome: &Outcome, msg: &str) {
 /// A conf of each plugin whose ADD makes a link, what it makes, and which message of STATUS asks for that.
 fn makers() -> [(Value, &'static str, usize); 8] {
     let leased = |changes: Value| {
-        with(&with(&bridge::conf(), json!({"type": null, "bridge": null, "isGateway": null})), changes)
+        with(
+            &with(&bridge::conf(), json!({"type": null, "bridge": null, "isGateway": null})),
+            changes,
+        )
     };
     [
         (bridge::conf(), "veth", 1),
@@ -65,12 +68,16 @@ fn a_kernel_without_the_kind_of_link_cannot_serve() {
         for_ours(conf["type"].as_str().unwrap(), |lab| {
             let call = status(lab, &conf);
             let plain = call.run();
-            let is_missing = plain.status != 0 && plain.err().msg.starts_with("the kernel has no links");
+            let is_missing =
+                plain.status != 0 && plain.err().msg.starts_with("the kernel has no links");
             let outcome = if is_missing {
                 plain
             } else {
                 plain.ok();
-                let Some(call) = failing(call, &format!("sendto:error=EOPNOTSUPP:when={nth}")) else { return };
+                let Some(call) = failing(call, &format!("sendto:error=EOPNOTSUPP:when={nth}"))
+                else {
+                    return;
+                };
                 call.run()
             };
             assert_not_available(&outcome, &format!("the kernel has no links of type {kind}"));
@@ -84,10 +91,16 @@ fn a_kernel_without_the_kind_of_link_cannot_serve() {
 fn who_may_not_make_links_cannot_serve() {
     for (conf, kind, nth) in makers() {
         for_ours(conf["type"].as_str().unwrap(), |lab| {
-            let Some(call) = failing(status(lab, &conf), &format!("sendto:error=EPERM:when={nth}")) else { return };
+            let Some(call) = failing(status(lab, &conf), &format!("sendto:error=EPERM:when={nth}"))
+            else {
+                return;
+            };
             let error = call.run().err();
             assert_eq!(error.code, 50, "{error:?}");
-            assert!(error.msg.contains("operation not permitted") && error.msg.contains(kind), "{error:?}");
+            assert!(
+                error.msg.contains("operation not permitted") && error.msg.contains(kind),
+                "{error:?}"
+            );
         });
     }
 }
@@ -108,11 +121,16 @@ fn masquerading_needs_its_backend() {
     for plugin in ["bridge", "ptp"] {
         for_ours(plugin, |lab| {
             let conf = |backend: &str| {
-                with(&bridge::conf(), json!({"type": plugin, "ipMasq": true, "ipMasqBackend": backend}))
+                with(
+                    &bridge::conf(),
+                    json!({"type": plugin, "ipMasq": true, "ipMasqBackend": backend}),
+                )
             };
             status(lab, &conf("iptables")).run().ok();
             status(lab, &conf("nftables")).run().ok();
-            let Some(call) = failing(status(lab, &conf("nftables")), "socket:error=EPROTONOSUPPORT:when=2+") else {
+            let Some(call) =
+                failing(status(lab, &conf("nftables")), "socket:error=EPROTONOSUPPORT:when=2+")
+            else {
                 return;
             };
             assert_not_available(&call.run(), "masquerade: ");
@@ -131,7 +149,9 @@ fn macspoofchk_needs_nf_tables() {
     for_ours("bridge", |lab| {
         let conf = with(&bridge::conf(), json!({"macspoofchk": true}));
         status(lab, &conf).run().ok();
-        let Some(call) = failing(status(lab, &conf), "socket:error=EPROTONOSUPPORT:when=2+") else { return };
+        let Some(call) = failing(status(lab, &conf), "socket:error=EPROTONOSUPPORT:when=2+") else {
+            return;
+        };
         assert_not_available(&call.run(), "macspoofchk: ");
     });
 }
@@ -141,7 +161,9 @@ fn routing_by_source_needs_rules() {
     for_ours("sbr", |lab| {
         let conf = json!({"name": "net1", "type": "sbr"});
         status(lab, &conf).run().ok();
-        let Some(call) = failing(status(lab, &conf), "sendto:error=EOPNOTSUPP:when=1") else { return };
+        let Some(call) = failing(status(lab, &conf), "sendto:error=EOPNOTSUPP:when=1") else {
+            return;
+        };
         assert_not_available(&call.run(), "list the rules: operation not supported");
     });
 }
@@ -170,9 +192,16 @@ echo '{"cniVersion":"1.1.0","code":51,"msg":"half the pool is cut off","details"
             lab.host
                 .sh(&format!("mkdir /run/bin; cat >/run/bin/saying <<'END'\n{SAYING}END\nchmod +x /run/bin/saying"));
             let conf = with(&(subject.chain)(1, 1)[0], json!({"ipam": {"type": "saying"}}));
-            let error = status(lab, &conf).env("CNI_PATH", lab.path("/run/bin").display().to_string()).run().err();
+            let error = status(lab, &conf)
+                .env("CNI_PATH", lab.path("/run/bin").display().to_string())
+                .run()
+                .err();
             let expected = (51, "half the pool is cut off", "since noon");
-            assert_eq!((error.code, error.msg.as_str(), error.details.as_str()), expected, "{plugin}");
+            assert_eq!(
+                (error.code, error.msg.as_str(), error.details.as_str()),
+                expected,
+                "{plugin}"
+            );
         });
     }
 }
@@ -206,11 +235,17 @@ fn asking_changes_nothing() {
             }
         }
         lab.host.sh("nft add table inet last");
-        wait_until("nft monitor tells of the last table", 10, || events().contains("add table inet last"));
+        wait_until("nft monitor tells of the last table", 10, || {
+            events().contains("add table inet last")
+        });
         lab.host.sh("nft delete table inet last");
         let seen = events();
-        let between: Vec<&str> = seen.lines().filter(|line| line.contains("table") || line.contains("chain")).collect();
-        assert!(between.iter().all(|line| line.contains("inet first") || line.contains("inet last")), "{seen}");
+        let between: Vec<&str> =
+            seen.lines().filter(|line| line.contains("table") || line.contains("chain")).collect();
+        assert!(
+            between.iter().all(|line| line.contains("inet first") || line.contains("inet last")),
+            "{seen}"
+        );
         monitor.kill().unwrap();
         monitor.wait().unwrap();
         before.assert_unchanged("STATUS");

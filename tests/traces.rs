@@ -72,7 +72,8 @@ fn recorded(text: &str) -> Vec<Recorded> {
 /// The recorded calls of all runtimes that `wanted` picks, with the runtime's name; there has to be one.
 fn all_recorded(wanted: impl Fn(&Recorded) -> bool) -> Vec<(&'static str, Recorded)> {
     let of_runtime = |(runtime, text)| recorded(text).into_iter().map(move |call| (runtime, call));
-    let calls: Vec<_> = RUNTIMES.into_iter().flat_map(of_runtime).filter(|(_, call)| wanted(call)).collect();
+    let calls: Vec<_> =
+        RUNTIMES.into_iter().flat_map(of_runtime).filter(|(_, call)| wanted(call)).collect();
     assert!(!calls.is_empty(), "no such call was recorded");
     calls
 }
@@ -85,9 +86,17 @@ fn ports(recorded: &Recorded) -> Vec<(u64, u16)> {
 
 /// The TCP port that a mapping opens to everybody, and which one of the container it is.
 pub fn published(mapping: &Value) -> Option<(u64, u16)> {
-    let of = |key: &str| mapping.as_object().unwrap().iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v);
+    let of = |key: &str| {
+        mapping
+            .as_object()
+            .unwrap()
+            .iter()
+            .find(|(k, _)| k.eq_ignore_ascii_case(key))
+            .map(|(_, v)| v)
+    };
     let is_everybody_s = of("hostIP").is_none_or(|ip| *ip == "") && of("protocol")? == "tcp";
-    is_everybody_s.then_some((of("hostPort")?.as_u64()?, of("containerPort")?.as_u64()?.try_into().unwrap()))
+    is_everybody_s
+        .then_some((of("hostPort")?.as_u64()?, of("containerPort")?.as_u64()?.try_into().unwrap()))
 }
 
 /// Asserts that a call failed as it did for the runtime. The words are what the runtime's user reads; ours has a code.
@@ -97,7 +106,10 @@ fn assert_failed_as_recorded(peer: &Peer, outcome: &Outcome, recorded: &Recorded
     assert_eq!(outcome.status, recorded.rc);
     if *peer == Peer::Ours {
         let words = recorded.stdout["msg"].as_str().unwrap().rsplit("range 0: ").next().unwrap();
-        assert!(format!("{}; {}", error.msg, error.details).contains(words), "does not say {words:?}: {outcome:?}");
+        assert!(
+            format!("{}; {}", error.msg, error.details).contains(words),
+            "does not say {words:?}: {outcome:?}"
+        );
         assert!(![0, 999].contains(&error.code), "{outcome:?}");
     } else {
         assert_eq!(outcome.json(), recorded.stdout);
@@ -116,7 +128,11 @@ fn status_calls_succeed_as_recorded(peer: &Peer) {
         let data = Scratch::new();
         recorded.stdin["ipam"]["dataDir"] = data.text().into();
         let outcome = recorded.call(peer).env("CNI_PATH", peer.dir().to_str().unwrap()).run();
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (recorded.rc, ""), "{runtime}: {outcome:?}");
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (recorded.rc, ""),
+            "{runtime}: {outcome:?}"
+        );
     }
 }
 
@@ -126,7 +142,9 @@ fn host_local_hands_out_the_recorded_addresses(peer: &Peer) {
     for (runtime, text) in RUNTIMES {
         let data = Scratch::new();
         let mut handed_out = HandedOut::default();
-        let calls = recorded(text).into_iter().filter(|call| call.plugin == "host-local" && call.command() != "STATUS");
+        let calls = recorded(text)
+            .into_iter()
+            .filter(|call| call.plugin == "host-local" && call.command() != "STATUS");
         for (number, mut recorded) in calls.enumerate() {
             recorded.stdin["ipam"]["dataDir"] = data.text().into();
             let mut call = recorded.call(peer);
@@ -142,7 +160,11 @@ fn host_local_hands_out_the_recorded_addresses(peer: &Peer) {
                 handed_out.take(&recorded.stdout, &mut expected, &outcome.ok());
                 assert_eq!(outcome.ok(), expected, "{place}");
             } else {
-                assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{place}: {outcome:?}");
+                assert_eq!(
+                    (outcome.status, outcome.stdout.as_str()),
+                    (0, ""),
+                    "{place}: {outcome:?}"
+                );
                 handed_out.assert_same(&place);
             }
         }
@@ -194,7 +216,11 @@ fn loopback_tells_the_recorded_addresses(peer: &Peer) {
     for (runtime, recorded) in all_recorded(|call| call.plugin == "loopback") {
         let outcome = in_own_namespace(recorded.call(peer)).run();
         if recorded.command() == "DEL" {
-            assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{runtime}: {outcome:?}");
+            assert_eq!(
+                (outcome.status, outcome.stdout.as_str()),
+                (0, ""),
+                "{runtime}: {outcome:?}"
+            );
             continue;
         }
         let mut expected = recorded.stdout.clone();
@@ -275,7 +301,9 @@ impl Replay {
 
     fn of_bridge(peer: &Peer, (runtime, text): (&str, &str)) {
         let mut replay = Replay::new(peer);
-        let calls = recorded(text).into_iter().filter(|call| call.plugin == "bridge" && call.command() != "VERSION");
+        let calls = recorded(text)
+            .into_iter()
+            .filter(|call| call.plugin == "bridge" && call.command() != "VERSION");
         for (number, recorded) in calls.enumerate() {
             replay.repeat(&recorded, &format!("{runtime}, call {number}"));
         }
@@ -298,7 +326,8 @@ impl Replay {
         replay.lab.host.sh(LEFT_BY_CONTRACT);
         let before = Snapshot::of_host(&replay.lab);
         for (number, recorded) in calls.iter().enumerate() {
-            let place = format!("{runtime}, call {number}, {} {}", recorded.command(), recorded.plugin);
+            let place =
+                format!("{runtime}, call {number}, {} {}", recorded.command(), recorded.plugin);
             if replay.is_to_be_refused(recorded) {
                 continue;
             }
@@ -307,8 +336,11 @@ impl Replay {
         }
         replay.assert_no_veth_is_left(runtime);
         if *peer == Peer::Ours {
-            let bridges: BTreeSet<_> = calls.iter().filter_map(|call| call.stdin["bridge"].as_str()).collect();
-            bridges.iter().for_each(|bridge| drop(replay.lab.host.sh(&format!("ip link del {bridge}"))));
+            let bridges: BTreeSet<_> =
+                calls.iter().filter_map(|call| call.stdin["bridge"].as_str()).collect();
+            bridges
+                .iter()
+                .for_each(|bridge| drop(replay.lab.host.sh(&format!("ip link del {bridge}"))));
             let left = before.difference(&Snapshot::of_host(&replay.lab));
             assert!(left.is_empty(), "{runtime}: not as before:\n{left}");
         }
@@ -332,7 +364,9 @@ impl Replay {
                     self.prepare(recorded).run().ok();
                 }
             }
-            ("portmap", "ADD") => self.ports.extend(asked.into_iter().map(|port| (port, id.clone()))),
+            ("portmap", "ADD") => {
+                self.ports.extend(asked.into_iter().map(|port| (port, id.clone())))
+            }
             _ => (),
         }
         self.refused.contains(id)
@@ -340,30 +374,55 @@ impl Replay {
 
     /// What a call that succeeded has done, seen from outside.
     fn assert_done(&self, recorded: &Recorded, result: &Value, place: &str) {
-        let container = self.containers.get(&recorded.env["CNI_NETNS"]).map(|(_, container)| container);
+        let container =
+            self.containers.get(&recorded.env["CNI_NETNS"]).map(|(_, container)| container);
         match (recorded.plugin.as_str(), recorded.command(), container) {
             ("bridge", "ADD", Some(container)) if recorded.rc == 0 => {
-                let addresses: Vec<&str> =
-                    result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap()).collect();
+                let addresses: Vec<&str> = result["ips"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|ip| ip["address"].as_str().unwrap())
+                    .collect();
                 assert_eq!(container.addresses(&recorded.env["CNI_IFNAME"]), addresses, "{place}");
             }
             ("portmap", "ADD", Some(container)) => {
                 for (port, inner) in ports(recorded) {
                     let _server = TcpServer::start(container, inner);
                     let at = format!("{}:{port}", UPLINK[0]);
-                    assert_eq!(connect(&self.lab.outside, &at).as_deref(), Some(OUTSIDE[0]), "{place}");
+                    assert_eq!(
+                        connect(&self.lab.outside, &at).as_deref(),
+                        Some(OUTSIDE[0]),
+                        "{place}"
+                    );
                 }
             }
             ("portmap", "DEL", _) => {
                 for (port, _) in ports(recorded) {
-                    assert_eq!(connect(&self.lab.host, &format!("{}:{port}", UPLINK[0])), None, "{place}");
+                    assert_eq!(
+                        connect(&self.lab.host, &format!("{}:{port}", UPLINK[0])),
+                        None,
+                        "{place}"
+                    );
                 }
             }
             ("tuning", "ADD", Some(container)) if recorded.stdin["mtu"].is_number() => {
-                assert_eq!(container.link("eth0").unwrap()["mtu"], recorded.stdin["mtu"], "{place}");
+                assert_eq!(
+                    container.link("eth0").unwrap()["mtu"],
+                    recorded.stdin["mtu"],
+                    "{place}"
+                );
             }
-            ("bandwidth", "ADD", Some(_)) if recorded.stdin["runtimeConfig"]["bandwidth"].is_object() => {
-                let limited = self.lab.host.sh("tc qdisc show").lines().filter(|line| line.contains(" tbf ")).count();
+            ("bandwidth", "ADD", Some(_))
+                if recorded.stdin["runtimeConfig"]["bandwidth"].is_object() =>
+            {
+                let limited = self
+                    .lab
+                    .host
+                    .sh("tc qdisc show")
+                    .lines()
+                    .filter(|line| line.contains(" tbf "))
+                    .count();
                 assert!(limited >= 2, "{place}: one a direction");
             }
             ("bridge", "DEL", Some(container)) => {
@@ -382,7 +441,9 @@ impl Replay {
         let args = args
             .map(|word| word.trim_end_matches([';', '=']))
             .zip(recorded.env["CNI_ARGS"].split_inclusive([';', '=']));
-        let args: String = args.map(|(word, with_end)| self.translate_text(word) + &with_end[word.len()..]).collect();
+        let args: String = args
+            .map(|(word, with_end)| self.translate_text(word) + &with_end[word.len()..])
+            .collect();
         call.env("CNI_ARGS", &args).env("CNI_PATH", self.lab.cni_path(&self.lab.peer))
     }
 
@@ -445,18 +506,26 @@ impl Replay {
 
     /// The addresses of links, the name of the veth on the host, and which of the next IP addresses it was.
     fn take_what_is_chosen_anew(&mut self, recorded: &Value, expected: &mut Value, result: &Value) {
-        for (number, interface) in expected["interfaces"].as_array_mut().unwrap().iter_mut().enumerate() {
+        for (number, interface) in
+            expected["interfaces"].as_array_mut().unwrap().iter_mut().enumerate()
+        {
             let (then, now) = (&recorded["interfaces"][number], &result["interfaces"][number]);
             let is_veth = |name: &Value| name.as_str().is_some_and(|name| name.starts_with("veth"));
             for key in ["mac", "name"] {
-                if key == "mac" && now[key].is_string() || is_veth(&then[key]) && is_veth(&now[key]) {
-                    self.here.insert(then[key].as_str().unwrap().to_owned(), now[key].as_str().unwrap().to_owned());
+                if key == "mac" && now[key].is_string() || is_veth(&then[key]) && is_veth(&now[key])
+                {
+                    self.here.insert(
+                        then[key].as_str().unwrap().to_owned(),
+                        now[key].as_str().unwrap().to_owned(),
+                    );
                     interface[key] = now[key].clone();
                 }
             }
         }
         self.handed_out.take(recorded, expected, result);
-        for (then, now) in recorded["ips"].as_array().unwrap().iter().zip(result["ips"].as_array().unwrap()) {
+        for (then, now) in
+            recorded["ips"].as_array().unwrap().iter().zip(result["ips"].as_array().unwrap())
+        {
             let [then, now] = [then, now].map(|ip| ip["address"].as_str().unwrap().to_owned());
             self.here.insert(then, now);
         }
@@ -464,8 +533,11 @@ impl Replay {
 
     /// bandwidth has a link of its own, whose name it makes from the container's id; the kernel chooses the address.
     fn take_ifb(&self, expected: &mut Value, result: &Value) {
-        for (interface, now) in
-            expected["interfaces"].as_array_mut().unwrap().iter_mut().zip(result["interfaces"].as_array().unwrap())
+        for (interface, now) in expected["interfaces"]
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .zip(result["interfaces"].as_array().unwrap())
         {
             let is_ifb = |link: &Value| link["name"].as_str().unwrap().starts_with("bwp");
             if is_ifb(interface) && is_ifb(now) {
@@ -482,7 +554,9 @@ impl Replay {
         match recorded {
             Value::String(text) => self.translate_text(text).into(),
             Value::Array(list) => list.iter().map(|value| self.translate(value)).collect(),
-            Value::Object(object) => object.iter().map(|(key, value)| (key.clone(), self.translate(value))).collect(),
+            Value::Object(object) => {
+                object.iter().map(|(key, value)| (key.clone(), self.translate(value))).collect()
+            }
             other => other.clone(),
         }
     }
@@ -492,7 +566,9 @@ impl Replay {
         let deadline = Instant::now() + patience(10);
         loop {
             let links = self.lab.host.json("ip -j link show type veth");
-            let is_ours = |link: &&Value| link["ifname"].as_str().is_some_and(|name| name.starts_with("veth"));
+            let is_ours = |link: &&Value| {
+                link["ifname"].as_str().is_some_and(|name| name.starts_with("veth"))
+            };
             let left: Vec<_> = links.as_array().unwrap().iter().filter(is_ours).collect();
             if left.is_empty() {
                 return;

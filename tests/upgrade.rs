@@ -24,7 +24,11 @@ fn networks(reference: &Peer) -> Vec<Network> {
         network("bridge", "bridge", json!({})),
         network("bridge, masqueraded", "bridge", json!({"ipMasq": true})),
         network("bridge, MACs checked", "bridge", json!({"macspoofchk": true})),
-        network("bridge, everything", "bridge", json!({"ipMasq": true, "macspoofchk": true, "hairpinMode": true})),
+        network(
+            "bridge, everything",
+            "bridge",
+            json!({"ipMasq": true, "macspoofchk": true, "hairpinMode": true}),
+        ),
         network("ptp", "ptp", json!({})),
         network("ptp, masqueraded", "ptp", json!({"ipMasq": true})),
         network("no IPAM", "bridge", json!({"ipam": null})),
@@ -35,8 +39,16 @@ fn networks(reference: &Peer) -> Vec<Network> {
             "bridge",
             json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true}),
         ));
-        networks.push(network("bridge, iptables", "bridge", json!({"ipMasq": true, "ipMasqBackend": "iptables"})));
-        networks.push(network("ptp, nftables", "ptp", json!({"ipMasq": true, "ipMasqBackend": "nftables"})));
+        networks.push(network(
+            "bridge, iptables",
+            "bridge",
+            json!({"ipMasq": true, "ipMasqBackend": "iptables"}),
+        ));
+        networks.push(network(
+            "ptp, nftables",
+            "ptp",
+            json!({"ipMasq": true, "ipMasqBackend": "nftables"}),
+        ));
     }
     networks
 }
@@ -48,7 +60,9 @@ fn speaks(peer: &Peer, version: &str) -> bool {
 fn conf(network: &Network) -> Value {
     // A default route, as each of the two is told to make one.
     let default = match network.plugin {
-        "ptp" => json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
+        "ptp" => {
+            json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}})
+        }
         _ => json!({"isDefaultGateway": true}),
     };
     with(&with(&bridge::dual_stack(), default), network.changes.clone())
@@ -74,7 +88,13 @@ fn handed_over(
     let result = lab.attach(&container, &conf).by(from).add();
     let deleting = lab.attach(&container, &conf).by(to);
     if conf.get("ipam").is_some() {
-        assert_eq!(deleting.check(&result).status, 0, "{}: {:?}", network.what, deleting.check(&result));
+        assert_eq!(
+            deleting.check(&result).status,
+            0,
+            "{}: {:?}",
+            network.what,
+            deleting.check(&result)
+        );
     }
     // Another container of the same network comes after the upgrade, and they see each other.
     let newcomer = lab.container();
@@ -116,7 +136,8 @@ fn ours_deletes_what_the_reference_added_when_the_namespace_is_gone() {
     with_reference(|_, reference| {
         for network in networks(reference) {
             let lab = Lab::new(Peer::Ours).without_dad();
-            let (left, outcome) = handed_over(&lab, &network, reference, &Peer::Ours, Container::vanish);
+            let (left, outcome) =
+                handed_over(&lab, &network, reference, &Peer::Ours, Container::vanish);
             assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
             assert_eq!(left, "", "left by our DEL of the reference's \"{}\"", network.what);
         }
@@ -140,7 +161,8 @@ fn the_reference_deletes_links_and_addresses_that_ours_added() {
             assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
             // With iptables our rules are the reference's own, and go. The index beside the store is not known to the reference, and heals.
             let is_ours = |line: &&str| {
-                line.contains("/.cni-multi/") || !iptables && (line.starts_with("+ nft:") || line.starts_with("- nft:"))
+                line.contains("/.cni-multi/")
+                    || !iptables && (line.starts_with("+ nft:") || line.starts_with("- nft:"))
             };
             let left: Vec<&str> = left.lines().filter(|line| !is_ours(line)).collect();
             assert_eq!(left, [""; 0], "left by the reference's DEL of our \"{}\"", network.what);
@@ -154,13 +176,17 @@ fn the_reference_deletes_links_and_addresses_that_ours_added() {
 fn a_second_del_of_the_reference_succeeds_where_iptables_is_installed() {
     with_reference(|lab, reference| {
         for plugin in ["bridge", "ptp"] {
-            let conf = with(&bridge::conf(), json!({"type": plugin, "name": plugin, "ipMasq": true}));
+            let conf =
+                with(&bridge::conf(), json!({"type": plugin, "name": plugin, "ipMasq": true}));
             let container = lab.container();
             let attachment = lab.attach(&container, &conf);
             attachment.add();
             attachment.clone().by(reference).try_del();
             assert!(container.link("eth0").is_none(), "{plugin}");
-            assert!(!lab.path(&format!("/var/lib/cni/networks/{plugin}/10.10.0.2")).exists(), "{plugin}");
+            assert!(
+                !lab.path(&format!("/var/lib/cni/networks/{plugin}/10.10.0.2")).exists(),
+                "{plugin}"
+            );
             attachment.by(reference).del();
         }
     });
@@ -204,7 +230,9 @@ fn our_gc_removes_what_masquerades_for_the_reference_s_stale_attachments() {
             };
             let containers = [lab.container(), lab.container(), lab.container()];
             let [kept, stale, other] = &containers;
-            let attach = |container: &Container, network: &str| lab.attach(container, &conf(network)).by(reference);
+            let attach = |container: &Container, network: &str| {
+                lab.attach(container, &conf(network)).by(reference)
+            };
             for (container, network) in [(kept, "net1"), (stale, "net1"), (other, "net2")] {
                 attach(container, network).add();
             }

@@ -18,7 +18,8 @@ fn fixtures() -> PathBuf {
 
 /// Every folder of fixtures, by name.
 fn folders() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut folders: Vec<PathBuf> =
+        fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path()).collect();
     folders.sort();
     folders
 }
@@ -44,8 +45,14 @@ fn outcome(mut command: Command, dir: &Path, args: &[&str], stdin: &[u8]) -> Out
         .unwrap();
     let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), stdin); // it need not read it
     let output = child.wait_with_output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(farm().to_str().unwrap(), "FARM");
-    Outcome { status: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    let text = |bytes: Vec<u8>| {
+        String::from_utf8(bytes).unwrap().replace(farm().to_str().unwrap(), "FARM")
+    };
+    Outcome {
+        status: output.status.code().unwrap_or(-1),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 /// A network in a file of its own.
@@ -57,7 +64,8 @@ fn scratch(name: &str, text: &str) -> Scratch {
 
 /// The codes of the page, and whether they are errors.
 fn codes() -> BTreeSet<(String, String)> {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/validate.md")).unwrap();
+    let page =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/validate.md")).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     let severity = |rest: &str| rest.split(' ').next().unwrap().to_owned();
     let rows = rows.map(|(code, rest)| (code.to_owned(), severity(rest)));
@@ -86,7 +94,12 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
     let found: BTreeSet<(String, String)> = folders()
         .iter()
         .flat_map(|folder| findings(folder))
-        .map(|finding| (finding["code"].as_str().unwrap().to_owned(), finding["severity"].as_str().unwrap().to_owned()))
+        .map(|finding| {
+            (
+                finding["code"].as_str().unwrap().to_owned(),
+                finding["severity"].as_str().unwrap().to_owned(),
+            )
+        })
         .chain([("not-on-path".to_owned(), "warning".to_owned())]) // see `a_plugin_that_is_compiled_in_…`
         .collect();
     assert_eq!(found, codes());
@@ -98,17 +111,27 @@ fn every_code_has_a_row_and_a_fixture_and_there_is_no_other() {
         .map(|path| fs::read_to_string(path).unwrap())
         .collect();
     for (code, _) in codes() {
-        assert!(sources.iter().any(|source| source.contains(&format!("\"{code}\""))), "{code} is told nowhere");
+        assert!(
+            sources.iter().any(|source| source.contains(&format!("\"{code}\""))),
+            "{code} is told nowhere"
+        );
     }
     for source in &sources {
         for told in source.split("code: \"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
-            assert!(told.is_empty() || codes().iter().any(|(code, _)| code == told), "{told} has no row");
+            assert!(
+                told.is_empty() || codes().iter().any(|(code, _)| code == told),
+                "{told} has no row"
+            );
         }
     }
     for folder in folders() {
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         let has = findings(&folder).iter().any(|finding| finding["code"] == name.as_str());
-        assert_eq!(has, codes().iter().any(|(code, _)| *code == name), "{folder:?} is named after a code");
+        assert_eq!(
+            has,
+            codes().iter().any(|(code, _)| *code == name),
+            "{folder:?} is named after a code"
+        );
     }
 }
 
@@ -151,7 +174,11 @@ fn warnings_fail_only_where_they_are_to() {
 fn a_file_that_is_clean_is_not_worth_a_word() {
     for file in ["10-lab.conflist", "20-schema-example.conf", "30-dropped.conflist"] {
         let outcome = validate(&fixtures().join("clean"), &[file], b"");
-        assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "", ""), "{file}");
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
+            (0, "", ""),
+            "{file}"
+        );
     }
 }
 
@@ -181,21 +208,32 @@ fn what_cannot_be_asked_is_refused() {
         ("/dev/null", "/dev/null: open: not a regular file"),
     ] {
         let outcome = validate(&fixtures(), &[file], b"");
-        assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.trim_end()), (2, "", told));
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str(), outcome.stderr.trim_end()),
+            (2, "", told)
+        );
     }
 }
 
 /// A pipe would have to be waited for; a file that is one is told, and the others are looked at.
 #[test]
 fn a_pipe_is_not_waited_for() {
-    let dir =
-        scratch("20-n.conflist", r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [{ "type": "loopback" }] }"#);
+    let dir = scratch(
+        "20-n.conflist",
+        r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [{ "type": "loopback" }] }"#,
+    );
     nix::unistd::mkfifo(&dir.join("10-pipe.conflist"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     let first = outcome.stdout.lines().next().unwrap_or_default();
-    assert_eq!((outcome.status, first), (1, "./10-pipe.conflist: error: open: not a regular file [unreadable]"));
+    assert_eq!(
+        (outcome.status, first),
+        (1, "./10-pipe.conflist: error: open: not a regular file [unreadable]")
+    );
     let outcome = validate(Path::new(dir.text()), &["10-pipe.conflist"], b"");
-    assert_eq!((outcome.status, outcome.stderr.as_str()), (2, "10-pipe.conflist: open: not a regular file\n"));
+    assert_eq!(
+        (outcome.status, outcome.stderr.as_str()),
+        (2, "10-pipe.conflist: open: not a regular file\n")
+    );
 }
 
 /// It is killed, with what it has started: nothing keeps running.
@@ -216,7 +254,13 @@ fn a_plugin_that_does_not_answer_is_not_waited_for() {
     let begin = std::time::Instant::now();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     assert!(begin.elapsed() < patience(120), "{outcome:?}"); // those that it starts would stay for ten minutes
-    assert_eq!(outcome.stdout.matches("it does not tell its versions: no answer in 5 s [no-answer]").count(), 2);
+    assert_eq!(
+        outcome
+            .stdout
+            .matches("it does not tell its versions: no answer in 5 s [no-answer]")
+            .count(),
+        2
+    );
     let state = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let runs = |pid: &str| !state(pid).is_empty() && !state(pid).contains(") Z ");
     for pid in fs::read_to_string(pids).unwrap().lines() {
@@ -244,10 +288,15 @@ fn a_terminal_is_not_told_what_to_do() {
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     assert_eq!(outcome.stderr, "");
-    let is_obeyed = |letter: char| letter.is_control() && letter != '\n' || "\u{202e}\u{feff}".contains(letter);
+    let is_obeyed =
+        |letter: char| letter.is_control() && letter != '\n' || "\u{202e}\u{feff}".contains(letter);
     assert!(!outcome.stdout.contains(is_obeyed), "{:?}", outcome.stdout);
     assert!(outcome.stdout.contains("./10-\\u{1b}]0;x\\u{7}\\n.conflist:1:"), "{}", outcome.stdout);
-    assert!(outcome.stdout.contains("\"\\u{7f}\\u{85}\\u{202e}\\u{feff}\": 1"), "{}", outcome.stdout);
+    assert!(
+        outcome.stdout.contains("\"\\u{7f}\\u{85}\\u{202e}\\u{feff}\": 1"),
+        "{}",
+        outcome.stdout
+    );
 }
 
 /// A name need not be UTF-8.
@@ -258,7 +307,10 @@ fn a_file_of_any_name_is_told() {
     fs::write(dir.join("").join::<&std::ffi::OsStr>(name), "{").unwrap();
     let outcome = validate(Path::new(dir.text()), &["."], b"");
     assert!(outcome.stdout.contains("./10-\u{fffd}.conflist:1:1: error"), "{outcome:?}");
-    assert!(outcome.stdout.contains("none: 10-\u{fffd}.conflist is the first file by name"), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("none: 10-\u{fffd}.conflist is the first file by name"),
+        "{outcome:?}"
+    );
 }
 
 /// A text on stdin is in no directory.
@@ -284,7 +336,10 @@ fn much_is_looked_at_in_little_time() {
         outcome(limited, dir, args, stdin)
     };
     let keys: Vec<String> = (0..20_000).map(|i| format!("\"unknown-{i}\":{i}")).collect();
-    let text = format!(r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"loopback",{}}}]}}"#, keys.join(","));
+    let text = format!(
+        r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"loopback",{}}}]}}"#,
+        keys.join(",")
+    );
     let outcome = validate(Path::new("/"), &["-"], text.as_bytes());
     assert_eq!(outcome.stdout.matches("[unknown-key]").count(), 20_000);
     let plugin = format!(r#"{{"type":"bridge","{}":1}}"#, "k".repeat(3_000_000));
@@ -294,9 +349,12 @@ fn much_is_looked_at_in_little_time() {
     let dir = Scratch::new();
     for i in 0..5000 {
         let subnet = format!("10.{}.{}.0/24", i / 256, i % 256);
-        let plugin =
-            format!(r#"{{"type":"bridge","isGateway":true,"ipam":{{"type":"host-local","subnet":"{subnet}"}}}}"#);
-        let text = format!(r#"{{"cniVersion":"1.1.0","name":"n{i}","plugins":[{plugin},{{"type":"tuning"}}]}}"#);
+        let plugin = format!(
+            r#"{{"type":"bridge","isGateway":true,"ipam":{{"type":"host-local","subnet":"{subnet}"}}}}"#
+        );
+        let text = format!(
+            r#"{{"cniVersion":"1.1.0","name":"n{i}","plugins":[{plugin},{{"type":"tuning"}}]}}"#
+        );
         fs::write(dir.join(&format!("{i:05}.conflist")), text).unwrap();
     }
     let outcome = validate(Path::new(dir.text()), &["."], b"");
@@ -306,10 +364,10 @@ fn much_is_looked_at_in_little_time() {
 /// `cni-multi net` runs what is compiled in; who else reads the file looks for a program of that name.
 #[test]
 fn a_plugin_that_is_compiled_in_and_on_no_path_is_told_once() {
-    let text =
-        r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [ { "type": "loopback" }, { "type": "loopback" } ] }"#;
+    let text = r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [ { "type": "loopback" }, { "type": "loopback" } ] }"#;
     let dir = scratch("10-n.conflist", text);
-    let outcome = validate(Path::new(dir.text()), &["10-n.conflist", "--plugin-path", "/nowhere:/none"], b"");
+    let outcome =
+        validate(Path::new(dir.text()), &["10-n.conflist", "--plugin-path", "/nowhere:/none"], b"");
     let expected = format!(
         "10-n.conflist:1:62: warning: plugins[0].type: failed to find plugin \"loopback\" in path [/nowhere /none] [not-on-path]\n  \
          1 | {text}\n    | {}^^^^^^^^^^ `cni-multi net` has it, other runtimes do not find it\n",
@@ -360,16 +418,22 @@ fn values_of_any_kind_at_any_place_are_told() {
     let mut count = 0;
     for folder in folders() {
         for file in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            let Some(value) = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
+            let Some(value) =
+                fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
             else {
                 continue;
             };
             for at in 0.. {
                 let mut changed = value.clone();
-                let other =
-                    [json!(null), json!(true), json!(-1.5), json!("\u{0}ä"), json!([[]]), json!({"": {"a": 1}})]
-                        [at % 6]
-                        .clone();
+                let other = [
+                    json!(null),
+                    json!(true),
+                    json!(-1.5),
+                    json!("\u{0}ä"),
+                    json!([[]]),
+                    json!({"": {"a": 1}}),
+                ][at % 6]
+                    .clone();
                 if !replace(&mut changed, &mut { at }, &other) {
                     break;
                 }

@@ -6,14 +6,18 @@ use serde_json::{Value, json};
 
 use crate::plugins::meta::bandwidth::{RATE, bandwidth, can_limit};
 use crate::plugins::meta::firewall::{DROPPING, firewall};
-use crate::plugins::meta::portmap::{at, network, other_network, portmap, web, without_bridge_netfilter};
+use crate::plugins::meta::portmap::{
+    at, network, other_network, portmap, web, without_bridge_netfilter,
+};
 use crate::plugins::meta::tuning::{sysctl, tuning};
 use crate::support::attachment::{Attachment, for_each_peer, for_ours, ips, skip, with};
 use crate::support::call::{Call, Outcome, Peer, binary};
 use crate::support::flow::assert_rate;
 use crate::support::netns::{Container, Lab, Namespace, OUTSIDE, UPLINK};
 use crate::support::snapshot::Watch;
-use crate::support::traffic::{TcpServer, assert_masqueraded, assert_no_ping, assert_pings, connect};
+use crate::support::traffic::{
+    TcpServer, assert_masqueraded, assert_no_ping, assert_pings, connect,
+};
 
 /// A container that the plugins are called for in turn.
 struct Chain<'a> {
@@ -24,19 +28,26 @@ struct Chain<'a> {
 impl<'a> Chain<'a> {
     fn new(lab: &'a Lab, container: &'a Container, confs: &[Value]) -> Chain<'a> {
         let of_network = json!({"name": confs[0]["name"], "cniVersion": "1.1.0"});
-        let plugins = confs.iter().map(|conf| lab.attach(container, &with(conf, of_network.clone()))).collect();
+        let plugins = confs
+            .iter()
+            .map(|conf| lab.attach(container, &with(conf, of_network.clone())))
+            .collect();
         Chain { container, plugins }
     }
 
     /// ADD of all; `run` makes each call.
     fn add(&self, run: impl Fn(Call) -> Outcome) -> Value {
         let previous = |result: &Value| (!result.is_null()).then(|| result.clone());
-        let add = |result: Value, plugin: &Attachment<'_>| run(plugin.call("ADD", previous(&result).as_ref())).ok();
+        let add = |result: Value, plugin: &Attachment<'_>| {
+            run(plugin.call("ADD", previous(&result).as_ref())).ok()
+        };
         self.plugins.iter().fold(Value::Null, add)
     }
 
     fn check(&self, result: &Value, run: impl Fn(Call) -> Outcome) {
-        self.plugins.iter().for_each(|plugin| assert_eq!(run(plugin.call("CHECK", Some(result))).ok(), Value::Null));
+        self.plugins.iter().for_each(|plugin| {
+            assert_eq!(run(plugin.call("CHECK", Some(result))).ok(), Value::Null)
+        });
     }
 
     fn del(&self, result: &Value, run: impl Fn(Call) -> Outcome) {
@@ -54,7 +65,8 @@ fn confs(portmap_by: Option<&str>, firewall_by: Option<&str>) -> [Value; 3] {
 fn whole() -> Vec<Value> {
     let burst = RATE / 10;
     let rates = json!({"ingressRate": RATE, "ingressBurst": burst, "egressRate": RATE, "egressBurst": burst});
-    let tuned = json!({"sysctl": {"net.core.somaxconn": "517"}, "mtu": 1400, "mac": "02:00:00:00:00:17"});
+    let tuned =
+        json!({"sysctl": {"net.core.somaxconn": "517"}, "mtu": 1400, "mac": "02:00:00:00:00:17"});
     let mut confs = confs(None, None).to_vec();
     confs.extend([tuning(tuned), bandwidth(rates)]);
     confs
@@ -62,7 +74,9 @@ fn whole() -> Vec<Value> {
 
 /// A root directory with the binary, and /proc as every container has it. Each call has to be one process.
 fn in_an_empty_root(lab: &Lab, mut call: Call) -> Outcome {
-    call.wrapper.extend("strace -f -qq -e trace=execve -o /run/started chroot /mnt".split(' ').map(str::to_owned));
+    call.wrapper.extend(
+        "strace -f -qq -e trace=execve -o /run/started chroot /mnt".split(' ').map(str::to_owned),
+    );
     call.args = vec![call.program.file_name().unwrap().to_str().unwrap().to_owned()];
     call.program = "/cni-multi".into();
     let outcome = call.env("CNI_PATH", "/").run();
@@ -85,32 +99,46 @@ fn the_chain_runs_in_an_empty_root_and_each_plugin_is_one_process() {
         ));
         let run = |call: Call| in_an_empty_root(lab, call);
         let container = lab.container_of_process();
-        let chain = Chain::new(lab, &container, &if can_limit(lab) { whole() } else { confs(None, None).to_vec() });
+        let chain = Chain::new(
+            lab,
+            &container,
+            &if can_limit(lab) { whole() } else { confs(None, None).to_vec() },
+        );
         chain.del(&chain.add(run), run);
         let before = Watch::start(lab, &[&container]);
         let result = chain.add(run);
         let _server = TcpServer::start(&container, 80);
         for own in UPLINK {
             assert_eq!(connect(&lab.host, &at(own, 8080)).as_deref(), Some(own));
-            assert!(connect(&container, &at(own, 8080)).is_some(), "the container reaches itself by {own}");
+            assert!(
+                connect(&container, &at(own, 8080)).is_some(),
+                "the container reaches itself by {own}"
+            );
         }
         chain.check(&result, run);
         chain.del(&result, run);
         before.assert_unchanged("a chain in an empty root");
         let left = lab.host.sh("ls /mnt");
-        assert_eq!(left, "cni-multi\nproc\nrun\nvar\n", "leases and backups are all that there is besides");
+        assert_eq!(
+            left, "cni-multi\nproc\nrun\nvar\n",
+            "leases and backups are all that there is besides"
+        );
     });
 }
 
 /// `net` with strace around it: its outcome, and how often each call was made.
 fn net_traced(lab: &Lab, line: &str) -> (Outcome, impl Fn(&str) -> usize + use<>) {
-    let wrapper = "strace -f -qq -e trace=execve,socket -o /run/trace".split(' ').map(str::to_owned);
+    let wrapper =
+        "strace -f -qq -e trace=execve,socket -o /run/trace".split(' ').map(str::to_owned);
     let call = Call {
         program: binary(),
-        args: format!("net {line} --conf-dir /run/net.d --plugin-path {}", lab.peer.dir().display())
-            .split(' ')
-            .map(str::to_owned)
-            .collect(),
+        args: format!(
+            "net {line} --conf-dir /run/net.d --plugin-path {}",
+            lab.peer.dir().display()
+        )
+        .split(' ')
+        .map(str::to_owned)
+        .collect(),
         env: std::collections::BTreeMap::new(),
         stdin: vec![],
         wrapper: lab.host.enter.iter().cloned().chain(wrapper).collect(),
@@ -126,7 +154,9 @@ fn a_network_of_five_is_one_process_with_one_netlink_socket_a_namespace() {
         lab.host.sh(DROPPING);
         let plugins = if can_limit(lab) { whole() } else { confs(None, None).to_vec() };
         let network = json!({"cniVersion": "1.1.0", "name": "five", "plugins": plugins});
-        lab.host.sh(&format!("mkdir /run/net.d; cat >/run/net.d/five.conflist <<'END'\n{network}\nEND"));
+        lab.host.sh(&format!(
+            "mkdir /run/net.d; cat >/run/net.d/five.conflist <<'END'\n{network}\nEND"
+        ));
         let container = lab.container();
         net_traced(lab, &format!("add five {}", container.netns)).0.ok();
         net_traced(lab, &format!("del five {}", container.netns)).0.ok();
@@ -203,8 +233,9 @@ fn del_and_gc_of_each_plugin_need_nothing_but_the_keys() {
         // Ports can be published once only.
         let mut without_ports = whole();
         without_ports[1]["runtimeConfig"] = Value::Null;
-        let [kept, gone, collected] = [(&kept, &without_ports), (&gone, &whole()), (&collected, &without_ports)]
-            .map(|(container, confs)| Chain::new(lab, container, confs));
+        let [kept, gone, collected] =
+            [(&kept, &without_ports), (&gone, &whole()), (&collected, &without_ports)]
+                .map(|(container, confs)| Chain::new(lab, container, confs));
         let result = kept.add(|call| call.run());
         for chain in [&gone, &collected] {
             chain.add(|call| call.run());
@@ -212,7 +243,10 @@ fn del_and_gc_of_each_plugin_need_nothing_but_the_keys() {
         }
         gone.plugins.iter().rev().for_each(|plugin| bare(plugin).netns(None).del());
         let valid = [(kept.plugins[0].container_id.as_str(), "eth0")];
-        collected.plugins.iter().for_each(|plugin| assert_eq!(bare(plugin).gc(&valid).ok(), Value::Null));
+        collected
+            .plugins
+            .iter()
+            .for_each(|plugin| assert_eq!(bare(plugin).gc(&valid).ok(), Value::Null));
         kept.check(&result, |call| call.run());
         OUTSIDE.iter().for_each(|outside| assert_pings(kept.container, outside));
         kept.del(&result, |call| call.run());
@@ -270,8 +304,10 @@ fn matrix(lab: &Lab, chain: &Chain<'_>, addresses: &[String]) -> Vec<String> {
         Some(_) => "another",
     };
     let line = |(who, from, own): &(&str, &Namespace, Vec<String>)| {
-        let published = [0, 1].map(|family| seen(from, &at(UPLINK[family], 8080), &own[family], family));
-        let directly = [0, 1].map(|family| seen(from, &at(&addresses[family], 80), &own[family], family));
+        let published =
+            [0, 1].map(|family| seen(from, &at(UPLINK[family], 8080), &own[family], family));
+        let directly =
+            [0, 1].map(|family| seen(from, &at(&addresses[family], 80), &own[family], family));
         format!("{who}: published {}, directly {}", published.join(" "), directly.join(" "))
     };
     // All at once: not being answered takes its time.

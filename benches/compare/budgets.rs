@@ -35,12 +35,42 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
         budget("one binary, all plugins", 3.7, "MB", bytes.map(megabytes)),
         budget("VERSION / static C", 1.3, "×", judge.ratio(names::VERSION, "", Side::Floor)),
         budget("VERSION / reference", 0.5, "×", judge.ratio(names::VERSION, "", Side::Reference)),
-        budget("bridge+host-local ADD / reference", 0.35, "×", judge.ratio(names::BRIDGE, "ADD", Side::Reference)),
-        budget("bridge+host-local ADD / C program", 1.5, "×", judge.ratio(names::BRIDGE, "ADD", Side::Floor)),
-        budget("chain of five ADD / reference", 0.10, "×", judge.ratio(names::CHAIN, "ADD", Side::Reference)),
-        budget("chain of five DEL / reference", 0.25, "×", judge.ratio(names::CHAIN, "DEL", Side::Reference)),
-        budget("processes started, default path", 0.0, "", judge.largest(|m| m.trace.map(|t| f64::from(t.processes)))),
-        budget("peak RSS of an operation", 4.0, "MiB", judge.largest(|m| m.trace.map(|t| mebibytes(t.peak_kib)))),
+        budget(
+            "bridge+host-local ADD / reference",
+            0.35,
+            "×",
+            judge.ratio(names::BRIDGE, "ADD", Side::Reference),
+        ),
+        budget(
+            "bridge+host-local ADD / C program",
+            1.5,
+            "×",
+            judge.ratio(names::BRIDGE, "ADD", Side::Floor),
+        ),
+        budget(
+            "chain of five ADD / reference",
+            0.10,
+            "×",
+            judge.ratio(names::CHAIN, "ADD", Side::Reference),
+        ),
+        budget(
+            "chain of five DEL / reference",
+            0.25,
+            "×",
+            judge.ratio(names::CHAIN, "DEL", Side::Reference),
+        ),
+        budget(
+            "processes started, default path",
+            0.0,
+            "",
+            judge.largest(|m| m.trace.map(|t| f64::from(t.processes))),
+        ),
+        budget(
+            "peak RSS of an operation",
+            4.0,
+            "MiB",
+            judge.largest(|m| m.trace.map(|t| mebibytes(t.peak_kib))),
+        ),
     ];
     for operation in ["ADD", "DEL"] {
         let name = format!("host-local {operation}, {many_leases} / {few_leases} leases");
@@ -53,10 +83,19 @@ pub fn judge(bench: &Bench, book: &Book, bytes: Option<u64>) -> Vec<Budget> {
     }
     for operation in ["ADD", "50 connections", "DEL"] {
         let name = format!("portmap {operation}, {many_mappings} / {few_mappings} mappings");
-        let growth = judge.growth(&names::mappings(few_mappings), &names::mappings(many_mappings), operation);
+        let growth = judge.growth(
+            &names::mappings(few_mappings),
+            &names::mappings(many_mappings),
+            operation,
+        );
         budgets.push(budget(&name, 1.5, "×", growth));
     }
-    budgets.push(budget("dual stack ADD, more than IPv4 alone", 1.0, "ms", judge.dual_stack_extra()));
+    budgets.push(budget(
+        "dual stack ADD, more than IPv4 alone",
+        1.0,
+        "ms",
+        judge.dual_stack_extra(),
+    ));
     budgets.push(budget("failures in the crowd", 0.0, "", judge.crowd_failures()));
     budgets
 }
@@ -83,20 +122,26 @@ impl Judge<'_> {
     }
 
     fn dual_stack_extra(&self) -> Option<f64> {
-        let more = self.median(names::DUAL, "ADD", Side::Ours)? - self.median(names::BRIDGE, "ADD", Side::Ours)?;
+        let more = self.median(names::DUAL, "ADD", Side::Ours)?
+            - self.median(names::BRIDGE, "ADD", Side::Ours)?;
         Some(more / 1e3)
     }
 
     /// The largest figure of ours where nobody asked for iptables.
     fn largest(&self, figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
-        let default_path = self.book.of(Side::Ours).filter(|((case, _), _)| case != names::IPTABLES);
+        let default_path =
+            self.book.of(Side::Ours).filter(|((case, _), _)| case != names::IPTABLES);
         default_path.filter_map(|(_, measured)| figure(measured)).reduce(f64::max)
     }
 
     #[allow(clippy::cast_precision_loss)] // hundreds at most
     fn crowd_failures(&self) -> Option<f64> {
-        let of = |(case, operation)| self.book.get(case, operation, Side::Ours).map(|measured| measured.failures);
-        let crowds = [names::CROWD, names::PORT_CROWD].into_iter().flat_map(|case| [(case, "ADD"), (case, "DEL")]);
+        let of = |(case, operation)| {
+            self.book.get(case, operation, Side::Ours).map(|measured| measured.failures)
+        };
+        let crowds = [names::CROWD, names::PORT_CROWD]
+            .into_iter()
+            .flat_map(|case| [(case, "ADD"), (case, "DEL")]);
         crowds.map(of).sum::<Option<usize>>().map(|failures| failures as f64)
     }
 }

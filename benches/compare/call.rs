@@ -22,8 +22,12 @@ pub struct Plugins {
 impl Plugins {
     /// Whether they know a version of the specification: tells old plugins from new ones, which all say "version unknown".
     pub fn speak(&self, version: &str) -> bool {
-        let output = Command::new(self.dir.join("bridge")).env("CNI_COMMAND", "VERSION").stdin(Stdio::null()).output();
-        let answer = output.ok().and_then(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
+        let output = Command::new(self.dir.join("bridge"))
+            .env("CNI_COMMAND", "VERSION")
+            .stdin(Stdio::null())
+            .output();
+        let answer =
+            output.ok().and_then(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
         let known = answer.as_ref().and_then(|answer| answer["supportedVersions"].as_array());
         known.is_some_and(|known| known.iter().any(|one| one == version))
     }
@@ -36,7 +40,8 @@ impl Plugins {
             let program = find_program(name).ok_or_else(|| format!("find {name} in PATH"))?;
             let link = Path::new(&dir).join(name);
             let _ = std::fs::remove_file(&link); // of the other side
-            std::os::unix::fs::symlink(program, &link).map_err(|e| format!("link {link:?}: {e}"))?;
+            std::os::unix::fs::symlink(program, &link)
+                .map_err(|e| format!("link {link:?}: {e}"))?;
         }
         Ok(Plugins { path: Some(dir), ..self.clone() })
     }
@@ -48,7 +53,10 @@ impl Plugins {
     /// The two calls that need no attachment: VERSION, and none at all for the about text.
     pub fn bare(&self, plugin: &str, command: Option<&str>) -> Invocation {
         let mut call = Invocation::new(self.dir.join(plugin));
-        call.env = command.map(|command| ("CNI_COMMAND".to_owned(), command.to_owned())).into_iter().collect();
+        call.env = command
+            .map(|command| ("CNI_COMMAND".to_owned(), command.to_owned()))
+            .into_iter()
+            .collect();
         call.stdin = json!({"cniVersion": "1.0.0"}).to_string();
         call
     }
@@ -71,7 +79,8 @@ impl Attachment<'_> {
             ("CNI_PATH", &self.plugins.dir.to_string_lossy()),
         ];
         let mut call = Invocation::new(self.plugins.dir.join(plugin));
-        call.env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        call.env =
+            env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         call.env.extend(self.plugins.path.iter().map(|path| ("PATH".to_owned(), path.clone())));
         call.stdin = conf.to_string();
         call
@@ -80,8 +89,13 @@ impl Attachment<'_> {
 
 /// The result of an ADD; an error when the output is not one.
 pub fn result(stdout: &str) -> Result<Value> {
-    let value: Value = serde_json::from_str(stdout).map_err(|e| format!("ADD did not print JSON ({e}): {stdout}"))?;
-    if value["cniVersion"].is_string() { Ok(value) } else { Err(format!("ADD did not print a result: {stdout}")) }
+    let value: Value = serde_json::from_str(stdout)
+        .map_err(|e| format!("ADD did not print JSON ({e}): {stdout}"))?;
+    if value["cniVersion"].is_string() {
+        Ok(value)
+    } else {
+        Err(format!("ADD did not print a result: {stdout}"))
+    }
 }
 
 /// A plugin's own configuration with what every network has. Both sides speak 1.0.0, whatever their age.
@@ -106,13 +120,18 @@ pub fn merge(into: &mut Value, from: &Value) {
 
 /// A bridge that is the containers' gateway, addresses from host-local.
 pub fn bridge(network: &str) -> Value {
-    conf(network, "bridge", &json!({"bridge": "bench0", "isGateway": true, "ipam": ipam(&["10.88.0.0/16"])}))
+    conf(
+        network,
+        "bridge",
+        &json!({"bridge": "bench0", "isGateway": true, "ipam": ipam(&["10.88.0.0/16"])}),
+    )
 }
 
 /// host-local with a range and a default route for each subnet.
 pub fn ipam(subnets: &[&str]) -> Value {
     let ranges: Vec<Value> = subnets.iter().map(|subnet| json!([{"subnet": subnet}])).collect();
-    let default = |subnet: &&str| json!({"dst": if subnet.contains(':') { "::/0" } else { "0.0.0.0/0" }});
+    let default =
+        |subnet: &&str| json!({"dst": if subnet.contains(':') { "::/0" } else { "0.0.0.0/0" }});
     json!({"type": "host-local", "ranges": ranges, "routes": subnets.iter().map(default).collect::<Vec<_>>()})
 }
 
@@ -133,5 +152,6 @@ fn write_private(path: &Path, text: &str) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| format!("write {path:?}: {e}"))
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|e| format!("write {path:?}: {e}"))
 }

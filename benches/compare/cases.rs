@@ -125,7 +125,9 @@ fn version(bench: &Bench) -> Result<Vec<Lane>> {
         lanes.push(bench.lane(names::VERSION, plugins.side, repeat("", call))?.short());
     }
     if let Some(program) = floor::build("return0") {
-        lanes.push(bench.lane(names::VERSION, Side::Floor, repeat("", Invocation::new(program)))?.short());
+        lanes.push(
+            bench.lane(names::VERSION, Side::Floor, repeat("", Invocation::new(program)))?.short(),
+        );
     }
     Ok(lanes)
 }
@@ -144,7 +146,8 @@ fn repeat(operation: &'static str, call: Invocation) -> Act {
 }
 
 fn loopback(bench: &Bench) -> Result<Vec<Lane>> {
-    let lane = |plugins: &Plugins| attach(bench, plugins, "loopback", conf("lo", "loopback", &json!({})));
+    let lane =
+        |plugins: &Plugins| attach(bench, plugins, "loopback", conf("lo", "loopback", &json!({})));
     bench.sides(&["loopback"]).into_iter().map(lane).collect()
 }
 
@@ -198,13 +201,21 @@ fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
     };
     let plugins = bench.plugins.iter().filter(knows_nftables).cloned().collect();
     let bench = &Bench { plugins, ..*bench };
-    masquerading(bench, "bridge ipMasq nftables", &json!({"ipMasq": true, "ipMasqBackend": "nftables"}), nft_only)
+    masquerading(
+        bench,
+        "bridge ipMasq nftables",
+        &json!({"ipMasq": true, "ipMasqBackend": "nftables"}),
+        nft_only,
+    )
 }
 
 fn bridge_iptables(bench: &Bench) -> Result<Vec<Lane>> {
-    masquerading(bench, names::IPTABLES, &json!({"ipMasq": true, "ipMasqBackend": "iptables"}), |plugins| {
-        Ok(plugins.clone())
-    })
+    masquerading(
+        bench,
+        names::IPTABLES,
+        &json!({"ipMasq": true, "ipMasqBackend": "iptables"}),
+        |plugins| Ok(plugins.clone()),
+    )
 }
 
 fn masquerading(
@@ -233,7 +244,11 @@ fn ptp(bench: &Bench) -> Result<Vec<Lane>> {
 fn macvlan(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = on_master(bench, "macvlan", names::MACVLAN, &json!({}))?;
     if let Some(program) = floor::build("macvlan_add") {
-        lanes.push(with_master(bench.lane(names::MACVLAN, Side::Floor, macvlan_in_c(bench, &program)?)?)?);
+        lanes.push(with_master(bench.lane(
+            names::MACVLAN,
+            Side::Floor,
+            macvlan_in_c(bench, &program)?,
+        )?)?);
     }
     Ok(lanes)
 }
@@ -246,7 +261,10 @@ fn macvlan_in_c(bench: &Bench, program: &Path) -> Result<Act> {
         let address = format!("10.90.{}.{}", round.number >> 8, round.number & 255);
         let passing = format!("cni{:08x}", round.number);
         let netns = containers.path(round.number);
-        round.timed("ADD", &call(&["add", &netns, MASTER, &passing, &leases, &address, "10.90.255.254"]))?;
+        round.timed(
+            "ADD",
+            &call(&["add", &netns, MASTER, &passing, &leases, &address, "10.90.255.254"]),
+        )?;
         round.timed("DEL", &call(&["del", &netns, &leases, &address])).map(drop)
     }))
 }
@@ -273,7 +291,8 @@ fn on_master(bench: &Bench, plugin: &str, case: &str, own: &Value) -> Result<Vec
 
 fn with_master(lane: Lane) -> Result<Lane> {
     let host = &lane.host;
-    let made = host.ip(&format!("link add {MASTER} up type veth peer name wire0"))? && host.ip("link set wire0 up")?;
+    let made = host.ip(&format!("link add {MASTER} up type veth peer name wire0"))?
+        && host.ip("link set wire0 up")?;
     if made { Ok(lane) } else { Err(format!("make the link {MASTER}: the kernel refuses")) }
 }
 
@@ -292,7 +311,11 @@ fn attach(bench: &Bench, plugins: &Plugins, case: &str, conf: Value) -> Result<L
 }
 
 fn attachment<'a>(plugins: &'a Plugins, containers: &Pool, number: usize) -> Attachment<'a> {
-    Attachment { plugins, netns: containers.path(number), container_id: format!("container-{number}") }
+    Attachment {
+        plugins,
+        netns: containers.path(number),
+        container_id: format!("container-{number}"),
+    }
 }
 
 /// CHECK of one attachment that stays for the run's other calls.
@@ -349,7 +372,8 @@ fn after_bridge(bench: &Bench, plugin: &'static str, own: &Value) -> Result<Vec<
         let act = move |round: &mut Round| {
             let at = attachment(&plugins, &containers, round.number);
             let result = call::result(&round.untimed(&at.call("bridge", "ADD", &first))?)?;
-            let result = call::result(&round.timed("ADD", &chained(&at, "ADD", &second, &result))?)?;
+            let result =
+                call::result(&round.timed("ADD", &chained(&at, "ADD", &second, &result))?)?;
             round.timed("DEL", &chained(&at, "DEL", &second, &result))?;
             round.untimed(&at.call("bridge", "DEL", &first)).map(drop)
         };
@@ -378,7 +402,11 @@ fn chain(bench: &Bench) -> Result<Vec<Lane>> {
         };
         Ok(bench.lane(names::CHAIN, side, Box::new(act))?.slow(bench.runs.div_ceil(2)))
     };
-    bench.sides(&["bridge", "host-local", "portmap", "firewall", "tuning", "bandwidth"]).into_iter().map(lane).collect()
+    bench
+        .sides(&["bridge", "host-local", "portmap", "firewall", "tuning", "bandwidth"])
+        .into_iter()
+        .map(lane)
+        .collect()
 }
 
 fn chain_confs(network: &str) -> Vec<Value> {
@@ -400,11 +428,13 @@ fn chain_confs(network: &str) -> Vec<Value> {
 /// The same five as a network that cnitool attaches: of ours one process, of the reference's cnitool (`CNI_TOOL`) six.
 fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
-    for plugins in bench.sides(&["bridge", "host-local", "portmap", "firewall", "tuning", "bandwidth"]) {
+    for plugins in
+        bench.sides(&["bridge", "host-local", "portmap", "firewall", "tuning", "bandwidth"])
+    {
         match (plugins.side, std::env::var_os("CNI_TOOL")) {
             (Side::Ours, _) => {
-                let binary =
-                    std::fs::canonicalize(plugins.dir.join("bridge")).map_err(|e| format!("find ours: {e}"))?;
+                let binary = std::fs::canonicalize(plugins.dir.join("bridge"))
+                    .map_err(|e| format!("find ours: {e}"))?;
                 lanes.push(with_cnitool(bench, plugins, &binary, &["cnitool"])?);
             }
             (_, Some(tool)) => lanes.push(with_cnitool(bench, plugins, Path::new(&tool), &[])?),
@@ -414,7 +444,12 @@ fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-fn with_cnitool(bench: &Bench, plugins: &Plugins, tool: &Path, first: &'static [&str]) -> Result<Lane> {
+fn with_cnitool(
+    bench: &Bench,
+    plugins: &Plugins,
+    tool: &Path,
+    first: &'static [&str],
+) -> Result<Lane> {
     let containers = Pool::new(bench.runs)?;
     let name = network(plugins, "cnitool");
     let env = [
@@ -439,7 +474,8 @@ fn write_network(name: &str) -> Result<String> {
     let dir = format!("{SCRATCH}/networks-{name}");
     let list = json!({"cniVersion": "1.0.0", "name": name, "plugins": chain_confs(name)});
     std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
-    std::fs::write(format!("{dir}/{name}.conflist"), list.to_string()).map_err(|e| format!("write {dir:?}: {e}"))?;
+    std::fs::write(format!("{dir}/{name}.conflist"), list.to_string())
+        .map_err(|e| format!("write {dir:?}: {e}"))?;
     Ok(dir)
 }
 
@@ -456,10 +492,16 @@ fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
         for plugins in bench.sides(&["host-local"]) {
             let network = network(plugins, &format!("leases-{count}"));
             call::fill_store(Path::new(&format!("/var/lib/cni/networks/{network}")), count)?;
-            let own = json!({"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/14"}]]}});
-            let lane = attach(bench, plugins, &names::leases(count), conf(&network, "host-local", &own))?;
+            let own =
+                json!({"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/14"}]]}});
+            let lane =
+                attach(bench, plugins, &names::leases(count), conf(&network, "host-local", &own))?;
             // The reference reads every file of the store: a second and more for each run at 30 000.
-            lanes.push(if count > 1_000 && plugins.side == Side::Reference { lane.slow(10) } else { lane });
+            lanes.push(if count > 1_000 && plugins.side == Side::Reference {
+                lane.slow(10)
+            } else {
+                lane
+            });
         }
     }
     Ok(lanes)
@@ -490,7 +532,8 @@ fn portmap_lane(bench: &Bench, plugins: &Plugins, count: usize) -> Result<Lane> 
         let result = match &mut result {
             Some(result) => result,
             none => {
-                let attached = call::result(&round.untimed(&at.call("bridge", "ADD", &bridge(&network)))?)?;
+                let attached =
+                    call::result(&round.untimed(&at.call("bridge", "ADD", &bridge(&network)))?)?;
                 container.first().serve(SERVED)?;
                 fill_mappings(round, &at, &network, &attached, count)?;
                 none.insert(attached)
@@ -509,11 +552,18 @@ fn portmap_lane(bench: &Bench, plugins: &Plugins, count: usize) -> Result<Lane> 
 const SERVED: u16 = 8080;
 
 /// Publishes ports of attachments that were there before.
-fn fill_mappings(round: &mut Round, at: &Attachment, network: &str, result: &Value, count: usize) -> Result<()> {
+fn fill_mappings(
+    round: &mut Round,
+    at: &Attachment,
+    network: &str,
+    result: &Value,
+    count: usize,
+) -> Result<()> {
     const FIRST_PORT: usize = 20_000;
     const EACH: usize = 250;
     for first in (0..count).step_by(EACH) {
-        let before = Attachment { container_id: format!("before-{first}"), netns: at.netns.clone(), ..*at };
+        let before =
+            Attachment { container_id: format!("before-{first}"), netns: at.netns.clone(), ..*at };
         let port = |index| u16::try_from(FIRST_PORT + index).map_err(|_| "no such port".to_owned());
         let conf = portmap_conf(network, port(first)?..port(count.min(first + EACH))?);
         round.untimed(&before.call("portmap", "ADD", &with_previous(&conf, result)))?;
@@ -524,7 +574,9 @@ fn fill_mappings(round: &mut Round, at: &Attachment, network: &str, result: &Val
 /// Each begins a flow, whose first packet goes through all the rules.
 fn connect_often() -> Result<()> {
     let gateway = ("10.88.0.1", SERVED);
-    (0..50).try_for_each(|_| TcpStream::connect(gateway).map(drop)).map_err(|e| format!("connect to {gateway:?}: {e}"))
+    (0..50)
+        .try_for_each(|_| TcpStream::connect(gateway).map(drop))
+        .map_err(|e| format!("connect to {gateway:?}: {e}"))
 }
 
 fn portmap_conf(network: &str, ports: std::ops::Range<u16>) -> Value {
@@ -561,7 +613,13 @@ fn crowd_of_ports(bench: &Bench) -> Result<Vec<Lane>> {
             with_previous(&portmap_conf(&network, port..port + 1), &previous)
         };
         // The reference takes a minute and more for each.
-        crowd_lane(bench, plugins, names::PORT_CROWD, if plugins.side == Side::Ours { 3 } else { 1 }, conf)
+        crowd_lane(
+            bench,
+            plugins,
+            names::PORT_CROWD,
+            if plugins.side == Side::Ours { 3 } else { 1 },
+            conf,
+        )
     };
     bench.sides(&["portmap"]).into_iter().map(lane).collect()
 }
@@ -585,7 +643,8 @@ fn crowd_lane(
                 let container_id = format!("member-{}-{member}", round.number);
                 let conf = conf(member);
                 let plugin = conf["type"].as_str().unwrap_or_default();
-                Attachment { plugins: &plugins, netns: netns.path(), container_id }.call(plugin, command, &conf)
+                Attachment { plugins: &plugins, netns: netns.path(), container_id }
+                    .call(plugin, command, &conf)
             };
             pools.iter().enumerate().map(call).collect()
         };

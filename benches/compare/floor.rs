@@ -15,7 +15,11 @@ pub fn build(name: &str) -> Option<PathBuf> {
     };
     let source = format!("{}/benches/floor/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let program = PathBuf::from(format!("{SCRATCH}/{name}"));
-    let output = Command::new(compiler).args(["-O2", "-static", "-Wall", "-o"]).arg(&program).arg(source).output();
+    let output = Command::new(compiler)
+        .args(["-O2", "-static", "-Wall", "-o"])
+        .arg(&program)
+        .arg(source)
+        .output();
     match output {
         Ok(output) if output.status.success() => Some(program),
         Ok(output) => {

@@ -18,7 +18,9 @@ impl Counter {
     /// perf where the machine has hardware counters (many virtual machines have none), else valgrind.
     pub fn find() -> Option<Counter> {
         let truth = Invocation::new(find_program("true")?);
-        [Counter::Perf, Counter::Valgrind].into_iter().find(|counter| matches!(counter.run(&truth), Ok((Some(_), _))))
+        [Counter::Perf, Counter::Valgrind]
+            .into_iter()
+            .find(|counter| matches!(counter.run(&truth), Ok((Some(_), _))))
     }
 
     /// valgrind does not know how to run Go programs, and the reference is one.
@@ -68,10 +70,17 @@ impl Counter {
 
     fn parse(self, text: &str) -> Option<u64> {
         match self {
-            Counter::Perf => text.lines().find(|line| line.contains("instructions"))?.split(',').next()?.parse().ok(),
+            Counter::Perf => text
+                .lines()
+                .find(|line| line.contains("instructions"))?
+                .split(',')
+                .next()?
+                .parse()
+                .ok(),
             Counter::Valgrind => {
-                let counts =
-                    text.lines().filter_map(|line| line.split_once("Collected :")?.1.trim().parse::<u64>().ok());
+                let counts = text.lines().filter_map(|line| {
+                    line.split_once("Collected :")?.1.trim().parse::<u64>().ok()
+                });
                 counts.reduce(|a, b| a + b)
             }
         }

@@ -63,10 +63,16 @@ fn run(options: &Options) -> Result<ExitCode> {
     print!("{}", report.text());
     write_files(options, &report)?;
     if !measured.failures.is_empty() {
-        return Err(format!("{} of the cases failed:\n{}", measured.failures.len(), measured.failures.join("\n")));
+        return Err(format!(
+            "{} of the cases failed:\n{}",
+            measured.failures.len(),
+            measured.failures.join("\n")
+        ));
     }
     // A budget nobody measured is no promise kept, unless the caller asked for less than everything.
-    let unmet = |budget: &budgets::Budget| budget.missed() || (budget.measured.is_none() && options.only.is_empty());
+    let unmet = |budget: &budgets::Budget| {
+        budget.missed() || (budget.measured.is_none() && options.only.is_empty())
+    };
     let missed = report.budgets.iter().any(unmet);
     Ok(if options.enforce && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -106,7 +112,12 @@ fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Unmeasured {
 }
 
 /// Returns what failed.
-fn measure_group(group: &Group, bench: &Bench, counter: Option<Counter>, book: &mut Book) -> Vec<String> {
+fn measure_group(
+    group: &Group,
+    bench: &Bench,
+    counter: Option<Counter>,
+    book: &mut Book,
+) -> Vec<String> {
     eprintln!("{} …", group.name);
     match (group.lanes)(bench) {
         Ok(lanes) => schedule::run(lanes, counter, book),
@@ -122,12 +133,17 @@ fn both_sides(options: &Options) -> Result<Vec<Plugins>> {
         eprintln!("note: no reference plugins; name their directory with --reference");
     }
     let sides = [(Side::Ours, Some(ours)), (Side::Reference, reference)];
-    let sides = sides.into_iter().filter_map(|(side, dir)| Some(Plugins { side, dir: dir?, path: None }));
+    let sides =
+        sides.into_iter().filter_map(|(side, dir)| Some(Plugins { side, dir: dir?, path: None }));
     let sides: Vec<Plugins> = sides.collect();
     for plugins in &sides {
         if !plugins.dir.is_dir() {
             let hint = "a private /run and /var/lib hide what is below them";
-            return Err(format!("{}: {:?} is not a directory; {hint}", plugins.side.name(), plugins.dir));
+            return Err(format!(
+                "{}: {:?} is not a directory; {hint}",
+                plugins.side.name(),
+                plugins.dir
+            ));
         }
     }
     Ok(sides)
@@ -143,10 +159,12 @@ fn farm() -> Result<PathBuf> {
     let binary = Path::new(env!("CARGO_BIN_EXE_cni-multi"));
     let dir = PathBuf::from(format!("{}/ours", namespaces::SCRATCH));
     std::fs::create_dir_all(&dir).map_err(|e| format!("create {dir:?}: {e}"))?;
-    let listed = Command::new(binary).arg("list").output().map_err(|e| format!("run {binary:?}: {e}"))?;
+    let listed =
+        Command::new(binary).arg("list").output().map_err(|e| format!("run {binary:?}: {e}"))?;
     for line in String::from_utf8_lossy(&listed.stdout).lines() {
         let name = line.split_whitespace().next().unwrap_or_default();
-        std::os::unix::fs::symlink(binary, dir.join(name)).map_err(|e| format!("link {name:?}: {e}"))?;
+        std::os::unix::fs::symlink(binary, dir.join(name))
+            .map_err(|e| format!("link {name:?}: {e}"))?;
     }
     Ok(dir)
 }
@@ -163,7 +181,11 @@ fn report<'a>(bench: &Bench, book: &'a Book, left_out: Vec<String>) -> Report<'a
         reference: reference.map(about_line),
         left_out,
         book,
-        budgets: budgets::judge(bench, book, whole.as_ref().filter(|size| size.plugins > 0).map(|size| size.bytes)),
+        budgets: budgets::judge(
+            bench,
+            book,
+            whole.as_ref().filter(|size| size.plugins > 0).map(|size| size.bytes),
+        ),
         sizes: [(Side::Ours, whole), (Side::Reference, theirs)]
             .into_iter()
             .filter_map(|(side, size)| Some((side, size?)))
@@ -174,13 +196,19 @@ fn report<'a>(bench: &Bench, book: &'a Book, left_out: Vec<String>) -> Report<'a
 fn machine(bench: &Bench) -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    format!("Linux {}, {cpus} CPUs, {} runs of each case and side, alternating", kernel.trim(), bench.runs)
+    format!(
+        "Linux {}, {cpus} CPUs, {} runs of each case and side, alternating",
+        kernel.trim(),
+        bench.runs
+    )
 }
 
 /// How the plugins call themselves when no command is given, and what they speak: distributions leave the version out.
 fn about_line(plugins: &Plugins) -> String {
     let output = Command::new(plugins.dir.join("bridge")).env_remove("CNI_COMMAND").output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stderr).into_owned()).unwrap_or_default();
+    let text = output
+        .map(|output| String::from_utf8_lossy(&output.stderr).into_owned())
+        .unwrap_or_default();
     text.lines().take(2).collect::<Vec<_>>().join("; ")
 }
 

@@ -23,7 +23,8 @@ pub fn ensure_private() -> Result<()> {
     if std::env::var_os(INSIDE).is_some() {
         return hide_machine_state();
     }
-    let itself = std::env::current_exe().map_err(|e| format!("find the benchmark's own program: {e}"))?;
+    let itself =
+        std::env::current_exe().map_err(|e| format!("find the benchmark's own program: {e}"))?;
     // Without root a user namespace gives us one: everything measured here is allowed in it.
     let flags = if nix::unistd::geteuid().is_root() { "-nm" } else { "-Urnm" };
     let failure = Command::new("unshare")
@@ -56,10 +57,14 @@ impl Netns {
     pub fn create() -> Result<Netns> {
         // A thread of its own: unshare moves the caller, and this process must stay where it is.
         let made = std::thread::spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("unshare a network namespace: {e}"))?;
-            File::open("/proc/thread-self/ns/net").map_err(|e| format!("open the new network namespace: {e}"))
+            unshare(CloneFlags::CLONE_NEWNET)
+                .map_err(|e| format!("unshare a network namespace: {e}"))?;
+            File::open("/proc/thread-self/ns/net")
+                .map_err(|e| format!("open the new network namespace: {e}"))
         });
-        let file = made.join().map_err(|_| "the thread that unshares a network namespace panicked".to_owned())??;
+        let file = made
+            .join()
+            .map_err(|_| "the thread that unshares a network namespace panicked".to_owned())??;
         Ok(Netns(file.into()))
     }
 
@@ -70,7 +75,8 @@ impl Netns {
 
     /// Moves the calling thread, and so the processes it starts, into this namespace.
     pub fn enter(&self) -> Result<()> {
-        setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET).map_err(|e| format!("enter {}: {e}", self.path()))
+        setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET)
+            .map_err(|e| format!("enter {}: {e}", self.path()))
     }
 
     /// Accepts connections at a TCP port of this namespace until the process ends.
@@ -78,7 +84,8 @@ impl Netns {
         // A thread of its own, as above. The socket stays where it was made.
         let listen = || {
             self.enter()?;
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map_err(|e| format!("listen at port {port}: {e}"))
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
+                .map_err(|e| format!("listen at port {port}: {e}"))
         };
         let listener = std::thread::scope(|scope| scope.spawn(listen).join())
             .map_err(|_| format!("the thread that listens at port {port} panicked"))??;
@@ -92,7 +99,9 @@ impl Netns {
         let run = || {
             self.enter()?;
             let output = Command::new("ip").args(arguments.split(' ')).output();
-            output.map(|output| output.status.success()).map_err(|e| format!("run `ip {arguments}`: {e}"))
+            output
+                .map(|output| output.status.success())
+                .map_err(|e| format!("run `ip {arguments}`: {e}"))
         };
         std::thread::scope(|scope| scope.spawn(run).join())
             .map_err(|_| format!("the thread that runs `ip {arguments}` panicked"))?
@@ -107,7 +116,10 @@ impl Pool {
     const LARGEST: usize = 100;
 
     pub fn new(wanted: usize) -> Result<Pool> {
-        (0..wanted.clamp(1, Self::LARGEST)).map(|_| Netns::create()).collect::<Result<Vec<_>>>().map(Pool)
+        (0..wanted.clamp(1, Self::LARGEST))
+            .map(|_| Netns::create())
+            .collect::<Result<Vec<_>>>()
+            .map(Pool)
     }
 
     /// The first of them, for what is made once.

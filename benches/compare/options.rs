@@ -87,7 +87,10 @@ impl Options {
 }
 
 fn positive(text: &str) -> Result<usize> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("--runs {text}: expected a number above 0"))
+    text.parse()
+        .ok()
+        .filter(|n| *n > 0)
+        .ok_or_else(|| format!("--runs {text}: expected a number above 0"))
 }
 
 fn directory(text: &str) -> Result<PathBuf> {

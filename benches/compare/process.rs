@@ -31,7 +31,8 @@ impl Invocation {
 
     /// For messages: the plugin and the command.
     pub fn describe(&self) -> String {
-        let command = self.env.iter().find(|(name, _)| name == "CNI_COMMAND").map_or("", |(_, value)| value);
+        let command =
+            self.env.iter().find(|(name, _)| name == "CNI_COMMAND").map_or("", |(_, value)| value);
         format!("{} {command}", self.program.display())
     }
 }
@@ -72,7 +73,8 @@ impl Prepared {
     /// `slot` tells apart the files of processes that run at the same time.
     pub fn new(invocation: &Invocation, slot: usize) -> Result<Prepared> {
         let file = |kind: &str| format!("{SCRATCH}/{slot}.{kind}");
-        std::fs::write(file("stdin"), &invocation.stdin).map_err(|e| format!("write {:?}: {e}", file("stdin")))?;
+        std::fs::write(file("stdin"), &invocation.stdin)
+            .map_err(|e| format!("write {:?}: {e}", file("stdin")))?;
         let program = text(invocation.program.to_string_lossy().as_ref())?;
         let mut argv = vec![program.clone()];
         for arg in &invocation.args {
@@ -113,9 +115,15 @@ impl Prepared {
 
     /// What it wrote to stdout, or why it failed.
     pub fn output(&self, success: bool) -> Result<String> {
-        let read = |path: &CString| std::fs::read_to_string(path.to_string_lossy().as_ref()).unwrap_or_default();
+        let read = |path: &CString| {
+            std::fs::read_to_string(path.to_string_lossy().as_ref()).unwrap_or_default()
+        };
         let stdout = read(&self.stdout);
-        if success { Ok(stdout) } else { Err(format!("{} failed: {stdout} {}", self.what, read(&self.stderr))) }
+        if success {
+            Ok(stdout)
+        } else {
+            Err(format!("{} failed: {stdout} {}", self.what, read(&self.stderr)))
+        }
     }
 
     fn redirections(&self) -> Result<FileActions> {
@@ -174,7 +182,11 @@ fn text(text: &str) -> Result<CString> {
 }
 
 fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
-    strings.iter().map(|s| s.as_ptr().cast_mut()).chain(std::iter::once(std::ptr::null_mut())).collect()
+    strings
+        .iter()
+        .map(|s| s.as_ptr().cast_mut())
+        .chain(std::iter::once(std::ptr::null_mut()))
+        .collect()
 }
 
 /// The redirections of a spawn.
@@ -192,7 +204,9 @@ impl FileActions {
 
     fn open(&mut self, fd: i32, path: &CString, flags: i32) -> Result<()> {
         // SAFETY: the value is set up, and the path is copied during the call.
-        let code = unsafe { libc::posix_spawn_file_actions_addopen(&raw mut self.0, fd, path.as_ptr(), flags, 0o600) };
+        let code = unsafe {
+            libc::posix_spawn_file_actions_addopen(&raw mut self.0, fd, path.as_ptr(), flags, 0o600)
+        };
         check(code, "redirect a spawn")
     }
 }
@@ -205,7 +219,11 @@ impl Drop for FileActions {
 }
 
 fn check(code: i32, what: &str) -> Result<()> {
-    if code == 0 { Ok(()) } else { Err(format!("{what}: {}", std::io::Error::from_raw_os_error(code))) }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(format!("{what}: {}", std::io::Error::from_raw_os_error(code)))
+    }
 }
 
 /// The first file of this name in PATH.

@@ -51,7 +51,12 @@ impl Report<'_> {
     pub fn markdown(&self) -> String {
         let mut out = self.preamble().join("  \n");
         out.push_str("\n\n");
-        out + &piped(&self.cost_table()) + "\n" + &piped(&self.budget_table()) + "\n" + &self.closing() + "\n"
+        out + &piped(&self.cost_table())
+            + "\n"
+            + &piped(&self.budget_table())
+            + "\n"
+            + &self.closing()
+            + "\n"
     }
 
     pub fn json(&self) -> Value {
@@ -78,11 +83,19 @@ impl Report<'_> {
     /// The last line: which budgets are met.
     fn closing(&self) -> String {
         let named = |verdict: &str| -> Vec<&str> {
-            self.budgets.iter().filter(|b| b.verdict() == verdict).map(|b| b.name.as_str()).collect()
+            self.budgets
+                .iter()
+                .filter(|b| b.verdict() == verdict)
+                .map(|b| b.name.as_str())
+                .collect()
         };
         let (missed, unknown) = (named("MISSED"), named("not measured"));
         let list = |label: &str, names: &[&str]| {
-            if names.is_empty() { String::new() } else { format!("; {label}: {}", names.join(", ")) }
+            if names.is_empty() {
+                String::new()
+            } else {
+                format!("; {label}: {}", names.join(", "))
+            }
         };
         let met = self.budgets.len() - missed.len() - unknown.len();
         format!(
@@ -100,14 +113,22 @@ impl Report<'_> {
             lines.push(format!("left out: {}", self.left_out.join(", ")));
         }
         for (side, size) in &self.sizes {
-            lines.push(format!("size, {}: {} bytes for {} plugins", side.name(), size.bytes, size.plugins));
+            lines.push(format!(
+                "size, {}: {} bytes for {} plugins",
+                side.name(),
+                size.bytes,
+                size.plugins
+            ));
         }
         lines
     }
 
     fn cost_table(&self) -> Vec<Vec<String>> {
-        let instructions =
-            self.book.rows.iter().any(|row| self.cells(row).iter().flatten().any(|m| m.instructions.is_some()));
+        let instructions = self
+            .book
+            .rows
+            .iter()
+            .any(|row| self.cells(row).iter().flatten().any(|m| m.instructions.is_some()));
         let mut headings: Vec<String> = COST_HEADINGS.iter().map(ToString::to_string).collect();
         headings.extend(instructions.then(|| "instructions ours / ref / floor".to_owned()));
         let mut rows = vec![headings];
@@ -123,7 +144,8 @@ impl Report<'_> {
     fn cost_row(&self, row: &Row, instructions: bool) -> Vec<String> {
         let [ours, reference, floor] = self.cells(row);
         let pair = |figure: &dyn Fn(&Measured) -> Option<String>| {
-            let one = |cell: Option<&Measured>| cell.and_then(figure).unwrap_or_else(|| "–".to_owned());
+            let one =
+                |cell: Option<&Measured>| cell.and_then(figure).unwrap_or_else(|| "–".to_owned());
             format!("{} / {}", one(ours), one(reference))
         };
         let ratio = |figure: &dyn Fn(&Measured) -> Option<f64>| {
@@ -156,7 +178,12 @@ impl Report<'_> {
         for budget in &self.budgets {
             let figure = |value: f64| format!("{value:.2} {}", budget.unit).trim_end().to_owned();
             let measured = budget.measured.map_or("–".to_owned(), figure);
-            rows.push(vec![budget.name.clone(), figure(budget.limit), measured, budget.verdict().to_owned()]);
+            rows.push(vec![
+                budget.name.clone(),
+                figure(budget.limit),
+                measured,
+                budget.verdict().to_owned(),
+            ]);
         }
         rows
     }
@@ -187,7 +214,11 @@ fn title((case, operation): &Row) -> String {
 
 fn both_times(measured: &Measured) -> String {
     let text = |portion| measured.wall(portion).map_or("–".to_owned(), milliseconds);
-    let failed = if measured.failures > 0 { format!(", {} failed", measured.failures) } else { String::new() };
+    let failed = if measured.failures > 0 {
+        format!(", {} failed", measured.failures)
+    } else {
+        String::new()
+    };
     format!("{} ({}){failed}", text(0.5), text(0.1))
 }
 
@@ -202,10 +233,12 @@ fn milliseconds(microseconds: f64) -> String {
 /// Columns padded to the same width.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> =
-        (0..columns).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))
+        .collect();
     let line = |row: &Vec<String>| {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
@@ -215,5 +248,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
 fn piped(rows: &[Vec<String>]) -> String {
     let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
     let Some((headings, rest)) = rows.split_first() else { return String::new() };
-    line(headings) + &format!("|{}\n", "---|".repeat(headings.len())) + &rest.iter().map(line).collect::<String>()
+    line(headings)
+        + &format!("|{}\n", "---|".repeat(headings.len()))
+        + &rest.iter().map(line).collect::<String>()
 }

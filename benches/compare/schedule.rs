@@ -136,7 +136,11 @@ impl Round {
     }
 
     /// Does something in this process and books its time under the operation's name.
-    pub fn timed_here(&mut self, operation: &'static str, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub fn timed_here(
+        &mut self,
+        operation: &'static str,
+        act: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let started = std::time::Instant::now();
         act()?;
         if let Mode::Timed = self.mode {
@@ -153,9 +157,17 @@ impl Round {
 
     /// Makes all the calls, `width` of them at a time, and books the whole as one sample.
     /// A failure is booked, not an error: how many fail is what the crowd is for. True where the call succeeded.
-    pub fn crowd(&mut self, operation: &'static str, calls: &[Invocation], width: usize) -> Result<Vec<bool>> {
-        let prepared =
-            calls.iter().enumerate().map(|(slot, call)| Prepared::new(call, slot)).collect::<Result<Vec<_>>>()?;
+    pub fn crowd(
+        &mut self,
+        operation: &'static str,
+        calls: &[Invocation],
+        width: usize,
+    ) -> Result<Vec<bool>> {
+        let prepared = calls
+            .iter()
+            .enumerate()
+            .map(|(slot, call)| Prepared::new(call, slot))
+            .collect::<Result<Vec<_>>>()?;
         let mut succeeded = vec![false; calls.len()];
         let mut running = BTreeMap::new();
         let mut cpu = std::time::Duration::ZERO;
@@ -186,7 +198,10 @@ fn once(invocation: &Invocation) -> Result<String> {
     Prepared::new(invocation, 0)?.run().map(|(_, stdout)| stdout)
 }
 
-fn reap(running: &mut BTreeMap<libc::pid_t, usize>, succeeded: &mut [bool]) -> Result<std::time::Duration> {
+fn reap(
+    running: &mut BTreeMap<libc::pid_t, usize>,
+    succeeded: &mut [bool],
+) -> Result<std::time::Duration> {
     let ended = wait(-1)?;
     if let Some(slot) = running.remove(&ended.pid) {
         succeeded[slot] = ended.success;
@@ -206,12 +221,18 @@ pub struct Measured {
 impl Measured {
     /// Wall time in microseconds; `portion` 0.5 is the median.
     pub fn wall(&self, portion: f64) -> Option<f64> {
-        percentile(self.samples.iter().map(|sample| sample.wall.as_secs_f64() * 1e6).collect(), portion)
+        percentile(
+            self.samples.iter().map(|sample| sample.wall.as_secs_f64() * 1e6).collect(),
+            portion,
+        )
     }
 
     /// CPU time in microseconds, children included.
     pub fn cpu(&self, portion: f64) -> Option<f64> {
-        percentile(self.samples.iter().map(|sample| sample.cpu.as_secs_f64() * 1e6).collect(), portion)
+        percentile(
+            self.samples.iter().map(|sample| sample.cpu.as_secs_f64() * 1e6).collect(),
+            portion,
+        )
     }
 }
 
@@ -239,7 +260,10 @@ impl Book {
 
     /// Every measurement of one side.
     pub fn of(&self, side: Side) -> impl Iterator<Item = (&Row, &Measured)> {
-        self.cells.iter().filter(move |((_, of), _)| *of == side).map(|((row, _), measured)| (row, measured))
+        self.cells
+            .iter()
+            .filter(move |((_, of), _)| *of == side)
+            .map(|((row, _), measured)| (row, measured))
     }
 
     fn enter(&mut self, case: &str, side: Side, sums: BTreeMap<&'static str, Sum>) {
@@ -259,7 +283,12 @@ impl Book {
 
 /// Warm-ups, timed runs in alternation, then one examined run of each lane. Returns what failed.
 pub fn run(lanes: Vec<Lane>, counter: Option<Counter>, book: &mut Book) -> Vec<String> {
-    let mut schedule = Schedule { lanes: lanes.into_iter().map(Some).collect(), number: 0, book, failures: vec![] };
+    let mut schedule = Schedule {
+        lanes: lanes.into_iter().map(Some).collect(),
+        number: 0,
+        book,
+        failures: vec![],
+    };
     schedule.warm_up();
     schedule.measure();
     schedule.examine(counter);

@@ -21,7 +21,11 @@ pub fn of(plugins: &Plugins, other: Option<&Plugins>) -> Size {
     let mut size = Size { bytes: 0, plugins: 0 };
     for entry in std::fs::read_dir(&plugins.dir).into_iter().flatten().flatten() {
         let shared = other.is_none_or(|other| other.dir.join(entry.file_name()).exists());
-        let Some(file) = std::fs::metadata(entry.path()).ok().filter(|file| file.is_file() && shared) else { continue };
+        let Some(file) =
+            std::fs::metadata(entry.path()).ok().filter(|file| file.is_file() && shared)
+        else {
+            continue;
+        };
         size.plugins += usize::from(entry.file_name() != OWN_NAME);
         if files.insert((file.dev(), file.ino())) {
             size.bytes += file.size();

@@ -34,7 +34,8 @@ impl std::ops::AddAssign for Trace {
 /// Runs the call under trace; the standard output comes back when it succeeded.
 pub fn run(invocation: &Invocation) -> Result<(Trace, String)> {
     let root = start(invocation)?;
-    let mut tracer = Tracer { root, trace: Trace::default(), seen: BTreeSet::from([root]), success: false };
+    let mut tracer =
+        Tracer { root, trace: Trace::default(), seen: BTreeSet::from([root]), success: false };
     tracer.follow()?;
     let stdout = std::fs::read_to_string(format!("{SCRATCH}/traced.stdout")).unwrap_or_default();
     if tracer.success {
@@ -47,11 +48,16 @@ pub fn run(invocation: &Invocation) -> Result<(Trace, String)> {
 /// Starts the program stopped at its first instruction.
 fn start(invocation: &Invocation) -> Result<libc::pid_t> {
     let open = |kind: &str| format!("{SCRATCH}/traced.{kind}");
-    let create = |kind: &str| File::create(open(kind)).map_err(|e| format!("create {:?}: {e}", open(kind)));
-    std::fs::write(open("stdin"), &invocation.stdin).map_err(|e| format!("write {:?}: {e}", open("stdin")))?;
+    let create =
+        |kind: &str| File::create(open(kind)).map_err(|e| format!("create {:?}: {e}", open(kind)));
+    std::fs::write(open("stdin"), &invocation.stdin)
+        .map_err(|e| format!("write {:?}: {e}", open("stdin")))?;
     let stdin = File::open(open("stdin")).map_err(|e| format!("open {:?}: {e}", open("stdin")))?;
     let mut command = Command::new(&invocation.program);
-    command.args(&invocation.args).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+        .args(&invocation.args)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.envs(invocation.env.iter().map(|(name, value)| (name, value)));
     command.stdin(stdin).stdout(create("stdout")?).stderr(Stdio::null());
     // SAFETY: the closure makes system calls and nothing else.
@@ -99,12 +105,18 @@ impl Tracer {
     /// Books the event and says which signal to pass on.
     fn on_stop(&mut self, task: libc::pid_t, status: i32) -> i32 {
         match status >> 16 {
-            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => self.on_birth(task),
+            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
+                self.on_birth(task)
+            }
             libc::PTRACE_EVENT_EXIT => self.on_exit(task),
             0 => {
                 let first = self.seen.insert(task);
                 let signal = libc::WSTOPSIG(status);
-                return if (first && signal == libc::SIGSTOP) || signal == libc::SIGTRAP { 0 } else { signal };
+                return if (first && signal == libc::SIGSTOP) || signal == libc::SIGTRAP {
+                    0
+                } else {
+                    signal
+                };
             }
             _ => {} // exec: the memory mark starts anew by itself
         }
@@ -118,7 +130,11 @@ impl Tracer {
         if code != 0 {
             return;
         }
-        if status_field(born, "Tgid:") == Some(born) { self.trace.processes += 1 } else { self.trace.threads += 1 }
+        if status_field(born, "Tgid:") == Some(born) {
+            self.trace.processes += 1
+        } else {
+            self.trace.threads += 1
+        }
     }
 
     fn on_exit(&mut self, task: libc::pid_t) {

@@ -63,7 +63,9 @@ pub mod ip {
     use serde::de::{Deserialize, Deserializer, Error};
 
     /// Decodes with [`parse_ip`](super::parse_ip).
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<IpAddr>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
         super::parse_ip(&text).map_err(D::Error::custom)
     }
@@ -89,7 +91,9 @@ pub mod opt_cidr {
     use serde::de::{Deserialize, Deserializer, Error};
 
     /// Decodes with [`parse_cidr`](super::parse_cidr).
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpNet>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<IpNet>, D::Error> {
         Option::<String>::deserialize(deserializer)?
             .map(|text| super::parse_cidr(&text))
             .transpose()
@@ -134,7 +138,11 @@ mod tests {
             ("::ffff:1.2.3.4/96", "1.2.3.4/0"),
             ("::ffff:1.2.3.4/0", "1.2.3.4/0"),
         ] {
-            assert_eq!(parse_cidr(text).map(|net| net.to_string()), Ok(printed.to_owned()), "{text}");
+            assert_eq!(
+                parse_cidr(text).map(|net| net.to_string()),
+                Ok(printed.to_owned()),
+                "{text}"
+            );
         }
     }
 
@@ -187,7 +195,9 @@ mod tests {
         let fields = decode(r#"{"address":"10.0.0.2/24","gateway":"","subnet":null}"#).unwrap();
         assert_eq!((fields.gateway, fields.subnet), (None, None));
         assert_eq!(fields.address.to_string(), "10.0.0.2/24");
-        let fields = decode(r#"{"address":"10.0.0.2/24","gateway":"fd00::1","subnet":"10.0.0.0/8"}"#).unwrap();
+        let fields =
+            decode(r#"{"address":"10.0.0.2/24","gateway":"fd00::1","subnet":"10.0.0.0/8"}"#)
+                .unwrap();
         assert_eq!(fields.gateway.unwrap().to_string(), "fd00::1");
         assert_eq!(fields.subnet.unwrap().to_string(), "10.0.0.0/8");
     }

@@ -27,10 +27,12 @@ impl<'a> Args<'a> {
             }
         }
         if !unknown.is_empty() && !ignore_unknown {
-            return Err(invalid(format!("unknown args [{}]", unknown.join(" "))).with_details(format_args!(
-                "this plugin knows {} and IgnoreUnknown=1, which lets others pass",
-                known.join(", ")
-            )));
+            return Err(invalid(format!("unknown args [{}]", unknown.join(" "))).with_details(
+                format_args!(
+                    "this plugin knows {} and IgnoreUnknown=1, which lets others pass",
+                    known.join(", ")
+                ),
+            ));
         }
         Ok(Args(pairs))
     }
@@ -63,9 +65,15 @@ mod tests {
 
     #[test]
     fn known_pairs_are_found_and_the_last_counts() {
-        let args =
-            Args::parse("IP=10.0.0.1;IgnoreUnknown=True;K8S_POD_NAME=x;IP=10.0.0.2;MAC=", &["IP", "MAC"]).unwrap();
-        assert_eq!((args.get("IP"), args.get("MAC"), args.get("K8S_POD_NAME")), (Some("10.0.0.2"), Some(""), None));
+        let args = Args::parse(
+            "IP=10.0.0.1;IgnoreUnknown=True;K8S_POD_NAME=x;IP=10.0.0.2;MAC=",
+            &["IP", "MAC"],
+        )
+        .unwrap();
+        assert_eq!(
+            (args.get("IP"), args.get("MAC"), args.get("K8S_POD_NAME")),
+            (Some("10.0.0.2"), Some(""), None)
+        );
         assert_eq!(Args::parse("", &[]).unwrap(), Args::default());
     }
 

@@ -27,7 +27,11 @@ impl NetworkName {
             return Err(Error::new(Code::INVALID_CONFIG, "missing network name"));
         }
         if !is_plain(name) {
-            return Err(Error::new(Code::INVALID_CONFIG, "invalid characters found in network name").with_details(name));
+            return Err(Error::new(
+                Code::INVALID_CONFIG,
+                "invalid characters found in network name",
+            )
+            .with_details(name));
         }
         if name.len() > NAME_MAX {
             return Err(Error::config(
@@ -55,7 +59,8 @@ impl ContainerId {
             return Err(Error::new(Code::UNKNOWN_CONTAINER, "missing containerID"));
         }
         if !is_plain(id) {
-            return Err(Error::new(Code::INVALID_ENVIRONMENT, "invalid characters in containerID").with_details(id));
+            return Err(Error::new(Code::INVALID_ENVIRONMENT, "invalid characters in containerID")
+                .with_details(id));
         }
         Ok(ContainerId(id.to_owned()))
     }
@@ -189,10 +194,18 @@ impl Key {
     /// The comment of rules and elements, at most 128 bytes as `nft` allows: the reference's, so that its own plugins
     /// find theirs and ours in the same way.
     pub fn comment(&self) -> String {
-        let mut text =
-            format!("{}, net: {}, if: {}, id: {}", self.identity(), self.network, self.ifname, self.container_id);
+        let mut text = format!(
+            "{}, net: {}, if: {}, id: {}",
+            self.identity(),
+            self.network,
+            self.ifname,
+            self.container_id
+        );
         text.retain(|c| c != '"');
-        let end = (0..=text.len().min(Key::COMMENT_MAX)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=text.len().min(Key::COMMENT_MAX))
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
         text.truncate(end);
         text
     }
@@ -221,7 +234,10 @@ mod tests {
     #[test]
     fn identities_are_the_reference_s() {
         assert_eq!(key("unit-test", "one", "eth0").identity(), "6fd94d501e58f0aa-287fc69eff0574a2");
-        assert_eq!(key("alternate", "three", "net1").identity(), "82783ef24bdc7036-acb19d111858e348");
+        assert_eq!(
+            key("alternate", "three", "net1").identity(),
+            "82783ef24bdc7036-acb19d111858e348"
+        );
         assert_eq!(key("mynet", "cid1", "eth0").iptables_chain(), "CNI-a631aa8e1549a3b129110fd2");
         assert_eq!(
             key("testalongnamethatdoesnotmakesense", "1234", "e").iptables_chain(),
@@ -244,16 +260,32 @@ mod tests {
         }
         assert_eq!(ContainerId::parse("").unwrap_err().code, Code::UNKNOWN_CONTAINER);
         assert_eq!(ContainerId::parse("1234%%%").unwrap_err().details, "1234%%%");
-        assert!(ContainerId::parse("a51debf7e1eb").is_ok() && NetworkName::parse("a_b.c-d").is_ok());
+        assert!(
+            ContainerId::parse("a51debf7e1eb").is_ok() && NetworkName::parse("a_b.c-d").is_ok()
+        );
         assert!(NetworkName::parse(&"n".repeat(256)).is_err());
     }
 
     #[test]
     fn interface_names_follow_the_kernel_s_rules() {
-        for bad in
-            ["", "1234567890123456", ".", "..", "a/b", "a:b", "a b", "a\u{a0}b", "a\u{3000}b", "a\u{85}b", "äääääääää"]
-        {
-            assert_eq!(IfName::parse(bad).map_err(|e| e.code), Err(Code::INVALID_ENVIRONMENT), "{bad:?}");
+        for bad in [
+            "",
+            "1234567890123456",
+            ".",
+            "..",
+            "a/b",
+            "a:b",
+            "a b",
+            "a\u{a0}b",
+            "a\u{3000}b",
+            "a\u{85}b",
+            "äääääääää",
+        ] {
+            assert_eq!(
+                IfName::parse(bad).map_err(|e| e.code),
+                Err(Code::INVALID_ENVIRONMENT),
+                "{bad:?}"
+            );
         }
         assert!(IfName::parse("123456789012345").is_ok());
     }

@@ -42,7 +42,10 @@ impl Config {
             Value::Null => Value::Object(vec![]),
             value @ Value::Object(_) => value,
             other => {
-                let msg = format!("decode the network configuration: expected an object, found {}", other.kind());
+                let msg = format!(
+                    "decode the network configuration: expected an object, found {}",
+                    other.kind()
+                );
                 return Err(Error::new(Code::DECODE, msg));
             }
         };
@@ -73,7 +76,8 @@ impl Config {
     /// `prevResult`, if there is one. Another version family than the configuration's is an error.
     pub fn prev_result(&self) -> Result<Option<AddResult>> {
         let Some(value) = self.value.get("prevResult") else { return Ok(None) };
-        let document = Document::parse_as_family_of(value, &self.version).and_then(Document::into_add_result);
+        let document =
+            Document::parse_as_family_of(value, &self.version).and_then(Document::into_add_result);
         document.map(Some).map_err(|problem| {
             let problem = problem.to_string();
             let problem = problem.strip_prefix("could not parse prevResult: ").unwrap_or(&problem);
@@ -89,7 +93,8 @@ impl Config {
 
 /// `cniVersion` of a document: code 6 where it is no string, `0.1.0` where it is absent or empty.
 pub fn version_of(value: &Value) -> Result<String> {
-    let version: String = decode::member(value, "cniVersion").map_err(|e| e.context("decode the version"))?;
+    let version: String =
+        decode::member(value, "cniVersion").map_err(|e| e.context("decode the version"))?;
     Ok(if version.is_empty() { version::ABSENT.to_owned() } else { version })
 }
 

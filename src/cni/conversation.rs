@@ -44,8 +44,9 @@ pub fn converse(mut child: Child, stdin: &[u8], manner: &Manner) -> io::Result<O
         Manner::Patient => None,
         Manner::Within(time) => Some(Instant::now() + *time),
     };
-    let heard = exchange(&mut child, stdin, deadline)
-        .and_then(|[stdout, stderr]| Ok(Output { status: wait_until(&mut child, deadline)?, stdout, stderr }));
+    let heard = exchange(&mut child, stdin, deadline).and_then(|[stdout, stderr]| {
+        Ok(Output { status: wait_until(&mut child, deadline)?, stdout, stderr })
+    });
     if heard.is_err() {
         if deadline.is_some() {
             let group = i32::try_from(child.id()).map(|id| Pid::from_raw(-id));
@@ -57,13 +58,20 @@ pub fn converse(mut child: Child, stdin: &[u8], manner: &Manner) -> io::Result<O
 }
 
 /// Writes and reads until the plugin has closed its stdout and stderr and has all that it wants of its stdin.
-fn exchange(child: &mut Child, mut unsent: &[u8], deadline: Option<Instant>) -> io::Result<[Vec<u8>; 2]> {
+fn exchange(
+    child: &mut Child,
+    mut unsent: &[u8],
+    deadline: Option<Instant>,
+) -> io::Result<[Vec<u8>; 2]> {
     let mut to = child.stdin.take().map(OwnedFd::from).map(File::from);
     let mut from = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)]
         .map(|stream| stream.map(File::from));
     // The copy goes to the file descriptor, as the plugin's own writes would: the lock on the stream is main's.
-    let mut ours =
-        if deadline.is_none() { io::stderr().as_fd().try_clone_to_owned().ok().map(File::from) } else { None };
+    let mut ours = if deadline.is_none() {
+        io::stderr().as_fd().try_clone_to_owned().ok().map(File::from)
+    } else {
+        None
+    };
     let mut texts = [vec![], vec![]];
     let mut chunk = [0; PIPE_BUF];
     loop {
@@ -102,13 +110,17 @@ fn exchange(child: &mut Child, mut unsent: &[u8], deadline: Option<Instant>) -> 
 
 /// Which of a plugin's stdin, stdout and stderr can be written to, or read from. Waits until one can.
 fn wait_for(streams: [Option<&File>; 3], deadline: Option<Instant>) -> io::Result<[bool; 3]> {
-    let timeout = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+    let timeout = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    {
         None => PollTimeout::NONE,
         Some(Duration::ZERO) => return Err(ErrorKind::TimedOut.into()),
         Some(left) => PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX),
     };
     let flags = [PollFlags::POLLOUT, PollFlags::POLLIN, PollFlags::POLLIN];
-    let open = streams.iter().zip(flags).filter_map(|(stream, flags)| Some(PollFd::new((*stream)?.as_fd(), flags)));
+    let open = streams
+        .iter()
+        .zip(flags)
+        .filter_map(|(stream, flags)| Some(PollFd::new((*stream)?.as_fd(), flags)));
     let mut polled: Vec<PollFd<'_>> = open.collect();
     match poll(&mut polled, timeout) {
         Ok(_) | Err(Errno::EINTR) => (),

@@ -37,16 +37,21 @@ pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
     if dirs.peek().is_none() {
         return Err(Error::new(Code::DELEGATE, "no paths provided"));
     }
-    let is_file = |program: &PathBuf| fs::metadata(program).is_ok_and(|metadata| metadata.is_file());
+    let is_file =
+        |program: &PathBuf| fs::metadata(program).is_ok_and(|metadata| metadata.is_file());
     dirs.map(|dir| dir.join(name)).find(is_file).ok_or_else(|| {
         let dirs: Vec<_> = path.iter().map(|dir| dir.to_string_lossy()).collect();
-        Error::new(Code::DELEGATE, format!("failed to find plugin {name:?} in path [{}]", dirs.join(" ")))
+        Error::new(
+            Code::DELEGATE,
+            format!("failed to find plugin {name:?} in path [{}]", dirs.join(" ")),
+        )
     })
 }
 
 /// Whether the file is this very binary, by whatever name; false where that cannot be told.
 pub fn is_this_binary(program: &Path) -> bool {
-    let identity = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+    let identity =
+        |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
     match (identity(program), identity(Path::new("/proc/self/exe"))) {
         (Ok(program), Ok(own)) => program == own,
         _ => false,
@@ -60,8 +65,9 @@ pub fn is_this_binary(program: &Path) -> bool {
 /// the file stays open for writing.
 pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
     let child = spawn(program, &mut command(program, env))?;
-    let output = converse(child, stdin, &Manner::Patient)
-        .map_err(|e| Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE))?;
+    let output = converse(child, stdin, &Manner::Patient).map_err(|e| {
+        Error::io(format_args!("run plugin {program:?}"), &e).with_code(Code::DELEGATE)
+    })?;
     match output.status.success() {
         true => Ok(output.stdout),
         false => Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status))),
@@ -70,7 +76,9 @@ pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> 
 
 /// The result on a plugin's stdout, in the version that it names, or else in that of the configuration.
 pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
-    let invalid = |problem: String| Error::new(Code::DECODE, format!("failed to unmarshal raw result: {problem}"));
+    let invalid = |problem: String| {
+        Error::new(Code::DECODE, format!("failed to unmarshal raw result: {problem}"))
+    };
     let value = match Value::parse(stdout).map_err(|e| invalid(e.to_string()))? {
         Value::Null => Value::Object(vec![]),
         value @ Value::Object(_) => value,
@@ -98,7 +106,9 @@ pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -
         }
         Ok(_) if stderr.is_empty() => failed(format!(" with no error message: {reason}")),
         Ok(_) => failed(format!(": {stderr:?}: {reason}")),
-        Err(error) => failed(format!(" but error parsing its diagnostic message {stdout:?}: {error}")),
+        Err(error) => {
+            failed(format!(" but error parsing its diagnostic message {stdout:?}: {error}"))
+        }
     }
 }
 
@@ -121,18 +131,27 @@ pub fn versions(program: &Path, env: &Environment) -> Result<Vec<String>> {
 }
 
 /// As [`versions`], from a plugin that gets so much time for it. What it writes to stderr is kept to be told.
-pub fn versions_within(program: &Path, env: &Environment, patience: Duration) -> Result<Vec<String>> {
+pub fn versions_within(
+    program: &Path,
+    env: &Environment,
+    patience: Duration,
+) -> Result<Vec<String>> {
     let (env, stdin) = version_request(env);
     let mut command = command(program, &env);
     let child = spawn(program, command.process_group(0))?;
     let stdout = match converse(child, &stdin, &Manner::Within(patience)) {
         Ok(output) if output.status.success() => Ok(output.stdout),
-        Ok(output) => Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status))),
+        Ok(output) => {
+            Err(parse_error(program, &output.stdout, &output.stderr, &reason(output.status)))
+        }
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             let msg = format!("no answer in {} s", patience.as_secs());
-            Err(Error::new(Code::TRY_AGAIN, msg).with_details(format_args!("the plugin is {}", program.display())))
+            Err(Error::new(Code::TRY_AGAIN, msg)
+                .with_details(format_args!("the plugin is {}", program.display())))
         }
-        Err(error) => Err(Error::io(format_args!("run plugin {program:?}"), &error).with_code(Code::DELEGATE)),
+        Err(error) => {
+            Err(Error::io(format_args!("run plugin {program:?}"), &error).with_code(Code::DELEGATE))
+        }
     };
     read_answer(stdout)
 }
@@ -154,7 +173,9 @@ fn version_request(env: &Environment) -> (Environment, Vec<u8>) {
 fn read_answer(answered: Result<Vec<u8>>) -> Result<Vec<String>> {
     match answered {
         Ok(stdout) => parse_versions(&stdout),
-        Err(error) if error.msg == "unknown CNI_COMMAND: VERSION" => Ok(vec![version::ABSENT.to_owned()]),
+        Err(error) if error.msg == "unknown CNI_COMMAND: VERSION" => {
+            Ok(vec![version::ABSENT.to_owned()])
+        }
         Err(error) => Err(error),
     }
 }
@@ -167,7 +188,8 @@ pub fn parse_versions(stdout: &[u8]) -> Result<Vec<String>> {
         cni_version: String,
         supported_versions: Vec<String>,
     }
-    let invalid = |problem: &str| Error::new(Code::DECODE, format!("decoding version info: {problem}"));
+    let invalid =
+        |problem: &str| Error::new(Code::DECODE, format!("decoding version info: {problem}"));
     let answer = Value::parse(stdout).and_then(|value| decode::from_value::<Answer>(&value));
     let answer = answer.map_err(|e| invalid(&e.to_string()))?;
     match (answer.cni_version.as_str(), answer.supported_versions.is_empty()) {
@@ -218,7 +240,10 @@ fn not_started(program: &Path, error: &io::Error) -> Error {
     let reason = error.raw_os_error().map_or_else(|| error.to_string(), errno_text);
     Error::new(
         Code::DELEGATE,
-        format!("netplugin failed with no error message: fork/exec {}: {reason}", program.display()),
+        format!(
+            "netplugin failed with no error message: fork/exec {}: {reason}",
+            program.display()
+        ),
     )
 }
 
@@ -227,7 +252,11 @@ fn reason(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => {
-            format!("signal: {}{}", signal_text(signal), if status.core_dumped() { " (core dumped)" } else { "" })
+            format!(
+                "signal: {}{}",
+                signal_text(signal),
+                if status.core_dumped() { " (core dumped)" } else { "" }
+            )
         }
         (None, None) => status.to_string(),
     }
@@ -261,7 +290,8 @@ mod tests {
 
     impl Plugins {
         fn new(test: &str) -> Plugins {
-            let dir = std::env::temp_dir().join(format!("cni-multi-delegate-{test}-{}", std::process::id()));
+            let dir = std::env::temp_dir()
+                .join(format!("cni-multi-delegate-{test}-{}", std::process::id()));
             fs::create_dir_all(&dir).unwrap();
             Plugins(dir)
         }
@@ -287,15 +317,23 @@ mod tests {
 
     #[test]
     fn answers_to_version_are_read_as_in_libcni() {
-        let read = |text: &str| parse_versions(text.as_bytes()).map_err(|e| (e.code.0, e.msg.clone()));
-        let list = |versions: &[&str]| Ok(versions.iter().map(|version| (*version).to_owned()).collect::<Vec<_>>());
-        let missing = |field: &str| Err((6, format!("decoding version info: missing field {field}")));
-        assert_eq!(read(r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}"#), list(&["0.4.0", "1.0.0"]));
+        let read =
+            |text: &str| parse_versions(text.as_bytes()).map_err(|e| (e.code.0, e.msg.clone()));
+        let list = |versions: &[&str]| {
+            Ok(versions.iter().map(|version| (*version).to_owned()).collect::<Vec<_>>())
+        };
+        let missing =
+            |field: &str| Err((6, format!("decoding version info: missing field {field}")));
+        assert_eq!(
+            read(r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}"#),
+            list(&["0.4.0", "1.0.0"])
+        );
         assert_eq!(read(r#"{"cniVersion":"0.2.0"}"#), list(&["0.1.0", "0.2.0"]));
         assert_eq!(read(r#"{"supportedVersions":["0.4.0"]}"#), missing("cniVersion"));
         assert_eq!(read(r#"{"cniVersion":"1.0.0"}"#), missing("supportedVersions"));
         assert_eq!(
-            read("garbage").map_err(|(code, msg)| (code, msg.starts_with("decoding version info: "))),
+            read("garbage")
+                .map_err(|(code, msg)| (code, msg.starts_with("decoding version info: "))),
             Err((6, true))
         );
     }
@@ -307,15 +345,22 @@ mod tests {
         let answer = r#"{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}"#;
         let variables = "$CNI_COMMAND,$CNI_CONTAINERID,$CNI_NETNS,$CNI_IFNAME,$CNI_ARGS,$CNI_PATH";
         let body = format!("echo \"{variables} $(cat)\" > {}; echo '{answer}'", told.display());
-        let asked = versions(&plugins.script("new", &body), &env(&[("CNI_COMMAND", "ADD"), ("CNI_ARGS", "A=b")]));
+        let asked = versions(
+            &plugins.script("new", &body),
+            &env(&[("CNI_COMMAND", "ADD"), ("CNI_ARGS", "A=b")]),
+        );
         assert_eq!(asked.unwrap(), ["1.0.0"]);
         let expected = "VERSION,,dummy,dummy,,dummy {\"cniVersion\":\"1.1.0\"}\n";
         assert_eq!(fs::read_to_string(told).unwrap(), expected);
 
-        let old = plugins.script("old", r#"echo '{"code":100,"msg":"unknown CNI_COMMAND: VERSION"}'; exit 1"#);
+        let old = plugins
+            .script("old", r#"echo '{"code":100,"msg":"unknown CNI_COMMAND: VERSION"}'; exit 1"#);
         assert_eq!(versions(&old, &env(&[])).unwrap(), ["0.1.0"]);
         let broken = plugins.script("broken", r#"echo '{"code":42,"msg":"banana"}'; exit 1"#);
-        assert_eq!(versions(&broken, &env(&[])).map_err(|e| (e.code.0, e.msg.clone())), Err((42, "banana".to_owned())));
+        assert_eq!(
+            versions(&broken, &env(&[])).map_err(|e| (e.code.0, e.msg.clone())),
+            Err((42, "banana".to_owned()))
+        );
     }
 
     #[test]
@@ -329,7 +374,11 @@ mod tests {
         std::os::unix::fs::symlink("/nowhere", a.join("y")).unwrap();
         let path = [PathBuf::from("/nonexistent"), a, b.clone()];
         assert_eq!(find("x", &path).unwrap(), b.join("x"));
-        assert_eq!(find("y", &path).unwrap(), b.join("y"), "a link stays a link: its name says which plugin it is");
+        assert_eq!(
+            find("y", &path).unwrap(),
+            b.join("y"),
+            "a link stays a link: its name says which plugin it is"
+        );
     }
 
     #[test]
@@ -353,24 +402,38 @@ mod tests {
         let link = plugins.0.join("bridge");
         std::os::unix::fs::symlink("/proc/self/exe", &link).unwrap();
         assert!(is_this_binary(&link));
-        assert!(!is_this_binary(Path::new("/bin/sh")) && !is_this_binary(Path::new("/nonexistent")));
+        assert!(
+            !is_this_binary(Path::new("/bin/sh")) && !is_this_binary(Path::new("/nonexistent"))
+        );
     }
 
     #[test]
     fn a_plugin_gets_stdin_and_the_whole_environment_and_nothing_else() {
         let plugins = Plugins::new("pass");
-        let program = plugins.script("echo", r#"echo "$0|$CNI_COMMAND|$FOO|$HOME|$(cat)"; echo words for people >&2"#);
-        let stdout =
-            exec(&program, &env(&[("CNI_COMMAND", "ADD"), ("FOO", "first"), ("FOO", "bar")]), b"{\"a\": 1}").unwrap();
-        assert_eq!(String::from_utf8(stdout).unwrap(), format!("{}|ADD|bar||{{\"a\": 1}}\n", program.display()));
+        let program = plugins.script(
+            "echo",
+            r#"echo "$0|$CNI_COMMAND|$FOO|$HOME|$(cat)"; echo words for people >&2"#,
+        );
+        let stdout = exec(
+            &program,
+            &env(&[("CNI_COMMAND", "ADD"), ("FOO", "first"), ("FOO", "bar")]),
+            b"{\"a\": 1}",
+        )
+        .unwrap();
+        assert_eq!(
+            String::from_utf8(stdout).unwrap(),
+            format!("{}|ADD|bar||{{\"a\": 1}}\n", program.display())
+        );
     }
 
     #[test]
     fn nobody_waits_for_anybody() {
         let plugins = Plugins::new("pipes");
         let much = vec![b'x'; 1 << 20];
-        let talks_first = plugins
-            .script("talk", "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2 2>/dev/null; cat >/dev/null");
+        let talks_first = plugins.script(
+            "talk",
+            "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2 2>/dev/null; cat >/dev/null",
+        );
         assert_eq!(exec(&talks_first, &env(&[]), &much).unwrap().len(), 300_000);
         let never_reads = plugins.script("deaf", "exit 0");
         assert_eq!(exec(&never_reads, &env(&[]), &much).unwrap(), b"");
@@ -380,18 +443,38 @@ mod tests {
     fn an_error_object_is_adopted_and_its_absence_told() {
         let plugins = Plugins::new("errors");
         let cases = [
-            (r#"echo '{"cniVersion":"1.0.0","code":42,"msg":"banana","details":"ripe"}'; exit 1"#, 42, "banana; ripe"),
+            (
+                r#"echo '{"cniVersion":"1.0.0","code":42,"msg":"banana","details":"ripe"}'; exit 1"#,
+                42,
+                "banana; ripe",
+            ),
             (r#"echo '{"Msg":"banana"}'; echo noise >&2; exit 2"#, 104, "banana"),
             (r#"echo '{"code":7}'; exit 1"#, 7, ""),
-            ("exit 1", 104, "netplugin failed with no error message: exit status 1; the plugin is PROGRAM"),
+            (
+                "exit 1",
+                104,
+                "netplugin failed with no error message: exit status 1; the plugin is PROGRAM",
+            ),
             (
                 "printf 'some stderr message' >&2; exit 1",
                 104,
                 "netplugin failed: \"some stderr message\": exit status 1; the plugin is PROGRAM",
             ),
-            ("echo '{}'; exit 3", 104, "netplugin failed with no error message: exit status 3; the plugin is PROGRAM"),
-            ("kill -9 $$", 104, "netplugin failed with no error message: signal: killed; the plugin is PROGRAM"),
-            ("kill -10 $$", 104, "netplugin failed with no error message: signal: signal 10; the plugin is PROGRAM"),
+            (
+                "echo '{}'; exit 3",
+                104,
+                "netplugin failed with no error message: exit status 3; the plugin is PROGRAM",
+            ),
+            (
+                "kill -9 $$",
+                104,
+                "netplugin failed with no error message: signal: killed; the plugin is PROGRAM",
+            ),
+            (
+                "kill -10 $$",
+                104,
+                "netplugin failed with no error message: signal: signal 10; the plugin is PROGRAM",
+            ),
         ];
         for (body, code, text) in cases {
             let program = plugins.script("fails", body);
@@ -405,7 +488,9 @@ mod tests {
         for body in ["echo oops; exit 1", r#"echo '{"code":"x"}'; exit 1"#, "echo '[]'; exit 1"] {
             let error = exec(&plugins.script("fails", body), &env(&[]), b"{}").unwrap_err();
             assert!(
-                error.msg.starts_with("netplugin failed but error parsing its diagnostic message \""),
+                error
+                    .msg
+                    .starts_with("netplugin failed but error parsing its diagnostic message \""),
                 "{body}: {error}"
             );
         }
@@ -417,8 +502,10 @@ mod tests {
         let program = plugins.script("x", "exit 0");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
         let error = exec(&program, &env(&[]), b"").unwrap_err();
-        let text =
-            format!("netplugin failed with no error message: fork/exec {}: permission denied", program.display());
+        let text = format!(
+            "netplugin failed with no error message: fork/exec {}: permission denied",
+            program.display()
+        );
         assert_eq!((error.code, error.to_string()), (Code::DELEGATE, text));
         let error = exec(Path::new("sh"), &env(&[]), b"").unwrap_err();
         assert!(
@@ -433,7 +520,11 @@ mod tests {
         let program = plugins.script("x", "echo '{}'");
         let open = fs::File::options().append(true).open(&program).unwrap();
         let error = exec(&program, &env(&[]), b"").unwrap_err();
-        assert_eq!((error.code, error.msg.ends_with("text file busy")), (Code::TRY_AGAIN, true), "{error}");
+        assert_eq!(
+            (error.code, error.msg.ends_with("text file busy")),
+            (Code::TRY_AGAIN, true),
+            "{error}"
+        );
         let closer = thread::spawn(move || {
             thread::sleep(BUSY_WAIT);
             drop(open);
@@ -452,10 +543,17 @@ mod tests {
         assert_eq!(version("{}", "0.3.1").unwrap(), "0.3.1");
         assert_eq!(version("null", "").unwrap(), "0.1.0");
         let error = |stdout: &str| version(stdout, "1.0.0").unwrap_err();
-        assert_eq!(error(r#"{"cniVersion":"0.4567.0"}"#).to_string(), "unsupported CNI result version \"0.4567.0\"");
+        assert_eq!(
+            error(r#"{"cniVersion":"0.4567.0"}"#).to_string(),
+            "unsupported CNI result version \"0.4567.0\""
+        );
         for text in ["", "[]", "{"] {
             let error = error(text);
-            assert!(error.code == Code::DECODE && error.msg.starts_with("failed to unmarshal raw result: "), "{error}");
+            assert!(
+                error.code == Code::DECODE
+                    && error.msg.starts_with("failed to unmarshal raw result: "),
+                "{error}"
+            );
         }
     }
 }

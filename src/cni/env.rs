@@ -40,7 +40,9 @@ impl Command {
 
     fn parse(word: &str) -> Option<Command> {
         use Command::*;
-        [Add, Check, Del, Get, Gc, Status, Version].into_iter().find(|command| command.as_str() == word)
+        [Add, Check, Del, Get, Gc, Status, Version]
+            .into_iter()
+            .find(|command| command.as_str() == word)
     }
 
     fn is_of_attachment(self) -> bool {
@@ -121,10 +123,12 @@ impl Parameters {
 
         read("CNI_COMMAND", true);
         let id = read("CNI_CONTAINERID", of_attachment);
-        let container_id = (of_attachment && !id.is_empty()).then(|| ContainerId::parse(&id)).transpose()?;
+        let container_id =
+            (of_attachment && !id.is_empty()).then(|| ContainerId::parse(&id)).transpose()?;
         let netns = read("CNI_NETNS", of_attachment && command != Ok(Command::Del));
         let name = read("CNI_IFNAME", of_attachment);
-        let ifname = (of_attachment && !name.is_empty()).then(|| IfName::parse(&name)).transpose()?;
+        let ifname =
+            (of_attachment && !name.is_empty()).then(|| IfName::parse(&name)).transpose()?;
         let args = read("CNI_ARGS", false);
         let path = read("CNI_PATH", command.as_ref().is_ok_and(|c| *c != Command::Version));
 
@@ -134,7 +138,8 @@ impl Parameters {
                 format!("required env variables [{}] missing", missing.join(",")),
             ));
         }
-        let netns_override = matches!(env.get("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
+        let netns_override =
+            matches!(env.get("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true");
         Ok(Parameters { command, container_id, netns, ifname, args, path, netns_override })
     }
 }
@@ -169,12 +174,15 @@ mod tests {
     fn an_invalid_id_is_told_before_a_missing_path() {
         let error = read(&[("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "some-%%id")]).unwrap_err();
         assert_eq!(error, (4, "invalid characters in containerID".into()));
-        assert!(read(&[("CNI_COMMAND", "GC"), ("CNI_CONTAINERID", "%"), ("CNI_PATH", "/")]).is_ok());
+        assert!(
+            read(&[("CNI_COMMAND", "GC"), ("CNI_CONTAINERID", "%"), ("CNI_PATH", "/")]).is_ok()
+        );
     }
 
     #[test]
     fn the_override_is_1_or_true_in_any_case() {
-        for (text, on) in [("1", true), ("TRUE", true), ("true", true), ("yes", false), ("", false)] {
+        for (text, on) in [("1", true), ("TRUE", true), ("true", true), ("yes", false), ("", false)]
+        {
             let read = read(&[("CNI_COMMAND", "VERSION"), ("CNI_NETNS_OVERRIDE", text)]).unwrap();
             assert_eq!(read.netns_override, on, "{text}");
         }

@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
+};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Number;
 
@@ -34,13 +36,18 @@ pub enum Value {
 impl Value {
     /// Reads one JSON value; anything after it is an error, and so is a document of more than [`MOST_VALUES`]. Code 6.
     pub fn parse(text: &[u8]) -> Result<Value> {
-        serde_json::from_str(&String::from_utf8_lossy(text)).map_err(|e| Error::new(Code::DECODE, e.to_string()))
+        serde_json::from_str(&String::from_utf8_lossy(text))
+            .map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
 
     /// The member `key`, matched without case; of several the last counts, and `null` counts as not given.
     pub fn get(&self, key: &str) -> Option<&Value> {
         let Value::Object(pairs) = self else { return None };
-        pairs.iter().rev().find(|(k, v)| k.eq_ignore_ascii_case(key) && *v != Value::Null).map(|(_, v)| v)
+        pairs
+            .iter()
+            .rev()
+            .find(|(k, v)| k.eq_ignore_ascii_case(key) && *v != Value::Null)
+            .map(|(_, v)| v)
     }
 
     /// The string, if it is one.
@@ -260,7 +267,11 @@ mod tests {
     #[test]
     fn what_go_refuses_is_refused() {
         for text in ["", "{", "{} x", "{\"a\":1,}", "// c\n{}", "\u{feff}{}", &"[".repeat(200)] {
-            assert_eq!(Value::parse(text.as_bytes()).map_err(|e| e.code), Err(Code::DECODE), "{text}");
+            assert_eq!(
+                Value::parse(text.as_bytes()).map_err(|e| e.code),
+                Err(Code::DECODE),
+                "{text}"
+            );
         }
     }
 
@@ -269,7 +280,11 @@ mod tests {
         let list = |count: usize| Value::parse(format!("[{}0]", "0,".repeat(count - 1)).as_bytes());
         assert_eq!(list(MOST_VALUES - 1).map(|value| value.items().len()), Ok(MOST_VALUES - 1));
         let error = list(MOST_VALUES).unwrap_err();
-        assert!(error.code == Code::DECODE && error.msg.starts_with("more than 4194304 values at line 1"), "{error}");
+        assert!(
+            error.code == Code::DECODE
+                && error.msg.starts_with("more than 4194304 values at line 1"),
+            "{error}"
+        );
         let objects = format!("[{}{{}}]", "{\"a\":0},".repeat(MOST_VALUES / 2));
         assert!(Value::parse(objects.as_bytes()).unwrap_err().msg.starts_with("more than"));
     }

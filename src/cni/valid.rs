@@ -68,7 +68,9 @@ impl Holder {
 
     /// The attachment with this [`Key::comment`]; without the words behind the identity it is known by its hash alone.
     pub fn of_comment(comment: &str) -> Holder {
-        let told = |name: &str| Some(comment.split_once(name)?.1.split(", ").next().unwrap_or_default().to_owned());
+        let told = |name: &str| {
+            Some(comment.split_once(name)?.1.split(", ").next().unwrap_or_default().to_owned())
+        };
         Holder {
             hash: comment.get(17..33).and_then(unhex8),
             container_id: told(", id: ").unwrap_or_default(),
@@ -85,7 +87,10 @@ impl Holder {
     /// The names, where all of them are known.
     pub fn names(&self) -> Option<ValidAttachment> {
         let is_known = !self.is_cut && !self.container_id.is_empty() && !self.ifname.is_empty();
-        let names = || ValidAttachment { container_id: self.container_id.clone(), ifname: self.ifname.clone() };
+        let names = || ValidAttachment {
+            container_id: self.container_id.clone(),
+            ifname: self.ifname.clone(),
+        };
         is_known.then(names)
     }
 }
@@ -159,8 +164,11 @@ impl ValidAttachments {
         let mut is_said = false;
         for key in KEYS {
             is_said |= members.iter().any(|(name, _)| name.eq_ignore_ascii_case(key));
-            let value = config.get(key).filter(|value| key == KEYS[0] || config.get(KEYS[0]) != Some(value));
-            listed.extend(value.map(|value| read_list(key, value)).transpose()?.unwrap_or_default());
+            let value = config
+                .get(key)
+                .filter(|value| key == KEYS[0] || config.get(KEYS[0]) != Some(value));
+            listed
+                .extend(value.map(|value| read_list(key, value)).transpose()?.unwrap_or_default());
         }
         Ok(is_said.then(|| ValidAttachments::new(listed)))
     }
@@ -184,8 +192,9 @@ impl ValidAttachments {
     }
 
     fn is_listed(&self, container_id: &str, ifname: &str) -> bool {
-        let names =
-            |valid: &ValidAttachment| (valid.container_id.as_str(), valid.ifname.as_str()).cmp(&(container_id, ifname));
+        let names = |valid: &ValidAttachment| {
+            (valid.container_id.as_str(), valid.ifname.as_str()).cmp(&(container_id, ifname))
+        };
         self.listed.binary_search_by(names).is_ok()
     }
 
@@ -193,12 +202,16 @@ impl ValidAttachments {
     pub fn contains_container(&self, container_id: &str) -> bool {
         let first = self.listed.partition_point(|valid| valid.container_id.as_str() < container_id);
         self.listed.get(first).is_some_and(|valid| valid.container_id == container_id)
-            || self.spared.iter().any(|holder| !holder.is_cut && holder.container_id == container_id)
+            || self
+                .spared
+                .iter()
+                .any(|holder| !holder.is_cut && holder.container_id == container_id)
     }
 
     /// Whether the attachment with this [`Key::attachment_hash`] is valid.
     pub fn contains_hash(&self, hash: &Hash8) -> bool {
-        let of_listed = |valid: &ValidAttachment| attachment_hash(&valid.container_id, &valid.ifname);
+        let of_listed =
+            |valid: &ValidAttachment| attachment_hash(&valid.container_id, &valid.ifname);
         let hashes = self.hashes.get_or_init(|| {
             let listed = self.listed.iter().map(of_listed);
             listed.chain(self.spared.iter().filter_map(|holder| holder.hash)).collect()
@@ -215,7 +228,9 @@ impl ValidAttachments {
     pub fn names(&self) -> Vec<ValidAttachment> {
         let mut names = self.listed.clone();
         for valid in self.spared.iter().filter_map(Holder::names) {
-            if !self.is_listed(&valid.container_id, &valid.ifname) && !names[self.listed.len()..].contains(&valid) {
+            if !self.is_listed(&valid.container_id, &valid.ifname)
+                && !names[self.listed.len()..].contains(&valid)
+            {
                 names.push(valid);
             }
         }
@@ -224,12 +239,20 @@ impl ValidAttachments {
 
     /// The container of each valid attachment.
     pub fn containers(&self) -> impl Iterator<Item = &str> {
-        let spared = self.spared.iter().filter(|holder| !holder.is_cut).map(|holder| holder.container_id.as_str());
+        let spared = self
+            .spared
+            .iter()
+            .filter(|holder| !holder.is_cut)
+            .map(|holder| holder.container_id.as_str());
         self.listed.iter().map(|valid| valid.container_id.as_str()).chain(spared)
     }
 
     /// Removes something, unless this GC only looks. It is noted once it is gone.
-    pub fn remove<T: Default>(&self, stale: impl FnOnce() -> Stale, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn remove<T: Default>(
+        &self,
+        stale: impl FnOnce() -> Stale,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let Some(watch) = &self.watch else { return work() };
         let done = if watch.extent == Extent::Look { T::default() } else { work()? };
         watch.stale.borrow_mut().push(stale());
@@ -240,10 +263,12 @@ impl ValidAttachments {
     /// which no more than a hash is known, the program would take it.
     pub fn call(&self, program: &Path, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let names = self.names();
-        let is_named = |holder: &Holder| names.iter().any(|valid| valid.container_id == holder.container_id);
+        let is_named =
+            |holder: &Holder| names.iter().any(|valid| valid.container_id == holder.container_id);
         if !self.spared.iter().all(is_named) {
             let msg = format!("{} was not called", program.display());
-            let why = "what is spared has names that are not known whole; `net gc --unrecorded` takes it";
+            let why =
+                "what is spared has names that are not known whole; `net gc --unrecorded` takes it";
             return Err(Error::new(Code::CONFLICT, msg).with_details(why));
         }
         self.remove(|| Stale::of_program(program), work)
@@ -268,14 +293,23 @@ impl ValidAttachments {
 /// A list in which every entry names an attachment. A wrong type is code 7 here, as any other mistake of the list.
 fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
     let Value::Array(entries) = value else {
-        return Err(Error::config(key, format_args!("expected a list of attachments, found {}", value.kind())));
+        return Err(Error::config(
+            key,
+            format_args!("expected a list of attachments, found {}", value.kind()),
+        ));
     };
-    (0..).zip(entries).map(|(index, entry)| read_entry(entry).map_err(|e| at(key, index, e))).collect()
+    (0..)
+        .zip(entries)
+        .map(|(index, entry)| read_entry(entry).map_err(|e| at(key, index, e)))
+        .collect()
 }
 
 fn read_entry(entry: &Value) -> Result<ValidAttachment, (&'static str, String)> {
     let Value::Object(_) = entry else {
-        return Err(("", format!("{} is no attachment, expected containerID and ifname", entry.kind())));
+        return Err((
+            "",
+            format!("{} is no attachment, expected containerID and ifname", entry.kind()),
+        ));
     };
     let name = |key: &'static str| match entry.get(key) {
         Some(Value::String(text)) => Ok(text.clone()),
@@ -283,8 +317,10 @@ fn read_entry(entry: &Value) -> Result<ValidAttachment, (&'static str, String)> 
         Some(other) => Err((key, format!("expected a string, found {}", other.kind()))),
     };
     let valid = ValidAttachment { container_id: name("containerID")?, ifname: name("ifname")? };
-    let refused = |key, text: &str, problem: Error| (key, format!("{text:?} names no attachment: {problem}"));
-    ContainerId::parse(&valid.container_id).map_err(|e| refused("containerID", &valid.container_id, e))?;
+    let refused =
+        |key, text: &str, problem: Error| (key, format!("{text:?} names no attachment: {problem}"));
+    ContainerId::parse(&valid.container_id)
+        .map_err(|e| refused("containerID", &valid.container_id, e))?;
     IfName::parse(&valid.ifname).map_err(|e| refused("ifname", &valid.ifname, e))?;
     Ok(valid)
 }
@@ -315,15 +351,27 @@ mod tests {
             assert_eq!(names(&format!(r#"{{"cni.dev/valid-attachments":{empty}}}"#)), Some(vec![]));
             assert_eq!(names(&format!(r#"{{"cni.dev/attachments":{empty}}}"#)), Some(vec![]));
         }
-        let list = read(r#"{"CNI.dev/attachments":[{"containerID":"a","ifname":"eth0"}]}"#).unwrap().unwrap();
-        assert!(list.contains("a", "eth0") && !list.contains("a", "eth1") && list.contains_container("a"));
+        let list = read(r#"{"CNI.dev/attachments":[{"containerID":"a","ifname":"eth0"}]}"#)
+            .unwrap()
+            .unwrap();
+        assert!(
+            list.contains("a", "eth0")
+                && !list.contains("a", "eth1")
+                && list.contains_container("a")
+        );
     }
 
     #[test]
     fn gc_s_list_is_read_as_go_reads_it() {
         let a = Some(vec![("a".to_owned(), "eth0".to_owned())]);
-        assert_eq!(names(r#"{"cni.dev/attachments":[{"ContainerId":"a","IFNAME":"eth0","x":1}]}"#), a);
-        assert_eq!(names(r#"{"cni.dev/attachments":[{"ifname":"x","containerID":"a","ifname":"eth0"}]}"#), a);
+        assert_eq!(
+            names(r#"{"cni.dev/attachments":[{"ContainerId":"a","IFNAME":"eth0","x":1}]}"#),
+            a
+        );
+        assert_eq!(
+            names(r#"{"cni.dev/attachments":[{"ifname":"x","containerID":"a","ifname":"eth0"}]}"#),
+            a
+        );
         let twice = r#"[{"containerID":"a","ifname":"eth0"},{"containerID":"a","ifname":"eth0"}]"#;
         assert_eq!(names(&format!(r#"{{"cni.dev/attachments":{twice}}}"#)).unwrap().len(), 2);
     }
@@ -333,9 +381,16 @@ mod tests {
         let a = r#"[{"containerID":"a","ifname":"eth0"}]"#;
         let b = r#"[{"containerID":"b","ifname":"eth0"}]"#;
         let of = |first: &str, second: &str| {
-            names(&format!(r#"{{"cni.dev/valid-attachments":{first},"cni.dev/attachments":{second}}}"#)).unwrap().len()
+            names(&format!(
+                r#"{{"cni.dev/valid-attachments":{first},"cni.dev/attachments":{second}}}"#
+            ))
+            .unwrap()
+            .len()
         };
-        assert_eq!((of(a, a), of(a, b), of(a, "null"), of("null", b), of("[]", b)), (1, 2, 1, 1, 1));
+        assert_eq!(
+            (of(a, a), of(a, b), of(a, "null"), of("null", b), of("[]", b)),
+            (1, 2, 1, 1, 1)
+        );
     }
 
     #[test]
@@ -344,8 +399,14 @@ mod tests {
             (r#"{"containerID":"a"}"#, ".ifname: missing, expected a name"),
             (r#"{"ifname":"eth0"}"#, ".containerID: missing, expected a name"),
             (r#"{"containerID":"a","ifname":null}"#, ".ifname: missing, expected a name"),
-            (r#"{"containerID":"a","ifname":""}"#, ".ifname: \"\" names no attachment: interface name is empty"),
-            (r#"{"containerID":"","ifname":"e"}"#, ".containerID: \"\" names no attachment: missing containerID"),
+            (
+                r#"{"containerID":"a","ifname":""}"#,
+                ".ifname: \"\" names no attachment: interface name is empty",
+            ),
+            (
+                r#"{"containerID":"","ifname":"e"}"#,
+                ".containerID: \"\" names no attachment: missing containerID",
+            ),
             (r#"{"containerID":7,"ifname":"e"}"#, ".containerID: expected a string, found number"),
             (
                 r#"{"containerID":"../x","ifname":"e"}"#,
@@ -356,7 +417,8 @@ mod tests {
             (r#""a""#, ": string is no attachment, expected containerID and ifname"),
         ] {
             for key in KEYS {
-                let text = format!(r#"{{"{key}":[{{"containerID":"a","ifname":"eth0"}},{entry}]}}"#);
+                let text =
+                    format!(r#"{{"{key}":[{{"containerID":"a","ifname":"eth0"}},{entry}]}}"#);
                 let error = read(&text).unwrap_err();
                 assert_eq!(
                     (error.code, error.msg.as_str()),
@@ -367,7 +429,8 @@ mod tests {
         for other in ["{}", "\"\"", "7", "false"] {
             let error = read(&format!(r#"{{"cni.dev/valid-attachments":{other}}}"#)).unwrap_err();
             assert!(
-                error.code == Code::INVALID_CONFIG && error.msg.starts_with("cni.dev/valid-attachments: "),
+                error.code == Code::INVALID_CONFIG
+                    && error.msg.starts_with("cni.dev/valid-attachments: "),
                 "{error}"
             );
         }
@@ -380,7 +443,11 @@ mod tests {
         let key = Key::parse("net", "id", "eth0").unwrap();
         let spared = ValidAttachments::default().sparing(vec![Holder::of_comment(&key.comment())]);
         assert!(spared.contains("id", "eth0") && spared.contains_identity(&key.identity()));
-        assert!(spared.contains_container("id") && !spared.contains("id", "eth1") && !spared.contains("other", "eth0"));
+        assert!(
+            spared.contains_container("id")
+                && !spared.contains("id", "eth1")
+                && !spared.contains("other", "eth0")
+        );
         assert_eq!(spared.names().len(), 1);
         let long = Key::parse("net", &"x".repeat(120), "eth0").unwrap();
         let cut = Holder::of_comment(&long.comment());
@@ -391,8 +458,9 @@ mod tests {
     #[test]
     fn a_list_of_200_000_is_read_once_and_each_question_is_one_look() {
         let id = |number: u32| format!("{number:032}");
-        let entries: Vec<String> =
-            (0..200_000).map(|number| format!(r#"{{"containerID":"{}","ifname":"eth0"}}"#, id(number))).collect();
+        let entries: Vec<String> = (0..200_000)
+            .map(|number| format!(r#"{{"containerID":"{}","ifname":"eth0"}}"#, id(number)))
+            .collect();
         let text = format!(r#"{{"cni.dev/valid-attachments":[{}]}}"#, entries.join(","));
         let begun = std::time::Instant::now();
         let valid = read(&text).unwrap().unwrap();
@@ -411,7 +479,10 @@ mod tests {
         for (extent, done) in [(Extent::Look, 0), (Extent::Detach, 7)] {
             let valid = ValidAttachments::default().watched(extent);
             assert_eq!(valid.remove(stale, || Ok(7)), Ok(done));
-            assert!(valid.remove(stale, || Err::<u8, _>(Error::new(Code::BUG, "x"))).is_ok() == (done == 0));
+            assert!(
+                valid.remove(stale, || Err::<u8, _>(Error::new(Code::BUG, "x"))).is_ok()
+                    == (done == 0)
+            );
             assert_eq!(valid.take_stale().len(), if done == 0 { 2 } else { 1 });
         }
         assert_eq!(ValidAttachments::default().remove(stale, || Ok(7)), Ok(7));

@@ -32,9 +32,13 @@ impl Number {
         let text = if text.is_empty() { ABSENT } else { text };
         let parts: Vec<&str> = text.split('.').collect();
         if parts.len() > 3 {
-            return Err(Error::new(Code::DECODE, format!("invalid version {text:?}: too many parts")));
+            return Err(Error::new(
+                Code::DECODE,
+                format!("invalid version {text:?}: too many parts"),
+            ));
         }
-        let part = |index: usize, name: &str| match parts.get(index) {
+        let part = |index: usize, name: &str| {
+            match parts.get(index) {
             None => Ok(0),
             Some(part) => part.parse().map_err(|_| {
                 Error::new(
@@ -44,6 +48,7 @@ impl Number {
                     ),
                 )
             }),
+        }
         };
         Ok(Number(part(0, "major")?, part(1, "minor")?, part(2, "micro")?))
     }
@@ -66,10 +71,18 @@ pub fn require_supported(version: &str, supported: &[&str]) -> Result<()> {
 }
 
 /// The gate of the commands that came after 0.1.0: the configuration's version and the plugin's newest must reach `least`.
-pub fn require_at_least(least: Number, command: &str, version: &str, supported: &[&str]) -> Result<()> {
+pub fn require_at_least(
+    least: Number,
+    command: &str,
+    version: &str,
+    supported: &[&str],
+) -> Result<()> {
     let wanted = Number::parse(version)?;
     if wanted.cmp(&least) == Ordering::Less {
-        return Err(Error::new(Code::INCOMPATIBLE_VERSION, format!("config version does not allow {command}")));
+        return Err(Error::new(
+            Code::INCOMPATIBLE_VERSION,
+            format!("config version does not allow {command}"),
+        ));
     }
     for entry in supported {
         if Number::parse(entry)? >= wanted {
@@ -100,18 +113,25 @@ mod tests {
         let error = require_supported("0.1.0", &["1.2.3", "4.3.2"]).unwrap_err();
         assert_eq!(
             (error.code.0, error.to_string().as_str()),
-            (1, "incompatible CNI versions; config is \"0.1.0\", plugin supports [\"1.2.3\" \"4.3.2\"]")
+            (
+                1,
+                "incompatible CNI versions; config is \"0.1.0\", plugin supports [\"1.2.3\" \"4.3.2\"]"
+            )
         );
     }
 
     #[test]
     fn later_commands_are_gated() {
         let gate = |version, supported: &[&str]| {
-            require_at_least(WITH_CHECK, "CHECK", version, supported).map_err(|e| (e.code.0, e.msg.clone()))
+            require_at_least(WITH_CHECK, "CHECK", version, supported)
+                .map_err(|e| (e.code.0, e.msg.clone()))
         };
         assert_eq!(gate("0.4.0", ALL), Ok(()));
         assert_eq!(gate("0.3.1", ALL), Err((1, "config version does not allow CHECK".into())));
-        assert_eq!(gate("0.4.0", &["0.1.0", "0.3.0"]), Err((1, "plugin version does not allow CHECK".into())));
+        assert_eq!(
+            gate("0.4.0", &["0.1.0", "0.3.0"]),
+            Err((1, "plugin version does not allow CHECK".into()))
+        );
         assert_eq!(gate("0.4", ALL), Err((1, "incompatible CNI versions".into())));
         assert_eq!(gate("garbage", ALL).map_err(|e| e.0), Err(6));
         assert_eq!(gate("0.4.0", &["garbage"]).map_err(|e| e.0), Err(6));

@@ -57,11 +57,20 @@ pub fn command() -> Command {
     let completion = Command::new("completion")
         .about("Print what lets a shell complete commands and networks")
         .arg(Arg::new("shell").required(true).value_parser(COMPLETIONS.map(|(shell, _)| shell)));
-    Command::new(NAME).about(ABOUT).arg_required_else_help(true).subcommands(commands).subcommand(completion)
+    Command::new(NAME)
+        .about(ABOUT)
+        .arg_required_else_help(true)
+        .subcommands(commands)
+        .subcommand(completion)
 }
 
 /// Runs it, `args` from its name on: the result goes to stdout, whatever went wrong to stderr, and the status is 1 then.
-pub fn run(args: &[OsString], plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
+pub fn run(
+    args: &[OsString],
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+) -> u8 {
     let matches = match command().try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(said) => return refuse(&said, io),
@@ -78,7 +87,10 @@ pub fn run(args: &[OsString], plugins: &'static [Entry], env: &Environment, io: 
 
 /// Help that was asked for is a success; a mistake has the status 1 here, not clap's 2.
 fn refuse(said: &clap::Error, io: &mut Streams<'_>) -> u8 {
-    let asked = matches!(said.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
+    let asked = matches!(
+        said.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
     let to: &mut dyn Write = if asked { io.stdout } else { io.stderr };
     let _ = write!(to, "{said}"); // help that nobody reads is no failure
     u8::from(!asked)
@@ -92,8 +104,14 @@ fn operate(
     env: &Environment,
     stderr: &mut dyn Write,
 ) -> Result<String> {
-    if let Some(shell) = (verb == "completion").then(|| arguments.get_one::<String>("shell")).flatten() {
-        return Ok(COMPLETIONS.iter().filter(|(name, _)| name == shell).map(|(_, script)| *script).collect());
+    if let Some(shell) =
+        (verb == "completion").then(|| arguments.get_one::<String>("shell")).flatten()
+    {
+        return Ok(COMPLETIONS
+            .iter()
+            .filter(|(name, _)| name == shell)
+            .map(|(_, script)| *script)
+            .collect());
     }
     let positional: Vec<&String> = arguments.get_many("arguments").into_iter().flatten().collect();
     let [network, netns, ..] = positional.as_slice() else {
@@ -101,14 +119,20 @@ fn operate(
         let usage = format!("usage: {NAME} {verb} <network-name> <netns> [flags]");
         return Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(usage));
     };
-    let variable = |name: &str, default: &str| Some(env.get(name)).filter(|s| !s.is_empty()).unwrap_or(default.into());
+    let variable = |name: &str, default: &str| {
+        Some(env.get(name)).filter(|s| !s.is_empty()).unwrap_or(default.into())
+    };
     let list = directory::find(Path::new(&variable("NETCONFPATH", CONF_DIR)), network)?;
     let capability_args = parameters::parse_capability_args(&env.get("CAP_ARGS"))?;
     let args = parameters::parse_args(&env.get("CNI_ARGS"))?;
     let given = arguments.get_one::<String>("ifname").filter(|name| !name.is_empty()).cloned();
     let ifname = IfName::parse(&given.unwrap_or_else(|| variable("CNI_IFNAME", "eth0")))?;
     let netns = parameters::absolute(&PathBuf::from(netns))?;
-    let key = Key { network: NetworkName::parse(network)?, container_id: parameters::container_id(&netns)?, ifname };
+    let key = Key {
+        network: NetworkName::parse(network)?,
+        container_id: parameters::container_id(&netns)?,
+        ifname,
+    };
     let at = Parameters { key, netns, args, capability_args };
     let mut runtime = Runtime {
         plugins,

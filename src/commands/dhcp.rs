@@ -34,12 +34,23 @@ const COLUMNS: [(&str, &str); 7] = [
 /// The command line.
 pub fn command() -> Command {
     let socket = || {
-        let arg = Arg::new("socketpath").long("socketpath").value_name("PATH").default_value(DEFAULT_SOCKET);
+        let arg = Arg::new("socketpath")
+            .long("socketpath")
+            .value_name("PATH")
+            .default_value(DEFAULT_SOCKET);
         arg.help("Where the daemon listens")
     };
-    let output = Arg::new("output").short('o').long("output").value_name("FORMAT").value_parser(["table", "json"]);
-    let key = Arg::new("key").value_name("KEY").required(true).help("CONTAINER/NETWORK/INTERFACE, as leases prints it");
-    let flags = Arg::new("flags").value_name("FLAGS").action(ArgAction::Append).trailing_var_arg(true);
+    let output = Arg::new("output")
+        .short('o')
+        .long("output")
+        .value_name("FORMAT")
+        .value_parser(["table", "json"]);
+    let key = Arg::new("key")
+        .value_name("KEY")
+        .required(true)
+        .help("CONTAINER/NETWORK/INTERFACE, as leases prints it");
+    let flags =
+        Arg::new("flags").value_name("FLAGS").action(ArgAction::Append).trailing_var_arg(true);
     Command::new(NAME)
         .about("Keep the leases of containers, and look at them")
         .subcommand_required(true)
@@ -48,7 +59,11 @@ pub fn command() -> Command {
             Command::new(DAEMON)
                 .about("Run the daemon that the dhcp plugin asks")
                 .disable_help_flag(true)
-                .arg(flags.allow_hyphen_values(true).help("Those of the reference's daemon; -help lists them")),
+                .arg(
+                    flags
+                        .allow_hyphen_values(true)
+                        .help("Those of the reference's daemon; -help lists them"),
+                ),
         )
         .subcommand(
             Command::new("leases")
@@ -62,12 +77,16 @@ pub fn command() -> Command {
                 .arg(key)
                 .arg(socket()),
         )
-        .subcommand(Command::new("metrics").about("Counters of the daemon, for Prometheus").arg(socket()))
+        .subcommand(
+            Command::new("metrics").about("Counters of the daemon, for Prometheus").arg(socket()),
+        )
 }
 
 /// Whether the plugin's name followed by this word is a command; by itself it is the plugin.
 pub fn is_command(word: &str) -> bool {
-    word.starts_with('-') || word == "help" || command().get_subcommands().any(|command| command.get_name() == word)
+    word.starts_with('-')
+        || word == "help"
+        || command().get_subcommands().any(|command| command.get_name() == word)
 }
 
 /// Runs one of them; the exit status.
@@ -104,7 +123,11 @@ fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let flags = match Flags::parse(flags) {
         Ok(flags) => flags,
         Err(refused) => {
-            let mistake = if let Refused::Mistake(mistake) = &refused { format!("{mistake}\n") } else { String::new() };
+            let mistake = if let Refused::Mistake(mistake) = &refused {
+                format!("{mistake}\n")
+            } else {
+                String::new()
+            };
             let _ = write!(io.stderr, "{mistake}{}", usage()); // the status says it too
             return if refused == Refused::Help { 0 } else { 2 };
         }

@@ -47,7 +47,9 @@ const TRIES: usize = 100;
 
 /// The command line.
 pub fn command() -> clap::Command {
-    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
     clap::Command::new("install")
         .about("Install this binary into a directory of plugins, with a link for each plugin")
         .arg(Arg::new("dir").long("dir").value_name("DIR").help("The directory [/opt/cni/bin]"))
@@ -56,11 +58,10 @@ pub fn command() -> clap::Command {
                 .conflicts_with("uninstall"),
         )
         .arg(flag("uninstall", "Remove what was installed, and put back what it replaced"))
-        .arg(flag("left", "Only say what stays in nftables when cni-multi goes").conflicts_with_all([
-            "uninstall",
-            "rollback",
-            "dir",
-        ]))
+        .arg(
+            flag("left", "Only say what stays in nftables when cni-multi goes")
+                .conflicts_with_all(["uninstall", "rollback", "dir"]),
+        )
 }
 
 /// Runs it; `called` is argv[0], which leads to this binary where there is no /proc.
@@ -69,7 +70,8 @@ pub fn run(matches: &ArgMatches, called: &Path, plugins: &[Entry], io: &mut Stre
         let line = left();
         return u8::from(!line.is_empty() && writeln!(io.stdout, "{line}").is_err());
     }
-    let dir = matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str).trim_end_matches('/');
+    let dir =
+        matches.get_one::<String>("dir").map_or(PLUGIN_DIR, String::as_str).trim_end_matches('/');
     let work = match (matches.get_flag("rollback"), matches.get_flag("uninstall")) {
         (false, false) => Work::Install(called, plugins),
         (true, false) => Work::Rollback,
@@ -96,7 +98,11 @@ impl Work<'_> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022)); // runtimes of ordinary users look there, too
         let binary = match self {
             Work::Install(called, _) => {
-                let own = told("read", "this binary", fs::read("/proc/self/exe").or_else(|_| fs::read(called)))?;
+                let own = told(
+                    "read",
+                    "this binary",
+                    fs::read("/proc/self/exe").or_else(|_| fs::read(called)),
+                )?;
                 told("make", dir, fs::create_dir_all(dir))?;
                 own
             }
@@ -124,7 +130,9 @@ impl Work<'_> {
 fn left() -> String {
     match leave::count() {
         Ok(counts) => leave::summary(&counts).unwrap_or_default(),
-        Err(error) => visible(&format!("whether anything stays in nftables cannot be told: {error}")),
+        Err(error) => {
+            visible(&format!("whether anything stays in nftables cannot be told: {error}"))
+        }
     }
 }
 
@@ -195,8 +203,11 @@ fn rollback(dir: &str) -> Result<String> {
         if !names_in(REPLACED).is_empty() {
             return remove_all(dir);
         }
-        return Err(Error::new(Code::IO, "no previous binary and no replaced plugins to go back to")
-            .with_details("--uninstall removes cni-multi"));
+        return Err(Error::new(
+            Code::IO,
+            "no previous binary and no replaced plugins to go back to",
+        )
+        .with_details("--uninstall removes cni-multi"));
     }
     let listed = list_names(if is_back { BINARY } else { PREVIOUS })?;
     let names: Vec<&str> = listed.lines().collect();
@@ -239,7 +250,10 @@ fn remove_all(dir: &str) -> Result<String> {
 fn refuse_directories(names: &[&str]) -> Result<()> {
     for name in names.iter().chain([&BINARY]) {
         if Path::new(name).symlink_metadata().is_ok_and(|there| there.is_dir()) {
-            return Err(Error::new(Code::CONFLICT, [name, " is a directory; nothing was changed"].concat()));
+            return Err(Error::new(
+                Code::CONFLICT,
+                [name, " is a directory; nothing was changed"].concat(),
+            ));
         }
     }
     Ok(())
@@ -288,7 +302,9 @@ fn link_names(names: &[&str], dir: &str, done: &str) -> Result<String> {
         rename(LINK, name)?;
     }
     unlink_others(names, dir)?;
-    let kept = ["\nWhat had these names before is kept in ", dir, "/.cni-multi/replaced for --uninstall."].concat();
+    let kept =
+        ["\nWhat had these names before is kept in ", dir, "/.cni-multi/replaced for --uninstall."]
+            .concat();
     let kept = if names_in(REPLACED).is_empty() { "" } else { &kept };
     Ok([done, dir, ", with these plugins: ", &names.join(" "), kept].concat())
 }
@@ -320,17 +336,23 @@ fn list_names(binary: &str) -> Result<String> {
     let listed = told("run", binary, list.output())?;
     let names = String::from_utf8(listed.stdout).unwrap_or_default();
     let is_letter = |letter: u8| matches!(letter, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    let is_name =
-        |name: &str| name != BINARY && !name.starts_with('-') && !name.is_empty() && name.bytes().all(is_letter);
+    let is_name = |name: &str| {
+        name != BINARY && !name.starts_with('-') && !name.is_empty() && name.bytes().all(is_letter)
+    };
     match listed.status.success() && !names.is_empty() && names.lines().all(is_name) {
         true => Ok(names),
-        false => Err(Error::new(Code::IO, [binary, " is not cni-multi, or does not run here"].concat())),
+        false => {
+            Err(Error::new(Code::IO, [binary, " is not cni-multi, or does not run here"].concat()))
+        }
     }
 }
 
 /// Where the link of this name leads; nothing where there is none.
 fn target(name: &str) -> String {
-    fs::read_link(name).ok().and_then(|to| to.into_os_string().into_string().ok()).unwrap_or_default()
+    fs::read_link(name)
+        .ok()
+        .and_then(|to| to.into_os_string().into_string().ok())
+        .unwrap_or_default()
 }
 
 fn is_our_link(name: &str, dir: &str) -> bool {

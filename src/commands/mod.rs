@@ -23,6 +23,7 @@ pub fn plugin_path(typed: &str, env: &Environment) -> Result<String> {
     if !path.is_empty() {
         return Ok(path);
     }
-    let own = std::env::current_exe().map_err(|e| Error::io("find this binary's directory; set CNI_PATH", &e))?;
+    let own = std::env::current_exe()
+        .map_err(|e| Error::io("find this binary's directory; set CNI_PATH", &e))?;
     Ok(own.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned())
 }

@@ -19,7 +19,8 @@ use crate::runner::Streams;
 const ROUNDS: usize = 8;
 
 /// What each object has, be it a list's or a plugin's.
-const NAME: &str = r#""name":{"type":"string","pattern":"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$","maxLength":200}"#;
+const NAME: &str =
+    r#""name":{"type":"string","pattern":"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$","maxLength":200}"#;
 
 /// The other keys of a list; booleans were strings in 0.4.0.
 const LIST: &str = r#""cniVersions":{"type":"array","items":{"type":"string"}},
@@ -30,7 +31,11 @@ const LIST: &str = r#""cniVersions":{"type":"array","items":{"type":"string"}},
 pub fn command() -> Command {
     Command::new("schema")
         .about("Print the JSON Schema of a plugin's configuration, or of a whole list")
-        .arg(Arg::new("plugin").value_name("PLUGIN").help("A plugin's name; without it, the schema of a .conflist"))
+        .arg(
+            Arg::new("plugin")
+                .value_name("PLUGIN")
+                .help("A plugin's name; without it, the schema of a .conflist"),
+        )
 }
 
 /// Runs it.
@@ -45,7 +50,11 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], io: &mut Streams<'_>
     author.write_document(entry);
     // What was written is short; reading it again indents it.
     let schema = Value::parse(author.out.as_bytes()).unwrap_or_default();
-    u8::from(writeln!(io.stdout, "{}", schema.to_indented_text()).and_then(|()| io.stdout.flush()).is_err())
+    u8::from(
+        writeln!(io.stdout, "{}", schema.to_indented_text())
+            .and_then(|()| io.stdout.flush())
+            .is_err(),
+    )
 }
 
 /// A step of a path into a document.
@@ -92,15 +101,18 @@ impl Author {
                 self.write(&["\"required\":[\"type\"],\"properties\":{\"type\":"]);
                 self.write_names(|kind| kind != Kind::Ipam);
                 self.write(&["},\"allOf\":["]);
-                self.write_rules("{\"properties\":{\"type\":{\"const\":\"", "\"}},\"required\":[\"type\"]}", |kind| {
-                    kind != Kind::Ipam
-                });
+                self.write_rules(
+                    "{\"properties\":{\"type\":{\"const\":\"",
+                    "\"}},\"required\":[\"type\"]}",
+                    |kind| kind != Kind::Ipam,
+                );
                 self.write(&["]}}}"]);
             }
         }
         self.write(&[",\"$defs\":{"]);
-        let is_referred =
-            |other: &&Entry| entry.is_none_or(|entry| entry.kind == Kind::Main && other.kind == Kind::Ipam);
+        let is_referred = |other: &&Entry| {
+            entry.is_none_or(|entry| entry.kind == Kind::Main && other.kind == Kind::Ipam)
+        };
         let mut comma = "";
         for other in self.plugins.iter().filter(is_referred) {
             self.write(&[comma, "\"", other.name, "\":{"]);
@@ -119,8 +131,12 @@ impl Author {
 
     /// Any name, ours for completion.
     fn write_names(&mut self, is_meant: fn(Kind) -> bool) {
-        let names: Vec<&str> =
-            self.plugins.iter().filter(|entry| is_meant(entry.kind)).map(|entry| entry.name).collect();
+        let names: Vec<&str> = self
+            .plugins
+            .iter()
+            .filter(|entry| is_meant(entry.kind))
+            .map(|entry| entry.name)
+            .collect();
         self.write(&["{\"anyOf\":[{\"enum\":["]);
         self.write_words(&names);
         self.write(&["]},{\"type\":\"string\"}]}"]);
@@ -148,7 +164,11 @@ impl Author {
     /// the object of the plugin that calls it.
     fn write_plugin(&mut self, entry: &Entry) {
         let learnt = self.learn(entry, &[]);
-        self.write(&["\"description\":\"", entry.about, "\",\"type\":\"object\",\"required\":[\"type\""]);
+        self.write(&[
+            "\"description\":\"",
+            entry.about,
+            "\",\"type\":\"object\",\"required\":[\"type\"",
+        ]);
         for key in &learnt.required {
             self.write(&[",\"", key, "\""]);
         }
@@ -200,7 +220,9 @@ impl Author {
             "i64" => i64::MAX as u64,
             "a boolean" => return self.write(&["{\"type\":\"boolean\"}"]),
             "a string" => return self.write_text(entry, path),
-            "a sequence" => return self.write_inner(entry, path, "{\"type\":\"array\",\"items\":", Step::Item),
+            "a sequence" => {
+                return self.write_inner(entry, path, "{\"type\":\"array\",\"items\":", Step::Item);
+            }
             "a map" | "an object" => {
                 return self.write_inner(
                     entry,
@@ -272,7 +294,13 @@ impl Author {
         self.write(&["{\"type\":\"integer\""]);
         let mut before = if ranges.len() > 1 { ",\"anyOf\":[{" } else { "," };
         for (least, greatest) in &ranges {
-            self.write(&[before, "\"minimum\":", &least.to_string(), ",\"maximum\":", &greatest.to_string()]);
+            self.write(&[
+                before,
+                "\"minimum\":",
+                &least.to_string(),
+                ",\"maximum\":",
+                &greatest.to_string(),
+            ]);
             before = "},{";
         }
         self.write(&[if ranges.len() > 1 { "}]}" } else { "}" }]);
@@ -289,12 +317,14 @@ impl Author {
             told.extend(more);
             let Some(Mistake { path: place, problem }) = mistake else { break };
             // What it misses is given, so that it goes on.
-            let (place, is_missing) = match problem.strip_suffix("\" is missing").and_then(|key| key.strip_prefix('"'))
-            {
-                Some(key) => (format!("{place}.{key}"), true),
-                None => (place.clone(), is_missing(&problem)),
+            let (place, is_missing) =
+                match problem.strip_suffix("\" is missing").and_then(|key| key.strip_prefix('"')) {
+                    Some(key) => (format!("{place}.{key}"), true),
+                    None => (place.clone(), is_missing(&problem)),
+                };
+            let Some(key) = place.strip_prefix(&at).map(|key| key.trim_start_matches('.')) else {
+                break;
             };
-            let Some(key) = place.strip_prefix(&at).map(|key| key.trim_start_matches('.')) else { break };
             let key = key.split('.').next().unwrap_or_default().to_owned();
             if key.is_empty() || key.starts_with('[') || required.contains(&key) {
                 break;
@@ -334,10 +364,15 @@ impl Author {
     }
 
     /// Decodes and checks a document: what was expected where, and the mistake.
-    fn ask(&self, entry: &Entry, mut document: Value) -> (Vec<(String, Expected)>, Option<Mistake>) {
+    fn ask(
+        &self,
+        entry: &Entry,
+        mut document: Value,
+    ) -> (Vec<(String, Expected)>, Option<Mistake>) {
         document.set("prevResult", a_result(version::CURRENT)); // it may be any of a list
         let observer = Rc::new(Observer::default());
-        let checked = try_out(entry, self.plugins, document, "network", version::CURRENT, &observer);
+        let checked =
+            try_out(entry, self.plugins, document, "network", version::CURRENT, &observer);
         (observer.take(), checked.err().and_then(|error| error.mistake.clone()))
     }
 }
@@ -389,8 +424,11 @@ fn filler(problem: &str) -> Value {
 fn words(problem: &str) -> Vec<&str> {
     let Some((_, list)) = problem.rsplit_once("expected ") else { return vec![] };
     let list = list.strip_prefix("one of ").unwrap_or(list);
-    let words: Vec<&str> =
-        list.split(", ").flat_map(|part| part.split(" or ")).map(|word| word.trim_matches('"')).collect();
+    let words: Vec<&str> = list
+        .split(", ")
+        .flat_map(|part| part.split(" or "))
+        .map(|word| word.trim_matches('"'))
+        .collect();
     if words.iter().any(|word| word.contains(' ')) { vec![] } else { words }
 }
 

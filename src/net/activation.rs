@@ -4,7 +4,9 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::socket::{AddressFamily, SockaddrLike as _, UnixAddr, getsockname, getsockopt, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockaddrLike as _, UnixAddr, getsockname, getsockopt, sockopt,
+};
 
 use crate::error::{Code, Error, Result};
 
@@ -20,7 +22,8 @@ pub fn listener(variable: impl Fn(&str) -> String) -> Result<Option<UnixListener
         Ok(1) => take().map(Some),
         Ok(count @ 2..) => {
             let msg = format!("Too many ({count}) FDs passed through socket activation");
-            Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details("expected one ListenStream in the socket unit"))
+            Err(Error::new(Code::INVALID_ENVIRONMENT, msg)
+                .with_details("expected one ListenStream in the socket unit"))
         }
         _ => Ok(None),
     }
@@ -32,10 +35,12 @@ fn take() -> Result<UnixListener> {
     // has taken it. If it is not open the next call says so.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(failed)?;
-    let is_local = getsockname::<UnixAddr>(socket.as_raw_fd()).is_ok_and(|a| a.family() == Some(AddressFamily::Unix));
+    let is_local = getsockname::<UnixAddr>(socket.as_raw_fd())
+        .is_ok_and(|a| a.family() == Some(AddressFamily::Unix));
     if !is_local || !getsockopt(&socket, sockopt::AcceptConn).map_err(failed)? {
         let msg = "what systemd hands over is no Unix socket that is listened on";
-        return Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details("expected ListenStream=/run/cni/dhcp.sock"));
+        return Err(Error::new(Code::INVALID_ENVIRONMENT, msg)
+            .with_details("expected ListenStream=/run/cni/dhcp.sock"));
     }
     Ok(UnixListener::from(socket))
 }

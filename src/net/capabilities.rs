@@ -80,7 +80,8 @@ pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
 fn limit_bounding_set(kept: u64) -> Result<(), Errno> {
     for number in 0..u64::BITS {
         match prctl(libc::PR_CAPBSET_READ, number.into()) {
-            Ok(1) if kept & (1 << number) == 0 => match prctl(libc::PR_CAPBSET_DROP, number.into()) {
+            Ok(1) if kept & (1 << number) == 0 => match prctl(libc::PR_CAPBSET_DROP, number.into())
+            {
                 Err(Errno::EPERM) => break, // without CAP_SETPCAP it stays; no_new_privs makes it mean nothing
                 dropped => dropped?,
             },
@@ -134,7 +135,10 @@ mod tests {
             let expected = format!("{:016x}", had & (1 << 12 | 1 << 21));
             assert_eq!([line("CapPrm:"), line("CapEff:")], [expected.clone(), expected.clone()]);
             let none = "0".repeat(16);
-            assert_eq!([line("CapInh:"), line("CapAmb:"), line("NoNewPrivs:")], [&none, &none, "1"]);
+            assert_eq!(
+                [line("CapInh:"), line("CapAmb:"), line("NoNewPrivs:")],
+                [&none, &none, "1"]
+            );
             assert!(had & 1 << 8 == 0 || line("CapBnd:") == expected, "who has CAP_SETPCAP can");
             let lost = [Capability::NetRaw, Capability::DacOverride];
             assert_eq!(missing(&lost), lost);

@@ -31,7 +31,8 @@ impl Alarm {
         let set = match at {
             // Zero would mean never.
             Some(at) => {
-                let at = Expiration::OneShot(TimeSpec::from_duration(at.max(Duration::from_nanos(1))));
+                let at =
+                    Expiration::OneShot(TimeSpec::from_duration(at.max(Duration::from_nanos(1))));
                 self.0.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
             }
             None => self.0.unset(),

@@ -66,10 +66,19 @@ impl Flow {
         let protocol = original.nested(TUPLE_PROTO)?;
         let port = u16::from_be(protocol.u16(PROTO_DST_PORT)?);
         // CTA_IP_V4_DST is 2, _V6_DST 4; sources are 1 and 3.
-        let ip = |tuple: Attrs<'_>, v4, v6| tuple.nested(TUPLE_IP).and_then(|ip| ip.ip(v4).or_else(|| ip.ip(v6)));
-        let identity = [TUPLE_ORIG, ID, ZONE].into_iter().filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec())));
+        let ip = |tuple: Attrs<'_>, v4, v6| {
+            tuple.nested(TUPLE_IP).and_then(|ip| ip.ip(v4).or_else(|| ip.ip(v6)))
+        };
+        let identity = [TUPLE_ORIG, ID, ZONE]
+            .into_iter()
+            .filter_map(|kind| Some((kind, attrs.bytes(kind)?.to_vec())));
         let (destination, answering) = (ip(original, 2, 4)?, ip(reply, 1, 3)?);
-        (protocol.u8(PROTO_NUM)? == UDP).then(|| Flow { port, destination, answering, identity: identity.collect() })
+        (protocol.u8(PROTO_NUM)? == UDP).then(|| Flow {
+            port,
+            destination,
+            answering,
+            identity: identity.collect(),
+        })
     }
 }
 
@@ -81,7 +90,8 @@ pub struct Conntrack {
 impl Conntrack {
     /// Opens a socket in the namespace of this thread.
     pub fn open() -> Result<Conntrack> {
-        let transport = Transport::open(NETLINK_NETFILTER).map_err(|e| Error::kernel("open a netfilter socket", e))?;
+        let transport = Transport::open(NETLINK_NETFILTER)
+            .map_err(|e| Error::kernel("open a netfilter socket", e))?;
         Ok(Conntrack { transport })
     }
 
@@ -94,18 +104,27 @@ impl Conntrack {
     /// accepts: the next packet of each is looked at anew. A kernel that cannot be asked has nothing to forget.
     ///
     /// The kernel looks at its whole table of all namespaces for it, which takes milliseconds: so once for all ports.
-    pub fn forget_udp(&self, is_v6: bool, ports: &BTreeSet<u16>, is_stale: impl Fn(&Flow) -> bool) -> Result<()> {
+    pub fn forget_udp(
+        &self,
+        is_v6: bool,
+        ports: &BTreeSet<u16>,
+        is_stale: impl Fn(&Flow) -> bool,
+    ) -> Result<()> {
         let family = if is_v6 { Family::Ip6 } else { Family::Ip };
         let what = format!("list the UDP flows to {ports:?}");
         for _ in 0..TRIES {
             let mut flows = vec![];
-            let seq = self.send(GET, NLM_F_DUMP, family, &to_ports(ports)).map_err(|e| Error::kernel(&what, e))?;
+            let seq = self
+                .send(GET, NLM_F_DUMP, family, &to_ports(ports))
+                .map_err(|e| Error::kernel(&what, e))?;
             let listed = self.transport.dump(seq, |reply| {
                 let found = Flow::read(reply.payload);
                 flows.extend(found.filter(|flow| ports.contains(&flow.port) && is_stale(flow)));
             });
             let consistent = match listed {
-                Err(refusal) if [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&refusal.errno) => return Ok(()),
+                Err(refusal) if [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&refusal.errno) => {
+                    return Ok(());
+                }
                 listed => listed.map_err(|refusal| refused(&what, refusal))?,
             };
             flows.iter().try_for_each(|flow| self.forget(family, flow))?;
@@ -123,7 +142,8 @@ impl Conntrack {
             let nested = if *kind == TUPLE_ORIG { 0x8000 } else { 0 }; // NLA_F_NESTED
             body.raw(kind | nested, bytes);
         }
-        let seq = self.send(DELETE, NLM_F_ACK, family, &body).map_err(|e| Error::kernel(what, e))?;
+        let seq =
+            self.send(DELETE, NLM_F_ACK, family, &body).map_err(|e| Error::kernel(what, e))?;
         match self.transport.acknowledged(seq, |_| ()) {
             Err(refusal) if refusal.errno == Errno::ENOENT => Ok(()), // it ended by itself
             done => done.map_err(|refusal| refused(what, refusal)),

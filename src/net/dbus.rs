@@ -47,8 +47,11 @@ pub struct Object {
 }
 
 /// The bus itself.
-const BUS: Object =
-    Object { destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus", interface: "org.freedesktop.DBus" };
+const BUS: Object = Object {
+    destination: "org.freedesktop.DBus",
+    path: "/org/freedesktop/DBus",
+    interface: "org.freedesktop.DBus",
+};
 
 /// What came back of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +95,12 @@ impl Bus {
         for address in addresses.split(';').filter_map(socket_address) {
             match LocalStream::connect(&address, PATIENCE) {
                 Ok(stream) => return Bus::greet(stream).map(Some).map_err(failed),
-                Err(e) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&e.kind()) => (),
+                Err(e)
+                    if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
+                        .contains(&e.kind()) =>
+                {
+                    ()
+                }
                 Err(e) => return Err(failed(e)),
             }
         }
@@ -106,7 +114,8 @@ impl Bus {
 
     fn greet(stream: LocalStream) -> io::Result<Bus> {
         let mut bus = Bus { stream: BufReader::new(stream), serial: 0 };
-        let user: String = geteuid().to_string().bytes().map(|digit| format!("{digit:02x}")).collect();
+        let user: String =
+            geteuid().to_string().bytes().map(|digit| format!("{digit:02x}")).collect();
         bus.stream.get_mut().write_all(format!("\0AUTH EXTERNAL {user}\r\n").as_bytes())?;
         let mut line = vec![];
         (&mut bus.stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
@@ -130,7 +139,8 @@ impl Bus {
     /// Calls a method with texts.
     pub fn call(&mut self, object: Object, member: &str, args: &[&str]) -> Result<Answer> {
         self.stream.get_mut().allow(PATIENCE);
-        self.exchange(object, member, args).map_err(|e| failed(e).with_details(format_args!("calling {member}")))
+        self.exchange(object, member, args)
+            .map_err(|e| failed(e).with_details(format_args!("calling {member}")))
     }
 
     fn exchange(&mut self, object: Object, member: &str, args: &[&str]) -> io::Result<Answer> {
@@ -286,7 +296,8 @@ mod tests {
 
     #[test]
     fn values_are_read_in_either_byte_order() {
-        let body = |bytes: &[u8], is_little_endian| Body { bytes: bytes.to_vec(), is_little_endian };
+        let body =
+            |bytes: &[u8], is_little_endian| Body { bytes: bytes.to_vec(), is_little_endian };
         assert_eq!(body(&[2, 0, 0, 0, b'a', b'b', 0], true).text(), "ab");
         assert_eq!(body(&[0, 0, 0, 2, b'a', b'b', 0], false).text(), "ab");
         assert_eq!(body(&[255, 255, 255, 255, b'a'], true).text(), "");
@@ -295,7 +306,12 @@ mod tests {
 
     #[test]
     fn a_bus_that_is_not_there_is_none() {
-        for nowhere in ["unix:path=/nonexistent/socket", "tcp:host=localhost", "", "unix:abstract=cni-multi-nobody"] {
+        for nowhere in [
+            "unix:path=/nonexistent/socket",
+            "tcp:host=localhost",
+            "",
+            "unix:abstract=cni-multi-nobody",
+        ] {
             assert!(Bus::connect(nowhere).unwrap().is_none(), "{nowhere}");
         }
     }
@@ -351,7 +367,8 @@ mod tests {
         use nix::sys::socket::{Backlog, bind, listen};
         let scratch = crate::scratch::Scratch::new();
         let path = scratch.path().join("socket");
-        let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        let listener =
+            socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
         bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         listen(&listener, Backlog::new(0).unwrap()).unwrap();
         let _in_the_queue = UnixStream::connect(&path).unwrap();

@@ -81,7 +81,8 @@ impl FilterRule {
     /// Whether it does what the other one does. nft(8) leaves the comments of iptables out of what it lists, so a rule that was
     /// loaded from there has none.
     pub fn does(&self, wanted: &FilterRule) -> bool {
-        self == wanted || self.comment.is_none() && *self == FilterRule { comment: None, ..wanted.clone() }
+        self == wanted
+            || self.comment.is_none() && *self == FilterRule { comment: None, ..wanted.clone() }
     }
 }
 
@@ -134,7 +135,9 @@ impl Saved {
         for line in text.split('\n') {
             if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
                 chains.entry(chain.to_owned()).or_default();
-            } else if let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|line| line.split_once(' ')) {
+            } else if let Some((chain, rule)) =
+                line.strip_prefix("-A ").and_then(|line| line.split_once(' '))
+            {
                 chains.entry(chain.to_owned()).or_default().push(rule.to_owned());
             }
         }
@@ -155,7 +158,9 @@ impl Saved {
     pub fn leading_to(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
         let targets = [format!("-j {name}"), format!("-g {name}")];
         let leads = move |rule: &str| targets.iter().any(|target| rule.ends_with(target.as_str()));
-        let rules = self.chains().flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain, rule.as_str())));
+        let rules = self
+            .chains()
+            .flat_map(|(chain, rules)| rules.iter().map(move |rule| (chain, rule.as_str())));
         rules.filter(move |(_, rule)| leads(rule))
     }
 
@@ -170,7 +175,9 @@ impl Saved {
         let mut known = self.words.0.borrow_mut();
         let of_chain = match known.get(chain) {
             Some(of_chain) => of_chain,
-            None => known.entry(chain.to_owned()).or_insert(rules.iter().map(|rule| words(rule)).collect()),
+            None => known
+                .entry(chain.to_owned())
+                .or_insert(rules.iter().map(|rule| words(rule)).collect()),
         };
         of_chain.contains(&words(rule))
     }
@@ -195,7 +202,11 @@ impl Iptables {
     }
 
     /// The same, where the chain has rules, as far as that can be seen. No more than `jumps` rules lead there.
-    pub fn with_nat_chain_in_use(nft: Option<&Nft>, chain: &str, jumps: u32) -> Result<Vec<Iptables>> {
+    pub fn with_nat_chain_in_use(
+        nft: Option<&Nft>,
+        chain: &str,
+        jumps: u32,
+    ) -> Result<Vec<Iptables>> {
         Iptables::with_nat(nft, |nft, family| match nft.chain(family, "nat", chain)? {
             None => Ok(false),
             Some(info) if info.uses > jumps => Ok(true),
@@ -204,7 +215,10 @@ impl Iptables {
         })
     }
 
-    fn with_nat(nft: Option<&Nft>, is_there: impl Fn(&Nft, Family) -> Result<bool>) -> Result<Vec<Iptables>> {
+    fn with_nat(
+        nft: Option<&Nft>,
+        is_there: impl Fn(&Nft, Family) -> Result<bool>,
+    ) -> Result<Vec<Iptables>> {
         settle()?;
         let mut found = vec![];
         for (is_v6, family) in [(false, Family::Ip), (true, Family::Ip6)] {
@@ -212,7 +226,9 @@ impl Iptables {
                 found.push(Iptables { is_v6, variant: Variant::Nft });
             }
             // A host without the programs can have no rules of ours there, whoever made the table.
-            found.extend(Iptables::legacy_with("nat", is_v6)?.filter(|iptables| iptables.require().is_ok()));
+            found.extend(
+                Iptables::legacy_with("nat", is_v6)?.filter(|iptables| iptables.require().is_ok()),
+            );
         }
         Ok(found)
     }
@@ -258,7 +274,12 @@ impl Iptables {
         match output.status.code() {
             Some(0) => {
                 let text = String::from_utf8_lossy(&output.stdout);
-                Ok(Some(text.lines().filter(|line| line.starts_with("-A ")).map(str::to_owned).collect()))
+                Ok(Some(
+                    text.lines()
+                        .filter(|line| line.starts_with("-A "))
+                        .map(str::to_owned)
+                        .collect(),
+                ))
             }
             Some(1) => Ok(None),
             _ => Err(self.failed("list chain", chain, &output)),
@@ -286,14 +307,19 @@ impl Iptables {
     fn restore(&self, table: &str, lines: &[String]) -> Result<()> {
         let text = format!("*{table}\n{}\nCOMMIT\n", lines.join("\n"));
         let output = self.run("-restore", &["--noflush", "-w", PATIENCE], &text)?;
-        if output.status.success() { Ok(()) } else { Err(self.failed("change the rules of table", table, &output)) }
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(self.failed("change the rules of table", table, &output))
+        }
     }
 
     fn run(&self, suffix: &str, args: &[&str], input: &str) -> Result<Output> {
         require_hope()?;
         let program = self.program(suffix)?;
-        let starting =
-            |e: std::io::Error| Error::io(format_args!("run {}", program.display()), &e).with_code(Code::HOST_PROGRAM);
+        let starting = |e: std::io::Error| {
+            Error::io(format_args!("run {}", program.display()), &e).with_code(Code::HOST_PROGRAM)
+        };
         let mut command = Command::new(&program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(starting)?;
@@ -308,7 +334,9 @@ impl Iptables {
         let names = match self.variant {
             Variant::Default => vec![format!("{family}{suffix}")],
             Variant::Nft => vec![format!("{family}-nft{suffix}"), format!("{family}{suffix}")],
-            Variant::Legacy => vec![format!("{family}-legacy{suffix}"), format!("{family}{suffix}")],
+            Variant::Legacy => {
+                vec![format!("{family}-legacy{suffix}"), format!("{family}{suffix}")]
+            }
         };
         names.iter().find_map(|name| find_program(name)).ok_or_else(|| {
             Error::new(Code::HOST_PROGRAM, format!("program {:?} not found", names[0]))
@@ -322,12 +350,17 @@ impl Iptables {
         let is_locked = output.status.code() == Some(LOCKED) && said.contains("xtables lock");
         let code = if is_locked { Code::TRY_AGAIN } else { Code::HOST_PROGRAM };
         let family = if self.is_v6 { "ip6tables" } else { "iptables" };
-        let error =
-            Error::new(code, format!("{what} {object:?}: {family}: {}", output.status)).with_details(said.trim());
-        give_up(match Place::at(Path::new(XTABLES_LOCK)).filter(|_| is_locked).and_then(|lock| lock.holder()) {
-            Some(holder) => error.with_details(format_args!("{holder} has {XTABLES_LOCK}")),
-            None => error,
-        })
+        let error = Error::new(code, format!("{what} {object:?}: {family}: {}", output.status))
+            .with_details(said.trim());
+        give_up(
+            match Place::at(Path::new(XTABLES_LOCK))
+                .filter(|_| is_locked)
+                .and_then(|lock| lock.holder())
+            {
+                Some(holder) => error.with_details(format_args!("{holder} has {XTABLES_LOCK}")),
+                None => error,
+            },
+        )
     }
 }
 
@@ -353,7 +386,8 @@ fn lock() -> Result<File> {
     let path = Path::new(LOCK);
     plain_file::make_private_directory(Path::new(LOCK_DIR)).map_err(failed)?;
     let file = plain_file::open_or_create(path).map_err(failed)?;
-    let file = file_lock::take(file, path, Mode::Exclusive, file_lock::PATIENCE).map_err(give_up)?;
+    let file =
+        file_lock::take(file, path, Mode::Exclusive, file_lock::PATIENCE).map_err(give_up)?;
     fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
     Ok(file)
 }
@@ -370,11 +404,16 @@ pub fn settle() -> Result<()> {
 
 /// Whether iptables-legacy, which has its own tables in the kernel, has this one.
 fn has_legacy_table(table: &str, is_v6: bool) -> Result<bool> {
-    let names = format!("/proc/thread-self/net/{}", if is_v6 { "ip6_tables_names" } else { "ip_tables_names" });
+    let names = format!(
+        "/proc/thread-self/net/{}",
+        if is_v6 { "ip6_tables_names" } else { "ip_tables_names" }
+    );
     match fs::read_to_string(&names) {
         Ok(tables) => Ok(tables.lines().any(|found| found == table)),
         // No such file, no such tables; an ordinary user, who may not read it, can have made none.
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => Ok(false),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            Ok(false)
+        }
         Err(e) => Err(Error::io(format_args!("read {names}"), &e)),
     }
 }
@@ -383,7 +422,10 @@ fn has_legacy_table(table: &str, is_v6: bool) -> Result<bool> {
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(USUAL_PLACES.iter().map(PathBuf::from));
-    places.filter(|place| place.is_absolute()).map(|place| place.join(name)).find(|program| program.is_file())
+    places
+        .filter(|place| place.is_absolute())
+        .map(|place| place.join(name))
+        .find(|program| program.is_file())
 }
 
 #[cfg(test)]
@@ -392,11 +434,21 @@ mod tests {
 
     #[test]
     fn rules_are_written_as_iptables_lists_them() {
-        let jump = FilterRule { comment: Some("two words".into()), ..FilterRule::to(Target::Chain("CNI-X".into())) };
+        let jump = FilterRule {
+            comment: Some("two words".into()),
+            ..FilterRule::to(Target::Chain("CNI-X".into()))
+        };
         assert_eq!(jump.to_string(), r#"-m comment --comment "two words" -j CNI-X"#);
         let accept = FilterRule::to(Target::Accept);
-        let to = FilterRule { destination: "10.1.0.7".parse().ok(), is_of_replies: true, ..accept.clone() };
-        assert_eq!(to.to_string(), "-d 10.1.0.7/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
+        let to = FilterRule {
+            destination: "10.1.0.7".parse().ok(),
+            is_of_replies: true,
+            ..accept.clone()
+        };
+        assert_eq!(
+            to.to_string(),
+            "-d 10.1.0.7/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+        );
         let from = FilterRule { source: "fd00::7".parse().ok(), ..accept };
         assert_eq!(from.to_string(), "-s fd00::7/128 -j ACCEPT");
     }
@@ -411,13 +463,17 @@ mod tests {
                 .code
         };
         assert_eq!(refused("RULE_APPEND failed (No such file or directory)"), Code::HOST_PROGRAM);
-        assert_eq!(refused("Another app is currently holding the xtables lock; still 0s"), Code::TRY_AGAIN);
+        assert_eq!(
+            refused("Another app is currently holding the xtables lock; still 0s"),
+            Code::TRY_AGAIN
+        );
     }
 
     #[test]
     fn a_saved_table_has_chains_without_rules_too() {
-        let saved =
-            Saved::parse("# x\n*filter\n:FORWARD DROP [0:0]\n:CNI-ADMIN - [0:0]\n-A FORWARD -j CNI-ADMIN\nCOMMIT\n");
+        let saved = Saved::parse(
+            "# x\n*filter\n:FORWARD DROP [0:0]\n:CNI-ADMIN - [0:0]\n-A FORWARD -j CNI-ADMIN\nCOMMIT\n",
+        );
         assert!(saved.has("FORWARD", "-j CNI-ADMIN") && !saved.has("FORWARD", "-j"));
         assert_eq!((saved.chain("CNI-ADMIN"), saved.chain("CNI")), (Some(&[][..]), None));
     }

@@ -34,7 +34,11 @@ std::arch::global_asm!(
 // SAFETY: the signature is glibc's.
 #[cfg(target_env = "gnu")]
 #[unsafe(no_mangle)]
-extern "C" fn __dcgettext(_domain: *const c_char, text: *const c_char, _category: c_int) -> *const c_char {
+extern "C" fn __dcgettext(
+    _domain: *const c_char,
+    text: *const c_char,
+    _category: c_int,
+) -> *const c_char {
     text
 }
 
@@ -43,7 +47,11 @@ extern "C" fn __dcgettext(_domain: *const c_char, text: *const c_char, _category
 // SAFETY: the signature is glibc's.
 #[cfg(target_env = "gnu")]
 #[unsafe(no_mangle)]
-extern "C" fn __printf_fp(_file: *mut c_void, _format: *const c_void, _arguments: *const *const c_void) -> c_int {
+extern "C" fn __printf_fp(
+    _file: *mut c_void,
+    _format: *const c_void,
+    _arguments: *const *const c_void,
+) -> c_int {
     -1
 }
 
@@ -51,6 +59,10 @@ extern "C" fn __printf_fp(_file: *mut c_void, _format: *const c_void, _arguments
 // SAFETY: the signature is glibc's.
 #[cfg(target_env = "gnu")]
 #[unsafe(no_mangle)]
-extern "C" fn __printf_fphex(_file: *mut c_void, _format: *const c_void, _arguments: *const *const c_void) -> c_int {
+extern "C" fn __printf_fphex(
+    _file: *mut c_void,
+    _format: *const c_void,
+    _arguments: *const *const c_void,
+) -> c_int {
     -1
 }

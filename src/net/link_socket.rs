@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SetSockOpt, SockFlag, SockProtocol, SockType, SockaddrIn6, bind, recvfrom, sendto,
-    setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, SetSockOpt, SockFlag, SockProtocol, SockType, SockaddrIn6, bind,
+    recvfrom, sendto, setsockopt, socket, sockopt,
 };
 
 use super::packet_socket::filter::Filter;
@@ -51,7 +51,10 @@ impl LinkSocket {
             let socket = open(SockType::Datagram, None, ifname)?;
             set(&socket, sockopt::Ipv6V6Only, &true)?;
             set(&socket, sockopt::ReuseAddr, &true)?; // the container may have a client of its own for other links
-            bind(socket.as_raw_fd(), &SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, CLIENT, 0, 0)))?;
+            bind(
+                socket.as_raw_fd(),
+                &SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, CLIENT, 0, 0)),
+            )?;
             Ok(LinkSocket { socket, ifindex, port: SERVER })
         };
         open().map_err(|e| Error::kernel(format_args!("open port {CLIENT} on {ifname:?}"), e))

@@ -48,7 +48,9 @@ impl LocalStream {
     /// The kernel calls a timeout "temporarily unavailable".
     fn late(&self, error: io::Error) -> io::Error {
         match error.kind() {
-            io::ErrorKind::WouldBlock => io::Error::other(format!("no answer within {} s", self.patience.as_secs())),
+            io::ErrorKind::WouldBlock => {
+                io::Error::other(format!("no answer within {} s", self.patience.as_secs()))
+            }
             _ => error,
         }
     }

@@ -65,8 +65,10 @@ impl FromStr for MacAddr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<MacAddr, String> {
-        let invalid = || format!("{text:?} is no hardware address, expected one like 0a:58:0a:01:02:03");
-        let separator = [':', '-', '.'].into_iter().find(|s| text.contains(*s)).ok_or_else(invalid)?;
+        let invalid =
+            || format!("{text:?} is no hardware address, expected one like 0a:58:0a:01:02:03");
+        let separator =
+            [':', '-', '.'].into_iter().find(|s| text.contains(*s)).ok_or_else(invalid)?;
         let digits = if separator == '.' { 4 } else { 2 };
         let mut octets = vec![];
         for group in text.split(separator) {
@@ -102,9 +104,15 @@ mod tests {
             assert_eq!(text.parse::<MacAddr>().unwrap().to_string(), "0a:58:0a:01:02:03");
         }
         assert_eq!("00:00:00:00:00:00:00:01".parse::<MacAddr>().unwrap().octets().len(), 8);
-        for bad in
-            ["", "0a", "0a:58", "0a:58:0a:01:02:0g", "0a:58:0a:01:02:003", "0a:58-0a:01:02:03", "äb:cd:ef:01:02:03"]
-        {
+        for bad in [
+            "",
+            "0a",
+            "0a:58",
+            "0a:58:0a:01:02:0g",
+            "0a:58:0a:01:02:003",
+            "0a:58-0a:01:02:03",
+            "äb:cd:ef:01:02:03",
+        ] {
             assert!(bad.parse::<MacAddr>().is_err(), "{bad}");
         }
     }

@@ -30,7 +30,8 @@ pub fn addresses_elsewhere() -> Result<HashSet<IpAddr>> {
     for path in paths {
         let Some(netns) = Netns::open_if_there(&path.to_string_lossy())? else { continue };
         if seen.insert(netns.identity()?) {
-            found.extend(netns.netlink()?.all_addresses()?.iter().map(|address| address.net.addr()));
+            found
+                .extend(netns.netlink()?.all_addresses()?.iter().map(|address| address.net.addr()));
         }
     }
     Ok(found)
@@ -47,7 +48,12 @@ fn kept() -> Result<Vec<PathBuf>> {
         }
     }
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo");
-    paths.extend(mounts.map_err(|e| Error::io("read /proc/thread-self/mountinfo", &e))?.lines().filter_map(mounted));
+    paths.extend(
+        mounts
+            .map_err(|e| Error::io("read /proc/thread-self/mountinfo", &e))?
+            .lines()
+            .filter_map(mounted),
+    );
     Ok(paths)
 }
 
@@ -62,7 +68,8 @@ struct Threads {
 
 /// A thread may end while it is looked at.
 fn threads() -> Result<Threads> {
-    let (mut links, mut nets) = (HashSet::new(), HashSet::from([inode(Path::new("/proc/thread-self/net"))]));
+    let (mut links, mut nets) =
+        (HashSet::new(), HashSet::from([inode(Path::new("/proc/thread-self/net"))]));
     let mut found = Threads::default();
     for process in numbered(Path::new("/proc")).map_err(|e| Error::io("open /proc", &e))? {
         for thread in numbered(&process.join("task")).unwrap_or_default() {
@@ -90,7 +97,10 @@ fn addresses_in(net: &Path) -> Result<HashSet<IpAddr>> {
     let read = |name: &str| match fs::read_to_string(net.join(name)) {
         Ok(text) => Ok(text),
         // The thread has ended, or the kernel has not this family.
-        Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(Errno::ESRCH as i32) => {
+        Err(e)
+            if e.kind() == io::ErrorKind::NotFound
+                || e.raw_os_error() == Some(Errno::ESRCH as i32) =>
+        {
             Ok(String::new())
         }
         Err(e) => Err(Error::io(format_args!("read {}", net.join(name).display()), &e)),
@@ -114,7 +124,9 @@ fn address_of(line: &str) -> Option<IpAddr> {
 }
 
 fn numbered(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_number = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
+    let is_number = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok())
+    };
     Ok(fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_number).collect())
 }
 

@@ -115,7 +115,10 @@ impl Netns {
 
     /// Device and inode: no two namespaces that are there at the same time have the same.
     pub fn identity(&self) -> Result<(u64, u64)> {
-        let found = self.file.metadata().map_err(|e| Error::io(format_args!("stat netns {:?}", self.path), &e))?;
+        let found = self
+            .file
+            .metadata()
+            .map_err(|e| Error::io(format_args!("stat netns {:?}", self.path), &e))?;
         Ok((found.dev(), found.ino()))
     }
 
@@ -146,7 +149,9 @@ impl Netns {
             entered.map_err(|e| Error::kernel(format_args!("enter netns {path:?}"), e))
         };
         thread::scope(|scope| {
-            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || enter().and_then(|()| work()));
+            let thread = thread::Builder::new()
+                .stack_size(STACK)
+                .spawn_scoped(scope, || enter().and_then(|()| work()));
             let thread = thread.map_err(|e| Error::io("start a thread", &e))?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
@@ -157,7 +162,9 @@ impl Netns {
         if self.netlink.get().is_none() {
             self.run(|| Ok(()))?;
         }
-        self.netlink.get().ok_or_else(|| Error::new(Code::BUG, "a namespace was entered without its socket"))
+        self.netlink
+            .get()
+            .ok_or_else(|| Error::new(Code::BUG, "a namespace was entered without its socket"))
     }
 
     /// Waits until no other of our processes that take this lock is at work here.
@@ -203,14 +210,19 @@ fn open(path: &str) -> Result<Netns, Unopened> {
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| {
         let error = Error::io(what(), &e).with_code(Code::INVALID_NETNS);
         match e.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::ENXIO) => Unopened::Gone(error),
+            Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::ENXIO) => {
+                Unopened::Gone(error)
+            }
             _ => Unopened::Refused(error),
         }
     })?;
-    let kind = fstatfs(&file).map_err(|e| Unopened::Refused(Error::kernel(what(), e)))?.filesystem_type();
+    let kind =
+        fstatfs(&file).map_err(|e| Unopened::Refused(Error::kernel(what(), e)))?.filesystem_type();
     if kind != NSFS {
         let error = Error::new(Code::INVALID_NETNS, format!("{}: it is no namespace", what()));
-        return Err(Unopened::Gone(error.with_details(format_args!("file system {:#x}, expected nsfs", kind.0))));
+        return Err(Unopened::Gone(
+            error.with_details(format_args!("file system {:#x}, expected nsfs", kind.0)),
+        ));
     }
     Ok(Netns { file, path: path.to_owned(), netlink: OnceCell::new() })
 }

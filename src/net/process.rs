@@ -44,10 +44,15 @@ macro_rules! c_main {
 /// # Safety
 ///
 /// `args` are `count` strings of C, as execve(2) hands them on.
-pub unsafe fn run_as_main(count: c_int, args: *const *const c_char, run: fn(Vec<OsString>) -> u8) -> c_int {
+pub unsafe fn run_as_main(
+    count: c_int,
+    args: *const *const c_char,
+    run: fn(Vec<OsString>) -> u8,
+) -> c_int {
     // SAFETY: the caller's promise.
     let arg = |index| unsafe { CStr::from_ptr(*args.add(index)) };
-    let args = (0..usize::try_from(count).unwrap_or_default()).map(|index| OsStr::from_bytes(arg(index).to_bytes()));
+    let args = (0..usize::try_from(count).unwrap_or_default())
+        .map(|index| OsStr::from_bytes(arg(index).to_bytes()));
     let args: Vec<OsString> = args.map(OsStr::to_owned).collect();
     open_standard_streams();
     ignore_broken_pipes();
@@ -75,9 +80,12 @@ fn ignore_broken_pipes() {
 /// Whether another program than this one runs by this name in this network namespace. A process that may not be looked at
 /// counts for none.
 pub fn another_runs(name: &str) -> bool {
-    let identity = |path: PathBuf| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    let identity =
+        |path: PathBuf| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
     let own = Path::new("/proc/thread-self");
-    let (Some(exe), Some(netns)) = (identity(own.join("exe")), identity(own.join("ns/net"))) else { return false };
+    let (Some(exe), Some(netns)) = (identity(own.join("exe")), identity(own.join("ns/net"))) else {
+        return false;
+    };
     let is_another = |process: &Path| {
         fs::read(process.join("comm")).is_ok_and(|comm| comm.trim_ascii_end() == name.as_bytes())
             && identity(process.join("ns/net")).is_some_and(|of_process| of_process == netns)
@@ -101,16 +109,20 @@ impl Uninterrupted {
     /// Begins; None where the kernel refuses, and then a request ends the process as ever.
     pub fn begin() -> Option<Uninterrupted> {
         let before = SigSet::thread_get_mask().ok()?;
-        let waiting: SigSet = REQUESTS.into_iter().filter(|&request| !is_ignored(request)).collect();
+        let waiting: SigSet =
+            REQUESTS.into_iter().filter(|&request| !is_ignored(request)).collect();
         waiting.thread_block().ok()?;
         Some(Uninterrupted { before })
     }
 
     /// Whether a request came meanwhile. It is over with that: who asks has to see to it.
     pub fn was_interrupted() -> bool {
-        let (requests, at_once) = (SigSet::from_iter(REQUESTS), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        let (requests, at_once) =
+            (SigSet::from_iter(REQUESTS), libc::timespec { tv_sec: 0, tv_nsec: 0 });
         // SAFETY: both are there until it returns, and what came besides the number is not asked for.
-        let taken = unsafe { libc::sigtimedwait(requests.as_ref(), std::ptr::null_mut(), &raw const at_once) };
+        let taken = unsafe {
+            libc::sigtimedwait(requests.as_ref(), std::ptr::null_mut(), &raw const at_once)
+        };
         taken > 0
     }
 }

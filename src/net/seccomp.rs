@@ -1,7 +1,9 @@
 //! Which system calls a thread makes from now on, and those that it starts (seccomp(2)): the kernel refuses all others.
 
 use nix::errno::Errno;
-use nix::libc::{self, BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
+use nix::libc::{
+    self, BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter,
+};
 
 /// Where a filter finds the number of the call, the architecture that it is one of, and the first of six arguments; of an
 /// argument the half that says something is the first one (`seccomp_data` of linux/seccomp.h).
@@ -56,7 +58,10 @@ pub fn allow_only(always: &[libc::c_long], some: &[Call]) -> Result<(), Errno> {
 /// Makes a call fail as in a kernel that has not got it, for what the C library tries first, however often: no log has it.
 pub fn hide(number: libc::c_long) -> Result<(), Errno> {
     let mut program = beginning();
-    program.extend([unless(BPF_JEQ, number as u32, 1), answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32)]);
+    program.extend([
+        unless(BPF_JEQ, number as u32, 1),
+        answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    ]);
     program.push(answer(libc::SECCOMP_RET_ALLOW));
     install(&program, 0)
 }
@@ -66,7 +71,9 @@ fn install(program: &[sock_filter], flags: libc::c_ulong) -> Result<(), Errno> {
     let len = u16::try_from(program.len()).map_err(|_| Errno::EINVAL)?;
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
     // SAFETY: the kernel reads a sock_fprog and the `len` instructions that it points to, and keeps a copy.
-    let set = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    let set = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    };
     Errno::result(set).map(drop)
 }
 
@@ -143,7 +150,11 @@ mod tests {
         libc::SYS_getppid,
     ];
     const SOME: [Call; 3] = [
-        Call { number: libc::SYS_socket, argument: 0, is: Is::OneOf(&[libc::AF_INET, libc::AF_UNIX]) },
+        Call {
+            number: libc::SYS_socket,
+            argument: 0,
+            is: Is::OneOf(&[libc::AF_INET, libc::AF_UNIX]),
+        },
         Call { number: libc::SYS_unshare, argument: 0, is: Is::With(0x100) },
         Call { number: libc::SYS_umask, argument: 0, is: Is::Without(0x5) },
     ];
@@ -179,7 +190,10 @@ mod tests {
             [
                 || call(libc::SYS_getppid, 0),
                 || call(libc::SYS_getuid, 0),
-                || std::net::UdpSocket::bind("127.0.0.1:0").map_or(-1, |socket| socket.as_raw_fd().into()),
+                || {
+                    std::net::UdpSocket::bind("127.0.0.1:0")
+                        .map_or(-1, |socket| socket.as_raw_fd().into())
+                },
             ],
         );
         assert_eq!(answers, [Some(Errno::ENOSYS), None, None]);

@@ -39,7 +39,8 @@ impl Sysctl {
     /// What is between `net.<family>.conf` (or `neigh`) and the setting is the name of a link, which may have dots itself:
     /// `net.ipv4.conf.eth0.5.arp_filter`. No other name there has one.
     pub fn parse(name: &str) -> Option<Sysctl> {
-        let elements: Vec<&str> = name.split(['.', '/']).filter(|element| !element.is_empty()).collect();
+        let elements: Vec<&str> =
+            name.split(['.', '/']).filter(|element| !element.is_empty()).collect();
         match elements.as_slice() {
             _ if name.contains('\0') => None,
             ["net", family, group @ ("conf" | "neigh"), link @ .., setting] if !link.is_empty() => {
@@ -53,7 +54,8 @@ impl Sysctl {
     /// Reads back what `to_string` says, where dots are always of names.
     pub fn from_text(text: &str) -> Option<Sysctl> {
         let rest = text.strip_prefix("net/")?;
-        let is_name = |part: &str| !part.is_empty() && part == element(part) && !part.contains('\0');
+        let is_name =
+            |part: &str| !part.is_empty() && part == element(part) && !part.contains('\0');
         rest.split('/').all(is_name).then(|| Sysctl(rest.to_owned()))
     }
 
@@ -74,7 +76,9 @@ impl Sysctl {
     /// The same setting of the link that has this name now.
     pub fn renamed(&self, ifname: &str) -> Sysctl {
         match self.0.split('/').collect::<Vec<_>>().as_slice() {
-            [family, group, _, setting] => Sysctl(format!("{family}/{group}/{}/{setting}", element(ifname))),
+            [family, group, _, setting] => {
+                Sysctl(format!("{family}/{group}/{}/{setting}", element(ifname)))
+            }
             _ => self.clone(),
         }
     }
@@ -82,7 +86,9 @@ impl Sysctl {
     /// Whether there is such a setting, in the namespace of this thread.
     pub fn exists(&self) -> Result<bool> {
         match fs::metadata(self.path()) {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Ok(false)
+            }
             found => found
                 .map(|metadata| metadata.is_file())
                 .map_err(|e| Error::io(format_args!("look for sysctl {self}"), &e)),
@@ -101,7 +107,8 @@ impl Sysctl {
 
     /// The value, without white space around it.
     pub fn read(&self) -> Result<String> {
-        let value = fs::read_to_string(self.path()).map_err(|e| Error::io(format_args!("read sysctl {self}"), &e))?;
+        let value = fs::read_to_string(self.path())
+            .map_err(|e| Error::io(format_args!("read sysctl {self}"), &e))?;
         Ok(value.trim().to_owned())
     }
 
@@ -119,7 +126,8 @@ impl Sysctl {
     pub fn write(&self, value: &str) -> Result<()> {
         // Nothing at all is not written, and a list would stay what it is.
         let bytes = if value.is_empty() { "\n" } else { value };
-        fs::write(self.path(), bytes).map_err(|e| Error::io(format_args!("write sysctl {self} = {value}"), &e))
+        fs::write(self.path(), bytes)
+            .map_err(|e| Error::io(format_args!("write sysctl {self} = {value}"), &e))
     }
 
     /// Writes the value unless it is that already: so a read-only /proc/sys that has it is no error.
@@ -149,8 +157,14 @@ mod tests {
 
     #[test]
     fn a_name_cannot_leave_its_directory() {
-        assert_eq!(Sysctl::ipv4_conf("../../../kernel", "x").path(), "/proc/sys/net/ipv4/conf/.._.._.._kernel/x");
-        assert_eq!(Sysctl::ipv6_conf("eth0.5", "accept_ra").to_string(), "net/ipv6/conf/eth0.5/accept_ra");
+        assert_eq!(
+            Sysctl::ipv4_conf("../../../kernel", "x").path(),
+            "/proc/sys/net/ipv4/conf/.._.._.._kernel/x"
+        );
+        assert_eq!(
+            Sysctl::ipv6_conf("eth0.5", "accept_ra").to_string(),
+            "net/ipv6/conf/eth0.5/accept_ra"
+        );
     }
 
     #[test]
@@ -175,21 +189,46 @@ mod tests {
             assert_eq!(sysctl.to_string(), expected, "{name}");
             assert_eq!(Sysctl::from_text(expected), Some(sysctl), "{name}");
         }
-        for bad in
-            ["", "net", "net.", "kernel.hostname", "ipv4.ip_forward", "/proc/sys/net/core/x", "Net.core.x", "net.a\0"]
-        {
+        for bad in [
+            "",
+            "net",
+            "net.",
+            "kernel.hostname",
+            "ipv4.ip_forward",
+            "/proc/sys/net/core/x",
+            "Net.core.x",
+            "net.a\0",
+        ] {
             assert_eq!(Sysctl::parse(bad), None, "{bad}");
         }
-        for bad in ["net", "net/", "net/a//b", "net/../kernel", "net/a/..", "net/a/.", "ipv4/x", "/net/a", "net/a\0"] {
+        for bad in [
+            "net",
+            "net/",
+            "net/a//b",
+            "net/../kernel",
+            "net/a/..",
+            "net/a/.",
+            "ipv4/x",
+            "/net/a",
+            "net/a\0",
+        ] {
             assert_eq!(Sysctl::from_text(bad), None, "{bad}");
         }
     }
 
     #[test]
     fn a_placeholder_becomes_one_element_whatever_the_link_is_called() {
-        let of = |name: &str, ifname: &str| Sysctl::parse(name).unwrap().of_link("IFNAME", ifname).to_string();
-        assert_eq!(of("net.ipv4.conf.IFNAME.arp_filter", "eth0.5"), "net/ipv4/conf/eth0.5/arp_filter");
-        assert_eq!(of("net.ipv4.conf.IFNAME.100.arp_filter", "eth0"), "net/ipv4/conf/eth0.100/arp_filter");
+        let of = |name: &str, ifname: &str| {
+            Sysctl::parse(name).unwrap().of_link("IFNAME", ifname).to_string()
+        };
+        assert_eq!(
+            of("net.ipv4.conf.IFNAME.arp_filter", "eth0.5"),
+            "net/ipv4/conf/eth0.5/arp_filter"
+        );
+        assert_eq!(
+            of("net.ipv4.conf.IFNAME.100.arp_filter", "eth0"),
+            "net/ipv4/conf/eth0.100/arp_filter"
+        );
         assert_eq!(of("net.ipv4.conf.IFNAME.IFNAME", "a"), "net/ipv4/conf/a/IFNAME");
         assert_eq!(of("net.IFNAME.IFNAME", ".."), "net/__/IFNAME");
         assert_eq!(of("net.ipv4.conf.IFNAME.x", "../../kernel"), "net/ipv4/conf/.._.._kernel/x");
@@ -199,6 +238,9 @@ mod tests {
     #[test]
     fn errors_name_the_setting() {
         let error = Sysctl::ipv4_conf("nonesuch", "arp_notify").write("1").unwrap_err();
-        assert_eq!(error.msg, "write sysctl net/ipv4/conf/nonesuch/arp_notify = 1: no such file or directory");
+        assert_eq!(
+            error.msg,
+            "write sysctl net/ipv4/conf/nonesuch/arp_notify = 1: no such file or directory"
+        );
     }
 }

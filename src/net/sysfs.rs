@@ -47,7 +47,9 @@ impl Sysfs {
     pub fn open() -> Result<Option<Sysfs>> {
         match mount() {
             Ok(mount) => Ok(Some(Sysfs(mount))),
-            Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::ENODEV | Errno::EOPNOTSUPP) => Ok(None),
+            Err(
+                Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::ENODEV | Errno::EOPNOTSUPP,
+            ) => Ok(None),
             Err(errno) => Err(Error::kernel("mount sysfs", errno)),
         }
     }
@@ -65,7 +67,8 @@ impl Sysfs {
         for entry in entries {
             let name = entry.map_err(|e| Error::io(&what, &e))?.file_name();
             let Some(name) = name.to_str() else { continue }; // links have names of bytes, and iproute2 makes no such one
-            let found = none_if_gone(fs::metadata(self.path(LINKS).join(name))).map_err(|e| Error::io(&what, &e))?;
+            let found = none_if_gone(fs::metadata(self.path(LINKS).join(name)))
+                .map_err(|e| Error::io(&what, &e))?;
             if found.is_some_and(|found| found.ino() == inode) {
                 // By that name there may be another link by now.
                 return Ok(self.link(name)?.filter(|link| link.inode == inode));
@@ -77,11 +80,14 @@ impl Sysfs {
     /// The names of the links of this hardware; None where the hardware is not there any more.
     pub fn links_of_hardware(&self, hardware: &str) -> Result<Option<Vec<String>>> {
         let what = || format!("read {hardware} of sysfs");
-        if none_if_gone(fs::metadata(self.path(hardware))).map_err(|e| Error::io(what(), &e))?.is_none() {
+        if none_if_gone(fs::metadata(self.path(hardware)))
+            .map_err(|e| Error::io(what(), &e))?
+            .is_none()
+        {
             return Ok(None);
         }
-        let Some(entries) =
-            none_if_gone(fs::read_dir(self.path(hardware).join("net"))).map_err(|e| Error::io(what(), &e))?
+        let Some(entries) = none_if_gone(fs::read_dir(self.path(hardware).join("net")))
+            .map_err(|e| Error::io(what(), &e))?
         else {
             return Ok(Some(vec![])); // all are in other namespaces
         };
@@ -92,14 +98,20 @@ impl Sysfs {
     fn read_link(&self, name: &str) -> io::Result<SysfsLink> {
         let path = self.path(LINKS).join(name);
         // All is read through the open directory: a name may become another link's in between.
-        let directory = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path)?;
+        let directory =
+            OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&path)?;
         let hardware = hardware_of(&fs::read_link(&path)?);
         let number = |file: &str| -> io::Result<u32> {
             let text = fs::read_to_string(path_of(&directory).join(file))?;
             text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
         };
         let port = none_if_gone(number("dev_port"))?.unwrap_or_default();
-        Ok(SysfsLink { inode: directory.metadata()?.ino(), index: number("ifindex")?, hardware, port })
+        Ok(SysfsLink {
+            inode: directory.metadata()?.ino(),
+            index: number("ifindex")?,
+            hardware,
+            port,
+        })
     }
 
     fn path(&self, below: &str) -> PathBuf {
@@ -120,20 +132,27 @@ fn hardware_of(target: &Path) -> Option<String> {
 
 fn none_if_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result.map(Some) {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOTDIR)) => Ok(None),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOTDIR)) => {
+            Ok(None)
+        }
         result => result,
     }
 }
 
 fn mount() -> Result<OwnedFd, Errno> {
     // SAFETY: the kernel reads a text that ends with a NUL.
-    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, c"sysfs".as_ptr(), FSOPEN_CLOEXEC) })?;
+    let context =
+        owned(unsafe { libc::syscall(libc::SYS_fsopen, c"sysfs".as_ptr(), FSOPEN_CLOEXEC) })?;
     let none = std::ptr::null::<libc::c_char>();
     // SAFETY: this command takes neither a key nor a value.
-    let made = unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_CMD_CREATE, none, none, 0) };
+    let made = unsafe {
+        libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_CMD_CREATE, none, none, 0)
+    };
     Errno::result(made)?;
     // SAFETY: no argument is a pointer.
-    owned(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY) })
+    owned(unsafe {
+        libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY)
+    })
 }
 
 fn owned(answer: libc::c_long) -> Result<OwnedFd, Errno> {

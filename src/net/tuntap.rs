@@ -70,7 +70,9 @@ pub fn create_tap(spec: &TapSpec) -> Result<()> {
     // Last, so that it goes with the descriptor if anything before has failed.
     // SAFETY: TUNSETPERSIST takes a number.
     let persisted = unsafe { ioctl::set_persist(tun.as_raw_fd(), 1) };
-    persisted.map_err(|e| Error::kernel(format_args!("make tap {:?} persistent", spec.name), e)).map(drop)
+    persisted
+        .map_err(|e| Error::kernel(format_args!("make tap {:?} persistent", spec.name), e))
+        .map(drop)
 }
 
 /// Whether interfaces can be made at all.
@@ -81,7 +83,11 @@ pub fn require_device() -> Result<()> {
 fn open() -> Result<File> {
     OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|e| {
         let error = Error::io(format_args!("open {DEVICE}"), &e);
-        if error.is_not_found() { error.with_details("is the kernel's module tun there?") } else { error }
+        if error.is_not_found() {
+            error.with_details("is the kernel's module tun there?")
+        } else {
+            error
+        }
     })
 }
 
@@ -115,9 +121,12 @@ fn set_id(tun: &File, field: &str, id: u32) -> Result<()> {
         _ => unsafe { ioctl::set_group(tun.as_raw_fd(), number) },
     };
     match set {
-        Err(Errno::EINVAL) => {
-            Err(Error::config(field, format_args!("{id} is unknown here, expected a numeric id that exists")))
-        }
-        set => set.map_err(|e| Error::kernel(format_args!("set the {field} of a tap to {id}"), e)).map(drop),
+        Err(Errno::EINVAL) => Err(Error::config(
+            field,
+            format_args!("{id} is unknown here, expected a numeric id that exists"),
+        )),
+        set => set
+            .map_err(|e| Error::kernel(format_args!("set the {field} of a tap to {id}"), e))
+            .map(drop),
     }
 }

@@ -62,14 +62,24 @@ impl Runtime<'_> {
     ///
     /// With [`OnFailure::Undo`] a failure is followed by DEL for every plugin, unless there was such an attachment before.
     /// The details tell how that went.
-    pub fn add(&mut self, list: &NetworkList, at: &Parameters, on_failure: OnFailure) -> Result<Document> {
+    pub fn add(
+        &mut self,
+        list: &NetworkList,
+        at: &Parameters,
+        on_failure: OnFailure,
+    ) -> Result<Document> {
         self.require_programs(list)?;
         self.cache.require_name(&at.key)?;
         let held = self.cache.lock(Some(at), self.env)?;
         self.within(&held.env).add_alone(list, at, on_failure)
     }
 
-    fn add_alone(&mut self, list: &NetworkList, at: &Parameters, on_failure: OnFailure) -> Result<Document> {
+    fn add_alone(
+        &mut self,
+        list: &NetworkList,
+        at: &Parameters,
+        on_failure: OnFailure,
+    ) -> Result<Document> {
         let _uninterrupted = Uninterrupted::begin(); // Ctrl-C and the like are for between two plugins
         // What is left in the cache of one that has gone is nothing that an undo could take down.
         let was_there = match self.has_interface(at)? {
@@ -152,7 +162,8 @@ impl Runtime<'_> {
             return Ok(());
         }
         for plugin in &list.plugins {
-            let ready = self.run(Command::Status, &plugin.kind, None, &derive::for_status(list, plugin));
+            let ready =
+                self.run(Command::Status, &plugin.kind, None, &derive::for_status(list, plugin));
             ready.map_err(|error| error.with_details(reported_by(plugin)))?;
         }
         Ok(())
@@ -160,14 +171,16 @@ impl Runtime<'_> {
 
     fn cached_result(&self, list: &NetworkList, at: &Parameters) -> Result<Option<Document>> {
         let cached = self.cache.result(&at.key, &list.version);
-        cached.map_err(|error| error.context(format_args!("failed to get network {:?} cached result", list.name)))
+        cached.map_err(|error| {
+            error.context(format_args!("failed to get network {:?} cached result", list.name))
+        })
     }
 
     /// A program that is missing shows before anything has been done.
     fn require_programs(&self, list: &NetworkList) -> Result<()> {
-        list.plugins
-            .iter()
-            .try_for_each(|plugin| self.find(&plugin.kind).map(drop).map_err(|error| failed(error, plugin, "add")))
+        list.plugins.iter().try_for_each(|plugin| {
+            self.find(&plugin.kind).map(drop).map_err(|error| failed(error, plugin, "add"))
+        })
     }
 
     /// ADD or GET; `result` has the last plugin's that succeeded, also where all of it fails.
@@ -186,9 +199,13 @@ impl Runtime<'_> {
                 return Err(Error::new(Code::TRY_AGAIN, "interrupted"));
             }
         }
-        let result = result.clone().ok_or_else(|| Error::new(Code::INVALID_CONFIG, "no plugin configs found"))?;
+        let result = result
+            .clone()
+            .ok_or_else(|| Error::new(Code::INVALID_CONFIG, "no plugin configs found"))?;
         let written = self.cache.write(at, &list.document, &result);
-        written.map_err(|error| error.context(format_args!("failed to set network {:?} cached result", list.name)))?;
+        written.map_err(|error| {
+            error.context(format_args!("failed to set network {:?} cached result", list.name))
+        })?;
         Ok(result)
     }
 
@@ -219,14 +236,22 @@ impl Runtime<'_> {
     }
 
     /// DEL for all plugins, those too that ADD did not reach, whatever the others say. What all of them say is told once.
-    fn undo_add(&mut self, list: &NetworkList, at: &Parameters, result: Option<&Document>, error: Error) -> Error {
+    fn undo_add(
+        &mut self,
+        list: &NetworkList,
+        at: &Parameters,
+        result: Option<&Document>,
+        error: Error,
+    ) -> Error {
         if result.is_none() && self.begins_here(list) {
             return error.with_details(UNDONE);
         }
         let result = result.filter(|_| wants_result(list).unwrap_or(false));
         let mut failures: Vec<(String, Error)> = vec![];
         for plugin in list.plugins.iter().rev() {
-            let Err(failure) = self.run_attached(Command::Del, list, plugin, at, result) else { continue };
+            let Err(failure) = self.run_attached(Command::Del, list, plugin, at, result) else {
+                continue;
+            };
             match failures.iter_mut().find(|(_, known)| *known == failure) {
                 Some((plugins, _)) => *plugins += &format!(", {}", describe(plugin)),
                 None => failures.push((describe(plugin), failure)),
@@ -269,7 +294,12 @@ impl Runtime<'_> {
         let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
         match runner::run_sharing(entry, self.plugins, &env, &mut io, &self.handles) {
             0 => Ok(stdout),
-            status => Err(delegate::parse_error(Path::new(entry.name), &stdout, b"", &format!("exit status {status}"))),
+            status => Err(delegate::parse_error(
+                Path::new(entry.name),
+                &stdout,
+                b"",
+                &format!("exit status {status}"),
+            )),
         }
     }
 
@@ -277,7 +307,9 @@ impl Runtime<'_> {
     pub(super) fn find(&self, kind: &str) -> Result<Program> {
         let own = self.plugins.iter().find(|entry| entry.name == kind);
         match (delegate::find(kind, &self.directories()), own) {
-            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => Ok(Program::Own(entry)),
+            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => {
+                Ok(Program::Own(entry))
+            }
             (Ok(program), _) => Ok(Program::File(program)),
             (Err(_), Some(entry)) => Ok(Program::Own(entry)),
             (Err(error), None) => Err(error),
@@ -287,13 +319,17 @@ impl Runtime<'_> {
     /// Whether the container has an interface of that name; None where there is no such namespace. A failed ADD is undone by
     /// it, so what cannot be looked at now is an error.
     fn has_interface(&self, at: &Parameters) -> Result<Option<bool>> {
-        let Some(netns) = self.handles.netns(&at.netns, Netns::open_if_there)? else { return Ok(None) };
+        let Some(netns) = self.handles.netns(&at.netns, Netns::open_if_there)? else {
+            return Ok(None);
+        };
         Ok(Some(netns.netlink()?.find_link(at.key.ifname.as_str())?.is_some()))
     }
 
     /// Whether the first plugin is compiled in: where its ADD fails, it has undone what it did, and nobody did more.
     fn begins_here(&self, list: &NetworkList) -> bool {
-        list.plugins.first().is_some_and(|plugin| matches!(self.find(&plugin.kind), Ok(Program::Own(_))))
+        list.plugins
+            .first()
+            .is_some_and(|plugin| matches!(self.find(&plugin.kind), Ok(Program::Own(_))))
     }
 
     /// The same, with this environment for its plugins.
@@ -310,7 +346,11 @@ impl Runtime<'_> {
 
     /// The directories of `path`.
     pub fn directories(&self) -> Vec<PathBuf> {
-        if self.path.is_empty() { vec![] } else { self.path.split(':').map(PathBuf::from).collect() }
+        if self.path.is_empty() {
+            vec![]
+        } else {
+            self.path.split(':').map(PathBuf::from).collect()
+        }
     }
 
     /// The process's environment with all six variables of the protocol, empty where the command has no attachment.
@@ -334,7 +374,10 @@ fn wants_result(list: &NetworkList) -> Result<bool> {
 /// CHECK and GET are of 0.4.0.
 fn require_check(list: &NetworkList, command: &str) -> Result<()> {
     if version::Number::parse(&list.version)? < version::WITH_CHECK {
-        let msg = format!("configuration version {:?} does not support the {command} command", list.version);
+        let msg = format!(
+            "configuration version {:?} does not support the {command} command",
+            list.version
+        );
         return Err(Error::new(Code::INCOMPATIBLE_VERSION, msg));
     }
     Ok(())
@@ -399,8 +442,10 @@ mod tests {
             let at = parameters();
             let pairs = |at| {
                 let env = runtime.environment(Command::Add, at);
-                let mut pairs: Vec<String> =
-                    env.iter().map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy())).collect();
+                let mut pairs: Vec<String> = env
+                    .iter()
+                    .map(|(k, v)| format!("{}={}", k.to_string_lossy(), v.to_string_lossy()))
+                    .collect();
                 pairs.sort();
                 pairs.join(" ")
             };

@@ -37,7 +37,11 @@ pub fn for_status(list: &NetworkList, plugin: &PluginConfig) -> Vec<u8> {
 
 /// The configuration for GC. `valid` goes under the specification's key and under the one that its text had first;
 /// where it is not known there is no key, and plugins remove nothing.
-pub fn for_gc(list: &NetworkList, plugin: &PluginConfig, valid: Option<&[ValidAttachment]>) -> Vec<u8> {
+pub fn for_gc(
+    list: &NetworkList,
+    plugin: &PluginConfig,
+    valid: Option<&[ValidAttachment]>,
+) -> Vec<u8> {
     let mut config = named(list, plugin);
     if let Some(valid) = valid {
         let text = |text: &str| Value::String(text.to_owned());
@@ -73,14 +77,17 @@ mod tests {
     use super::*;
 
     fn list(plugin: &str) -> NetworkList {
-        NetworkList::parse(format!(r#"{{"name":"net","cniVersion":"0.4.0","plugins":[{plugin}]}}"#).into_bytes())
-            .unwrap()
+        NetworkList::parse(
+            format!(r#"{{"name":"net","cniVersion":"0.4.0","plugins":[{plugin}]}}"#).into_bytes(),
+        )
+        .unwrap()
     }
 
     fn derive(plugin: &str, prev_result: Option<&Document>, capability_args: &str) -> String {
         let list = list(plugin);
         let args = Value::parse(capability_args.as_bytes()).unwrap();
-        String::from_utf8(for_attachment(&list, &list.plugins[0], prev_result, &args).unwrap()).unwrap()
+        String::from_utf8(for_attachment(&list, &list.plugins[0], prev_result, &args).unwrap())
+            .unwrap()
     }
 
     #[test]
@@ -90,13 +97,23 @@ mod tests {
             None,
             "{}",
         );
-        assert_eq!(config, r#"{"n":9007199254740993,"prevResult":{},"type":"x","name":"net","cniVersion":"0.4.0"}"#);
+        assert_eq!(
+            config,
+            r#"{"n":9007199254740993,"prevResult":{},"type":"x","name":"net","cniVersion":"0.4.0"}"#
+        );
     }
 
     #[test]
     fn the_previous_result_is_written_in_its_own_shape() {
-        let value = Value::parse(br#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}]}"#).unwrap();
-        let config = derive(r#"{"type":"x","prevResult":{"a":1}}"#, Some(&Document::parse(&value, "").unwrap()), "{}");
+        let value = Value::parse(
+            br#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}]}"#,
+        )
+        .unwrap();
+        let config = derive(
+            r#"{"type":"x","prevResult":{"a":1}}"#,
+            Some(&Document::parse(&value, "").unwrap()),
+            "{}",
+        );
         assert!(
             config.ends_with(
                 r#""prevResult":{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.2.3/24"}],"dns":{}}}"#
@@ -109,7 +126,11 @@ mod tests {
     fn capabilities_that_are_declared_and_supplied_are_passed() {
         let plugin = r#"{"type":"x","capabilities":{"mac":true,"ips":false,"portMappings":true},"runtimeConfig":{"mac":"user"}}"#;
         let runtime_config = |args: &str| {
-            Value::parse(derive(plugin, None, args).as_bytes()).unwrap().get("runtimeConfig").unwrap().to_text()
+            Value::parse(derive(plugin, None, args).as_bytes())
+                .unwrap()
+                .get("runtimeConfig")
+                .unwrap()
+                .to_text()
         };
         assert_eq!(
             runtime_config(r#"{"ips":["10.0.0.1"],"portMappings":[{"hostPort":80}],"x":1}"#),
@@ -120,23 +141,35 @@ mod tests {
             r#"{"mac":"user"}"#,
             "nothing to pass leaves what was there"
         );
-        assert!(!derive(r#"{"type":"x","capabilities":{"mac":true}}"#, None, "null").contains("runtimeConfig"));
+        assert!(
+            !derive(r#"{"type":"x","capabilities":{"mac":true}}"#, None, "null")
+                .contains("runtimeConfig")
+        );
     }
 
     #[test]
     fn gc_tells_the_valid_attachments_under_both_keys_or_not_at_all() {
         let list = list(r#"{"type":"x"}"#);
-        let derive =
-            |valid: Option<&[ValidAttachment]>| String::from_utf8(for_gc(&list, &list.plugins[0], valid)).unwrap();
+        let derive = |valid: Option<&[ValidAttachment]>| {
+            String::from_utf8(for_gc(&list, &list.plugins[0], valid)).unwrap()
+        };
         let valid = [ValidAttachment { container_id: "a".into(), ifname: "eth0".into() }];
         let head = r#"{"type":"x","name":"net","cniVersion":"0.4.0""#;
         let entries = r#"[{"containerID":"a","ifname":"eth0"}]"#;
         assert_eq!(
             derive(Some(&valid)),
-            format!(r#"{head},"cni.dev/valid-attachments":{entries},"cni.dev/attachments":{entries}}}"#)
+            format!(
+                r#"{head},"cni.dev/valid-attachments":{entries},"cni.dev/attachments":{entries}}}"#
+            )
         );
-        assert_eq!(derive(Some(&[])), format!(r#"{head},"cni.dev/valid-attachments":[],"cni.dev/attachments":[]}}"#));
+        assert_eq!(
+            derive(Some(&[])),
+            format!(r#"{head},"cni.dev/valid-attachments":[],"cni.dev/attachments":[]}}"#)
+        );
         assert_eq!(derive(None), format!("{head}}}"));
-        assert_eq!(String::from_utf8(for_status(&list, &list.plugins[0])).unwrap(), format!("{head}}}"));
+        assert_eq!(
+            String::from_utf8(for_status(&list, &list.plugins[0])).unwrap(),
+            format!("{head}}}")
+        );
     }
 }

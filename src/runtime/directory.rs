@@ -15,7 +15,10 @@ use crate::plain_file;
 pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     let files = files(dir)?;
     if files.is_empty() {
-        return Err(Error::new(Code::INVALID_CONFIG, format!("no net configurations found in {}", dir.display())));
+        return Err(Error::new(
+            Code::INVALID_CONFIG,
+            format!("no net configurations found in {}", dir.display()),
+        ));
     }
     for file in files {
         let list = load(&file)?;
@@ -23,7 +26,10 @@ pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
             return Ok(list);
         }
     }
-    Err(Error::new(Code::INVALID_CONFIG, format!("no net configuration with name \"{name}\" in {}", dir.display())))
+    Err(Error::new(
+        Code::INVALID_CONFIG,
+        format!("no net configuration with name \"{name}\" in {}", dir.display()),
+    ))
 }
 
 /// The files of the directory that are configurations, in the order in which they are searched.
@@ -38,8 +44,11 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
 pub fn load(file: &Path) -> Result<NetworkList> {
     let text = read(file)?;
     let dir = file.parent().unwrap_or(Path::new("."));
-    let list =
-        if ends_with(file.as_os_str(), ".conflist") { of_document(text, dir) } else { NetworkList::of_single(text) };
+    let list = if ends_with(file.as_os_str(), ".conflist") {
+        of_document(text, dir)
+    } else {
+        NetworkList::of_single(text)
+    };
     list.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
 }
 
@@ -61,7 +70,9 @@ fn plugins_of_directory(dir: &Path, network: &str) -> Result<Vec<PluginConfig>> 
     // A name that is not plain is no network's, and as a path it could lead anywhere.
     let Ok(name) = NetworkName::parse(network) else { return Ok(vec![]) };
     let dir = dir.join(name.as_str());
-    let failed = |error: Error| error.context(format_args!("failed to read plugin config files in {}", dir.display()));
+    let failed = |error: Error| {
+        error.context(format_args!("failed to read plugin config files in {}", dir.display()))
+    };
     files_ending(&dir, &[".conf"]).map_err(failed)?.iter().map(|file| load_plugin(file)).collect()
 }
 
@@ -77,7 +88,8 @@ fn read(file: &Path) -> Result<Vec<u8>> {
 
 /// What is in the directory and ends so, sorted, except directories. A directory that is not there has nothing in it.
 fn files_ending(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
-    let names = file_names(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+    let names =
+        file_names(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
     let ends_so = |name: &OsString| endings.iter().any(|ending| ends_with(name, ending));
     Ok(names.into_iter().filter(ends_so).map(|name| dir.join(name)).collect())
 }
@@ -131,7 +143,11 @@ mod tests {
             dir.write("99-z.conflist", LIST);
             assert_eq!(kinds(&find(dir.path(), "some-net").unwrap()), ["first"]);
             dir.write("99-z.conflist", &LIST.replace("some-net", "other"));
-            assert_eq!(kinds(&find(dir.path(), "some-net").unwrap()), ["single"], "no list of that name");
+            assert_eq!(
+                kinds(&find(dir.path(), "some-net").unwrap()),
+                ["single"],
+                "no list of that name"
+            );
         }
     }
 
@@ -142,7 +158,10 @@ mod tests {
             dir.write(name, "not even JSON");
         }
         let at = dir.path().display();
-        assert_eq!(find(dir.path(), "n").unwrap_err().to_string(), format!("no net configurations found in {at}"));
+        assert_eq!(
+            find(dir.path(), "n").unwrap_err().to_string(),
+            format!("no net configurations found in {at}")
+        );
         assert_eq!(
             find(&dir.path().join("none"), "n").unwrap_err().to_string(),
             format!("no net configurations found in {at}/none")
@@ -164,7 +183,10 @@ mod tests {
         assert!(find(dir.path(), "some-net").is_ok(), "what comes after the match is not read");
         dir.write("00.conflist", "");
         let error = find(dir.path(), "some-net").unwrap_err();
-        assert_eq!(error.msg, "error parsing configuration list: EOF while parsing a value at line 1 column 0");
+        assert_eq!(
+            error.msg,
+            "error parsing configuration list: EOF while parsing a value at line 1 column 0"
+        );
         assert_eq!(error.details, format!("the file is {}/00.conflist", dir.path().display()));
         std::os::unix::fs::symlink("/nonexistent", dir.path().join("-.conflist")).unwrap();
         let file = dir.path().join("-.conflist");
@@ -186,7 +208,10 @@ mod tests {
     fn a_list_in_a_conf_file_is_no_plugin() {
         let dir = Scratch::new();
         dir.write("00.conf", LIST);
-        assert_eq!(find(dir.path(), "some-net").unwrap_err().msg, "error parsing configuration: missing 'type'");
+        assert_eq!(
+            find(dir.path(), "some-net").unwrap_err().msg,
+            "error parsing configuration: missing 'type'"
+        );
     }
 
     #[test]
@@ -194,7 +219,9 @@ mod tests {
         let dir = Scratch::new();
         let load = |keys: &str| {
             dir.write("n.conflist", &format!(r#"{{"name":"some-net"{keys}}}"#));
-            find(dir.path(), "some-net").map(|list| kinds(&list).join(" ")).map_err(|error| error.msg.clone())
+            find(dir.path(), "some-net")
+                .map(|list| kinds(&list).join(" "))
+                .map_err(|error| error.msg.clone())
         };
         let inlined = r#","plugins":[{"type":"first"}]"#;
         assert_eq!(load(""), Err("no plugin configs found".into()));
@@ -204,7 +231,10 @@ mod tests {
         dir.write("some-net/30.json", "{");
         assert_eq!(load(""), Ok("second third".into()));
         assert_eq!(load(inlined), Ok("first second third".into()));
-        assert_eq!(load(&format!(r#"{inlined},"loadOnlyInlinedPlugins":"TRUE""#)), Ok("first".into()));
+        assert_eq!(
+            load(&format!(r#"{inlined},"loadOnlyInlinedPlugins":"TRUE""#)),
+            Ok("first".into())
+        );
         dir.write("some-net/40.conf", "{}");
         assert_eq!(load(inlined), Err("error parsing configuration: missing 'type'".into()));
     }

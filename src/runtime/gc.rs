@@ -67,9 +67,13 @@ impl Runtime<'_> {
         let held = self.lock_all(Extent::Detach)?;
         let mut alone = self.within(&held.env);
         let mut errors = ErrorList::default();
-        let attachments = errors.push(alone.cache.attachments(&NetworkName::parse(&list.name)?)).unwrap_or_default();
+        let attachments = errors
+            .push(alone.cache.attachments(&NetworkName::parse(&list.name)?))
+            .unwrap_or_default();
         let wanted = ValidAttachments::new(valid.unwrap_or_default().to_vec());
-        let is_stale = |at: &Parameters| !wanted.contains(at.key.container_id.as_str(), at.key.ifname.as_str());
+        let is_stale = |at: &Parameters| {
+            !wanted.contains(at.key.container_id.as_str(), at.key.ifname.as_str())
+        };
         let stale = attachments.into_iter().filter(is_stale);
         alone.detach(list, &stale.collect::<Vec<_>>(), Extent::Detach, &mut errors, &mut |_| ());
         alone.collect(list, valid, errors)
@@ -143,10 +147,9 @@ impl Runtime<'_> {
             }
             let verdicts = living.judge(&candidates, &listed);
             for verdict in [Verdict::Lives, Verdict::Unknown] {
-                let of_verdict = candidates
-                    .iter()
-                    .zip(&verdicts)
-                    .filter(|(stale, given)| **given == verdict && !stale.is_call && !stale.is_torn);
+                let of_verdict = candidates.iter().zip(&verdicts).filter(|(stale, given)| {
+                    **given == verdict && !stale.is_call && !stale.is_torn
+                });
                 let stay: Vec<Stale> = of_verdict.map(|(stale, _)| stale.clone()).collect();
                 watch(&Event::Spared(network, &stay, verdict));
                 spared.extend(stay.into_iter().map(|stale| stale.holder));
@@ -181,7 +184,10 @@ impl Runtime<'_> {
                 Ok(list) if list.disable_gc => (),
                 Ok(list) => alone.detach(&list, &[at], extent, &mut errors, watch),
                 Err(error) => {
-                    let msg = format!("network {:?} has no configuration any more", at.key.network.as_str());
+                    let msg = format!(
+                        "network {:?} has no configuration any more",
+                        at.key.network.as_str()
+                    );
                     errors.push::<()>(Err(error.context(msg)));
                 }
             }
@@ -210,17 +216,28 @@ impl Runtime<'_> {
         watch: Watch<'_>,
     ) {
         for (number, at) in (1..).zip(stale) {
-            let what = format!("failed to delete stale attachment {} {}", at.key.container_id, at.key.ifname);
+            let what = format!(
+                "failed to delete stale attachment {} {}",
+                at.key.container_id, at.key.ifname
+            );
             let succeeded = extent == Extent::Look
-                || errors.push(self.del_all(list, at).map_err(|error| error.context(what))).is_some();
+                || errors
+                    .push(self.del_all(list, at).map_err(|error| error.context(what)))
+                    .is_some();
             watch(&Event::Step(Step { at, number, of: stale.len(), succeeded }));
         }
     }
 
-    fn collect(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>, mut errors: ErrorList) -> Result<()> {
+    fn collect(
+        &mut self,
+        list: &NetworkList,
+        valid: Option<&[ValidAttachment]>,
+        mut errors: ErrorList,
+    ) -> Result<()> {
         if has_gc(list) {
             for plugin in &list.plugins {
-                let collected = self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
+                let collected =
+                    self.run(Command::Gc, &plugin.kind, None, &derive::for_gc(list, plugin, valid));
                 let what = format_args!("failed to GC plugin {}", plugin.kind).to_string();
                 errors.push(collected.map_err(|error| error.context(what)));
             }
@@ -229,14 +246,24 @@ impl Runtime<'_> {
     }
 
     /// One plugin's GC with a note of all that goes, or would.
-    fn collect_of(&mut self, list: &NetworkList, plugin: &PluginConfig, valid: &ValidAttachments) -> Result<()> {
+    fn collect_of(
+        &mut self,
+        list: &NetworkList,
+        plugin: &PluginConfig,
+        valid: &ValidAttachments,
+    ) -> Result<()> {
         let config = derive::for_gc(list, plugin, Some(&valid.names()));
         let env = self.environment(Command::Gc, None);
         let collected = self.find(&plugin.kind).and_then(|program| match program {
-            Program::Own(entry) => runner::collect(entry, self.plugins, &env, config, &self.handles, valid),
-            Program::File(program) => valid.call(&program, || delegate::exec(&program, &env, &config).map(drop)),
+            Program::Own(entry) => {
+                runner::collect(entry, self.plugins, &env, config, &self.handles, valid)
+            }
+            Program::File(program) => {
+                valid.call(&program, || delegate::exec(&program, &env, &config).map(drop))
+            }
         });
-        collected.map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind)))
+        collected
+            .map_err(|error| error.context(format_args!("failed to GC plugin {}", plugin.kind)))
     }
 }
 
@@ -277,8 +304,10 @@ impl Census {
             Ok(_) => self.unclear.push(found.file),
             Err(error) => self.unreadable.push(error),
         }
-        let valid =
-            |key: Key| ValidAttachment { container_id: key.container_id.to_string(), ifname: key.ifname.to_string() };
+        let valid = |key: Key| ValidAttachment {
+            container_id: key.container_id.to_string(),
+            ifname: key.ifname.to_string(),
+        };
         self.spared.extend(readings.into_iter().map(valid));
     }
 

@@ -22,7 +22,11 @@ pub(super) fn normal(value: Value) -> Value {
             // A conversion stops at the ends, so what is beyond 64 bits is another number and stays.
             let float = number.as_f64().unwrap_or_default();
             let whole = float as i64;
-            Value::Number(if whole as f64 == float && whole != i64::MAX { whole.into() } else { number })
+            Value::Number(if whole as f64 == float && whole != i64::MAX {
+                whole.into()
+            } else {
+                number
+            })
         }
         scalar => scalar,
     }
@@ -30,8 +34,13 @@ pub(super) fn normal(value: Value) -> Value {
 
 /// The text, with the letters escaped that Go escapes for the sake of HTML; they occur in strings only.
 pub(super) fn text(value: &Value) -> String {
-    let escapes =
-        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    let escapes = [
+        ('<', "\\u003c"),
+        ('>', "\\u003e"),
+        ('&', "\\u0026"),
+        ('\u{2028}', "\\u2028"),
+        ('\u{2029}', "\\u2029"),
+    ];
     escapes.iter().fold(value.to_text(), |text, (letter, escape)| text.replace(*letter, escape))
 }
 

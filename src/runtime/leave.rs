@@ -26,7 +26,8 @@ use crate::steps::{link_alias, masquerade, nft_owner, spoofcheck};
 const LEASES: &str = "/var/lib/cni/networks";
 
 /// Our tables.
-const TABLES: [&Layout; 4] = [&masquerade::LAYOUT, &portmap::LAYOUT, &firewall::LAYOUT, &spoofcheck::LAYOUT];
+const TABLES: [&Layout; 4] =
+    [&masquerade::LAYOUT, &portmap::LAYOUT, &firewall::LAYOUT, &spoofcheck::LAYOUT];
 
 /// An attachment with elements in a table of ours.
 pub struct Left {
@@ -51,18 +52,30 @@ pub fn count() -> Result<Vec<(String, usize)>> {
 
 /// What stays when cni-multi goes, in one line; None where nothing does.
 pub fn summary(counts: &[(String, usize)]) -> Option<String> {
-    let tables: Vec<String> = counts.iter().map(|(table, count)| format!("{table}: {count}")).collect();
-    let what = "elements of attachments stay in nftables, which the plugins of others do not remove";
+    let tables: Vec<String> =
+        counts.iter().map(|(table, count)| format!("{table}: {count}")).collect();
+    let what =
+        "elements of attachments stay in nftables, which the plugins of others do not remove";
     (!tables.is_empty()).then(|| {
-        format!("{what} ({}); when containers have gone, `cni-multi net gc --leave` removes theirs", tables.join(", "))
+        format!(
+            "{what} ({}); when containers have gone, `cni-multi net gc --leave` removes theirs",
+            tables.join(", ")
+        )
     })
 }
 
 /// Removes from our tables what belongs to attachments that are gone, each told as soon as it is done.
-pub fn leave(host: &Netlink, cache: &Cache, extent: Extent, watch: &mut dyn FnMut(&Left)) -> Result<()> {
+pub fn leave(
+    host: &Netlink,
+    cache: &Cache,
+    extent: Extent,
+    watch: &mut dyn FnMut(&Left),
+) -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
-    let held: Vec<(&Layout, Vec<Owned>)> =
-        TABLES.into_iter().map(|layout| Ok((layout, nft.holdings(layout, None)?))).collect::<Result<_>>()?;
+    let held: Vec<(&Layout, Vec<Owned>)> = TABLES
+        .into_iter()
+        .map(|layout| Ok((layout, nft.holdings(layout, None)?)))
+        .collect::<Result<_>>()?;
     let evidence = Evidence::look(host, cache)?;
     let mut errors = ErrorList::default();
     for (layout, owned) in held {
@@ -99,10 +112,13 @@ impl Evidence {
     fn look(host: &Netlink, cache: &Cache) -> Result<Evidence> {
         let living = Living::look(None, cache);
         if let Some(problem) = living.problem() {
-            return Err(problem.clone().context("not every namespace can be seen, and one may be a container's"));
+            return Err(problem
+                .clone()
+                .context("not every namespace can be seen, and one may be a container's"));
         }
         let links = host.links_of_kind("veth")?;
-        let links = links.iter().filter_map(|link| link_alias::identity_in(&link.alias).map(str::to_owned));
+        let links =
+            links.iter().filter_map(|link| link_alias::identity_in(&link.alias).map(str::to_owned));
         let alive = links.chain(living.recorded().iter().map(Key::identity)).collect();
         Ok(Evidence { alive, leases: leases(Path::new(LEASES))?, living })
     }
@@ -145,7 +161,11 @@ fn leases(dir: &Path) -> Result<HashMap<Hash8, HashMap<IpAddr, Holder>>> {
     };
     for entry in entries {
         let entry = entry.map_err(|e| unread(dir, e))?;
-        let Some(network) = entry.file_name().to_str().and_then(|name| NetworkName::parse(name).ok()) else { continue };
+        let Some(network) =
+            entry.file_name().to_str().and_then(|name| NetworkName::parse(name).ok())
+        else {
+            continue;
+        };
         let mut of_network = HashMap::new();
         let ips = match lease::addresses(&entry.path()) {
             Err(e) if e.kind() == io::ErrorKind::NotADirectory => continue,
@@ -153,7 +173,10 @@ fn leases(dir: &Path) -> Result<HashMap<Hash8, HashMap<IpAddr, Holder>>> {
         };
         for ip in ips {
             if let Some(Content::Owned(owner)) = lease::read(&entry.path(), ip)? {
-                let hash = owner.ifname.as_ref().map(|ifname| attachment_hash(&owner.container_id, ifname));
+                let hash = owner
+                    .ifname
+                    .as_ref()
+                    .map(|ifname| attachment_hash(&owner.container_id, ifname));
                 of_network.insert(ip, Holder { hash, ..Holder::of_container(&owner.container_id) });
             }
         }

@@ -53,8 +53,8 @@ pub struct PluginConfig {
 impl NetworkList {
     /// Reads a list as it stands in a `.conflist`, without the plugins of its directory.
     pub fn parse(document: Vec<u8>) -> Result<NetworkList> {
-        let list =
-            NetworkList::parse_value(&document).map_err(|error| error.context("error parsing configuration list"))?;
+        let list = NetworkList::parse_value(&document)
+            .map_err(|error| error.context("error parsing configuration list"))?;
         Ok(NetworkList { document, ..list })
     }
 
@@ -92,19 +92,28 @@ impl NetworkList {
 impl PluginConfig {
     /// Reads a plugin's object.
     pub fn parse(text: &[u8]) -> Result<PluginConfig> {
-        let value = parse_object(text).map_err(|error| error.context("error parsing configuration"))?;
+        let value =
+            parse_object(text).map_err(|error| error.context("error parsing configuration"))?;
         let plugin = PluginConfig::of_value(value)?;
         Ok(PluginConfig { value: go_json::normal(plugin.value), ..plugin })
     }
 
     fn of_value(value: Value) -> Result<PluginConfig> {
-        let head: Head = decode::from_value(&value).map_err(|error| error.context("error parsing configuration"))?;
+        let head: Head = decode::from_value(&value)
+            .map_err(|error| error.context("error parsing configuration"))?;
         if head.kind.is_empty() {
             return invalid("error parsing configuration: missing 'type'".into());
         }
-        let declared = head.capabilities.into_iter().filter(|(_, declared)| *declared == Some(true));
+        let declared =
+            head.capabilities.into_iter().filter(|(_, declared)| *declared == Some(true));
         let capabilities = declared.map(|(capability, _)| capability).collect();
-        Ok(PluginConfig { value, kind: head.kind, name: head.name, version: head.cni_version, capabilities })
+        Ok(PluginConfig {
+            value,
+            kind: head.kind,
+            name: head.name,
+            version: head.cni_version,
+            capabilities,
+        })
     }
 }
 
@@ -147,18 +156,23 @@ pub fn choose_version(list: &Value) -> Result<String> {
         Some(Value::Array(versions)) => {
             for (index, version) in versions.iter().enumerate() {
                 let Value::String(version) = version else {
-                    return invalid(format!("invalid type for cniVersions index {index}: {}", go_type(version)));
+                    return invalid(format!(
+                        "invalid type for cniVersions index {index}: {}",
+                        go_type(version)
+                    ));
                 };
-                spoken
-                    .extend(if_spoken(version).map_err(|e| {
-                        e.context(format_args!("invalid cniVersions entry {version} at index {index}"))
-                    })?);
+                spoken.extend(if_spoken(version).map_err(|e| {
+                    e.context(format_args!("invalid cniVersions entry {version} at index {index}"))
+                })?);
             }
         }
         Some(other) => return invalid(format!("invalid type for cniVersions: {}", go_type(other))),
     }
     if !single.is_empty() {
-        spoken.extend(if_spoken(&single).map_err(|e| e.context(format_args!("invalid cniVersion {single}")))?);
+        spoken.extend(
+            if_spoken(&single)
+                .map_err(|e| e.context(format_args!("invalid cniVersion {single}")))?,
+        );
     }
     Ok(spoken.into_iter().max_by_key(|(number, _)| *number).map_or(single, |(_, version)| version))
 }
@@ -185,9 +199,13 @@ fn flag(list: &Value, key: &str) -> Result<bool> {
 
 fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>> {
     let plugins = match member(list, "plugins") {
-        None if only_inlined => return invalid("`loadOnlyInlinedPlugins` is true, and no 'plugins' key".into()),
+        None if only_inlined => {
+            return invalid("`loadOnlyInlinedPlugins` is true, and no 'plugins' key".into());
+        }
         None => return Ok(vec![]),
-        Some(Value::Array(plugins)) if plugins.is_empty() => return invalid("no plugins in list".into()),
+        Some(Value::Array(plugins)) if plugins.is_empty() => {
+            return invalid("no plugins in list".into());
+        }
         Some(Value::Array(plugins)) => plugins,
         Some(other) => return invalid(format!("invalid 'plugins' type {}", go_type(other))),
     };
@@ -204,7 +222,9 @@ pub(super) fn parse_object(text: &[u8]) -> Result<Value> {
     match Value::parse(text)? {
         Value::Null => Ok(Value::Object(vec![])),
         value @ Value::Object(_) => Ok(value),
-        other => Err(Error::new(Code::DECODE, format!("expected an object, found {}", other.kind()))),
+        other => {
+            Err(Error::new(Code::DECODE, format!("expected an object, found {}", other.kind())))
+        }
     }
 }
 
@@ -282,10 +302,19 @@ mod tests {
             (r#"{"name":7}"#, "invalid name type float64"),
             (r#"{"name":null}"#, "invalid name type <nil>"),
             (r#"{"name":"n","cniVersion":{}}"#, "invalid cniVersion type map[string]interface {}"),
-            (r#"{"name":"n","disableCheck":"Banana"}"#, "invalid value \"banana\" for disableCheck"),
+            (
+                r#"{"name":"n","disableCheck":"Banana"}"#,
+                "invalid value \"banana\" for disableCheck",
+            ),
             (r#"{"name":"n","disableGC":null}"#, "invalid type <nil> for disableGC"),
-            (r#"{"name":"n","loadOnlyInlinedPlugins":"x"}"#, "invalid value \"x\" for loadOnlyInlinedPlugins"),
-            (r#"{"name":"n","loadOnlyInlinedPlugins":true}"#, "`loadOnlyInlinedPlugins` is true, and no 'plugins' key"),
+            (
+                r#"{"name":"n","loadOnlyInlinedPlugins":"x"}"#,
+                "invalid value \"x\" for loadOnlyInlinedPlugins",
+            ),
+            (
+                r#"{"name":"n","loadOnlyInlinedPlugins":true}"#,
+                "`loadOnlyInlinedPlugins` is true, and no 'plugins' key",
+            ),
             (r#"{"name":"n","plugins":{}}"#, "invalid 'plugins' type map[string]interface {}"),
             (r#"{"name":"n","plugins":null}"#, "invalid 'plugins' type <nil>"),
             (r#"{"name":"n","plugins":[]}"#, "no plugins in list"),
@@ -303,7 +332,11 @@ mod tests {
             ),
         ];
         for (text, expected) in cases {
-            assert_eq!(problem(text), format!("error parsing configuration list: {expected}"), "{text}");
+            assert_eq!(
+                problem(text),
+                format!("error parsing configuration list: {expected}"),
+                "{text}"
+            );
         }
     }
 
@@ -319,7 +352,8 @@ mod tests {
             r#""cni.dev/valid-attachments":[5]"#,
             r#""cni.dev/valid-attachments":[{"ifname":5}]"#,
         ] {
-            let error = PluginConfig::parse(format!(r#"{{"type":"x",{key}}}"#).as_bytes()).unwrap_err();
+            let error =
+                PluginConfig::parse(format!(r#"{{"type":"x",{key}}}"#).as_bytes()).unwrap_err();
             assert!(error.msg.starts_with("error parsing configuration: "), "{key}: {error}");
         }
         assert!(
@@ -343,7 +377,11 @@ mod tests {
             (r#""x":0"#, ""),
         ];
         for (keys, version) in cases {
-            assert_eq!(parse(&format!(r#"{{"name":"n",{keys}}}"#)).unwrap().version, version, "{keys}");
+            assert_eq!(
+                parse(&format!(r#"{{"name":"n",{keys}}}"#)).unwrap().version,
+                version,
+                "{keys}"
+            );
         }
         let mistakes = [
             (r#""cniVersions":"1.0.0""#, "invalid type for cniVersions: string"),
@@ -385,7 +423,10 @@ mod tests {
             String::from_utf8(list.document.clone()).unwrap(),
             format!(r#"{{"cniVersion":"0.3.1","name":"n","plugins":[{plugin}]}}"#)
         );
-        assert_eq!((list.name.as_str(), list.version.as_str(), list.disable_check), ("n", "0.3.1", false));
+        assert_eq!(
+            (list.name.as_str(), list.version.as_str(), list.disable_check),
+            ("n", "0.3.1", false)
+        );
         assert_eq!(NetworkList::parse(list.document.clone()).unwrap(), list);
         let error = NetworkList::of_single(b"{".to_vec()).unwrap_err();
         assert!(error.msg.starts_with("error parsing configuration: EOF while parsing"), "{error}");

@@ -109,7 +109,8 @@ impl Living {
         if stale.addresses.is_empty() {
             return Verdict::Unknown;
         }
-        let found: Result<Vec<bool>> = stale.addresses.iter().map(|address| self.has(address)).collect();
+        let found: Result<Vec<bool>> =
+            stale.addresses.iter().map(|address| self.has(address)).collect();
         found.map_or(Verdict::Unknown, |found| there(found.contains(&true)))
     }
 }
@@ -140,7 +141,8 @@ impl Group {
             false => self.containers.contains(id),
         };
         let by_beginning = || self.beginnings.iter().any(|known| id.starts_with(known.as_str()));
-        holder.hash.is_some_and(|hash| self.hashes.contains(&hash)) || !id.is_empty() && (by_id() || by_beginning())
+        holder.hash.is_some_and(|hash| self.hashes.contains(&hash))
+            || !id.is_empty() && (by_id() || by_beginning())
     }
 }
 
@@ -152,13 +154,22 @@ fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     match fs::read_dir(usual) {
         Ok(entries) => {
             let below = entries.filter_map(|entry| Some(entry.ok()?.path()));
-            caches.extend(below.filter(|dir| dir.join("results").is_dir()).map(|dir: PathBuf| Cache::new(dir)));
+            caches.extend(
+                below
+                    .filter(|dir| dir.join("results").is_dir())
+                    .map(|dir: PathBuf| Cache::new(dir)),
+            );
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => (),
         Err(e) => return Err(Error::io(format_args!("open {}", usual.display()), &e)),
     }
-    let of_file = |found: cache::Found| match (network.and_then(|network| found.attachment(network)), network) {
-        (Some(at), Some(network)) => (at.key.network == *network && !is_gone(&at.netns)).then_some(vec![at.key]),
+    let of_file = |found: cache::Found| match (
+        network.and_then(|network| found.attachment(network)),
+        network,
+    ) {
+        (Some(at), Some(network)) => {
+            (at.key.network == *network && !is_gone(&at.netns)).then_some(vec![at.key])
+        }
         (None, Some(network)) => Some(found.readings(network)),
         (_, None) => {
             let at = found.record.ok()?.at?;
@@ -187,7 +198,11 @@ mod tests {
         Stale { holder: Holder::of(&key), addresses: vec![ip.parse().unwrap()], ..Stale::default() }
     }
 
-    fn verdicts(addresses: Result<HashSet<IpAddr>>, all: &[Stale], alive: &[ValidAttachment]) -> Vec<Verdict> {
+    fn verdicts(
+        addresses: Result<HashSet<IpAddr>>,
+        all: &[Stale],
+        alive: &[ValidAttachment],
+    ) -> Vec<Verdict> {
         Living { addresses, recorded: vec![] }.judge(all, alive)
     }
 
@@ -205,7 +220,11 @@ mod tests {
 
     #[test]
     fn a_container_that_lives_with_one_interface_lives_with_all() {
-        let all = [lease("a", "eth0", "10.0.0.1"), lease("a", "net1", "10.0.0.2"), lease("b", "eth0", "10.0.0.3")];
+        let all = [
+            lease("a", "eth0", "10.0.0.1"),
+            lease("a", "net1", "10.0.0.2"),
+            lease("b", "eth0", "10.0.0.3"),
+        ];
         let lives = [Verdict::Lives, Verdict::Lives, Verdict::Gone];
         assert_eq!(verdicts(on_links(&["10.0.0.1"]), &all, &[]), lives);
         let recorded = ValidAttachment { container_id: "a".into(), ifname: "eth7".into() };
@@ -213,7 +232,10 @@ mod tests {
         let long = "x".repeat(120);
         let link = Holder::of_comment(&Key::parse("net", &long, "eth0").unwrap().comment());
         let link = Stale { holder: link, is_alive: true, ..Stale::default() };
-        assert_eq!(verdicts(on_links(&[]), &[link, lease(&long, "net1", "10.0.0.4")], &[]), [Verdict::Lives; 2]);
+        assert_eq!(
+            verdicts(on_links(&[]), &[link, lease(&long, "net1", "10.0.0.4")], &[]),
+            [Verdict::Lives; 2]
+        );
     }
 
     #[test]
@@ -222,13 +244,20 @@ mod tests {
         let backup = Stale { holder: Holder::of(&key), ..Stale::default() };
         let spoof = Stale { needs_link: true, ..backup.clone() };
         assert_eq!(verdicts(on_links(&[]), std::slice::from_ref(&backup), &[]), [Verdict::Unknown]);
-        assert_eq!(verdicts(on_links(&[]), &[backup, lease("a", "eth0", "10.0.0.1"), spoof], &[]), [Verdict::Gone; 3]);
+        assert_eq!(
+            verdicts(on_links(&[]), &[backup, lease("a", "eth0", "10.0.0.1"), spoof], &[]),
+            [Verdict::Gone; 3]
+        );
     }
 
     #[test]
     fn a_path_that_was_written_down_tells_of_its_namespace() {
         let key = Key::parse("net", "a", "eth0").unwrap();
-        let at = |path: &str| Stale { holder: Holder::of(&key), netns_path: path.to_owned(), ..Stale::default() };
+        let at = |path: &str| Stale {
+            holder: Holder::of(&key),
+            netns_path: path.to_owned(),
+            ..Stale::default()
+        };
         assert_eq!(verdicts(on_links(&[]), &[at("/proc")], &[]), [Verdict::Lives]);
         assert_eq!(verdicts(on_links(&[]), &[at("/nonexistent")], &[]), [Verdict::Gone]);
     }

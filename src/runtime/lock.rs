@@ -72,15 +72,25 @@ impl Cache {
         self.lock_within(PATIENCE, at, env)
     }
 
-    fn lock_within(&self, patience: Duration, at: Option<&Parameters>, env: &Environment) -> Result<Held> {
+    fn lock_within(
+        &self,
+        patience: Duration,
+        at: Option<&Parameters>,
+        env: &Environment,
+    ) -> Result<Held> {
         let path = self.dir().join("lock");
         let opened = create_dir(self.dir()).and_then(|()| plain_file::open_or_create(&path));
-        let Ok((file, metadata)) = opened.and_then(|file| file.metadata().map(|metadata| (file, metadata))) else {
+        let Ok((file, metadata)) =
+            opened.and_then(|file| file.metadata().map(|metadata| (file, metadata)))
+        else {
             return Ok(Held::nothing(env));
         };
-        let (inherited, cache) = (env.get(HELD), format!(" {}:{}:", metadata.dev(), metadata.ino()));
+        let (inherited, cache) =
+            (env.get(HELD), format!(" {}:{}:", metadata.dev(), metadata.ino()));
         let is_ancestor_s = |start| inherited.contains(&format!("{cache}{start} "));
-        let tell = |error: Error| error.with_details(format_args!("`fuser -v {}` tells whose it is", path.display()));
+        let tell = |error: Error| {
+            error.with_details(format_args!("`fuser -v {}` tells whose it is", path.display()))
+        };
         // Whom an ancestor waits for must not wait for a GC that waits for the ancestor.
         if at.is_some() && !inherited.contains(&cache) {
             gate().wait_until_free(&file, patience).map_err(tell)?;
@@ -170,7 +180,12 @@ mod tests {
     fn parameters(text: &str) -> Parameters {
         let (id, netns) = text.split_once(' ').unwrap();
         let key = Key::parse("n", id, "eth0").unwrap();
-        Parameters { key, netns: netns.into(), args: vec![], capability_args: Value::Object(vec![]) }
+        Parameters {
+            key,
+            netns: netns.into(),
+            args: vec![],
+            capability_args: Value::Object(vec![]),
+        }
     }
 
     /// Whether somebody who holds `held` keeps away who wants `wanted`, for as long and no longer.
@@ -191,7 +206,9 @@ mod tests {
     fn a_container_has_a_lock_of_its_own_and_gc_has_all() {
         assert!(excludes(Some("a /x"), Some("a /y")));
         assert!(!excludes(Some("a /x"), Some("b /x")));
-        assert!(excludes(Some("a /x"), None) && excludes(None, Some("b /x")) && excludes(None, None));
+        assert!(
+            excludes(Some("a /x"), None) && excludes(None, Some("b /x")) && excludes(None, None)
+        );
     }
 
     #[test]
@@ -204,7 +221,8 @@ mod tests {
     #[test]
     fn who_waits_too_long_is_told_for_whom() {
         let dir = Scratch::new();
-        let (cache, at, env) = (Cache::new(dir.path()), parameters("a /proc/self/ns/net"), Environment::default());
+        let (cache, at, env) =
+            (Cache::new(dir.path()), parameters("a /proc/self/ns/net"), Environment::default());
         let _held = cache.lock(Some(&at), &env).unwrap();
         let told = |at: Option<&Parameters>| {
             let error = cache.lock_within(Duration::from_millis(1), at, &env).err().unwrap();
@@ -212,7 +230,10 @@ mod tests {
             error.to_string().replace(dir.path().to_str().unwrap(), "DIR")
         };
         let fuser = "has not ended for 1ms; `fuser -v DIR/lock` tells whose it is";
-        assert_eq!(told(Some(&at)), format!("another operation on container \"a\", or gc, {fuser}"));
+        assert_eq!(
+            told(Some(&at)),
+            format!("another operation on container \"a\", or gc, {fuser}")
+        );
         let other = parameters("b /proc/self/ns/net");
         let namespace = "another operation in namespace \"/proc/self/ns/net\", or gc,";
         assert_eq!(told(Some(&other)), format!("{namespace} {fuser}"));
@@ -223,7 +244,9 @@ mod tests {
     fn who_comes_while_gc_waits_lets_it_go_first() {
         let (dir, env) = (Scratch::new(), Environment::default());
         let cache = Cache::new(dir.path());
-        let lock = |at: &str, env: &Environment| cache.lock_within(Duration::ZERO, Some(&parameters(at)), env);
+        let lock = |at: &str, env: &Environment| {
+            cache.lock_within(Duration::ZERO, Some(&parameters(at)), env)
+        };
         let first = cache.lock(Some(&parameters("a /x")), &env).unwrap();
         thread::scope(|scope| {
             let gc = scope.spawn(|| cache.lock(None, &env));
@@ -263,7 +286,8 @@ mod tests {
     fn where_no_lock_can_be_there_is_none_and_nothing_is_waited_for_or_followed() {
         let dir = Scratch::new();
         dir.write("file", "");
-        let held = |cache: &Cache| cache.lock(None, &Environment::default()).unwrap()._file.is_some();
+        let held =
+            |cache: &Cache| cache.lock(None, &Environment::default()).unwrap()._file.is_some();
         assert!(!held(&Cache::new(dir.path().join("file"))));
         let cache = Cache::new(dir.path());
         let lock = dir.path().join("lock");

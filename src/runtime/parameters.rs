@@ -26,13 +26,17 @@ pub struct Parameters {
 impl Parameters {
     /// CNI_ARGS as plugins get them.
     pub fn joined_args(&self) -> String {
-        let pairs: Vec<String> = self.args.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let pairs: Vec<String> =
+            self.args.iter().map(|(key, value)| format!("{key}={value}")).collect();
         pairs.join(";")
     }
 
     /// The attachment as GC lists it.
     pub fn valid_attachment(&self) -> ValidAttachment {
-        ValidAttachment { container_id: self.key.container_id.to_string(), ifname: self.key.ifname.to_string() }
+        ValidAttachment {
+            container_id: self.key.container_id.to_string(),
+            ifname: self.key.ifname.to_string(),
+        }
     }
 }
 
@@ -44,7 +48,10 @@ pub fn parse_args(text: &str) -> Result<Vec<(String, String)>> {
             (Some(key), Some(value), None) if !key.is_empty() && !value.is_empty() => {
                 Ok((key.to_owned(), value.to_owned()))
             }
-            _ => Err(Error::new(Code::INVALID_ENVIRONMENT, format!("invalid CNI_ARGS pair {piece:?}"))),
+            _ => Err(Error::new(
+                Code::INVALID_ENVIRONMENT,
+                format!("invalid CNI_ARGS pair {piece:?}"),
+            )),
         }
     };
     if text.is_empty() { Ok(vec![]) } else { text.split(';').map(pair).collect() }
@@ -52,13 +59,18 @@ pub fn parse_args(text: &str) -> Result<Vec<(String, String)>> {
 
 /// The capability arguments: a JSON object; empty is none.
 pub fn parse_capability_args(text: &str) -> Result<Value> {
-    let parsed = if text.is_empty() { Ok(Value::Object(vec![])) } else { list::parse_object(text.as_bytes()) };
+    let parsed = if text.is_empty() {
+        Ok(Value::Object(vec![]))
+    } else {
+        list::parse_object(text.as_bytes())
+    };
     parsed.map_err(|error| error.context("decode the capability arguments"))
 }
 
 /// The path from the root, cleaned by its text alone: no link is followed, nothing need exist.
 pub fn absolute(path: &Path) -> Result<String> {
-    let path = std::path::absolute(path).map_err(|e| Error::io(format_args!("make path {path:?} absolute"), &e))?;
+    let path = std::path::absolute(path)
+        .map_err(|e| Error::io(format_args!("make path {path:?} absolute"), &e))?;
     let mut clean = PathBuf::new();
     for component in path.components() {
         match component {
@@ -67,10 +79,9 @@ pub fn absolute(path: &Path) -> Result<String> {
             other => clean.push(other),
         }
     }
-    clean
-        .into_os_string()
-        .into_string()
-        .map_err(|path| Error::new(Code::INVALID_ENVIRONMENT, format!("path {path:?} is not UTF-8")))
+    clean.into_os_string().into_string().map_err(|path| {
+        Error::new(Code::INVALID_ENVIRONMENT, format!("path {path:?} is not UTF-8"))
+    })
 }
 
 /// The id that cnitool gives to a container of which only the namespace is known.
@@ -85,7 +96,10 @@ mod tests {
     /// `printf %s PATH | sha512sum | cut -c 1-20`
     #[test]
     fn the_container_id_is_cnitool_s() {
-        assert_eq!(container_id("/var/run/netns/testing").unwrap().as_str(), "cnitool-77383ca0a0715733ca6f");
+        assert_eq!(
+            container_id("/var/run/netns/testing").unwrap().as_str(),
+            "cnitool-77383ca0a0715733ca6f"
+        );
         assert_eq!(container_id("").unwrap().as_str(), "cnitool-cf83e1357eefb8bdf154");
     }
 }

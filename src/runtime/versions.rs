@@ -26,7 +26,9 @@ impl Runtime<'_> {
     pub fn versions(&self, kind: &str) -> Result<Vec<String>> {
         match self.find(kind)? {
             Program::File(program) => delegate::versions(&program, self.env),
-            Program::Own(entry) => Ok(entry.versions.iter().map(|&version| version.to_owned()).collect()),
+            Program::Own(entry) => {
+                Ok(entry.versions.iter().map(|&version| version.to_owned()).collect())
+            }
         }
     }
 
@@ -45,6 +47,7 @@ impl Runtime<'_> {
             return Ok(());
         }
         let msg = format!("plugin {kind} does not support config version {wanted:?}");
-        Err(Error::new(Code::INCOMPATIBLE_VERSION, msg).with_details(format_args!("it speaks {}", spoken.join(", "))))
+        Err(Error::new(Code::INCOMPATIBLE_VERSION, msg)
+            .with_details(format_args!("it speaks {}", spoken.join(", "))))
     }
 }

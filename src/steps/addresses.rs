@@ -8,7 +8,9 @@ use nix::errno::Errno;
 
 use crate::cni::result::{self, AddResult};
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{AddressOptions, FoundRoute, Link, LinkChange, Netlink, Route, Scope, Watch};
+use crate::net::netlink::{
+    AddressOptions, FoundRoute, Link, LinkChange, Netlink, Route, Scope, Watch,
+};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context};
 use crate::steps::gateway_field;
@@ -40,7 +42,12 @@ pub struct Wiring {
 }
 
 /// Gives the interface the addresses and routes of the result, and sets it up.
-pub fn configure(cx: &Context<'_>, at: &Attachment, result: &AddResult, wiring: &Wiring) -> Result<()> {
+pub fn configure(
+    cx: &Context<'_>,
+    at: &Attachment,
+    result: &AddResult,
+    wiring: &Wiring,
+) -> Result<()> {
     let detection = wiring.detection;
     let routes = planned_routes(result)?;
     let has_v6 = result.ips.iter().any(|ip| ip.address.addr().is_ipv6());
@@ -50,17 +57,20 @@ pub fn configure(cx: &Context<'_>, at: &Attachment, result: &AddResult, wiring: 
     let detects = detection != DuplicateDetection::Off;
     let watch = (has_v6 && detects).then(|| at.run(Watch::ipv6_addresses)).transpose()?;
     for ip in &result.ips {
-        let options = AddressOptions { detect_duplicates: detects, subnet_on_link: wiring.subnet_on_link };
+        let options =
+            AddressOptions { detect_duplicates: detects, subnet_on_link: wiring.subnet_on_link };
         let added = container.add_address(link, ip.address, options);
         let what = format_args!("failed to add IP addr {} to {:?}", ip.address, link.name);
         added.map_err(|e| if_taken(e.worded(what), ip.address))?;
     }
-    let set_up = container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() });
+    let set_up =
+        container.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() });
     set_up.map_err(|e| e.worded(format_args!("failed to set {:?} UP", link.name)))?;
     if let Some(watch) = watch {
         settle(container, link, &watch)?;
     }
-    let refused = |e: Error, route| if_unreachable(e.worded(adding(route, link)), cx, result, route);
+    let refused =
+        |e: Error, route| if_unreachable(e.worded(adding(route, link)), cx, result, route);
     let add = |route| container.add_route(link, route).map_err(|e| refused(e, route));
     wiring.routes_first.iter().chain(&routes).try_for_each(add)
 }
@@ -81,17 +91,24 @@ fn adding(route: &Route, link: &Link) -> String {
 /// Like the reference's, our IPAM plugins take a gateway outside its subnet: a route may lead to it.
 fn if_unreachable(error: Error, cx: &Context<'_>, result: &AddResult, route: &Route) -> Error {
     let is_outside = |gateway: &IpAddr| !result.ips.iter().any(|ip| ip.address.contains(gateway));
-    let Some(gateway) = route.gateway.filter(|gateway| error.is_unreachable() && is_outside(gateway)) else {
+    let Some(gateway) =
+        route.gateway.filter(|gateway| error.is_unreachable() && is_outside(gateway))
+    else {
         return error;
     };
     let way_out = match gateway {
         IpAddr::V4(gateway) => {
-            format!(r#"{{"dst": "{gateway}/32", "gw": "0.0.0.0", "scope": 253}} before the other routes"#)
+            format!(
+                r#"{{"dst": "{gateway}/32", "gw": "0.0.0.0", "scope": 253}} before the other routes"#
+            )
         }
         IpAddr::V6(_) => "one of fe80::/10".to_owned(),
     };
-    let of_family =
-        result.ips.iter().map(|ip| ip.address.trunc()).filter(|net| net.addr().is_ipv6() == gateway.is_ipv6());
+    let of_family = result
+        .ips
+        .iter()
+        .map(|ip| ip.address.trunc())
+        .filter(|net| net.addr().is_ipv6() == gateway.is_ipv6());
     let subnets: Vec<String> = of_family.map(|net| net.to_string()).collect();
     error.with_details(format_args!(
         "{}: {gateway} is not in {}, expected an address of the subnet, or {way_out}",
@@ -103,7 +120,9 @@ fn if_unreachable(error: Error, cx: &Context<'_>, result: &AddResult, route: &Ro
 /// All ipvlans of one lower link share its address table, so the kernel knows of another's address.
 fn if_taken(error: Error, address: IpNet) -> Error {
     match error.is_errno(Errno::EADDRINUSE) {
-        true => error.with_code(Code::CONFLICT).with_details(format_args!("another interface has {}", address.addr())),
+        true => error
+            .with_code(Code::CONFLICT)
+            .with_details(format_args!("another interface has {}", address.addr())),
         false => error,
     }
 }
@@ -181,7 +200,10 @@ fn unsettled(link: &Link, error: Error) -> Error {
 
 fn still_tentative(link: &Link) -> Error {
     let (name, seconds) = (&link.name, DAD_PATIENCE.as_secs());
-    Error::new(Code::TRY_AGAIN, format!("link {name} still has tentative addresses after {seconds} seconds"))
+    Error::new(
+        Code::TRY_AGAIN,
+        format!("link {name} still has tentative addresses after {seconds} seconds"),
+    )
 }
 
 fn duplicate(code: Code, link: &Link, address: IpNet) -> Error {
@@ -192,8 +214,9 @@ fn duplicate(code: Code, link: &Link, address: IpNet) -> Error {
 
 /// The result's routes as the kernel takes them: without a gateway of its own a route takes the first of its family.
 pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
-    let gateway_of =
-        |is_v6: bool| result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6);
+    let gateway_of = |is_v6: bool| {
+        result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6)
+    };
     let (v4, v6) = (gateway_of(false), gateway_of(true));
     let plan = |(index, route): (usize, &result::Route)| {
         let path = format!("routes[{index}]");
@@ -211,15 +234,21 @@ pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
         }
         let scope = match route.scope {
             None => Scope::UNIVERSE,
-            Some(scope) => {
-                Scope(u8::try_from(scope).map_err(|_| out_of_range(&path, "scope", scope, u64::from(u8::MAX)))?)
-            }
+            Some(scope) => Scope(
+                u8::try_from(scope)
+                    .map_err(|_| out_of_range(&path, "scope", scope, u64::from(u8::MAX)))?,
+            ),
         };
         Ok(Route {
             gateway,
             scope,
-            table: route.table.map(|table| number(&path, "table", table)).transpose()?.filter(|table| *table != 0),
-            priority: Some(number(&path, "priority", route.priority)?).filter(|priority| *priority != 0),
+            table: route
+                .table
+                .map(|table| number(&path, "table", table))
+                .transpose()?
+                .filter(|table| *table != 0),
+            priority: Some(number(&path, "priority", route.priority)?)
+                .filter(|priority| *priority != 0),
             mtu: Some(number(&path, "mtu", route.mtu)?).filter(|mtu| *mtu != 0),
             advmss: Some(number(&path, "advmss", route.advmss)?).filter(|advmss| *advmss != 0),
             ..Route::to(route.dst)
@@ -233,7 +262,10 @@ fn number(path: &str, field: &str, value: i64) -> Result<u32> {
 }
 
 fn out_of_range(path: &str, field: &str, value: i64, most: u64) -> Error {
-    Error::config(format_args!("{path}.{field}"), format_args!("{value} is out of range, expected 0 to {most}"))
+    Error::config(
+        format_args!("{path}.{field}"),
+        format_args!("{value} is out of range, expected 0 to {most}"),
+    )
 }
 
 /// Compares the addresses and routes that prevResult tells with those of the kernel.
@@ -249,7 +281,10 @@ pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) ->
     for ip in result.ips.iter().filter(|ip| ip.interface.is_none_or(|of| of == index as i64)) {
         let there = addresses.iter().find(|address| address.net == ip.address);
         if there.is_none() {
-            return Err(Error::check(format!("Failed to match addr {} on interface {}", ip.address, link.name)));
+            return Err(Error::check(format!(
+                "Failed to match addr {} on interface {}",
+                ip.address, link.name
+            )));
         }
         if there.is_some_and(|address| address.dad_failed) {
             return Err(duplicate(Code::CHECK_FAILED, link, ip.address));
@@ -259,7 +294,10 @@ pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) ->
     match result.routes.iter().find(|route| !found.iter().any(|found| is_route(found, route))) {
         Some(missing) => {
             let gateway = missing.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
-            Err(Error::check(format!("Expected Route {}{gateway} not found in routing table", missing.dst)))
+            Err(Error::check(format!(
+                "Expected Route {}{gateway} not found in routing table",
+                missing.dst
+            )))
         }
         None => Ok(()),
     }
@@ -296,7 +334,10 @@ mod tests {
     fn routes_that_no_kernel_takes_are_refused_with_their_path() {
         let to = |dst: &str| result::Route::to(dst.parse().unwrap());
         let cases = [
-            (to("10.1.2.3/16"), "routes[0].dst: 10.1.2.3/16 has host bits set, expected 10.1.0.0/16"),
+            (
+                to("10.1.2.3/16"),
+                "routes[0].dst: 10.1.2.3/16 has host bits set, expected 10.1.0.0/16",
+            ),
             (
                 result::Route { mtu: -1, ..to("10.0.0.0/8") },
                 "routes[0].mtu: -1 is out of range, expected 0 to 4294967295",

@@ -39,7 +39,9 @@ pub fn create<'a>(
     require_free_name(at)?;
     links.forget(at)?;
     let (netlink, netns, born_as) = match birthplace {
-        Birthplace::Host => (cx.host()?, Some(at.netns()?.fd()), link_record::passing_name(&at.key)),
+        Birthplace::Host => {
+            (cx.host()?, Some(at.netns()?.fd()), link_record::passing_name(&at.key))
+        }
         Birthplace::Container => (at.netlink()?, None, at.ifname().to_owned()),
     };
     if birthplace == Birthplace::Host
@@ -54,20 +56,30 @@ pub fn create<'a>(
 }
 
 /// Gives a link that was just made its name and our alias, and keeps which one it is.
-pub fn own<'a>(at: &'a Attachment, links: PluginLinks, born_as: String, rb: &mut Rollback<'a>) -> Result<Link> {
+pub fn own<'a>(
+    at: &'a Attachment,
+    links: PluginLinks,
+    born_as: String,
+    rb: &mut Rollback<'a>,
+) -> Result<Link> {
     let container = at.netlink()?;
     let index = undo_creation(container, born_as.clone(), rb);
     let born = container.link(&born_as)?;
     index.set(Some(born.index));
     let name = Some(at.ifname()).filter(|name| *name != born.name);
     let alias = link_alias::of(&at.key);
-    container.change_link(&born, &LinkChange { name, alias: Some(&alias), ..LinkChange::default() })?;
+    container
+        .change_link(&born, &LinkChange { name, alias: Some(&alias), ..LinkChange::default() })?;
     links.remember(at, &born, rb)?;
     Ok(Link { name: at.ifname().to_owned(), alias, ..born })
 }
 
 /// The undo of a link that was just made: by its ifindex, as soon as that is known and put into what is returned.
-fn undo_creation<'a>(container: &'a Netlink, born_as: String, rb: &mut Rollback<'a>) -> Rc<Cell<Option<u32>>> {
+fn undo_creation<'a>(
+    container: &'a Netlink,
+    born_as: String,
+    rb: &mut Rollback<'a>,
+) -> Rc<Cell<Option<u32>>> {
     let index = Rc::new(Cell::new(None));
     let (known, what) = (Rc::clone(&index), format!("delete link {born_as:?}"));
     rb.undo(what, move || match known.get() {
@@ -96,7 +108,10 @@ pub fn refuse_pattern(at: &Attachment) -> Result<()> {
     match at.key.ifname.is_pattern() {
         true => Err(Error::new(
             Code::INVALID_ENVIRONMENT,
-            format!("CNI_IFNAME: {:?} is a pattern, expected the name of an interface without % and NUL", at.ifname()),
+            format!(
+                "CNI_IFNAME: {:?} is a pattern, expected the name of an interface without % and NUL",
+                at.ifname()
+            ),
         )),
         false => Ok(()),
     }
@@ -106,12 +121,15 @@ pub fn refuse_pattern(at: &Attachment) -> Result<()> {
 pub fn refuse_taken_name(container: &Netlink, ifname: &str) -> Result<()> {
     match container.find_link(ifname)? {
         None => Ok(()),
-        Some(link) => Err(Error::new(Code::CONFLICT, format!("interface {ifname:?} exists in the container already"))
-            .with_details(format_args!(
-                "it is a {} with address {}",
-                if link.kind.is_empty() { "device" } else { &link.kind },
-                link.mac()
-            ))),
+        Some(link) => Err(Error::new(
+            Code::CONFLICT,
+            format!("interface {ifname:?} exists in the container already"),
+        )
+        .with_details(format_args!(
+            "it is a {} with address {}",
+            if link.kind.is_empty() { "device" } else { &link.kind },
+            link.mac()
+        ))),
     }
 }
 
@@ -132,7 +150,8 @@ pub fn set_up<'a>(
     match ipam {
         Some(ipam) => configure(ipam.context(), at, link, ipam.add(at, rb)?, detection),
         None => {
-            at.netlink()?.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+            at.netlink()?
+                .change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
             Ok(AddResult { interfaces: vec![interface(link, at)], ..AddResult::default() })
         }
     }
@@ -148,7 +167,12 @@ pub fn configure(
 ) -> Result<AddResult> {
     result.interfaces = vec![interface(link, at)];
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-    addresses::configure(cx, at, &result, &Wiring { detection, subnet_on_link: true, routes_first: vec![] })?;
+    addresses::configure(
+        cx,
+        at,
+        &result,
+        &Wiring { detection, subnet_on_link: true, routes_first: vec![] },
+    )?;
     Ok(result)
 }
 
@@ -169,7 +193,11 @@ pub fn detach(cx: &Context<'_>, at: &Detachment, links: PluginLinks) -> Result<(
 }
 
 /// GC of such a plugin: addresses, and what is kept of links.
-pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments, links: PluginLinks) -> Result<()> {
+pub fn collect_garbage(
+    cx: &Context<'_>,
+    valid: &ValidAttachments,
+    links: PluginLinks,
+) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(ipam::gc_if_any(cx, valid));
     errors.push(links.collect_garbage(cx, valid));

@@ -17,7 +17,11 @@ pub struct DnsConf {
 impl DnsConf {
     /// These settings as a whole if any is given, else `of_ipam`.
     pub fn or(&self, of_ipam: Dns) -> Dns {
-        if self.nameservers.is_none() && self.search.is_none() && self.options.is_none() && self.domain.is_empty() {
+        if self.nameservers.is_none()
+            && self.search.is_none()
+            && self.options.is_none()
+            && self.domain.is_empty()
+        {
             return of_ipam;
         }
         let list = |given: &Option<Vec<String>>| given.clone().unwrap_or_default();

@@ -18,12 +18,14 @@ pub fn of(config: &Config, result: &AddResult, gateway: IpAddr) -> String {
 
 fn find(value: &Value, path: &str, gateway: IpAddr) -> Option<String> {
     match value {
-        Value::Array(items) => {
-            items.iter().enumerate().find_map(|(index, item)| find(item, &format!("{path}[{index}]"), gateway))
-        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(index, item)| find(item, &format!("{path}[{index}]"), gateway)),
         Value::Object(pairs) => pairs.iter().find_map(|(key, value)| {
             let path = format!("{path}.{key}");
-            let is_it = KEYS.iter().any(|name| key.eq_ignore_ascii_case(name)) && is(value, gateway);
+            let is_it =
+                KEYS.iter().any(|name| key.eq_ignore_ascii_case(name)) && is(value, gateway);
             if is_it { Some(path) } else { find(value, &path, gateway) }
         }),
         _ => None,
@@ -54,12 +56,17 @@ mod tests {
         let result = AddResult { ips: vec![ip], ..AddResult::default() };
         for (ipam, path) in [
             (r#"{"gateway": "10.8.0.9"}"#, "ipam.gateway"),
-            (r#"{"ranges": [[{"gateway": "10.1.0.1"}, {"Gateway": "10.8.0.9"}]]}"#, "ipam.ranges[0][1].Gateway"),
+            (
+                r#"{"ranges": [[{"gateway": "10.1.0.1"}, {"Gateway": "10.8.0.9"}]]}"#,
+                "ipam.ranges[0][1].Gateway",
+            ),
             (r#"{"addresses": [{"gateway": "10.8.0.9"}]}"#, "ipam.addresses[0].gateway"),
             (r#"{"routes": [{"dst": "0.0.0.0/0", "gw": "10.8.0.9"}]}"#, "ipam.routes[0].gw"),
             (r#"{"subnet": "10.8.0.9"}"#, "ips[0].gateway of the IPAM plugin's result"),
         ] {
-            let config = Config::parse(format!(r#"{{"name": "net", "ipam": {ipam}}}"#).into_bytes()).unwrap();
+            let config =
+                Config::parse(format!(r#"{{"name": "net", "ipam": {ipam}}}"#).into_bytes())
+                    .unwrap();
             assert_eq!(of(&config, &result, "10.8.0.9".parse().unwrap()), path);
         }
     }

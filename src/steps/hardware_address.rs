@@ -23,16 +23,29 @@ pub fn of_args(cni_args: &str) -> Result<Option<MacAddr>> {
 }
 
 /// The address of a plugin that has a key `mac`: it gives way to CNI_ARGS, and that to `runtimeConfig.mac`.
-pub fn of_key(own: Option<&MacAddr>, cni_args: &str, runtime_config: &MacConf) -> Result<Option<MacAddr>> {
+pub fn of_key(
+    own: Option<&MacAddr>,
+    cni_args: &str,
+    runtime_config: &MacConf,
+) -> Result<Option<MacAddr>> {
     let of_args = of_args(cni_args)?;
-    strongest([("runtimeConfig.mac", runtime_config.mac.as_ref()), ("CNI_ARGS: MAC", of_args.as_ref()), ("mac", own)])
+    strongest([
+        ("runtimeConfig.mac", runtime_config.mac.as_ref()),
+        ("CNI_ARGS: MAC", of_args.as_ref()),
+        ("mac", own),
+    ])
 }
 
 /// The first address there is of these, each with its path: one that an Ethernet interface can have.
 pub fn strongest<const N: usize>(places: [(&str, Option<&MacAddr>); N]) -> Result<Option<MacAddr>> {
-    let Some((path, mac)) = places.into_iter().find_map(|(path, mac)| Some((path, mac?))) else { return Ok(None) };
+    let Some((path, mac)) = places.into_iter().find_map(|(path, mac)| Some((path, mac?))) else {
+        return Ok(None);
+    };
     if mac.octets().len() != 6 {
-        return Err(Error::config(path, format_args!("{mac} has {} octets, expected 6", mac.octets().len())));
+        return Err(Error::config(
+            path,
+            format_args!("{mac} has {} octets, expected 6", mac.octets().len()),
+        ));
     }
     if mac.is_zero() || mac.is_multicast() {
         return Err(Error::config(
@@ -50,10 +63,24 @@ mod tests {
     #[test]
     fn the_first_place_that_has_one_counts_and_is_named_when_it_is_wrong() {
         let mac = |text: &str| text.parse::<MacAddr>().unwrap();
-        let (good, other, group) = (mac("02:00:00:00:00:01"), mac("02:00:00:00:00:02"), mac("01:00:5e:00:00:01"));
-        assert_eq!(strongest([("a", None), ("b", Some(&good)), ("c", Some(&other))]).unwrap(), Some(good));
+        let (good, other, group) =
+            (mac("02:00:00:00:00:01"), mac("02:00:00:00:00:02"), mac("01:00:5e:00:00:01"));
+        assert_eq!(
+            strongest([("a", None), ("b", Some(&good)), ("c", Some(&other))]).unwrap(),
+            Some(good)
+        );
         assert_eq!(strongest([("a", None)]).unwrap(), None);
-        assert!(strongest([("a", None), ("b", Some(&group))]).unwrap_err().msg.starts_with("b: 01:00:5e:00:00:01"));
-        assert!(strongest([("a", Some(&mac("00:00:00:00:00:00:00:01")))]).unwrap_err().msg.contains("8 octets"));
+        assert!(
+            strongest([("a", None), ("b", Some(&group))])
+                .unwrap_err()
+                .msg
+                .starts_with("b: 01:00:5e:00:00:01")
+        );
+        assert!(
+            strongest([("a", Some(&mac("00:00:00:00:00:00:00:01")))])
+                .unwrap_err()
+                .msg
+                .contains("8 octets")
+        );
     }
 }

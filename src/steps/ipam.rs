@@ -34,7 +34,9 @@ impl<'a> Ipam<'a> {
         }
         let compiled_in = cx.plugins.iter().find(|entry| entry.name == name);
         let delegate = match (delegate::find(&name, &cx.path), compiled_in) {
-            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => Delegate::Ourselves(entry),
+            (Ok(program), Some(entry)) if delegate::is_this_binary(&program) => {
+                Delegate::Ourselves(entry)
+            }
             (Ok(program), _) => Delegate::Program(program),
             (Err(_), Some(entry)) => Delegate::Ourselves(entry),
             (Err(error), None) => return Err(not_found(&name, &error)),
@@ -44,7 +46,10 @@ impl<'a> Ipam<'a> {
         {
             return Err(Error::config(
                 "ipam.type",
-                format_args!("{name:?} is a {} plugin, expected an ipam plugin", entry.kind.as_str()),
+                format_args!(
+                    "{name:?} is a {} plugin, expected an ipam plugin",
+                    entry.kind.as_str()
+                ),
             ));
         }
         Ok(Some(Ipam { cx, delegate }))
@@ -97,12 +102,16 @@ impl<'a> Ipam<'a> {
             Delegate::Program(program) => {
                 rb.undo("release the addresses", release);
                 let of_program = |e: Error| e.context(format_args!("result of plugin {program:?}"));
-                read_result(&self.execute(program, "ADD")?, &self.cx.config.version).map_err(of_program)?
+                read_result(&self.execute(program, "ADD")?, &self.cx.config.version)
+                    .map_err(of_program)?
             }
         };
         if result.ips.is_empty() {
-            return Err(Error::new(Code::ADDRESS_UNAVAILABLE, "IPAM plugin returned missing IP config")
-                .with_details(format_args!("the plugin is {}", self.name())));
+            return Err(Error::new(
+                Code::ADDRESS_UNAVAILABLE,
+                "IPAM plugin returned missing IP config",
+            )
+            .with_details(format_args!("the plugin is {}", self.name())));
         }
         Ok(result)
     }
@@ -136,7 +145,9 @@ impl<'a> Ipam<'a> {
         match &self.delegate {
             Delegate::Ourselves(entry) => entry.run(self.cx, Call::Gc(valid)).map(drop),
             // What it removes only the plugin knows.
-            Delegate::Program(program) => valid.call(program, || self.execute(program, "GC").map(drop)),
+            Delegate::Program(program) => {
+                valid.call(program, || self.execute(program, "GC").map(drop))
+            }
         }
     }
 
@@ -166,14 +177,18 @@ impl<'a> Ipam<'a> {
 }
 
 fn not_found(name: &str, error: &Error) -> Error {
-    Error::config("ipam.type", format_args!("{name:?} is no plugin of ours, and none in a directory of CNI_PATH"))
-        .with_code(error.code)
-        .with_details(&error.details)
-        .saying(&error.msg)
+    Error::config(
+        "ipam.type",
+        format_args!("{name:?} is no plugin of ours, and none in a directory of CNI_PATH"),
+    )
+    .with_code(error.code)
+    .with_details(&error.details)
+    .saying(&error.msg)
 }
 
 fn missing() -> Error {
-    Error::config("ipam.type", "missing, expected the name of an ipam plugin").saying("no plugin name provided")
+    Error::config("ipam.type", "missing, expected the name of an ipam plugin")
+        .saying("no plugin name provided")
 }
 
 /// The configuration has to name an IPAM plugin.
@@ -184,9 +199,13 @@ pub fn require_type(cx: &Context<'_>) -> Result<()> {
 /// For ADD: without an IPAM plugin the network is one of layer 2, whose result the oldest versions cannot tell.
 pub fn require_type_or_layer_two(cx: &Context<'_>) -> Result<()> {
     let config_version = cx.config.version.as_str();
-    if cx.config.ipam_type()?.is_empty() && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES {
+    if cx.config.ipam_type()?.is_empty()
+        && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES
+    {
         return Err(Error::new(Code::INVALID_CONFIG, "cannot convert: no valid IP addresses")
-            .with_details(format_args!("a result without addresses cannot be told in cniVersion {config_version}")));
+            .with_details(format_args!(
+                "a result without addresses cannot be told in cniVersion {config_version}"
+            )));
     }
     Ok(())
 }
@@ -198,7 +217,11 @@ pub fn check_if_any(cx: &Context<'_>, at: &Attachment) -> Result<()> {
 
 /// DEL of whatever IPAM plugin there is, and of the link. The link goes first, since the next ADD may be given the
 /// addresses; unless the plugin needs it to give them back.
-pub fn del_with_link(cx: &Context<'_>, at: &Detachment, delete_link: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+pub fn del_with_link(
+    cx: &Context<'_>,
+    at: &Detachment,
+    delete_link: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
     around(Ipam::find(cx), &|ipam| ipam.del(at), delete_link)
 }
 
@@ -241,5 +264,7 @@ pub fn gc_if_any(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
 
 fn read_result(stdout: &[u8], config_version: &str) -> Result<AddResult> {
     let document = delegate::parse_result(stdout, config_version)?;
-    document.into_add_result().map_err(|e| Error::new(Code::DECODE, format!("read the IPAM plugin's result: {e}")))
+    document
+        .into_add_result()
+        .map_err(|e| Error::new(Code::DECODE, format!("read the IPAM plugin's result: {e}")))
 }

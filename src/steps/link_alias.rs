@@ -56,5 +56,10 @@ pub fn is_of_valid(alias: &str, valid: &ValidAttachments) -> bool {
 /// other's namespace is there as well, or is being taken down by the kernel; which of the two nothing tells.
 pub fn stale(link: &Link) -> Stale {
     let holder = Holder::of_comment(link.alias.strip_prefix(ALIAS).unwrap_or_default());
-    Stale { what: format!("link {}", link.name), holder, is_alive: link.kind == "veth", ..Stale::default() }
+    Stale {
+        what: format!("link {}", link.name),
+        holder,
+        is_alive: link.kind == "veth",
+        ..Stale::default()
+    }
 }

@@ -46,7 +46,12 @@ impl PluginLinks {
     }
 
     /// Keeps which link it is.
-    pub fn remember<'a>(self, at: &'a Attachment, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+    pub fn remember<'a>(
+        self,
+        at: &'a Attachment,
+        link: &Link,
+        rb: &mut Rollback<'a>,
+    ) -> Result<()> {
         self.records().write(at, &Made { index: link.index })?;
         rb.undo("forget the link", move || self.records().remove(&at.key));
         Ok(())
@@ -84,23 +89,30 @@ impl PluginLinks {
             return Ok(Some(leftover));
         }
         let container = netns.netlink()?;
-        let found = match find_named(container, key.ifname.as_str())?.filter(|link| self.may_be_of(link, key)) {
+        let found = match find_named(container, key.ifname.as_str())?
+            .filter(|link| self.may_be_of(link, key))
+        {
             Some(link) => Some(link),
             // The container's own tools may have given it another name.
-            None => container.links_of_kind(self.kind)?.into_iter().find(|link| link_alias::is_of(&link.alias, key)),
+            None => container
+                .links_of_kind(self.kind)?
+                .into_iter()
+                .find(|link| link_alias::is_of(&link.alias, key)),
         };
         unless_claimed(found, key, netns, path)
     }
 
     /// The link that an ADD of this attachment made and, being killed, did not give its name.
     pub fn find_leftover(self, key: &Key, netns: &Netns, path: &str) -> Result<Option<Link>> {
-        let found = find_named(netns.netlink()?, &passing_name(key))?.filter(|link| self.may_be_of(link, key));
+        let found = find_named(netns.netlink()?, &passing_name(key))?
+            .filter(|link| self.may_be_of(link, key));
         unless_claimed(found, key, netns, path)
     }
 
     /// The reference writes no alias.
     fn may_be_of(self, link: &Link, key: &Key) -> bool {
-        link.kind == self.kind && (!link_alias::is_of_any(&link.alias) || link_alias::is_of(&link.alias, key))
+        link.kind == self.kind
+            && (!link_alias::is_of_any(&link.alias) || link_alias::is_of(&link.alias, key))
     }
 
     /// Forgets this network's attachments that are not valid. Their links are in a container, and go with it.
@@ -125,7 +137,12 @@ fn find_named(netlink: &Netlink, name: &str) -> Result<Option<Link>> {
 }
 
 /// The link, unless it is another attachment's by its record.
-fn unless_claimed(link: Option<Link>, key: &Key, netns: &Netns, path: &str) -> Result<Option<Link>> {
+fn unless_claimed(
+    link: Option<Link>,
+    key: &Key,
+    netns: &Netns,
+    path: &str,
+) -> Result<Option<Link>> {
     match link {
         Some(link) if is_claimed(&link, key, netns, path)? => Ok(None),
         link => Ok(link),

@@ -20,7 +20,10 @@ pub struct LowerLink<'a> {
 impl<'a> LowerLink<'a> {
     /// As `master` and `linkInContainer` say.
     pub fn new(master: &'a str, link_in_container: bool) -> LowerLink<'a> {
-        LowerLink { name: master, place: if link_in_container { Birthplace::Container } else { Birthplace::Host } }
+        LowerLink {
+            name: master,
+            place: if link_in_container { Birthplace::Container } else { Birthplace::Host },
+        }
     }
 
     /// The link. None that could be meant is a mistake in `master`.
@@ -37,7 +40,10 @@ impl<'a> LowerLink<'a> {
             return netlink.find_link(self.name)?.ok_or_else(|| {
                 Error::config(
                     "master",
-                    format_args!("{:?} is no link of the {place}, expected the name of one", self.name),
+                    format_args!(
+                        "{:?} is no link of the {place}, expected the name of one",
+                        self.name
+                    ),
                 )
                 .saying(format_args!("failed to lookup master {:?}: Link not found", self.name))
             });
@@ -45,7 +51,8 @@ impl<'a> LowerLink<'a> {
         let index = another()?.into_default_link()?;
         let link = index.map(|index| netlink.find_link_by_index(index)).transpose()?.flatten();
         link.ok_or_else(|| {
-            let problem = format!("the {place} has no default route, expected one or the name of a link");
+            let problem =
+                format!("the {place} has no default route, expected one or the name of a link");
             Error::config("master", problem).saying("no default route interface found")
         })
     }
@@ -65,10 +72,14 @@ impl<'a> LowerLink<'a> {
         }
         let lower = self.find(cx, at).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
         // On a link of its own kind the kernel makes the new one stand on what is below.
-        let bears = upper.lower.is_some_and(|index| index == lower.index || Some(index) == lower.lower);
+        let bears =
+            upper.lower.is_some_and(|index| index == lower.index || Some(index) == lower.lower);
         match bears {
             true => Ok(()),
-            false => Err(Error::check(format!("interface {:?} does not stand on {:?}", upper.name, self.name))),
+            false => Err(Error::check(format!(
+                "interface {:?} does not stand on {:?}",
+                upper.name, self.name
+            ))),
         }
     }
 

@@ -17,7 +17,10 @@ use crate::net::nft::{Family, Nft};
 
 /// The owner that an attachment is.
 pub fn of(key: &Key) -> Owner {
-    Owner { id: id(&Key::network_hash(&key.network), &key.attachment_hash()), comment: key.comment() }
+    Owner {
+        id: id(&Key::network_hash(&key.network), &key.attachment_hash()),
+        comment: key.comment(),
+    }
 }
 
 thread_local! {
@@ -46,7 +49,13 @@ pub fn open() -> Result<Option<Rc<Nft>>> {
 /// Whether the kernel has no netfilter sockets, or has them and nothing that answers for nf_tables. For any other reason,
 /// too many open files for one, there may be something of ours.
 fn is_without_nf_tables(error: &Error) -> bool {
-    let reasons = [Errno::EPROTONOSUPPORT, Errno::EAFNOSUPPORT, Errno::EINVAL, Errno::EOPNOTSUPP, Errno::EBADMSG];
+    let reasons = [
+        Errno::EPROTONOSUPPORT,
+        Errno::EAFNOSUPPORT,
+        Errno::EINVAL,
+        Errno::EOPNOTSUPP,
+        Errno::EBADMSG,
+    ];
     reasons.iter().any(|errno| error.is_errno(*errno))
 }
 
@@ -68,7 +77,11 @@ pub fn release_by_comment(layout: &Layout, owner: &Owner) -> Result<Vec<Released
 }
 
 /// Removes the elements of a network's attachments that are not in the list.
-pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
+pub fn release_invalid(
+    layout: &Layout,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<Vec<Released>> {
     let Some(nft) = open()? else { return Ok(vec![]) };
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
     for (owner, stale) in invalid(layout, network, valid)? {
@@ -79,11 +92,17 @@ pub fn release_invalid(layout: &Layout, network: &NetworkName, valid: &ValidAtta
 }
 
 /// The owners that are attachments of this network and not in the list, with what they have. Their comments are not known.
-pub fn invalid(layout: &Layout, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<(Owner, Stale)>> {
+pub fn invalid(
+    layout: &Layout,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<Vec<(Owner, Stale)>> {
     let Some(nft) = open()? else { return Ok(vec![]) };
     let held = nft.holdings(layout, Some(Key::network_hash(network)))?;
     let stale = held.into_iter().filter(|held| !valid.contains_hash(&member_of(held.id)));
-    Ok(stale.map(|held| (Owner { id: held.id, comment: String::new() }, stale_of(layout, &held))).collect())
+    Ok(stale
+        .map(|held| (Owner { id: held.id, comment: String::new() }, stale_of(layout, &held)))
+        .collect())
 }
 
 /// What an owner has in a table, as something that GC removes.
@@ -91,7 +110,8 @@ pub fn stale_of(layout: &Layout, held: &Owned) -> Stale {
     let holder = Holder::of_comment(&held.comment);
     let holder = Holder { hash: Some(member_of(held.id)), ..holder };
     let what = format!("elements of table {} {}", layout.table.family, layout.table.name);
-    let mut addresses: Vec<IpAddr> = held.elements.iter().filter_map(|element| address_in(layout, element)).collect();
+    let mut addresses: Vec<IpAddr> =
+        held.elements.iter().filter_map(|element| address_in(layout, element)).collect();
     addresses.sort_unstable();
     addresses.dedup();
     let needs_link = layout.table.family == Family::Bridge; // frames come in by the attachment's port

@@ -12,27 +12,37 @@ pub fn require(cx: &Context<'_>) -> Result<AddResult> {
 
 /// prevResult of a plugin that works on what those before it have made. `sentence` is the reference's for an ADD without it.
 pub fn require_chained(cx: &Context<'_>, sentence: &str) -> Result<AddResult> {
-    let missing =
-        || Error::config("prevResult", "missing, expected the result of the plugin before this one").saying(sentence);
+    let missing = || {
+        Error::config("prevResult", "missing, expected the result of the plugin before this one")
+            .saying(sentence)
+    };
     cx.config.prev_result()?.ok_or_else(missing)
 }
 
 /// CHECK without the result of ADD.
 pub fn missing() -> Error {
-    Error::config("prevResult", "missing, expected the result of ADD").saying("Required prevResult missing")
+    Error::config("prevResult", "missing, expected the result of ADD")
+        .saying("Required prevResult missing")
 }
 
 /// The container's interface in prevResult, and its index there.
-pub fn container_interface<'a>(result: &'a AddResult, at: &Attachment) -> Result<(usize, &'a Interface)> {
-    let named = |(_, interface): &(usize, &Interface)| interface.name == at.ifname() && !interface.sandbox.is_empty();
+pub fn container_interface<'a>(
+    result: &'a AddResult,
+    at: &Attachment,
+) -> Result<(usize, &'a Interface)> {
+    let named = |(_, interface): &(usize, &Interface)| {
+        interface.name == at.ifname() && !interface.sandbox.is_empty()
+    };
     let Some((index, interface)) = result.interfaces.iter().enumerate().find(named) else {
         let ifname = at.ifname();
         return Err(Error::check(format!("prevResult has no interface {ifname:?} in a sandbox"))
             .saying(format_args!("Container Interface name in prevResult: {ifname} not found")));
     };
     if interface.sandbox != at.netns_path {
-        let msg =
-            format!("Sandbox in prevResult {} doesn't match configured netns: {}", interface.sandbox, at.netns_path);
+        let msg = format!(
+            "Sandbox in prevResult {} doesn't match configured netns: {}",
+            interface.sandbox, at.netns_path
+        );
         return Err(Error::check(msg));
     }
     Ok((index, interface))

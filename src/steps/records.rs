@@ -81,7 +81,12 @@ impl<T> Found<T> {
     /// As something that GC removes.
     pub fn as_stale(&self) -> Stale {
         let holder = Holder::of(&self.key);
-        Stale { what: "record".to_owned(), holder, netns_path: self.netns_path.clone(), ..Stale::default() }
+        Stale {
+            what: "record".to_owned(),
+            holder,
+            netns_path: self.netns_path.clone(),
+            ..Stale::default()
+        }
     }
 }
 
@@ -107,10 +112,12 @@ impl Records {
             namespace: Some(at.netns()?.id()?),
             kept,
         };
-        let text = serde_json::to_vec(&document)
-            .map_err(|e| Error::new(Code::BUG, format!("a record cannot be written as JSON: {e}")))?;
+        let text = serde_json::to_vec(&document).map_err(|e| {
+            Error::new(Code::BUG, format!("a record cannot be written as JSON: {e}"))
+        })?;
         let path = self.path(key);
-        self.replace(&path, &text).map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
+        self.replace(&path, &text)
+            .map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
@@ -153,12 +160,17 @@ impl Records {
     /// Keeps nothing for the attachment any more.
     pub fn remove(&self, key: &Key) -> Result<()> {
         let path = self.path(key);
-        let taken = plain_file::take(&path).or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) });
+        let taken =
+            plain_file::take(&path).or_else(|e| if is_nowhere(&e) { Ok(()) } else { Err(e) });
         taken.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
     /// The records of this network's attachments that are not valid.
-    pub fn stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Found<T>>> {
+    pub fn stale<T: DeserializeOwned>(
+        &self,
+        network: &NetworkName,
+        valid: &ValidAttachments,
+    ) -> Result<Vec<Found<T>>> {
         self.each_stale(network, valid)?.into_iter().collect()
     }
 
@@ -169,14 +181,23 @@ impl Records {
         valid: &ValidAttachments,
     ) -> Result<Vec<Result<Found<T>>>> {
         let is_stale = |stale: &Found<T>| {
-            stale.key.network == *network && !valid.contains(stale.key.container_id.as_str(), stale.key.ifname.as_str())
+            stale.key.network == *network
+                && !valid.contains(stale.key.container_id.as_str(), stale.key.ifname.as_str())
         };
         let paths = self.paths(&prefix_of(network), RECORD)?;
-        Ok(paths.iter().filter_map(|path| found(path).map(|found| found.filter(is_stale)).transpose()).collect())
+        Ok(paths
+            .iter()
+            .filter_map(|path| found(path).map(|found| found.filter(is_stale)).transpose())
+            .collect())
     }
 
     /// The records of other attachments in this namespace, which is at `path`.
-    pub fn others_in<T: DeserializeOwned>(&self, netns: &Netns, path: &str, key: &Key) -> Result<Vec<Found<T>>> {
+    pub fn others_in<T: DeserializeOwned>(
+        &self,
+        netns: &Netns,
+        path: &str,
+        key: &Key,
+    ) -> Result<Vec<Found<T>>> {
         let (own, paths) = (self.path(key), self.paths("", RECORD)?);
         if paths.iter().all(|path| *path == own) {
             return Ok(vec![]);
@@ -184,7 +205,9 @@ impl Records {
         let namespace = netns.id()?;
         let is_there = |other: &Found<T>| other.is_in(namespace, path);
         let others = paths.into_iter().filter(|path| *path != own);
-        others.filter_map(|path| found(&path).map(|found| found.filter(is_there)).transpose()).collect()
+        others
+            .filter_map(|path| found(&path).map(|found| found.filter(is_there)).transpose())
+            .collect()
     }
 
     /// When the record was written; None without one.
@@ -201,22 +224,33 @@ impl Records {
     fn paths(&self, prefix: &str, ending: &str) -> Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(&self.0) {
             Err(e) if is_nowhere(&e) => return Ok(vec![]),
-            entries => entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
+            entries => {
+                entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?
+            }
         };
         let is_one = |path: &PathBuf| {
             path.extension().is_some_and(|extension| extension == ending)
                 && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
         };
         let listed = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>();
-        let listed = listed.map_err(|e| Error::io(format_args!("list {}", self.0.display()), &e))?;
+        let listed =
+            listed.map_err(|e| Error::io(format_args!("list {}", self.0.display()), &e))?;
         Ok(listed.into_iter().filter(is_one).collect())
     }
 
     /// Keeps nothing for this network's attachments that are not valid: for GC where what is recorded went with the container.
-    pub fn forget_stale<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+    pub fn forget_stale<T: DeserializeOwned>(
+        &self,
+        network: &NetworkName,
+        valid: &ValidAttachments,
+    ) -> Result<()> {
         let mut errors = ErrorList::default();
         for found in self.each_stale::<T>(network, valid)? {
-            errors.push(found.and_then(|found| valid.remove(|| found.as_stale(), || self.remove(&found.key))));
+            errors.push(
+                found.and_then(|found| {
+                    valid.remove(|| found.as_stale(), || self.remove(&found.key))
+                }),
+            );
         }
         errors.push(self.forget_torn::<T>(network, valid));
         errors.finish()
@@ -224,7 +258,11 @@ impl Records {
 
     /// Removes what a crash has left of this network's attachments that are not valid: drafts, and records that tell nothing. Whose
     /// they are their names tell.
-    pub fn forget_torn<T: DeserializeOwned>(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
+    pub fn forget_torn<T: DeserializeOwned>(
+        &self,
+        network: &NetworkName,
+        valid: &ValidAttachments,
+    ) -> Result<()> {
         let mut errors = ErrorList::default();
         let mut torn = self.paths(&prefix_of(network), RECORD)?;
         torn.retain(|path| errors.push(found::<T>(path)).is_some_and(|found| found.is_none()));
@@ -241,9 +279,9 @@ impl Records {
                 ..Stale::default()
             };
             let remove = || plain_file::remove(&path);
-            errors.push(
-                valid.remove(what, || remove().map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))),
-            );
+            errors.push(valid.remove(what, || {
+                remove().map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
+            }));
         }
         errors.finish()
     }
@@ -310,7 +348,10 @@ mod tests {
         assert_eq!(records.read::<u32>(&one).unwrap(), None);
         records.write(&attachment(&one), &7).unwrap();
         records.write(&attachment(&one), &8).unwrap();
-        assert_eq!((records.read(&one).unwrap(), records.read::<u32>(&other).unwrap()), (Some(8), None));
+        assert_eq!(
+            (records.read(&one).unwrap(), records.read::<u32>(&other).unwrap()),
+            (Some(8), None)
+        );
         assert_eq!(fs::metadata(records.path(&one)).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(&records.0).unwrap().count(), 1, "no draft stays");
         records.remove(&one).unwrap();
@@ -331,7 +372,10 @@ mod tests {
             records.find::<u32>(&of).unwrap().unwrap().netns().unwrap().is_some()
         };
         assert!(!rewritten("\"inode\":", "\"inode\":1"));
-        assert!(!rewritten("\"namespace\":", "\"earlier\":"), "what the host's path leads to is no container");
+        assert!(
+            !rewritten("\"namespace\":", "\"earlier\":"),
+            "what the host's path leads to is no container"
+        );
     }
 
     #[test]
@@ -353,12 +397,21 @@ mod tests {
         );
         let valid = valid.unwrap().valid_attachments().unwrap().unwrap();
         let found = records.stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
-        assert_eq!(found.iter().map(|stale| stale.key.container_id.as_str()).collect::<Vec<_>>(), ["stale"]);
+        assert_eq!(
+            found.iter().map(|stale| stale.key.container_id.as_str()).collect::<Vec<_>>(),
+            ["stale"]
+        );
         assert_eq!(found[0].netns_path, "/proc/thread-self/ns/net");
-        assert!(found[0].is_of(&Netns::current().unwrap()).unwrap() && found[0].netns().unwrap().is_some());
+        assert!(
+            found[0].is_of(&Netns::current().unwrap()).unwrap()
+                && found[0].netns().unwrap().is_some()
+        );
         let left = |of: Key| records.read::<u32>(&of).unwrap().is_some();
         records.forget_stale::<u32>(&NetworkName::parse("net").unwrap(), &valid).unwrap();
-        assert_eq!([key("net", "valid"), key("net", "stale"), key("other", "stale")].map(left), [true, false, true]);
+        assert_eq!(
+            [key("net", "valid"), key("net", "stale"), key("other", "stale")].map(left),
+            [true, false, true]
+        );
         assert_eq!([torn, others].map(|path| path.exists()), [false, true]);
         assert_eq!(drafts.map(|path| path.exists()), [true, false, true]);
     }

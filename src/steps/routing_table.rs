@@ -22,11 +22,15 @@ pub fn parse(path: impl fmt::Display, table: i64) -> Result<u32> {
         Ok(number) if !is_reserved(number) => Ok(number),
         Ok(number) if number != 0 => Err(Error::config(
             path,
-            format_args!("{number} is a table of the kernel, expected 1 to 252 or 256 to {}", u32::MAX),
+            format_args!(
+                "{number} is a table of the kernel, expected 1 to 252 or 256 to {}",
+                u32::MAX
+            ),
         )),
-        _ => {
-            Err(Error::config(path, format_args!("{table} is out of range, expected 1 to 252 or 256 to {}", u32::MAX)))
-        }
+        _ => Err(Error::config(
+            path,
+            format_args!("{table} is out of range, expected 1 to 252 or 256 to {}", u32::MAX),
+        )),
     }
 }
 
@@ -46,13 +50,19 @@ impl Used {
         };
         let of_rules = rules.iter().map(|rule| rule.table);
         let of_routes = routes.iter().map(|route| route.table);
-        Ok(Used(of_rules.chain(of_routes).chain(vrfs.into_iter().filter_map(|link| of_vrf(link.detail))).collect()))
+        Ok(Used(
+            of_rules
+                .chain(of_routes)
+                .chain(vrfs.into_iter().filter_map(|link| of_vrf(link.detail)))
+                .collect(),
+        ))
     }
 
     /// The first number from `first` on that is free; it is used from now on.
     pub fn take_free(&mut self, first: u32) -> Result<u32> {
         let free = (first..=u32::MAX).find(|table| !is_reserved(*table) && !self.0.contains(table));
-        let free = free.ok_or_else(|| Error::new(Code::CONFLICT, "every routing table is in use"))?;
+        let free =
+            free.ok_or_else(|| Error::new(Code::CONFLICT, "every routing table is in use"))?;
         self.0.insert(free);
         Ok(free)
     }

@@ -48,14 +48,22 @@ pub fn addresses<'r>(result: &'r AddResult, ifname: &str) -> Result<Vec<&'r IpCo
     let found: Vec<&IpConfig> = result.ips.iter().filter(is_its).collect();
     match found.is_empty() {
         false => Ok(found),
-        true => Err(Error::config("prevResult.ips", format_args!("no address is of interface {ifname:?}"))
-            .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")
-            .saying(format_args!("No IP addresses supplied on interface: {ifname}"))),
+        true => Err(Error::config(
+            "prevResult.ips",
+            format_args!("no address is of interface {ifname:?}"),
+        )
+        .with_details("sbr routes by addresses; does the plugin before it have an IPAM plugin?")
+        .saying(format_args!("No IP addresses supplied on interface: {ifname}"))),
     }
 }
 
 /// Leads what the addresses send to one table, which is left as it is.
-pub fn lead<'a>(at: &'a Attachment, ips: &[&IpConfig], table: u32, rb: &mut Rollback<'a>) -> Result<()> {
+pub fn lead<'a>(
+    at: &'a Attachment,
+    ips: &[&IpConfig],
+    table: u32,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
     let rules = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
@@ -93,7 +101,11 @@ pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<
 
 /// A rule for one of the addresses would hide ours, or be hidden: the kernel asks the newest first. DEL must not take it
 /// for what the reference made, so it is remembered that nothing was made here.
-fn refuse_rules(at: &Attachment, rules: &[Rule], is_in_the_way: impl Fn(&Rule) -> bool) -> Result<()> {
+fn refuse_rules(
+    at: &Attachment,
+    rules: &[Rule],
+    is_in_the_way: impl Fn(&Rule) -> bool,
+) -> Result<()> {
     match rules.iter().find(|rule| is_in_the_way(rule)) {
         None => Ok(()),
         Some(rule) => {
@@ -101,9 +113,11 @@ fn refuse_rules(at: &Attachment, rules: &[Rule], is_in_the_way: impl Fn(&Rule) -
                 records().write(at, &Made::default())?;
             }
             let source = rule.source.map(|ip| ip.to_string()).unwrap_or_default();
-            let msg = format!("address {source} has a rule already: it leads to table {}", rule.table);
-            Err(Error::new(Code::CONFLICT, msg)
-                .with_details("was the interface attached before, or does another have this address?"))
+            let msg =
+                format!("address {source} has a rule already: it leads to table {}", rule.table);
+            Err(Error::new(Code::CONFLICT, msg).with_details(
+                "was the interface attached before, or does another have this address?",
+            ))
         }
     }
 }
@@ -127,9 +141,16 @@ fn remember<'a>(at: &'a Attachment, mut made: Made, rb: &mut Rollback<'a>) -> Re
     Ok(())
 }
 
-fn add_rule<'a>(container: &'a Netlink, source: IpAddr, table: u32, rb: &mut Rollback<'a>) -> Result<()> {
+fn add_rule<'a>(
+    container: &'a Netlink,
+    source: IpAddr,
+    table: u32,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     container.add_rule(source, table)?;
-    rb.undo(format_args!("delete rule from {source}"), move || delete_rules(container, &[(source, table)]));
+    rb.undo(format_args!("delete rule from {source}"), move || {
+        delete_rules(container, &[(source, table)])
+    });
     Ok(())
 }
 
@@ -145,7 +166,8 @@ fn is_link_local(dst: &IpNet) -> bool {
 /// The routes for the table of one address: its own, and those that are no address's. (The reference forgets the latter
 /// unless they are on the link.)
 fn copies(routes: &[RouteEntry], ip: &IpConfig, ips: &[&IpConfig]) -> Vec<RouteEntry> {
-    let is_for_it = |route: &&RouteEntry| belongs(route, ip) || !ips.iter().any(|other| belongs(route, other));
+    let is_for_it =
+        |route: &&RouteEntry| belongs(route, ip) || !ips.iter().any(|other| belongs(route, other));
     routes.iter().filter(|route| is_same_family(ip, route)).filter(is_for_it).cloned().collect()
 }
 
@@ -178,14 +200,21 @@ fn fill<'a>(
         Some(gateway) if !has_default => {
             let added = container.add_route(link, &default_route(ip, table));
             let place = format_args!("in table {table}, through {:?}", link.name);
-            added.map_err(|e| e.worded(format_args!("Failed to add default route to {gateway}")).with_details(place))
+            added.map_err(|e| {
+                e.worded(format_args!("Failed to add default route to {gateway}"))
+                    .with_details(place)
+            })
         }
         _ => Ok(()),
     }
 }
 
 fn default_route(ip: &IpConfig, table: u32) -> Route {
-    let any = if ip.address.addr().is_ipv6() { IpNet::V6(Default::default()) } else { IpNet::V4(Default::default()) };
+    let any = if ip.address.addr().is_ipv6() {
+        IpNet::V6(Default::default())
+    } else {
+        IpNet::V4(Default::default())
+    };
     Route { gateway: ip.gateway, table: Some(table), ..Route::to(any) }
 }
 
@@ -206,7 +235,9 @@ fn empty_tables(container: &Netlink, link: &Link, tables: &[u32]) -> Result<()> 
         return Ok(());
     }
     let mut errors = ErrorList::default();
-    for route in container.routes_through(link)?.iter().filter(|route| tables.contains(&route.table)) {
+    for route in
+        container.routes_through(link)?.iter().filter(|route| tables.contains(&route.table))
+    {
         errors.push(container.delete_route(link, route));
     }
     errors.finish()
@@ -226,7 +257,8 @@ fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<
     let (link, mut made) = match records().find::<Made>(&at.key)? {
         Some(record) if !record.is_of(netns)? => return Ok(()), // they went with their namespace
         Some(record) => {
-            let link = record.kept.link.map_or_else(named, |index| container.find_link_by_index(index))?;
+            let link =
+                record.kept.link.map_or_else(named, |index| container.find_link_by_index(index))?;
             (link, record.kept)
         }
         None => {
@@ -250,26 +282,39 @@ fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<
 
 /// Finds what the reference made: rules about addresses of the interface, which nobody has signed, and tables that are
 /// the addresses' own. One that has routes of another interface is not.
-fn find_unrecorded(container: &Netlink, link: Option<&Link>, at: &Detachment, configured: Option<u32>) -> Result<Made> {
+fn find_unrecorded(
+    container: &Netlink,
+    link: Option<&Link>,
+    at: &Detachment,
+    configured: Option<u32>,
+) -> Result<Made> {
     let (found, own) = match link {
         Some(link) => (container.addresses(link)?, container.routes_through(link)?),
         None => (vec![], vec![]),
     };
     let mut ips: Vec<IpAddr> = found.iter().map(|address| address.net.addr()).collect();
-    let told = at.prev_result.iter().filter_map(|result| addresses(result, at.key.ifname.as_str()).ok()).flatten();
+    let told = at
+        .prev_result
+        .iter()
+        .filter_map(|result| addresses(result, at.key.ifname.as_str()).ok())
+        .flatten();
     ips.extend(told.map(|ip| ip.address.addr()));
     let all = container.routes()?;
     let has_no_other = |table: u32| {
-        all.iter().filter(|route| route.table == table).count() == own.iter().filter(|of| of.table == table).count()
+        all.iter().filter(|route| route.table == table).count()
+            == own.iter().filter(|of| of.table == table).count()
     };
     let is_meant = |table: u32| match configured {
         Some(configured) => table == configured,
         None => table >= FIRST_TABLE && table != routing_table::MAIN && has_no_other(table),
     };
-    let rules = container.rules()?.into_iter().filter(|rule| !rule.is_signed && is_meant(rule.table));
-    let rules = rules.filter_map(|rule| Some((rule.source.filter(|source| ips.contains(source))?, rule.table)));
+    let rules =
+        container.rules()?.into_iter().filter(|rule| !rule.is_signed && is_meant(rule.table));
+    let rules = rules
+        .filter_map(|rule| Some((rule.source.filter(|source| ips.contains(source))?, rule.table)));
     let rules: Vec<(IpAddr, u32)> = rules.collect();
-    let tables = if configured.is_some() { vec![] } else { rules.iter().map(|(_, table)| *table).collect() };
+    let tables =
+        if configured.is_some() { vec![] } else { rules.iter().map(|(_, table)| *table).collect() };
     Ok(Made { rules, tables, link: None })
 }
 
@@ -296,27 +341,40 @@ pub fn verify(at: &Attachment, result: &AddResult, configured: Option<u32>) -> R
 
 fn verify_rule(rules: &[Rule], ip: &IpConfig, configured: Option<u32>) -> Result<u32> {
     let source = ip.address.addr();
-    let is_it = |rule: &&Rule| rule.source == Some(source) && configured.is_none_or(|table| rule.table == table);
+    let is_it = |rule: &&Rule| {
+        rule.source == Some(source) && configured.is_none_or(|table| rule.table == table)
+    };
     match (rules.iter().find(is_it), configured) {
         (Some(rule), _) => Ok(rule.table),
-        (None, Some(table)) => Err(Error::check(format!("no rule leads what {source} sends to table {table}"))),
+        (None, Some(table)) => {
+            Err(Error::check(format!("no rule leads what {source} sends to table {table}")))
+        }
         (None, None) => Err(Error::check(format!("no rule leads what {source} sends to a table"))),
     }
 }
 
 /// The table has routes of the interface, the default route through the gateway where there is one among them.
-fn verify_table(all: &[FoundRoute], of_link: &[RouteEntry], ip: &IpConfig, table: u32) -> Result<()> {
+fn verify_table(
+    all: &[FoundRoute],
+    of_link: &[RouteEntry],
+    ip: &IpConfig,
+    table: u32,
+) -> Result<()> {
     let source = ip.address.addr();
     if !of_link.iter().any(|route| route.table == table && is_same_family(ip, route)) {
-        return Err(Error::check(format!("table {table} of address {source} has no route of the interface")));
+        return Err(Error::check(format!(
+            "table {table} of address {source} has no route of the interface"
+        )));
     }
     let is_default = |route: &&FoundRoute| {
-        route.table == table && route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == source.is_ipv6()
+        route.table == table
+            && route.dst.prefix_len() == 0
+            && route.dst.addr().is_ipv6() == source.is_ipv6()
     };
     match (ip.gateway, all.iter().find(is_default)) {
-        (Some(gateway), None) => {
-            Err(Error::check(format!("table {table} of address {source} has no default route through {gateway}")))
-        }
+        (Some(gateway), None) => Err(Error::check(format!(
+            "table {table} of address {source} has no default route through {gateway}"
+        ))),
         _ => Ok(()),
     }
 }
@@ -324,7 +382,8 @@ fn verify_table(all: &[FoundRoute], of_link: &[RouteEntry], ip: &IpConfig, table
 /// Nothing of the result came back to the main table, as it does when the interface was set down and up.
 fn verify_main(routes: &[RouteEntry], result: &AddResult, ips: &[&IpConfig]) -> Result<()> {
     let is_of_result = |dst: &IpNet| {
-        ips.iter().any(|ip| ip.address.trunc() == *dst) || result.routes.iter().any(|route| route.dst.trunc() == *dst)
+        ips.iter().any(|ip| ip.address.trunc() == *dst)
+            || result.routes.iter().any(|route| route.dst.trunc() == *dst)
     };
     match routes.iter().find(|route| route.is_in_main() && is_of_result(&route.dst)) {
         Some(route) => Err(Error::check(format!("route {} is in the main table", route.dst))),
@@ -344,7 +403,10 @@ mod tests {
 
     #[test]
     fn addresses_of_other_interfaces_do_not_count() {
-        let ip = |address: &str, interface| IpConfig { interface, ..IpConfig::new(address.parse().unwrap()) };
+        let ip = |address: &str, interface| IpConfig {
+            interface,
+            ..IpConfig::new(address.parse().unwrap())
+        };
         let named = |name: &str| Interface { name: name.into(), ..Interface::default() };
         let result = AddResult {
             interfaces: vec![named("br0"), named("eth0")],
@@ -357,8 +419,11 @@ mod tests {
             ],
             ..AddResult::default()
         };
-        let found: Vec<String> =
-            addresses(&result, "eth0").unwrap().iter().map(|ip| ip.address.addr().to_string()).collect();
+        let found: Vec<String> = addresses(&result, "eth0")
+            .unwrap()
+            .iter()
+            .map(|ip| ip.address.addr().to_string())
+            .collect();
         assert_eq!(found, ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"]);
         let error = addresses(&AddResult::default(), "eth0").unwrap_err();
         assert_eq!(error.msg, "No IP addresses supplied on interface: eth0");

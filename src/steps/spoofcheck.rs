@@ -33,7 +33,8 @@ pub const LAYOUT: Layout = Layout {
 };
 
 const PORTS: Set = Set { name: "ports", key: &[KeyType::IfName], holds: Holds::Keys };
-const ALLOWED: Set = Set { name: "allowed", key: &[KeyType::IfName, KeyType::Ether], holds: Holds::Keys };
+const ALLOWED: Set =
+    Set { name: "allowed", key: &[KeyType::IfName, KeyType::Ether], holds: Holds::Keys };
 const BASE_CHAIN: &str = "prerouting";
 /// dstnat of the bridge family, as in the reference.
 const HOOK: Hook = Hook { kind: "filter", number: 0, priority: -300 };
@@ -53,7 +54,8 @@ pub fn status() -> Result<()> {
 /// Drops what comes in by the bridge's port with another source than `mac`.
 pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>) -> Result<()> {
     let nft = nft_owner::require().map_err(|e| e.context("macspoofchk"))?;
-    nft.claim(&LAYOUT, &nft_owner::of(key), &elements(port, mac)).map_err(|e| e.context("macspoofchk"))?;
+    nft.claim(&LAYOUT, &nft_owner::of(key), &elements(port, mac))
+        .map_err(|e| e.context("macspoofchk"))?;
     rb.undo("delete the spoof check", || delete(key));
     Ok(())
 }
@@ -63,10 +65,13 @@ pub fn verify(key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(port, mac));
     match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(_) if is_made_by_reference(key)? => Ok(()),
-        Some(element) => {
-            Err(Error::check(format!("macspoofchk of port {port:?}: no element in set {:?}", element.set)))
-        }
-        None => nft.damage(&LAYOUT)?.map_or(Ok(()), |damage| Err(Error::check(damage).context("macspoofchk"))),
+        Some(element) => Err(Error::check(format!(
+            "macspoofchk of port {port:?}: no element in set {:?}",
+            element.set
+        ))),
+        None => nft
+            .damage(&LAYOUT)?
+            .map_or(Ok(()), |damage| Err(Error::check(damage).context("macspoofchk"))),
     }
 }
 
@@ -77,7 +82,9 @@ pub fn delete(key: &Key) -> Result<()> {
 
 /// Removes the checks of this network's attachments that are not valid.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
-    nft_owner::release_invalid(&LAYOUT, network, valid).map(drop).map_err(|e| e.context("macspoofchk"))
+    nft_owner::release_invalid(&LAYOUT, network, valid)
+        .map(drop)
+        .map_err(|e| e.context("macspoofchk"))
 }
 
 fn is_made_by_reference(key: &Key) -> Result<bool> {

@@ -47,15 +47,21 @@ pub fn validate_mtu(mtu: impl Into<i64>) -> Result<()> {
     let mtu = mtu.into();
     match mtu == 0 || MTU.contains(&mtu) {
         true => Ok(()),
-        false => {
-            Err(Error::config("mtu", format_args!("{mtu} is out of range, expected {} to {}", MTU.start(), MTU.end())))
-        }
+        false => Err(Error::config(
+            "mtu",
+            format_args!("{mtu} is out of range, expected {} to {}", MTU.start(), MTU.end()),
+        )),
     }
 }
 
 /// Makes the pair; the container's end is born in its namespace with its name. Both are down. Nothing here enters the
 /// container, so that an ADD need not do so more than once.
-pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: &mut Rollback<'a>) -> Result<Pair> {
+pub fn create<'a>(
+    cx: &'a Context<'_>,
+    at: &'a Attachment,
+    wishes: &Wishes,
+    rb: &mut Rollback<'a>,
+) -> Result<Pair> {
     container_link::refuse_pattern(at)?;
     let host = cx.host()?;
     let mac = wishes.mac.clone().unwrap_or_else(MacAddr::random);
@@ -63,31 +69,45 @@ pub fn create<'a>(cx: &'a Context<'_>, at: &'a Attachment, wishes: &Wishes, rb: 
     let undone = name.clone();
     rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
     let made = host.link(&name)?;
-    host.change_link(&made, &LinkChange { alias: Some(&link_alias::of(&at.key)), ..LinkChange::default() })?;
+    host.change_link(
+        &made,
+        &LinkChange { alias: Some(&link_alias::of(&at.key)), ..LinkChange::default() },
+    )?;
     Ok(Pair { host: made, mac })
 }
 
-fn create_under_free_name(host: &Netlink, at: &Attachment, mtu: Option<u32>, peer_mac: &MacAddr) -> Result<String> {
+fn create_under_free_name(
+    host: &Netlink,
+    at: &Attachment,
+    mtu: Option<u32>,
+    peer_mac: &MacAddr,
+) -> Result<String> {
     for attempt in 0..NAMES {
         let name = host_name(&at.key, attempt);
-        let peer = PeerSpec { name: at.ifname(), mac: peer_mac.clone(), netns: Some(at.netns()?.fd()) };
-        match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random_of_port(), peer, mtu }) {
+        let peer =
+            PeerSpec { name: at.ifname(), mac: peer_mac.clone(), netns: Some(at.netns()?.fd()) };
+        match host.create_veth(&VethSpec { name: &name, mac: MacAddr::random_of_port(), peer, mtu })
+        {
             // The kernel does not say which of the two names is taken.
-            Err(error) if error.is_exists() => container_link::refuse_taken_name(at.netlink()?, at.ifname())?,
-            created => return created.map(|()| name).map_err(|e| e.worded("failed to make veth pair")),
+            Err(error) if error.is_exists() => {
+                container_link::refuse_taken_name(at.netlink()?, at.ifname())?
+            }
+            created => {
+                return created.map(|()| name).map_err(|e| e.worded("failed to make veth pair"));
+            }
         }
     }
-    Err(Error::new(Code::CONFLICT, format!("no name is free for the veth of {:?}", at.ifname())).with_details(
-        format_args!(
+    Err(Error::new(Code::CONFLICT, format!("no name is free for the veth of {:?}", at.ifname()))
+        .with_details(format_args!(
             "{NAMES} links of the host have the names it could have, the first is {:?}",
             host_name(&at.key, 0)
-        ),
-    ))
+        )))
 }
 
 /// The host's end of a pair, found from the container's.
 pub fn host_end(cx: &Context<'_>, container: &Link) -> Result<Option<Link>> {
-    let other = container.lower.map(|index| cx.host()?.find_link_by_index(index)).transpose()?.flatten();
+    let other =
+        container.lower.map(|index| cx.host()?.find_link_by_index(index)).transpose()?.flatten();
     Ok(other.filter(|link| link.kind == KIND))
 }
 
@@ -109,7 +129,8 @@ pub fn others_joined(host: &Netlink, bridge: &Link, key: &Key) -> Result<bool> {
 
 /// The bridge's ports that are other attachments'.
 pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
-    let is_of_other = |port: &Link| link_alias::is_of_any(&port.alias) && !link_alias::is_of(&port.alias, key);
+    let is_of_other =
+        |port: &Link| link_alias::is_of_any(&port.alias) && !link_alias::is_of(&port.alias, key);
     Ok(host.ports(bridge)?.into_iter().filter(is_of_other).collect())
 }
 
@@ -132,9 +153,12 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
 /// host, unless that end's alias, or a record, says that it is another attachment's or a device of the host.
 fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<Option<Link>> {
     let name = at.key.ifname.as_str();
-    let Some(link) = netns.netlink()?.find_link(name)?.filter(|link| link.name == name) else { return Ok(None) };
+    let Some(link) = netns.netlink()?.find_link(name)?.filter(|link| link.name == name) else {
+        return Ok(None);
+    };
     let Some(other) = end_on_host(host, &link)? else { return Ok(None) };
-    let is_another_s = link_alias::is_of_any(&other.alias) && !link_alias::is_of(&other.alias, &at.key);
+    let is_another_s =
+        link_alias::is_of_any(&other.alias) && !link_alias::is_of(&other.alias, &at.key);
     match is_another_s || link_record::is_claimed(&link, &at.key, netns, &at.netns_path)? {
         true => Ok(None),
         false => Ok(Some(link)),
@@ -154,7 +178,11 @@ pub fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
 }
 
 /// The container's end, whatever it is called by now. That of the reference's pairs is found by its name alone.
-pub fn find_container_end(cx: &Context<'_>, container: &Netlink, key: &Key) -> Result<Option<Link>> {
+pub fn find_container_end(
+    cx: &Context<'_>,
+    container: &Netlink,
+    key: &Key,
+) -> Result<Option<Link>> {
     if let Some(end) = find_host_end(cx.host()?, key)?
         && let Some(index) = end.lower
         && let Some(link) = container.find_link_by_index(index)?
@@ -171,7 +199,10 @@ pub fn find_container_end(cx: &Context<'_>, container: &Netlink, key: &Key) -> R
 fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
     let mut found = vec![];
     for attempt in 0..NAMES {
-        found.extend(host.find_link(&host_name(key, attempt))?.filter(|link| link_alias::is_of(&link.alias, key)));
+        found.extend(
+            host.find_link(&host_name(key, attempt))?
+                .filter(|link| link_alias::is_of(&link.alias, key)),
+        );
     }
     Ok(found)
 }
@@ -183,8 +214,9 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 
 /// `veth` and eight hex digits, as the reference's random names look.
 pub fn host_name(key: &Key, attempt: u32) -> String {
-    let digest =
-        Sha512::digest(format!("veth {} {} {} {attempt}", key.network, key.container_id, key.ifname).as_bytes());
+    let digest = Sha512::digest(
+        format!("veth {} {} {} {attempt}", key.network, key.container_id, key.ifname).as_bytes(),
+    );
     format!("veth{}", hex(&digest[..4]))
 }
 

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result, warn};
-use crate::net::netlink::{AddressEntry, Link, LinkChange, LinkKind, LinkSpec, Netlink, RouteEntry};
+use crate::net::netlink::{
+    AddressEntry, Link, LinkChange, LinkKind, LinkSpec, Netlink, RouteEntry,
+};
 use crate::net::netns::Netns;
 use crate::plugin::{Attachment, Context, Detachment};
 use crate::rollback::Rollback;
@@ -61,14 +63,21 @@ impl Belongings {
         let container = at.netlink()?;
         let left = container.ipv6_addresses(link)?;
         // The kernel puts a new one in front of the others, which it lists first and prefers.
-        for lost in self.addresses.iter().rev().filter(|address| !left.iter().any(|left| left.net == address.net)) {
+        for lost in self
+            .addresses
+            .iter()
+            .rev()
+            .filter(|address| !left.iter().any(|left| left.net == address.net))
+        {
             container.put_address(link, lost)?;
         }
         // A route may name a source address, which must not be tentative then.
         addresses::settle_if_tentative(at, link)?;
         for route in &self.routes {
             match table {
-                Some(table) if route.is_in_main() => put_route(container, link, &route.in_table(table))?,
+                Some(table) if route.is_in_main() => {
+                    put_route(container, link, &route.in_table(table))?
+                }
                 _ => put_route(container, link, route)?,
             }
         }
@@ -88,7 +97,12 @@ fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()>
 }
 
 /// Makes the interface one of the VRF `name`, which is made if there is none: with `table`, or with a free one.
-pub fn join<'a>(at: &'a Attachment, name: &str, table: Option<u32>, rb: &mut Rollback<'a>) -> Result<()> {
+pub fn join<'a>(
+    at: &'a Attachment,
+    name: &str,
+    table: Option<u32>,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     let container = at.netlink()?;
     let link = container.link(at.ifname())?;
     refuse_master(at, &link, name)?;
@@ -105,7 +119,8 @@ pub fn join<'a>(at: &'a Attachment, name: &str, table: Option<u32>, rb: &mut Rol
         sweep(container, &port, table)?;
         kept.put_back(at, &port, None)
     });
-    container.change_link(&link, &LinkChange { master: Some(vrf.index), ..LinkChange::default() })?;
+    container
+        .change_link(&link, &LinkChange { master: Some(vrf.index), ..LinkChange::default() })?;
     belongings.put_back(at, &link, Some(table))?;
     sweep(container, &link, routing_table::MAIN)
 }
@@ -113,20 +128,33 @@ pub fn join<'a>(at: &'a Attachment, name: &str, table: Option<u32>, rb: &mut Rol
 /// Removes what the kernel leaves in the table that the link was in: its hops of IPv6 routes that another link has too.
 fn sweep(container: &Netlink, link: &Link, table: u32) -> Result<()> {
     let left = container.routes_through(link)?;
-    left.iter().filter(|route| route.table == table).try_for_each(|route| container.delete_route(link, route))
+    left.iter()
+        .filter(|route| route.table == table)
+        .try_for_each(|route| container.delete_route(link, route))
 }
 
 fn refuse_master(at: &Attachment, link: &Link, name: &str) -> Result<()> {
     let Some(index) = link.master else { return Ok(()) };
-    let master = at.netlink()?.find_link_by_index(index)?.map_or_else(|| index.to_string(), |link| link.name);
+    let master = at
+        .netlink()?
+        .find_link_by_index(index)?
+        .map_or_else(|| index.to_string(), |link| link.name);
     if master == name && records().read::<Joined>(&at.key)?.is_none() {
         records().write(at, &Joined::Named(None))?;
     }
-    Err(Error::new(Code::CONFLICT, format!("interface {} has already a master set: {master}", link.name)))
+    Err(Error::new(
+        Code::CONFLICT,
+        format!("interface {} has already a master set: {master}", link.name),
+    ))
 }
 
 /// The VRF of this name and its table.
-fn ensure<'a>(container: &'a Netlink, name: &str, table: Option<u32>, rb: &mut Rollback<'a>) -> Result<(Link, u32)> {
+fn ensure<'a>(
+    container: &'a Netlink,
+    name: &str,
+    table: Option<u32>,
+    rb: &mut Rollback<'a>,
+) -> Result<(Link, u32)> {
     if let Some(link) = container.find_link(name)? {
         let found = table_of(&link)?;
         return match table.filter(|table| *table != found) {
@@ -142,7 +170,10 @@ fn ensure<'a>(container: &'a Netlink, name: &str, table: Option<u32>, rb: &mut R
     let link = container.link(name)?;
     let index = link.index;
     rb.undo(format_args!("delete VRF {name:?}"), move || container.delete_link(index));
-    container.change_link(&link, &LinkChange { up: Some(true), alias: Some(ALIAS), ..LinkChange::default() })?;
+    container.change_link(
+        &link,
+        &LinkChange { up: Some(true), alias: Some(ALIAS), ..LinkChange::default() },
+    )?;
     Ok((link, table))
 }
 
@@ -155,7 +186,8 @@ fn table_of(link: &Link) -> Result<u32> {
         Some(LinkKind::Vrf(table)) => Ok(table),
         _ => {
             let kind = if link.kind.is_empty() { "device" } else { &link.kind };
-            let problem = format!("{:?} is a {kind} of the container, expected a VRF or no link", link.name);
+            let problem =
+                format!("{:?} is a {kind} of the container, expected a VRF or no link", link.name);
             Err(Error::config("vrfname", problem)
                 .with_code(Code::CONFLICT)
                 .saying(format_args!("Netlink {} is not a VRF", link.name)))
@@ -164,9 +196,12 @@ fn table_of(link: &Link) -> Result<u32> {
 }
 
 fn other_table(name: &str, table: u32, found: u32) -> Error {
-    Error::config("table", format_args!("{table} is not that of VRF {name:?}, expected {found} or none"))
-        .with_code(Code::CONFLICT)
-        .saying(format_args!("VRF {name} already exist with different routing table {found}"))
+    Error::config(
+        "table",
+        format_args!("{table} is not that of VRF {name:?}, expected {found} or none"),
+    )
+    .with_code(Code::CONFLICT)
+    .saying(format_args!("VRF {name} already exist with different routing table {found}"))
 }
 
 /// The link, if it is in the VRF.
@@ -184,7 +219,9 @@ pub fn verify(at: &Attachment, name: &str, table: Option<u32>, result: &AddResul
     let container = at.netlink()?;
     let (index, interface) = prev_result::container_interface(result, at)?;
     let link = prev_result::verify_link(container, interface, None)?;
-    let vrf = container.find_link(name)?.ok_or_else(|| Error::check(format!("VRF {name:?} not found")))?;
+    let vrf = container
+        .find_link(name)?
+        .ok_or_else(|| Error::check(format!("VRF {name:?} not found")))?;
     let found = table_of(&vrf).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
     if let Some(other) = table.filter(|table| *table != found) {
         return Err(other_table(name, other, found).with_code(Code::CHECK_FAILED));
@@ -204,7 +241,8 @@ pub fn verify(at: &Attachment, name: &str, table: Option<u32>, result: &AddResul
 fn moved(result: &AddResult, table: u32) -> AddResult {
     let mut result = result.clone();
     for route in &mut result.routes {
-        let elsewhere = route.table.filter(|table| ![0, i64::from(routing_table::MAIN)].contains(table));
+        let elsewhere =
+            route.table.filter(|table| ![0, i64::from(routing_table::MAIN)].contains(table));
         route.table = elsewhere.or(Some(table.into()));
     }
     result
@@ -216,7 +254,11 @@ pub fn leave(at: &Detachment, configured: &str) -> Result<()> {
         match records().find::<Joined>(&at.key)? {
             Some(record) if !record.is_of(netns)? => (), // both went with their namespace
             Some(Found { kept: Joined::Named(None), .. }) => (),
-            record => leave_in(netns, at, &Membership::of(at, record.map(|found| found.kept), configured))?,
+            record => leave_in(
+                netns,
+                at,
+                &Membership::of(at, record.map(|found| found.kept), configured),
+            )?,
         }
     }
     records().remove(&at.key)
@@ -291,7 +333,9 @@ fn is_another_s(netns: &Netns, at: &Detachment, vrf: &Link, link: &Link) -> Resu
     let others = records().others_in::<Joined>(netns, &at.netns_path, &at.key)?;
     Ok(others.iter().any(|other| match &other.kept {
         Joined::Member { vrf: of, link: member } => (*of, *member) == (vrf.index, link.index),
-        Joined::Named(of) => other.key.ifname.as_str() == link.name && of.as_deref() == Some(vrf.name.as_str()),
+        Joined::Named(of) => {
+            other.key.ifname.as_str() == link.name && of.as_deref() == Some(vrf.name.as_str())
+        }
     }))
 }
 
@@ -310,6 +354,9 @@ mod tests {
         let route = |table| Route { table, ..Route::to("10.0.0.0/8".parse().unwrap()) };
         let routes = vec![route(None), route(Some(0)), route(Some(254)), route(Some(77))];
         let moved = moved(&AddResult { routes, ..AddResult::default() }, 10);
-        assert_eq!(moved.routes.iter().map(|route| route.table).collect::<Vec<_>>(), [10, 10, 10, 77].map(Some));
+        assert_eq!(
+            moved.routes.iter().map(|route| route.table).collect::<Vec<_>>(),
+            [10, 10, 10, 77].map(Some)
+        );
     }
 }

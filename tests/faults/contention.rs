@@ -27,7 +27,8 @@ fn long_or_short<T>(long: T, short: T) -> T {
 fn in_turns<T: Send>(count: usize, at_a_time: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let numbers = Mutex::new(0..count);
     let take = || numbers.lock().unwrap().next();
-    let worker = || std::iter::from_fn(|| take().map(|number| (number, work(number)))).collect::<Vec<_>>();
+    let worker =
+        || std::iter::from_fn(|| take().map(|number| (number, work(number)))).collect::<Vec<_>>();
     let mut done: Vec<(usize, T)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..at_a_time).map(|_| scope.spawn(worker)).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
@@ -42,7 +43,12 @@ struct Chain<'a>(Vec<Attachment<'a>>);
 impl<'a> Chain<'a> {
     fn new(lab: &'a Lab, container: &Container, confs: &[Value]) -> Chain<'a> {
         let of_network = json!({"name": confs[0]["name"], "cniVersion": "1.1.0"});
-        Chain(confs.iter().map(|conf| lab.attach(container, &with(conf, of_network.clone()))).collect())
+        Chain(
+            confs
+                .iter()
+                .map(|conf| lab.attach(container, &with(conf, of_network.clone())))
+                .collect(),
+        )
     }
 
     /// The last result, or what the first plugin that failed has said.
@@ -77,7 +83,11 @@ impl<'a> Chain<'a> {
         plugins.try_for_each(|plugin| {
             let outcome = plugin.call(command, Some(result)).run();
             let is_done = outcome.status == 0 && outcome.stdout.is_empty();
-            if is_done { Ok(()) } else { Err(format!("{command} of {}: {outcome:?}", plugin.conf["type"])) }
+            if is_done {
+                Ok(())
+            } else {
+                Err(format!("{command} of {}: {outcome:?}", plugin.conf["type"]))
+            }
         })
     }
 }

@@ -174,7 +174,8 @@ impl<'a> Site<'a> {
 
     /// Ends the attachment so, with or without a new daemon. Then all is as before.
     pub fn recover(&self, what: &str, way: End) {
-        let daemon = matches!(way, End::DelByAnother | End::GcByAnother).then(|| Daemon::start(self.lab));
+        let daemon =
+            matches!(way, End::DelByAnother | End::GcByAnother).then(|| Daemon::start(self.lab));
         if matches!(way, End::GcByAnother | End::GcAlone) {
             self.life.gc();
             let is_record = |name: &String| name.ends_with(".json");
@@ -190,7 +191,9 @@ impl<'a> Site<'a> {
         match &self.probe {
             Some(probe) => probe.assert_unchanged(&format!("{what}, {way:?}")),
             // The neighbour's lease is renewed as well.
-            None => assert_eq!(journal(self.lab).len(), 1, "{what}, {way:?}: {:?}", journal(self.lab)),
+            None => {
+                assert_eq!(journal(self.lab).len(), 1, "{what}, {way:?}: {:?}", journal(self.lab))
+            }
         }
     }
 
@@ -203,19 +206,27 @@ impl<'a> Site<'a> {
 }
 
 /// Runs a daemon under the tracer until `act`, which is told whether it is dead, is over; then it is killed.
-fn run(lab: &Lab, mut decide: impl FnMut(&Stop) -> Then + Send, act: impl FnOnce(&dyn Fn() -> bool)) -> Traced {
-    let mut call = Call::new(&Peer::Ours, "dhcp", "", "").without("CNI_COMMAND").wrapped(&lab.host.enter);
+fn run(
+    lab: &Lab,
+    mut decide: impl FnMut(&Stop) -> Then + Send,
+    act: impl FnOnce(&dyn Fn() -> bool),
+) -> Traced {
+    let mut call =
+        Call::new(&Peer::Ours, "dhcp", "", "").without("CNI_COMMAND").wrapped(&lab.host.enter);
     call.args = vec!["daemon".to_owned()];
     let [over, done] = [(); 2].map(|()| AtomicBool::new(false));
     let socket = lab.path(SOCKET);
     std::thread::scope(|scope| {
         let tracer = scope.spawn(|| {
-            let traced = trace(&call, |stop| if over.load(SeqCst) { Then::Kill } else { decide(stop) });
+            let traced =
+                trace(&call, |stop| if over.load(SeqCst) { Then::Kill } else { decide(stop) });
             done.store(true, SeqCst);
             traced
         });
         let is_dead = || done.load(SeqCst);
-        wait_until("the daemon listens or is dead", 20, || is_dead() || UnixStream::connect(&socket).is_ok());
+        wait_until("the daemon listens or is dead", 20, || {
+            is_dead() || UnixStream::connect(&socket).is_ok()
+        });
         act(&is_dead);
         over.store(true, SeqCst);
         while !is_dead() {

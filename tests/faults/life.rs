@@ -29,7 +29,12 @@ pub struct Life<'a> {
 }
 
 impl<'a> Life<'a> {
-    pub fn new(lab: &'a Lab, runtime: Runtime, subject: &Subject, container: &'a Container) -> Life<'a> {
+    pub fn new(
+        lab: &'a Lab,
+        runtime: Runtime,
+        subject: &Subject,
+        container: &'a Container,
+    ) -> Life<'a> {
         let (plugins, conf_dir) = (subject.attach(lab, container), "/run/net.d");
         Life { container, lab, runtime, plugins, conf_dir, others: vec![] }
     }
@@ -69,8 +74,11 @@ impl<'a> Life<'a> {
         match (self.runtime, command) {
             (Runtime::Net, command) => self.net(&command.to_lowercase()),
             (_, "GC") => {
-                let valid: Vec<Value> =
-                    self.others.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();
+                let valid: Vec<Value> = self
+                    .others
+                    .iter()
+                    .map(|(id, ifname)| json!({"containerID": id, "ifname": ifname}))
+                    .collect();
                 plugin.clone().conf(json!({"cni.dev/valid-attachments": valid})).call("GC", None)
             }
             (_, command) => plugin.call(command, (!previous.is_null()).then_some(previous)),
@@ -83,10 +91,17 @@ impl<'a> Life<'a> {
             // Where a process was killed, what it made has no record, and its container lives.
             args.extend(["--unrecorded", "--output", "json"].map(str::to_owned));
         } else {
-            args.extend([self.container.netns.clone(), "--container-id".to_owned(), self.container.id.clone()]);
+            args.extend([
+                self.container.netns.clone(),
+                "--container-id".to_owned(),
+                self.container.id.clone(),
+            ]);
             args.extend(["--ifname".to_owned(), self.plugins[0].ifname.clone()]);
         }
-        args.extend(["--conf-dir", self.conf_dir, "--plugin-path", farm().to_str().unwrap()].map(str::to_owned));
+        args.extend(
+            ["--conf-dir", self.conf_dir, "--plugin-path", farm().to_str().unwrap()]
+                .map(str::to_owned),
+        );
         let env = std::collections::BTreeMap::new();
         Call { program: binary(), args, env, stdin: vec![], wrapper: self.lab.host.enter.clone() }
     }
@@ -106,25 +121,31 @@ impl<'a> Life<'a> {
 
     #[track_caller]
     pub fn check(&self, result: &Value) {
-        (0..self.steps()).for_each(|step| assert_ok(&self.call(step, "CHECK", result).run(), "CHECK"));
+        (0..self.steps())
+            .for_each(|step| assert_ok(&self.call(step, "CHECK", result).run(), "CHECK"));
     }
 
     /// DEL of the whole list, last plugin first.
     #[track_caller]
     pub fn del(&self, result: &Value) {
-        (0..self.steps()).rev().for_each(|step| assert_ok(&self.call(step, "DEL", result).run(), "DEL"));
+        (0..self.steps())
+            .rev()
+            .for_each(|step| assert_ok(&self.call(step, "DEL", result).run(), "DEL"));
     }
 
     /// The same without CNI_NETNS.
     #[track_caller]
     pub fn del_without_netns(&self) {
         let bare = |step| self.call(step, "DEL", &Value::Null).without("CNI_NETNS");
-        (0..self.steps()).rev().for_each(|step| assert_ok(&bare(step).run(), "DEL without CNI_NETNS"));
+        (0..self.steps())
+            .rev()
+            .for_each(|step| assert_ok(&bare(step).run(), "DEL without CNI_NETNS"));
     }
 
     #[track_caller]
     pub fn gc(&self) {
-        (0..self.steps()).for_each(|step| assert_ok(&self.call(step, "GC", &Value::Null).run(), "GC"));
+        (0..self.steps())
+            .for_each(|step| assert_ok(&self.call(step, "GC", &Value::Null).run(), "GC"));
     }
 }
 

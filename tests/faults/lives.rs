@@ -53,7 +53,8 @@ struct Story {
 impl Story {
     fn of(births: usize, generations: usize) -> Story {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
-        let given = std::env::var("CNI_SEED").ok().map(|seed| seed.parse().expect("CNI_SEED is a number"));
+        let given =
+            std::env::var("CNI_SEED").ok().map(|seed| seed.parse().expect("CNI_SEED is a number"));
         let seed = given.unwrap_or(u64::try_from(now % 1_000_000_007).unwrap());
         Story { seed, workers: WORKERS, by_net: BY_NET, generations, births: births / generations }
     }
@@ -84,7 +85,9 @@ impl Story {
             eprintln!("CNI_SEED={} makes the same choices again", self.seed);
             resume_unwind(reason);
         }
-        say(&format!("{report}nothing has leaked, nothing was taken from the living, no address was given twice"));
+        say(&format!(
+            "{report}nothing has leaked, nothing was taken from the living, no address was given twice"
+        ));
     }
 
     fn tell(&self, world: &World<'_>) {
@@ -95,7 +98,8 @@ impl Story {
         let mut workers: Vec<Worker<'_>> = (0..self.workers).map(worker).collect();
         for generation in 0..self.generations {
             world.collects.store(generation % 2 == 1, Ordering::Relaxed);
-            let begun = |part: usize| (generation * self.births + self.births * part / 2) / self.workers;
+            let begun =
+                |part: usize| (generation * self.births + self.births * part / 2) / self.workers;
             for part in [1, 2] {
                 all_at_once(world, &mut workers, |worker| worker.go_on(begun(part)));
                 in_a_pause(world, &workers);
@@ -107,7 +111,10 @@ impl Story {
             }
             assert_leases_are_those_of_the_living(world);
             before.assert_unchanged(&format!("generation {generation}: LEAKED"));
-            say(&format!("generation {generation}: {} attachments have come and gone", world.tally.of("attachments")));
+            say(&format!(
+                "generation {generation}: {} attachments have come and gone",
+                world.tally.of("attachments")
+            ));
         }
     }
 }
@@ -119,7 +126,11 @@ fn say(text: &str) {
 }
 
 /// Each worker in a thread of its own, until all have done it. The first that finds something wrong stops the others.
-fn all_at_once<'a>(world: &World<'_>, workers: &mut [Worker<'a>], work: impl Fn(&mut Worker<'a>) + Sync) {
+fn all_at_once<'a>(
+    world: &World<'_>,
+    workers: &mut [Worker<'a>],
+    work: impl Fn(&mut Worker<'a>) + Sync,
+) {
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let work = &work;
         let one = |worker| {
@@ -145,10 +156,12 @@ fn in_a_pause(world: &World<'_>, workers: &[Worker<'_>]) {
         collect_everywhere(world);
     }
     assert_leases_are_those_of_the_living(world);
-    let living = places.iter().filter(|place| !place.lives.is_empty()).map(|place| place.id.clone());
+    let living =
+        places.iter().filter(|place| !place.lives.is_empty()).map(|place| place.id.clone());
     assert_names_are_those_of_the_living(world, &living.collect::<BTreeSet<_>>());
     if world.collects() {
-        let namespaces: Vec<&Namespace> = places.iter().take(3).map(|place| &*place.container).collect();
+        let namespaces: Vec<&Namespace> =
+            places.iter().take(3).map(|place| &*place.container).collect();
         let before = Watch::start(world.lab, &namespaces);
         collect_everywhere(world);
         before.assert_unchanged("a GC that has nothing to collect");
@@ -189,7 +202,8 @@ fn warm_up(world: &World<'_>) {
         let end = world.add(&life, None);
         assert!(matches!(end, End::Whole(_)), "the first ADD of {}: {end:?}", network.name);
         let order = (0..network.plugins.len()).rev().collect();
-        let end = world.del(&life, &calls::Manner { order, has_result: false, has_netns: true }, None);
+        let end =
+            world.del(&life, &calls::Manner { order, has_result: false, has_netns: true }, None);
         assert!(matches!(end, End::Whole(_)), "the first DEL of {}: {end:?}", network.name);
     }
 }
@@ -197,12 +211,16 @@ fn warm_up(world: &World<'_>) {
 /// The networks of both drivers on a host with a server of DHCP, as far as this machine lets us.
 fn live_usual_lives(story: &Story) {
     let lab = Lab::new(Peer::Ours);
-    let able =
-        Able { taps: tap::makes_taps(&lab), limits: bandwidth::can_limit(&lab), leases: Program::Dnsmasq.is_there() };
+    let able = Able {
+        taps: tap::makes_taps(&lab),
+        limits: bandwidth::can_limit(&lab),
+        leases: Program::Dnsmasq.is_there(),
+    };
     lab.lan(Kind::Macvlan);
     let _server = able.leases.then(|| Server::for_many(&lab));
     let _daemon = able.leases.then(|| Daemon::start(&lab));
-    let networks = [Driver::Plugins, Driver::Net].map(|driver| usual(driver, &story.workers_of(driver), &able));
+    let networks = [Driver::Plugins, Driver::Net]
+        .map(|driver| usual(driver, &story.workers_of(driver), &able));
     story.run(&lab, networks.into_iter().flatten().collect(), LO);
 }
 
@@ -216,7 +234,8 @@ fn four_hundred_lives_leave_nothing_and_take_nothing_from_each_other() {
 #[ignore = "takes a quarter of an hour"]
 fn ten_thousand_lives_leave_nothing_and_take_nothing_from_each_other() {
     // Of twenty that are begun, one is killed or refused before it is one.
-    let lives = std::env::var("CNI_LIVES").map_or(10_700, |lives| lives.parse().expect("CNI_LIVES is a number"));
+    let lives = std::env::var("CNI_LIVES")
+        .map_or(10_700, |lives| lives.parse().expect("CNI_LIVES is a number"));
     live_usual_lives(&Story::of(lives, lives.div_ceil(500)));
 }
 
@@ -236,10 +255,16 @@ fn lives_of_links_of_modules_leave_nothing_and_take_nothing_from_each_other() {
     if missing.iter().any(|(_, is_there)| !is_there) {
         return; // each of them has said so
     }
-    if !lab.host.try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe").status.success() {
+    if !lab
+        .host
+        .try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe")
+        .status
+        .success()
+    {
         return skip("bridges with VLANs");
     }
     let story = Story { workers: 6, by_net: 2, ..Story::of(30, 2) };
-    let networks = [Driver::Plugins, Driver::Net].map(|driver| of_modules(driver, &story.workers_of(driver)));
+    let networks =
+        [Driver::Plugins, Driver::Net].map(|driver| of_modules(driver, &story.workers_of(driver)));
     story.run(&lab, networks.into_iter().flatten().collect(), VRF);
 }

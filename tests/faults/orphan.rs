@@ -28,7 +28,9 @@ fn kill_and_delete(lab: &Lab, chain: &[Value]) {
     let plugins: Vec<Attachment<'_>> =
         chain.iter().map(|conf| lab.attach(&container, &with(conf, of_network.clone()))).collect();
     let (last, first) = plugins.split_last().unwrap();
-    let result = first.iter().fold(None, |result, plugin| Some(plugin.call("ADD", result.as_ref()).run().ok()));
+    let result = first
+        .iter()
+        .fold(None, |result, plugin| Some(plugin.call("ADD", result.as_ref()).run().ok()));
     let mut child = last.call("ADD", result.as_ref()).with_programs("/run/slow").spawn();
     wait_until("the program is at work", 10, || lab.path("/run/began").exists());
     child.kill().unwrap();

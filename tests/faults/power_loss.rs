@@ -59,7 +59,12 @@ fn sweep<P: Send>(
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     let changes = recording.changes.len();
-    let row = format!("| {store} | {operation} | {changes} | {} | {} | {} |", counts[0], counts[1], failures.len());
+    let row = format!(
+        "| {store} | {operation} | {changes} | {} | {} | {} |",
+        counts[0],
+        counts[1],
+        failures.len()
+    );
     eprintln!("{row}");
     assert!(failures.is_empty(), "{row}\n{}", failures[..failures.len().min(8)].join("\n"));
     row
@@ -68,7 +73,8 @@ fn sweep<P: Send>(
 /// The page has the figures of the ordinary run.
 #[track_caller]
 fn assert_is_in_the_page(row: &str) {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reliability.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reliability.md"))
+        .unwrap();
     let is_ordinary = depth(Depth::Usual) == Depth::Usual;
     assert!(!is_ordinary || page.contains(row), "docs/reliability.md has another row than\n{row}");
 }

@@ -40,7 +40,8 @@ impl Subject {
     pub fn attach<'a>(&self, lab: &'a Lab, container: &Container) -> Vec<Attachment<'a>> {
         let of_network = json!({"name": "net1", "cniVersion": "1.1.0"});
         let ifname = if self.plugins[0]["type"] == "loopback" { "lo" } else { "eth0" };
-        let attach = |conf: &Value| lab.attach(container, &with(conf, of_network.clone())).ifname(ifname);
+        let attach =
+            |conf: &Value| lab.attach(container, &with(conf, of_network.clone())).ifname(ifname);
         self.plugins.iter().map(attach).collect()
     }
 }
@@ -70,7 +71,10 @@ fn stacked(kind: &Stacked, prepare: fn(&Lab) -> bool) -> Subject {
 
 /// A bridge with both families and all that it can be told to do.
 fn whole_bridge(backend: &str) -> Value {
-    with(&portmap::network(), json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true}))
+    with(
+        &portmap::network(),
+        json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true}),
+    )
 }
 
 fn limits() -> Value {
@@ -78,7 +82,10 @@ fn limits() -> Value {
 }
 
 fn tuned() -> Value {
-    tuning::tuning(with(&tuning::every_attribute(), json!({"sysctl": {"net.core.somaxconn": "517"}})))
+    tuning::tuning(with(
+        &tuning::every_attribute(),
+        json!({"sysctl": {"net.core.somaxconn": "517"}}),
+    ))
 }
 
 /// The same behind a port that knows the container by its hardware address.
@@ -93,17 +100,26 @@ fn ports(backend: &str) -> Value {
 
 /// Every main plugin, alone.
 pub fn main_plugins() -> Vec<Subject> {
-    let dual_stack_dummy = with(&dummy::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16"}]}}));
+    let dual_stack_dummy =
+        with(&dummy::conf(), json!({"ipam": {"routes": [{"dst": "10.99.0.0/16"}]}}));
     vec![
         Subject::new("bridge", any_host, vec![whole_bridge("nftables")]),
         Subject::new("bridge, iptables", any_host, vec![whole_bridge("iptables")]),
-        Subject::new("ptp", any_host, vec![with(&ptp::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}))]),
+        Subject::new(
+            "ptp",
+            any_host,
+            vec![with(&ptp::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}))],
+        ),
         stacked(&MACVLAN, any_host),
         stacked(&IPVLAN, |lab| IPVLAN.is_in(lab)),
         stacked(&VLAN, |lab| VLAN.is_in(lab)),
         Subject::new("host-device", with_device, vec![host_device::leased()]),
         Subject::new("dummy", dummy::makes_dummies, vec![dual_stack_dummy]),
-        Subject::new("tap", tap::makes_taps, vec![with(&tap::conf(), json!({"ipam": {"routes": []}}))]),
+        Subject::new(
+            "tap",
+            tap::makes_taps,
+            vec![with(&tap::conf(), json!({"ipam": {"routes": []}}))],
+        ),
         Subject::new("loopback", any_host, vec![json!({"type": "loopback"})]),
     ]
 }
@@ -113,14 +129,19 @@ fn ipam_plugins() -> Vec<Subject> {
     let host_local = bridge::dual_stack()["ipam"].clone();
     let fixed = static_ipam(&json!({}), json!([{"address": "10.10.0.5/24"}]), json!([]));
     vec![
-        Subject::new("host-local", any_host, vec![json!({"type": "host-local", "ipam": host_local})]),
+        Subject::new(
+            "host-local",
+            any_host,
+            vec![json!({"type": "host-local", "ipam": host_local})],
+        ),
         Subject::new("static", any_host, vec![with(&fixed, json!({"type": "static"}))]),
     ]
 }
 
 /// Every plugin that is chained, after a bridge.
 fn chained_plugins() -> Vec<Subject> {
-    let after = |name, prepare, main: Value, conf: Value| Subject::new(name, prepare, vec![main, conf]);
+    let after =
+        |name, prepare, main: Value, conf: Value| Subject::new(name, prepare, vec![main, conf]);
     let simple = || with(&bridge::dual_stack(), json!({"isDefaultGateway": true}));
     let isolated = json!({"type": "firewall", "ingressPolicy": "same-bridge"});
     vec![
@@ -138,15 +159,30 @@ fn chained_plugins() -> Vec<Subject> {
 /// Lists as engines configure them.
 fn chains() -> Vec<Subject> {
     let of_five = |backend: &str| {
-        vec![whole_bridge(backend), ports(backend), firewall::firewall(Some(backend)), tuned_but_the_mac(), limits()]
+        vec![
+            whole_bridge(backend),
+            ports(backend),
+            firewall::firewall(Some(backend)),
+            tuned_but_the_mac(),
+            limits(),
+        ]
     };
-    let five =
-        vec![whole_bridge("nftables"), ports("nftables"), json!({"type": "firewall"}), tuned_but_the_mac(), limits()];
+    let five = vec![
+        whole_bridge("nftables"),
+        ports("nftables"),
+        json!({"type": "firewall"}),
+        tuned_but_the_mac(),
+        limits(),
+    ];
     let can_both = |lab: &Lab| strict_host(lab) && can_limit(lab);
     vec![
         Subject::new("bridge, portmap, firewall, tuning, bandwidth", can_both, five),
         Subject::new("the same by iptables", can_both, of_five("iptables")),
-        Subject::new("macvlan, tuning, sbr", any_host, vec![MACVLAN.dual_stack(), tuned(), json!({"type": "sbr"})]),
+        Subject::new(
+            "macvlan, tuning, sbr",
+            any_host,
+            vec![MACVLAN.dual_stack(), tuned(), json!({"type": "sbr"})],
+        ),
     ]
 }
 

@@ -27,7 +27,8 @@ fn list(lab: &Lab, network: u8, block: u8) -> Value {
 
 /// A line of cnitool's.
 fn cnitool(lab: &Lab, command: &str, network: u8, container: &Container, port: u16) {
-    let ports = json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]});
+    let ports =
+        json!({"portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]});
     lab.host.sh(&format!(
         "export CNI_PATH={} NETCONFPATH=/run/net.d CAP_ARGS='{ports}'; {} cnitool {command} net{network} {}",
         farm().display(),

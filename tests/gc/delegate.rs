@@ -25,9 +25,12 @@ fn what_else_is_stale_goes_when_the_ipam_plugin_fails_and_its_error_is_told() {
                     "mkdir /run/bin; cat >/run/bin/failing <<'END'\n{FAILING}END\nchmod +x /run/bin/failing"
                 ));
                 let path = lab.path("/run/bin").display().to_string();
-                let conf = |nth| with(&(subject.chain)(1, nth)[0], json!({"ipam": {"type": "failing"}}));
+                let conf =
+                    |nth| with(&(subject.chain)(1, nth)[0], json!({"ipam": {"type": "failing"}}));
                 let call = |command: &str, nth, container| {
-                    let attachment = lab.attach(container, &conf(nth)).conf(json!({"cni.dev/valid-attachments": []}));
+                    let attachment = lab
+                        .attach(container, &conf(nth))
+                        .conf(json!({"cni.dev/valid-attachments": []}));
                     attachment.call(command, None).env("CNI_PATH", &path).run()
                 };
                 let warm = lab.container();
@@ -38,7 +41,11 @@ fn what_else_is_stale_goes_when_the_ipam_plugin_fails_and_its_error_is_told() {
                 call("ADD", 1, &stale).ok();
                 assert_ne!(before.changes_now(), "", "something is to be removed");
                 let error = call("GC", 1, &stale).err();
-                assert_eq!((error.code, error.msg.as_str()), (117, "the pool is shut"), "{error:?}");
+                assert_eq!(
+                    (error.code, error.msg.as_str()),
+                    (117, "the pool is shut"),
+                    "{error:?}"
+                );
                 before.assert_unchanged("the ADD that was forgotten");
             });
         }

@@ -16,7 +16,8 @@ fn leave(lab: &Lab, more: &str) -> String {
 fn del_by_reference(lab: &Lab, container: &Container) {
     let path = std::env::var("CNI_REFERENCE").unwrap();
     let line = format!("del net1 {} --container-id {}", container.netns, container.id);
-    let line = format!("{} net {line} --conf-dir /run/net.d --plugin-path {path}", binary().display());
+    let line =
+        format!("{} net {line} --conf-dir /run/net.d --plugin-path {path}", binary().display());
     lab.host.sh(&format!("{line} 2>/dev/null || {line}"));
 }
 
@@ -27,7 +28,8 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
     }
     for_ours("portmap", |lab| {
         configure(lab, 215);
-        let (ours, reference) = (farm().display().to_string(), std::env::var("CNI_REFERENCE").unwrap());
+        let (ours, reference) =
+            (farm().display().to_string(), std::env::var("CNI_REFERENCE").unwrap());
         let living = lab.container();
         add(lab, 1, &living, "/var/lib/cni", &ours);
         let before = Watch::start(lab, &[&living]);
@@ -44,13 +46,18 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
         lab.host.sh("rm -f /var/lib/cni/networks/net1/last_reserved_ip.0");
         let next = lab.container();
         add(lab, 1, &next, "/run/elsewhere", &reference);
-        assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net1 | head -n 2"), "10.215.1.2\n10.215.1.3\n");
+        assert_eq!(
+            lab.host.sh("ls /var/lib/cni/networks/net1 | head -n 2"),
+            "10.215.1.2\n10.215.1.3\n"
+        );
 
         lab.host.sh("rm -r /var/lib/cni/results"); // neither records nor configurations of ours are needed
         let dry = leave(lab, "--dry-run");
         let told = leave(lab, "");
         assert_eq!(
-            dry.replace("would remove", "removed").replace("would spare", "spared").replace("would detach", "detached"),
+            dry.replace("would remove", "removed")
+                .replace("would spare", "spared")
+                .replace("would detach", "detached"),
             told
         );
         for table in [
@@ -64,7 +71,8 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
         }
         let ruleset = lab.host.sh("nft list ruleset | sed -n '/cni_multi/,$p'");
         assert!(
-            !ruleset.contains(&format!("{}\"", gone.id)) && ruleset.contains(&format!("{}\"", living.id)),
+            !ruleset.contains(&format!("{}\"", gone.id))
+                && ruleset.contains(&format!("{}\"", living.id)),
             "{ruleset}"
         );
 
@@ -87,7 +95,10 @@ fn net_gc_leave_spares_what_has_a_lease_and_no_veth_of_ours() {
         lab.host.sh(&format!("ip link set {} alias ''", link.trim())); // as the reference's, which has none
         let told = leave(lab, "");
         assert!(
-            told.contains(&format!("spared {} eth0: elements of table inet cni_multi_portmap; ", container.id)),
+            told.contains(&format!(
+                "spared {} eth0: elements of table inet cni_multi_portmap; ",
+                container.id
+            )),
             "{told}"
         );
         lab.host.sh("rm /var/lib/cni/networks/net1/10.*");

@@ -11,8 +11,16 @@ use crate::support::snapshot::Watch;
 /// decoder reads empty names in them.
 fn malformed() -> [(&'static str, Value, &'static str); 2] {
     [
-        ("cni.dev/valid-attachments", json!({"containerID": "a"}), ".ifname: missing, expected a name"),
-        ("cni.dev/attachments", json!(null), ": null is no attachment, expected containerID and ifname"),
+        (
+            "cni.dev/valid-attachments",
+            json!({"containerID": "a"}),
+            ".ifname: missing, expected a name",
+        ),
+        (
+            "cni.dev/attachments",
+            json!(null),
+            ": null is no attachment, expected containerID and ifname",
+        ),
     ]
 }
 
@@ -26,7 +34,11 @@ fn assert_removes_nothing(subject: &Subject) {
         for (key, entry, problem) in malformed() {
             let list = json!({key: [{"containerID": "other", "ifname": "eth0"}, entry], "runtimeConfig": null});
             for conf in &chain {
-                let error = lab.attach(&living.container, &with(conf, list.clone())).call("GC", None).run().err();
+                let error = lab
+                    .attach(&living.container, &with(conf, list.clone()))
+                    .call("GC", None)
+                    .run()
+                    .err();
                 assert_eq!((error.code, error.msg), (7, format!("{key}[1]{problem}")), "{conf}");
             }
         }

@@ -53,7 +53,9 @@ impl<'a> Member<'a> {
     }
 
     pub fn assert_whole(&self) {
-        self.plugins.iter().for_each(|plugin| assert_eq!(plugin.check(&self.result).ok(), Value::Null));
+        self.plugins
+            .iter()
+            .for_each(|plugin| assert_eq!(plugin.check(&self.result).ok(), Value::Null));
     }
 
     pub fn del(&self) {
@@ -73,7 +75,11 @@ pub fn gc(lab: &Lab, chain: &[Value], valid: &[(&str, &str)]) {
     for conf in chain {
         let plugin = lab.attach(&container, conf).conf(json!({"runtimeConfig": null}));
         let outcome = plugin.gc(valid);
-        assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "", ""), "{conf}");
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
+            (0, "", ""),
+            "{conf}"
+        );
     }
 }
 
@@ -121,17 +127,20 @@ fn assert_removes_what_is_stale_and_nothing_else(subject: &Subject) {
             Member::of(lab, &chain(network, 0)).added().del(); // what stays by contract is there from now on
         }
         plant(lab, &Key::parse("net1", "stale", "eth0").unwrap());
-        let by = reference_with(subject.plugin).filter(|_| subject.reference_too).unwrap_or(Peer::Ours);
+        let by =
+            reference_with(subject.plugin).filter(|_| subject.reference_too).unwrap_or(Peer::Ours);
         let by_last = if subject.of_any_network { &Peer::Ours } else { &by };
         let others = [(1, &Peer::Ours), (2, &by), (3, &Peer::Ours), (4, by_last)];
-        let [live, live_too, stale, stale_too] = others.map(|(nth, by)| Member::of(lab, &chain(2, nth)).by(by).added());
+        let [live, live_too, stale, stale_too] =
+            others.map(|(nth, by)| Member::of(lab, &chain(2, nth)).by(by).added());
         if subject.vanishes {
             [stale, stale_too].iter().for_each(|stale| stale.container.vanish());
         }
         let without = Watch::start(lab, &[&live.container, &live_too.container]);
 
         let wanted = [1, 2].map(|nth| Member::of(lab, &chain(1, nth)).added());
-        let before = Watch::start(lab, &[&live.container, &wanted[0].container, &wanted[1].container]);
+        let before =
+            Watch::start(lab, &[&live.container, &wanted[0].container, &wanted[1].container]);
         let gone = Member::of(lab, &chain(1, 3)).added();
         if subject.vanishes {
             gone.container.vanish();
@@ -179,8 +188,9 @@ fn assert_spares_who_is_being_attached(subject: &Subject) {
                     gc(lab, &first, &valid);
                 }
             });
-            let added =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| members.iter_mut().for_each(Member::add)));
+            let added = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                members.iter_mut().for_each(Member::add)
+            }));
             is_done.store(true, Ordering::Relaxed);
             added.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
@@ -293,7 +303,10 @@ fn gc_of_vrf_removes_what_is_stale_and_nothing_else() {
 fn no_plugin_is_left_out() {
     for [plugin, ..] in plugins() {
         assert!(SUBJECTS.iter().any(|subject| subject.plugin == plugin), "{plugin}");
-        let test = format!("fn gc_of_{}_removes_what_is_stale_and_nothing_else()", plugin.replace('-', "_"));
+        let test = format!(
+            "fn gc_of_{}_removes_what_is_stale_and_nothing_else()",
+            plugin.replace('-', "_")
+        );
         assert!(include_str!("mod.rs").contains(&test), "{plugin}");
     }
 }

@@ -13,12 +13,15 @@ fn rows() -> Vec<Vec<String>> {
 
 #[test]
 fn the_page_has_a_row_for_each_plugin_and_each_row_its_tests() {
-    let expected: Vec<String> = plugins().into_iter().map(|[name, ..]| format!("[{name}]({name}.md)")).collect();
+    let expected: Vec<String> =
+        plugins().into_iter().map(|[name, ..]| format!("[{name}]({name}.md)")).collect();
     assert_eq!(rows().iter().map(|row| row[0].clone()).collect::<Vec<_>>(), expected);
     for row in rows() {
         for tests in [code_spans(&row[2]), code_spans(&row[4])] {
             assert!(!tests.is_empty(), "no test: {row:?}");
-            tests.iter().for_each(|test| assert!(is_test(test), "there is no test {test}: {row:?}"));
+            tests
+                .iter()
+                .for_each(|test| assert!(is_test(test), "there is no test {test}: {row:?}"));
         }
     }
 }
@@ -30,7 +33,11 @@ fn the_texts_of_status_are_asserted() {
         let sources: Vec<String> = code_spans(&row[2]).iter().map(|test| source_of(test)).collect();
         for text in code_spans(&row[1]).iter().filter(|text| text.contains('…')) {
             let is_in = |source: &&String| text.split('…').all(|part| source.contains(part.trim()));
-            assert!(sources.iter().any(|source| is_in(&source)), "no test of {} asserts {text:?}", row[0]);
+            assert!(
+                sources.iter().any(|source| is_in(&source)),
+                "no test of {} asserts {text:?}",
+                row[0]
+            );
         }
     }
 }
@@ -49,7 +56,10 @@ fn source_of(test: &str) -> String {
 #[test]
 fn what_gc_removes_is_what_the_cases_look_for() {
     for ([plugin, ..], row) in plugins().iter().zip(rows()) {
-        let kept = SUBJECTS.iter().filter(|subject| subject.plugin == plugin).flat_map(|subject| subject.removes);
+        let kept = SUBJECTS
+            .iter()
+            .filter(|subject| subject.plugin == plugin)
+            .flat_map(|subject| subject.removes);
         let mut words: Vec<&str> = vec![];
         kept.for_each(|kept| words.extend((!words.contains(&kept.0)).then_some(kept.0)));
         let expected = if words.is_empty() { "nothing".to_owned() } else { words.join(", ") };

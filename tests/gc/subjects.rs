@@ -38,68 +38,97 @@ pub struct Kept(pub &'static str, pub &'static [&'static str]);
 
 const LEASE: Kept = Kept("leases", &["+ file: ", "/var/lib/cni/networks/net1/"]);
 const PAIR: Kept = Kept("veth pairs", &["+ link: ", "\"info_kind\":\"veth\"", "net: net1"]);
-const MASQUERADE: Kept = Kept("elements of `cni_multi_masquerade`", &["+ nft: ", "goto net-10.10.0.0/24"]);
+const MASQUERADE: Kept =
+    Kept("elements of `cni_multi_masquerade`", &["+ nft: ", "goto net-10.10.0.0/24"]);
 const MASQUERADE_CHAIN: Kept = Kept("chains `CNI-…` of iptables", &["+ nft: ", "chain CNI-"]);
-const SPOOF: Kept = Kept("elements of `cni_multi_spoofcheck`", &["+ nft: ", "\"veth", " . ", "net: net1"]);
+const SPOOF: Kept =
+    Kept("elements of `cni_multi_spoofcheck`", &["+ nft: ", "\"veth", " . ", "net: net1"]);
 const PORT: Kept = Kept("elements of `cni_multi_portmap`", &["+ nft: ", "tcp . 810", "net: net1"]);
 const PORT_CHAIN: Kept = Kept("chains `CNI-DN-…` of iptables", &["+ nft: ", "chain CNI-DN-"]);
-const ADMITTED: Kept = Kept("elements of `cni_multi_firewall`", &["+ nft: ", "10.10.0.", "net: net1"]);
-const ACCEPT: Kept = Kept("rules of its addresses in iptables' table filter", &["+ nft: ", "10.10.0.", "accept"]);
+const ADMITTED: Kept =
+    Kept("elements of `cni_multi_firewall`", &["+ nft: ", "10.10.0.", "net: net1"]);
+const ACCEPT: Kept =
+    Kept("rules of its addresses in iptables' table filter", &["+ nft: ", "10.10.0.", "accept"]);
 const IFB: Kept = Kept("ifbs", &["+ link: ", "\"info_kind\":\"ifb\"", "net: net1"]);
 const TUNED: Kept = Kept("files in `dataDir`", &["+ file: ", "/run/cni/tuning/"]);
 const RULES: Kept = Kept("files in `/run/cni/sbr`", &["+ file: ", "/run/cni/sbr/"]);
 const JOINED: Kept = Kept("files in `/run/cni/vrf`", &["+ file: ", "/run/cni/vrf/"]);
-const DEVICE: Kept = Kept("devices in containers, which come back", &["- link: ", "\"ifname\":\"dev"]);
+const DEVICE: Kept =
+    Kept("devices in containers, which come back", &["- link: ", "\"ifname\":\"dev"]);
 const LOOPBACK: Kept = Kept("files in `/run/cni/loopback`", &["+ file: ", "/run/cni/loopback/"]);
 const MACVLAN: Kept = Kept("files in `/run/cni/macvlan`", &["+ file: ", "/run/cni/macvlan/"]);
 const IPVLAN: Kept = Kept("files in `/run/cni/ipvlan`", &["+ file: ", "/run/cni/ipvlan/"]);
 const VLAN: Kept = Kept("files in `/run/cni/vlan`", &["+ file: ", "/run/cni/vlan/"]);
 const DUMMY: Kept = Kept("files in `/run/cni/dummy`", &["+ file: ", "/run/cni/dummy/"]);
 const TAP: Kept = Kept("files in `/run/cni/tap`", &["+ file: ", "/run/cni/tap/"]);
-const PASSAGE: Kept = Kept("files in `/run/cni/host-device`", &["+ file: ", "/run/cni/host-device/"]);
-const SERVED: Kept = Kept("leases, which are given back to the server", &["+ file: ", "/run/cni/dhcp.leases/"]);
+const PASSAGE: Kept =
+    Kept("files in `/run/cni/host-device`", &["+ file: ", "/run/cni/host-device/"]);
+const SERVED: Kept =
+    Kept("leases, which are given back to the server", &["+ file: ", "/run/cni/dhcp.leases/"]);
 
 pub static SUBJECTS: [Subject; 23] = [
-    Subject { removes: &[PAIR, LEASE], ..of("bridge", |network, _| vec![bridge(network, json!({}))]) },
+    Subject {
+        removes: &[PAIR, LEASE],
+        ..of("bridge", |network, _| vec![bridge(network, json!({}))])
+    },
     Subject {
         removes: &[MASQUERADE, SPOOF],
         ..of("bridge", |network, _| {
-            vec![bridge(network, json!({"ipMasq": true, "macspoofchk": true, "ipMasqBackend": "nftables"}))]
+            vec![bridge(
+                network,
+                json!({"ipMasq": true, "macspoofchk": true, "ipMasqBackend": "nftables"}),
+            )]
         })
     },
     Subject {
         removes: &[MASQUERADE_CHAIN],
-        ..of("bridge", |network, _| vec![bridge(network, json!({"ipMasq": true, "ipMasqBackend": "iptables"}))])
+        ..of("bridge", |network, _| {
+            vec![bridge(network, json!({"ipMasq": true, "ipMasqBackend": "iptables"}))]
+        })
     },
     Subject {
         removes: &[DEVICE, PASSAGE, LEASE],
         prepare: devices,
         vanishes: false,
         ..of("host-device", |network, nth| {
-            vec![with(&leased(network), json!({"type": "host-device", "device": format!("dev{network}{nth}")}))]
+            vec![with(
+                &leased(network),
+                json!({"type": "host-device", "device": format!("dev{network}{nth}")}),
+            )]
         })
     },
     Subject {
         removes: &[LEASE, IPVLAN],
         prepare: |lab| has_kind(lab, "ipvlan"),
-        ..of("ipvlan", |network, _| vec![with(&leased(network), json!({"type": "ipvlan", "master": "uplink"}))])
+        ..of("ipvlan", |network, _| {
+            vec![with(&leased(network), json!({"type": "ipvlan", "master": "uplink"}))]
+        })
     },
     Subject {
         removes: &[LOOPBACK],
         ..of("loopback", |network, _| vec![with(&named(network), json!({"type": "loopback"}))])
     },
     Subject { removes: &[LEASE, MACVLAN], ..of("macvlan", |network, _| vec![macvlan(network)]) },
-    Subject { removes: &[PAIR, LEASE], ..of("ptp", |network, _| vec![with(&leased(network), json!({"type": "ptp"}))]) },
+    Subject {
+        removes: &[PAIR, LEASE],
+        ..of("ptp", |network, _| vec![with(&leased(network), json!({"type": "ptp"}))])
+    },
     Subject {
         removes: &[MASQUERADE],
         ..of("ptp", |network, _| {
-            vec![with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}))]
+            vec![with(
+                &leased(network),
+                json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables"}),
+            )]
         })
     },
     Subject {
         removes: &[MASQUERADE_CHAIN],
         ..of("ptp", |network, _| {
-            vec![with(&leased(network), json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "iptables"}))]
+            vec![with(
+                &leased(network),
+                json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "iptables"}),
+            )]
         })
     },
     Subject {
@@ -125,7 +154,8 @@ pub static SUBJECTS: [Subject; 23] = [
         removes: &[],
         ..of("static", |network, nth| {
             let address = format!("10.{network}0.0.{}/24", 100 + nth);
-            let ipam = json!({"type": "static", "subnet": null, "addresses": [{"address": address}]});
+            let ipam =
+                json!({"type": "static", "subnet": null, "addresses": [{"address": address}]});
             vec![with(&macvlan(network), json!({"type": "static", "master": null, "ipam": ipam}))]
         })
     },
@@ -135,20 +165,29 @@ pub static SUBJECTS: [Subject; 23] = [
         reference_too: false,
         vanishes: false,
         ..of("dhcp", |network, _| {
-            vec![with(&macvlan(network), json!({"master": "lan", "ipam": {"type": "dhcp", "subnet": null}}))]
+            vec![with(
+                &macvlan(network),
+                json!({"master": "lan", "ipam": {"type": "dhcp", "subnet": null}}),
+            )]
         })
     },
     Subject {
         removes: &[TUNED],
-        ..of("tuning", |network, _| vec![macvlan(network), chained(network, json!({"type": "tuning", "mtu": 1400}))])
+        ..of("tuning", |network, _| {
+            vec![macvlan(network), chained(network, json!({"type": "tuning", "mtu": 1400}))]
+        })
     },
     Subject {
         removes: &[PORT],
-        ..of("portmap", |network, nth| vec![bridge(network, json!({})), portmap(network, nth, "nftables")])
+        ..of("portmap", |network, nth| {
+            vec![bridge(network, json!({})), portmap(network, nth, "nftables")]
+        })
     },
     Subject {
         removes: &[PORT_CHAIN],
-        ..of("portmap", |network, nth| vec![bridge(network, json!({})), portmap(network, nth, "iptables")])
+        ..of("portmap", |network, nth| {
+            vec![bridge(network, json!({})), portmap(network, nth, "iptables")]
+        })
     },
     Subject {
         removes: &[ADMITTED, ACCEPT],
@@ -156,7 +195,9 @@ pub static SUBJECTS: [Subject; 23] = [
             lab.host.sh("iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP");
             Some(nothing())
         },
-        ..of("firewall", |network, _| vec![bridge(network, json!({})), chained(network, json!({"type": "firewall"}))])
+        ..of("firewall", |network, _| {
+            vec![bridge(network, json!({})), chained(network, json!({"type": "firewall"}))]
+        })
     },
     Subject {
         removes: &[IFB],
@@ -164,7 +205,10 @@ pub static SUBJECTS: [Subject; 23] = [
         prepare: |lab| can_limit(lab).then(nothing),
         ..of("bandwidth", |network, _| {
             let limits = json!({"egressRate": 20_000_000, "egressBurst": 2_000_000, "ingressRate": 20_000_000, "ingressBurst": 2_000_000});
-            vec![bridge(network, json!({})), chained(network, with(&limits, json!({"type": "bandwidth"})))]
+            vec![
+                bridge(network, json!({})),
+                chained(network, with(&limits, json!({"type": "bandwidth"}))),
+            ]
         })
     },
     Subject {
@@ -174,7 +218,9 @@ pub static SUBJECTS: [Subject; 23] = [
     Subject {
         removes: &[JOINED],
         prepare: |lab| has_vrf(&lab.container()).then(nothing),
-        ..of("vrf", |network, _| vec![macvlan(network), chained(network, json!({"type": "vrf", "vrfname": "blue"}))])
+        ..of("vrf", |network, _| {
+            vec![macvlan(network), chained(network, json!({"type": "vrf", "vrfname": "blue"}))]
+        })
     },
 ];
 
@@ -238,7 +284,9 @@ fn has_kind(lab: &Lab, kind: &'static str) -> Option<Box<dyn Held>> {
 fn devices(lab: &Lab) -> Option<Box<dyn Held + '_>> {
     for network in [1, 2] {
         for nth in 0..12 {
-            lab.host.sh(&format!("ip link add dev{network}{nth} type veth peer name peer{network}{nth} netns outside"));
+            lab.host.sh(&format!(
+                "ip link add dev{network}{nth} type veth peer name peer{network}{nth} netns outside"
+            ));
         }
     }
     Some(nothing())

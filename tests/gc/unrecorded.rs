@@ -36,7 +36,10 @@ pub fn configure(lab: &Lab, block: u8) {
 
 /// A command of `cni-multi net` and what it says.
 pub fn net(lab: &Lab, line: &str, path: &str) -> String {
-    lab.host.sh(&format!("{} net {line} --conf-dir /run/net.d --plugin-path {path}", binary().display()))
+    lab.host.sh(&format!(
+        "{} net {line} --conf-dir /run/net.d --plugin-path {path}",
+        binary().display()
+    ))
 }
 
 fn ours(lab: &Lab, line: &str) -> String {
@@ -44,7 +47,9 @@ fn ours(lab: &Lab, line: &str) -> String {
 }
 
 pub fn add(lab: &Lab, network: u8, container: &Container, cache: &str, path: &str) {
-    let port = 8000 + 100 * u16::from(network) + container.id.trim_start_matches("container-").parse::<u16>().unwrap();
+    let port = 8000
+        + 100 * u16::from(network)
+        + container.id.trim_start_matches("container-").parse::<u16>().unwrap();
     let line = format!(
         "add net{network} {} --container-id {} --cache-dir {cache} -p {port}:80",
         container.netns, container.id
@@ -53,7 +58,13 @@ pub fn add(lab: &Lab, network: u8, container: &Container, cache: &str, path: &st
 }
 
 fn check(lab: &Lab, network: u8, container: &Container, cache: &str) {
-    ours(lab, &format!("check net{network} {} --container-id {} --cache-dir {cache}", container.netns, container.id));
+    ours(
+        lab,
+        &format!(
+            "check net{network} {} --container-id {} --cache-dir {cache}",
+            container.netns, container.id
+        ),
+    );
 }
 
 const OWN: &str = "/var/lib/cni";
@@ -63,13 +74,18 @@ fn vanish(lab: &Lab, container: &Container) {
     let count = "ip -br link show type veth | wc -l";
     let before: usize = lab.host.sh(count).trim().parse().unwrap();
     container.vanish();
-    lab.host.sh(&format!("for _ in $(seq 200); do [ $({count}) -lt {before} ] && exit 0; sleep 0.1; done; exit 1"));
+    lab.host.sh(&format!(
+        "for _ in $(seq 200); do [ $({count}) -lt {before} ] && exit 0; sleep 0.1; done; exit 1"
+    ));
 }
 
 /// What a dry run says, in the words of the run.
 fn as_done(dry: &str) -> String {
-    let verbs = [("detach", "detached"), ("remove", "removed"), ("spare", "spared"), ("call", "called")];
-    verbs.iter().fold(dry.to_owned(), |text, (verb, done)| text.replace(&format!("would {verb}"), done))
+    let verbs =
+        [("detach", "detached"), ("remove", "removed"), ("spare", "spared"), ("call", "called")];
+    verbs
+        .iter()
+        .fold(dry.to_owned(), |text, (verb, done)| text.replace(&format!("would {verb}"), done))
 }
 
 #[test]
@@ -89,10 +105,14 @@ fn net_gc_spares_a_container_whose_record_is_elsewhere() {
         let told = ours(lab, "gc net1");
         assert_eq!(as_done(&dry), told);
         for container in [&elsewhere, &lost] {
-            let line = told.lines().find(|line| line.starts_with(&format!("spared net1 {} eth0: ", container.id)));
+            let line = told
+                .lines()
+                .find(|line| line.starts_with(&format!("spared net1 {} eth0: ", container.id)));
             let line = line.unwrap_or_else(|| panic!("{told}"));
             assert!(
-                line.contains("link veth") && line.contains("lease 10.211.1.") && line.contains("cni_multi_portmap")
+                line.contains("link veth")
+                    && line.contains("lease 10.211.1.")
+                    && line.contains("cni_multi_portmap")
             );
             assert!(line.ends_with("; its container lives"), "{line}");
         }
@@ -116,10 +136,16 @@ fn net_gc_removes_nothing_that_it_could_not_look_at() {
         add(lab, 1, &container, ELSEWHERE, &farm().display().to_string());
         lab.host.sh("cd /var/lib/cni/networks && mv net1 away && ln -s net1 net1");
         let before = Watch::start(lab, &[&container]);
-        let line =
-            format!("{} net gc net1 --conf-dir /run/net.d --plugin-path {}", binary().display(), farm().display());
+        let line = format!(
+            "{} net gc net1 --conf-dir /run/net.d --plugin-path {}",
+            binary().display(),
+            farm().display()
+        );
         let told = lab.host.sh(&format!("{line} 2>&1; [ $? = 1 ]"));
-        assert!(told.contains("failed to GC plugin bridge: open /var/lib/cni/networks/net1: "), "{told}");
+        assert!(
+            told.contains("failed to GC plugin bridge: open /var/lib/cni/networks/net1: "),
+            "{told}"
+        );
         before.assert_unchanged("a GC that cannot read the leases");
     });
 }
@@ -138,9 +164,18 @@ fn net_gc_spares_what_the_reference_attached_without_a_record() {
         add(lab, 1, &gone, ELSEWHERE, &path);
         vanish(lab, &gone);
         let told = ours(lab, "gc net1");
-        assert!(told.contains(&format!("spared net1 {} eth0: lease 10.212.1.2, ", living.id)), "{told}");
-        assert!(told.contains(&format!("removed net1 {} eth0: lease 10.212.1.3", gone.id)), "{told}");
-        assert_eq!(lab.host.sh("ls /var/lib/cni/networks/net1"), "10.212.1.2\nlast_reserved_ip.0\nlock\n");
+        assert!(
+            told.contains(&format!("spared net1 {} eth0: lease 10.212.1.2, ", living.id)),
+            "{told}"
+        );
+        assert!(
+            told.contains(&format!("removed net1 {} eth0: lease 10.212.1.3", gone.id)),
+            "{told}"
+        );
+        assert_eq!(
+            lab.host.sh("ls /var/lib/cni/networks/net1"),
+            "10.212.1.2\nlast_reserved_ip.0\nlock\n"
+        );
     });
 }
 
@@ -149,7 +184,8 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }
@@ -193,9 +229,13 @@ fn random_world(lab: &Lab, dice: &mut Dice) {
             check(lab, *network, container, cache);
         }
     }
-    let left = lab.host.sh("nft list ruleset; grep -rs . /var/lib/cni/networks; ls /run/cni/tuning; ip -d link");
+    let left = lab
+        .host
+        .sh("nft list ruleset; grep -rs . /var/lib/cni/networks; ls /run/cni/tuning; ip -d link");
     for container in gone {
-        let is_there = |line: &str| line.contains(&format!("{}\"", container.id)) || line.ends_with(&container.id);
+        let is_there = |line: &str| {
+            line.contains(&format!("{}\"", container.id)) || line.ends_with(&container.id)
+        };
         assert!(!left.lines().any(is_there), "{}\n{told}\n{left}", container.id);
     }
     let again = ours(lab, "gc");

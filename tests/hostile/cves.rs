@@ -41,7 +41,9 @@ fn advertise(from: &Container) {
 /// What somebody has made of the advertisement.
 fn believes(at: &Namespace) -> bool {
     // The kernel is done with a packet on a veth pair when `send` returns; an address may be tentative.
-    at.sh("ip -6 route; ip -6 addr").lines().any(|line| line.contains("2001:db8:bad:") || line.contains("proto ra"))
+    at.sh("ip -6 route; ip -6 addr")
+        .lines()
+        .any(|line| line.contains("2001:db8:bad:") || line.contains("proto ra"))
 }
 
 /// Networks with a link of the host that a container's packets arrive at, none of which has IPv6.
@@ -66,9 +68,13 @@ fn cve_2020_10749_a_container_is_no_router_to_the_host() {
             assert!(!believes(&lab.host), "{conf}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
             // The attack as it was: whoever listens believes.
             let link = interface(&result, 0);
-            lab.host.sh(&format!("sysctl -qw net.ipv6.conf.{link}.accept_ra=1 net.ipv6.conf.{link}.disable_ipv6=0"));
+            lab.host.sh(&format!(
+                "sysctl -qw net.ipv6.conf.{link}.accept_ra=1 net.ipv6.conf.{link}.disable_ipv6=0"
+            ));
             let own = "grep inet6 | grep -vq tentative";
-            lab.host.sh(&format!("timeout 20 sh -c 'until ip -6 addr show dev {link} | {own}; do sleep 0.05; done'"));
+            lab.host.sh(&format!(
+                "timeout 20 sh -c 'until ip -6 addr show dev {link} | {own}; do sleep 0.05; done'"
+            ));
             advertise(&container);
             assert!(believes(&lab.host), "{conf}: the advertisement is none");
         });
@@ -87,12 +93,20 @@ fn cve_2020_10749_a_bridge_of_others_stops_listening() {
                 let container = lab.container();
                 lab.attach(&container, &conf).add();
                 advertise(&container);
-                assert!(!believes(&lab.host), "{setting}: {}", lab.host.sh("ip -6 route; ip -6 addr"));
+                assert!(
+                    !believes(&lab.host),
+                    "{setting}: {}",
+                    lab.host.sh("ip -6 route; ip -6 addr")
+                );
                 // It is set for every container, whatever has been done since the last.
                 lab.host.sh(&format!("echo {setting} >/proc/sys/net/ipv6/conf/br0/accept_ra"));
                 lab.attach(&lab.container(), &conf).add();
                 advertise(&container);
-                assert!(!believes(&lab.host), "{setting}, second ADD: {}", lab.host.sh("ip -6 route; ip -6 addr"));
+                assert!(
+                    !believes(&lab.host),
+                    "{setting}, second ADD: {}",
+                    lab.host.sh("ip -6 route; ip -6 addr")
+                );
             });
         }
     }
@@ -106,7 +120,8 @@ fn cve_2020_10749_a_gateway_in_a_vlan_stops_listening() {
             return;
         }
         let tagged = with(&bridge::conf(), json!({"vlan": 100}));
-        for prepare in ["true", "echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra", OTHERS_GATEWAY] {
+        for prepare in ["true", "echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra", OTHERS_GATEWAY]
+        {
             lab.host.sh(prepare);
             let container = lab.container();
             lab.attach(&container, &tagged).add();
@@ -126,12 +141,15 @@ fn cve_2020_10749_a_gateway_in_a_vlan_stops_listening() {
 fn cve_2020_10749_refused_setting_is_a_warning() {
     for_each_peer("bridge", |lab| {
         let container = lab.container();
-        lab.host.sh("ip link add br0 up type bridge && echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra &&
-             mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys");
+        lab.host.sh(
+            "ip link add br0 up type bridge && echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra &&
+             mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys",
+        );
         let conf = with(&bridge::conf(), json!({"ipam": null, "isGateway": null}));
         let outcome = lab.attach(&container, &conf).try_add();
         outcome.ok();
-        let warns = outcome.stderr.contains("\"br0\" may accept router advertisements from containers");
+        let warns =
+            outcome.stderr.contains("\"br0\" may accept router advertisements from containers");
         assert_eq!(warns, lab.peer == Peer::Ours, "{outcome:?}");
     });
 }
@@ -171,7 +189,12 @@ fn cve_2020_10749_a_master_passes_by_the_host() {
             let container = lab.container();
             lab.attach(&container, &kind.conf()).add();
             advertise(&container);
-            assert!(!believes(&lab.host), "{}: {}", kind.plugin, lab.host.sh("ip -6 route; ip -6 addr"));
+            assert!(
+                !believes(&lab.host),
+                "{}: {}",
+                kind.plugin,
+                lab.host.sh("ip -6 route; ip -6 addr")
+            );
             assert!(believes(&lab.outside), "{}: the advertisement does not arrive", kind.plugin);
         });
     }
@@ -230,7 +253,10 @@ fn cve_2021_20206_no_type_leads_out_of_the_plugins_directories() {
     for plugin in ["bridge", "ptp", "macvlan", "vlan", "ipvlan", "host-device", "tap", "dummy"] {
         for_each_peer(plugin, |lab| {
             evil_program(lab);
-            assert!(lab.host.try_sh("/run/bin/evil").status.success() && was_called(lab), "the program works");
+            assert!(
+                lab.host.try_sh("/run/bin/evil").status.success() && was_called(lab),
+                "the program works"
+            );
             let container = lab.container();
             for kind in TRAVERSALS {
                 let conf = json!({
@@ -239,8 +265,9 @@ fn cve_2021_20206_no_type_leads_out_of_the_plugins_directories() {
                 });
                 let attachment = lab.attach(&container, &conf);
                 for command in ["STATUS", "ADD", "CHECK", "DEL", "GC"] {
-                    let call =
-                        attachment.call(command, Some(&json!({"cniVersion": "1.1.0"}))).env("CNI_PATH", "/run/plugins");
+                    let call = attachment
+                        .call(command, Some(&json!({"cniVersion": "1.1.0"})))
+                        .env("CNI_PATH", "/run/plugins");
                     let outcome = call.run();
                     assert!(!was_called(lab), "{plugin} {command} {kind}: {outcome:?}");
                 }
@@ -255,9 +282,10 @@ fn cve_2021_20206_no_network_leads_out_of_the_plugins_directories() {
     for_ours("bridge", |lab| {
         evil_program(lab);
         for kind in TRAVERSALS.into_iter().chain(["../../../../../../run/bin/evil"]) {
-            for plugins in
-                [json!([{"type": kind}]), json!([{"type": "static", "ipam": {"type": "static"}}, {"type": kind}])]
-            {
+            for plugins in [
+                json!([{"type": kind}]),
+                json!([{"type": "static", "ipam": {"type": "static"}}, {"type": kind}]),
+            ] {
                 let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": plugins});
                 std::fs::write(lab.path("/run/net.d/10-net1.conflist"), list.to_string()).unwrap();
                 for line in [
@@ -270,8 +298,11 @@ fn cve_2021_20206_no_network_leads_out_of_the_plugins_directories() {
                     "cnitool del net1 /run/x",
                     "validate /run/net.d/10-net1.conflist",
                 ] {
-                    let call = Call::new(&Peer::Ours, "bridge", "", "").without("CNI_COMMAND").wrapped(&lab.host.enter);
-                    let call = call.env("NETCONFPATH", "/run/net.d").env("CNI_PATH", "/run/plugins");
+                    let call = Call::new(&Peer::Ours, "bridge", "", "")
+                        .without("CNI_COMMAND")
+                        .wrapped(&lab.host.enter);
+                    let call =
+                        call.env("NETCONFPATH", "/run/net.d").env("CNI_PATH", "/run/plugins");
                     let args = line.split(' ').map(str::to_owned).collect();
                     let outcome = bounded(Call { program: binary(), args, ..call }).run();
                     assert!(!was_called(lab), "{line} {kind}: {outcome:?}");
@@ -289,7 +320,10 @@ const FLUSH: &str = "nft list tables | grep -v cni | while read table; do nft de
 fn isolated_pair<'a>(lab: &'a Lab, backend: Option<&str>) -> [Chain<'a>; 2] {
     let isolating = with(&firewall(backend), json!({"ingressPolicy": "isolated"}));
     let ranges = json!([[{"subnet": "10.10.2.0/24"}], [{"subnet": "2001:db8:10:2::/64"}]]);
-    let other = with(&firewall::network(), json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}}));
+    let other = with(
+        &firewall::network(),
+        json!({"name": "net2", "bridge": "br2", "ipam": {"ranges": ranges}}),
+    );
     let pair = [lab.chain(&firewall::network(), &isolating), lab.chain(&other, &isolating)];
     pair.iter().for_each(|chain| drop(chain.add()));
     pair
@@ -324,7 +358,9 @@ fn cve_2025_54410_bridges_stay_apart_when_the_tables_of_others_go() {
     for_ours("firewall", |lab| {
         lab.host.sh(firewall::DROPPING);
         let pair = isolated_pair(lab, None);
-        lab.host.sh(&format!("{FLUSH}; iptables-nft -P FORWARD ACCEPT; ip6tables-nft -P FORWARD ACCEPT"));
+        lab.host.sh(&format!(
+            "{FLUSH}; iptables-nft -P FORWARD ACCEPT; ip6tables-nft -P FORWARD ACCEPT"
+        ));
         assert_apart(&pair, "after the flush");
         pair.iter().for_each(|chain| chain.del_all());
     });
@@ -352,7 +388,11 @@ fn cve_2025_54388_a_port_of_the_host_itself_stays_so_when_firewalld_is_reloaded(
     for_ours("portmap", |lab| {
         let Some(_firewalld) = Firewalld::start(lab) else { return };
         lab.host.sh("firewall-cmd --zone=trusted --change-interface=uplink; firewall-cmd --permanent --zone=trusted --change-interface=uplink");
-        let local = portmap::publish(lab, None, json!([with(&portmap::web(), json!({"hostIP": "127.0.0.1"}))]));
+        let local = portmap::publish(
+            lab,
+            None,
+            json!([with(&portmap::web(), json!({"hostIP": "127.0.0.1"}))]),
+        );
         lab.outside.sh(
             "ip route add 127.0.0.1 via 198.51.100.1 table 7; ip rule add pref 1 to 127.0.0.1 table 7; ip rule del pref 0; \
              ip rule add pref 2 lookup local; echo 1 > /proc/sys/net/ipv4/conf/uplink/route_localnet",

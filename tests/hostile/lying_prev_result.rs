@@ -48,7 +48,11 @@ fn lies(truth: &Value, other: &Chain<'_>) -> Vec<Lie> {
     let bridge = |what, result| Lie { what, result, believed_by: &["firewall"] };
     let index = |index: Value| {
         let mut result = truth.clone();
-        result["ips"].as_array_mut().unwrap().iter_mut().for_each(|ip| ip["interface"] = index.clone());
+        result["ips"]
+            .as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .for_each(|ip| ip["interface"] = index.clone());
         result
     };
     let with_length = |ips: &[&str]| -> Vec<String> {
@@ -56,11 +60,13 @@ fn lies(truth: &Value, other: &Chain<'_>) -> Vec<Lie> {
     };
     let others: Vec<String> = other.ips();
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
-    let many = |n: u32| (0..n).map(|i| format!("10.77.{}.{}/32", i / 256, i % 256)).collect::<Vec<_>>();
+    let many =
+        |n: u32| (0..n).map(|i| format!("10.77.{}.{}/32", i / 256, i % 256)).collect::<Vec<_>>();
     let mut twice = truth.clone();
     let copies = twice["interfaces"].as_array().unwrap().clone();
     twice["interfaces"].as_array_mut().unwrap().extend(copies);
-    let names: Vec<Value> = (0..10_000).map(|i| json!({"name": format!("x{i}"), "sandbox": "/run/netns/x"})).collect();
+    let names: Vec<Value> =
+        (0..10_000).map(|i| json!({"name": format!("x{i}"), "sandbox": "/run/netns/x"})).collect();
     vec![
         bridge("the host's uplink", each(truth, "name", &json!("uplink"))),
         bridge("the loopback", each(truth, "name", &json!("lo"))),
@@ -75,14 +81,20 @@ fn lies(truth: &Value, other: &Chain<'_>) -> Vec<Lie> {
         lie("that of process 1", each(truth, "sandbox", &json!("/proc/1/ns/net"))),
         lie("no namespace", each(truth, "sandbox", &json!(""))),
         lie("no path", each(truth, "sandbox", &json!("/run/netns/../../etc/passwd"))),
-        lie("the other's hardware address", each(truth, "mac", &other.result["interfaces"][2]["mac"])),
+        lie(
+            "the other's hardware address",
+            each(truth, "mac", &other.result["interfaces"][2]["mac"]),
+        ),
         lie("no hardware address", each(truth, "mac", &json!("no; mac"))),
         of_others("the other's addresses", ips(truth, &with_length(&others))),
         of_others("the host's addresses", ips(truth, &with_length(&UPLINK))),
         of_others("the gateway's", ips(truth, &with_length(&["10.10.0.1", "2001:db8:10::1"]))),
         of_others("loopback's addresses", ips(truth, &with_length(&["127.0.0.1", "::1"]))),
         lie("every address", ips(truth, &["0.0.0.0/0".to_owned(), "::/0".to_owned()])),
-        lie("multicast and broadcast", ips(truth, &with_length(&["224.0.0.1", "255.255.255.255", "ff02::1"]))),
+        lie(
+            "multicast and broadcast",
+            ips(truth, &with_length(&["224.0.0.1", "255.255.255.255", "ff02::1"])),
+        ),
         lie("no addresses", with(truth, json!({"ips": []}))),
         lie("no interfaces", with(truth, json!({"interfaces": []}))),
         lie("nothing", json!({"cniVersion": "1.1.0"})),
@@ -109,13 +121,20 @@ fn fingerprint(lab: &Lab, other: &Chain<'_>) -> String {
         "for l in lo uplink br0 {port}; do ip addr show dev $l; done; tc qdisc | grep -w -e lo -e uplink -e br0 -e {port}; ip rule; ip -6 rule; \
          cd /proc/sys/net/ipv4/conf; grep . all/arp_filter lo/arp_filter uplink/arp_filter br0/arp_filter {port}/arp_filter"
     ));
-    let other =
-        other.container.sh("ip -d addr; ip rule; ip -6 rule; tc qdisc; grep . /proc/sys/net/ipv4/conf/*/arp_filter");
+    let other = other.container.sh(
+        "ip -d addr; ip rule; ip -6 rule; tc qdisc; grep . /proc/sys/net/ipv4/conf/*/arp_filter",
+    );
     format!("{host}{other}")
 }
 
 /// Every lie in the hands of one plugin: while it is attached by it, and when it leaves with it. What was wrong.
-fn try_lies(lab: &Lab, chain: &Chain<'_>, other: &Chain<'_>, plugin: &Value, lies: &[Lie]) -> Vec<String> {
+fn try_lies(
+    lab: &Lab,
+    chain: &Chain<'_>,
+    other: &Chain<'_>,
+    plugin: &Value,
+    lies: &[Lie],
+) -> Vec<String> {
     let (attachment, kind) = (chain.also(plugin), plugin["type"].as_str().unwrap());
     let mut wrong = vec![];
     // What stays by contract is there from now on.
@@ -176,8 +195,10 @@ fn try_out(each: usize, plugins: fn(&Lab, &Chain<'_>) -> Vec<Value>) {
         let chain = lab.chain(&firewall::network(), &firewall(None));
         let lies: Vec<Lie> = lies(&chain.result, &other).into_iter().step_by(each).collect();
         let plugins = plugins(lab, &chain);
-        let wrong: Vec<String> =
-            plugins.iter().flat_map(|plugin| try_lies(lab, &chain, &other, plugin, &lies)).collect();
+        let wrong: Vec<String> = plugins
+            .iter()
+            .flat_map(|plugin| try_lies(lab, &chain, &other, plugin, &lies))
+            .collect();
         assert!(wrong.is_empty(), "{} were wrong:\n{}", wrong.len(), wrong.join("\n"));
         other.check(&other.result).ok();
         let _server = TcpServer::start(&other.container, 80);
@@ -187,7 +208,10 @@ fn try_out(each: usize, plugins: fn(&Lab, &Chain<'_>) -> Vec<Value>) {
 
 fn with_rules(backend: &str) -> Vec<Value> {
     let mapping = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
-    vec![with(&firewall(Some(backend)), json!({"ingressPolicy": "isolated"})), portmap::portmap(Some(backend), mapping)]
+    vec![
+        with(&firewall(Some(backend)), json!({"ingressPolicy": "isolated"})),
+        portmap::portmap(Some(backend), mapping),
+    ]
 }
 
 #[test]
@@ -257,7 +281,8 @@ fn try_out_main(lab: &Lab, subject: &Subject) {
         let outcome = bounded(attachment.call(command, Some(&lie.result))).run();
         let changes = probe.changes();
         if !is_well(&outcome) || !changes.is_empty() {
-            wrong.push(format!("{}: {}: {command}: {outcome:?}, {changes}", subject.name, lie.what));
+            wrong
+                .push(format!("{}: {}: {command}: {outcome:?}, {changes}", subject.name, lie.what));
         }
     };
     let attached = Probe::start(lab, &[&container, &other.container]);

@@ -22,7 +22,14 @@ const MEMORY: u64 = 1 << 30;
 /// The call with a limit of time and of memory: one that hangs ends with 124, one that takes too much without an answer.
 fn bounded(call: Call) -> Call {
     let Call { mut wrapper, .. } = call.clone();
-    let words = ["timeout", "-k", "1", &patience(20).as_secs().to_string(), "prlimit", &format!("--as={MEMORY}")];
+    let words = [
+        "timeout",
+        "-k",
+        "1",
+        &patience(20).as_secs().to_string(),
+        "prlimit",
+        &format!("--as={MEMORY}"),
+    ];
     wrapper.extend(words.map(str::to_owned));
     Call { wrapper, ..call }
 }
@@ -32,8 +39,9 @@ fn is_answer(outcome: &Outcome) -> bool {
     let json = serde_json::from_str::<Value>(&outcome.stdout);
     match outcome.status {
         0 => outcome.stdout.is_empty() || json.is_ok(),
-        1 => json
-            .is_ok_and(|object| object["code"].is_u64() && object["msg"].as_str().is_some_and(|msg| !msg.is_empty())),
+        1 => json.is_ok_and(|object| {
+            object["code"].is_u64() && object["msg"].as_str().is_some_and(|msg| !msg.is_empty())
+        }),
         _ => false, // by a signal, or by `timeout`
     }
 }

@@ -38,8 +38,20 @@ const IDS: [&[u8]; 18] = [
 ];
 
 /// No interface's name.
-const IFNAMES: [&[u8]; 12] =
-    [b"..", b".", b"a/b", b"../x", b"a b", b"a\nb", b"a:b", b"sixteen-bytes-xx", b"eth%d", b"%n", b"a\tb", b"a\x0cb"];
+const IFNAMES: [&[u8]; 12] = [
+    b"..",
+    b".",
+    b"a/b",
+    b"../x",
+    b"a b",
+    b"a\nb",
+    b"a:b",
+    b"sixteen-bytes-xx",
+    b"eth%d",
+    b"%n",
+    b"a\tb",
+    b"a\x0cb",
+];
 
 /// As a runtime would start it, with bytes for a name.
 fn run(call: &Call, name: &str, value: &[u8]) -> Outcome {
@@ -62,8 +74,11 @@ fn run(call: &Call, name: &str, value: &[u8]) -> Outcome {
 
 /// The configuration as a file that can be read from its beginning.
 fn config(call: &Call) -> std::path::PathBuf {
-    let path =
-        std::env::temp_dir().join(format!("cni-multi-names-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let path = std::env::temp_dir().join(format!(
+        "cni-multi-names-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    ));
     std::fs::write(&path, &call.stdin).unwrap();
     path
 }
@@ -74,20 +89,33 @@ fn what_cannot_be_a_name_is_refused_before_anything_is_done() {
         let conf = with(&bridge::conf(), json!({"ipMasq": true}));
         let attachment = lab.attach(&lab.container(), &conf);
         let long = "a".repeat(100_000);
-        let cases = IDS.map(|id| ("CNI_CONTAINERID", id)).into_iter().chain(IFNAMES.map(|name| ("CNI_IFNAME", name)));
+        let cases = IDS
+            .map(|id| ("CNI_CONTAINERID", id))
+            .into_iter()
+            .chain(IFNAMES.map(|name| ("CNI_IFNAME", name)));
         let before = Watch::start(lab, &[]);
         for (variable, value) in cases.chain([("CNI_IFNAME", long.as_bytes())]) {
             for command in ["ADD", "CHECK", "DEL"] {
-                let outcome = run(&attachment.call(command, Some(&json!({"cniVersion": "1.0.0"}))), variable, value);
+                let outcome = run(
+                    &attachment.call(command, Some(&json!({"cniVersion": "1.0.0"}))),
+                    variable,
+                    value,
+                );
                 let said = String::from_utf8_lossy(value).into_owned();
                 // A name with a `%` may be that of an interface which another plugin has made; nothing is there to be deleted.
                 if variable == "CNI_IFNAME" && value.contains(&b'%') && command == "DEL" {
                     assert_eq!(outcome.status, 0, "{command} {said:?}: {outcome:?}");
                     continue;
                 }
-                assert!(is_answer(&outcome) && outcome.status == 1, "{command} {said:?}: {outcome:?}");
+                assert!(
+                    is_answer(&outcome) && outcome.status == 1,
+                    "{command} {said:?}: {outcome:?}"
+                );
                 let code = outcome.err().code;
-                assert!(code == 4 || (command == "CHECK" && value.contains(&b'%')), "{command} {said:?}: {outcome:?}");
+                assert!(
+                    code == 4 || (command == "CHECK" && value.contains(&b'%')),
+                    "{command} {said:?}: {outcome:?}"
+                );
             }
         }
         before.assert_unchanged("all of them were refused");
@@ -100,10 +128,17 @@ fn what_cannot_be_a_network_s_name_is_refused_before_anything_is_done() {
         let attachment = lab.attach(&lab.container(), &bridge::conf());
         let before = Watch::start(lab, &[]);
         let long = "n".repeat(300);
-        for name in ["../x", "/etc", "a/b", "-rf", "a\nb", "a\0b", "a\u{80}b", "%s%n", "a\"; drop", &long] {
+        for name in
+            ["../x", "/etc", "a/b", "-rf", "a\nb", "a\0b", "a\u{80}b", "%s%n", "a\"; drop", &long]
+        {
             for command in ["STATUS", "ADD", "CHECK", "DEL", "GC"] {
-                let conf = json!({"cniVersion": "1.1.0", "name": name, "cni.dev/valid-attachments": []});
-                let outcome = attachment.clone().conf(conf).call(command, Some(&json!({"cniVersion": "1.1.0"}))).run();
+                let conf =
+                    json!({"cniVersion": "1.1.0", "name": name, "cni.dev/valid-attachments": []});
+                let outcome = attachment
+                    .clone()
+                    .conf(conf)
+                    .call(command, Some(&json!({"cniVersion": "1.1.0"})))
+                    .run();
                 assert_eq!(outcome.err().code, 7, "{command} {name:?}: {outcome:?}");
             }
         }
@@ -162,7 +197,9 @@ fn a_strange_name_is_a_name_and_nothing_else() {
                 // A runtime's own directory is where something would appear.
                 let enter = |call: Call| {
                     let mut call = call;
-                    call.wrapper.extend(["sh", "-c", "cd /run/cwd && exec \"$@\"", "sh"].map(str::to_owned));
+                    call.wrapper.extend(
+                        ["sh", "-c", "cd /run/cwd && exec \"$@\"", "sh"].map(str::to_owned),
+                    );
                     call
                 };
                 let attachment = lab.attach(&container, &main).id(&id);
@@ -173,7 +210,10 @@ fn a_strange_name_is_a_name_and_nothing_else() {
                     prev = run(&enter(plugin.call("ADD", Some(&prev))), "CNI_IFNAME", name).ok();
                 }
                 let server = TcpServer::start(&container, 80);
-                assert!(connect(&lab.outside, "198.51.100.1:8080").is_some(), "{said:?} with {backend}");
+                assert!(
+                    connect(&lab.outside, "198.51.100.1:8080").is_some(),
+                    "{said:?} with {backend}"
+                );
                 drop(server);
                 for conf in chained(backend).iter().chain([&main]) {
                     let conf = with(conf, json!({"name": "net1", "cniVersion": "1.1.0"}));
@@ -183,7 +223,11 @@ fn a_strange_name_is_a_name_and_nothing_else() {
                 }
                 assert_eq!(before.changes_now(), "", "{said:?} with {backend}");
             }
-            assert_eq!(lab.host.sh("ls -A /run/cwd; ls -A / | grep -xF x || true"), "", "a shell has seen a name");
+            assert_eq!(
+                lab.host.sh("ls -A /run/cwd; ls -A / | grep -xF x || true"),
+                "",
+                "a shell has seen a name"
+            );
         });
     }
 }

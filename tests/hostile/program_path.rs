@@ -33,14 +33,22 @@ fn an_empty_element_of_the_path_is_not_the_working_directory() {
             Call::new(&Peer::Ours, "bridge", "STATUS", conf.to_string()).env("CNI_PATH", path)
         };
         assert!(from_there(lab, bridge("evil", ".")), "the program works");
-        for path in [":", "::", &format!(":{farm}"), &format!("{farm}:"), &format!("/nothing::{farm}")] {
+        for path in
+            [":", "::", &format!(":{farm}"), &format!("{farm}:"), &format!("/nothing::{farm}")]
+        {
             for ipam in ["evil", "host-local", "static"] {
                 assert!(!from_there(lab, bridge(ipam, path)), "{ipam} by {path:?}");
             }
-            for line in ["net status net1", "net add net1 /run/x", "validate /run/net.d/10-net1.conflist"] {
+            for line in
+                ["net status net1", "net add net1 /run/x", "validate /run/net.d/10-net1.conflist"]
+            {
                 let args = line.split(' ').map(str::to_owned).collect();
-                let call = Call { program: binary(), args, ..bridge("", path) }.without("CNI_COMMAND");
-                assert!(!from_there(lab, call.env("NETCONFPATH", "/run/net.d")), "{line} by {path:?}");
+                let call =
+                    Call { program: binary(), args, ..bridge("", path) }.without("CNI_COMMAND");
+                assert!(
+                    !from_there(lab, call.env("NETCONFPATH", "/run/net.d")),
+                    "{line} by {path:?}"
+                );
             }
         }
     });

@@ -25,8 +25,10 @@ impl<'a> Pair<'a> {
         let container = hasty_container(lab);
         let goes = subject.attach(lab, &container).remove(0);
         let range = json!([[{"subnet": "10.61.0.0/24"}]]);
-        let mut conf =
-            with(&goes.conf, json!({"name": "net2", "ipam": {"ranges": range, "subnet": null, "routes": []}}));
+        let mut conf = with(
+            &goes.conf,
+            json!({"name": "net2", "ipam": {"ranges": range, "subnet": null, "routes": []}}),
+        );
         if conf["type"] == VLAN.plugin {
             conf["vlanId"] = json!(200);
         }
@@ -42,12 +44,17 @@ impl<'a> Pair<'a> {
         let key = Key::parse("net1", &self.goes.container_id, "eth0").unwrap();
         let [of_goes, of_stays] = self.indexes.map(|index| alias(&self.container, index));
         let passing = format!("cni{}", &hex(&key.attachment_hash())[..11]);
-        self.container.sh(&format!("set -e; goes='{of_goes}'; stays='{of_stays}'; passing={passing}; {trick}"));
+        self.container.sh(&format!(
+            "set -e; goes='{of_goes}'; stays='{of_stays}'; passing={passing}; {trick}"
+        ));
     }
 
     #[track_caller]
     fn assert_spared(&self, what: &str) {
-        assert!(name(&self.container, self.indexes[1]).is_some(), "{what}: the other attachment's link is gone");
+        assert!(
+            name(&self.container, self.indexes[1]).is_some(),
+            "{what}: the other attachment's link is gone"
+        );
     }
 }
 
@@ -78,7 +85,11 @@ fn tricks() -> Vec<(&'static str, String, bool)> {
     vec![
         trick("renamed", "ip link set eth0 name mine", true),
         trick("names swapped", swap, true),
-        trick("aliases swapped", "ip link set eth0 alias \"$stays\"; ip link set net1 alias \"$goes\"", true),
+        trick(
+            "aliases swapped",
+            "ip link set eth0 alias \"$stays\"; ip link set net1 alias \"$goes\"",
+            true,
+        ),
         trick(
             "names and aliases swapped",
             &format!("{swap}; ip link set net1 alias \"$stays\"; ip link set eth0 alias \"$goes\""),
@@ -92,22 +103,39 @@ fn tricks() -> Vec<(&'static str, String, bool)> {
             "ip link set eth0 name mine; ip link property add dev net1 altname eth0; ip link set net1 alias ''",
             true,
         ),
-        trick("deleted, the other in its place", "ip link del eth0; ip link set net1 name eth0", false),
+        trick(
+            "deleted, the other in its place",
+            "ip link del eth0; ip link set net1 name eth0",
+            false,
+        ),
         trick(
             "deleted, the other in its place with its alias",
             "ip link del eth0; ip link set net1 name eth0; ip link set eth0 alias \"$goes\"",
             false,
         ),
-        trick("deleted, the other without alias", "ip link del eth0; ip link set net1 name eth0 alias ''", false),
-        trick("the other has its passing name", "ip link set net1 name $passing; ip link set $passing alias ''", true),
-        trick("the other has its alias alone", "ip link del eth0; ip link set net1 alias \"$goes\"", false),
+        trick(
+            "deleted, the other without alias",
+            "ip link del eth0; ip link set net1 name eth0 alias ''",
+            false,
+        ),
+        trick(
+            "the other has its passing name",
+            "ip link set net1 name $passing; ip link set $passing alias ''",
+            true,
+        ),
+        trick(
+            "the other has its alias alone",
+            "ip link del eth0; ip link set net1 alias \"$goes\"",
+            false,
+        ),
     ]
 }
 
 /// In the virtual machine the plugins take turns, since it is slow and their code is one; the long form tries all. Outside
 /// all of macvlan and tap are tried.
 fn tricks_for(subject: &Subject) -> Vec<(&'static str, String, bool)> {
-    let is_its_turn = |turn: usize| !is_emulated() || is_long() || turn % 3 == subject.name.len() % 3;
+    let is_its_turn =
+        |turn: usize| !is_emulated() || is_long() || turn % 3 == subject.name.len() % 3;
     (0..).zip(tricks()).filter(|(turn, _)| is_its_turn(*turn)).map(|(_, trick)| trick).collect()
 }
 
@@ -122,7 +150,11 @@ fn del_removes_its_own_link_alone(lab: &Lab, subject: &Subject) {
         pair.goes.del();
         pair.assert_spared(&format!("{what}, DEL again"));
         pair.stays.del();
-        assert_eq!(name(&pair.container, pair.indexes[1]), None, "{what}: the other's DEL leaves its link");
+        assert_eq!(
+            name(&pair.container, pair.indexes[1]),
+            None,
+            "{what}: the other's DEL leaves its link"
+        );
         pair.container.vanish();
     }
 }
@@ -131,7 +163,9 @@ fn del_removes_its_own_link_alone(lab: &Lab, subject: &Subject) {
 fn add_removes_no_link_of_another(lab: &Lab, subject: &Subject) {
     let pair = Pair::add(lab, subject);
     pair.goes.del();
-    pair.play_after_del("ip link set net1 down; ip link set net1 name $passing; ip link set $passing alias ''");
+    pair.play_after_del(
+        "ip link set net1 down; ip link set net1 name $passing; ip link set $passing alias ''",
+    );
     let _ = pair.goes.try_add(); // the name may be in its way
     pair.assert_spared("the passing name");
     pair.goes.del();
@@ -179,7 +213,8 @@ test_plugins! {
 /// A device of the host that host-device has moved into the container as `net1`.
 fn lend<'a>(lab: &'a Lab, container: &Container, device: &str) -> Attachment<'a> {
     lab.host.sh(device);
-    let conf = json!({"cniVersion": "1.1.0", "name": "net2", "type": "host-device", "device": "dev0"});
+    let conf =
+        json!({"cniVersion": "1.1.0", "name": "net2", "type": "host-device", "device": "dev0"});
     let lent = lab.attach(container, &conf).ifname("net1");
     lent.add();
     lent
@@ -206,7 +241,11 @@ fn repeated_del_spares_a_lent_device(lab: &Lab, conf: &Value, device: &str) {
              ip link set $name down; ip link set $name name eth0; ip link set eth0 alias '{alias}'"
         ));
         attachment.del();
-        assert!(is_in(&container), "{}: the device of the host is gone (alias {alias:?})", conf["type"]);
+        assert!(
+            is_in(&container),
+            "{}: the device of the host is gone (alias {alias:?})",
+            conf["type"]
+        );
     }
 }
 
@@ -223,7 +262,8 @@ fn repeated_del_of_a_pair_spares_a_device_of_the_host() {
 
 #[test]
 fn repeated_del_of_macvlan_spares_a_device_of_the_host() {
-    let device = format!("ip link add link uplink name dev0 address {LENT} type macvlan mode bridge");
+    let device =
+        format!("ip link add link uplink name dev0 address {LENT} type macvlan mode bridge");
     MACVLAN.for_ours(|lab| repeated_del_spares_a_lent_device(lab, &MACVLAN.conf(), &device));
 }
 
@@ -235,10 +275,13 @@ fn repeated_del_of_a_pair_spares_links_of_other_kinds() {
             let container = hasty_container(lab);
             let attachment = lab.attach(&container, &with(&conf, json!({"name": "net1"})));
             attachment.add();
-            let other = lab.attach(&container, &with(&MACVLAN.conf(), json!({"name": "net2"}))).ifname("net1");
+            let other = lab
+                .attach(&container, &with(&MACVLAN.conf(), json!({"name": "net2"})))
+                .ifname("net1");
             other.add();
             attachment.del();
-            container.sh("ip link set net1 down; ip link set net1 name eth0; ip link set eth0 alias ''");
+            container
+                .sh("ip link set net1 down; ip link set net1 name eth0; ip link set eth0 alias ''");
             attachment.del();
             assert!(container.link("eth0").is_some(), "the other attachment's link is gone");
         });
@@ -252,7 +295,8 @@ fn repeated_del_of_a_pair_spares_links_of_other_kinds() {
 fn del_of_loopback_sets_no_other_link_down() {
     MACVLAN.for_ours(|lab| {
         let container = hasty_container(lab);
-        let other = lab.attach(&container, &with(&MACVLAN.conf(), json!({"name": "net2"}))).ifname("net1");
+        let other =
+            lab.attach(&container, &with(&MACVLAN.conf(), json!({"name": "net2"}))).ifname("net1");
         other.add();
         let conf = json!({"cniVersion": "1.1.0", "name": "lo", "type": "loopback"});
         let loopback = lab.attach(&container, &conf).ifname("lo");
@@ -260,7 +304,9 @@ fn del_of_loopback_sets_no_other_link_down() {
         container.sh("ip link set lo down; ip link set lo name own; ip link set own up
              ip link set net1 down; ip link set net1 name lo; ip link set lo up");
         loopback.del();
-        let is_up = |name: &str| container.link(name).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"));
+        let is_up = |name: &str| {
+            container.link(name).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
+        };
         assert!(is_up("lo"), "the other attachment's link is down");
         assert!(!is_up("own"), "the loopback interface is up");
     });
@@ -312,7 +358,11 @@ fn del_of_sbr_empties_the_tables_of_its_own_link() {
         attachment.clone().conf(json!({"prevResult": null})).del();
         assert!(sbr::rules(&container).is_empty());
         let left = container.sh("ip route show table 100");
-        assert_eq!(left.trim(), "10.66.0.0/16 dev eth0 scope link", "routes of another link are gone, or its own left");
+        assert_eq!(
+            left.trim(),
+            "10.66.0.0/16 dev eth0 scope link",
+            "routes of another link are gone, or its own left"
+        );
     });
 }
 

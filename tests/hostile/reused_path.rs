@@ -19,8 +19,15 @@ struct Member<'a> {
 
 impl<'a> Member<'a> {
     /// ADD of each plugin by the plugins of `by`, with the namespace at `netns`. What follows is ours.
-    fn add(lab: &'a Lab, subject: &Subject, container: &Container, netns: &str, by: &Peer) -> Member<'a> {
-        let plugins = subject.attach(lab, container).into_iter().map(|plugin| plugin.netns(Some(netns)));
+    fn add(
+        lab: &'a Lab,
+        subject: &Subject,
+        container: &Container,
+        netns: &str,
+        by: &Peer,
+    ) -> Member<'a> {
+        let plugins =
+            subject.attach(lab, container).into_iter().map(|plugin| plugin.netns(Some(netns)));
         let mut member = Member { plugins: plugins.collect(), result: Value::Null };
         for plugin in &member.plugins {
             let previous = (!member.result.is_null()).then_some(&member.result);
@@ -74,7 +81,8 @@ fn reuse_path(lab: &Lab, from: &Container, to: &Container, is_kept: bool) {
 fn wait_for_states(namespace: &Namespace) {
     let is_waiting = |link: &Value| {
         let kind = link["linkinfo"]["info_kind"].as_str().unwrap_or_default();
-        let is_up = link["flags"].as_array().is_some_and(|flags| flags.contains(&Value::from("UP")));
+        let is_up =
+            link["flags"].as_array().is_some_and(|flags| flags.contains(&Value::from("UP")));
         ["macvlan", "ipvlan", "vlan"].contains(&kind) && is_up && link["operstate"] == "UNKNOWN"
     };
     let deadline = std::time::Instant::now() + patience(3);
@@ -97,8 +105,9 @@ impl<'a> Inside<'a> {
 
     #[track_caller]
     fn assert_unchanged(&self, since: &str) {
-        let changes =
-            last_of(std::time::Duration::from_millis(50), || self.1.difference(&Snapshot::of(self.0)).to_owned());
+        let changes = last_of(std::time::Duration::from_millis(50), || {
+            self.1.difference(&Snapshot::of(self.0)).to_owned()
+        });
         assert!(changes.is_empty(), "the second container is not as before {since}:\n{changes}");
     }
 }
@@ -106,7 +115,9 @@ impl<'a> Inside<'a> {
 /// Everything that may come late for the first container; `second` is the one that has its path now.
 fn assert_late_calls_spare(first: &Member<'_>, second: &Member<'_>, inside: &Namespace) {
     let before = Inside::of(inside);
-    for (what, is_told) in [("a late DEL", true), ("a second DEL", true), ("a DEL without prevResult", false)] {
+    for (what, is_told) in
+        [("a late DEL", true), ("a second DEL", true), ("a DEL without prevResult", false)]
+    {
         first.del(is_told);
         before.assert_unchanged(what);
         second.check();
@@ -125,7 +136,11 @@ fn later_container_is_spared(lab: &Lab, subject: &Subject) {
             }
             // The virtual machine is slow: ours there where the namespace is kept, and the reference where it is gone. The
             // long form does all.
-            if is_emulated() && !is_long() && is_kept != (by == Peer::Ours) && subject.name != "vlan" {
+            if is_emulated()
+                && !is_long()
+                && is_kept != (by == Peer::Ours)
+                && subject.name != "vlan"
+            {
                 continue;
             }
             let (one, other) = (hasty_container(lab), hasty_container(lab));
@@ -242,7 +257,10 @@ fn late_del_of_another_interface_spares_the_next_container() {
         let (one, other) = (hasty_container(lab), hasty_container(lab));
         let first = Member::add(lab, subject, &one, &one.netns, &Peer::Ours);
         reuse_path(lab, &one, &other, false);
-        let second = lab.attach(&other, &with(&subject.plugins[0], json!({"name": "net2", "cniVersion": "1.1.0"})));
+        let second = lab.attach(
+            &other,
+            &with(&subject.plugins[0], json!({"name": "net2", "cniVersion": "1.1.0"})),
+        );
         let second = second.netns(Some(&one.netns));
         let result = second.add();
         let before = Inside::of(&other);

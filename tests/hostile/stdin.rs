@@ -17,7 +17,8 @@ fn limited(plugin: &str) -> Call {
     let mut call = bounded(Call::new(&Peer::Ours, plugin, "ADD", ""));
     let mut line = std::mem::take(&mut call.wrapper);
     line.push(call.program.to_str().unwrap().to_owned());
-    Call { program: "/usr/bin/env".into(), args: line, ..call }.env("PATH", std::env::var("PATH").unwrap())
+    Call { program: "/usr/bin/env".into(), args: line, ..call }
+        .env("PATH", std::env::var("PATH").unwrap())
 }
 
 #[test]
@@ -63,7 +64,12 @@ fn the_largest_configurations_end_in_an_answer() {
         let mut child = spawn(&limited("static"), Stdio::piped());
         let written = child.stdin.take().unwrap().write_all(&conf);
         let outcome = Outcome::of(child);
-        assert!(is_answer(&outcome) && written.is_ok(), "{what}: {} {}", outcome.status, outcome.stderr);
+        assert!(
+            is_answer(&outcome) && written.is_ok(),
+            "{what}: {} {}",
+            outcome.status,
+            outcome.stderr
+        );
         assert!(outcome.stdout.len() < 10_000, "{what}: it is told again");
     }
 }

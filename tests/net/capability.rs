@@ -11,10 +11,16 @@ const ALL: [&str; 4] = ["portMappings", "ips", "mac", "bandwidth"];
 
 fn site(capabilities: &[&str]) -> Site {
     let site = Site::new();
-    let declared: Value =
-        capabilities.iter().map(|&name| (name.to_owned(), json!(true))).collect::<serde_json::Map<_, _>>().into();
+    let declared: Value = capabilities
+        .iter()
+        .map(|&name| (name.to_owned(), json!(true)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
     let plugins = json!([{"type": "slow"}, {"type": "slow", "capabilities": declared}]);
-    site.network("lab.conflist", &json!({"cniVersion": "1.1.0", "name": "lab", "plugins": plugins}));
+    site.network(
+        "lab.conflist",
+        &json!({"cniVersion": "1.1.0", "name": "lab", "plugins": plugins}),
+    );
     site
 }
 
@@ -23,7 +29,8 @@ fn site(capabilities: &[&str]) -> Site {
 fn runtime_config(site: &Site, options: &str) -> Value {
     let outcome = site.net(&format!("add lab /nonexistent --container-id c {options}"));
     assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{options}");
-    let config: Value = serde_json::from_str(&fs::read_to_string(site.at("ADD-c.stdin")).unwrap()).unwrap();
+    let config: Value =
+        serde_json::from_str(&fs::read_to_string(site.at("ADD-c.stdin")).unwrap()).unwrap();
     config["runtimeConfig"].clone()
 }
 
@@ -63,16 +70,23 @@ fn options_and_json_are_joined_and_nothing_is_said_twice() {
         "",
     );
     let twice = r#"--capability-args {"mac":1,"mac":2}"#;
-    assert_failed(&fails(&site, twice), "--capability-args: mac is given by --capability-args as well", "");
+    assert_failed(
+        &fails(&site, twice),
+        "--capability-args: mac is given by --capability-args as well",
+        "",
+    );
 }
 
 #[test]
 fn the_variable_counts_where_no_option_says_otherwise() {
     let site = site(&["mac", "ips"]);
     let line = "add lab /nonexistent --container-id c --mac 02:00:00:00:00:07";
-    let call = site.call(line).env("CAP_ARGS", r#"{"mac":"02:00:00:00:00:01","ips":["10.0.0.1"],"portMappings":[1]}"#);
+    let call = site
+        .call(line)
+        .env("CAP_ARGS", r#"{"mac":"02:00:00:00:00:01","ips":["10.0.0.1"],"portMappings":[1]}"#);
     assert_eq!(call.run().status, 0, "a runtime's argument that nobody declares is no mistake");
-    let config: Value = serde_json::from_str(&fs::read_to_string(site.at("ADD-c.stdin")).unwrap()).unwrap();
+    let config: Value =
+        serde_json::from_str(&fs::read_to_string(site.at("ADD-c.stdin")).unwrap()).unwrap();
     assert_eq!(config["runtimeConfig"], json!({"mac": "02:00:00:00:00:07", "ips": ["10.0.0.1"]}));
 }
 
@@ -83,12 +97,19 @@ fn what_no_plugin_declares_is_a_mistake() {
         ("--ip 10.0.0.1", "ip", "ips", "that has the ipam section"),
         ("--mac 02:00:00:00:00:07", "mac", "mac", "that makes the interface, or of type tuning"),
         ("--bandwidth egress=1M", "bandwidth", "bandwidth", "of type bandwidth"),
-        (r#"--capability-args {"aliases":[]}"#, "capability-args", "aliases", "that understands it"),
+        (
+            r#"--capability-args {"aliases":[]}"#,
+            "capability-args",
+            "aliases",
+            "that understands it",
+        ),
     ];
     for (options, option, capability, plugin) in cases {
         let others: Vec<&str> = ALL.into_iter().filter(|name| *name != capability).collect();
         let site = site(&others);
-        let msg = format!("--{option}: no plugin of network \"lab\" declares the capability {capability}");
+        let msg = format!(
+            "--{option}: no plugin of network \"lab\" declares the capability {capability}"
+        );
         let details = format!(
             "its plugins are slow, slow; the one {plugin} needs the line \"capabilities\": {{\"{capability}\": true}}"
         );
@@ -109,7 +130,10 @@ fn mistakes_name_the_option_the_value_and_what_was_expected() {
         ),
         ("-p 0:80", "\"0:80\": \"0\" is no port or range of ports, expected 1 to 65535"),
         ("--ip 10.0.0", "\"10.0.0\" is no address, expected one like 10.1.2.3 or fd00::2/64"),
-        ("--ip 10.0.0.1/33", "\"10.0.0.1/33\" is no address, expected one like 10.1.2.3 or fd00::2/64"),
+        (
+            "--ip 10.0.0.1/33",
+            "\"10.0.0.1/33\" is no address, expected one like 10.1.2.3 or fd00::2/64",
+        ),
         ("--mac 02:00", "\"02:00\" is no hardware address, expected one like 0a:58:0a:01:02:03"),
         ("--mac 02:00:00:00:00:07 --mac 02:00:00:00:00:08", "given twice, expected once"),
         (

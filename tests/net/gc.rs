@@ -39,7 +39,10 @@ fn each_attachment_that_is_detached_is_told() {
     attach(&site, "lab", ["a", "b"], GONE);
     attach(&site, "lab", ["here"], HERE);
     attach(&site, "other", ["c"], GONE);
-    assert_eq!(site.prints("gc lab --dry-run"), looked("would detach lab a eth0\nwould detach lab b eth0\n", 2));
+    assert_eq!(
+        site.prints("gc lab --dry-run"),
+        looked("would detach lab a eth0\nwould detach lab b eth0\n", 2)
+    );
     assert_eq!(site.cached_names().len(), 4, "nothing was done");
     assert!(!site.has("cache/lock"), "not even a lock was taken");
     let all = "would detach lab a eth0\nwould detach lab b eth0\nwould detach other c eth0\n";
@@ -47,7 +50,10 @@ fn each_attachment_that_is_detached_is_told() {
     assert!(!site.has("cache/lock"));
     assert_eq!(site.prints("gc lab"), done("detached lab a eth0\ndetached lab b eth0\n", 2));
     assert_eq!(site.cached_names(), ["lab-here-eth0", "other-c-eth0"]);
-    assert_eq!((site.prints("gc lab"), site.prints("gc lab --dry-run")), (done("", 0), looked("", 0)));
+    assert_eq!(
+        (site.prints("gc lab"), site.prints("gc lab --dry-run")),
+        (done("", 0), looked("", 0))
+    );
 }
 
 #[test]
@@ -69,7 +75,8 @@ fn without_a_network_all_are_collected_also_one_that_has_no_configuration_any_mo
         attach(&site, network, ["a"], GONE);
         attach(&site, network, ["here"], HERE);
     }
-    let lines = |verb: &str| format!("{verb} lab a eth0\n{verb} mynet a eth0\n{verb} removed a eth0\n");
+    let lines =
+        |verb: &str| format!("{verb} lab a eth0\n{verb} mynet a eth0\n{verb} removed a eth0\n");
     assert_eq!(site.prints("gc --dry-run"), looked(&lines("would detach"), 3));
     assert_eq!(site.prints("gc"), done(&lines("detached"), 3));
     assert!(site.has("DEL-a.stdin"), "by the configuration that it had");
@@ -89,15 +96,24 @@ fn what_fails_keeps_nothing_else_from_being_done() {
         r#"{"kind":"cniCacheV1","containerId":"d","ifName":"eth0","networkName":"removed","netns":"/nonexistent"}"#,
     );
     let outcome = site.net("gc");
-    let busy =
-        |id: &str| format!("failed to delete stale attachment {id} eth0: plugin type=\"slow\" failed (delete): busy");
+    let busy = |id: &str| {
+        format!(
+            "failed to delete stale attachment {id} eth0: plugin type=\"slow\" failed (delete): busy"
+        )
+    };
     let torn = format!(
         "error parsing configuration list: EOF while parsing an object at line 1 column 1; the file is {}",
         site.at("net.d/30-torn.conflist")
     );
     let left_alone = "networks without a configuration are left alone, as a file cannot be read";
-    assert_eq!((outcome.status, outcome.stdout.as_str()), (1, done("detached lab a eth0\n", 1).as_str()));
-    assert_eq!(outcome.stderr, format!("{left_alone}\n{}\nalso: {}; also: {torn}\n", busy("b"), busy("c")));
+    assert_eq!(
+        (outcome.status, outcome.stdout.as_str()),
+        (1, done("detached lab a eth0\n", 1).as_str())
+    );
+    assert_eq!(
+        outcome.stderr,
+        format!("{left_alone}\n{}\nalso: {}; also: {torn}\n", busy("b"), busy("c"))
+    );
     assert_eq!(site.cached_names(), ["removed-d-eth0", "slow-b-eth0", "slow-c-eth0"]);
 }
 
@@ -145,16 +161,20 @@ fn what_is_no_file_in_the_cache_is_shown_and_spared() {
     let site = Site::with_lab();
     let results = site.at("cache/results");
     fs::create_dir(format!("{results}/lab-dir-eth0")).unwrap();
-    assert!(Command::new("mkfifo").arg(format!("{results}/lab-fifo-eth0")).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo").arg(format!("{results}/lab-fifo-eth0")).status().unwrap().success()
+    );
     std::os::unix::fs::symlink("nowhere", format!("{results}/lab-link-eth0")).unwrap();
     let names = ["lab-dir-eth0", "lab-fifo-eth0", "lab-link-eth0"];
-    let problems = ["not a regular file", "not a regular file", "too many levels of symbolic links"]
-        .iter()
-        .zip(names)
-        .map(|(problem, name)| format!("read {results}/{name}: {problem}"));
+    let problems =
+        ["not a regular file", "not a regular file", "too many levels of symbolic links"]
+            .iter()
+            .zip(names)
+            .map(|(problem, name)| format!("read {results}/{name}: {problem}"));
     let problems: Vec<String> = problems.collect();
     let shown = site.net("ps -o json").ok();
-    let told: Vec<&str> = shown.as_array().unwrap().iter().map(|row| row["problem"].as_str().unwrap()).collect();
+    let told: Vec<&str> =
+        shown.as_array().unwrap().iter().map(|row| row["problem"].as_str().unwrap()).collect();
     assert_eq!(told, problems);
     assert_fails_in_the_end(
         &site.net("gc lab"),
@@ -182,7 +202,8 @@ fn a_lock_that_is_no_file_is_not_waited_for_or_followed() {
 fn a_reader_that_has_gone_keeps_nobody_attached() {
     let site = Site::with_lab();
     attach(&site, "lab", ["a", "b", "c"], GONE);
-    let call = site.call("gc lab").wrapped(&["sh", "-c", "\"$@\" >/dev/full", "sh"].map(str::to_owned));
+    let call =
+        site.call("gc lab").wrapped(&["sh", "-c", "\"$@\" >/dev/full", "sh"].map(str::to_owned));
     assert_failed(&call.run(), "write to stdout: no space left on device", "");
     assert_eq!(site.cached_names(), [""; 0]);
 }
@@ -209,8 +230,9 @@ fn who_waits_at_a_terminal_sees_how_far_it_is() {
     let ids: Vec<String> = (100..140).map(|number| format!("c{number}")).collect();
     attach(&site, "slow", &ids, GONE);
     let call = site.call("gc slow");
-    let line: Vec<String> =
-        std::iter::once(call.program.to_str().unwrap().to_owned()).chain(call.args.clone()).collect();
+    let line: Vec<String> = std::iter::once(call.program.to_str().unwrap().to_owned())
+        .chain(call.args.clone())
+        .collect();
     let program = "script".into();
     let args = ["-qec", &line.join(" "), "/dev/null"].map(str::to_owned).to_vec();
     let outcome = Call { program, args, ..call }.run();
@@ -219,7 +241,10 @@ fn who_waits_at_a_terminal_sees_how_far_it_is() {
     for id in &ids {
         assert!(seen.contains(&format!("detached slow {id} eth0\n")), "{seen:?}");
     }
-    assert!(seen.contains("\r\u{1b}[Kslow: 3") && seen.contains("/40\r\u{1b}[Kdetached slow c"), "{seen:?}");
+    assert!(
+        seen.contains("\r\u{1b}[Kslow: 3") && seen.contains("/40\r\u{1b}[Kdetached slow c"),
+        "{seen:?}"
+    );
     let last = seen.trim_end().lines().last().unwrap();
     assert!(last.ends_with(" s") && last.contains("\u{1b}[Kdone in "), "{seen:?}");
     let short = site.prints("gc slow");

@@ -13,7 +13,8 @@ fn site() -> Site {
 #[test]
 fn everything_that_is_known_is_told() {
     let text = site().prints("inspect lab --container-id one");
-    let without_age: Vec<&str> = text.lines().filter(|line| !line.starts_with("ageSeconds ")).collect();
+    let without_age: Vec<&str> =
+        text.lines().filter(|line| !line.starts_with("ageSeconds ")).collect();
     assert_eq!(
         without_age.join("\n"),
         r#"network             lab
@@ -60,7 +61,11 @@ fn an_attachment_is_found_by_whatever_tells_it_from_the_others() {
     site.attached("other", "two", "/nonexistent/blue", &result(&[]));
     assert_eq!(id("inspect lab --container-id two"), "two");
     assert_eq!(id("inspect lab /nonexistent/blue"), "two", "a runtime's id need not be known");
-    assert_eq!(id("inspect lab /var/run/netns/testing"), "cnitool-77383ca0a0715733ca6f", "the id says the path");
+    assert_eq!(
+        id("inspect lab /var/run/netns/testing"),
+        "cnitool-77383ca0a0715733ca6f",
+        "the id says the path"
+    );
     assert_eq!(id("inspect lab-two-eth0"), "two", "the file's name");
     let fitting = "lab-cnitool-77383ca0a0715733ca6f-eth0, lab-one-eth0, lab-two-eth0";
     assert_failed(
@@ -81,7 +86,8 @@ fn an_attachment_is_found_by_whatever_tells_it_from_the_others() {
 fn a_broken_file_is_told_by_its_name() {
     let site = site();
     site.cached("lab-torn-eth0", "{");
-    let problem = "read /cache/results/lab-torn-eth0: EOF while parsing an object at line 1 column 1";
+    let problem =
+        "read /cache/results/lab-torn-eth0: EOF while parsing an object at line 1 column 1";
     let mut told = site.json("inspect lab-torn-eth0");
     told.as_object_mut().unwrap().remove("ageSeconds").unwrap();
     let expected = json!({
@@ -94,9 +100,15 @@ fn a_broken_file_is_told_by_its_name() {
 #[test]
 fn a_bare_result_that_tells_nobody_s_name_is_told_as_it_is() {
     let site = Site::with_lab();
-    site.cached("gone-abc-eth0", &json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.9.0.2/24"}}).to_string());
+    site.cached(
+        "gone-abc-eth0",
+        &json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.9.0.2/24"}}).to_string(),
+    );
     let told = site.json("inspect gone-abc-eth0");
-    assert_eq!((&told["addresses"], &told["result"]["ip4"]["ip"]), (&json!(["10.9.0.2/24"]), &json!("10.9.0.2/24")));
+    assert_eq!(
+        (&told["addresses"], &told["result"]["ip4"]["ip"]),
+        (&json!(["10.9.0.2/24"]), &json!("10.9.0.2/24"))
+    );
     assert_eq!(told["problem"], "nothing tells whose it is: gone-abc-eth0");
     assert_eq!((told.get("kernel"), told.get("network")), (None, None));
 }

@@ -16,7 +16,8 @@ fn host() -> Lab {
     });
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
     let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
-    let web = json!({"cniVersion": "1.1.0", "name": "web", "plugins": [bridge, portmap, bandwidth]});
+    let web =
+        json!({"cniVersion": "1.1.0", "name": "web", "plugins": [bridge, portmap, bandwidth]});
     lab.host.sh("mkdir /run/net.d");
     std::fs::write(lab.path("/run/net.d/web.conflist"), web.to_string()).unwrap();
     lab
@@ -34,8 +35,7 @@ fn inspect(lab: &Lab, line: &str) -> Value {
 fn what_is_asked_for_by_options_is_what_the_kernel_has() {
     let lab = host();
     let red = lab.container();
-    let options =
-        "--publish 8080:80 --ip 10.93.0.77 --ip fd00:93::77 --mac 02:00:00:00:00:77 --bandwidth ingress=10M,egress=5M";
+    let options = "--publish 8080:80 --ip 10.93.0.77 --ip fd00:93::77 --mac 02:00:00:00:00:77 --bandwidth ingress=10M,egress=5M";
     lab.host.sh(&net(&format!("add web {} {options}", red.netns)));
     assert_eq!(red.addresses("eth0"), ["10.93.0.77/24", "fd00:93::77/64"]);
     assert_eq!(red.link("eth0").unwrap()["address"], "02:00:00:00:00:77");
@@ -65,14 +65,21 @@ fn what_the_kernel_has_is_compared_with_the_result() {
         (&kernel["interface"], &kernel["up"], &kernel["mac"]),
         (&json!("present"), &json!(true), &link["address"])
     );
-    assert_eq!((&kernel["mtu"], &kernel["missing"], &kernel["others"]), (&link["mtu"], &json!([]), &json!([])));
+    assert_eq!(
+        (&kernel["mtu"], &kernel["missing"], &kernel["others"]),
+        (&link["mtu"], &json!([]), &json!([]))
+    );
 
     red.sh("ip addr del 10.93.0.2/24 dev eth0; ip addr add 10.93.0.99/24 dev eth0; ip link set eth0 mtu 1400");
     let kernel = &inspect(&lab, "web")["kernel"];
-    assert_eq!((&kernel["missing"], &kernel["others"]), (&json!(["10.93.0.2/24"]), &json!(["10.93.0.99/24"])));
+    assert_eq!(
+        (&kernel["missing"], &kernel["others"]),
+        (&json!(["10.93.0.2/24"]), &json!(["10.93.0.99/24"]))
+    );
     assert_eq!(kernel["mtu"], 1400);
     let text = lab.host.sh(&net("inspect web"));
-    let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+    let lines: Vec<_> =
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
     for line in [["kernel.missing", "10.93.0.2/24"], ["kernel.others", "10.93.0.99/24"]] {
         assert!(lines.contains(&line.to_vec()), "{text}");
     }
@@ -94,12 +101,16 @@ fn ps_calls_gone_what_gc_detaches() {
     stale.go_stale();
     let states = || {
         let list = lab.host.json(&net("ps web -o json"));
-        let state =
-            |at: &Value| format!("{} {}", at["containerId"].as_str().unwrap(), at["namespace"].as_str().unwrap());
+        let state = |at: &Value| {
+            format!("{} {}", at["containerId"].as_str().unwrap(), at["namespace"].as_str().unwrap())
+        };
         list.as_array().unwrap().iter().map(state).collect::<Vec<_>>()
     };
     assert_eq!(states(), ["alive alive", "gone gone", "stale unknown"]);
-    assert_eq!(lab.host.sh(&net("gc")), "detached web gone eth0\ndetached 1; without a record: removed 0, spared 0\n");
+    assert_eq!(
+        lab.host.sh(&net("gc")),
+        "detached web gone eth0\ndetached 1; without a record: removed 0, spared 0\n"
+    );
     assert_eq!(states(), ["alive alive", "stale unknown"]);
 }
 
@@ -109,7 +120,8 @@ fn what_a_failed_add_has_done_stays_on_request() {
     let (red, blue) = (lab.container(), lab.container());
     lab.host.sh(&net(&format!("add web {} --publish 8080:80", red.netns)));
     let failed = |options: &str| {
-        let output = lab.host.try_sh(&net(&format!("add web {} --publish 8080:80 {options}", blue.netns)));
+        let output =
+            lab.host.try_sh(&net(&format!("add web {} --publish 8080:80 {options}", blue.netns)));
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).unwrap()
     };

@@ -31,12 +31,16 @@ lab                         0.4.0    loopback        /net.d/05-lab.conf         
     let printed = site().net("list");
     assert_eq!(printed.status, 0);
     // The columns are as wide as the whole paths, so the widths are compared without them.
-    let words =
-        |text: &str| text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>();
+    let words = |text: &str| {
+        text.lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+    };
     let site = site();
     assert_eq!(words(&site.prints("list")), words(expected));
     let table = site.net("list").stdout;
-    let starts: Vec<_> = table.lines().map(|line| line.find(" /").or(line.find("FILE").map(|at| at - 1))).collect();
+    let starts: Vec<_> =
+        table.lines().map(|line| line.find(" /").or(line.find("FILE").map(|at| at - 1))).collect();
     assert!(starts.iter().all(|start| *start == starts[0]), "{table}");
     assert!(table.lines().all(|line| !line.ends_with(' ')), "{table:?}");
 }
@@ -77,7 +81,11 @@ fn no_directory_is_no_network_and_one_that_is_none_is_an_error() {
     assert_eq!(site.prints("list"), "NETWORK  VERSION  PLUGINS  FILE\n");
     assert_eq!(site.prints("list --conf-dir /nonexistent"), "NETWORK  VERSION  PLUGINS  FILE\n");
     assert_eq!(site.json("list --conf-dir /nonexistent"), json!([]));
-    assert_failed(&site.net("list --conf-dir /etc/passwd"), "open /etc/passwd: not a directory", "");
+    assert_failed(
+        &site.net("list --conf-dir /etc/passwd"),
+        "open /etc/passwd: not a directory",
+        "",
+    );
 }
 
 #[test]

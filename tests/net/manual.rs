@@ -18,8 +18,13 @@ fn written() -> Scratch {
 
 /// Every command that is not hidden, `net add` as `["net", "add"]`, with its long options.
 fn commands() -> Vec<(Vec<String>, Vec<String>)> {
-    fn collect(command: &clap::Command, path: &[String], found: &mut Vec<(Vec<String>, Vec<String>)>) {
-        let longs = command.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
+    fn collect(
+        command: &clap::Command,
+        path: &[String],
+        found: &mut Vec<(Vec<String>, Vec<String>)>,
+    ) {
+        let longs =
+            command.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
         found.push((path.to_vec(), longs));
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
             collect(sub, &[path, &[sub.get_name().to_owned()]].concat(), found);
@@ -36,7 +41,9 @@ fn every_command_has_a_page_with_its_options() {
     let dir = written();
     for (path, longs) in commands() {
         let name = [&["cni-multi".to_owned()], path.as_slice()].concat().join("-");
-        let page = fs::read_to_string(dir.join(&format!("share/man/man1/{name}.1"))).unwrap().replace("\\-", "-");
+        let page = fs::read_to_string(dir.join(&format!("share/man/man1/{name}.1")))
+            .unwrap()
+            .replace("\\-", "-");
         for long in longs {
             assert!(page.contains(&format!("--{long}")), "{name}.1 has no --{long}");
         }
@@ -51,8 +58,13 @@ fn the_pages_are_typeset_without_a_warning() {
         return skip("groff");
     }
     let dir = written();
-    for page in fs::read_dir(dir.join("share/man/man1")).unwrap().map(|entry| entry.unwrap().path()) {
-        let output = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(&page).output().unwrap();
+    for page in fs::read_dir(dir.join("share/man/man1")).unwrap().map(|entry| entry.unwrap().path())
+    {
+        let output = Command::new("groff")
+            .args(["-man", "-Tutf8", "-ww", "-z"])
+            .arg(&page)
+            .output()
+            .unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{page:?}: {output:?}");
     }
 }
@@ -89,7 +101,10 @@ fn shells_complete_what_is_typed() {
             Shell::Fish => "fish/vendor_completions.d/cni-multi.fish",
             Shell::Zsh => "zsh/site-functions/_cni-multi",
         });
-        assert!(Command::new(shell.name()).arg("-n").arg(&file).status().unwrap().success(), "{shell:?}");
+        assert!(
+            Command::new(shell.name()).arg("-n").arg(&file).status().unwrap().success(),
+            "{shell:?}"
+        );
         let offers = |line: &str| {
             let mut offered = shell.offers(&file, line, &|program| Command::new(program));
             offered.retain(|word| !word.starts_with('-') && word != "help");
@@ -101,9 +116,11 @@ fn shells_complete_what_is_typed() {
         assert_eq!(offers("cni-multi net "), verbs, "{shell:?}");
         assert_eq!(offers("cni-multi net list --output "), ["json", "table"], "{shell:?}");
         // clap_complete 4.6 has nothing in fish for arguments that are no options.
-        let plugins: &[&str] = if matches!(shell, Shell::Fish) { &[] } else { &["host-device", "host-local"] };
+        let plugins: &[&str] =
+            if matches!(shell, Shell::Fish) { &[] } else { &["host-device", "host-local"] };
         assert_eq!(offers("cni-multi schema host-"), plugins, "{shell:?}");
-        let options = shell.offers(&file, "cni-multi net add --no", &|program| Command::new(program));
+        let options =
+            shell.offers(&file, "cni-multi net add --no", &|program| Command::new(program));
         assert_eq!(options, ["--no-undo"], "{shell:?}");
     }
 }

@@ -57,7 +57,8 @@ impl Site {
 
     /// A file of the cache, as libcni writes it.
     fn attached(&self, network: &str, id: &str, netns: &str, result: &Value) {
-        let config = "eyJjbmlWZXJzaW9uIjoiMS4xLjAiLCJuYW1lIjoibGFiIiwicGx1Z2lucyI6W3sidHlwZSI6InNsb3cifV19"; // lab, of slow
+        let config =
+            "eyJjbmlWZXJzaW9uIjoiMS4xLjAiLCJuYW1lIjoibGFiIiwicGx1Z2lucyI6W3sidHlwZSI6InNsb3cifV19"; // lab, of slow
         let record = json!({
             "kind": "cniCacheV1", "containerId": id, "config": config, "ifName": "eth0", "networkName": network,
             "netns": netns, "cniArgs": [["A", "1"]], "capabilityArgs": {"mac": "02:00:00:00:00:01"}, "result": result,
@@ -71,7 +72,8 @@ impl Site {
 
     fn cached_names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.join("cache/results")).unwrap();
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -90,12 +92,14 @@ impl Site {
     }
 
     fn call_with(&self, words: &[&str]) -> Call {
-        let mut args: Vec<String> = std::iter::once("net").chain(words.iter().copied()).map(str::to_owned).collect();
+        let mut args: Vec<String> =
+            std::iter::once("net").chain(words.iter().copied()).map(str::to_owned).collect();
         if !matches!(words[0], "list" | "status") {
             args.extend(["--cache-dir".to_owned(), self.at("cache")]);
         }
         let env = [("NETCONFPATH", self.at("net.d")), ("CNI_PATH", self.at("bin"))];
-        let env: BTreeMap<_, _> = env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let env: BTreeMap<_, _> =
+            env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         Call { program: binary(), args, env, stdin: vec![], wrapper: vec![] }
     }
 
@@ -135,6 +139,13 @@ fn result(addresses: &[&str]) -> Value {
 /// A failure: nothing on stdout, message and details on stderr, status 1.
 #[track_caller]
 fn assert_failed(outcome: &Outcome, msg: &str, details: &str) {
-    let lines: String = [msg, details].iter().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect();
-    assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (1, "", lines.as_str()));
+    let lines: String = [msg, details]
+        .iter()
+        .filter(|line| !line.is_empty())
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(
+        (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
+        (1, "", lines.as_str())
+    );
 }

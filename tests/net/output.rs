@@ -11,13 +11,22 @@ use crate::support::call::Outcome;
 fn a_reader_that_has_gone_is_an_error_and_no_panic() {
     let site = Site::with_lab();
     site.attached("lab", "one", "/nonexistent", &result(&["10.1.2.3/24"]));
-    for line in ["list", "list -o json", "ps", "inspect lab", "status lab -o json", "add lab red", "gc lab -o json"] {
+    for line in [
+        "list",
+        "list -o json",
+        "ps",
+        "inspect lab",
+        "status lab -o json",
+        "add lab red",
+        "gc lab -o json",
+    ] {
         let call = site.call(line);
         // By the time something is written the other end of the pipe is closed.
         let script = "exec 3>&1; { sleep 0.2; \"$@\" 2>&3; echo $? >&3; } | :";
         let outcome = call.wrapped(&["sh", "-c", script, "sh"].map(str::to_owned)).run();
         assert!(
-            outcome.stdout.contains("write to stdout: broken pipe") && outcome.stdout.ends_with("1\n"),
+            outcome.stdout.contains("write to stdout: broken pipe")
+                && outcome.stdout.ends_with("1\n"),
             "{line}: {outcome:?}"
         );
         assert!(!outcome.stdout.contains("panic"), "{line}: {outcome:?}");
@@ -30,9 +39,14 @@ fn with_json_a_failure_is_the_error_object_on_one_line() {
     for line in ["add labb red", "check labb red", "del labb red", "gc labb", "status labb"] {
         let outcome = site.net(&format!("{line} -o json"));
         let msg = format!("no net configuration with name \"labb\" in {}", site.at("net.d"));
-        let expected = json!({"cniVersion": "1.1.0", "code": 7, "msg": msg, "details": "there is: lab"});
+        let expected =
+            json!({"cniVersion": "1.1.0", "code": 7, "msg": msg, "details": "there is: lab"});
         assert_eq!((outcome.status, outcome.stderr.lines().count()), (1, 1), "{line}: {outcome:?}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&outcome.stderr).unwrap(), expected, "{line}");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&outcome.stderr).unwrap(),
+            expected,
+            "{line}"
+        );
     }
 }
 
@@ -48,7 +62,10 @@ fn what_cannot_be_read_is_status_2() {
     let site = Site::with_lab();
     for line in ["", "ps lab extra", "inspect", "gc --all", "add lab", "status"] {
         let outcome = site.call_with(&line.split(' ').collect::<Vec<_>>()).run();
-        assert!(outcome.status == 2 && outcome.stdout.is_empty() && !outcome.stderr.is_empty(), "{line}: {outcome:?}");
+        assert!(
+            outcome.status == 2 && outcome.stdout.is_empty() && !outcome.stderr.is_empty(),
+            "{line}: {outcome:?}"
+        );
     }
 }
 
@@ -57,7 +74,10 @@ fn a_format_that_is_none_is_a_mistake() {
     let site = Site::with_lab();
     for line in ["list -o xml", "add lab /nonexistent --output JSON"] {
         let format = line.rsplit(' ').next().unwrap();
-        assert_unreadable(&site.net(line), &format!("--output: {format:?} is no format, expected table or json"));
+        assert_unreadable(
+            &site.net(line),
+            &format!("--output: {format:?} is no format, expected table or json"),
+        );
     }
     assert_eq!(site.prints("list -o table"), site.prints("list"));
     assert_eq!(site.cached_names(), [""; 0]);
@@ -86,8 +106,11 @@ fn an_empty_namespace_is_a_mistake() {
 fn an_add_whose_result_cannot_be_written_is_undone() {
     let site = Site::new();
     site.network("10-lab.conflist", &slow_network("lab"));
-    let full =
-        |line: &str| site.call(line).wrapped(&["sh", "-c", "exec \"$@\" >/dev/full", "sh"].map(str::to_owned)).run();
+    let full = |line: &str| {
+        site.call(line)
+            .wrapped(&["sh", "-c", "exec \"$@\" >/dev/full", "sh"].map(str::to_owned))
+            .run()
+    };
     let msg = "write to stdout: no space left on device";
     assert_failed(&full("add lab /x --container-id one"), msg, "what was done has been undone");
     assert!(site.cached_names().is_empty() && site.has("DEL-one.stdin"));
@@ -110,14 +133,21 @@ fn an_add_that_is_interrupted_is_undone() {
         json!({"type": "slow"}),
         json!({"type": "static", "ipam": {"type": "static", "addresses": [{"address": "x"}]}}),
     ];
-    site.network("10-lab.conflist", &json!({"cniVersion": "1.0.0", "name": "lab", "plugins": plugins}));
+    site.network(
+        "10-lab.conflist",
+        &json!({"cniVersion": "1.0.0", "name": "lab", "plugins": plugins}),
+    );
     for signal in ["INT", "TERM", "HUP"] {
         fs::write(site.at("interrupt"), signal).unwrap();
         let outcome = interruptible(&site, &format!("add lab /x --container-id one{signal}"));
         assert_failed(&outcome, "interrupted", "what was done has been undone");
         assert!(site.cached_names().is_empty() && site.has(&format!("DEL-one{signal}.stdin")));
     }
-    assert_failed(&interruptible(&site, "add lab /x --container-id two --no-undo"), "interrupted", "");
+    assert_failed(
+        &interruptible(&site, "add lab /x --container-id two --no-undo"),
+        "interrupted",
+        "",
+    );
     assert!(!site.has("DEL-two.stdin"));
 }
 
@@ -151,7 +181,10 @@ fn a_del_that_is_interrupted_is_done_first() {
         site.net(&format!("add lab /gone --container-id {id}")).ok();
     }
     fs::write(site.at("interrupt"), "TERM").unwrap();
-    assert_eq!((interruptible(&site, "gc lab").status, site.cached_names()), (-1, vec!["lab-two-eth0".to_owned()]));
+    assert_eq!(
+        (interruptible(&site, "gc lab").status, site.cached_names()),
+        (-1, vec!["lab-two-eth0".to_owned()])
+    );
 }
 
 /// Names of files, and what plugins say, are no commands to a terminal.

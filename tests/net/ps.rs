@@ -9,12 +9,19 @@ const HERE: &str = "/proc/self/ns/net";
 /// The words of each line, ages left out.
 fn rows(text: &str) -> Vec<String> {
     let is_age = |word: &&str| word.strip_suffix('s').is_none_or(|age| age.parse::<u32>().is_err());
-    text.lines().map(|line| line.split_whitespace().filter(is_age).collect::<Vec<_>>().join(" ")).collect()
+    text.lines()
+        .map(|line| line.split_whitespace().filter(is_age).collect::<Vec<_>>().join(" "))
+        .collect()
 }
 
 fn site() -> Site {
     let site = Site::with_lab();
-    site.attached("lab", "alive", HERE, &result(&["10.1.2.3/24", "fd00:1234:5678:9abc:def0:1234:5678:9abc/64"]));
+    site.attached(
+        "lab",
+        "alive",
+        HERE,
+        &result(&["10.1.2.3/24", "fd00:1234:5678:9abc:def0:1234:5678:9abc/64"]),
+    );
     site.attached("lab", "gone", "/nonexistent", &result(&["10.1.2.4/24"]));
     site.attached("other", &"f".repeat(64), "", &result(&[]));
     site
@@ -50,13 +57,20 @@ fn networks_and_containers_can_be_chosen() {
     let site = site();
     let ids = |line: &str| {
         let list = site.json(line);
-        list.as_array().unwrap().iter().map(|at| at["containerId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        list.as_array()
+            .unwrap()
+            .iter()
+            .map(|at| at["containerId"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(ids("ps lab"), ["alive", "gone"]);
     assert_eq!(ids("ps --container-id gone"), ["gone"]);
     assert_eq!(ids(&format!("ps lab --container-id {}", "f".repeat(64))), [""; 0]);
     assert_eq!(ids("ps other --container-id gone"), [""; 0]);
-    assert_eq!(rows(&site.prints("ps nothing")), ["NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE"]);
+    assert_eq!(
+        rows(&site.prints("ps nothing")),
+        ["NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE"]
+    );
     assert_failed(&site.net("ps a/b"), "invalid characters found in network name", "a/b");
     assert_failed(&site.net("ps --container-id ../x"), "invalid characters in containerID", "../x");
 }
@@ -92,10 +106,19 @@ fn files_of_older_libcnis_and_broken_ones_are_shown() {
         rows(&site.prints("ps")),
         [
             "NETWORK CONTAINER INTERFACE ADDRESSES AGE NAMESPACE".to_owned(),
-            format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 0", file("evil\\u{1b}[31m")),
+            format!(
+                "- - - - unknown read {}: EOF while parsing a value at line 1 column 0",
+                file("evil\\u{1b}[31m")
+            ),
             "lab abc eth0 10.9.0.2/24 gone".to_owned(),
-            format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 0", file("lab-empty-eth0")),
-            format!("- - - - unknown read {}: EOF while parsing a value at line 1 column 21", file("lab-torn-eth0")),
+            format!(
+                "- - - - unknown read {}: EOF while parsing a value at line 1 column 0",
+                file("lab-empty-eth0")
+            ),
+            format!(
+                "- - - - unknown read {}: EOF while parsing a value at line 1 column 21",
+                file("lab-torn-eth0")
+            ),
             "- - - 10.9.0.2/24 unknown nothing tells whose it is: unknown-abc-eth0".to_owned(),
         ]
     );

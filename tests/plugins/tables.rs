@@ -25,8 +25,9 @@ impl<'a> One<'a> {
     fn add(lab: &'a Lab, conf: &(Value, Option<Value>)) -> One<'a> {
         let container = lab.container();
         let main = lab.attach(&container, &conf.0);
-        let of_network =
-            |chained: &Value| with(chained, json!({"name": conf.0["name"], "cniVersion": conf.0["cniVersion"]}));
+        let of_network = |chained: &Value| {
+            with(chained, json!({"name": conf.0["name"], "cniVersion": conf.0["cniVersion"]}))
+        };
         let chained = conf.1.as_ref().map(|chained| lab.attach(&container, &of_network(chained)));
         let one = One { container, main, chained, result: RefCell::default() };
         one.add_again();
@@ -77,7 +78,9 @@ const SUBJECTS: [Subject; 4] = [
         table: "inet cni_multi_masquerade",
         plugin: "bridge",
         conf: || (with(&published(), json!({"ipMasq": true, "ipMasqBackend": "nftables"})), None),
-        works: |lab, one| one.ips().iter().for_each(|ip| assert_masqueraded(lab, &one.container, ip)),
+        works: |lab, one| {
+            one.ips().iter().for_each(|ip| assert_masqueraded(lab, &one.container, ip))
+        },
     },
     Subject {
         table: "bridge cni_multi_spoofcheck",
@@ -85,8 +88,14 @@ const SUBJECTS: [Subject; 4] = [
         conf: || (with(&published(), json!({"macspoofchk": true})), None),
         works: |_, one| {
             assert_pings(&one.container, "10.10.0.1");
-            let own = one.container.sh("cat /sys/class/net/eth0/address 2>/dev/null; ip -br link show eth0");
-            let own = own.split_whitespace().find(|word| word.matches(':').count() == 5).unwrap().to_owned();
+            let own = one
+                .container
+                .sh("cat /sys/class/net/eth0/address 2>/dev/null; ip -br link show eth0");
+            let own = own
+                .split_whitespace()
+                .find(|word| word.matches(':').count() == 5)
+                .unwrap()
+                .to_owned();
             one.container.sh("ip link set eth0 address 02:00:00:00:00:99");
             assert_no_ping(&one.container, "10.10.0.1");
             one.container.sh(&format!("ip link set eth0 address {own}"));
@@ -95,7 +104,9 @@ const SUBJECTS: [Subject; 4] = [
     Subject {
         table: "inet cni_multi_portmap",
         plugin: "portmap",
-        conf: || (published(), Some(with(&portmap(None, json!([])), json!({"runtimeConfig": null})))),
+        conf: || {
+            (published(), Some(with(&portmap(None, json!([])), json!({"runtimeConfig": null}))))
+        },
         works: |lab, one| {
             let _server = TcpServer::start(&one.container, 80);
             assert_eq!(is_open(lab, one.port()), [true, true]);
@@ -120,7 +131,9 @@ impl Subject {
         ]);
         let conditions = json!({"conditionsV4": ["ip", "saddr", "198.51.96.0/21"], "conditionsV6": ["ip6", "saddr", "2001:db8::/32"]});
         let chained = chained.map(|chained| match self.plugin {
-            "portmap" => with(&with(&chained, conditions), json!({"runtimeConfig": {"portMappings": ports}})),
+            "portmap" => {
+                with(&with(&chained, conditions), json!({"runtimeConfig": {"portMappings": ports}}))
+            }
             _ => chained,
         });
         One::add(lab, &(main, chained))
@@ -148,7 +161,8 @@ impl Subject {
         };
         let (chains, sets, maps) = (named("chain"), named("set"), named("map"));
         assert!(!chains.is_empty() && sets.contains(&"attachments".to_owned()), "{listing:#}");
-        let flush_all: String = maps.iter().map(|map| format!("nft flush map {table} {map}; ")).collect();
+        let flush_all: String =
+            maps.iter().map(|map| format!("nft flush map {table} {map}; ")).collect();
         let mut damages = vec![
             format!("nft flush table {table}"),
             format!("nft delete table {table}"),
@@ -158,13 +172,20 @@ impl Subject {
         for chain in &chains {
             // The chain of conditions is named after its attachment.
             let chain = match chain.starts_with("if") {
-                true => format!("$(nft list table {table} | grep -o '{}[0-9a-f-]*' | head -1)", &chain[..4]),
+                true => format!(
+                    "$(nft list table {table} | grep -o '{}[0-9a-f-]*' | head -1)",
+                    &chain[..4]
+                ),
                 false => chain.clone(),
             };
             damages.push(format!("nft flush chain {table} {chain}"));
-            damages.push(format!("nft flush table {table}; {flush_all} nft delete chain {table} {chain}"));
+            damages.push(format!(
+                "nft flush table {table}; {flush_all} nft delete chain {table} {chain}"
+            ));
         }
-        for (kind, name) in sets.iter().map(|set| ("set", set)).chain(maps.iter().map(|map| ("map", map))) {
+        for (kind, name) in
+            sets.iter().map(|set| ("set", set)).chain(maps.iter().map(|map| ("map", map)))
+        {
             damages.push(format!("nft flush {kind} {table} {name}"));
             damages.push(format!("nft flush table {table}; nft delete {kind} {table} {name}"));
         }
@@ -174,7 +195,9 @@ impl Subject {
 
 impl One<'_> {
     fn port(&self) -> u16 {
-        let port = self.chained.as_ref().unwrap().conf["runtimeConfig"]["portMappings"][0]["hostPort"].as_u64();
+        let port =
+            self.chained.as_ref().unwrap().conf["runtimeConfig"]["portMappings"][0]["hostPort"]
+                .as_u64();
         u16::try_from(port.unwrap()).unwrap()
     }
 }

@@ -1,6 +1,8 @@
 //! CNI_ARGS: strict when something is to be made of it, lenient on DEL, where a strict one would only leak.
 
-use super::{assert_silent_success, has_user_namespaces, host_local_conf, in_own_namespace, static_conf};
+use super::{
+    assert_silent_success, has_user_namespaces, host_local_conf, in_own_namespace, static_conf,
+};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
@@ -50,7 +52,8 @@ const REFUSED: [(&str, &str); 13] = [
 ];
 
 fn add(peer: &Peer, plugin: &str, args: &str, data: &Scratch) -> Outcome {
-    let conf = if plugin == "static" { static_conf("1.1.0") } else { host_local_conf("1.1.0", data) };
+    let conf =
+        if plugin == "static" { static_conf("1.1.0") } else { host_local_conf("1.1.0", data) };
     Call::new(peer, plugin, "ADD", conf).env("CNI_ARGS", args).run()
 }
 
@@ -101,7 +104,8 @@ fn known_argument_takes_effect(peer: &Peer) {
     assert_eq!(result["ips"][0]["address"], "10.1.2.77/24");
 
     let result = add(peer, "static", "IP=10.9.9.9/16,fd00::9/64;GATEWAY=10.9.0.1", &data).ok();
-    let addresses: Vec<_> = result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].clone()).collect();
+    let addresses: Vec<_> =
+        result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].clone()).collect();
     assert_eq!(addresses, ["10.1.2.3/24", "10.9.9.9/16", "fd00::9/64"]);
     assert_eq!(result["ips"][1]["gateway"], "10.9.0.1");
 }
@@ -119,7 +123,9 @@ fn del_releases_whatever_the_arguments(peer: &Peer) {
         add(peer, "host-local", "", &data).ok();
         assert!(lease.exists());
 
-        let del = Call::new(peer, "host-local", "DEL", host_local_conf("1.1.0", &data)).env("CNI_ARGS", args).run();
+        let del = Call::new(peer, "host-local", "DEL", host_local_conf("1.1.0", &data))
+            .env("CNI_ARGS", args)
+            .run();
         if *peer == Peer::Ours {
             assert_silent_success(&del);
         } else {
@@ -134,12 +140,15 @@ fn bridge_is_deleted_whatever_the_arguments(peer: &Peer) {
     if !has_user_namespaces() {
         return;
     }
-    for (args, msg) in
-        [("nonsense", r#"ARGS: invalid pair "nonsense""#), ("IP=10.1.2.3", r#"ARGS: unknown args ["IP=10.1.2.3"]"#)]
-    {
+    for (args, msg) in [
+        ("nonsense", r#"ARGS: invalid pair "nonsense""#),
+        ("IP=10.1.2.3", r#"ARGS: unknown args ["IP=10.1.2.3"]"#),
+    ] {
         let conf = r#"{"cniVersion":"1.1.0","name":"net-1","bridge":"br-1"}"#;
-        let del =
-            in_own_namespace(Call::new(peer, "bridge", "DEL", conf)).without("CNI_NETNS").env("CNI_ARGS", args).run();
+        let del = in_own_namespace(Call::new(peer, "bridge", "DEL", conf))
+            .without("CNI_NETNS")
+            .env("CNI_ARGS", args)
+            .run();
         if *peer == Peer::Ours {
             assert_silent_success(&del);
         } else {
@@ -150,9 +159,11 @@ fn bridge_is_deleted_whatever_the_arguments(peer: &Peer) {
 
 fn version_and_plugins_without_arguments_ignore_them(peer: &Peer) {
     for command in ["VERSION", "GC", "STATUS"] {
-        let outcome = Call::new(peer, "host-local", command, host_local_conf("1.1.0", &Scratch::new()));
+        let outcome =
+            Call::new(peer, "host-local", command, host_local_conf("1.1.0", &Scratch::new()));
         assert_eq!(outcome.env("CNI_ARGS", "nonsense").run().status, 0);
     }
-    let del = Call::new(peer, "static", "DEL", static_conf("1.1.0")).env("CNI_ARGS", "nonsense").run();
+    let del =
+        Call::new(peer, "static", "DEL", static_conf("1.1.0")).env("CNI_ARGS", "nonsense").run();
     assert_silent_success(&del);
 }

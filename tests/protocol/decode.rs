@@ -72,7 +72,11 @@ fn what_is_not_one_json_object_is_refused(peer: &Peer) {
             assert_ne!(error.msg, "");
             let is_json = serde_json::from_str::<serde_json::Value>(text).is_ok();
             if *peer == Peer::Ours && !is_json {
-                assert_eq!(outcome.json()["cniVersion"], "1.1.0", "what cannot be read has no version: {text:?}");
+                assert_eq!(
+                    outcome.json()["cniVersion"],
+                    "1.1.0",
+                    "what cannot be read has no version: {text:?}"
+                );
             }
         }
     }
@@ -116,11 +120,17 @@ fn keys_match_in_any_case(peer: &Peer) {
         );
         assert_eq!(add(peer, "static", &conf).ok(), everything, "{conf}");
 
-        for (name, value) in
-            [("runtimeConfig", r#"{"IPS":["10.7.7.7/24"]}"#), ("args", r#"{"CNI":{"Ips":["10.7.7.7/24"]}}"#)]
-        {
-            let conf = static_conf("1.1.0").replacen('{', &format!(r#"{{"{}":{value},"#, spell(name)), 1);
-            assert_eq!(add(peer, "static", &conf).ok()["ips"][0]["address"], "10.7.7.7/24", "{conf}");
+        for (name, value) in [
+            ("runtimeConfig", r#"{"IPS":["10.7.7.7/24"]}"#),
+            ("args", r#"{"CNI":{"Ips":["10.7.7.7/24"]}}"#),
+        ] {
+            let conf =
+                static_conf("1.1.0").replacen('{', &format!(r#"{{"{}":{value},"#, spell(name)), 1);
+            assert_eq!(
+                add(peer, "static", &conf).ok()["ips"][0]["address"],
+                "10.7.7.7/24",
+                "{conf}"
+            );
         }
 
         let data = Scratch::new();
@@ -159,11 +169,17 @@ fn last_duplicate_wins_whatever_its_spelling(peer: &Peer) {
         let result = add(peer, "static", format!(r#"{{{versions},"name":"net-1",{ipam}}}"#)).ok();
         assert_eq!(result["cniVersion"], wins, "{versions}");
     }
-    let result = add(peer, "static", format!(r#"{{"cniVersion":"1.1.0","name":"te%%st","NAME":"net-1",{ipam}}}"#));
+    let result = add(
+        peer,
+        "static",
+        format!(r#"{{"cniVersion":"1.1.0","name":"te%%st","NAME":"net-1",{ipam}}}"#),
+    );
     result.ok();
 
     let twice = r#"[{"address":"10.1.2.3/24","gateway":"10.1.2.1","GATEWAY":"10.1.2.2"}]"#;
-    let conf = format!(r#"{{"cniVersion":"1.1.0","name":"net-1","ipam":{{"type":"static","addresses":{twice}}}}}"#);
+    let conf = format!(
+        r#"{{"cniVersion":"1.1.0","name":"net-1","ipam":{{"type":"static","addresses":{twice}}}}}"#
+    );
     assert_eq!(add(peer, "static", conf).ok()["ips"][0]["gateway"], "10.1.2.2");
 }
 
@@ -225,13 +241,38 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
             "ipam.addresses[0].gateway",
         ),
         ("static", "ADD", r#""IPAM":{"Routes":[{"DST":5}]}"#, "ipam.routes[0].dst"),
-        ("static", "ADD", r#""ipam":{"routes":[{"dst":"::/0"},{"dst":"::/0","mtu":"1400"}]}"#, "ipam.routes[1].mtu"),
-        ("static", "ADD", r#""ipam":{"routes":[{"dst":"::/0","mtu":1400.0}]}"#, "ipam.routes[0].mtu"),
-        ("static", "ADD", r#""ipam":{"routes":[{"dst":"::/0","advmss":1e3}]}"#, "ipam.routes[0].advmss"),
-        ("static", "ADD", r#""ipam":{"routes":[{"dst":"::/0","table":"main"}]}"#, "ipam.routes[0].table"),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"routes":[{"dst":"::/0"},{"dst":"::/0","mtu":"1400"}]}"#,
+            "ipam.routes[1].mtu",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"routes":[{"dst":"::/0","mtu":1400.0}]}"#,
+            "ipam.routes[0].mtu",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"routes":[{"dst":"::/0","advmss":1e3}]}"#,
+            "ipam.routes[0].advmss",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"routes":[{"dst":"::/0","table":"main"}]}"#,
+            "ipam.routes[0].table",
+        ),
         ("static", "ADD", r#""ipam":{"dns":{"nameservers":"1.1.1.1"}}"#, "ipam.dns.nameservers"),
         ("static", "ADD", r#""ipam":{"dns":{"search":["a",5]}}"#, "ipam.dns.search[1]"),
-        ("static", "ADD", r#""ipam":{},"runtimeConfig":{"ips":"10.1.2.3/24"}"#, "runtimeConfig.ips"),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{},"runtimeConfig":{"ips":"10.1.2.3/24"}"#,
+            "runtimeConfig.ips",
+        ),
         ("static", "ADD", r#""ipam":{},"args":{"cni":{"ips":[5]}}"#, "args.cni.ips[0]"),
         ("host-local", "ADD", r#""ipam":{"ranges":{}}"#, "ipam.ranges"),
         ("host-local", "ADD", r#""ipam":{"ranges":[{"subnet":"10.1.2.0/24"}]}"#, "ipam.ranges[0]"),
@@ -244,7 +285,12 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
         ),
         ("host-local", "ADD", r#""ipam":{"subnet":["10.1.2.0/24"]}"#, "ipam.subnet"),
         ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24","dataDir":5}"#, "ipam.dataDir"),
-        ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24","resolvConf":false}"#, "ipam.resolvConf"),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"subnet":"10.1.2.0/24","resolvConf":false}"#,
+            "ipam.resolvConf",
+        ),
         (
             "host-local",
             "ADD",
@@ -285,12 +331,42 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
 /// Whether a text that is no address fails while it is decoded or while it is judged is ours to choose.
 fn text_that_does_not_parse_is_an_error_with_its_path(peer: &Peer) {
     const WRONG: [Wrong; 19] = [
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3"}]}"#, "ipam.addresses[0].address"),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.3/33"}]}"#, "ipam.addresses[0].address"),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"10.1.2.03/24"}]}"#, "ipam.addresses[0].address"),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"1.2.3/45"}]}"#, "ipam.addresses[0].address"),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":" 10.1.2.3/24"}]}"#, "ipam.addresses[0].address"),
-        ("static", "ADD", r#""ipam":{"addresses":[{"address":"fe80::1%eth0/64"}]}"#, "ipam.addresses[0].address"),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":"10.1.2.3"}]}"#,
+            "ipam.addresses[0].address",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":"10.1.2.3/33"}]}"#,
+            "ipam.addresses[0].address",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":"10.1.2.03/24"}]}"#,
+            "ipam.addresses[0].address",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":"1.2.3/45"}]}"#,
+            "ipam.addresses[0].address",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":" 10.1.2.3/24"}]}"#,
+            "ipam.addresses[0].address",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"addresses":[{"address":"fe80::1%eth0/64"}]}"#,
+            "ipam.addresses[0].address",
+        ),
         (
             "static",
             "ADD",
@@ -305,9 +381,24 @@ fn text_that_does_not_parse_is_an_error_with_its_path(peer: &Peer) {
         ),
         ("static", "ADD", r#""ipam":{"routes":[{"dst":"10.0.0.0"}]}"#, "ipam.routes[0].dst"),
         ("static", "ADD", r#""ipam":{"routes":[{"dst":"1.2.3.4/99"}]}"#, "ipam.routes[0].dst"),
-        ("static", "ADD", r#""ipam":{"routes":[{"dst":"::/0","gw":"1.2.3.x"}]}"#, "ipam.routes[0].gw"),
-        ("static", "ADD", r#""ipam":{},"runtimeConfig":{"ips":["10.1.2.3"]}"#, "runtimeConfig.ips[0]"),
-        ("static", "ADD", r#""ipam":{},"args":{"cni":{"ips":["10.1.2.3/24","x"]}}"#, "args.cni.ips[1]"),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{"routes":[{"dst":"::/0","gw":"1.2.3.x"}]}"#,
+            "ipam.routes[0].gw",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{},"runtimeConfig":{"ips":["10.1.2.3"]}"#,
+            "runtimeConfig.ips[0]",
+        ),
+        (
+            "static",
+            "ADD",
+            r#""ipam":{},"args":{"cni":{"ips":["10.1.2.3/24","x"]}}"#,
+            "args.cni.ips[1]",
+        ),
         ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0"}"#, "ipam.subnet"),
         (
             "host-local",
@@ -333,7 +424,12 @@ fn text_that_does_not_parse_is_an_error_with_its_path(peer: &Peer) {
             r#""ipam":{"subnet":"10.1.2.0/24"},"runtimeConfig":{"ips":["x"]}"#,
             "runtimeConfig.ips[0]",
         ),
-        ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24"},"args":{"cni":{"ips":[""]}}"#, "args.cni.ips[0]"),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"subnet":"10.1.2.0/24"},"args":{"cni":{"ips":[""]}}"#,
+            "args.cni.ips[0]",
+        ),
     ];
     refused_with_path(peer, &WRONG, &[6, 7]);
 }
@@ -345,9 +441,24 @@ fn invalid_range_is_a_configuration_error_with_its_path(peer: &Peer) {
         ("host-local", "ADD", r#""ipam":{"ranges":[[]]}"#, "ipam.ranges[0]"),
         ("host-local", "ADD", r#""ipam":{"ranges":[[{}]]}"#, "ipam.ranges[0][0].subnet"),
         ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/31"}"#, "ipam.subnet"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"fd00::/127"}]]}"#, "ipam.ranges[0][0].subnet"),
-        ("host-local", "ADD", r#""ipam":{"ranges":[[{"subnet":"10.1.2.3/24"}]]}"#, "ipam.ranges[0][0].subnet"),
-        ("host-local", "ADD", r#""ipam":{"subnet":"10.1.2.0/24","rangeStart":"10.1.3.1"}"#, "ipam.rangeStart"),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"fd00::/127"}]]}"#,
+            "ipam.ranges[0][0].subnet",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"ranges":[[{"subnet":"10.1.2.3/24"}]]}"#,
+            "ipam.ranges[0][0].subnet",
+        ),
+        (
+            "host-local",
+            "ADD",
+            r#""ipam":{"subnet":"10.1.2.0/24","rangeStart":"10.1.3.1"}"#,
+            "ipam.rangeStart",
+        ),
         (
             "host-local",
             "ADD",
@@ -408,9 +519,14 @@ fn integers_beyond_a_double_are_exact(peer: &Peer) {
     for (version, is_exact) in [("0.4.0", true), ("1.1.0", *peer == Peer::Ours)] {
         for priority in [i64::MAX, (1 << 53) + 1] {
             let keys = format!(r#""ipam":{{"routes":[{{"dst":"::/0","priority":{priority}}}]}}"#);
-            let outcome = add(peer, "static", conf(version).replacen('}', &format!(",{keys}}}"), 1));
+            let outcome =
+                add(peer, "static", conf(version).replacen('}', &format!(",{keys}}}"), 1));
             outcome.ok();
-            assert_eq!(outcome.stdout.contains(&format!(r#""priority": {priority}"#)), is_exact, "{outcome:?}");
+            assert_eq!(
+                outcome.stdout.contains(&format!(r#""priority": {priority}"#)),
+                is_exact,
+                "{outcome:?}"
+            );
         }
     }
 }
@@ -419,15 +535,23 @@ fn integers_beyond_64_bits_are_refused(peer: &Peer) {
     let keys = r#""ipam":{"routes":[{"dst":"::/0","priority":18446744073709551616}]}"#;
     let outcome = add(peer, "static", with_keys(keys));
     let error = outcome.err();
-    let (code, mention) =
-        if *peer == Peer::Ours { (6, "ipam.routes[0].priority: ") } else { (999, "json: cannot unmarshal") };
+    let (code, mention) = if *peer == Peer::Ours {
+        (6, "ipam.routes[0].priority: ")
+    } else {
+        (999, "json: cannot unmarshal")
+    };
     assert_eq!(error.code, code, "{outcome:?}");
     assert!(error.msg.contains(mention), "{outcome:?}");
 }
 
 fn invalid_unicode_is_replaced(peer: &Peer) {
     let domain = |text: &[u8]| {
-        let conf = [br#"{"cniVersion":"1.1.0","name":"net-1","ipam":{"dns":{"domain":""#, text, br#""}}}"#].concat();
+        let conf = [
+            br#"{"cniVersion":"1.1.0","name":"net-1","ipam":{"dns":{"domain":""#,
+            text,
+            br#""}}}"#,
+        ]
+        .concat();
         add(peer, "static", conf).ok()["dns"]["domain"].clone()
     };
     assert_eq!(domain(b"a\xffb"), "a\u{fffd}b");
@@ -462,7 +586,8 @@ fn null_in_a_list_ends_in_an_answer(peer: &Peer) {
         (r#""args":{"cni":{"ips":[null]}}"#, "args.cni.ips[0]"),
     ] {
         let data = Scratch::new();
-        let keys = format!(r#"{list},"ipam":{{"subnet":"10.1.2.0/24","dataDir":"{}"}}"#, data.text());
+        let keys =
+            format!(r#"{list},"ipam":{{"subnet":"10.1.2.0/24","dataDir":"{}"}}"#, data.text());
         let outcome = add(peer, "host-local", with_keys(&keys));
         if *peer == Peer::Ours {
             let error = outcome.err();

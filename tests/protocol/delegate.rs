@@ -103,9 +103,12 @@ fn environment_is_passed_on_with_the_command(peer: &Peer) {
         let seen = scripts.file("env");
         let mut seen: Vec<&str> = seen.split_terminator('\0').collect();
         // What the shell makes for itself.
-        seen.retain(|pair| !["PWD=", "OLDPWD=", "SHLVL=", "_=", "PATH="].iter().any(|name| pair.starts_with(name)));
+        seen.retain(|pair| {
+            !["PWD=", "OLDPWD=", "SHLVL=", "_=", "PATH="].iter().any(|name| pair.starts_with(name))
+        });
         seen.sort_unstable();
-        let sent: Vec<String> = call.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let sent: Vec<String> =
+            call.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut sent: Vec<&str> = sent.iter().map(String::as_str).collect();
         sent.sort_unstable();
         assert_eq!(seen, sent);
@@ -129,13 +132,19 @@ fn delegate_runs_in_the_same_directory_without_arguments(peer: &Peer) {
     scripts.add("fake-ipam", &format!(r#"echo "$(pwd -P) $# $0" >{}/seen"#, scripts.text()));
     assert_silent_success(&status(peer, "bridge", "fake-ipam", scripts.text()).run());
     let here = std::env::current_dir().unwrap();
-    assert_eq!(scripts.file("seen"), format!("{} 0 {}/fake-ipam\n", here.display(), scripts.text()));
+    assert_eq!(
+        scripts.file("seen"),
+        format!("{} 0 {}/fake-ipam\n", here.display(), scripts.text())
+    );
 }
 
 /// A delegate may leave its configuration unread, or talk before it reads; neither waits for the other.
 fn delegate_that_does_not_read_stops_nobody(peer: &Peer) {
-    let conf = conf("fake-ipam").replacen('{', &format!(r#"{{"padding":"{}","#, "x".repeat(1 << 20)), 1);
-    for body in ["exit 0", "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; cat >/dev/null"] {
+    let conf =
+        conf("fake-ipam").replacen('{', &format!(r#"{{"padding":"{}","#, "x".repeat(1 << 20)), 1);
+    for body in
+        ["exit 0", "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; cat >/dev/null"]
+    {
         let scripts = Scripts::new();
         scripts.add("fake-ipam", body);
         for plugin in ["bridge", "ptp"] {
@@ -148,7 +157,8 @@ fn delegate_that_does_not_read_stops_nobody(peer: &Peer) {
 /// What this process itself inherited and leaves open is inherited on; the plugin adds nothing of its own.
 fn delegate_inherits_no_other_files(peer: &Peer) {
     let scripts = Scripts::new();
-    let script = scripts.add("fake-ipam", &format!("cd /proc/$$/fd && echo * >{}/open", scripts.text()));
+    let script =
+        scripts.add("fake-ipam", &format!("cd /proc/$$/fd && echo * >{}/open", scripts.text()));
     assert!(Command::new(script).status().unwrap().success());
     let of_this_process = scripts.file("open");
     assert_silent_success(&status(peer, "bridge", "fake-ipam", scripts.text()).run());
@@ -161,7 +171,13 @@ fn first_directory_of_the_path_wins(peer: &Peer) {
         scripts.add("fake-ipam", &format!("touch {}/called", scripts.text()));
         scripts.add("host-local", &format!("touch {}/called-by-a-known-name", scripts.text()));
     }
-    let path = format!("{}/nothing:{}:{}:{}", first.text(), first.text(), second.text(), peer.dir().display());
+    let path = format!(
+        "{}/nothing:{}:{}:{}",
+        first.text(),
+        first.text(),
+        second.text(),
+        peer.dir().display()
+    );
     for (ipam, called) in [("fake-ipam", "called"), ("host-local", "called-by-a-known-name")] {
         assert_silent_success(&status(peer, "bridge", ipam, &path).run());
         assert!(first.0.join(called).exists(), "{ipam} of the first directory was not called");
@@ -177,7 +193,9 @@ fn what_is_no_file_is_passed_over(peer: &Peer) {
     symlink(&target, second.0.join("fake-ipam")).unwrap();
     symlink(&target, second.0.join("dangling")).unwrap();
     for name in ["fake-ipam", "dangling"] {
-        assert_silent_success(&status(peer, "bridge", name, &format!("{}:{}", first.text(), second.text())).run());
+        assert_silent_success(
+            &status(peer, "bridge", name, &format!("{}:{}", first.text(), second.text())).run(),
+        );
         // A plugin is called by the name in the configuration, so that a binary of many plugins knows which it is.
         assert!(second.0.join(&format!("called-{name}")).exists());
     }
@@ -210,7 +228,10 @@ fn own_plugin_needs_no_path(peer: &Peer) {
                 assert_silent_success(&outcome);
             } else {
                 assert_eq!(outcome.err().code, 999);
-                assert!(outcome.err().msg.starts_with(r#"failed to find plugin "static" in path"#), "{outcome:?}");
+                assert!(
+                    outcome.err().msg.starts_with(r#"failed to find plugin "static" in path"#),
+                    "{outcome:?}"
+                );
             }
         }
     }
@@ -220,7 +241,12 @@ fn type_with_a_slash_is_refused(peer: &Peer) {
     let scripts = Scripts::new();
     scripts.add("fake-ipam", &format!("touch {}/called", scripts.text()));
     std::fs::create_dir(scripts.0.join("sub")).unwrap();
-    for ipam in ["../fake-ipam", "./fake-ipam", "sub/../fake-ipam", &format!("{}/fake-ipam", scripts.text())] {
+    for ipam in [
+        "../fake-ipam",
+        "./fake-ipam",
+        "sub/../fake-ipam",
+        &format!("{}/fake-ipam", scripts.text()),
+    ] {
         for plugin in ["bridge", "ptp"] {
             let outcome = status(peer, plugin, ipam, &format!("{0}/sub:{0}", scripts.text())).run();
             let error = outcome.err();
@@ -252,7 +278,12 @@ fn type_is_needed_by_ptp_and_not_by_bridge(peer: &Peer) {
 
 fn error_object_is_adopted(peer: &Peer) {
     for (object, code, msg, details) in [
-        (r#"{"cniVersion":"0.4.0","code":42,"msg":"no <more>","details":"of that"}"#, 42, "no <more>", "of that"),
+        (
+            r#"{"cniVersion":"0.4.0","code":42,"msg":"no <more>","details":"of that"}"#,
+            42,
+            "no <more>",
+            "of that",
+        ),
         (r#"{"code":11,"msg":"later","x":[]}"#, 11, "later", ""),
         (r#"{"Code":50,"MSG":"not ready","details":null}"#, 50, "not ready", ""),
         (r#"{"code":4000000000,"msg":"m"}"#, 4_000_000_000, "m", ""),
@@ -272,7 +303,11 @@ fn diagnosis_without_an_error_object(peer: &Peer) {
     for (body, reference, mentions) in [
         ("exit 1", "netplugin failed with no error message: exit status 1", ["fake-ipam", "1"]),
         ("exit 37", "netplugin failed with no error message: exit status 37", ["fake-ipam", "37"]),
-        ("echo some words >&2; exit 3", "netplugin failed: \"some words\\n\": exit status 3", ["some words", "3"]),
+        (
+            "echo some words >&2; exit 3",
+            "netplugin failed: \"some words\\n\": exit status 3",
+            ["some words", "3"],
+        ),
         (
             "echo garbage; exit 3",
             "netplugin failed but error parsing its diagnostic message \"garbage\\n\": invalid",
@@ -296,7 +331,10 @@ fn diagnosis_without_an_error_object(peer: &Peer) {
             assert!(![0, 999].contains(&error.code), "{body}: {outcome:?}");
             let text = format!("{}; {}", error.msg, error.details);
             for mention in mentions {
-                assert!(text.contains(mention), "{body}: does not mention {mention:?}: {outcome:?}");
+                assert!(
+                    text.contains(mention),
+                    "{body}: does not mention {mention:?}: {outcome:?}"
+                );
             }
         } else {
             assert_eq!(error.code, 0);
@@ -316,7 +354,10 @@ fn killed_plugin_is_an_error(peer: &Peer) {
         let text = format!("{}; {}", error.msg, error.details);
         assert!(text.contains("fake-ipam") && text.contains("signal"), "{outcome:?}");
     } else {
-        assert_eq!((error.code, error.msg.as_str()), (0, "netplugin failed with no error message: signal: killed"));
+        assert_eq!(
+            (error.code, error.msg.as_str()),
+            (0, "netplugin failed with no error message: signal: killed")
+        );
     }
 }
 
@@ -325,13 +366,18 @@ fn program_that_cannot_start_is_an_error(peer: &Peer) {
     scripts.write("no-interpreter", "#!/nowhere/sh\n");
     let not_executable = scripts.add("not-executable", "exit 0");
     std::fs::set_permissions(&not_executable, Permissions::from_mode(0o644)).unwrap();
-    for (name, reason) in [("no-interpreter", "no such file or directory"), ("not-executable", "permission denied")] {
+    for (name, reason) in
+        [("no-interpreter", "no such file or directory"), ("not-executable", "permission denied")]
+    {
         let outcome = status(peer, "bridge", name, scripts.text()).run();
         let error = outcome.err();
         assert_eq!(outcome.status, 1);
         assert_eq!(error.code != 0, *peer == Peer::Ours);
         let text = format!("{}; {}", error.msg, error.details);
-        assert!(text.contains(&format!("{}/{name}", scripts.text())) && text.contains(reason), "{outcome:?}");
+        assert!(
+            text.contains(&format!("{}/{name}", scripts.text())) && text.contains(reason),
+            "{outcome:?}"
+        );
     }
 }
 
@@ -356,7 +402,8 @@ fn stdout_of_status_is_ignored(peer: &Peer) {
 
 /// `unshare -Urn` around a call of `plugin` with the scripts in its path.
 fn privately(peer: &Peer, plugin: &str, command: &str, scripts: &Scripts) -> Call {
-    let conf = r#"{"cniVersion":"1.1.0","name":"net-1","bridge":"br-1","ipam":{"type":"fake-ipam"}}"#;
+    let conf =
+        r#"{"cniVersion":"1.1.0","name":"net-1","bridge":"br-1","ipam":{"type":"fake-ipam"}}"#;
     in_own_namespace(Call::new(peer, plugin, command, conf).env("CNI_PATH", scripts.text()))
 }
 
@@ -368,7 +415,10 @@ fn delegate_is_called_for_each_command(peer: &Peer) {
         let scripts = Scripts::new();
         scripts.add(
             "fake-ipam",
-            &format!("echo $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME >>{0}/calls; cat >{0}/stdin", scripts.text()),
+            &format!(
+                "echo $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME >>{0}/calls; cat >{0}/stdin",
+                scripts.text()
+            ),
         );
         let del = privately(peer, plugin, "DEL", &scripts).without("CNI_NETNS");
         assert_silent_success(&del.run());
@@ -377,8 +427,10 @@ fn delegate_is_called_for_each_command(peer: &Peer) {
 
         if *peer == Peer::Ours {
             let mut gc = privately(peer, plugin, "GC", &scripts);
-            gc.stdin =
-                String::from_utf8(gc.stdin).unwrap().replacen('{', r#"{"cni.dev/valid-attachments":[],"#, 1).into();
+            gc.stdin = String::from_utf8(gc.stdin)
+                .unwrap()
+                .replacen('{', r#"{"cni.dev/valid-attachments":[],"#, 1)
+                .into();
             assert_silent_success(&gc.run());
             assert_eq!(scripts.file("calls"), "DEL container-1 eth0\nGC container-1 eth0\n");
             assert_eq!(scripts.file("stdin").as_bytes(), gc.stdin);
@@ -403,7 +455,11 @@ fn failed_delegate_add_is_taken_back(peer: &Peer) {
         );
         scripts.add("fake-ipam", &body);
         let outcome = privately(peer, plugin, "ADD", &scripts).run();
-        assert_eq!((outcome.status, outcome.err().code, outcome.err().msg.as_str()), (1, 42, "m"), "{outcome:?}");
+        assert_eq!(
+            (outcome.status, outcome.err().code, outcome.err().msg.as_str()),
+            (1, 42, "m"),
+            "{outcome:?}"
+        );
         assert!(outcome.err().details.starts_with('d'), "{outcome:?}");
         let expected = if *peer == Peer::Ours { "ADD\nDEL\n" } else { "ADD\n" };
         assert_eq!(scripts.file("calls"), expected, "{plugin}");
@@ -426,8 +482,10 @@ fn unusable_result_of_a_delegate_is_an_error(peer: &Peer) {
             "{}",
         ] {
             let scripts = Scripts::new();
-            let body =
-                format!("echo $CNI_COMMAND >>{}/calls; [ $CNI_COMMAND = DEL ] || printf %s '{said}'", scripts.text());
+            let body = format!(
+                "echo $CNI_COMMAND >>{}/calls; [ $CNI_COMMAND = DEL ] || printf %s '{said}'",
+                scripts.text()
+            );
             scripts.add("fake-ipam", &body);
             let outcome = privately(peer, plugin, "ADD", &scripts).run();
             let error = outcome.err();
@@ -436,7 +494,11 @@ fn unusable_result_of_a_delegate_is_an_error(peer: &Peer) {
                 assert!(![0, 999].contains(&error.code), "{plugin} {said:?}: {outcome:?}");
                 let text = format!("{}; {}", error.msg, error.details);
                 assert!(text.contains("fake-ipam"), "{plugin} {said:?}: {outcome:?}");
-                assert_eq!(scripts.file("calls"), "ADD\nDEL\n", "{plugin} {said:?}: the address stays taken");
+                assert_eq!(
+                    scripts.file("calls"),
+                    "ADD\nDEL\n",
+                    "{plugin} {said:?}: the address stays taken"
+                );
             }
         }
     }
@@ -506,7 +568,8 @@ fn own_plugin_needs_no_process(peer: &Peer) {
             let call = Call::new(peer, plugin, "STATUS", conf).wrapped(&strace.map(str::to_owned));
             assert_silent_success(&call.run());
             let executed = std::fs::read_to_string(&log).unwrap();
-            let executed: Vec<&str> = executed.lines().filter(|line| line.contains("execve(")).collect();
+            let executed: Vec<&str> =
+                executed.lines().filter(|line| line.contains("execve(")).collect();
             let expected = if *peer == Peer::Ours { 1 } else { 2 };
             assert_eq!(executed.len(), expected, "{executed:#?}");
         }

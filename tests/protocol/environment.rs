@@ -39,7 +39,8 @@ fn each_required_variable_is_named_when_missing(peer: &Peer) {
     for plugin in PLUGINS {
         for (command, variables) in required(peer) {
             for variable in variables {
-                let outcome = Call::new(peer, plugin, command, conf("1.1.0")).without(variable).run();
+                let outcome =
+                    Call::new(peer, plugin, command, conf("1.1.0")).without(variable).run();
                 let msg = format!("required env variables [{variable}] missing");
                 assert_error(peer, &outcome, "1.1.0", 4, &msg, "");
             }
@@ -68,15 +69,25 @@ fn all_missing_variables_are_named_in_order(peer: &Peer) {
     }
     let three = Call::new(peer, "bridge", "ADD", conf("1.1.0"));
     let outcome = three.without("CNI_IFNAME").without("CNI_PATH").without("CNI_NETNS").run();
-    assert_error(peer, &outcome, "1.1.0", 4, "required env variables [CNI_NETNS,CNI_IFNAME,CNI_PATH] missing", "");
+    assert_error(
+        peer,
+        &outcome,
+        "1.1.0",
+        4,
+        "required env variables [CNI_NETNS,CNI_IFNAME,CNI_PATH] missing",
+        "",
+    );
 }
 
 fn optional_variables_may_be_missing(peer: &Peer) {
     let data = Scratch::new();
-    let only = |command: &str| Call::new(peer, "host-local", command, host_local_conf("1.1.0", &data));
+    let only =
+        |command: &str| Call::new(peer, "host-local", command, host_local_conf("1.1.0", &data));
     only("ADD").without("CNI_ARGS").run().ok();
     assert_silent_success(&only("DEL").without("CNI_NETNS").run());
-    let nameless = |command| only(command).without("CNI_CONTAINERID").without("CNI_NETNS").without("CNI_IFNAME");
+    let nameless = |command| {
+        only(command).without("CNI_CONTAINERID").without("CNI_NETNS").without("CNI_IFNAME")
+    };
     assert_silent_success(&nameless("GC").run());
     assert_silent_success(&nameless("STATUS").run());
     nameless("VERSION").without("CNI_PATH").run().ok();
@@ -84,23 +95,45 @@ fn optional_variables_may_be_missing(peer: &Peer) {
 
 fn container_id_characters(peer: &Peer) {
     for id in ["a51debf7e1eb", "1", "A", "a_b.c-d", "a--", &"a".repeat(200)] {
-        Call::new(peer, "static", "ADD", static_conf("1.1.0")).env("CNI_CONTAINERID", id).run().ok();
+        Call::new(peer, "static", "ADD", static_conf("1.1.0"))
+            .env("CNI_CONTAINERID", id)
+            .run()
+            .ok();
     }
-    for id in ["some-%%container-id", "1234%%%", "-a", ".a", "_a", "..", "a b", "a/b", "a:b", "ä", "a\n", " a", "a<b>"]
-    {
+    for id in [
+        "some-%%container-id",
+        "1234%%%",
+        "-a",
+        ".a",
+        "_a",
+        "..",
+        "a b",
+        "a/b",
+        "a:b",
+        "ä",
+        "a\n",
+        " a",
+        "a<b>",
+    ] {
         for command in ["ADD", "CHECK", "DEL"] {
-            let outcome = Call::new(peer, "static", command, static_conf("1.1.0")).env("CNI_CONTAINERID", id).run();
+            let outcome = Call::new(peer, "static", command, static_conf("1.1.0"))
+                .env("CNI_CONTAINERID", id)
+                .run();
             assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", id);
         }
     }
 }
 
 fn interface_name_rules(peer: &Peer) {
-    const TOO_LONG: (&str, &str) = ("interface name is too long", "interface name should be less than 16 characters");
+    const TOO_LONG: (&str, &str) =
+        ("interface name is too long", "interface name should be less than 16 characters");
     const DOTS: (&str, &str) = ("interface name is . or ..", "");
-    const CHARACTERS: (&str, &str) = ("interface name contains / or : or whitespace characters", "");
+    const CHARACTERS: (&str, &str) =
+        ("interface name contains / or : or whitespace characters", "");
 
-    for name in ["eth0", "a", "fifteen-bytes-x", "...", "-", "a%b", "ééééééé", "a\u{200b}b", "a\u{1}b"] {
+    for name in
+        ["eth0", "a", "fifteen-bytes-x", "...", "-", "a%b", "ééééééé", "a\u{200b}b", "a\u{1}b"]
+    {
         Call::new(peer, "static", "ADD", static_conf("1.1.0")).env("CNI_IFNAME", name).run().ok();
     }
     for (name, (msg, details)) in [
@@ -125,7 +158,9 @@ fn interface_name_rules(peer: &Peer) {
         ("a\u{3000}b", CHARACTERS),
     ] {
         for command in ["ADD", "CHECK", "DEL"] {
-            let outcome = Call::new(peer, "static", command, static_conf("1.1.0")).env("CNI_IFNAME", name).run();
+            let outcome = Call::new(peer, "static", command, static_conf("1.1.0"))
+                .env("CNI_IFNAME", name)
+                .run();
             assert_error(peer, &outcome, "1.1.0", 4, msg, details);
         }
     }
@@ -138,7 +173,14 @@ fn invalid_value_is_reported_before_what_is_missing(peer: &Peer) {
     assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", "%");
 
     let outcome = add().without("CNI_CONTAINERID").env("CNI_IFNAME", "a/b").run();
-    assert_error(peer, &outcome, "1.1.0", 4, "interface name contains / or : or whitespace characters", "");
+    assert_error(
+        peer,
+        &outcome,
+        "1.1.0",
+        4,
+        "interface name contains / or : or whitespace characters",
+        "",
+    );
 
     let outcome = add().env("CNI_CONTAINERID", "%").env("CNI_IFNAME", "a/b").run();
     assert_error(peer, &outcome, "1.1.0", 4, "invalid characters in containerID", "%");
@@ -161,7 +203,8 @@ fn unknown_command_is_refused_after_the_configuration_is_judged(peer: &Peer) {
         for command in ["NOPE", "add", "UPDATE", " ADD", "ADD ", "version", "<GET>"] {
             let msg = format!("unknown CNI_COMMAND: {command}");
             let only_command = Call::new(peer, plugin, command, conf("1.1.0"));
-            let only_command = only_command.without("CNI_PATH").without("CNI_CONTAINERID").without("CNI_IFNAME");
+            let only_command =
+                only_command.without("CNI_PATH").without("CNI_CONTAINERID").without("CNI_IFNAME");
             assert_error(peer, &only_command.run(), "1.1.0", 4, &msg, "");
         }
         let nameless = Call::new(peer, plugin, "NOPE", r#"{"cniVersion":"1.1.0"}"#).run();

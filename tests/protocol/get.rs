@@ -58,7 +58,8 @@ fn get_of_another_interface_of_a_known_container_is_error_3() {
     let data = Scratch::new();
     let conf = host_local_conf("1.1.0", &data);
     let result = call("host-local", "ADD", &conf).stdout;
-    let other = Call::new(&Peer::Ours, "host-local", "GET", with_previous(&conf, &result)).env("CNI_IFNAME", "eth1");
+    let other = Call::new(&Peer::Ours, "host-local", "GET", with_previous(&conf, &result))
+        .env("CNI_IFNAME", "eth1");
     assert_eq!(other.run().err().code, 3);
 }
 
@@ -77,7 +78,8 @@ fn get_without_a_previous_result_is_error_3() {
 /// The state of a sandbox is no matter of GET (000), and there is no other.
 #[test]
 fn get_of_a_plugin_without_state_prints_the_previous_result() {
-    let result = r#"{"interfaces":[{"name":"eth0"}],"ips":[{"address":"10.1.2.3/24","interface":0}]}"#;
+    let result =
+        r#"{"interfaces":[{"name":"eth0"}],"ips":[{"address":"10.1.2.3/24","interface":0}]}"#;
     let conf = with_previous(&static_conf("1.0.0"), result);
     for plugin in ["loopback", "static"] {
         let got = call(plugin, "GET", &conf).ok();
@@ -100,8 +102,10 @@ fn get_changes_nothing() {
     let conf = host_local_conf("1.1.0", &data);
     let result = call("host-local", "ADD", &conf).stdout;
     let files = || {
-        let entries = std::fs::read_dir(data.join("net-1")).unwrap().map(|entry| entry.unwrap().path());
-        let mut files: Vec<_> = entries.map(|path| (path.clone(), std::fs::read(path).unwrap_or_default())).collect();
+        let entries =
+            std::fs::read_dir(data.join("net-1")).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            entries.map(|path| (path.clone(), std::fs::read(path).unwrap_or_default())).collect();
         files.sort();
         files
     };

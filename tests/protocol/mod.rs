@@ -87,8 +87,20 @@ fn go_quoted(text: &str) -> String {
 
 /// Asserts a failure: exit status 1 and exactly this error object on stdout.
 #[track_caller]
-pub fn assert_error(peer: &Peer, outcome: &Outcome, version: &str, code: u64, msg: &str, details: &str) {
-    assert_eq!(outcome.stdout, error_text(peer, version, code, msg, details), "stderr: {}", outcome.stderr);
+pub fn assert_error(
+    peer: &Peer,
+    outcome: &Outcome,
+    version: &str,
+    code: u64,
+    msg: &str,
+    details: &str,
+) {
+    assert_eq!(
+        outcome.stdout,
+        error_text(peer, version, code, msg, details),
+        "stderr: {}",
+        outcome.stderr
+    );
     assert_eq!(outcome.status, 1, "{outcome:?}");
 }
 

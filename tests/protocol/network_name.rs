@@ -12,13 +12,16 @@ fn missing_name_is_refused(peer: &Peer) {
     for plugin in PLUGINS {
         for command in COMMANDS {
             for rest in ["", r#","name":"""#, r#","name":null"#] {
-                let outcome = Call::new(peer, plugin, command, format!(r#"{{"cniVersion":"1.1.0"{rest}}}"#)).run();
+                let outcome =
+                    Call::new(peer, plugin, command, format!(r#"{{"cniVersion":"1.1.0"{rest}}}"#))
+                        .run();
                 assert_error(peer, &outcome, "1.1.0", 7, "missing network name", "");
             }
         }
     }
     for version in VERSIONS {
-        let outcome = Call::new(peer, "static", "ADD", format!(r#"{{"cniVersion":"{version}"}}"#)).run();
+        let outcome =
+            Call::new(peer, "static", "ADD", format!(r#"{{"cniVersion":"{version}"}}"#)).run();
         assert_error(peer, &outcome, version, 7, "missing network name", "");
     }
 }
@@ -26,13 +29,26 @@ fn missing_name_is_refused(peer: &Peer) {
 fn name_characters(peer: &Peer) {
     let add = |name: &str| {
         let ipam = r#""ipam":{"type":"static","addresses":[{"address":"10.1.2.3/24"}]}"#;
-        Call::new(peer, "static", "ADD", format!(r#"{{"cniVersion":"1.1.0","name":"{name}",{ipam}}}"#)).run()
+        Call::new(
+            peer,
+            "static",
+            "ADD",
+            format!(r#"{{"cniVersion":"1.1.0","name":"{name}",{ipam}}}"#),
+        )
+        .run()
     };
     for name in ["n", "0", "dbnet", "a_b.c-d", "A", &"a".repeat(200)] {
         add(name).ok();
     }
     for name in ["te%%st", "../x", "..", "-a", "_a", "a b", "a/b", "ä", " a", "a<b>&c"] {
-        assert_error(peer, &add(name), "1.1.0", 7, "invalid characters found in network name", name);
+        assert_error(
+            peer,
+            &add(name),
+            "1.1.0",
+            7,
+            "invalid characters found in network name",
+            name,
+        );
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! The reference looks after the work is done, so its stdout holds a result and an error and the work stays. We look first.
 
-use super::{PLUGINS, assert_silent_success, conf, error_text, has_user_namespaces, host_local_conf};
+use super::{
+    PLUGINS, assert_silent_success, conf, error_text, has_user_namespaces, host_local_conf,
+};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
@@ -19,7 +21,8 @@ peers! {
 const MSG: &str = "plugin's netns and netns from CNI_NETNS should not be the same";
 
 fn host_local(peer: &Peer, command: &str, data: &Scratch) -> Call {
-    Call::new(peer, "host-local", command, host_local_conf("1.1.0", data)).env("CNI_NETNS", "/proc/self/ns/net")
+    Call::new(peer, "host-local", command, host_local_conf("1.1.0", data))
+        .env("CNI_NETNS", "/proc/self/ns/net")
 }
 
 /// One error object and nothing else on stdout.
@@ -38,7 +41,10 @@ fn add_into_own_namespace_is_refused(peer: &Peer) {
         assert!(!data.join("net-1/10.1.2.2").exists(), "an address was taken before the refusal");
     } else {
         let error = error_text(peer, "1.1.0", 8, MSG, "");
-        assert!(outcome.stdout.starts_with("{\n    \"cniVersion\"") && outcome.stdout.ends_with(&error), "{outcome:?}");
+        assert!(
+            outcome.stdout.starts_with("{\n    \"cniVersion\"") && outcome.stdout.ends_with(&error),
+            "{outcome:?}"
+        );
         assert!(data.join("net-1/10.1.2.2").exists());
     }
 }
@@ -47,7 +53,11 @@ fn del_in_own_namespace_is_refused(peer: &Peer) {
     let data = Scratch::new();
     host_local(peer, "ADD", &data).env("CNI_NETNS", "/run/netns/nowhere").run().ok();
     assert_refused(&host_local(peer, "DEL", &data).run());
-    assert_eq!(data.join("net-1/10.1.2.2").exists(), *peer == Peer::Ours, "ours refuses before it releases");
+    assert_eq!(
+        data.join("net-1/10.1.2.2").exists(),
+        *peer == Peer::Ours,
+        "ours refuses before it releases"
+    );
 }
 
 #[test]
@@ -57,7 +67,8 @@ fn no_plugin_of_ours_acts_in_its_own_namespace() {
     }
     for plugin in PLUGINS {
         for command in ["ADD", "DEL"] {
-            let call = Call::new(&Peer::Ours, plugin, command, conf("1.0.0")).env("CNI_NETNS", "/proc/self/ns/net");
+            let call = Call::new(&Peer::Ours, plugin, command, conf("1.0.0"))
+                .env("CNI_NETNS", "/proc/self/ns/net");
             let outcome = call.wrapped(&["unshare".to_owned(), "-Urn".to_owned()]).run();
             assert_refused(&outcome);
         }
@@ -68,13 +79,16 @@ fn override_allows_it(peer: &Peer) {
     for value in ["1", "TRUE", "true", "tRuE"] {
         let data = Scratch::new();
         host_local(peer, "ADD", &data).env("CNI_NETNS_OVERRIDE", value).run().ok();
-        assert_silent_success(&host_local(peer, "DEL", &data).env("CNI_NETNS_OVERRIDE", value).run());
+        assert_silent_success(
+            &host_local(peer, "DEL", &data).env("CNI_NETNS_OVERRIDE", value).run(),
+        );
     }
 }
 
 fn other_values_of_the_override_do_not(peer: &Peer) {
     for value in ["", "0", "2", "yes", "false", " 1", "11"] {
-        let outcome = host_local(peer, "DEL", &Scratch::new()).env("CNI_NETNS_OVERRIDE", value).run();
+        let outcome =
+            host_local(peer, "DEL", &Scratch::new()).env("CNI_NETNS_OVERRIDE", value).run();
         assert_refused(&outcome);
     }
 }
@@ -90,7 +104,9 @@ fn namespace_that_cannot_be_opened_is_another_one(peer: &Peer) {
     let data = Scratch::new();
     let unmounted = data.join("netns"); // what is left of a namespace once it is unmounted
     std::fs::write(&unmounted, "").unwrap();
-    for netns in ["/run/netns/nowhere", "dummy", "/proc/self/ns/nothing", unmounted.to_str().unwrap()] {
+    for netns in
+        ["/run/netns/nowhere", "dummy", "/proc/self/ns/nothing", unmounted.to_str().unwrap()]
+    {
         let data = Scratch::new();
         host_local(peer, "ADD", &data).env("CNI_NETNS", netns).run().ok();
         assert_silent_success(&host_local(peer, "DEL", &data).env("CNI_NETNS", netns).run());

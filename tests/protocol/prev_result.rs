@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::{VERSIONS, assert_silent_success, has_user_namespaces, in_own_namespace, static_conf, with_version};
+use super::{
+    VERSIONS, assert_silent_success, has_user_namespaces, in_own_namespace, static_conf,
+    with_version,
+};
 use crate::support::call::{Call, Outcome, Peer};
 use crate::support::peers::peers;
 
@@ -64,12 +67,18 @@ fn previous_result_of_another_family_is_refused(peer: &Peer) {
             if *peer == Peer::Ours {
                 // Ours has a code for a configuration that cannot be decoded, and says where.
                 assert_eq!(error.code, 6, "{outcome:?}");
-                assert!(error.text().contains("prevResult") && error.text().contains(other), "{outcome:?}");
+                assert!(
+                    error.text().contains("prevResult") && error.text().contains(other),
+                    "{outcome:?}"
+                );
             } else {
                 let msg = format!(
                     r#"could not parse prevResult: result type supports {supports} but unmarshalled CNIVersion is "{other}""#
                 );
-                assert_eq!((error.code, error.msg), (999, format!("failed to parse prevResult: {msg}")));
+                assert_eq!(
+                    (error.code, error.msg),
+                    (999, format!("failed to parse prevResult: {msg}"))
+                );
             }
         }
     }
@@ -119,11 +128,20 @@ fn del_ignores_an_unreadable_previous_result(peer: &Peer) {
     if !has_user_namespaces() {
         return;
     }
-    let plugins: &[&str] =
-        if *peer == Peer::Ours { &["static", "loopback", "bridge", "ptp"] } else { &["static", "loopback"] };
-    for previous in [r#"{"cniVersion":"0.4.0","ips":5}"#, r#"{"cniVersion":"0.2.0"}"#, r#"{"ips":[{"address":"x"}]}"#] {
-        let conf =
-            with_version("1.1.0", &format!(r#"{{"name":"net-1","prevResult":{previous},"ipam":{{"type":"static"}}}}"#));
+    let plugins: &[&str] = if *peer == Peer::Ours {
+        &["static", "loopback", "bridge", "ptp"]
+    } else {
+        &["static", "loopback"]
+    };
+    for previous in [
+        r#"{"cniVersion":"0.4.0","ips":5}"#,
+        r#"{"cniVersion":"0.2.0"}"#,
+        r#"{"ips":[{"address":"x"}]}"#,
+    ] {
+        let conf = with_version(
+            "1.1.0",
+            &format!(r#"{{"name":"net-1","prevResult":{previous},"ipam":{{"type":"static"}}}}"#),
+        );
         for plugin in plugins {
             let del = in_own_namespace(Call::new(peer, plugin, "DEL", &conf)).without("CNI_NETNS");
             assert_silent_success(&del.run());

@@ -65,7 +65,11 @@ fn assert_printed(outcome: &Outcome, case: &str, version: &str) {
 fn addresses_and_routes_are_printed_in_every_version(peer: &Peer) {
     for (case, versions) in STATIC {
         for version in versions {
-            assert_printed(&Call::new(peer, "static", "ADD", conf(case, version)).run(), case, version);
+            assert_printed(
+                &Call::new(peer, "static", "ADD", conf(case, version)).run(),
+                case,
+                version,
+            );
         }
     }
 }
@@ -88,7 +92,9 @@ fn previous_result_with_a_long_interface_index_keeps_it(peer: &Peer) {
         return;
     }
     let conf = r#"{"name":"net-1","prevResult":{"ips":[{"interface":9007199254740993,"address":"10.1.2.3/24"}]}}"#;
-    let result = in_own_namespace(Call::new(peer, "loopback", "ADD", with_version("1.1.0", conf))).run().ok();
+    let result = in_own_namespace(Call::new(peer, "loopback", "ADD", with_version("1.1.0", conf)))
+        .run()
+        .ok();
     let exact = if *peer == Peer::Ours { 9_007_199_254_740_993_u64 } else { 9_007_199_254_740_992 };
     assert_eq!(result["ips"][0]["interface"], exact);
 }
@@ -112,7 +118,11 @@ fn several_addresses_of_a_family_have_no_form_before_0_3_0(peer: &Peer) {
         let outcome = Call::new(peer, "static", "ADD", conf("several-addresses", version)).run();
         let error = outcome.err();
         let text = format!("CNI version {version} does not support more than 1 address per family");
-        assert_eq!((outcome.status, error.code), (1, if *peer == Peer::Ours { 7 } else { 999 }), "{outcome:?}");
+        assert_eq!(
+            (outcome.status, error.code),
+            (1, if *peer == Peer::Ours { 7 } else { 999 }),
+            "{outcome:?}"
+        );
         assert!(error.msg.contains(&text), "{outcome:?}");
     }
 }
@@ -123,7 +133,12 @@ fn loopback_tells_its_addresses_in_every_version(peer: &Peer) {
         return;
     }
     for version in VERSIONS {
-        let call = Call::new(peer, "loopback", "ADD", with_version(version, r#"{"name":"net-1","type":"loopback"}"#));
+        let call = Call::new(
+            peer,
+            "loopback",
+            "ADD",
+            with_version(version, r#"{"name":"net-1","type":"loopback"}"#),
+        );
         let outcome = in_own_namespace(call).run();
         let result = outcome.ok();
         assert_eq!(result["cniVersion"], version);
@@ -137,9 +152,11 @@ fn loopback_tells_its_addresses_in_every_version(peer: &Peer) {
         }
         let lo = serde_json::json!([{"name": "lo", "mac": "00:00:00:00:00:00", "sandbox": "/proc/self/ns/net"}]);
         assert_eq!(result["interfaces"], lo, "{version}");
-        let addresses: Vec<_> = result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].clone()).collect();
+        let addresses: Vec<_> =
+            result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].clone()).collect();
         assert_eq!(addresses, ["127.0.0.1/8", "::1/128"]);
-        let has_form_of_version = result["ips"][0]["version"] == "4" && result["dns"] == serde_json::json!({});
+        let has_form_of_version =
+            result["ips"][0]["version"] == "4" && result["dns"] == serde_json::json!({});
         assert_eq!(has_form_of_version, *peer == Peer::Ours && !is_1x, "{version}: {outcome:?}");
     }
 }

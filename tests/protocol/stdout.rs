@@ -36,7 +36,10 @@ fn stdout_is_one_document_and_stderr_is_silent(peer: &Peer) {
     let bad = Call::new(peer, "static", "ADD", static_conf("9.9.9")).run();
     for outcome in [&good, &bad] {
         outcome.json();
-        assert!(outcome.stdout.starts_with("{\n    \"") && outcome.stdout.ends_with("\n}"), "{outcome:?}");
+        assert!(
+            outcome.stdout.starts_with("{\n    \"") && outcome.stdout.ends_with("\n}"),
+            "{outcome:?}"
+        );
         assert_eq!(outcome.stderr, "");
     }
     assert_eq!((good.status, bad.status), (0, 1));
@@ -45,7 +48,8 @@ fn stdout_is_one_document_and_stderr_is_silent(peer: &Peer) {
 /// Nobody learns of the attachment, so ours takes it back; the reference leaves it.
 fn result_that_cannot_be_written_is_a_failure(peer: &Peer) {
     let data = Scratch::new();
-    let output = with_full_stdout(&Call::new(peer, "host-local", "ADD", host_local_conf("1.1.0", &data)));
+    let output =
+        with_full_stdout(&Call::new(peer, "host-local", "ADD", host_local_conf("1.1.0", &data)));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_ne!(output.stderr, b"");
     assert_eq!(data.join("net-1/10.1.2.2").exists(), *peer != Peer::Ours);

@@ -1,6 +1,8 @@
 //! The VERSION command, and which commands a configuration's version allows.
 
-use super::{PLUGINS, VERSIONS, assert_error, assert_silent_success, conf, host_local_conf, static_conf};
+use super::{
+    PLUGINS, VERSIONS, assert_error, assert_silent_success, conf, host_local_conf, static_conf,
+};
 use crate::support::call::{Call, Peer};
 use crate::support::peers::peers;
 use crate::support::scratch::Scratch;
@@ -24,7 +26,8 @@ const VERSION_LINE: &str = concat!(
     "\n"
 );
 
-const SUPPORTS: &str = r#"plugin supports ["0.1.0" "0.2.0" "0.3.0" "0.3.1" "0.4.0" "1.0.0" "1.1.0"]"#;
+const SUPPORTS: &str =
+    r#"plugin supports ["0.1.0" "0.2.0" "0.3.0" "0.3.1" "0.4.0" "1.0.0" "1.1.0"]"#;
 
 /// The commands that came after the first version. The reference never had GET.
 fn late_commands(peer: &Peer) -> Vec<(&'static str, &'static str)> {
@@ -38,7 +41,11 @@ fn late_commands(peer: &Peer) -> Vec<(&'static str, &'static str)> {
 fn version_names_every_supported_version(peer: &Peer) {
     for plugin in PLUGINS {
         let outcome = Call::new(peer, plugin, "VERSION", r#"{"cniVersion":"1.0.0"}"#).run();
-        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, VERSION_LINE), "{plugin}: {outcome:?}");
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (0, VERSION_LINE),
+            "{plugin}: {outcome:?}"
+        );
         assert_eq!(outcome.stderr, "");
     }
 }
@@ -54,7 +61,10 @@ fn version_ignores_everything_but_the_command(peer: &Peer) {
 
 fn result_has_the_version_of_the_configuration(peer: &Peer) {
     for version in VERSIONS {
-        assert_eq!(Call::new(peer, "static", "ADD", static_conf(version)).run().ok()["cniVersion"], version);
+        assert_eq!(
+            Call::new(peer, "static", "ADD", static_conf(version)).run().ok()["cniVersion"],
+            version
+        );
         assert_silent_success(&Call::new(peer, "static", "DEL", static_conf(version)).run());
     }
 }
@@ -62,18 +72,25 @@ fn result_has_the_version_of_the_configuration(peer: &Peer) {
 fn absent_version_is_0_1_0(peer: &Peer) {
     let ipam = r#""ipam":{"type":"static","addresses":[{"address":"10.1.2.3/24"}]}"#;
     for version in ["", r#""cniVersion":"","#, r#""cniVersion":null,"#] {
-        let result = Call::new(peer, "static", "ADD", format!(r#"{{{version}"name":"net-1",{ipam}}}"#)).run().ok();
+        let result =
+            Call::new(peer, "static", "ADD", format!(r#"{{{version}"name":"net-1",{ipam}}}"#))
+                .run()
+                .ok();
         assert_eq!(result["cniVersion"], "0.1.0");
         assert_eq!(result["ip4"]["ip"], "10.1.2.3/24");
 
-        let check = Call::new(peer, "static", "CHECK", format!(r#"{{{version}"name":"net-1",{ipam}}}"#)).run();
+        let check =
+            Call::new(peer, "static", "CHECK", format!(r#"{{{version}"name":"net-1",{ipam}}}"#))
+                .run();
         assert_error(peer, &check, "0.1.0", 1, "config version does not allow CHECK", "");
     }
 }
 
 fn unlisted_version_is_incompatible(peer: &Peer) {
     for plugin in PLUGINS {
-        for version in ["0.4", "1", "1.0.1", "9.9.9", "1.1.0 ", "v1.1.0", "adsfsadf", "1.2.3.4.5", "0.4.0-dev"] {
+        for version in
+            ["0.4", "1", "1.0.1", "9.9.9", "1.1.0 ", "v1.1.0", "adsfsadf", "1.2.3.4.5", "0.4.0-dev"]
+        {
             for command in ["ADD", "DEL"] {
                 let outcome = Call::new(peer, plugin, command, conf(version)).run();
                 let details = format!(r#"config is "{version}", {SUPPORTS}"#);
@@ -101,7 +118,8 @@ fn commands_are_refused_below_their_version(peer: &Peer) {
 fn commands_are_allowed_from_their_version(peer: &Peer) {
     let data = Scratch::new();
     for version in ["0.4.0", "1.0.0", "1.1.0"] {
-        let call = |command| Call::new(peer, "host-local", command, host_local_conf(version, &data)).run();
+        let call =
+            |command| Call::new(peer, "host-local", command, host_local_conf(version, &data)).run();
         call("ADD").ok();
         assert_silent_success(&call("CHECK"));
         call("DEL").ok();
@@ -139,14 +157,26 @@ fn version_above_all_listed_ones_is_refused(peer: &Peer) {
 
 fn unparsable_version_is_a_decoding_error_where_it_is_compared(peer: &Peer) {
     for command in ["CHECK", "GC", "STATUS"] {
-        for version in
-            ["adsfsadf", "asdf.", ".asdfas", "asdf.adsf.", "0.", "..", "1.2.3.4.5", "1.2.3.4", "v1.1.0", "1.1.0 "]
-        {
+        for version in [
+            "adsfsadf",
+            "asdf.",
+            ".asdfas",
+            "asdf.adsf.",
+            "0.",
+            "..",
+            "1.2.3.4.5",
+            "1.2.3.4",
+            "v1.1.0",
+            "1.1.0 ",
+        ] {
             let outcome = Call::new(peer, "bridge", command, conf(version)).run();
             let error = outcome.err();
             assert_eq!((outcome.status, error.code), (1, 6), "{version:?}: {outcome:?}");
         }
         let outcome = Call::new(peer, "bridge", command, conf("1.2.3.4.5")).run();
-        assert!(outcome.err().msg.contains(r#"invalid version "1.2.3.4.5": too many parts"#), "{outcome:?}");
+        assert!(
+            outcome.err().msg.contains(r#"invalid version "1.2.3.4.5": too many parts"#),
+            "{outcome:?}"
+        );
     }
 }

@@ -13,8 +13,10 @@ fn add_chains_results_and_prints_and_keeps_the_last() {
     host.answer("ADD", "b", &result("10.0.0.2/24"), false);
     host.answer("ADD", "c", r#"{"ips":[{"address":"10.0.0.3/24"}]}"#, false);
     let call = host.call(&format!("add net /run/netns/t {ID} --args K=V;L=W"));
-    let outcome =
-        call.env("CAP_ARGS", r#"{"mac":"02:00:00:00:00:01","ips":["10.9.9.9"]}"#).env("CNI_CONTAINERID", "stale").run();
+    let outcome = call
+        .env("CAP_ARGS", r#"{"mac":"02:00:00:00:00:01","ips":["10.9.9.9"]}"#)
+        .env("CNI_CONTAINERID", "stale")
+        .run();
     assert_eq!(
         outcome.stdout,
         "{\n    \"cniVersion\": \"1.0.0\",\n    \"ips\": [\n        {\n            \"address\": \"10.0.0.3/24\"\n        }\n    ]\n}"
@@ -22,10 +24,20 @@ fn add_chains_results_and_prints_and_keeps_the_last() {
     assert_eq!((outcome.status, host.calls().as_str()), (0, "ADD a, ADD b, ADD c"));
 
     let config = |plugin: &str| host.config(&format!("ADD-{plugin}"));
-    assert_eq!(config("a")["runtimeConfig"], json!({"mac": "02:00:00:00:00:01"}), "declared and supplied");
+    assert_eq!(
+        config("a")["runtimeConfig"],
+        json!({"mac": "02:00:00:00:00:01"}),
+        "declared and supplied"
+    );
     assert_eq!((config("a").get("prevResult"), config("b").get("runtimeConfig")), (None, None));
-    assert_eq!((&config("b")["name"], &config("b")["cniVersion"]), (&json!("net"), &json!("1.0.0")));
-    assert_eq!(config("b")["prevResult"], serde_json::from_str::<Value>(&result("10.0.0.1/24")).unwrap());
+    assert_eq!(
+        (&config("b")["name"], &config("b")["cniVersion"]),
+        (&json!("net"), &json!("1.0.0"))
+    );
+    assert_eq!(
+        config("b")["prevResult"],
+        serde_json::from_str::<Value>(&result("10.0.0.1/24")).unwrap()
+    );
     assert_eq!(config("c")["prevResult"]["ips"][0]["address"], "10.0.0.2/24");
     let bin = host.0.join("bin");
     let expected = format!(
@@ -49,7 +61,10 @@ fn every_interface_has_its_own_cache_file_and_the_id_is_cnitool_s() {
     for line in ["add net /var/run/netns/testing", "add net /var/run/netns/testing -i net1"] {
         assert_eq!(host.net(line).status, 0);
     }
-    assert_eq!(host.cached_names(), ["net-cnitool-77383ca0a0715733ca6f-eth0", "net-cnitool-77383ca0a0715733ca6f-net1"]);
+    assert_eq!(
+        host.cached_names(),
+        ["net-cnitool-77383ca0a0715733ca6f-eth0", "net-cnitool-77383ca0a0715733ca6f-net1"]
+    );
 }
 
 #[test]
@@ -57,7 +72,10 @@ fn a_result_of_another_version_is_converted_for_the_next_plugin() {
     let host = Host::new("1.0.0");
     host.answer("ADD", "a", r#"{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/24"}}"#, false);
     assert_eq!(host.net(&format!("add net /x {ID}")).status, 1, "b printed nothing");
-    assert_eq!(host.config("ADD-b")["prevResult"], serde_json::from_str::<Value>(&result("10.0.0.1/24")).unwrap());
+    assert_eq!(
+        host.config("ADD-b")["prevResult"],
+        serde_json::from_str::<Value>(&result("10.0.0.1/24")).unwrap()
+    );
 }
 
 #[test]
@@ -66,8 +84,16 @@ fn a_missing_plugin_shows_before_anything_is_done() {
     let bin = host.0.join("bin");
     fs::remove_file(bin.join("c")).unwrap();
     let missing = format!("failed to find plugin \"c\" in path [{}]", bin.display());
-    assert_failed(&host.net(&format!("add net /x {ID}")), &format!("plugin type=\"c\" failed (add): {missing}"), "");
-    assert_failed(&host.net(&format!("del net /x {ID}")), &format!("plugin type=\"c\" failed (delete): {missing}"), "");
+    assert_failed(
+        &host.net(&format!("add net /x {ID}")),
+        &format!("plugin type=\"c\" failed (add): {missing}"),
+        "",
+    );
+    assert_failed(
+        &host.net(&format!("del net /x {ID}")),
+        &format!("plugin type=\"c\" failed (delete): {missing}"),
+        "",
+    );
     assert_eq!(host.calls(), "");
 }
 
@@ -76,7 +102,9 @@ fn nothing_on_stdout_of_a_successful_add_is_a_failure() {
     let host = Host::new("1.0.0");
     let outcome = host.net(&format!("add net /x {ID}"));
     assert!(
-        outcome.stderr.starts_with("plugin type=\"a\" failed (add): failed to unmarshal raw result: "),
+        outcome
+            .stderr
+            .starts_with("plugin type=\"a\" failed (add): failed to unmarshal raw result: "),
         "{outcome:?}"
     );
 }
@@ -94,17 +122,28 @@ fn a_file_that_stays_busy_and_one_that_cannot_run_are_told() {
         add.join().unwrap()
     });
     outcome.ok();
-    assert_eq!((host.calls().as_str(), host.net(&format!("del net /x {ID}")).status), ("ADD a, ADD b, ADD c", 0));
+    assert_eq!(
+        (host.calls().as_str(), host.net(&format!("del net /x {ID}")).status),
+        ("ADD a, ADD b, ADD c", 0)
+    );
     host.calls();
 
     fs::set_permissions(&b, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     let outcome = host.net(&format!("add net /x {ID}"));
-    let reason = format!("netplugin failed with no error message: fork/exec {}: permission denied", b.display());
+    let reason = format!(
+        "netplugin failed with no error message: fork/exec {}: permission denied",
+        b.display()
+    );
     assert!(
-        outcome.stderr.starts_with(&format!("plugin type=\"b\" name=\"own\" failed (add): {reason}\n")),
+        outcome
+            .stderr
+            .starts_with(&format!("plugin type=\"b\" name=\"own\" failed (add): {reason}\n")),
         "{outcome:?}"
     );
-    assert!(outcome.stderr.contains("undo: ") && outcome.stderr.contains("failed (delete): "), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("undo: ") && outcome.stderr.contains("failed (delete): "),
+        "{outcome:?}"
+    );
     assert_eq!(host.calls(), "ADD a, DEL c, DEL a", "all but the one that cannot");
 }
 
@@ -129,13 +168,18 @@ fn a_plugin_s_configuration_is_its_own_with_what_the_specification_adds() {
     let plugin = json!({"type": "a", "name": "own", "cniVersion": "0.1.0", "capabilities": {"mac": true, "ips": true, "x": false},
         "runtimeConfig": {"stale": 1}, "cni.dev/unknown": {"a": [1]}, "big": 18_446_744_073_709_551_615_u64, "args": {"labels": []}});
     host.network(&json!({"cniVersion": "1.1.0", "name": "net", "args": {"podman_labels": {}}, "plugins": [plugin, {"type": "b", "runtimeConfig": {"kept": 1}}]}));
-    let call =
-        host.call(&format!("add net /x {ID}")).env("CAP_ARGS", r#"{"mac":"m","x":1,"other":2,"portMappings":[]}"#);
+    let call = host
+        .call(&format!("add net /x {ID}"))
+        .env("CAP_ARGS", r#"{"mac":"m","x":1,"other":2,"portMappings":[]}"#);
     call.run().ok();
     let expected = json!({"type": "a", "name": "net", "cniVersion": "1.1.0", "runtimeConfig": {"mac": "m"},
         "cni.dev/unknown": {"a": [1]}, "big": 18_446_744_073_709_551_615_u64, "args": {"labels": []}});
     assert_eq!(host.config("ADD-a"), expected);
-    assert_eq!(host.config("ADD-b")["runtimeConfig"], json!({"kept": 1}), "nothing to pass leaves what was there");
+    assert_eq!(
+        host.config("ADD-b")["runtimeConfig"],
+        json!({"kept": 1}),
+        "nothing to pass leaves what was there"
+    );
     assert!(!fs::read_to_string(host.0.join("ADD-a.stdin")).unwrap().contains("capabilities"));
 }
 
@@ -145,7 +189,10 @@ fn names_that_no_attachment_can_have_run_nothing() {
     let host = Host::new("1.0.0");
     for (arguments, msg) in [
         ("--container-id some-%%id", "invalid characters in containerID\nsome-%%id"),
-        ("-i 1234567890123456", "interface name is too long\ninterface name should be less than 16 characters"),
+        (
+            "-i 1234567890123456",
+            "interface name is too long\ninterface name should be less than 16 characters",
+        ),
         ("-i .", "interface name is . or .."),
         ("-i ..", "interface name is . or .."),
         ("-i a/b", "interface name contains / or : or whitespace characters"),

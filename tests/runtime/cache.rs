@@ -28,7 +28,8 @@ fn host_of(recorded: &Value) -> (Host, String, String) {
     let host = Host::new("1.0.0");
     host.plugin("fake");
     let text = |key: &str| recorded[key].as_str().unwrap();
-    fs::write(host.0.join("net.d/10-net.conflist"), STANDARD.decode(text("config")).unwrap()).unwrap();
+    fs::write(host.0.join("net.d/10-net.conflist"), STANDARD.decode(text("config")).unwrap())
+        .unwrap();
     host.answer("ADD", "fake", &recorded["result"].to_string(), false);
     let name = format!("{}-{}-{}", text("networkName"), text("containerId"), text("ifName"));
     (host, name, format!("{} {}", text("networkName"), text("netns")))
@@ -41,7 +42,9 @@ fn what_libcni_wrote_is_written_again_to_the_byte() {
         let (host, name, at) = host_of(&value);
         let mut call = host.call(&format!("add {at}"));
         if let Some(args) = value["cniArgs"].as_array() {
-            let pair = |pair: &Value| format!("{}={}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
+            let pair = |pair: &Value| {
+                format!("{}={}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap())
+            };
             call = call.env("CNI_ARGS", args.iter().map(pair).collect::<Vec<_>>().join(";"));
             call = call.env("CAP_ARGS", value["capabilityArgs"].to_string());
         }
@@ -88,9 +91,13 @@ fn what_libcni_wrote_is_told_and_can_be_detached_without_the_network_s_file() {
             );
             let args: Vec<_> = at.args.iter().map(|(key, value)| json!([key, value])).collect();
             assert_eq!(Value::from(args), value.get("cniArgs").cloned().unwrap_or(json!([])));
-            let capability_args: Value = serde_json::from_str(&at.capability_args.to_text()).unwrap();
+            let capability_args: Value =
+                serde_json::from_str(&at.capability_args.to_text()).unwrap();
             assert_eq!(capability_args, value.get("capabilityArgs").cloned().unwrap_or(json!({})));
-            assert_eq!(record.result.unwrap().unwrap().cni_version(), value["result"]["cniVersion"]);
+            assert_eq!(
+                record.result.unwrap().unwrap().cni_version(),
+                value["result"]["cniVersion"]
+            );
 
             // The document does not have what the directory has; DEL of it alone would forget that.
             let alone = NetworkList::parse(record.document.clone()).unwrap();
@@ -108,7 +115,8 @@ fn a_result_that_somebody_edited_counts() {
     let host = Host::new("1.0.0");
     host.answer_adds();
     host.net(&format!("add net /x {ID}")).ok();
-    let mut value: Value = serde_json::from_str(&fs::read_to_string(host.cached()).unwrap()).unwrap();
+    let mut value: Value =
+        serde_json::from_str(&fs::read_to_string(host.cached()).unwrap()).unwrap();
     value["result"]["routes"] = json!([{"dst": "0.0.0.0/0", "gw": "10.0.0.254"}]);
     host.cache("net-id-1-eth0", &serde_json::to_string_pretty(&value).unwrap());
     assert_silent(&host.net(&format!("check net /x {ID}")));
@@ -120,8 +128,10 @@ fn a_result_that_somebody_edited_counts() {
 fn what_cannot_be_read_is_told_by_check_and_passed_over_by_del() {
     let host = Host::new("1.0.0");
     fs::create_dir_all(host.cached()).unwrap(); // a directory where the file should be
-    let msg =
-        format!("failed to get network \"net\" cached result: read {}: not a regular file", host.cached().display());
+    let msg = format!(
+        "failed to get network \"net\" cached result: read {}: not a regular file",
+        host.cached().display()
+    );
     assert_failed(&host.net(&format!("check net /x {ID}")), &msg, "");
     assert_eq!(host.calls(), "");
     assert_silent(&host.net(&format!("del net /x {ID}")));
@@ -134,11 +144,19 @@ fn names_that_are_no_file_s_reach_no_plugin() {
     let long = "n".repeat(200);
     host.network(&json!({"cniVersion": "1.0.0", "name": long, "plugins": [{"type": "a"}]}));
     let outcome = host.net(&format!("add {long} /x --container-id {}", "c".repeat(64)));
-    assert!(outcome.stderr.starts_with("the names of network, container and interface make 270 bytes"), "{outcome:?}");
+    assert!(
+        outcome.stderr.starts_with("the names of network, container and interface make 270 bytes"),
+        "{outcome:?}"
+    );
     assert_eq!((outcome.status, host.calls().as_str()), (1, ""));
     host.net(&format!("add {long} /x --container-id {}", "c".repeat(49))).ok();
 
-    for wrong in ["add net /x --container-id ../../x", "add net /x -i ../x", "del ../net /x", "check net /x -i a/b"] {
+    for wrong in [
+        "add net /x --container-id ../../x",
+        "add net /x -i ../x",
+        "del ../net /x",
+        "check net /x -i a/b",
+    ] {
         let outcome = host.net(wrong);
         assert_eq!((outcome.status, outcome.stdout.as_str()), (1, ""), "{wrong}: {outcome:?}");
     }
@@ -156,7 +174,10 @@ fn a_directory_is_made_for_its_owner_alone() {
     fs::remove_dir(host.0.join("cache")).unwrap();
     host.net(&format!("add net /x {ID}")).ok();
     let mode = |name: &str| fs::metadata(host.0.join(name)).unwrap().permissions().mode() & 0o777;
-    assert_eq!([mode("cache"), mode("cache/results"), mode("cache/results/net-id-1-eth0")], [0o700, 0o700, 0o600]);
+    assert_eq!(
+        [mode("cache"), mode("cache/results"), mode("cache/results/net-id-1-eth0")],
+        [0o700, 0o700, 0o600]
+    );
     let key = Key::parse("net", "id-1", "eth0").unwrap();
     assert!(Cache::new(host.0.join("cache")).contains(&key).unwrap());
 }

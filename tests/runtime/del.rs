@@ -30,7 +30,11 @@ fn a_failed_del_stops_and_can_be_repeated() {
     fs::write(host.cached(), result("10.0.0.1/24")).unwrap();
     host.answer("DEL", "b", r#"{"code":11,"msg":"plugin error: banana"}"#, true);
     let outcome = host.net(&format!("del net /x {ID}"));
-    assert_failed(&outcome, "plugin type=\"b\" name=\"own\" failed (delete): plugin error: banana", "");
+    assert_failed(
+        &outcome,
+        "plugin type=\"b\" name=\"own\" failed (delete): plugin error: banana",
+        "",
+    );
     assert_eq!((host.calls().as_str(), host.cached().exists()), ("DEL c, DEL b", true));
     host.answer("DEL", "b", "", false);
     assert_silent(&host.net(&format!("del net /x {ID}")));
@@ -41,10 +45,16 @@ fn a_failed_del_stops_and_can_be_repeated() {
 fn del_does_without_a_cache_that_cannot_be_read() {
     let host = Host::new("1.0.0");
     fs::create_dir(host.0.join("cache/results")).unwrap();
-    for text in ["", "{", "[]", r#"{"cniVersion":"0.4567.0"}"#, r#"{"kind":"cniCacheV1","result":"x"}"#] {
+    for text in
+        ["", "{", "[]", r#"{"cniVersion":"0.4567.0"}"#, r#"{"kind":"cniCacheV1","result":"x"}"#]
+    {
         fs::write(host.cached(), text).unwrap();
         assert_silent(&host.net(&format!("del net /x {ID}")));
-        assert_eq!((host.calls().as_str(), host.cached().exists()), ("DEL c, DEL b, DEL a", false), "{text}");
+        assert_eq!(
+            (host.calls().as_str(), host.cached().exists()),
+            ("DEL c, DEL b, DEL a", false),
+            "{text}"
+        );
         assert_eq!(host.config("DEL-a").get("prevResult"), None);
     }
 }

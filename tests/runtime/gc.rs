@@ -10,7 +10,9 @@ use cni_multi::cni::conf::ValidAttachment;
 
 /// What `net gc` says: what it detached, which other programs' GC it called, and the summary.
 fn told(host: &Host, lines: &str, called: &str, detached: usize) -> String {
-    let call = |plugin: char| format!("called GC of {}\n", host.0.join("bin").join(plugin.to_string()).display());
+    let call = |plugin: char| {
+        format!("called GC of {}\n", host.0.join("bin").join(plugin.to_string()).display())
+    };
     let calls: String = called.chars().map(call).collect();
     format!("{lines}{calls}detached {detached}; without a record: removed 0, spared 0\n")
 }
@@ -37,7 +39,10 @@ fn gc_detaches_what_has_no_namespace() {
     assert_eq!(host.cached_names(), ["net-live-eth0"]);
     let valid = json!([{"containerID": "live", "ifname": "eth0"}]);
     assert_eq!(
-        (&host.config("GC-c")["cni.dev/valid-attachments"], &host.config("GC-c")["cni.dev/attachments"]),
+        (
+            &host.config("GC-c")["cni.dev/valid-attachments"],
+            &host.config("GC-c")["cni.dev/attachments"]
+        ),
         (&valid, &valid)
     );
 
@@ -45,7 +50,11 @@ fn gc_detaches_what_has_no_namespace() {
     host.answer("GC", "c", r#"{"code":5,"msg":"two"}"#, true);
     let outcome = host.net("gc net");
     assert_eq!(outcome.stdout, told(&host, "", "b", 0));
-    assert_failed(&silenced(outcome), "failed to GC plugin a: one", "also: failed to GC plugin c: two");
+    assert_failed(
+        &silenced(outcome),
+        "failed to GC plugin a: one",
+        "also: failed to GC plugin c: two",
+    );
     assert_eq!(host.calls(), "GC a, GC b, GC c");
 
     host.network(&json!({"cniVersion": "1.1.0", "name": "net", "disableGC": true, "plugins": [{"type": "a"}]}));
@@ -69,18 +78,34 @@ fn gc_spares_the_attachments_that_it_is_told() {
     let all_del = "DEL c, DEL b, DEL a, DEL c, DEL b, DEL a, GC a, GC b, GC c".to_owned();
 
     let one_del = "DEL c, DEL b, DEL a, GC a, GC b, GC c".to_owned();
-    assert_eq!(gc(Some(std::slice::from_ref(&one))), (one_del, "net-one-eth0 other-one-eth0".into()));
+    assert_eq!(
+        gc(Some(std::slice::from_ref(&one))),
+        (one_del, "net-one-eth0 other-one-eth0".into())
+    );
     assert!(host.env("DEL-a").contains("CNI_CONTAINERID=two\n"));
-    assert_eq!(host.config("GC-b")["cni.dev/valid-attachments"], json!([{"containerID": "one", "ifname": "eth0"}]));
-    assert_eq!(host.config("GC-b")["cni.dev/attachments"], json!([{"containerID": "one", "ifname": "eth0"}]));
+    assert_eq!(
+        host.config("GC-b")["cni.dev/valid-attachments"],
+        json!([{"containerID": "one", "ifname": "eth0"}])
+    );
+    assert_eq!(
+        host.config("GC-b")["cni.dev/attachments"],
+        json!([{"containerID": "one", "ifname": "eth0"}])
+    );
     let keys: Vec<String> = host.config("GC-b").as_object().unwrap().keys().cloned().collect();
-    assert_eq!(keys, ["cni.dev/attachments", "cni.dev/valid-attachments", "cniVersion", "name", "type"]);
+    assert_eq!(
+        keys,
+        ["cni.dev/attachments", "cni.dev/valid-attachments", "cniVersion", "name", "type"]
+    );
 
     assert_eq!(gc(Some(&[])), (all_del.clone(), "other-one-eth0".into()));
     assert_eq!(host.config("GC-b")["cni.dev/valid-attachments"], json!([]));
 
     assert_eq!(gc(None), (all_del, "other-one-eth0".into()));
-    assert_eq!(host.config("GC-b").get("cni.dev/valid-attachments"), None, "nobody has said who is wanted");
+    assert_eq!(
+        host.config("GC-b").get("cni.dev/valid-attachments"),
+        None,
+        "nobody has said who is wanted"
+    );
 }
 
 /// A file as it is written at ADD.
@@ -107,7 +132,10 @@ fn gc_goes_on_after_an_attachment_that_cannot_be_detached() {
     host.answer("GC", "b", r#"{"code":5,"msg":"stuck too"}"#, true);
     let outcome = host.net("gc net");
     let one = "failed to delete stale attachment one eth0: plugin type=\"b\" name=\"own\" failed (delete): stuck";
-    let more = format!("also: {}; also: failed to GC plugin b: stuck too", one.replace("one eth0", "two eth0"));
+    let more = format!(
+        "also: {}; also: failed to GC plugin b: stuck too",
+        one.replace("one eth0", "two eth0")
+    );
     assert_eq!(outcome.stdout, told(&host, "", "ac", 0));
     assert_failed(&silenced(outcome), one, &more);
     assert_eq!(host.calls(), "DEL c, DEL b, DEL c, DEL b, GC a, GC b, GC c");
@@ -124,7 +152,10 @@ fn gc_spares_whatever_a_file_may_be_of_that_cannot_be_read() {
     let outcome = host.net("gc net");
     let dir = host.0.join("cache/results");
     let left_alone = "left alone, because nothing tells which namespace it is of";
-    let torn = format!("read {}/net-torn-id-eth0: EOF while parsing an object at line 1 column 1", dir.display());
+    let torn = format!(
+        "read {}/net-torn-id-eth0: EOF while parsing an object at line 1 column 1",
+        dir.display()
+    );
     assert_eq!(outcome.stderr, format!("{left_alone}: {}/net-bare-eth0\n{torn}\n", dir.display()));
     assert_eq!((outcome.status, host.calls().as_str()), (1, "GC a, GC b, GC c"));
     let spared = json!([
@@ -139,8 +170,9 @@ fn gc_spares_whatever_a_file_may_be_of_that_cannot_be_read() {
 #[test]
 fn gc_takes_what_libcni_0_7_recorded_and_has_no_namespace() {
     let host = Host::new("1.1.0");
-    let bare =
-        |netns: &str| format!(r#"{{"cniVersion":"0.4.0","interfaces":[{{"name":"eth0","sandbox":"{netns}"}}]}}"#);
+    let bare = |netns: &str| {
+        format!(r#"{{"cniVersion":"0.4.0","interfaces":[{{"name":"eth0","sandbox":"{netns}"}}]}}"#)
+    };
     host.cache("net-dead-eth0", &bare("/nowhere"));
     host.cache("net-live-eth0", &bare("/proc"));
     assert_tells(&host.net("gc net"), &told(&host, "detached net dead eth0\n", "abc", 1));
@@ -148,9 +180,14 @@ fn gc_takes_what_libcni_0_7_recorded_and_has_no_namespace() {
         (host.calls().as_str(), host.cached_names()),
         ("DEL c, DEL b, DEL a, GC a, GC b, GC c", vec!["net-live-eth0".into()])
     );
-    assert!(host.env("DEL-a").contains("CNI_CONTAINERID=dead\nCNI_IFNAME=eth0\nCNI_NETNS=/nowhere\n"));
+    assert!(
+        host.env("DEL-a").contains("CNI_CONTAINERID=dead\nCNI_IFNAME=eth0\nCNI_NETNS=/nowhere\n")
+    );
     assert_eq!(host.config("DEL-a")["prevResult"]["cniVersion"], "1.1.0");
-    assert_eq!(host.config("GC-a")["cni.dev/valid-attachments"], json!([{"containerID": "live", "ifname": "eth0"}]));
+    assert_eq!(
+        host.config("GC-a")["cni.dev/valid-attachments"],
+        json!([{"containerID": "live", "ifname": "eth0"}])
+    );
 }
 
 /// Whoever is wanted is in the cache: where that cannot be read, nobody is known to be dead.
@@ -170,8 +207,10 @@ fn gc_does_nothing_where_the_cache_cannot_be_read() {
 fn gc_of_a_plugin_that_is_missing_is_told_and_the_others_are_run() {
     let host = Host::new("1.1.0");
     std::fs::remove_file(host.0.join("bin/b")).unwrap();
-    let missing =
-        format!("failed to GC plugin b: failed to find plugin \"b\" in path [{}]", host.0.join("bin").display());
+    let missing = format!(
+        "failed to GC plugin b: failed to find plugin \"b\" in path [{}]",
+        host.0.join("bin").display()
+    );
     let outcome = host.net("gc net");
     assert_eq!(outcome.stdout, told(&host, "", "ac", 0));
     assert_failed(&silenced(outcome), &missing, "");

@@ -10,7 +10,8 @@ use crate::support::traffic::{TcpServer, assert_masqueraded, assert_pings, conne
 
 const PLUGINS: [&str; 5] = ["bridge", "host-local", "portmap", "firewall", "tuning"];
 
-const CAPABILITY_ARGS: &str = r#"{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}"#;
+const CAPABILITY_ARGS: &str =
+    r#"{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}"#;
 
 /// Where the port is reached from outside: on the addresses of netns::UPLINK.
 const PUBLISHED: [&str; 2] = ["198.51.100.1:8080", "[2001:db8:ffff::1]:8080"];
@@ -41,7 +42,8 @@ impl Host {
             let program = if ours.contains(&plugin) { binary() } else { others.dir().join(plugin) };
             lab.host.sh(&format!("ln -s {} /run/bin/{plugin}", program.display()));
         }
-        std::fs::write(lab.path("/run/net.d/mixed.conflist"), network(version).to_string()).unwrap();
+        std::fs::write(lab.path("/run/net.d/mixed.conflist"), network(version).to_string())
+            .unwrap();
         Host { lab }
     }
 
@@ -93,7 +95,9 @@ fn somaxconn(container: &Container) -> String {
 
 /// ADD, packets, CHECK and DEL.
 fn works(ours: &[&str], version: &str) {
-    let Some(reference) = reference_with("bridge") else { return not_compared("specification 1.1.0") };
+    let Some(reference) = reference_with("bridge") else {
+        return not_compared("specification 1.1.0");
+    };
     let host = Host::new(&reference, ours, version);
     let (lab, before) = (&host.lab, host.watch());
 
@@ -137,7 +141,9 @@ fn the_reference_makes_the_bridge_with_addresses_of_our_host_local() {
 /// The plugins are upgraded while a container runs. `upgrade.rs` has each plugin alone, and the way back.
 #[test]
 fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
-    let Some(reference) = reference_with("bridge") else { return not_compared("specification 1.1.0") };
+    let Some(reference) = reference_with("bridge") else {
+        return not_compared("specification 1.1.0");
+    };
     let host = Host::new(&reference, &[], "1.0.0");
     let (lab, before) = (&host.lab, host.watch());
     let container = lab.container();
@@ -171,7 +177,9 @@ fn gc_leaves_what_living_attachments_own_and_nothing_else() {
         host.run(&["net", "add", "mixed", &container.netns]).ok();
     }
     let file = |container: &Container| {
-        lab.path(lab.host.sh(&format!("grep -l {}\\\" /var/lib/cni/results/*", container.netns)).trim())
+        lab.path(
+            lab.host.sh(&format!("grep -l {}\\\" /var/lib/cni/results/*", container.netns)).trim(),
+        )
     };
     let text = std::fs::read_to_string(file(&old)).unwrap();
     let result = serde_json::from_str::<Value>(&text).unwrap()["result"].to_string();
@@ -185,7 +193,8 @@ fn gc_leaves_what_living_attachments_own_and_nothing_else() {
     assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{outcome:?}");
     assert_eq!(lab.host.sh("ls /var/lib/cni/results").lines().count(), 1);
     let leases = lab.host.sh("ls /var/lib/cni/networks/mixed");
-    let leases: Vec<&str> = leases.lines().filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect();
+    let leases: Vec<&str> =
+        leases.lines().filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect();
     assert_eq!(leases, addresses);
     host.assert_silent("check", &live);
     host.assert_published(&live);

@@ -102,9 +102,11 @@ impl Host {
         let at = |name: &str| self.0.join(name).to_str().unwrap().to_owned();
         let options = ["--cache-dir".to_owned(), at("cache")];
         let args = std::iter::once("net").chain(line.split(' ')).map(str::to_owned);
-        let args = if line.starts_with("list") { args.collect() } else { args.chain(options).collect() };
+        let args =
+            if line.starts_with("list") { args.collect() } else { args.chain(options).collect() };
         let env = [("NETCONFPATH", at("net.d")), ("CNI_PATH", at("bin"))];
-        let env: BTreeMap<_, _> = env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let env: BTreeMap<_, _> =
+            env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         Call { program: binary(), args, env, stdin: vec![], wrapper: vec![] }
     }
 
@@ -116,7 +118,8 @@ impl Host {
     fn with_runtime<T>(&self, then: impl FnOnce(&mut Runtime<'_>, &NetworkList) -> T) -> T {
         let list = directory::load(&self.0.join("net.d/10-net.conflist")).unwrap();
         let env = Environment::default().with("PATH", std::env::var_os("PATH").unwrap_or_default());
-        let (path, cache) = (self.0.join("bin").to_str().unwrap().to_owned(), Cache::new(self.0.join("cache")));
+        let (path, cache) =
+            (self.0.join("bin").to_str().unwrap().to_owned(), Cache::new(self.0.join("cache")));
         then(
             &mut Runtime {
                 plugins: PLUGINS,
@@ -140,7 +143,8 @@ impl Host {
 
     /// What a plugin got on stdin.
     fn config(&self, call: &str) -> Value {
-        serde_json::from_str(&fs::read_to_string(self.0.join(&format!("{call}.stdin"))).unwrap()).unwrap()
+        serde_json::from_str(&fs::read_to_string(self.0.join(&format!("{call}.stdin"))).unwrap())
+            .unwrap()
     }
 
     fn env(&self, call: &str) -> String {
@@ -160,7 +164,8 @@ impl Host {
 
     fn cached_names(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.0.join("cache/results")) else { return vec![] };
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -194,7 +199,13 @@ fn assert_tells(outcome: &Outcome, stdout: &str) {
 /// A failure is told on stderr: first the message, then the details, where there are any.
 #[track_caller]
 fn assert_failed(outcome: &Outcome, msg: &str, details: &str) {
-    let stderr =
-        [msg, details].iter().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect::<String>();
-    assert_eq!((outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()), (1, "", stderr.as_str()));
+    let stderr = [msg, details]
+        .iter()
+        .filter(|line| !line.is_empty())
+        .map(|line| format!("{line}\n"))
+        .collect::<String>();
+    assert_eq!(
+        (outcome.status, outcome.stdout.as_str(), outcome.stderr.as_str()),
+        (1, "", stderr.as_str())
+    );
 }

@@ -17,7 +17,10 @@ fn mistakes_of_the_operator_run_nothing() {
     assert_failed(&nowhere, "no net configurations found in /nonexistent", "");
     for line in ["", "add net", "frobnicate net /x", "list net"] {
         let outcome = host.net(line);
-        assert!(outcome.status == 2 && outcome.stdout.is_empty() && !outcome.stderr.is_empty(), "{line}: {outcome:?}");
+        assert!(
+            outcome.status == 2 && outcome.stdout.is_empty() && !outcome.stderr.is_empty(),
+            "{line}: {outcome:?}"
+        );
     }
     assert_eq!(host.calls(), "");
 }

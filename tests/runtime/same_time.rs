@@ -27,7 +27,10 @@ fn told(host: &Host) -> String {
 
 /// A script of a plugin that goes on when somebody has said that he waits.
 fn until_told(host: &Host) -> String {
-    format!("n=0; until test -s {}/told -o $n = 2000; do n=$((n + 1)); sleep 0.02; done", host.0.text())
+    format!(
+        "n=0; until test -s {}/told -o $n = 2000; do n=$((n + 1)); sleep 0.02; done",
+        host.0.text()
+    )
 }
 
 /// What the container has is made by whoever comes first, as a link is, and DEL takes it down.
@@ -82,7 +85,11 @@ fn two_ids_of_one_namespace_are_one_after_the_other() {
     host.answer_adds();
     let dir = host.0.text();
     let until_told = until_told(&host);
-    host.does("ADD", "a", &format!("mkdir {dir}/busy || echo $CNI_CONTAINERID >>{dir}/overlap; {until_told}"));
+    host.does(
+        "ADD",
+        "a",
+        &format!("mkdir {dir}/busy || echo $CNI_CONTAINERID >>{dir}/overlap; {until_told}"),
+    );
     host.does("ADD", "c", &format!("rmdir {dir}/busy"));
     let script = format!(
         "cd {dir}; ln -s /proc/$$/ns/net one; ln -s one two
@@ -111,7 +118,11 @@ fn a_plugin_may_attach_its_own_container_to_another_network() {
             "net {verb} other $CNI_NETNS -i net1 --container-id $CNI_CONTAINERID --cache-dir {}",
             host.0.join("cache").display()
         );
-        host.does(command, "a", &format!("timeout {limit} {} {nested} >/dev/null || exit 9", binary().display()));
+        host.does(
+            command,
+            "a",
+            &format!("timeout {limit} {} {nested} >/dev/null || exit 9", binary().display()),
+        );
     }
     assert_eq!(host.net(&format!("add net /proc/self/ns/net {ID}")).status, 0);
     assert_eq!(host.cached_names(), ["net-id-1-eth0", "other-id-1-net1"]);
@@ -154,7 +165,10 @@ fn other_containers_are_not_waited_for() {
     host.does(
         "ADD",
         "b",
-        &format!("test $CNI_CONTAINERID = id-2 && touch {0}; until test -e {0}; do sleep 0.02; done", go.display()),
+        &format!(
+            "test $CNI_CONTAINERID = id-2 && touch {0}; until test -e {0}; do sleep 0.02; done",
+            go.display()
+        ),
     );
     thread::scope(|scope| {
         let first = scope.spawn(|| host.net("add net /x --container-id id-1").ok());
@@ -193,7 +207,10 @@ fn an_add_that_was_killed_is_taken_down_without_a_file() {
     assert!(host.0.join("link").exists() && !host.cached().exists());
     host.calls();
     assert_silent(&host.net(&format!("del net /x {ID}")));
-    assert_eq!((host.calls().as_str(), host.0.join("link").exists()), ("DEL c, DEL b, DEL a", false));
+    assert_eq!(
+        (host.calls().as_str(), host.0.join("link").exists()),
+        ("DEL c, DEL b, DEL a", false)
+    );
     assert_eq!(host.config("DEL-a").get("prevResult"), None);
     host.does("ADD", "c", "");
     host.net(&format!("add net /x {ID}")).ok();
@@ -207,8 +224,9 @@ fn an_add_that_finds_the_disk_full_is_undone() {
     let host = Host::new("1.0.0");
     with_one_link(&host);
     let cache = host.0.join("cache");
-    let long: String =
-        (0..400).map(|number| format!(r#",{{"dst":"10.{}.{}.0/24"}}"#, number / 256, number % 256)).collect();
+    let long: String = (0..400)
+        .map(|number| format!(r#",{{"dst":"10.{}.{}.0/24"}}"#, number / 256, number % 256))
+        .collect();
     let result = format!(
         r#"{{"cniVersion":"1.0.0","ips":[{{"address":"10.0.0.1/24"}}],"routes":[{{"dst":"10.9.0.0/16"}}{long}]}}"#
     );
@@ -240,7 +258,9 @@ fn the_results_may_be_a_file_system_of_their_own() {
     fs::create_dir(&results).unwrap();
     let list = format!("\"$@\" >/dev/null && ls -A {}", results.display());
     let add = |size: &str| {
-        let call = host.call(&format!("add net /x {ID}")).wrapped(&["sh", "-c", &list, "sh"].map(str::to_owned));
+        let call = host
+            .call(&format!("add net /x {ID}"))
+            .wrapped(&["sh", "-c", &list, "sh"].map(str::to_owned));
         with_small_disk(call, &results, size).run()
     };
     assert_eq!(add("64k").stdout, "net-id-1-eth0\n");
@@ -266,11 +286,19 @@ fn a_plugin_that_is_killed_is_told_for_every_operation() {
         (format!("check {at}"), ""),
         (format!("del {at}"), "plugin type=\"a\" failed (delete): "),
         ("status net".into(), ""),
-        ("gc net".into(), "failed to delete stale attachment id-2 eth0: plugin type=\"a\" failed (delete): "),
+        (
+            "gc net".into(),
+            "failed to delete stale attachment id-2 eth0: plugin type=\"a\" failed (delete): ",
+        ),
     ] {
         let outcome = host.net(&line);
-        let expected = format!("{operation}netplugin failed with no error message: signal: killed\n");
+        let expected =
+            format!("{operation}netplugin failed with no error message: signal: killed\n");
         assert!(outcome.status == 1 && outcome.stderr.contains(&expected), "{line}: {outcome:?}");
     }
-    assert!(host.net("gc net").stderr.contains("also: failed to GC plugin a: netplugin failed with no error message"));
+    assert!(
+        host.net("gc net")
+            .stderr
+            .contains("also: failed to GC plugin a: netplugin failed with no error message")
+    );
 }

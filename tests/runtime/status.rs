@@ -10,10 +10,16 @@ fn status_stops_at_the_first_plugin_that_is_not_ready() {
     assert_silent(&host.net("status net"));
     assert_eq!(host.calls(), "STATUS a, STATUS b, STATUS c");
     host.answer("STATUS", "b", r#"{"code":50,"msg":"not ready"}"#, true);
-    assert_failed(&host.net("status net"), "not ready", "reported by plugin type=\"b\" name=\"own\"");
+    assert_failed(
+        &host.net("status net"),
+        "not ready",
+        "reported by plugin type=\"b\" name=\"own\"",
+    );
     assert_eq!(host.calls(), "STATUS a, STATUS b");
     assert!(
-        host.env("STATUS-a").starts_with("CNI_ARGS=\nCNI_COMMAND=STATUS\nCNI_CONTAINERID=\nCNI_IFNAME=\nCNI_NETNS=\n")
+        host.env("STATUS-a").starts_with(
+            "CNI_ARGS=\nCNI_COMMAND=STATUS\nCNI_CONTAINERID=\nCNI_IFNAME=\nCNI_NETNS=\n"
+        )
     );
 
     let older = Host::new("1.0.0");
@@ -36,5 +42,8 @@ fn status_of_a_plugin_that_is_missing_is_an_error() {
     let missing = format!("failed to find plugin \"b\" in path [{}]", host.0.join("bin").display());
     assert_failed(&host.net("status net"), &missing, "reported by plugin type=\"b\" name=\"own\"");
     assert_eq!(host.calls(), "STATUS a");
-    assert_eq!(host.config("STATUS-a"), serde_json::json!({"type": "a", "name": "net", "cniVersion": "1.1.0"}));
+    assert_eq!(
+        host.config("STATUS-a"),
+        serde_json::json!({"type": "a", "name": "net", "cniVersion": "1.1.0"})
+    );
 }

@@ -25,14 +25,26 @@ fn a_failed_add_is_undone_in_every_plugin() {
         "ripe; what was done has been undone",
     );
     assert_eq!(host.calls(), "ADD a, ADD b, DEL c, DEL b, DEL a");
-    assert_eq!(host.config("DEL-a")["prevResult"]["ips"][0]["address"], "10.0.0.1/24", "the last result there was");
+    assert_eq!(
+        host.config("DEL-a")["prevResult"]["ips"][0]["address"],
+        "10.0.0.1/24",
+        "the last result there was"
+    );
     assert_eq!(host.cached_names(), [""; 0]);
 
     host.answer("DEL", "c", r#"{"code":43,"msg":"stuck"}"#, true);
     let outcome = host.net(&format!("add net /x {ID}"));
     let details = "ripe; undo: plugin type=\"c\" failed (delete): stuck";
-    assert_failed(&outcome, "plugin type=\"b\" name=\"own\" failed (add): plugin error: banana", details);
-    assert_eq!(host.calls(), "ADD a, ADD b, DEL c, DEL b, DEL a", "one that fails does not stop the others");
+    assert_failed(
+        &outcome,
+        "plugin type=\"b\" name=\"own\" failed (add): plugin error: banana",
+        details,
+    );
+    assert_eq!(
+        host.calls(),
+        "ADD a, ADD b, DEL c, DEL b, DEL a",
+        "one that fails does not stop the others"
+    );
 }
 
 #[test]
@@ -45,13 +57,17 @@ fn a_failed_second_add_leaves_the_first_alone() {
     let outcome = host.net(&format!("add net /x {ID}"));
     let details = "not undone, because \"eth0\" was there before; `net del` removes it";
     assert_failed(&outcome, "plugin type=\"a\" failed (add): eth0 exists", details);
-    assert_eq!((host.calls().as_str(), fs::read(host.cached()).unwrap()), ("ADD a, ADD b, ADD c, ADD a", before));
+    assert_eq!(
+        (host.calls().as_str(), fs::read(host.cached()).unwrap()),
+        ("ADD a, ADD b, ADD c, ADD a", before)
+    );
 }
 
 #[test]
 fn a_failed_add_leaves_an_interface_alone_that_nobody_recorded() {
     let wrapper = ["unshare", "-Urn"].map(str::to_owned);
-    if !Command::new("unshare").args(["-Urn", "true"]).status().is_ok_and(|status| status.success()) {
+    if !Command::new("unshare").args(["-Urn", "true"]).status().is_ok_and(|status| status.success())
+    {
         return skip("user namespaces");
     }
     let host = Host::new("1.0.0");
@@ -69,7 +85,8 @@ fn an_attachment_that_cannot_be_recorded_is_undone() {
     fs::write(host.0.join("cache/results"), "").unwrap();
     let outcome = host.net(&format!("add net /x {ID}"));
     assert!(
-        outcome.status == 1 && outcome.stderr.starts_with("failed to set network \"net\" cached result: "),
+        outcome.status == 1
+            && outcome.stderr.starts_with("failed to set network \"net\" cached result: "),
         "{outcome:?}"
     );
     assert_eq!(host.calls(), "ADD a, ADD b, ADD c, DEL c, DEL b, DEL a");
@@ -88,14 +105,19 @@ fn a_failed_add_is_left_to_the_caller_who_wants_it() {
         capability_args: Value::Object(vec![]),
     };
     let add = |on_failure| {
-        let error = host.with_runtime(|runtime, list| runtime.add(list, &at, on_failure)).unwrap_err();
+        let error =
+            host.with_runtime(|runtime, list| runtime.add(list, &at, on_failure)).unwrap_err();
         (error.to_string(), error.code.0, host.calls())
     };
     let msg = "plugin type=\"b\" name=\"own\" failed (add): banana";
     assert_eq!(add(OnFailure::Leave), (msg.into(), 42, "ADD a, ADD b".into()));
     assert_eq!(
         add(OnFailure::Undo),
-        (format!("{msg}; what was done has been undone"), 42, "ADD a, ADD b, DEL c, DEL b, DEL a".into())
+        (
+            format!("{msg}; what was done has been undone"),
+            42,
+            "ADD a, ADD b, DEL c, DEL b, DEL a".into()
+        )
     );
     assert_eq!(host.cached_names(), [""; 0]);
 }
@@ -126,11 +148,17 @@ fn what_is_left_in_the_cache_is_no_interface_that_was_there_before() {
     let left = fs::read(host.cached()).unwrap();
     host.calls();
     host.answer("ADD", "b", r#"{"code":42,"msg":"banana"}"#, true);
-    let call = host.call(&format!("add net {EMPTY} {ID}")).wrapped(&["unshare", "-Urn"].map(str::to_owned));
+    let call = host
+        .call(&format!("add net {EMPTY} {ID}"))
+        .wrapped(&["unshare", "-Urn"].map(str::to_owned));
     let details = "what was done has been undone";
     assert_failed(&call.run(), "plugin type=\"b\" name=\"own\" failed (add): banana", details);
     assert_eq!(host.calls(), "ADD a, ADD b, DEL c, DEL b, DEL a");
-    assert_eq!(host.config("DEL-a")["prevResult"]["ips"][0]["address"], "10.0.0.1/24", "this ADD's");
+    assert_eq!(
+        host.config("DEL-a")["prevResult"]["ips"][0]["address"],
+        "10.0.0.1/24",
+        "this ADD's"
+    );
     assert_eq!(fs::read(host.cached()).unwrap(), left);
 }
 

@@ -12,7 +12,10 @@ fn speaks(versions: &str) -> String {
 /// The capabilities, or the error.
 fn validate(host: &Host) -> Result<String, String> {
     host.with_runtime(|runtime, list| {
-        runtime.validate(list).map(|capabilities| capabilities.join(" ")).map_err(|error| error.to_string())
+        runtime
+            .validate(list)
+            .map(|capabilities| capabilities.join(" "))
+            .map_err(|error| error.to_string())
     })
 }
 
@@ -32,11 +35,17 @@ fn a_network_is_valid_when_every_plugin_lists_its_version() {
         {"type": "b", "capabilities": {"portMappings": true, "mac": true}},
         {"type": "c"},
     ]}));
-    assert_eq!(validate(&host), Ok("mac portMappings".into()), "of all plugins, each once, the declared ones");
+    assert_eq!(
+        validate(&host),
+        Ok("mac portMappings".into()),
+        "of all plugins, each once, the declared ones"
+    );
     assert_eq!(host.calls(), "VERSION a, VERSION b, VERSION c");
-    let expected =
-        "CNI_ARGS=\nCNI_COMMAND=VERSION\nCNI_CONTAINERID=\nCNI_IFNAME=dummy\nCNI_NETNS=dummy\nCNI_PATH=dummy\n";
-    assert_eq!((host.env("VERSION-a").as_str(), host.config("VERSION-a")), (expected, json!({"cniVersion": "1.1.0"})));
+    let expected = "CNI_ARGS=\nCNI_COMMAND=VERSION\nCNI_CONTAINERID=\nCNI_IFNAME=dummy\nCNI_NETNS=dummy\nCNI_PATH=dummy\n";
+    assert_eq!(
+        (host.env("VERSION-a").as_str(), host.config("VERSION-a")),
+        (expected, json!({"cniVersion": "1.1.0"}))
+    );
 }
 
 #[test]
@@ -50,7 +59,10 @@ fn every_plugin_that_cannot_take_part_is_told() {
     );
     host.network(&json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "nope"}, {"type": "b"}]}));
     let bin = host.0.join("bin");
-    assert_eq!(validate(&host), Err(format!("failed to find plugin \"nope\" in path [{}]", bin.display())));
+    assert_eq!(
+        validate(&host),
+        Err(format!("failed to find plugin \"nope\" in path [{}]", bin.display()))
+    );
     assert_eq!(host.calls(), "VERSION a, VERSION b, VERSION c, VERSION b");
 }
 
@@ -71,7 +83,8 @@ fn no_version_is_0_1_0_and_the_oldest_plugins_need_not_say_it() {
 fn plugins_of_this_binary_are_asked_without_being_run() {
     let host = Host::new("");
     for (version, valid) in [("0.2.0", true), ("1.1.0", true), ("1.2.0", false)] {
-        let plugins = json!([{"type": "bridge", "capabilities": {"mac": true}}, {"type": "portmap"}]);
+        let plugins =
+            json!([{"type": "bridge", "capabilities": {"mac": true}}, {"type": "portmap"}]);
         host.network(&json!({"cniVersion": version, "name": "net", "plugins": plugins}));
         assert_eq!(validate(&host).is_ok(), valid, "{version}: {:?}", validate(&host));
     }
@@ -87,8 +100,10 @@ fn a_network_without_a_version_has_results_of_0_1_0() {
         json!({"cniVersion": "0.1.0", "name": "net", "plugins": [plugin]}),
     ] {
         host.network(&document);
-        for answer in [r#"{"ip4":{"ip":"10.0.0.1/24"}}"#, r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/24"}]}"#]
-        {
+        for answer in [
+            r#"{"ip4":{"ip":"10.0.0.1/24"}}"#,
+            r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/24"}]}"#,
+        ] {
             host.answer("ADD", "a", answer, false);
             let result = host.net("add net /x").ok();
             assert_eq!(result["ip4"], json!({"ip": "10.0.0.1/24"}), "{answer}");
@@ -96,7 +111,10 @@ fn a_network_without_a_version_has_results_of_0_1_0() {
         }
     }
     let outcome = host.net("check net /x");
-    assert_eq!(outcome.stderr, "configuration version \"0.1.0\" does not support the CHECK command\n");
+    assert_eq!(
+        outcome.stderr,
+        "configuration version \"0.1.0\" does not support the CHECK command\n"
+    );
 }
 
 #[test]
@@ -106,7 +124,11 @@ fn the_version_that_was_chosen_is_the_one_that_plugins_get() {
     host.answer_adds();
     assert_eq!(host.net("add net /x").ok()["cniVersion"], "1.0.0");
     assert_eq!(host.config("ADD-a")["cniVersion"], "1.0.0");
-    assert_eq!(host.config("ADD-a").get("cniVersions"), None, "the list's keys are not the plugin's");
+    assert_eq!(
+        host.config("ADD-a").get("cniVersions"),
+        None,
+        "the list's keys are not the plugin's"
+    );
 }
 
 #[test]
@@ -115,10 +137,18 @@ fn versions_that_are_none_are_told() {
         let host = Host::new(version);
         for command in ["check net /x", "del net /x"] {
             let outcome = host.net(command);
-            assert_eq!((outcome.status, outcome.stdout.is_empty()), (1, true), "{command}: {outcome:?}");
+            assert_eq!(
+                (outcome.status, outcome.stdout.is_empty()),
+                (1, true),
+                "{command}: {outcome:?}"
+            );
         }
         for command in ["status net", "gc net"] {
-            assert_eq!(host.net(command).status, 0, "{command}: there is no such question before 1.1.0");
+            assert_eq!(
+                host.net(command).status,
+                0,
+                "{command}: there is no such question before 1.1.0"
+            );
         }
         assert_eq!(host.calls(), "", "{version}");
     }

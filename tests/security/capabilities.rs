@@ -83,12 +83,17 @@ fn main<'a>(lab: &'a Lab, container: &Container, conf: &Value) -> Option<Attachm
     Some(lab.attach(container, &with(conf, json!({"cniVersion": "1.1.0"}))))
 }
 
-fn stacked<'a>(lab: &'a Lab, container: &Container, kind: &stacked::Stacked) -> Option<Attachment<'a>> {
+fn stacked<'a>(
+    lab: &'a Lab,
+    container: &Container,
+    kind: &stacked::Stacked,
+) -> Option<Attachment<'a>> {
     kind.is_in(lab).then(|| main(lab, container, &kind.conf()))?
 }
 
 fn meta<'a>(lab: &'a Lab, container: &Container, conf: &Value) -> Option<Attachment<'a>> {
-    let network = with(&bridge::dual_stack(), json!({"cniVersion": "1.1.0", "isDefaultGateway": true}));
+    let network =
+        with(&bridge::dual_stack(), json!({"cniVersion": "1.1.0", "isDefaultGateway": true}));
     Some(lab.chain_in(container, "eth0", &network, conf).also(conf))
 }
 
@@ -99,16 +104,26 @@ fn table() -> Vec<(String, Vec<String>)> {
 }
 
 /// A call by a process that has these capabilities and no others.
-fn with_only(attachment: &Attachment<'_>, command: &str, result: Option<&Value>, kept: &[&String]) -> Outcome {
-    let kept: String =
-        kept.iter().map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase())).collect();
-    let mut call = attachment.call(command, result.or(Some(&attachment.conf["prevResult"])).filter(|r| !r.is_null()));
-    call.wrapper.extend(["setpriv", "--bounding-set", &format!("-all{kept}"), "--"].map(str::to_owned));
+fn with_only(
+    attachment: &Attachment<'_>,
+    command: &str,
+    result: Option<&Value>,
+    kept: &[&String],
+) -> Outcome {
+    let kept: String = kept
+        .iter()
+        .map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()))
+        .collect();
+    let mut call = attachment
+        .call(command, result.or(Some(&attachment.conf["prevResult"])).filter(|r| !r.is_null()));
+    call.wrapper
+        .extend(["setpriv", "--bounding-set", &format!("-all{kept}"), "--"].map(str::to_owned));
     call.run()
 }
 
 fn sweep(row: &str, prepare: Prepare) {
-    let needed = table().into_iter().find_map(|(of, needed)| (of == row).then_some(needed)).unwrap();
+    let needed =
+        table().into_iter().find_map(|(of, needed)| (of == row).then_some(needed)).unwrap();
     for_ours("bridge", |lab| {
         let is_of_process = row.starts_with("a namespace named");
         let container = if is_of_process { lab.container_of_process() } else { lab.container() };
@@ -141,7 +156,13 @@ fn sweep(row: &str, prepare: Prepare) {
     });
 }
 
-fn fail_and_leave_nothing(lab: &Lab, of: &Container, attachment: &Attachment<'_>, lacking: &str, rest: &[&String]) {
+fn fail_and_leave_nothing(
+    lab: &Lab,
+    of: &Container,
+    attachment: &Attachment<'_>,
+    lacking: &str,
+    rest: &[&String],
+) {
     let before = Watch::start(lab, &[of]);
     let error = with_only(attachment, "ADD", None, rest).err();
     let (_, missing) = error.details.split_once("the process has not got ").unwrap_or_default();
@@ -150,7 +171,13 @@ fn fail_and_leave_nothing(lab: &Lab, of: &Container, attachment: &Attachment<'_>
 }
 
 /// Where DEL can do without, it does all; else it says so, and the next one does.
-fn del_of_who_may_comes_later(lab: &Lab, of: &Container, attachment: &Attachment<'_>, lacking: &str, rest: &[&String]) {
+fn del_of_who_may_comes_later(
+    lab: &Lab,
+    of: &Container,
+    attachment: &Attachment<'_>,
+    lacking: &str,
+    rest: &[&String],
+) {
     let before = Watch::start(lab, &[of]);
     let result = attachment.add();
     let outcome = with_only(attachment, "DEL", Some(&result), rest);
@@ -168,6 +195,8 @@ fn the_table_has_every_plugin_and_each_row_is_tried() {
     let rows: BTreeSet<&str> = table.iter().map(|(row, _)| row.as_str()).collect();
     assert_eq!(rows, ROWS.iter().copied().chain(["`dhcp`"]).collect());
     let named: BTreeSet<String> = rows.iter().flat_map(|row| code_spans(row)).collect();
-    let plugins = std::fs::read_dir(farm()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let plugins = std::fs::read_dir(farm())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(named, plugins.filter(|name| name != "cnitool").collect());
 }

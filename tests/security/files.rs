@@ -20,35 +20,47 @@ fn table() -> Vec<(String, char, u32)> {
     let row = |row: Vec<String>| {
         let path = code_spans(&row[0])[0].clone();
         let kind = if path.ends_with('/') { 'd' } else { row[2].chars().next().unwrap() };
-        (path.trim_end_matches('/').to_owned(), kind, u32::from_str_radix(&code_spans(&row[1])[0], 8).unwrap())
+        (
+            path.trim_end_matches('/').to_owned(),
+            kind,
+            u32::from_str_radix(&code_spans(&row[1])[0], 8).unwrap(),
+        )
     };
     rows.into_iter().map(row).collect()
 }
 
 /// As a shell has it: a star stands for no slash, and for no dot that a name begins with.
 fn is_like(pattern: &str, path: &str) -> bool {
-    let (patterns, names): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), path.split('/').collect());
+    let (patterns, names): (Vec<&str>, Vec<&str>) =
+        (pattern.split('/').collect(), path.split('/').collect());
     let hides = |pattern: &str, name: &str| pattern.starts_with('*') && name.starts_with('.');
-    patterns.len() == names.len() && patterns.iter().zip(names).all(|(p, name)| !hides(p, name) && is_name(p, name))
+    patterns.len() == names.len()
+        && patterns.iter().zip(names).all(|(p, name)| !hides(p, name) && is_name(p, name))
 }
 
 fn is_name(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
-        Some((begin, rest)) => name
-            .strip_prefix(begin)
-            .is_some_and(|name| name.char_indices().any(|(at, c)| is_name(rest, &name[at + c.len_utf8()..]))),
+        Some((begin, rest)) => name.strip_prefix(begin).is_some_and(|name| {
+            name.char_indices().any(|(at, c)| is_name(rest, &name[at + c.len_utf8()..]))
+        }),
     }
 }
 
 #[test]
 fn patterns_are_a_shell_s() {
-    for (pattern, path) in
-        [("/a/*", "/a/b"), ("/a/*.*", "/a/1.2"), ("/a/b.*", "/a/b.c"), ("/a/*/c", "/a/b/c"), ("/a", "/a")]
-    {
+    for (pattern, path) in [
+        ("/a/*", "/a/b"),
+        ("/a/*.*", "/a/1.2"),
+        ("/a/b.*", "/a/b.c"),
+        ("/a/*/c", "/a/b/c"),
+        ("/a", "/a"),
+    ] {
         assert!(is_like(pattern, path), "{pattern} {path}");
     }
-    for (pattern, path) in [("/a/*", "/a/.b"), ("/a/*", "/a/b/c"), ("/a/*.*", "/a/b"), ("/a/*", "/a"), ("/a", "/ab")] {
+    for (pattern, path) in
+        [("/a/*", "/a/.b"), ("/a/*", "/a/b/c"), ("/a/*.*", "/a/b"), ("/a/*", "/a"), ("/a", "/ab")]
+    {
         assert!(!is_like(pattern, path), "{pattern} {path}");
     }
 }
@@ -83,7 +95,9 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
             {"type": "sbr"},
         ]);
         let list = json!({"cniVersion": "1.1.0", "name": "net1", "plugins": plugins});
-        lab.host.sh(&format!("mkdir -p /run/net.d; cat >/run/net.d/net1.conflist <<'END'\n{list}\nEND"));
+        lab.host.sh(&format!(
+            "mkdir -p /run/net.d; cat >/run/net.d/net1.conflist <<'END'\n{list}\nEND"
+        ));
         let container = lab.container();
         let net = |what: &str| {
             let (binary, plugins) = (binary(), Peer::Ours.dir());
@@ -112,11 +126,15 @@ fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32
         let leased = lab.attach(&lab.container(), &Kind::Macvlan.conf());
         leased.add();
 
-        lab.host.sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
-        lab.host.sh(&format!("umask {umask}; /run/opt/cni/bin/cni-multi install --dir /run/opt/cni/bin"));
+        lab.host
+            .sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
+        lab.host.sh(&format!(
+            "umask {umask}; /run/opt/cni/bin/cni-multi install --dir /run/opt/cni/bin"
+        ));
         // Another build in its place, so that something is kept.
         lab.host.sh("echo >>/run/opt/cni/bin/cni-multi");
-        lab.host.sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
+        lab.host
+            .sh(&format!("umask {umask}; {} install --dir /run/opt/cni/bin", binary().display()));
 
         let mut made = files(lab);
         made.retain(|path, _| !before.contains_key(path));
@@ -139,14 +157,21 @@ fn every_file_has_the_mode_of_the_table_where_no_umask_helps() {
     let seen = std::cell::RefCell::new(&mut seen);
     for_files_under("0", |when, files| {
         for (path, (kind, mode)) in files.iter().filter(|(_, (kind, _))| *kind != 'l') {
-            let row = table.iter().position(|(pattern, of, _)| of == kind && is_like(pattern, path));
-            let row = row.unwrap_or_else(|| panic!("{when}: no row for {kind} {mode:o} {path} among {files:#?}"));
+            let row =
+                table.iter().position(|(pattern, of, _)| of == kind && is_like(pattern, path));
+            let row = row.unwrap_or_else(|| {
+                panic!("{when}: no row for {kind} {mode:o} {path} among {files:#?}")
+            });
             assert_eq!(*mode, table[row].2, "{when}: {path} has mode {mode:o}");
             seen.borrow_mut()[row] = true;
         }
     });
-    let unseen: Vec<&String> =
-        table.iter().zip(&**seen.borrow()).filter(|(_, seen)| !**seen).map(|(row, _)| &row.0).collect();
+    let unseen: Vec<&String> = table
+        .iter()
+        .zip(&**seen.borrow())
+        .filter(|(_, seen)| !**seen)
+        .map(|(row, _)| &row.0)
+        .collect();
     assert!(unseen.is_empty(), "in the table, and never seen: {unseen:?}");
 }
 

@@ -14,10 +14,13 @@ fn files_of(chapter: &str) -> BTreeSet<String> {
 /// The files of src whose code, but for tests, is so.
 fn files_where(is_so: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let without_tests = |text: &str| {
-        let at = text.find("\n#[cfg(test)]\n#[allow(clippy::unwrap_used)]\nmod ").or(text.find("\n#[cfg(test)]\nmod "));
+        let at = text
+            .find("\n#[cfg(test)]\n#[allow(clippy::unwrap_used)]\nmod ")
+            .or(text.find("\n#[cfg(test)]\nmod "));
         code(&text[..at.unwrap_or(text.len())])
     };
-    let found = sources(&root().join("src")).into_iter().filter(|(_, text)| is_so(&without_tests(text)));
+    let found =
+        sources(&root().join("src")).into_iter().filter(|(_, text)| is_so(&without_tests(text)));
     found.map(|(path, _)| format!("src/{path}")).collect()
 }
 
@@ -48,12 +51,19 @@ fn the_table_has_every_place_that_executes_a_program() {
 /// A rule that cannot fail holds nothing.
 #[test]
 fn what_is_looked_for_would_be_found() {
-    for bad in
-        ["use std::process::{Child, Command};", "let a = std::process::Command::new(b);", "libc::execve(a, b, c)"]
-    {
+    for bad in [
+        "use std::process::{Child, Command};",
+        "let a = std::process::Command::new(b);",
+        "libc::execve(a, b, c)",
+    ] {
         assert!(executes(bad), "{bad}");
     }
-    for good in ["use clap::Command;", "use std::process::Child;", "Error::system(code, what, errno)", "self.fork"] {
+    for good in [
+        "use clap::Command;",
+        "use std::process::Child;",
+        "Error::system(code, what, errno)",
+        "self.fork",
+    ] {
         assert!(!executes(good), "{good}");
     }
     assert!(is_unsafe("unsafe { f() }") && !is_unsafe("let unsafe_code = 1;"));

@@ -8,8 +8,16 @@ use super::call::{Call, Outcome, Peer, farm};
 use super::netns::{Container, Lab};
 
 /// What `cniVersion` may be: nothing, or any version there is.
-pub const EVERY_VERSION: [Option<&str>; 8] =
-    [None, Some("0.1.0"), Some("0.2.0"), Some("0.3.0"), Some("0.3.1"), Some("0.4.0"), Some("1.0.0"), Some("1.1.0")];
+pub const EVERY_VERSION: [Option<&str>; 8] = [
+    None,
+    Some("0.1.0"),
+    Some("0.2.0"),
+    Some("0.3.0"),
+    Some("0.3.1"),
+    Some("0.4.0"),
+    Some("1.0.0"),
+    Some("1.1.0"),
+];
 
 /// Runs a case in a lab of its own for each peer that has the plugin: ours once it is built, the reference where `CNI_REFERENCE` is set.
 pub fn for_each_peer(plugin: &str, case: impl Fn(&Lab)) {
@@ -52,7 +60,8 @@ fn has(peer: &Peer, plugin: &str) -> bool {
     match peer {
         Peer::Ours => farm().join(plugin).exists(),
         Peer::Reference(dir) => {
-            dir.join(plugin).exists() && Call::new(peer, plugin, "VERSION", "").run().stdout.contains("\"1.1.0\"")
+            dir.join(plugin).exists()
+                && Call::new(peer, plugin, "VERSION", "").run().stdout.contains("\"1.1.0\"")
         }
     }
 }
@@ -120,8 +129,17 @@ impl Lab {
 impl Lab {
     /// The same for a container that is not the lab's.
     pub fn attach_at(&self, id: &str, netns: &str, conf: &Value) -> Attachment<'_> {
-        let (container_id, ifname, netns) = (id.to_owned(), "eth0".to_owned(), Some(netns.to_owned()));
-        Attachment { lab: self, conf: conf.clone(), container_id, ifname, netns, args: None, by: self.peer.clone() }
+        let (container_id, ifname, netns) =
+            (id.to_owned(), "eth0".to_owned(), Some(netns.to_owned()));
+        Attachment {
+            lab: self,
+            conf: conf.clone(),
+            container_id,
+            ifname,
+            netns,
+            args: None,
+            by: self.peer.clone(),
+        }
     }
 }
 
@@ -164,12 +182,13 @@ impl Attachment<'_> {
         if let Some(prev) = prev_result {
             conf["prevResult"] = prev.clone();
         }
-        let mut call = Call::new(&self.by, conf["type"].as_str().unwrap(), command, conf.to_string())
-            .env("CNI_CONTAINERID", &self.container_id)
-            .env("CNI_IFNAME", &self.ifname)
-            .env("CNI_PATH", self.lab.cni_path(&self.by))
-            .without("CNI_NETNS")
-            .wrapped(&self.lab.host.enter);
+        let mut call =
+            Call::new(&self.by, conf["type"].as_str().unwrap(), command, conf.to_string())
+                .env("CNI_CONTAINERID", &self.container_id)
+                .env("CNI_IFNAME", &self.ifname)
+                .env("CNI_PATH", self.lab.cni_path(&self.by))
+                .without("CNI_NETNS")
+                .wrapped(&self.lab.host.enter);
         if let Some(netns) = &self.netns {
             call = call.env("CNI_NETNS", netns);
         }
@@ -210,7 +229,8 @@ impl Attachment<'_> {
     /// CHECK is there from version 0.4.0 on, STATUS and GC from 1.1.0, and each succeeds on what ADD made.
     #[track_caller]
     pub fn assert_operations_of(&self, version: &str, result: &Value) {
-        let (check, others) = (self.check(result), [self.status(), self.gc(&[(&self.container_id, &self.ifname)])]);
+        let (check, others) =
+            (self.check(result), [self.status(), self.gc(&[(&self.container_id, &self.ifname)])]);
         if version < "0.4.0" {
             assert_eq!(check.err().code, 1, "{version} has no CHECK");
         } else {
@@ -227,7 +247,8 @@ impl Attachment<'_> {
 
     /// GC with the attachments that are still wanted.
     pub fn gc(&self, valid: &[(&str, &str)]) -> Outcome {
-        let valid: Vec<Value> = valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();
+        let valid: Vec<Value> =
+            valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();
         self.clone().conf(json!({"cni.dev/valid-attachments": valid})).call("GC", None).run()
     }
 }
@@ -235,7 +256,9 @@ impl Attachment<'_> {
 /// The addresses of a result, without their prefixes.
 pub fn ips(result: &Value) -> Vec<String> {
     let ips = result["ips"].as_array().unwrap_or_else(|| panic!("no ips in {result}"));
-    ips.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
+    ips.iter()
+        .map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned())
+        .collect()
 }
 
 /// The interface of a result with this place in the list.

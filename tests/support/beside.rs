@@ -9,7 +9,8 @@ use super::tracer::{Then, trace};
 pub fn stops(call: &Call) -> Vec<usize> {
     let mut stops = vec![];
     let traced = trace(call, |stop| {
-        let is_of_another = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_vfork, libc::SYS_wait4].contains(&stop.call);
+        let is_of_another = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_vfork, libc::SYS_wait4]
+            .contains(&stop.call);
         if stop.is_own && stop.result.is_none() && (stop.changes() || is_of_another) {
             stops.push(stop.number);
         }

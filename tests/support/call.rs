@@ -40,7 +40,8 @@ impl Peer {
 
 /// The binary under test: `CNI_MULTI` where the release build is tested, else the one cargo built for this run.
 pub fn binary() -> PathBuf {
-    std::env::var_os("CNI_MULTI").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_cni-multi")), PathBuf::from)
+    std::env::var_os("CNI_MULTI")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_cni-multi")), PathBuf::from)
 }
 
 /// A directory of symlinks, one a plugin, as install.sh makes it; made once a test process.
@@ -79,7 +80,8 @@ impl Outcome {
     }
 
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("stdout is not one JSON value ({e}): {self:?}"))
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|e| panic!("stdout is not one JSON value ({e}): {self:?}"))
     }
 
     /// The result of a successful call; an empty stdout is null.

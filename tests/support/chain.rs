@@ -30,17 +30,27 @@ impl Lab {
 
     /// The same in a container that is there.
     #[track_caller]
-    pub fn chain_in(&self, container: &Container, ifname: &str, main: &Value, chained: &Value) -> Chained<'_> {
+    pub fn chain_in(
+        &self,
+        container: &Container,
+        ifname: &str,
+        main: &Value,
+        chained: &Value,
+    ) -> Chained<'_> {
         let main = self.attach(container, main).ifname(ifname);
         let result = main.add();
-        let chained = self.attach(container, &of_network(&main.conf, chained, &result)).ifname(ifname);
+        let chained =
+            self.attach(container, &of_network(&main.conf, chained, &result)).ifname(ifname);
         Chained { main, result, chained }
     }
 }
 
 /// A chained plugin's configuration as a runtime derives it.
 fn of_network(main: &Value, chained: &Value, result: &Value) -> Value {
-    with(chained, json!({"name": main["name"], "cniVersion": main["cniVersion"], "prevResult": result}))
+    with(
+        chained,
+        json!({"name": main["name"], "cniVersion": main["cniVersion"], "prevResult": result}),
+    )
 }
 
 impl<'a> Chained<'a> {

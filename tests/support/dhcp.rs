@@ -65,7 +65,11 @@ impl Kind {
     /// Whether this kernel has such links.
     pub fn is_in(self, lab: &Lab) -> bool {
         self != Kind::Ipvlan
-            || lab.host.try_sh("ip link add link uplink name probe type ipvlan && ip link del probe").status.success()
+            || lab
+                .host
+                .try_sh("ip link add link uplink name probe type ipvlan && ip link del probe")
+                .status
+                .success()
     }
 }
 
@@ -80,9 +84,11 @@ impl Lab {
 
     /// `cni-multi dhcp …` on the pretend host.
     pub fn dhcp(&self, args: &[&str]) -> Outcome {
-        let mut call = Call::new(&Peer::Ours, "dhcp", "", "").without("CNI_COMMAND").wrapped(&self.host.enter);
+        let mut call =
+            Call::new(&Peer::Ours, "dhcp", "", "").without("CNI_COMMAND").wrapped(&self.host.enter);
         call.program = binary();
-        call.args = std::iter::once("dhcp").chain(args.iter().copied()).map(str::to_owned).collect();
+        call.args =
+            std::iter::once("dhcp").chain(args.iter().copied()).map(str::to_owned).collect();
         call.run()
     }
 }
@@ -135,7 +141,10 @@ impl Process {
     /// The status after a signal such as `TERM`; it has to end within some seconds.
     #[track_caller]
     pub fn end_by(&mut self, signal: &str) -> i32 {
-        let sent = Command::new("kill").args([&format!("-{signal}"), &self.pid().to_string()]).status().unwrap();
+        let sent = Command::new("kill")
+            .args([&format!("-{signal}"), &self.pid().to_string()])
+            .status()
+            .unwrap();
         assert!(sent.success());
         self.wait()
     }
@@ -220,14 +229,16 @@ impl<'a> Daemon<'a> {
     /// Started, and not waited for.
     pub fn launch(lab: &'a Lab, flags: &[&str], stdin: Stdio) -> Daemon<'a> {
         let scratch = Scratch::new();
-        let process = Process::start(&lab.host, &command_line(&lab.peer, flags), stdin, scratch.join("log"));
+        let process =
+            Process::start(&lab.host, &command_line(&lab.peer, flags), stdin, scratch.join("log"));
         Daemon { lab, args: flags.iter().map(|s| (*s).to_owned()).collect(), process, scratch }
     }
 
     /// Where its flags say that it listens.
     fn socket(&self) -> &str {
         let mut args = self.args.iter().map(|arg| arg.trim_start_matches('-'));
-        let given = args.find_map(|arg| arg.strip_prefix("socketpath")).map(|rest| rest.strip_prefix('='));
+        let given =
+            args.find_map(|arg| arg.strip_prefix("socketpath")).map(|rest| rest.strip_prefix('='));
         given.map_or(SOCKET, |value| value.unwrap_or_else(|| args.next().unwrap()))
     }
 
@@ -247,8 +258,10 @@ impl<'a> Daemon<'a> {
     #[track_caller]
     pub fn start_again(&mut self) {
         self.process.kill();
-        let line = command_line(&self.lab.peer, &self.args.iter().map(String::as_str).collect::<Vec<_>>());
-        self.process = Process::start(&self.lab.host, &line, Stdio::null(), self.scratch.join("log"));
+        let line =
+            command_line(&self.lab.peer, &self.args.iter().map(String::as_str).collect::<Vec<_>>());
+        self.process =
+            Process::start(&self.lab.host, &line, Stdio::null(), self.scratch.join("log"));
         self.wait_for_socket();
     }
 
@@ -280,7 +293,10 @@ impl<'a> Daemon<'a> {
 
 fn command_line(peer: &Peer, flags: &[&str]) -> Vec<String> {
     let program = peer.dir().join("dhcp").to_str().unwrap().to_owned();
-    [program, "daemon".to_owned()].into_iter().chain(flags.iter().map(|s| (*s).to_owned())).collect()
+    [program, "daemon".to_owned()]
+        .into_iter()
+        .chain(flags.iter().map(|s| (*s).to_owned()))
+        .collect()
 }
 
 impl std::ops::Deref for Daemon<'_> {

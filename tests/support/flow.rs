@@ -33,7 +33,11 @@ impl Flow {
         let stderr = receiver.stderr.as_mut().unwrap();
         BufReader::with_capacity(1, stderr).read_line(&mut said).unwrap();
         assert_eq!(said, "listening\n");
-        let to = if address.contains(':') { format!("[{address}]:{PORT}") } else { format!("{address}:{PORT}") };
+        let to = if address.contains(':') {
+            format!("[{address}]:{PORT}")
+        } else {
+            format!("{address}:{PORT}")
+        };
         let mut sender = again(from, &format!("send {to}"));
         let stdin = [receiver.stdin.take().unwrap(), sender.stdin.take().unwrap()];
         Flow { receiver, sender, _stdin: stdin }
@@ -43,7 +47,10 @@ impl Flow {
     pub fn finish(mut self) -> Vec<u64> {
         let mut said = String::new();
         self.receiver.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        let counts = said.lines().find_map(|line| line.strip_prefix("received ")).unwrap_or_else(|| panic!("{said}"));
+        let counts = said
+            .lines()
+            .find_map(|line| line.strip_prefix("received "))
+            .unwrap_or_else(|| panic!("{said}"));
         counts.split(' ').map(|count| count.parse().unwrap()).collect()
     }
 }
@@ -138,23 +145,34 @@ fn receive(port: u16, count: usize) {
 
 /// The bytes that have come to this namespace, as queues count them.
 fn received() -> u64 {
-    let (v4, v4_more) =
-        (counters_in_rows("/proc/self/net/snmp", "Ip:"), counters_in_rows("/proc/self/net/netstat", "IpExt:"));
+    let (v4, v4_more) = (
+        counters_in_rows("/proc/self/net/snmp", "Ip:"),
+        counters_in_rows("/proc/self/net/netstat", "IpExt:"),
+    );
     let v6 = std::fs::read_to_string("/proc/self/net/snmp6").unwrap_or_default();
-    let v6: HashMap<_, _> = v6.lines().filter_map(|line| counter(line.split_whitespace())).collect();
-    let of = |counters: &HashMap<String, u64>, name: &str| counters.get(name).copied().unwrap_or_default();
+    let v6: HashMap<_, _> =
+        v6.lines().filter_map(|line| counter(line.split_whitespace())).collect();
+    let of = |counters: &HashMap<String, u64>, name: &str| {
+        counters.get(name).copied().unwrap_or_default()
+    };
     // A super-packet of several is one that is received.
     let bytes = |octets, packets, received: u64, headers| {
         octets + packets * ETHERNET + (packets - received.min(packets)) * headers
     };
     bytes(of(&v4_more, "InOctets"), of(&v4_more, "InNoECTPkts"), of(&v4, "InReceives"), 20 + TCP)
-        + bytes(of(&v6, "Ip6InOctets"), of(&v6, "Ip6InNoECTPkts"), of(&v6, "Ip6InReceives"), 40 + TCP)
+        + bytes(
+            of(&v6, "Ip6InOctets"),
+            of(&v6, "Ip6InNoECTPkts"),
+            of(&v6, "Ip6InReceives"),
+            40 + TCP,
+        )
 }
 
 /// A row of names and one of values, which begin alike.
 fn counters_in_rows(path: &str, head: &str) -> HashMap<String, u64> {
     let text = std::fs::read_to_string(path).unwrap();
-    let mut rows = text.lines().filter_map(|line| line.strip_prefix(head)).map(str::split_whitespace);
+    let mut rows =
+        text.lines().filter_map(|line| line.strip_prefix(head)).map(str::split_whitespace);
     let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
     names.zip(values).filter_map(|(name, value)| counter([name, value].into_iter())).collect()
 }

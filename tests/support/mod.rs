@@ -29,7 +29,8 @@ pub fn patience(seconds: u64) -> Duration {
 /// How many processes take turns on each processor, as far as it makes a difference.
 fn waiting_a_processor() -> u64 {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let running: f64 = load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default();
+    let running: f64 =
+        load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (running / processors as f64).clamp(1.0, 10.0).ceil() as u64
 }

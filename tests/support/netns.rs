@@ -69,8 +69,12 @@ pub struct Lab {
 
 impl Lab {
     pub fn new(peer: Peer) -> Lab {
-        let unshare: &[&str] = if is_root() { &["unshare", "-n", "-m"] } else { &["unshare", "-U", "-r", "-n", "-m"] };
-        let holder = Holder::start(unshare.iter().map(|s| (*s).to_owned()).collect(), &format!("{HOST}{HOLD}"));
+        let unshare: &[&str] =
+            if is_root() { &["unshare", "-n", "-m"] } else { &["unshare", "-U", "-r", "-n", "-m"] };
+        let holder = Holder::start(
+            unshare.iter().map(|s| (*s).to_owned()).collect(),
+            &format!("{HOST}{HOLD}"),
+        );
         let host = Namespace { enter: enter(holder.pid(), None) };
         let outside = Namespace { enter: enter(holder.pid(), Some("/run/netns/outside")) };
         let prepare = if peer == Peer::Ours { "true" } else { NO_DAD };

@@ -65,10 +65,15 @@ impl Inside {
 
     /// What it says to the question that was asked.
     fn answer(&self) -> Vec<String> {
-        let mut facts = self.answer.recv().expect("the thread in the namespace says above why it ended");
+        let mut facts =
+            self.answer.recv().expect("the thread in the namespace says above why it ended");
         // Rules of the old kind are rare, and there is no dump of them.
         if facts.iter().any(|fact| fact.starts_with("legacy ")) {
-            facts.push(self.namespace.sh("iptables-legacy-save; ip6tables-legacy-save").replace(char::is_numeric, ""));
+            facts.push(
+                self.namespace
+                    .sh("iptables-legacy-save; ip6tables-legacy-save")
+                    .replace(char::is_numeric, ""),
+            );
         }
         facts
     }
@@ -95,14 +100,20 @@ impl Sockets {
     fn facts(&self) -> Vec<String> {
         let mut facts = route::facts(&self.route);
         facts.extend(nft::facts(&self.netfilter));
-        for (scope, key) in SYSCTLS.iter().flat_map(|scope| SYSCTL_KEYS.iter().map(move |key| (scope, key))) {
+        for (scope, key) in
+            SYSCTLS.iter().flat_map(|scope| SYSCTL_KEYS.iter().map(move |key| (scope, key)))
+        {
             for family in ["ipv4", "ipv6"] {
                 let path = format!("/proc/sys/net/{family}/conf/{scope}/{key}");
-                facts.extend(fs::read_to_string(&path).map(|value| format!("sysctl {family} {scope} {key}: {value}")));
+                facts.extend(
+                    fs::read_to_string(&path)
+                        .map(|value| format!("sysctl {family} {scope} {key}: {value}")),
+                );
             }
         }
         for family in ["ip", "ip6"] {
-            let names = fs::read_to_string(format!("/proc/thread-self/net/{family}_tables_names")).unwrap_or_default();
+            let names = fs::read_to_string(format!("/proc/thread-self/net/{family}_tables_names"))
+                .unwrap_or_default();
             facts.extend(names.lines().map(|name| format!("legacy {family} {name}")));
         }
         facts.sort();
@@ -128,7 +139,9 @@ fn files(dir: &Path, name: &str, facts: &mut Vec<String>) {
         facts.push(format!("file {name} {:o}", about.permissions().mode()));
         let content = if about.is_file() { fs::read(&path).unwrap_or_default() } else { vec![] };
         // The order of lines is no state.
-        facts.extend(String::from_utf8_lossy(&content).lines().map(|line| format!("file {name}: {line}")));
+        facts.extend(
+            String::from_utf8_lossy(&content).lines().map(|line| format!("file {name}: {line}")),
+        );
         if about.is_dir() {
             files(&path, &name, facts);
         }
@@ -222,7 +235,10 @@ fn a_probe_sees_every_kind_of_change() {
         ("link", "ip link set one address 02:00:00:00:00:77"),
         ("link", "ip link property add dev one altname another"),
         ("address", "ip addr add 10.0.0.1/24 dev one"),
-        ("route", "ip link set one up; ip link set two up; ip route add 10.9.0.0/16 dev one table 77"),
+        (
+            "route",
+            "ip link set one up; ip link set two up; ip route add 10.9.0.0/16 dev one table 77",
+        ),
         ("route", "ip -6 route add 2001:db8:9::/48 dev one"),
         ("rule", "ip rule add from 10.0.0.1 table 77"),
         ("rule", "ip -6 rule add from 2001:db8::1 table 77"),
@@ -238,7 +254,10 @@ fn a_probe_sees_every_kind_of_change() {
         ("nft", "nft 'add chain inet leak c { type filter hook input priority 0; }'"),
         ("nft", "nft 'add rule inet leak c tcp dport 99 counter drop'"),
         ("nft", "nft 'add rule inet leak c tcp dport 99 counter drop'"),
-        ("nft", "iptables -t nat -A POSTROUTING -s 10.0.0.1 -m comment --comment leak -j MASQUERADE"),
+        (
+            "nft",
+            "iptables -t nat -A POSTROUTING -s 10.0.0.1 -m comment --comment leak -j MASQUERADE",
+        ),
         ("legacy", "iptables-legacy -t nat -A POSTROUTING -j MASQUERADE"),
         ("link", "echo 1 > /proc/sys/net/ipv4/conf/one/route_localnet"),
         ("link", "echo 0 > /proc/sys/net/ipv6/conf/one/accept_ra"),
@@ -277,7 +296,8 @@ fn a_probe_sees_no_change_where_there_is_none() {
         "nft 'add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c counter'",
     );
     let probe = Probe::start(&lab, &[&container, &other]);
-    lab.host.sh("ping -c 1 -W 1 198.51.100.2 >/dev/null; ping -c 1 -W 1 2001:db8:ffff::2 >/dev/null");
+    lab.host
+        .sh("ping -c 1 -W 1 198.51.100.2 >/dev/null; ping -c 1 -W 1 2001:db8:ffff::2 >/dev/null");
     let attachment = lab.attach(&container, &conf);
     attachment.add();
     assert!(!probe.changes_now().is_empty());

@@ -9,7 +9,8 @@ impl Scratch {
     pub fn new() -> Scratch {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("cni-multi-test-{}-{next}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("cni-multi-test-{}-{next}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir); // an earlier process had the same id
         std::fs::create_dir_all(&dir).unwrap();
         Scratch(dir)

@@ -84,13 +84,19 @@ impl Shell {
             Shell::Fish => command.args(["--no-config", "-c", FISH]),
             Shell::Zsh => command.args(["-f", "-c", ZSH, "zsh"]),
         };
-        let home_is = ["HOME", "ZDOTDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"].map(|name| (name, home.text()));
+        let home_is =
+            ["HOME", "ZDOTDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"].map(|name| (name, home.text()));
         command.arg(file).arg(line).envs(home_is).env("TERM", "xterm");
-        let output = command.env("COMPLETION", file).env("OFFERED", home.join("offered")).output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{self:?} {line:?}: {output:?}");
+        let output =
+            command.env("COMPLETION", file).env("OFFERED", home.join("offered")).output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{self:?} {line:?}: {output:?}"
+        );
         let stdout = String::from_utf8(output.stdout).unwrap();
         let words = stdout.lines().map(|line| line.split('\t').next().unwrap_or_default()); // fish describes them
-        let mut words: Vec<String> = words.filter(|word| !word.is_empty()).map(str::to_owned).collect();
+        let mut words: Vec<String> =
+            words.filter(|word| !word.is_empty()).map(str::to_owned).collect();
         words.sort();
         words.dedup();
         words

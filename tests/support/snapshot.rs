@@ -84,8 +84,12 @@ impl Snapshot {
                     continue; // half a list: the kernel's bridges have no VLANs
                 }
                 let facts = document.unwrap_or_else(|e| panic!("section {title} is {body:?}: {e}"));
-                let mut facts: Vec<String> =
-                    facts.as_array().unwrap().iter().map(|f| format!("{title}: {}", lasting(f))).collect();
+                let mut facts: Vec<String> = facts
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|f| format!("{title}: {}", lasting(f)))
+                    .collect();
                 facts.sort();
                 lines.extend(facts);
             }
@@ -97,8 +101,9 @@ impl Snapshot {
     fn may_change_within(&self) -> Option<Duration> {
         let is_of = |line: &String, kind: &str| line.contains(&format!("\"info_kind\":\"{kind}\""));
         // The address fe80::… of an ifb comes with its routes, a little later than the link.
-        let is_late =
-            |line: &String| ["bridge", "macvlan", "ipvlan", "vlan", "ifb"].iter().any(|kind| is_of(line, kind));
+        let is_late = |line: &String| {
+            ["bridge", "macvlan", "ipvlan", "vlan", "ifb"].iter().any(|kind| is_of(line, kind))
+        };
         let is_new = |line: &String| {
             // The other end may have just been set up, or the link itself.
             is_of(line, "veth") && line.contains("\"NO-CARRIER\"")
@@ -114,17 +119,25 @@ impl Snapshot {
     /// address of a link with a carrier its local route, another (linkwatch) brings a link's state up to its carrier.
     fn awaits_something(&self) -> bool {
         let facts = |title: &'static str| {
-            self.0.iter().filter_map(move |line| serde_json::from_str::<Value>(line.strip_prefix(title)?).ok())
+            self.0.iter().filter_map(move |line| {
+                serde_json::from_str::<Value>(line.strip_prefix(title)?).ok()
+            })
         };
-        let is = |link: &Value, flag: &str| link["flags"].as_array().is_some_and(|flags| flags.contains(&flag.into()));
-        let awaits_state = |link: Value| is(&link, "UP") && is(&link, "LOWER_UP") == is(&link, "NO-CARRIER");
+        let is = |link: &Value, flag: &str| {
+            link["flags"].as_array().is_some_and(|flags| flags.contains(&flag.into()))
+        };
+        let awaits_state =
+            |link: Value| is(&link, "UP") && is(&link, "LOWER_UP") == is(&link, "NO-CARRIER");
         let local = |route: Value| (route["type"] == "local").then(|| route["dst"].clone());
         let routes: Vec<Value> = facts("route: ").filter_map(local).collect();
         let awaits_route = |link: Value| {
             let addresses = link["addr_info"].as_array().map(Vec::as_slice).unwrap_or_default();
-            addresses.iter().any(|address| address["family"] == "inet6" && !routes.contains(&address["local"]))
+            addresses
+                .iter()
+                .any(|address| address["family"] == "inet6" && !routes.contains(&address["local"]))
         };
-        facts("link: ").any(awaits_state) || facts("address: ").filter(|link| is(link, "LOWER_UP")).any(awaits_route)
+        facts("link: ").any(awaits_state)
+            || facts("address: ").filter(|link| is(link, "LOWER_UP")).any(awaits_route)
     }
 
     /// What is in one and not in the other, as `-` and `+` lines; empty when they are equal.
@@ -222,7 +235,9 @@ impl<'a> Watch<'a> {
     }
 
     fn now(&self) -> Vec<Snapshot> {
-        std::iter::once(Snapshot::of_host(self.lab)).chain(self.containers.iter().map(|c| Snapshot::of(c))).collect()
+        std::iter::once(Snapshot::of_host(self.lab))
+            .chain(self.containers.iter().map(|c| Snapshot::of(c)))
+            .collect()
     }
 
     /// The kernel reports carrier changes of some links late (linkwatch, up to a second); two equal snapshots in a row are a
@@ -278,7 +293,10 @@ fn a_snapshot_sees_every_kind_of_change() {
         ("link", "ip link add one type veth peer name two"),
         ("link", "ip link set one mtu 1400"),
         ("address", "ip addr add 10.0.0.1/24 dev one"),
-        ("route", "ip link set one up; ip link set two up; ip route add 10.9.0.0/16 dev one table 77"),
+        (
+            "route",
+            "ip link set one up; ip link set two up; ip route add 10.9.0.0/16 dev one table 77",
+        ),
         ("route", "ip -6 route add 2001:db8:9::/48 dev one"),
         ("rule", "ip rule add from 10.0.0.1 table 77"),
         ("rule", "ip -6 rule add from 2001:db8::1 table 77"),
@@ -305,6 +323,9 @@ fn a_snapshot_sees_every_kind_of_change() {
         let before = Snapshot::of_host(&lab);
         lab.host.sh(script);
         let difference = before.difference(&Snapshot::of_host(&lab));
-        assert!(difference.contains(&format!("+ {section}: ")), "`{script}` is not seen in\n{difference}");
+        assert!(
+            difference.contains(&format!("+ {section}: ")),
+            "`{script}` is not seen in\n{difference}"
+        );
     }
 }

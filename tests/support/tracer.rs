@@ -74,7 +74,10 @@ impl Stop {
     /// So much of the program's memory, as far as it goes.
     pub fn memory(&self, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        let read = self.open_memory(false).and_then(|memory| memory.read_at(&mut bytes, address)).unwrap_or_default();
+        let read = self
+            .open_memory(false)
+            .and_then(|memory| memory.read_at(&mut bytes, address))
+            .unwrap_or_default();
         bytes.truncate(read);
         bytes
     }
@@ -90,7 +93,8 @@ impl Stop {
     /// A path or another string that an argument points to.
     pub fn text(&self, arg: usize) -> String {
         let bytes = self.memory(self.args[arg], 4096);
-        String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
+            .into_owned()
     }
 
     /// What a descriptor is, in the words of /proc: a path, or `socket:[7]`.
@@ -101,19 +105,30 @@ impl Stop {
 
     /// Whether a descriptor is one of a directory.
     pub fn is_directory(&self, arg: usize) -> bool {
-        std::fs::metadata(format!("/proc/{}/fd/{}", self.task, self.args[arg])).is_ok_and(|file| file.is_dir())
+        std::fs::metadata(format!("/proc/{}/fd/{}", self.task, self.args[arg]))
+            .is_ok_and(|file| file.is_dir())
     }
 
     /// Its name and what it is about, for people.
     pub fn describe(&self) -> String {
         let about = match self.call {
-            libc::SYS_openat | libc::SYS_unlinkat | libc::SYS_mkdirat | libc::SYS_newfstatat => self.text(1),
-            libc::SYS_open | libc::SYS_unlink | libc::SYS_mkdir | libc::SYS_rename | libc::SYS_execve => self.text(0),
-            libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => format!("{} {}", self.text(1), self.text(3)),
-            libc::SYS_link => format!("{} {}", self.text(0), self.text(1)),
-            libc::SYS_write | libc::SYS_read | libc::SYS_flock | libc::SYS_ioctl | libc::SYS_ftruncate => {
-                self.descriptor(0)
+            libc::SYS_openat | libc::SYS_unlinkat | libc::SYS_mkdirat | libc::SYS_newfstatat => {
+                self.text(1)
             }
+            libc::SYS_open
+            | libc::SYS_unlink
+            | libc::SYS_mkdir
+            | libc::SYS_rename
+            | libc::SYS_execve => self.text(0),
+            libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => {
+                format!("{} {}", self.text(1), self.text(3))
+            }
+            libc::SYS_link => format!("{} {}", self.text(0), self.text(1)),
+            libc::SYS_write
+            | libc::SYS_read
+            | libc::SYS_flock
+            | libc::SYS_ioctl
+            | libc::SYS_ftruncate => self.descriptor(0),
             libc::SYS_sendto => format!("message of type {}", self.netlink_type()),
             _ => String::new(),
         };
@@ -141,13 +156,37 @@ impl Stop {
             libc::SYS_openat => self.args[2] & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0,
             libc::SYS_open => self.args[1] & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0,
             libc::SYS_sendto => !is_question(self.netlink_type()),
-            libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64 => !self.descriptor(0).starts_with("pipe:"),
-            libc::SYS_sendmsg | libc::SYS_sendmmsg | libc::SYS_ioctl | libc::SYS_fsync | libc::SYS_fdatasync => true,
-            libc::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_link | libc::SYS_linkat => true,
-            libc::SYS_unlink | libc::SYS_unlinkat | libc::SYS_mkdir | libc::SYS_mkdirat | libc::SYS_rmdir => true,
-            libc::SYS_symlink | libc::SYS_symlinkat | libc::SYS_truncate | libc::SYS_ftruncate => true,
-            libc::SYS_fchmod | libc::SYS_chmod | libc::SYS_fchmodat | libc::SYS_mount | libc::SYS_umount2 => true,
-            libc::SYS_execve | libc::SYS_kill | libc::SYS_setxattr | libc::SYS_utimensat | libc::SYS_fallocate => true,
+            libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64 => {
+                !self.descriptor(0).starts_with("pipe:")
+            }
+            libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_ioctl
+            | libc::SYS_fsync
+            | libc::SYS_fdatasync => true,
+            libc::SYS_rename
+            | libc::SYS_renameat
+            | libc::SYS_renameat2
+            | libc::SYS_link
+            | libc::SYS_linkat => true,
+            libc::SYS_unlink
+            | libc::SYS_unlinkat
+            | libc::SYS_mkdir
+            | libc::SYS_mkdirat
+            | libc::SYS_rmdir => true,
+            libc::SYS_symlink | libc::SYS_symlinkat | libc::SYS_truncate | libc::SYS_ftruncate => {
+                true
+            }
+            libc::SYS_fchmod
+            | libc::SYS_chmod
+            | libc::SYS_fchmodat
+            | libc::SYS_mount
+            | libc::SYS_umount2 => true,
+            libc::SYS_execve
+            | libc::SYS_kill
+            | libc::SYS_setxattr
+            | libc::SYS_utimensat
+            | libc::SYS_fallocate => true,
             _ => false,
         }
     }
@@ -193,7 +232,11 @@ fn read(pipe: &mut impl std::io::Read) -> String {
 /// Starts what stops itself, to be traced from there.
 fn start(call: &Call) -> Child {
     let mut command = Command::new("sh");
-    command.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(&call.wrapper).arg(&call.program).args(&call.args);
+    command
+        .args(["-c", "kill -STOP $$; exec \"$@\"", "sh"])
+        .args(&call.wrapper)
+        .arg(&call.program)
+        .args(&call.args);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).envs(&call.env);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
@@ -224,14 +267,28 @@ struct Tracer<'a, D> {
 impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
     fn new(root: Pid, call: &'a Call, decide: D) -> Self {
         let program = call.program.to_str().unwrap();
-        let (places, processes) = (BTreeMap::from([(root, Place::Outside)]), BTreeSet::from([root]));
-        Tracer { root, program, decide, calls: 0, killed: false, places, processes, own: BTreeMap::new() }
+        let (places, processes) =
+            (BTreeMap::from([(root, Place::Outside)]), BTreeSet::from([root]));
+        Tracer {
+            root,
+            program,
+            decide,
+            calls: 0,
+            killed: false,
+            places,
+            processes,
+            own: BTreeMap::new(),
+        }
     }
 
     fn follow(&mut self) -> ExitStatus {
         waitpid(self.root, Some(WaitPidFlag::WUNTRACED)).unwrap();
-        let births = Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK;
-        let others = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_EXITKILL;
+        let births = Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK;
+        let others = Options::PTRACE_O_TRACESYSGOOD
+            | Options::PTRACE_O_TRACEEXEC
+            | Options::PTRACE_O_EXITKILL;
         ptrace::seize(self.root, births | others).unwrap();
         kill(self.root, Signal::SIGCONT).unwrap();
         let mut status = ExitStatus::from_raw(0);
@@ -241,7 +298,9 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
                 Err(Errno::EINTR) => (),
                 Err(Errno::ECHILD) => return status,
                 Err(e) => panic!("wait for a traced process: {e}"),
-                Ok(WaitStatus::Exited(task, code)) if task == self.root => status = ExitStatus::from_raw(code << 8),
+                Ok(WaitStatus::Exited(task, code)) if task == self.root => {
+                    status = ExitStatus::from_raw(code << 8)
+                }
                 Ok(WaitStatus::Signaled(task, signal, _)) if task == self.root => {
                     status = ExitStatus::from_raw(signal as i32);
                 }
@@ -256,7 +315,9 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         let mut signal = None;
         match stopped {
             WaitStatus::PtraceSyscall(_) => self.on_syscall(task),
-            WaitStatus::PtraceEvent(_, _, event) if event == Event::PTRACE_EVENT_EXEC as i32 => self.on_exec(task),
+            WaitStatus::PtraceEvent(_, _, event) if event == Event::PTRACE_EVENT_EXEC as i32 => {
+                self.on_exec(task)
+            }
             WaitStatus::PtraceEvent(_, _, event) if event != Event::PTRACE_EVENT_STOP as i32 => {
                 self.on_birth(task, event)
             }
@@ -264,8 +325,11 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
             _ => (), // a new task's first stop, or one for all of them
         }
         // It may have been killed meanwhile.
-        let _ =
-            if self.place(task) == Place::Outside { ptrace::cont(task, signal) } else { ptrace::syscall(task, signal) };
+        let _ = if self.place(task) == Place::Outside {
+            ptrace::cont(task, signal)
+        } else {
+            ptrace::syscall(task, signal)
+        };
     }
 
     /// A task is seen for the first time before or after its birth is told; it is where its parent is.
@@ -278,7 +342,8 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
     fn is_own(&mut self, task: Pid) -> bool {
         let root = format!("Tgid:\t{}", self.root);
         *self.own.entry(task).or_insert_with(|| {
-            let status = std::fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
+            let status =
+                std::fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
             status.lines().any(|line| line == root)
         })
     }
@@ -322,9 +387,17 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
                 (number, Some(answer))
             }
         };
-        let args = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
+        let args = [
+            registers.rdi,
+            registers.rsi,
+            registers.rdx,
+            registers.r10,
+            registers.r8,
+            registers.r9,
+        ];
         let is_own = self.is_own(task);
-        let stop = Stop { number, call: registers.orig_rax.cast_signed(), args, result, is_own, task };
+        let stop =
+            Stop { number, call: registers.orig_rax.cast_signed(), args, result, is_own, task };
         match (self.decide)(&stop) {
             Then::Answer(answer) if result.is_some() => registers.rax = answer.cast_unsigned(),
             Then::Answer(answer) => {

@@ -30,7 +30,11 @@ pub fn assert_pings_with(from: &Namespace, to: &str, options: &str) {
     let deadline = Instant::now() + patience(PATIENCE);
     while !ping_once(from, to, options) {
         let state = || from.sh("ip addr; ip route; ip -6 route; ip neigh");
-        assert!(Instant::now() < deadline, "no answer to `ping {options} {to}` from a namespace with\n{}", state());
+        assert!(
+            Instant::now() < deadline,
+            "no answer to `ping {options} {to}` from a namespace with\n{}",
+            state()
+        );
         std::thread::sleep(Duration::from_millis(20)); // "network unreachable" comes back at once
     }
 }
@@ -75,10 +79,17 @@ END"#);
         let mut sources = Vec::new();
         for set in ["v4", "v6"] {
             let listing = self.0.json(&format!("nft -j list set inet ear {set}"));
-            let elements = listing["nftables"].as_array().unwrap().iter().find_map(|o| o["set"]["elem"].as_array());
+            let elements = listing["nftables"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find_map(|o| o["set"]["elem"].as_array());
             // An element is a string, or an object where nft prints its attributes.
             let text = |e: &serde_json::Value| {
-                e.as_str().or_else(|| e["elem"]["val"].as_str()).unwrap_or_else(|| panic!("set element {e}")).to_owned()
+                e.as_str()
+                    .or_else(|| e["elem"]["val"].as_str())
+                    .unwrap_or_else(|| panic!("set element {e}"))
+                    .to_owned()
             };
             sources.extend(elements.into_iter().flatten().map(text));
         }
@@ -109,7 +120,11 @@ pub fn assert_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     let family = usize::from(source.contains(':'));
     let ear = Ear::listen(&lab.outside);
     assert_pings_with(from, super::netns::OUTSIDE[family], &format!("-I {source}"));
-    assert_eq!(ear.heard(), [super::netns::UPLINK[family]], "the outside sees the host's address only");
+    assert_eq!(
+        ear.heard(),
+        [super::netns::UPLINK[family]],
+        "the outside sees the host's address only"
+    );
 }
 
 /// The container's packets reach the peer outside with their own source address, and stay without answer.
@@ -188,7 +203,10 @@ pub fn ask_by_udp(from: &Namespace, to: &str) -> Option<String> {
 
 fn seen(from: &Namespace, role: &str) -> Option<String> {
     let output = again(from, role).output().unwrap();
-    String::from_utf8(output.stderr).unwrap().lines().find_map(|l| l.strip_prefix("seen ").map(str::to_owned))
+    String::from_utf8(output.stderr)
+        .unwrap()
+        .lines()
+        .find_map(|l| l.strip_prefix("seen ").map(str::to_owned))
 }
 
 /// `TcpServer` for UDP.
@@ -230,7 +248,8 @@ impl Drop for SctpServer {
 
 /// `connect` by SCTP.
 pub fn connect_by_sctp(from: &Namespace, to: &str) -> Option<String> {
-    let client = format!("timeout 10 socat -t0 SCTP:{to} SYSTEM:'echo; read answer; echo $answer >&2' 2>&1");
+    let client =
+        format!("timeout 10 socat -t0 SCTP:{to} SYSTEM:'echo; read answer; echo $answer >&2' 2>&1");
     let seen = String::from_utf8(from.try_sh(&client).stdout).unwrap();
     let seen: IpAddr = seen.trim().trim_matches(['[', ']']).parse().ok()?;
     Some(seen.to_canonical().to_string())
@@ -239,9 +258,14 @@ pub fn connect_by_sctp(from: &Namespace, to: &str) -> Option<String> {
 #[test]
 fn sctp_server_answers_with_the_address_it_sees() {
     let lab = Lab::new(super::call::Peer::Ours);
-    let Some(_server) = SctpServer::start(&lab.outside, 80) else { return super::attachment::skip("sctp") };
+    let Some(_server) = SctpServer::start(&lab.outside, 80) else {
+        return super::attachment::skip("sctp");
+    };
     assert_eq!(connect_by_sctp(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
-    assert_eq!(connect_by_sctp(&lab.host, "[2001:db8:ffff::2]:80").as_deref(), Some("2001:db8:ffff::1"));
+    assert_eq!(
+        connect_by_sctp(&lab.host, "[2001:db8:ffff::2]:80").as_deref(),
+        Some("2001:db8:ffff::1")
+    );
     assert_eq!(connect_by_sctp(&lab.host, "198.51.100.2:81"), None);
 }
 
@@ -251,7 +275,10 @@ fn udp_server_answers_with_the_address_it_sees() {
     let _server = UdpServer::start(&lab.outside, 80);
     for _ in 0..2 {
         assert_eq!(ask_by_udp(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
-        assert_eq!(ask_by_udp(&lab.host, "[2001:db8:ffff::2]:80").as_deref(), Some("2001:db8:ffff::1"));
+        assert_eq!(
+            ask_by_udp(&lab.host, "[2001:db8:ffff::2]:80").as_deref(),
+            Some("2001:db8:ffff::1")
+        );
     }
     assert_eq!(ask_by_udp(&lab.host, "198.51.100.2:81"), None);
 }
@@ -268,14 +295,20 @@ fn tcp_server_answers_with_the_address_it_sees() {
             let lab = Lab::new(super::call::Peer::Ours);
             let _server = TcpServer::start(&lab.outside, 80);
             assert_eq!(connect(&lab.host, "198.51.100.2:80").as_deref(), Some("198.51.100.1"));
-            assert_eq!(connect(&lab.host, "[2001:db8:ffff::2]:80").as_deref(), Some("2001:db8:ffff::1"));
+            assert_eq!(
+                connect(&lab.host, "[2001:db8:ffff::2]:80").as_deref(),
+                Some("2001:db8:ffff::1")
+            );
             assert_eq!(connect(&lab.host, "198.51.100.2:81"), None);
         }
     }
 }
 
 fn say(answer: std::io::Result<String>) {
-    eprintln!("{}", answer.map_or_else(|e| format!("no answer: {e}"), |seen| format!("seen {seen}")));
+    eprintln!(
+        "{}",
+        answer.map_or_else(|e| format!("no answer: {e}"), |seen| format!("seen {seen}"))
+    );
 }
 
 /// The pipe closes when whoever started us is gone.

@@ -42,7 +42,8 @@ impl Row {
         for piece in &pieces {
             rest = rest.and_then(|rest| Some(rest.split_once(piece)?.1));
         }
-        msg.starts_with(pieces[0]) && rest.is_some_and(|rest| rest.is_empty() || pieces.ends_with(&[""]))
+        msg.starts_with(pieces[0])
+            && rest.is_some_and(|rest| rest.is_empty() || pieces.ends_with(&[""]))
     }
 
     /// ADD of all plugins up to that of the row by `from`. Its attachment, and its result or that of the plugin before it.
@@ -51,16 +52,20 @@ impl Row {
         let usual = match self.plugin.as_str() {
             "bridge" => json!({}),
             "ptp" => json!({"type": "ptp", "bridge": null}),
-            "host-device" => json!({"type": "host-device", "bridge": null, "isGateway": null, "ipam": null}),
+            "host-device" => {
+                json!({"type": "host-device", "bridge": null, "isGateway": null, "ipam": null})
+            }
             chained => {
                 let result = lab.attach(&container, network).by(from).add();
                 let of_network = json!({"type": chained, "name": "net1", "cniVersion": "1.0.0", "prevResult": result});
-                let attachment = lab.attach(&container, &with(&of_network, self.keys.clone())).by(from);
+                let attachment =
+                    lab.attach(&container, &with(&of_network, self.keys.clone())).by(from);
                 in_run(attachment.call("ADD", None)).run().ok();
                 return (attachment, result);
             }
         };
-        let attachment = lab.attach(&container, &with(&with(network, usual), self.keys.clone())).by(from);
+        let attachment =
+            lab.attach(&container, &with(&with(network, usual), self.keys.clone())).by(from);
         let result = in_run(attachment.call("ADD", None)).run().ok();
         (attachment, result)
     }
@@ -71,7 +76,11 @@ impl Row {
         let (attachment, result) = self.attach(lab, network, from);
         let by_other = attachment.clone().by(to);
         let error = by_other.check(&result).err();
-        assert!(error.code == self.code && self.is_said_by(&error.msg), "{what}: {error:?}, expected {}", self.msg);
+        assert!(
+            error.code == self.code && self.is_said_by(&error.msg),
+            "{what}: {error:?}, expected {}",
+            self.msg
+        );
         let deleted = by_other.call("DEL", Some(&result)).run();
         assert_eq!(deleted.status, 0, "{what}: {deleted:?}");
         if *from == Peer::Ours {
@@ -140,12 +149,13 @@ fn what_ours_does_not_read_is_not_detached_either() {
     let lab = lab();
     let deep = format!("{}{}", "[".repeat(129), "]".repeat(129));
     for odd in [r#""\ud800""#, "1e999", &deep] {
-        let call = |peer: &Peer, command: &str, attachment: &Attachment<'_>, result: Option<&Value>| {
-            let mut call = attachment.clone().by(peer).call(command, result);
-            let text = String::from_utf8(call.stdin).unwrap();
-            call.stdin = text.replacen('{', &format!("{{\"comment\":{odd},"), 1).into_bytes();
-            call.run()
-        };
+        let call =
+            |peer: &Peer, command: &str, attachment: &Attachment<'_>, result: Option<&Value>| {
+                let mut call = attachment.clone().by(peer).call(command, result);
+                let text = String::from_utf8(call.stdin).unwrap();
+                call.stdin = text.replacen('{', &format!("{{\"comment\":{odd},"), 1).into_bytes();
+                call.run()
+            };
         let attachment = lab.attach(&lab.container(), &network_of_one_family());
         let result = call(&reference, "ADD", &attachment, None).ok();
         for command in ["CHECK", "DEL"] {

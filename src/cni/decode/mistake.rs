@@ -54,7 +54,10 @@ impl de::Error for Mistake {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Mistake {
-        Mistake::new(Code::DECODE, format!("expected {}, found {}", Expectation(expected), Kind(found)))
+        Mistake::new(
+            Code::DECODE,
+            format!("expected {}, found {}", Expectation(expected), Kind(found)),
+        )
     }
 
     fn missing_field(field: &'static str) -> Mistake {

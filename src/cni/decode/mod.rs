@@ -15,7 +15,8 @@ use std::str::FromStr;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+    self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer,
+    MapAccess, SeqAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -173,7 +174,11 @@ impl<'de> Deserializer<'de> for Node<'_> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -186,10 +191,18 @@ impl<'de> Deserializer<'de> for Node<'_> {
         let path = self.path;
         path.tell_keys(fields);
         match self.value {
-            Value::Object(pairs) => visitor.visit_map(Members::of_struct(pairs, fields, &path)).map_err(|m| m.at(path)),
+            Value::Object(pairs) => {
+                visitor.visit_map(Members::of_struct(pairs, fields, &path)).map_err(|m| m.at(path))
+            }
             // Members that are null were passed over, so this is an item of a list.
-            Value::Null => Err(Mistake::new(Code::INVALID_CONFIG, "expected an object, found null").at(path)),
-            other => Err(Mistake::new(Code::DECODE, format!("expected an object, found {}", describe(other))).at(path)),
+            Value::Null => {
+                Err(Mistake::new(Code::INVALID_CONFIG, "expected an object, found null").at(path))
+            }
+            other => Err(Mistake::new(
+                Code::DECODE,
+                format!("expected an object, found {}", describe(other)),
+            )
+            .at(path)),
         }
     }
 
@@ -201,9 +214,11 @@ impl<'de> Deserializer<'de> for Node<'_> {
     ) -> Result<V::Value, Mistake> {
         let path = self.path;
         let Value::String(text) = self.value else {
-            return Err(
-                Mistake::new(Code::DECODE, format!("expected a string, found {}", describe(self.value))).at(path)
-            );
+            return Err(Mistake::new(
+                Code::DECODE,
+                format!("expected a string, found {}", describe(self.value)),
+            )
+            .at(path));
         };
         let variant: StrDeserializer<'_, Mistake> = text.as_str().into_deserializer();
         visitor.visit_enum(variant).map_err(|mistake| mistake.at(path))
@@ -220,7 +235,9 @@ impl<'de> Deserializer<'de> for Node<'_> {
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         self.path.tell_kind(&visitor);
         match self.value {
-            Value::String(value) => visitor.visit_str(value).map_err(|mistake: Mistake| mistake.at(self.path)),
+            Value::String(value) => {
+                visitor.visit_str(value).map_err(|mistake: Mistake| mistake.at(self.path))
+            }
             _ => Err(self.mismatch(&visitor)),
         }
     }
@@ -248,9 +265,9 @@ impl<'de> Deserializer<'de> for Node<'_> {
         let path = self.path;
         path.tell_kind(&visitor);
         match self.value {
-            Value::Array(items) => {
-                visitor.visit_seq(Items { items, path: &self.path, next: 0 }).map_err(|mistake| mistake.at(path))
-            }
+            Value::Array(items) => visitor
+                .visit_seq(Items { items, path: &self.path, next: 0 })
+                .map_err(|mistake| mistake.at(path)),
             _ => Err(self.mismatch(&visitor)),
         }
     }
@@ -301,7 +318,10 @@ struct Items<'a> {
 impl<'de> SeqAccess<'de> for Items<'_> {
     type Error = Mistake;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Mistake> {
         let Some(value) = self.items.get(self.next) else { return Ok(None) };
         let path = Path::Index(self.path, self.next);
         self.next += 1;
@@ -317,10 +337,15 @@ struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    fn of_struct(pairs: &'a [(String, Value)], fields: &'static [&'static str], path: &'a Path<'a>) -> Members<'a> {
+    fn of_struct(
+        pairs: &'a [(String, Value)],
+        fields: &'static [&'static str],
+        path: &'a Path<'a>,
+    ) -> Members<'a> {
         let found = |field: &&'static str| {
-            let is_its =
-                |(key, _): &&(String, Value)| key.eq_ignore_ascii_case(field) && field_of(key, fields) == *field;
+            let is_its = |(key, _): &&(String, Value)| {
+                key.eq_ignore_ascii_case(field) && field_of(key, fields) == *field
+            };
             let spellings = pairs.iter().filter(is_its).map(|(_, value)| value);
             Some((*field, spellings.fold(None, last_given)?))
         };
@@ -328,14 +353,21 @@ impl<'a> Members<'a> {
     }
 
     fn of_map(pairs: &'a [(String, Value)], path: &'a Path<'a>) -> Members<'a> {
-        Members { members: pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect(), path, next: 0 }
+        Members {
+            members: pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect(),
+            path,
+            next: 0,
+        }
     }
 }
 
 /// The field that a key is read into: of those that differ in case only the one of this very spelling, else the first.
 fn field_of<'f>(key: &str, fields: &[&'f str]) -> &'f str {
     let exact = fields.iter().find(|field| **field == key);
-    exact.or_else(|| fields.iter().find(|field| field.eq_ignore_ascii_case(key))).copied().unwrap_or_default()
+    exact
+        .or_else(|| fields.iter().find(|field| field.eq_ignore_ascii_case(key)))
+        .copied()
+        .unwrap_or_default()
 }
 
 /// Go decodes members one after the other into the same field: the last counts, null changes nothing, objects merge.
@@ -353,14 +385,18 @@ fn last_given(before: Option<Value>, next: &Value) -> Option<Value> {
 impl<'de> MapAccess<'de> for Members<'_> {
     type Error = Mistake;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Mistake> {
         let Some((key, _)) = self.members.get(self.next) else { return Ok(None) };
         let key: StrDeserializer<'_, Mistake> = (*key).into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
-        let (key, value) = self.members.get(self.next).map_or(("", &Value::Null), |(key, value)| (*key, value));
+        let (key, value) =
+            self.members.get(self.next).map_or(("", &Value::Null), |(key, value)| (*key, value));
         self.next += 1;
         let path = Path::Key(self.path, key);
         seed.deserialize(Node { value, path }).map_err(|mistake| mistake.at(path))
@@ -410,10 +446,18 @@ mod tests {
 
     #[test]
     fn the_last_spelling_counts_null_changes_nothing_objects_merge() {
-        let conf =
-            decode(r#"{"name":"a","NAME":"b","name":null,"inner":{"mtu":1},"Inner":{"isGateway":true}}"#).unwrap();
-        assert_eq!((conf.name.as_str(), conf.inner), ("b", Some(Inner { is_gateway: true, mtu: 1 })));
-        assert_eq!(decode(r#"{"name":null,"ranges":null,"sysctl":null,"inner":null}"#).unwrap(), Conf::default());
+        let conf = decode(
+            r#"{"name":"a","NAME":"b","name":null,"inner":{"mtu":1},"Inner":{"isGateway":true}}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (conf.name.as_str(), conf.inner),
+            ("b", Some(Inner { is_gateway: true, mtu: 1 }))
+        );
+        assert_eq!(
+            decode(r#"{"name":null,"ranges":null,"sysctl":null,"inner":null}"#).unwrap(),
+            Conf::default()
+        );
     }
 
     #[test]
@@ -440,7 +484,8 @@ mod tests {
     fn an_observer_learns_what_is_expected_where() {
         let observer = Observer::default();
         let text = r#"{"Name":true,"inner":{"x":1},"ranges":[[{"mtu":"no"}]],"sysctl":{"a.b":"c"},"hostPort":1}"#;
-        let error = observed::<Conf>(&Value::parse(text.as_bytes()).unwrap(), Some(&observer)).unwrap_err();
+        let error =
+            observed::<Conf>(&Value::parse(text.as_bytes()).unwrap(), Some(&observer)).unwrap_err();
         assert!(error.msg.starts_with("name: expected a string"), "{error}");
         let told = |text: &str| {
             let _ = observed::<Conf>(&Value::parse(text.as_bytes()).unwrap(), Some(&observer));
@@ -463,7 +508,10 @@ mod tests {
                 "ranges[0][0].mtu: u32"
             ]
         );
-        assert_eq!(told(r#"{"sysctl":{"a.b":"c"}}"#), [root, "sysctl: a map", "sysctl.a.b: a string"]);
+        assert_eq!(
+            told(r#"{"sysctl":{"a.b":"c"}}"#),
+            [root, "sysctl: a map", "sysctl.a.b: a string"]
+        );
         assert_eq!(told("{}"), [root]);
     }
 
@@ -476,9 +524,21 @@ mod tests {
     fn mistakes_name_their_path_the_value_and_what_was_expected() {
         let cases = [
             (r#"{"name":5}"#, 6, "name: expected a string, found integer 5"),
-            (r#"{"hostPort":70000}"#, 7, "hostPort: 70000 is out of range, expected an integer from 0 to 65535"),
-            (r#"{"hostPort":-1}"#, 7, "hostPort: -1 is out of range, expected an integer from 0 to 65535"),
-            (r#"{"hostPort":1.5}"#, 6, "hostPort: expected an integer from 0 to 65535, found number 1.5"),
+            (
+                r#"{"hostPort":70000}"#,
+                7,
+                "hostPort: 70000 is out of range, expected an integer from 0 to 65535",
+            ),
+            (
+                r#"{"hostPort":-1}"#,
+                7,
+                "hostPort: -1 is out of range, expected an integer from 0 to 65535",
+            ),
+            (
+                r#"{"hostPort":1.5}"#,
+                6,
+                "hostPort: expected an integer from 0 to 65535, found number 1.5",
+            ),
             (
                 r#"{"ranges":[[{},{"Mtu":"x"}]]}"#,
                 6,

@@ -47,7 +47,8 @@ impl AddResult {
     /// The document a configuration of this `version` asks for; no version means 0.1.0.
     pub fn into_document(self, version: &str) -> Result<Document, ResultError> {
         let AddResult { interfaces, ips, routes, dns } = self;
-        Document::V1(v1::Result { cni_version: NEWEST.to_owned(), interfaces, ips, routes, dns }).convert(version)
+        Document::V1(v1::Result { cni_version: NEWEST.to_owned(), interfaces, ips, routes, dns })
+            .convert(version)
     }
 }
 
@@ -114,7 +115,10 @@ pub struct Dns {
 impl Dns {
     /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
-        self.nameservers.is_empty() && self.domain.is_empty() && self.search.is_empty() && self.options.is_empty()
+        self.nameservers.is_empty()
+            && self.domain.is_empty()
+            && self.search.is_empty()
+            && self.options.is_empty()
     }
 
     fn to_json(&self) -> Json {
@@ -209,12 +213,20 @@ impl Document {
     /// Reads a `prevResult`, which must be of the family of the configuration it came in.
     ///
     /// Within the family the versions may differ. An explicit `""` is a version here, and one of 0.2 only.
-    pub fn parse_as_family_of(source: &impl Source, config_version: &str) -> Result<Document, ResultError> {
-        parse_in_family(source, config_version).map_err(|err| ResultError::PrevResult(Box::new(err)))
+    pub fn parse_as_family_of(
+        source: &impl Source,
+        config_version: &str,
+    ) -> Result<Document, ResultError> {
+        parse_in_family(source, config_version)
+            .map_err(|err| ResultError::PrevResult(Box::new(err)))
     }
 
     /// Decodes as `family` and labels with `version`.
-    fn decode(source: &impl Source, family: Family, version: &str) -> Result<Document, ResultError> {
+    fn decode(
+        source: &impl Source,
+        family: Family,
+        version: &str,
+    ) -> Result<Document, ResultError> {
         let document = match family {
             Family::V02 => source.decode().map(Document::V02),
             Family::V04 => source.decode().map(Document::V04),
@@ -365,7 +377,10 @@ impl fmt::Display for ResultError {
             }
             Self::ForeignVersion { family, found } => {
                 let supported = family.versions().join(" ");
-                write!(f, "result type supports [{supported}] but unmarshalled CNIVersion is {found:?}")
+                write!(
+                    f,
+                    "result type supports [{supported}] but unmarshalled CNIVersion is {found:?}"
+                )
             }
             Self::NoConverter { from, to } => {
                 write!(f, "no converter for CNI result version {from} to {to}")

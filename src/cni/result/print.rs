@@ -93,7 +93,9 @@ impl Json {
             Json::List(items) => Json::List(items.into_iter().map(Json::sorted).collect()),
             Json::Object(Object(mut entries)) => {
                 entries.sort_by_key(|(key, _)| *key);
-                Json::Object(Object(entries.into_iter().map(|(key, value)| (key, value.sorted())).collect()))
+                Json::Object(Object(
+                    entries.into_iter().map(|(key, value)| (key, value.sorted())).collect(),
+                ))
             }
             plain => plain,
         }
@@ -118,7 +120,9 @@ impl Json {
         match self {
             Json::Text(text) => write_quoted(out, text),
             Json::Int(number) => out.push_str(&number.to_string()),
-            Json::List(items) => write_items(out, depth, ('[', ']'), items, |out, item, depth| item.write(out, depth)),
+            Json::List(items) => write_items(out, depth, ('[', ']'), items, |out, item, depth| {
+                item.write(out, depth)
+            }),
             Json::Object(Object(entries)) => {
                 write_items(out, depth, ('{', '}'), entries, |out, (key, value), depth| {
                     write_quoted(out, key);
@@ -218,7 +222,10 @@ mod tests {
 
     #[test]
     fn a_map_sorts_keys_at_every_level() {
-        assert_eq!(sample().sorted().to_compact_text(), r#"{"a":[],"b":[{"a":"x","z":0},-1],"c":{}}"#);
+        assert_eq!(
+            sample().sorted().to_compact_text(),
+            r#"{"a":[],"b":[{"a":"x","z":0},-1],"c":{}}"#
+        );
     }
 
     #[test]

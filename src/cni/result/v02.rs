@@ -64,7 +64,11 @@ impl Result {
 
 impl IpConfig {
     /// The first address that says it is of `version`, with the routes whose destination is of `family`.
-    fn from_v04(from: &v04::Result, version: &str, family: impl Fn(&IpNet) -> bool) -> Option<Self> {
+    fn from_v04(
+        from: &v04::Result,
+        version: &str,
+        family: impl Fn(&IpNet) -> bool,
+    ) -> Option<Self> {
         let first = from.ips.iter().find(|ip| ip.version == version)?;
         let routes = from.routes.iter().filter(|route| family(&route.dst));
         Some(IpConfig {

@@ -63,7 +63,12 @@ impl Result {
         let mut to = Result { cni_version: from.cni_version, dns: from.dns, ..Result::default() };
         for (version, ip) in [("4", from.ip4), ("6", from.ip6)] {
             let Some(ip) = ip else { continue };
-            to.ips.push(IpConfig { version: version.to_owned(), interface: None, address: ip.ip, gateway: ip.gateway });
+            to.ips.push(IpConfig {
+                version: version.to_owned(),
+                interface: None,
+                address: ip.ip,
+                gateway: ip.gateway,
+            });
             to.routes.extend(ip.routes);
         }
         to

@@ -90,7 +90,12 @@ impl Result {
 
 impl From<Result> for AddResult {
     fn from(result: Result) -> Self {
-        AddResult { interfaces: result.interfaces, ips: result.ips, routes: result.routes, dns: result.dns }
+        AddResult {
+            interfaces: result.interfaces,
+            ips: result.ips,
+            routes: result.routes,
+            dns: result.dns,
+        }
     }
 }
 

@@ -46,7 +46,8 @@ impl Attached {
                 Ok(result) => (record.at.or(read), record.document, String::new(), result),
             },
         };
-        let result = result.and_then(|result| Value::parse(result.to_compact_text().as_bytes()).ok());
+        let result =
+            result.and_then(|result| Value::parse(result.to_compact_text().as_bytes()).ok());
         let result = result.unwrap_or(Value::Null);
         let mut members = Members::new();
         let netns = at.as_ref().map_or("", |at| &at.netns);
@@ -58,7 +59,9 @@ impl Attached {
         }
         put_text(&mut members, "namespace", state(netns));
         put(&mut members, "addresses", table::texts(addresses(&result, "")));
-        if let Some(age) = found.written.and_then(|written| SystemTime::now().duration_since(written).ok()) {
+        if let Some(age) =
+            found.written.and_then(|written| SystemTime::now().duration_since(written).ok())
+        {
             put(&mut members, "ageSeconds", Value::Number(age.as_secs().into()));
         }
         put_text(&mut members, "file", &file);
@@ -71,7 +74,8 @@ impl Attached {
 
     /// Whether this is told of it; where nothing is, whether the file's name may say so.
     pub fn is(&self, key: &str, wanted: &str) -> bool {
-        let told = self.members.iter().find(|(name, _)| name == key).and_then(|(_, value)| value.as_str());
+        let told =
+            self.members.iter().find(|(name, _)| name == key).and_then(|(_, value)| value.as_str());
         match (&self.at, key) {
             _ if wanted.is_empty() => true,
             (None, "network") => self.file_name.starts_with(&format!("{wanted}-")),
@@ -92,11 +96,14 @@ fn state(netns: &str) -> &'static str {
 
 /// The addresses of a result, of any version; with an interface's name, only those that may be its own.
 pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
-    let items = |key| if let Some(Value::Array(items)) = result.get(key) { items.as_slice() } else { &[] };
+    let items =
+        |key| if let Some(Value::Array(items)) = result.get(key) { items.as_slice() } else { &[] };
     let mut found = vec![];
     for ip in items("ips") {
         let interface = match ip.get("interface") {
-            Some(Value::Number(index)) => index.as_u64().and_then(|index| items("interfaces").get(index as usize)),
+            Some(Value::Number(index)) => {
+                index.as_u64().and_then(|index| items("interfaces").get(index as usize))
+            }
             _ => None,
         };
         let owner = interface.and_then(|interface| interface.get("name")).and_then(Value::as_str);
@@ -128,7 +135,15 @@ mod tests {
 
     #[test]
     fn ages_are_told_in_the_largest_unit_that_is_full() {
-        let cases = [(0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (86399, "23h"), (200_000, "2d")];
+        let cases = [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (3599, "59m"),
+            (3600, "1h"),
+            (86399, "23h"),
+            (200_000, "2d"),
+        ];
         for (seconds, text) in cases {
             assert_eq!(age_text(seconds), text);
         }
@@ -136,12 +151,17 @@ mod tests {
 
     #[test]
     fn addresses_are_found_in_results_of_every_version() {
-        let of = |text: &str, ifname| addresses(&Value::parse(text.as_bytes()).unwrap(), ifname).join(" ");
+        let of = |text: &str, ifname| {
+            addresses(&Value::parse(text.as_bytes()).unwrap(), ifname).join(" ")
+        };
         let result = r#"{"interfaces":[{"name":"br0"},{"name":"eth0"}],"ips":[{"address":"10.0.0.1/8","interface":0},
             {"address":"10.0.0.2/8","interface":1},{"address":"10.0.0.3/8"},{"address":"10.0.0.4/8","interface":-1}]}"#;
         assert_eq!(of(result, ""), "10.0.0.1/8 10.0.0.2/8 10.0.0.3/8 10.0.0.4/8");
         assert_eq!(of(result, "eth0"), "10.0.0.2/8 10.0.0.3/8 10.0.0.4/8");
-        assert_eq!(of(r#"{"ip4":{"ip":"10.0.0.1/8"},"ip6":{"ip":"fd00::1/64"}}"#, ""), "10.0.0.1/8 fd00::1/64");
+        assert_eq!(
+            of(r#"{"ip4":{"ip":"10.0.0.1/8"},"ip6":{"ip":"fd00::1/64"}}"#, ""),
+            "10.0.0.1/8 fd00::1/64"
+        );
         assert_eq!(of("null", ""), "");
     }
 }

@@ -35,14 +35,14 @@ pub fn limits(values: &[&str]) -> Result<String> {
 
 /// A number for each of the keys; 0 where none is given.
 fn parse(text: &str) -> Result<[u64; 4], String> {
-    const EXPECTED: &str =
-        "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
+    const EXPECTED: &str = "expected ingress=RATE, egress=RATE or both with a comma between, such as ingress=10M,egress=5M";
     let mut limits = [0; 4];
     for piece in text.split(',') {
         let (name, value) = piece.split_once('=').ok_or(EXPECTED)?;
         let at = KEYS.iter().position(|(key, _)| *key == name);
-        let at =
-            at.ok_or_else(|| format!("{name:?} is no limit, expected ingress, egress, ingressBurst or egressBurst"))?;
+        let at = at.ok_or_else(|| {
+            format!("{name:?} is no limit, expected ingress, egress, ingressBurst or egressBurst")
+        })?;
         if limits[at] > 0 {
             return Err(format!("{name} is given twice"));
         }
@@ -51,7 +51,10 @@ fn parse(text: &str) -> Result<[u64; 4], String> {
     for rate in [0, 2] {
         match (limits[rate], limits[rate + 1]) {
             (0, 1..) => return Err(format!("{} without {}", KEYS[rate + 1].0, KEYS[rate].0)),
-            (1.., 0) => limits[rate + 1] = (limits[rate] / BURSTS_A_SECOND).clamp(LEAST_BURST, LARGEST_BURST),
+            (1.., 0) => {
+                limits[rate + 1] =
+                    (limits[rate] / BURSTS_A_SECOND).clamp(LEAST_BURST, LARGEST_BURST)
+            }
             _ => (),
         }
     }
@@ -90,8 +93,14 @@ mod tests {
             bandwidth("ingress=100M,egress=5M"),
             r#"{"ingressRate":100000000,"ingressBurst":5000000,"egressRate":5000000,"egressBurst":524288}"#
         );
-        assert_eq!(bandwidth("egress=800k,egressBurst=1000000"), r#"{"egressRate":800000,"egressBurst":1000000}"#);
-        assert_eq!(bandwidth("ingress=9000G"), r#"{"ingressRate":9000000000000,"ingressBurst":34359738359}"#);
+        assert_eq!(
+            bandwidth("egress=800k,egressBurst=1000000"),
+            r#"{"egressRate":800000,"egressBurst":1000000}"#
+        );
+        assert_eq!(
+            bandwidth("ingress=9000G"),
+            r#"{"ingressRate":9000000000000,"ingressBurst":34359738359}"#
+        );
     }
 
     #[test]
@@ -106,7 +115,11 @@ mod tests {
             ("10M", expected.to_owned()),
             ("", expected.to_owned()),
             ("ingress=10M,", expected.to_owned()),
-            ("in=1", "\"in\" is no limit, expected ingress, egress, ingressBurst or egressBurst".to_owned()),
+            (
+                "in=1",
+                "\"in\" is no limit, expected ingress, egress, ingressBurst or egressBurst"
+                    .to_owned(),
+            ),
             ("ingress=10m", no_number("10m")),
             ("ingress=", no_number("")),
             ("ingress=M", no_number("M")),

@@ -38,7 +38,8 @@ pub fn args(operator: &Operator<'_>, list: &NetworkList) -> Result<Value> {
     for (option, capability, to_json, _) in OPTIONS {
         let values = operator.arguments(option);
         if !values.is_empty() {
-            let json = to_json(&values).map_err(|error| error.context(format_args!("--{option}")))?;
+            let json =
+                to_json(&values).map_err(|error| error.context(format_args!("--{option}")))?;
             typed.push((option, capability.to_owned(), Value::parse(json.as_bytes())?));
         }
     }
@@ -57,9 +58,15 @@ pub fn args(operator: &Operator<'_>, list: &NetworkList) -> Result<Value> {
 }
 
 fn undeclared(option: &str, capability: &str, list: &NetworkList) -> Error {
-    let usual = OPTIONS.iter().find(|known| known.1 == capability).map_or("that understands it", |known| known.3);
+    let usual = OPTIONS
+        .iter()
+        .find(|known| known.1 == capability)
+        .map_or("that understands it", |known| known.3);
     let plugins: Vec<&str> = list.plugins.iter().map(|plugin| plugin.kind.as_str()).collect();
-    let msg = format!("--{option}: no plugin of network {:?} declares the capability {capability}", list.name);
+    let msg = format!(
+        "--{option}: no plugin of network {:?} declares the capability {capability}",
+        list.name
+    );
     Error::new(Code::INVALID_CONFIG, msg).with_details(format_args!(
         "its plugins are {}; the one {usual} needs the line \"capabilities\": {{\"{capability}\": true}}",
         plugins.join(", "),
@@ -73,13 +80,19 @@ pub fn mistake(problem: String) -> Error {
 
 /// The value of an option that makes no sense twice.
 pub fn once<'a>(values: &[&'a str]) -> Result<&'a str> {
-    if let [text] = values { Ok(text) } else { Err(mistake("given twice, expected once".to_owned())) }
+    if let [text] = values {
+        Ok(text)
+    } else {
+        Err(mistake("given twice, expected once".to_owned()))
+    }
 }
 
 fn ips(values: &[&str]) -> Result<String> {
     for text in values {
         if addr::parse_cidr(text).is_err() && !matches!(addr::parse_ip(text), Ok(Some(_))) {
-            return Err(mistake(format!("{text:?} is no address, expected one like 10.1.2.3 or fd00::2/64")));
+            return Err(mistake(format!(
+                "{text:?} is no address, expected one like 10.1.2.3 or fd00::2/64"
+            )));
         }
     }
     Ok(format!("[\"{}\"]", values.join("\",\""))) // no letter of an address needs an escape

@@ -38,7 +38,8 @@ fn collect(
     extent: Extent,
     report: &mut Report<'_>,
 ) -> Result<()> {
-    let unrecorded = if operator.matches.get_flag("unrecorded") { Unrecorded::Take } else { Unrecorded::Spare };
+    let unrecorded =
+        if operator.matches.get_flag("unrecorded") { Unrecorded::Take } else { Unrecorded::Spare };
     let (dir, wanted) = (operator.conf_dir(), operator.network()?);
     let mut runtime = operator.runtime(plugins, stderr)?;
     if let Some(name) = &wanted {
@@ -69,7 +70,10 @@ fn collect(
         errors.push(runtime.gc_forgotten(&known, &dir, extent, &mut |event| report.tell(event)));
     } else {
         // A process may be writing that very file, and its content may differ from that at ADD.
-        let _ = writeln!(runtime.stderr, "networks without a configuration are left alone, as a file cannot be read");
+        let _ = writeln!(
+            runtime.stderr,
+            "networks without a configuration are left alone, as a file cannot be read"
+        );
     }
     errors.finish()
 }
@@ -81,7 +85,9 @@ fn leave_tables(operator: &Operator<'_>, extent: Extent, report: &mut Report<'_>
         let elements = [format!("elements of table {}", left.table)];
         match left.verdict {
             Verdict::Gone => report.removed("", &left.holder, &elements),
-            Verdict::Lives | Verdict::Unknown => report.spared("", &left.holder, &elements, left.verdict),
+            Verdict::Lives | Verdict::Unknown => {
+                report.spared("", &left.holder, &elements, left.verdict)
+            }
         }
     })
 }
@@ -148,7 +154,12 @@ impl Report<'_> {
         if step.succeeded {
             self.counts[0] += 1;
             self.note("detach", network, &Holder::of(key), &[("netns", &step.at.netns)]);
-            self.line(&format!("{} {network} {} {}\n", self.verb("detach"), key.container_id, key.ifname));
+            self.line(&format!(
+                "{} {network} {} {}\n",
+                self.verb("detach"),
+                key.container_id,
+                key.ifname
+            ));
         }
         self.progress.tell(&format!("{network}: {}/{}", step.number, step.of));
     }
@@ -156,12 +167,22 @@ impl Report<'_> {
     fn removed(&mut self, network: &str, holder: &Holder, what: &[String]) {
         self.counts[1] += 1;
         self.note("remove", network, holder, &[("what", &what.join(", "))]);
-        self.line(&format!("{} {}: {}\n", self.verb("remove"), described(network, holder), what.join(", ")));
+        self.line(&format!(
+            "{} {}: {}\n",
+            self.verb("remove"),
+            described(network, holder),
+            what.join(", ")
+        ));
     }
 
     fn spared(&mut self, network: &str, holder: &Holder, what: &[String], verdict: Verdict) {
         self.counts[2] += 1;
-        self.note("spare", network, holder, &[("what", &what.join(", ")), ("why", verdict.reason())]);
+        self.note(
+            "spare",
+            network,
+            holder,
+            &[("what", &what.join(", ")), ("why", verdict.reason())],
+        );
         let (owner, what) = (described(network, holder), what.join(", "));
         self.line(&format!("{} {owner}: {what}; {}\n", self.verb("spare"), verdict.reason()));
     }
@@ -175,7 +196,11 @@ impl Report<'_> {
             ("ifname", &holder.ifname),
         ];
         let is_known = |(_, text): &&(&str, &str)| !text.is_empty();
-        named.iter().chain(more).filter(is_known).for_each(|(name, text)| put_text(&mut members, name, text));
+        named
+            .iter()
+            .chain(more)
+            .filter(is_known)
+            .for_each(|(name, text)| put_text(&mut members, name, text));
         self.told.push(Value::Object(members));
     }
 
@@ -207,7 +232,8 @@ impl Report<'_> {
         let [detached, removed, spared] = self.counts;
         let detached = format!("{} {detached}; without a record: ", self.verb("detach"));
         let detached = if self.is_leave { "" } else { &detached };
-        let done = format!("{detached}{} {removed}, {} {spared}", self.verb("remove"), self.verb("spare"));
+        let done =
+            format!("{detached}{} {removed}, {} {spared}", self.verb("remove"), self.verb("spare"));
         if self.as_json {
             let told = std::mem::take(&mut self.told);
             self.print(&table::json(&Value::Array(told)));

@@ -35,13 +35,17 @@ pub fn show(operator: &Operator<'_>) -> Result<String> {
 fn select(operator: &Operator<'_>) -> Result<Attached> {
     let (name, container) = (operator.argument("network"), operator.argument("container-id"));
     let ifname = operator.option("ifname", "CNI_IFNAME", "");
-    let netns = if operator.argument("netns").is_empty() { String::new() } else { operator.netns()? };
+    let netns =
+        if operator.argument("netns").is_empty() { String::new() } else { operator.netns()? };
     let id = parameters::container_id(&netns)?;
     let mut all = attached::all(&operator.cache(), &network::names(&operator.conf_dir()).0)?;
     all.retain(|attached| {
         let is_in_netns = attached.is("netns", &netns) || attached.is("containerId", id.as_str());
         let is_named = attached.is("network", name) && attached.is("ifname", &ifname);
-        let fits = attached.at.is_some() && is_named && is_in_netns && attached.is("containerId", container);
+        let fits = attached.at.is_some()
+            && is_named
+            && is_in_netns
+            && attached.is("containerId", container);
         fits || attached.file_name == name
     });
     if all.len() == 1 {
@@ -50,7 +54,9 @@ fn select(operator: &Operator<'_>) -> Result<Attached> {
     let names: Vec<&str> = all.iter().map(|attached| attached.file_name.as_str()).collect();
     let (msg, details) = match all.is_empty() {
         true => ("there is no such attachment", "`net ps` shows who is attached".to_owned()),
-        false => ("several attachments fit, say which by --container-id or --ifname", names.join(", ")),
+        false => {
+            ("several attachments fit, say which by --container-id or --ifname", names.join(", "))
+        }
     };
     Err(Error::new(Code::UNKNOWN_CONTAINER, msg).with_details(details))
 }

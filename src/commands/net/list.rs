@@ -31,7 +31,9 @@ fn rows(dir: &Path) -> Result<Vec<Value>> {
                 }
             }
             Ok(network) => {
-                let text = |row: &Value, key| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+                let text = |row: &Value, key| {
+                    row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+                };
                 if let Some(first) = rows.iter().find(|row| text(row, "network") == network.name) {
                     problem = format!("shadowed by {}", text(first, "file"));
                 } else if !end.is_empty() {
@@ -39,7 +41,11 @@ fn rows(dir: &Path) -> Result<Vec<Value>> {
                 }
                 put_text(&mut row, "network", &network.name);
                 put_text(&mut row, "cniVersion", &network.version);
-                put(&mut row, "plugins", table::texts(network.plugins.into_iter().map(|plugin| plugin.kind).collect()));
+                put(
+                    &mut row,
+                    "plugins",
+                    table::texts(network.plugins.into_iter().map(|plugin| plugin.kind).collect()),
+                );
             }
         }
         put_text(&mut row, "file", &file);

@@ -57,7 +57,11 @@ const COMMANDS: [(&str, &str, &str); 8] = [
         "Detach what has no namespace any more, in one network or in all",
         "network? conf-dir plugin-path cache-dir unrecorded leave dry-run output",
     ),
-    ("status", "Ask whether the network can take attachments", "network conf-dir plugin-path cache-dir output"),
+    (
+        "status",
+        "Ask whether the network can take attachments",
+        "network conf-dir plugin-path cache-dir output",
+    ),
     ("list", "The networks, their plugins and files", "conf-dir output"),
     ("ps", "Who is attached", "network? container-id conf-dir cache-dir output"),
     (
@@ -74,16 +78,36 @@ const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
     ("ifname", "i", "NAME", "The interface's name in the namespace [CNI_IFNAME, else eth0]"),
     ("container-id", "", "ID", "The container's id [made from the path of the namespace]"),
     ("args", "", "K=V;K=V", "Arguments for plugins [CNI_ARGS]"),
-    ("publish", "p", "[ADDR:]HOST:CONTAINER[/PROTO]", "Lead a port of the host, or a range, to the container"),
+    (
+        "publish",
+        "p",
+        "[ADDR:]HOST:CONTAINER[/PROTO]",
+        "Lead a port of the host, or a range, to the container",
+    ),
     ("ip", "", "ADDR[/PREFIX]", "Ask for this address"),
     ("mac", "", "MAC", "Ask for this hardware address"),
     ("bandwidth", "", "ingress=RATE,egress=RATE", "Limit it, in bits a second: 500k, 10M, 1G"),
     ("capability-args", "", "JSON", "Other arguments by capability, an object [CAP_ARGS]"),
-    ("conf-dir", "", "DIR", "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]"),
-    ("plugin-path", "", "DIRS", "Directories of plugins, with : between them [CNI_PATH, else where this binary is]"),
+    (
+        "conf-dir",
+        "",
+        "DIR",
+        "Directory of network configurations [NETCONFPATH, else /etc/cni/net.d]",
+    ),
+    (
+        "plugin-path",
+        "",
+        "DIRS",
+        "Directories of plugins, with : between them [CNI_PATH, else where this binary is]",
+    ),
     ("cache-dir", "", "DIR", "Where results are kept [/var/lib/cni]"),
     ("no-undo", "", "", "Leave what a failed add has done, for del"),
-    ("unrecorded", "", "", "Take also what no record tells of and may be of a container that lives"),
+    (
+        "unrecorded",
+        "",
+        "",
+        "Take also what no record tells of and may be of a container that lives",
+    ),
     (
         "leave",
         "",
@@ -105,14 +129,17 @@ pub fn command() -> Command {
         .arg_required_else_help(true);
     COMMANDS.iter().fold(net, |net, (name, about, arguments)| {
         let command = Command::new(*name).about(*about);
-        net.subcommand(arguments.split(' ').fold(command, |command, word| command.arg(argument(word))))
+        net.subcommand(
+            arguments.split(' ').fold(command, |command, word| command.arg(argument(word))),
+        )
     })
 }
 
 /// The argument of this name. Those whose values have no dashes before are told by their places.
 fn argument(word: &'static str) -> Arg {
     let name = word.trim_end_matches('?');
-    let (_, short, value, help) = ARGUMENTS.iter().find(|known| known.0 == name).unwrap_or(&ARGUMENTS[0]); // a test has all
+    let (_, short, value, help) =
+        ARGUMENTS.iter().find(|known| known.0 == name).unwrap_or(&ARGUMENTS[0]); // a test has all
     let arg = Arg::new(name).help(*help);
     if ["network", "netns"].contains(&name) {
         return arg.value_name(*value).required(name == word);
@@ -126,7 +153,12 @@ fn argument(word: &'static str) -> Arg {
 }
 
 /// Runs it: what was asked for goes to stdout, a failure to stderr.
-pub fn run(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
+pub fn run(
+    matches: &ArgMatches,
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+) -> u8 {
     let Some((verb, matches)) = matches.subcommand() else { return 2 }; // clap has required one
     let operator = Operator { matches, env };
     let (done, status) = match operator.require_readable() {
@@ -138,7 +170,12 @@ pub fn run(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment, i
     status
 }
 
-fn operate(verb: &str, operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
+fn operate(
+    verb: &str,
+    operator: &Operator<'_>,
+    plugins: &'static [Entry],
+    io: &mut Streams<'_>,
+) -> Result<()> {
     let text = match verb {
         "list" => list::show(&operator.conf_dir(), operator.wants_json())?,
         "ps" => ps::show(operator)?,
@@ -154,7 +191,8 @@ fn operate(verb: &str, operator: &Operator<'_>, plugins: &'static [Entry], io: &
 fn add(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<'_>) -> Result<()> {
     let list = network::of(operator)?;
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
-    let on_failure = if operator.matches.get_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
+    let on_failure =
+        if operator.matches.get_flag("no-undo") { OnFailure::Leave } else { OnFailure::Undo };
     let mut runtime = operator.runtime(plugins, io.stderr)?;
     let result = runtime.add(&list, &at, on_failure)?;
     table::print(io.stdout, &result.to_text()).map_err(|error| match on_failure {
@@ -180,7 +218,11 @@ fn run_plugins(
         let mut ready = Members::new();
         put_text(&mut ready, "network", &list.name);
         put(&mut ready, "ready", Value::Bool(true));
-        return Ok(if operator.wants_json() { table::json(&Value::Object(ready)) } else { String::new() });
+        return Ok(if operator.wants_json() {
+            table::json(&Value::Object(ready))
+        } else {
+            String::new()
+        });
     }
     let at = operator.parameters(NetworkName::parse(&list.name)?, &list)?;
     match verb {
@@ -212,9 +254,13 @@ mod tests {
     #[test]
     fn every_argument_is_known_and_used() {
         let known: Vec<&str> = ARGUMENTS.iter().map(|argument| argument.0).collect();
-        let used: Vec<&str> = COMMANDS.iter().flat_map(|(.., arguments)| arguments.split(' ')).collect();
+        let used: Vec<&str> =
+            COMMANDS.iter().flat_map(|(.., arguments)| arguments.split(' ')).collect();
         assert!(used.iter().all(|word| known.contains(&word.trim_end_matches('?'))), "{used:?}");
-        assert!(known.iter().all(|name| used.iter().any(|word| word.trim_end_matches('?') == *name)), "{known:?}");
+        assert!(
+            known.iter().all(|name| used.iter().any(|word| word.trim_end_matches('?') == *name)),
+            "{known:?}"
+        );
     }
 
     #[test]

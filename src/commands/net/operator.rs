@@ -56,11 +56,15 @@ impl Operator<'_> {
     pub fn require_readable(&self) -> Result<()> {
         let is_given = |name| self.matches.try_contains_id(name).unwrap_or(false);
         if is_given("netns") && self.argument("netns").is_empty() {
-            return Err(capability::mistake("NETNS is empty, expected a path or a name".to_owned()));
+            return Err(capability::mistake(
+                "NETNS is empty, expected a path or a name".to_owned(),
+            ));
         }
         match self.argument("output") {
             "" | "table" | "json" => Ok(()),
-            format => Err(capability::mistake(format!("--output: {format:?} is no format, expected table or json"))),
+            format => Err(capability::mistake(format!(
+                "--output: {format:?} is no format, expected table or json"
+            ))),
         }
     }
 
@@ -85,7 +89,11 @@ impl Operator<'_> {
     }
 
     /// What runs plugins.
-    pub fn runtime<'a>(&'a self, plugins: &'static [Entry], stderr: &'a mut dyn Write) -> Result<Runtime<'a>> {
+    pub fn runtime<'a>(
+        &'a self,
+        plugins: &'static [Entry],
+        stderr: &'a mut dyn Write,
+    ) -> Result<Runtime<'a>> {
         Ok(Runtime {
             plugins,
             env: self.env,
@@ -119,7 +127,11 @@ impl Operator<'_> {
 /// DEL must come to the same container id as ADD did.
 fn netns_path(argument: &str) -> PathBuf {
     let path = Path::new(argument);
-    if argument.contains('/') || path.is_file() { path.to_owned() } else { Path::new(NETNS_DIR).join(path) }
+    if argument.contains('/') || path.is_file() {
+        path.to_owned()
+    } else {
+        Path::new(NETNS_DIR).join(path)
+    }
 }
 
 #[cfg(test)]
@@ -136,8 +148,7 @@ mod tests {
         let env = env.iter().map(|(key, value)| (key.into(), value.into())).collect();
         let matches = matches(line);
         let (_, matches) = matches.subcommand().unwrap();
-        let list =
-            r#"{"name":"n","plugins":[{"type":"x","capabilities":{"mac":true,"ips":true,"portMappings":true}}]}"#;
+        let list = r#"{"name":"n","plugins":[{"type":"x","capabilities":{"mac":true,"ips":true,"portMappings":true}}]}"#;
         let list = NetworkList::parse(list.as_bytes().to_vec()).unwrap();
         Operator { matches, env: &env }.parameters(NetworkName::parse("n").unwrap(), &list)
     }
@@ -145,7 +156,10 @@ mod tests {
     #[test]
     fn without_options_the_variables_and_cnitool_s_defaults_count() {
         let at = parameters("add n /var/run/netns/t", &[]).unwrap();
-        assert_eq!((at.key.ifname.as_str(), at.netns.as_str(), at.args.len()), ("eth0", "/var/run/netns/t", 0));
+        assert_eq!(
+            (at.key.ifname.as_str(), at.netns.as_str(), at.args.len()),
+            ("eth0", "/var/run/netns/t", 0)
+        );
         assert_eq!(at.capability_args, Value::Object(vec![]));
 
         let env = [
@@ -159,7 +173,10 @@ mod tests {
             (at.key.ifname.as_str(), at.args.len(), at.capability_args.to_text().as_str()),
             ("net1", 2, r#"{"mac":"x"}"#)
         );
-        assert!(at.key.container_id.as_str().starts_with("cnitool-"), "a variable for plugins says nothing to us");
+        assert!(
+            at.key.container_id.as_str().starts_with("cnitool-"),
+            "a variable for plugins says nothing to us"
+        );
 
         let line = r#"del n /x -i lo1 --container-id abc --args C=3 --capability-args {"ips":[]}"#;
         let at = parameters(line, &env).unwrap();
@@ -177,12 +194,19 @@ mod tests {
             ("--args A=", "invalid CNI_ARGS pair \"A=\""),
             ("--args A=1;", "invalid CNI_ARGS pair \"\""),
             ("--args A=b=c", "invalid CNI_ARGS pair \"A=b=c\""),
-            ("--capability-args []", "decode the capability arguments: expected an object, found array"),
+            (
+                "--capability-args []",
+                "decode the capability arguments: expected an object, found array",
+            ),
             ("--ifname a/b", "interface name contains / or : or whitespace characters"),
             ("--container-id ../x", "invalid characters in containerID; ../x"),
         ];
         for (option, text) in cases {
-            assert_eq!(parameters(&format!("add n /x {option}"), &[]).unwrap_err().to_string(), text, "{option}");
+            assert_eq!(
+                parameters(&format!("add n /x {option}"), &[]).unwrap_err().to_string(),
+                text,
+                "{option}"
+            );
         }
     }
 
@@ -195,7 +219,11 @@ mod tests {
         assert_eq!(path("/a/./b//../c/"), "/a/c");
         assert_eq!(path("/../x"), "/x");
         assert_eq!(path("./blue"), format!("{here}/blue"));
-        assert_eq!(path("Cargo.toml"), format!("{here}/Cargo.toml"), "a file of that name goes first");
+        assert_eq!(
+            path("Cargo.toml"),
+            format!("{here}/Cargo.toml"),
+            "a file of that name goes first"
+        );
         assert_eq!(path("src"), "/run/netns/src", "a directory is no namespace");
     }
 

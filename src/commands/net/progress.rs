@@ -25,7 +25,8 @@ impl Progress {
 
     /// Shows the text, if it is time.
     pub fn tell(&mut self, text: &str) {
-        let is_time = self.told.map_or(self.begun.elapsed() > PATIENCE, |told| told.elapsed() > PAUSE);
+        let is_time =
+            self.told.map_or(self.begun.elapsed() > PATIENCE, |told| told.elapsed() > PAUSE);
         if self.is_terminal && is_time {
             self.told = Some(Instant::now());
             write(text);

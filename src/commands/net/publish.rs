@@ -27,7 +27,9 @@ fn append(text: &str, json: &mut String) -> Result<(), String> {
     };
     let ((first, count), (to, places)) = (parse_ports(host)?, parse_ports(container)?);
     if count != places {
-        return Err(format!("{count} ports of the host and {places} of the container, expected as many"));
+        return Err(format!(
+            "{count} ports of the host and {places} of the container, expected as many"
+        ));
     }
     for offset in 0..count {
         let comma = if json.is_empty() { "" } else { "," };
@@ -44,7 +46,9 @@ fn parse_address(text: &str) -> Result<IpAddr, String> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     match bare.unwrap_or(text).parse::<IpAddr>() {
         Ok(ip) if ip.is_ipv6() == bare.is_some() => Ok(ip),
-        _ => Err(format!("{text:?} is no address of the host, expected one like 127.0.0.1 or [::1]")),
+        _ => {
+            Err(format!("{text:?} is no address of the host, expected one like 127.0.0.1 or [::1]"))
+        }
     }
 }
 
@@ -71,7 +75,10 @@ mod tests {
 
     #[test]
     fn ports_are_published_as_engines_write_them() {
-        assert_eq!(mappings(&["8080:80"]), r#"[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]"#);
+        assert_eq!(
+            mappings(&["8080:80"]),
+            r#"[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]"#
+        );
         assert_eq!(
             mappings(&["127.0.0.1:8080:80/udp", "[::1]:53:5353/sctp"]),
             concat!(
@@ -103,9 +110,18 @@ mod tests {
             ("80-81:80", "2 ports of the host and 1 of the container, expected as many"),
             ("80:80/TCP", "\"TCP\" is no protocol, expected tcp, udp or sctp"),
             ("80:80/", "\"\" is no protocol, expected tcp, udp or sctp"),
-            ("1.2.3:80:80", "\"1.2.3\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
-            ("::1:80:80", "\"::1\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
-            ("[1.2.3.4]:80:80", "\"[1.2.3.4]\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
+            (
+                "1.2.3:80:80",
+                "\"1.2.3\" is no address of the host, expected one like 127.0.0.1 or [::1]",
+            ),
+            (
+                "::1:80:80",
+                "\"::1\" is no address of the host, expected one like 127.0.0.1 or [::1]",
+            ),
+            (
+                "[1.2.3.4]:80:80",
+                "\"[1.2.3.4]\" is no address of the host, expected one like 127.0.0.1 or [::1]",
+            ),
             (":80:80", "\"\" is no address of the host, expected one like 127.0.0.1 or [::1]"),
         ];
         for (text, problem) in cases {

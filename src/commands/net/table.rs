@@ -38,9 +38,11 @@ pub fn of_rows(rows: Vec<Value>, columns: &[(&str, &str)], as_json: bool) -> Str
     if as_json {
         return json(&Value::Array(rows));
     }
-    let mut lines = vec![columns.iter().map(|(header, _)| (*header).to_owned()).collect::<Vec<_>>()];
+    let mut lines =
+        vec![columns.iter().map(|(header, _)| (*header).to_owned()).collect::<Vec<_>>()];
     for row in &rows {
-        let mut line: Vec<String> = columns.iter().map(|(_, key)| cell(key, row.get(key))).collect();
+        let mut line: Vec<String> =
+            columns.iter().map(|(_, key)| cell(key, row.get(key))).collect();
         if let Some(problem) = row.get(PROBLEM) {
             line.push(cell(PROBLEM, Some(problem)));
         }
@@ -81,7 +83,9 @@ fn cell(key: &str, value: Option<&Value>) -> String {
             }
             text
         }
-        Some(Value::Number(seconds)) if key.ends_with("Seconds") => age_text(seconds.as_u64().unwrap_or_default()),
+        Some(Value::Number(seconds)) if key.ends_with("Seconds") => {
+            age_text(seconds.as_u64().unwrap_or_default())
+        }
         Some(other) => other.to_text(),
         None => String::new(),
     };
@@ -120,7 +124,10 @@ pub fn json(value: &Value) -> String {
 
 /// Writes to stdout.
 pub fn print(stdout: &mut dyn Write, text: &str) -> Result<()> {
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|e| Error::io("write to stdout", &e))
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(|e| Error::io("write to stdout", &e))
 }
 
 #[cfg(test)]
@@ -154,7 +161,8 @@ mod tests {
 
     #[test]
     fn an_object_is_told_member_by_member() {
-        let object = value(r#"{"network":"lab","kernel":{"up":true,"ips":[]},"list":[{"a":1},{"b":"c"}]}"#);
+        let object =
+            value(r#"{"network":"lab","kernel":{"up":true,"ips":[]},"list":[{"a":1},{"b":"c"}]}"#);
         let lines = "network     lab\nkernel.up   true\nkernel.ips  -\nlist        {\"a\":1},{\"b\":\"c\"}\n";
         assert_eq!(of_object(object, false), lines);
     }

@@ -49,7 +49,8 @@ impl<'a> Checker<'a> {
     /// Where a value of a plugin is, as `file:line`.
     pub fn place(&self, plugin: &Plugin, path: &str) -> String {
         let document = &self.documents[plugin.document];
-        [&document.file, ":", &document.position(document.find(path).value.start).0.to_string()].concat()
+        [&document.file, ":", &document.position(document.find(path).value.start).0.to_string()]
+            .concat()
     }
 
     pub fn errors(&self) -> usize {
@@ -64,7 +65,14 @@ impl<'a> Checker<'a> {
 
     pub fn tell_wrong_type(&mut self, document: usize, path: &str, found: &Value, expected: &str) {
         let found = &describe(found);
-        self.tell(Note { code: "wrong-type", document, path, message: &["found ", found], expected, ..NOTHING });
+        self.tell(Note {
+            code: "wrong-type",
+            document,
+            path,
+            message: &["found ", found],
+            expected,
+            ..NOTHING
+        });
     }
 
     pub fn tell_of_file(&mut self, code: &'static str, file: &Path, message: &str) {

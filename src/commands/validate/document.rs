@@ -79,8 +79,11 @@ impl Document {
 
     /// Whether two words are one key of the object at this path.
     fn is_key(&self, path: &str, one: &str, other: &str) -> bool {
-        let is_twin =
-            |word: &str| TWINS.iter().any(|(list, twin)| name_of(path).eq_ignore_ascii_case(list) && *twin == word);
+        let is_twin = |word: &str| {
+            TWINS
+                .iter()
+                .any(|(list, twin)| name_of(path).eq_ignore_ascii_case(list) && *twin == word)
+        };
         match path.is_empty() && self.is_list {
             true => one == other,
             false => one.eq_ignore_ascii_case(other) && is_twin(one) == is_twin(other),
@@ -96,7 +99,10 @@ impl Document {
 
     /// What to underline for a value: all of it if that is short enough for a line, else its key or where it begins.
     pub fn on_one_line(&self, value: Range<usize>, key: Option<Range<usize>>) -> Range<usize> {
-        let is_line = self.text.get(value.clone()).is_some_and(|text| text.len() < 80 && !text.contains('\n'));
+        let is_line = self
+            .text
+            .get(value.clone())
+            .is_some_and(|text| text.len() < 80 && !text.contains('\n'));
         match key {
             _ if is_line => value,
             Some(key) => key,
@@ -141,14 +147,26 @@ impl Document {
             let Content::Object(members, order) = &item.content else { return };
             let has_case = WITH_CASE.iter().any(|map| name_of(path).eq_ignore_ascii_case(map));
             let is_key = |one: &Member, other: &Member| {
-                if has_case { one.key == other.key } else { self.is_key(path, &one.key, &other.key) }
+                if has_case {
+                    one.key == other.key
+                } else {
+                    self.is_key(path, &one.key, &other.key)
+                }
             };
-            for group in order.chunk_by(|&a, &b| without_case(&members[a].key, &members[b].key).is_eq()) {
+            for group in
+                order.chunk_by(|&a, &b| without_case(&members[a].key, &members[b].key).is_eq())
+            {
                 let last = |&(i, at): &(usize, &usize)| {
                     let is_twin = |other: &usize| is_key(&members[*other], &members[*at]);
                     group[..i].iter().any(is_twin) && !group[i + 1..].iter().any(is_twin)
                 };
-                found.extend(group.iter().enumerate().filter(last).map(|(_, at)| below(path, &members[*at].key)));
+                found.extend(
+                    group
+                        .iter()
+                        .enumerate()
+                        .filter(last)
+                        .map(|(_, at)| below(path, &members[*at].key)),
+                );
             }
         });
         found
@@ -166,7 +184,8 @@ impl Document {
     pub fn line(&self, offset: usize) -> (&str, &str) {
         let offset = if self.text.is_char_boundary(offset) { offset } else { self.text.len() };
         let start = self.start_of(self.lines.partition_point(|start| *start <= offset));
-        let behind = self.text.get(offset..).unwrap_or_default().split('\n').next().unwrap_or_default();
+        let behind =
+            self.text.get(offset..).unwrap_or_default().split('\n').next().unwrap_or_default();
         (self.text.get(start..offset).unwrap_or_default(), behind.trim_end_matches('\r'))
     }
 
@@ -212,7 +231,9 @@ fn step_into_object<'a, 'p>(
 ) -> Step<'a, 'p> {
     // A key may have the dots and brackets in it that end a step: the longest counts, and of several the last.
     let ends = step.match_indices(['.', '[']).map(|(at, _)| at).chain([step.len()]);
-    for (key, rest) in ends.filter_map(|end| step.split_at_checked(end)).collect::<Vec<_>>().into_iter().rev() {
+    for (key, rest) in
+        ends.filter_map(|end| step.split_at_checked(end)).collect::<Vec<_>>().into_iter().rev()
+    {
         let end = order.partition_point(|at| without_case(&members[*at].key, key).is_le());
         let group = order[..end].iter().rev().map(|at| &members[*at]);
         let mut spellings = group.take_while(|member| without_case(&member.key, key).is_eq());
@@ -229,13 +250,14 @@ impl Item {
         match &self.content {
             Content::Nothing => (),
             Content::List(items) => {
-                items
-                    .iter()
-                    .enumerate()
-                    .for_each(|(i, item)| item.walk([&path, "[", &i.to_string(), "]"].concat(), visit));
+                items.iter().enumerate().for_each(|(i, item)| {
+                    item.walk([&path, "[", &i.to_string(), "]"].concat(), visit)
+                });
             }
             Content::Object(members, _) => {
-                members.iter().for_each(|member| member.item.walk(below(&path, &member.key), visit));
+                members
+                    .iter()
+                    .for_each(|member| member.item.walk(below(&path, &member.key), visit));
             }
         }
     }
@@ -407,9 +429,15 @@ mod tests {
     fn keys_that_stand_twice_are_found_in_any_case() {
         let text = r#"{"a":1,"p":[{"x":1,"y":2,"X":3}],"a":2}"#;
         let mut document = document(text);
-        let found: Vec<_> =
-            document.duplicates().into_iter().map(|path| document.find(&path).key.unwrap().start).collect();
-        assert_eq!((document.duplicates(), found), (vec!["a".to_owned(), "p[0].X".to_owned()], vec![33, 25]));
+        let found: Vec<_> = document
+            .duplicates()
+            .into_iter()
+            .map(|path| document.find(&path).key.unwrap().start)
+            .collect();
+        assert_eq!(
+            (document.duplicates(), found),
+            (vec!["a".to_owned(), "p[0].X".to_owned()], vec![33, 25])
+        );
         assert_eq!(document.keys("p[0]"), ["x", "y", "X"]);
         document.is_list = true;
         assert_eq!(
@@ -417,7 +445,10 @@ mod tests {
             (false, true),
             "a list's own have case"
         );
-        assert_eq!((document.member("P"), document.member("a")), (None, Some(&Value::Number(2.into()))));
+        assert_eq!(
+            (document.member("P"), document.member("a")),
+            (None, Some(&Value::Number(2.into())))
+        );
         assert!(document.keys("p").is_empty() && document.keys("q").is_empty());
     }
 
@@ -428,8 +459,14 @@ mod tests {
         assert!(twice(twins).is_empty());
         assert_eq!(at(twins, "addresses[0].address"), "\"address\" \"a\"");
         assert_eq!(at(twins, "addresses[0].Address.IP"), "\"IP\" \"b\"");
-        assert_eq!(twice(r#"{"addresses":[{"address":"a","ADDRESS":"b","Address":{}}]}"#), ["addresses[0].ADDRESS"]);
-        assert_eq!(twice(r#"{"addresses":[{"Address":{},"Address":{}}]}"#), ["addresses[0].Address"]);
+        assert_eq!(
+            twice(r#"{"addresses":[{"address":"a","ADDRESS":"b","Address":{}}]}"#),
+            ["addresses[0].ADDRESS"]
+        );
+        assert_eq!(
+            twice(r#"{"addresses":[{"Address":{},"Address":{}}]}"#),
+            ["addresses[0].Address"]
+        );
         assert_eq!(twice(r#"{"routes":[{"address":"a","Address":"b"}]}"#), ["routes[0].Address"]);
     }
 
@@ -444,7 +481,11 @@ mod tests {
         ] {
             let (document, found) = Document::parse("f".into(), text.as_bytes());
             let (offset, found) = found.unwrap();
-            assert_eq!((document.position(offset), found.as_str()), ((line, column), problem), "{text:?}");
+            assert_eq!(
+                (document.position(offset), found.as_str()),
+                ((line, column), problem),
+                "{text:?}"
+            );
         }
     }
 

@@ -52,7 +52,8 @@ impl Checker<'_> {
     pub fn read(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
         let extension = picks::extension(Path::new(&file));
         let (mut read, problem) = Document::parse(file, bytes);
-        read.is_list = extension.map_or(read.member("plugins").is_some(), |extension| extension == "conflist");
+        read.is_list =
+            extension.map_or(read.member("plugins").is_some(), |extension| extension == "conflist");
         let (kind, is_empty) = (read.value.kind(), read.text.trim_ascii().is_empty());
         self.documents.push(read);
         let document = self.documents.len() - 1;
@@ -60,7 +61,9 @@ impl Checker<'_> {
             let is_marked = bytes.starts_with(BYTE_ORDER_MARK);
             let (problem, hint): (_, &[&str]) = match () {
                 () if is_empty => ("the file is empty", &[]),
-                () if is_marked => ("the file begins with a byte order mark", &["save it without one"]),
+                () if is_marked => {
+                    ("the file begins with a byte order mark", &["save it without one"])
+                }
                 () => (problem.as_str(), &[]),
             };
             let note = Note { code: "syntax", document, message: &[problem], hint, ..NOTHING };
@@ -75,7 +78,15 @@ impl Checker<'_> {
         for path in self.documents[document].duplicates() {
             let (path, hint): (&str, &[&str]) = (&path, &["the last one counts"]);
             let message = &["the key stands more than once"];
-            self.tell(Note { code: "duplicate-key", document, path, is_key: true, message, hint, ..NOTHING });
+            self.tell(Note {
+                code: "duplicate-key",
+                document,
+                path,
+                is_key: true,
+                message,
+                hint,
+                ..NOTHING
+            });
         }
         Some(document)
     }

@@ -76,7 +76,8 @@ impl Shown {
         // A minified file may be one line of any length: no more of it is looked at than is shown.
         let length = before.chars().chain(behind.chars()).take(WIDTH + 1).count();
         let context = if length <= WIDTH { WIDTH } else { WIDTH / 3 };
-        let start = before.char_indices().rev().take(context).last().map_or(before.len(), |(at, _)| at);
+        let start =
+            before.char_indices().rev().take(context).last().map_or(before.len(), |(at, _)| at);
         let before = &before[start..];
         let mut shown = Shown::default();
         for letter in before.chars() {
@@ -153,7 +154,15 @@ impl Finding {
             return;
         }
         push(out, &[&"   "[line.len().min(3)..], &line, " | ", &self.shown.line, "\n"]);
-        push(out, &[&" ".repeat(line.len().max(3)), " | ", &self.shown.padding, &"^".repeat(self.shown.carets)]);
+        push(
+            out,
+            &[
+                &" ".repeat(line.len().max(3)),
+                " | ",
+                &self.shown.padding,
+                &"^".repeat(self.shown.carets),
+            ],
+        );
         if !self.expected.is_empty() {
             push(out, &[" expected ", &visible(&self.expected)]);
         }
@@ -165,7 +174,11 @@ impl Finding {
 
     /// For tools: an object.
     pub fn write_json(&self, out: &mut String) {
-        let numbers = [("line", self.place.0), ("column", self.place.1), ("endColumn", self.place.1 + self.width)];
+        let numbers = [
+            ("line", self.place.0),
+            ("column", self.place.1),
+            ("endColumn", self.place.1 + self.width),
+        ];
         for (i, (key, number)) in numbers.into_iter().enumerate() {
             push(out, &[if i == 0 { "{\"" } else { ",\"" }, key, "\":", &number.to_string()]);
         }

@@ -21,12 +21,21 @@ const FEW: usize = 4;
 impl Checker<'_> {
     /// Every mistake that `check` finds: where one is, its value is taken out and it is asked again. What it then says of
     /// the same place, such as that it is missing, follows from that.
-    pub fn mistakes(&mut self, plugin: &Plugin, rest: &mut Rest, check: &dyn Fn(&Value) -> Result<()>) {
+    pub fn mistakes(
+        &mut self,
+        plugin: &Plugin,
+        rest: &mut Rest,
+        check: &dyn Fn(&Value) -> Result<()>,
+    ) {
         for _ in 0..ROUNDS {
             let Err(error) = check(&rest.value) else { return };
             let (current, problem) = place_and_problem(&error);
             let path = rest.as_written(current);
-            let follows = rest.removed.iter().filter(|gone| touches(gone, &path)).min_by_key(|gone| gone.len());
+            let follows = rest
+                .removed
+                .iter()
+                .filter(|gone| touches(gone, &path))
+                .min_by_key(|gone| gone.len());
             let is_new = follows.is_none();
             // Where taking it out has not helped, what stands above goes as well.
             let mut gone = follows.map_or(path.as_str(), |gone| parent(gone)).to_owned();
@@ -49,14 +58,23 @@ impl Checker<'_> {
         }
     }
 
-    fn tell_mistake(&mut self, plugin: &Plugin, path: &str, problem: &str, limits: Option<&str>, error: &Error) {
-        let (message, expected) = match problem.strip_prefix("expected ").and_then(|rest| rest.split_once(", found ")) {
-            Some((expected, found)) => (["found ", found], expected),
-            None => {
-                let (problem, expected) = problem.rsplit_once(", expected ").unwrap_or((problem, ""));
-                ([problem, ""], expected)
-            }
-        };
+    fn tell_mistake(
+        &mut self,
+        plugin: &Plugin,
+        path: &str,
+        problem: &str,
+        limits: Option<&str>,
+        error: &Error,
+    ) {
+        let (message, expected) =
+            match problem.strip_prefix("expected ").and_then(|rest| rest.split_once(", found ")) {
+                Some((expected, found)) => (["found ", found], expected),
+                None => {
+                    let (problem, expected) =
+                        problem.rsplit_once(", expected ").unwrap_or((problem, ""));
+                    ([problem, ""], expected)
+                }
+            };
         let (kind, expected) = match limits {
             Some(limits) if problem.starts_with("expected ") => ("an integer from ", limits),
             limits => ("", limits.unwrap_or(expected)),
@@ -114,7 +132,9 @@ impl Rest {
     fn take_out(&mut self, path: &str) -> bool {
         let Some(current) = self.renumbered(path, true) else { return false };
         let taken = remove(&mut self.value, &current);
-        if let (true, Some((list, index))) = (taken, path.strip_suffix(']').and_then(|path| path.rsplit_once('['))) {
+        if let (true, Some((list, index))) =
+            (taken, path.strip_suffix(']').and_then(|path| path.rsplit_once('[')))
+        {
             self.items.extend(index.parse().map(|index| (list.to_owned(), index)));
         }
         taken
@@ -128,7 +148,8 @@ impl Rest {
             let (index, more) = more.split_once(']')?;
             let index: usize = index.parse().ok()?;
             of_file.push_str(head);
-            let is_left = |at: &usize| !self.items.iter().any(|(list, gone)| *list == of_file && gone == at);
+            let is_left =
+                |at: &usize| !self.items.iter().any(|(list, gone)| *list == of_file && gone == at);
             let (before, after) = match is_of_file {
                 true if !is_left(&index) => return None,
                 true => (index, (0..index).filter(is_left).count()),
@@ -176,8 +197,9 @@ pub fn supplied(value: &Value) -> Option<Value> {
     }
     let mut completed = value.clone();
     let is_any = !all.is_empty();
-    all.into_iter()
-        .for_each(|(capability, value)| put(&mut completed, &["runtimeConfig.", capability].concat(), value));
+    all.into_iter().for_each(|(capability, value)| {
+        put(&mut completed, &["runtimeConfig.", capability].concat(), value)
+    });
     is_any.then_some(completed)
 }
 
@@ -200,7 +222,10 @@ fn remove(value: &mut Value, path: &str) -> bool {
     let step = path.strip_prefix('.').unwrap_or(path);
     match value {
         Value::Array(items) => {
-            let Some((index, rest)) = item_of(step).filter(|(index, _)| *index < items.len()) else { return false };
+            let Some((index, rest)) = item_of(step).filter(|(index, _)| *index < items.len())
+            else {
+                return false;
+            };
             if rest.is_empty() {
                 items.remove(index);
             }
@@ -209,9 +234,13 @@ fn remove(value: &mut Value, path: &str) -> bool {
         Value::Object(pairs) => {
             let mut taken = false;
             pairs.retain_mut(|(key, value)| {
-                let (Some(head), Some(rest)) = (step.get(..key.len()), step.get(key.len()..)) else { return true };
+                let (Some(head), Some(rest)) = (step.get(..key.len()), step.get(key.len()..))
+                else {
+                    return true;
+                };
                 let is_it = head.eq_ignore_ascii_case(key);
-                taken |= is_it && (rest.is_empty() || rest.starts_with(['.', '[']) && remove(value, rest));
+                taken |= is_it
+                    && (rest.is_empty() || rest.starts_with(['.', '[']) && remove(value, rest));
                 !(is_it && rest.is_empty())
             });
             taken
@@ -231,11 +260,13 @@ pub fn put(value: &mut Value, path: &str, new: Value) {
     let path = path.strip_prefix('.').unwrap_or(path);
     let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
     match value {
-        Value::Array(items) => match item_of(path).map(|(index, rest)| (items.get_mut(index), rest)) {
-            Some((Some(item), "")) => *item = new,
-            Some((Some(item), rest)) => put(item, rest, new),
-            _ => (),
-        },
+        Value::Array(items) => {
+            match item_of(path).map(|(index, rest)| (items.get_mut(index), rest)) {
+                Some((Some(item), "")) => *item = new,
+                Some((Some(item), rest)) => put(item, rest, new),
+                _ => (),
+            }
+        }
         Value::Object(_) if key.is_empty() => (), // an item, and there is no list
         Value::Object(pairs) if !rest.is_empty() => {
             match pairs.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(key)) {

@@ -37,21 +37,36 @@ use crate::runtime::chain::Runtime;
 
 /// The command line.
 pub fn command() -> Command {
-    let option = |name: &'static str, value, help| Arg::new(name).long(name).value_name(value).help(help);
+    let option =
+        |name: &'static str, value, help| Arg::new(name).long(name).value_name(value).help(help);
     Command::new("validate")
         .about("Find mistakes in network configurations")
-        .arg(Arg::new("file").value_name("FILE|DIR").help("What to look at, - for stdin [/etc/cni/net.d]"))
+        .arg(
+            Arg::new("file")
+                .value_name("FILE|DIR")
+                .help("What to look at, - for stdin [/etc/cni/net.d]"),
+        )
         .arg(option(
             "plugin-path",
             "DIRS",
             "Directories of plugins, with : between them [CNI_PATH, else where this binary is]",
         ))
-        .arg(Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Fail on warnings, too"))
+        .arg(
+            Arg::new("strict")
+                .long("strict")
+                .action(ArgAction::SetTrue)
+                .help("Fail on warnings, too"),
+        )
         .arg(option("output", "FORMAT", "text or json [text]").short('o'))
 }
 
 /// Runs it. 0: no errors; 1: errors, or warnings where `--strict` counts them; 2: it could not look.
-pub fn run(matches: &ArgMatches, plugins: &'static [Entry], env: &Environment, io: &mut Streams<'_>) -> u8 {
+pub fn run(
+    matches: &ArgMatches,
+    plugins: &'static [Entry],
+    env: &Environment,
+    io: &mut Streams<'_>,
+) -> u8 {
     let (fails, text) = match look(matches, plugins, env, io) {
         Ok(looked) => looked,
         Err(error) => {
@@ -72,17 +87,24 @@ fn look(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> Result<(bool, String)> {
-    let argument = |name: &str| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
+    let argument =
+        |name: &str| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
     let output = argument("output");
     if !["", "text", "json"].contains(&output) {
         return Err(Error::config("--output", "expected text or json"));
     }
     let path = plugin_path(argument("plugin-path"), env)?;
     let (cache, handles) = (Cache::new(""), Rc::default());
-    let mut checker = Checker::new(Runtime { plugins, env, path, cache, stderr: io.stderr, handles });
+    let mut checker =
+        Checker::new(Runtime { plugins, env, path, cache, stderr: io.stderr, handles });
     let mut picks = vec![];
     match matches.get_one::<String>("file").map_or(CONF_DIR, String::as_str) {
-        "" => return Err(Error::config("FILE|DIR", "empty, expected the name of a file or directory")),
+        "" => {
+            return Err(Error::config(
+                "FILE|DIR",
+                "empty, expected the name of a file or directory",
+            ));
+        }
         "-" => {
             let mut bytes = vec![];
             io.stdin.read_to_end(&mut bytes).map_err(|e| Error::io("read stdin", &e))?;
@@ -100,7 +122,10 @@ fn look(
     }
     let findings = checker.finish();
     let fails = findings.iter().any(|finding| finding.is_error() || matches.get_flag("strict"));
-    Ok((fails, if output == "json" { as_json(&findings, &picks) } else { as_text(&findings, &picks) }))
+    Ok((
+        fails,
+        if output == "json" { as_json(&findings, &picks) } else { as_text(&findings, &picks) },
+    ))
 }
 
 fn as_text(findings: &[Finding], picks: &[picks::Pick]) -> String {
@@ -128,7 +153,10 @@ fn as_json(findings: &[Finding], picks: &[picks::Pick]) -> String {
     comma = "{";
     for picks::Pick { runtime, network, file, reason } in picks {
         text.push_str(comma);
-        write_texts(&mut text, &[("runtime", runtime), ("network", network), ("file", file), ("reason", reason)]);
+        write_texts(
+            &mut text,
+            &[("runtime", runtime), ("network", network), ("file", file), ("reason", reason)],
+        );
         text.push('}');
         comma = ",{";
     }

@@ -9,8 +9,15 @@ use crate::cni::version;
 use crate::runtime::list::choose_version;
 
 /// The keys of a list, in this case only: libcni reads them by hand.
-pub const LIST_KEYS: [&str; 7] =
-    ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"];
+pub const LIST_KEYS: [&str; 7] = [
+    "cniVersion",
+    "cniVersions",
+    "name",
+    "disableCheck",
+    "disableGC",
+    "loadOnlyInlinedPlugins",
+    "plugins",
+];
 
 /// The longest name that is portable: the specification's schema has this limit.
 const NAME_MAX: usize = 200;
@@ -32,14 +39,29 @@ impl Checker<'_> {
                 problem.split(", expected ").next().unwrap_or_default().to_owned()
             }
             Ok(_) if name.len() > NAME_MAX => {
-                let (message, expected) = (&["the name is longer than is portable"], "at most 200 characters");
-                self.tell(Note { code: "long-name", document, path: "name", message, expected, ..NOTHING });
+                let (message, expected) =
+                    (&["the name is longer than is portable"], "at most 200 characters");
+                self.tell(Note {
+                    code: "long-name",
+                    document,
+                    path: "name",
+                    message,
+                    expected,
+                    ..NOTHING
+                });
                 return name;
             }
             Ok(_) => return name,
         };
         let expected = "at most 200 letters, digits, \"_\", \".\" and \"-\"";
-        self.tell(Note { code: "invalid-name", document, path: "name", message: &[&problem], expected, ..NOTHING });
+        self.tell(Note {
+            code: "invalid-name",
+            document,
+            path: "name",
+            message: &[&problem],
+            expected,
+            ..NOTHING
+        });
         name
     }
 
@@ -53,37 +75,55 @@ impl Checker<'_> {
         };
         let mut given = vec![("cniVersion".to_owned(), of.member("cniVersion"))];
         if let (true, Some(Value::Array(versions))) = (of.is_list, of.member("cniVersions")) {
-            let entry = |(i, version)| (["cniVersions[", &usize::to_string(&i), "]"].concat(), Some(version));
+            let entry = |(i, version)| {
+                (["cniVersions[", &usize::to_string(&i), "]"].concat(), Some(version))
+            };
             given.extend(versions.iter().enumerate().map(entry));
         }
         let given: Vec<(String, String)> = given
             .into_iter()
             .filter_map(|(path, version)| {
-                let is_text = |version: &&Value| version.kind() != "string" || version.as_str() != Some("");
-                version.filter(is_text).map(|version| (path, version.as_str().unwrap_or(version::CURRENT).to_owned()))
+                let is_text =
+                    |version: &&Value| version.kind() != "string" || version.as_str() != Some("");
+                version
+                    .filter(is_text)
+                    .map(|version| (path, version.as_str().unwrap_or(version::CURRENT).to_owned()))
             })
             .collect();
         let is_given = !given.is_empty();
         for (path, version) in &given {
             let number = version::Number::parse(version);
-            let is_to_come =
-                number.is_ok_and(|number| version::Number::parse(version::CURRENT).is_ok_and(|newest| number > newest));
+            let is_to_come = number.is_ok_and(|number| {
+                version::Number::parse(version::CURRENT).is_ok_and(|newest| number > newest)
+            });
             let is_chosen = chosen.as_ref().is_none_or(|chosen| chosen == version);
             if version::ALL.contains(&version.as_str()) || is_to_come && !is_chosen {
                 continue; // a list may name versions to come, as long as one of today is with them
             }
             let (code, message) = match is_chosen {
                 true => ("unknown-version", "no version that is spoken here"),
-                false => ("unused-version", "no version that is spoken here, and not the one that is chosen"),
+                false => (
+                    "unused-version",
+                    "no version that is spoken here, and not the one that is chosen",
+                ),
             };
             let (message, expected): (&[&str], _) = (&[message], &version::ALL.join(", "));
             self.tell(Note { code, document, path, message, expected, ..NOTHING });
         }
         let chosen = chosen.unwrap_or_default();
         if !is_given {
-            let (message, hint): (&[&str], &[&str]) =
-                (&["missing, which means ", version::ABSENT], &["the newest is ", version::CURRENT]);
-            self.tell(Note { code: "no-version", document, path: "cniVersion", message, hint, ..NOTHING });
+            let (message, hint): (&[&str], &[&str]) = (
+                &["missing, which means ", version::ABSENT],
+                &["the newest is ", version::CURRENT],
+            );
+            self.tell(Note {
+                code: "no-version",
+                document,
+                path: "cniVersion",
+                message,
+                hint,
+                ..NOTHING
+            });
             return version::ABSENT.to_owned();
         }
         if version::ALL.contains(&chosen.as_str()) { chosen } else { String::new() }
@@ -93,12 +133,23 @@ impl Checker<'_> {
     pub fn check_names(&mut self, first: usize) {
         for i in first..self.networks.len() {
             let Network { name, document, .. } = &self.networks[i];
-            let other = self.networks[first..i].iter().find(|other| other.name == *name && !name.is_empty());
+            let other = self.networks[first..i]
+                .iter()
+                .find(|other| other.name == *name && !name.is_empty());
             if let Some(other) = other {
                 let (document, file) = (*document, self.documents[other.document].file.clone());
-                let (message, hint) =
-                    (&[&file, " has a network of this name as well"], &["a runtime takes one of them"]);
-                self.tell(Note { code: "duplicate-name", document, path: "name", message, hint, ..NOTHING });
+                let (message, hint) = (
+                    &[&file, " has a network of this name as well"],
+                    &["a runtime takes one of them"],
+                );
+                self.tell(Note {
+                    code: "duplicate-name",
+                    document,
+                    path: "name",
+                    message,
+                    hint,
+                    ..NOTHING
+                });
             }
         }
     }

@@ -5,7 +5,8 @@ pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&
     let word = word.to_ascii_lowercase();
     let may_differ = |other: &str| (word.len().max(other.len()) / 3).max(1);
     // A word may be as long as a file: what is too long to be near is not looked at letter by letter.
-    let of_such_length = words.filter(|other| word.len().abs_diff(other.len()) <= may_differ(other));
+    let of_such_length =
+        words.filter(|other| word.len().abs_diff(other.len()) <= may_differ(other));
     let found = of_such_length
         .map(|other| (distance(&word, &other.to_ascii_lowercase()), other))
         .min_by_key(|(distance, _)| *distance);

@@ -52,7 +52,11 @@ impl Plugin {
 
     /// `ipam.type`, empty where there is none.
     pub fn ipam_type(&self) -> &str {
-        self.value.get("ipam").and_then(|ipam| ipam.get("type")).and_then(Value::as_str).unwrap_or_default()
+        self.value
+            .get("ipam")
+            .and_then(|ipam| ipam.get("type"))
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// The path of a key of it.
@@ -65,7 +69,8 @@ impl Checker<'_> {
     /// Looks at a text as the file of this name, or, where that says nothing, as what it seems to be.
     pub fn check(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
         let document = self.read(file, bytes)?;
-        let (is_list, text) = (self.documents[document].is_list, self.documents[document].text.clone().into_bytes());
+        let (is_list, text) =
+            (self.documents[document].is_list, self.documents[document].text.clone().into_bytes());
         let loaded = if is_list { NetworkList::parse(text) } else { NetworkList::of_single(text) };
         let before = self.errors();
         let network = self.check_network(document);
@@ -76,7 +81,13 @@ impl Checker<'_> {
                 .filter(|key| error.msg.contains(key))
                 .max_by_key(|key| key.len())
                 .unwrap_or_default();
-            self.tell(Note { code: "not-loaded", document, path, message: &[&error.msg], ..NOTHING });
+            self.tell(Note {
+                code: "not-loaded",
+                document,
+                path,
+                message: &[&error.msg],
+                ..NOTHING
+            });
         }
         self.networks[network].loads &= loaded.is_ok();
         Some(network)
@@ -86,7 +97,8 @@ impl Checker<'_> {
         let of = &self.documents[document];
         let (is_list, has_type, has_plugins) =
             (of.is_list, of.member("type").is_some(), of.member("plugins").is_some());
-        let network = |name, plugins| Network { name, document, plugins, loads: true, is_served: true };
+        let network =
+            |name, plugins| Network { name, document, plugins, loads: true, is_served: true };
         if !is_list && has_plugins {
             let message = &["a list of plugins in a file that is read as one plugin"];
             let hint = &["name the file .conflist"];
@@ -109,8 +121,16 @@ impl Checker<'_> {
             let value = self.documents[document].value.clone();
             network.plugins.push(Plugin { document, path: String::new(), value, is_first: true });
         } else if has_type && !has_plugins {
-            let (message, hint) = (&["a single plugin in a file that is read as a list"], &["name the file .conf"]);
-            self.tell(Note { code: "plugin-in-list", document, path: "type", message, hint, ..NOTHING });
+            let (message, hint) =
+                (&["a single plugin in a file that is read as a list"], &["name the file .conf"]);
+            self.tell(Note {
+                code: "plugin-in-list",
+                document,
+                path: "type",
+                message,
+                hint,
+                ..NOTHING
+            });
             network.loads = false;
         } else {
             self.unknown_keys(document, "", &LIST_KEYS, A_LIST, true);
@@ -161,7 +181,13 @@ impl Checker<'_> {
             }
         }
         if network.plugins.is_empty() {
-            self.tell(Note { code: "no-plugins", document, path: "plugins", message: &["there are none"], ..NOTHING });
+            self.tell(Note {
+                code: "no-plugins",
+                document,
+                path: "plugins",
+                message: &["there are none"],
+                ..NOTHING
+            });
             network.loads = false;
         }
     }
@@ -179,13 +205,22 @@ impl Checker<'_> {
                 Some(value) => ("args.cni.mtu", Some(value)),
                 None => ("mtu", plugin.value.get("mtu")),
             };
-            let mtu = value.and_then(|value| value.to_text().parse::<u32>().ok()).unwrap_or_default();
+            let mtu =
+                value.and_then(|value| value.to_text().parse::<u32>().ok()).unwrap_or_default();
             if let Err(error) = validate_mtu(mtu) {
                 let (document, path) = (plugin.document, &plugin.at(key));
                 let problem = error.mistake.as_ref().map_or(&error.msg, |mistake| &mistake.problem);
-                let (problem, expected) = problem.rsplit_once(", expected ").unwrap_or((problem, ""));
+                let (problem, expected) =
+                    problem.rsplit_once(", expected ").unwrap_or((problem, ""));
                 let message = &[problem];
-                self.tell(Note { code: "invalid-value", document, path, message, expected, ..NOTHING });
+                self.tell(Note {
+                    code: "invalid-value",
+                    document,
+                    path,
+                    message,
+                    expected,
+                    ..NOTHING
+                });
             }
         }
     }

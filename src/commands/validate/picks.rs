@@ -24,9 +24,9 @@ pub struct Pick {
 /// The file's extension, if a runtime reads such files.
 pub fn extension(file: &Path) -> Option<&'static str> {
     let name = file.as_os_str().as_encoded_bytes();
-    EXTENSIONS
-        .into_iter()
-        .find(|extension| name.strip_suffix(extension.as_bytes()).is_some_and(|stem| stem.ends_with(b".")))
+    EXTENSIONS.into_iter().find(|extension| {
+        name.strip_suffix(extension.as_bytes()).is_some_and(|stem| stem.ends_with(b"."))
+    })
 }
 
 /// A file's name, and its network if it loads.
@@ -38,11 +38,13 @@ pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<P
     let files: Vec<(Cow<'_, str>, Option<&Network>)> = files
         .iter()
         .map(|(file, network)| {
-            let network = network.and_then(|network| networks.get(network)).filter(|network| network.loads);
+            let network =
+                network.and_then(|network| networks.get(network)).filter(|network| network.loads);
             (file.file_name().unwrap_or_default().to_string_lossy(), network)
         })
         .collect();
-    let files: Vec<Loaded<'_>> = files.iter().map(|(file, network)| (file.as_ref(), *network)).collect();
+    let files: Vec<Loaded<'_>> =
+        files.iter().map(|(file, network)| (file.as_ref(), *network)).collect();
     let Some(first) = files.first() else { return picks };
     push_containerd(&mut picks, first);
     push_crio(&mut picks, &files);
@@ -61,12 +63,21 @@ fn push_containerd(picks: &mut Vec<Pick>, (file, network): &Loaded<'_>) {
 
 /// ocicni: the same order, but what does not load or is not served is passed over.
 fn push_crio(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
-    match files.iter().find_map(|(file, network)| Some((file, network.filter(|network| network.is_served)?))) {
+    match files
+        .iter()
+        .find_map(|(file, network)| Some((file, network.filter(|network| network.is_served)?)))
+    {
         Some((file, network)) => {
             let why = ": the first file whose plugins are all there, unless cni_default_network names another";
             push(picks, "CRI-O", file, &network.name, &["\"", &network.name, "\" of ", file, why]);
         }
-        None => push(picks, "CRI-O", "", "", &["none: there is no file that loads and whose plugins are all there"]),
+        None => push(
+            picks,
+            "CRI-O",
+            "",
+            "",
+            &["none: there is no file that loads and whose plugins are all there"],
+        ),
     }
 }
 
@@ -77,7 +88,9 @@ fn push_podman(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
         let name = network.map_or("", |network| &network.name);
         let problem = match network {
             None => " is ignored: it does not load",
-            Some(_) if NetworkName::parse(name).is_err() => " is ignored: no network can have its name",
+            Some(_) if NetworkName::parse(name).is_err() => {
+                " is ignored: no network can have its name"
+            }
             Some(network) if !network.is_served => {
                 " is ignored: not all of its plugins are there and speak its version"
             }
@@ -96,7 +109,13 @@ fn push_cnitool(picks: &mut Vec<Pick>, files: &[Loaded<'_>]) {
     let (lists, singles): (Vec<_>, Vec<_>) = files.iter().partition(|(file, _)| is_list(file));
     for (file, network) in lists.into_iter().chain(singles) {
         let Some(network) = network else {
-            push(picks, "cnitool", file, "", &[file, " does not load, and no network behind it is found"]);
+            push(
+                picks,
+                "cnitool",
+                file,
+                "",
+                &[file, " does not load, and no network behind it is found"],
+            );
             break;
         };
         push_first(picks, &mut seen, "cnitool", (&network.name, file));
@@ -115,7 +134,9 @@ fn push_first<'a>(
     (name, file): (&'a str, &'a str),
 ) {
     match seen.iter().find(|(other, _)| *other == name) {
-        Some((_, first)) => push(picks, runtime, file, name, &[file, " is ignored: \"", name, "\" is in ", first]),
+        Some((_, first)) => {
+            push(picks, runtime, file, name, &[file, " is ignored: \"", name, "\" is in ", first])
+        }
         None => {
             push(picks, runtime, file, name, &["\"", name, "\": ", file]);
             seen.push((name, file));
@@ -124,5 +145,10 @@ fn push_first<'a>(
 }
 
 fn push(picks: &mut Vec<Pick>, runtime: &'static str, file: &str, network: &str, reason: &[&str]) {
-    picks.push(Pick { runtime, network: network.to_owned(), file: file.to_owned(), reason: reason.concat() });
+    picks.push(Pick {
+        runtime,
+        network: network.to_owned(),
+        file: file.to_owned(),
+        reason: reason.concat(),
+    });
 }

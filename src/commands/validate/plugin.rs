@@ -16,10 +16,12 @@ use crate::plugin::{Entry, Kind};
 use crate::runtime::list::PluginConfig;
 
 /// What every plugin may have. A single plugin's file has `name` and `cniVersion`, too.
-const PLUGIN_KEYS: [&str; 7] = ["cniVersion", "name", "type", "capabilities", "args", "runtimeConfig", "prevResult"];
+const PLUGIN_KEYS: [&str; 7] =
+    ["cniVersion", "name", "type", "capabilities", "args", "runtimeConfig", "prevResult"];
 
 /// What runtimes write beside it for themselves.
-const NOTES_OF_RUNTIMES: [&str; 5] = ["nerdctlID", "nerdctlLabels", "ipRange", "podman_labels", "args"];
+const NOTES_OF_RUNTIMES: [&str; 5] =
+    ["nerdctlID", "nerdctlLabels", "ipRange", "podman_labels", "args"];
 
 /// What the specification leaves to runtimes.
 const RESERVED: [&str; 2] = ["runtimeConfig", "prevResult"];
@@ -39,17 +41,29 @@ impl Checker<'_> {
         self.mistakes(plugin, &mut rest, &|value| {
             PluginConfig::parse(value.to_text().as_bytes()).map(drop).map_err(|error| {
                 match error.msg.trim_start_matches("error parsing configuration: ") {
-                    "missing 'type'" => Error::config("type", "missing, expected the name of a plugin"),
+                    "missing 'type'" => {
+                        Error::config("type", "missing, expected the name of a plugin")
+                    }
                     _ if error.mistake.is_some() => error,
                     problem => Error::new(error.code, problem),
                 }
             })
         });
         for key in self.keys(document, &plugin.path) {
-            if RESERVED.iter().any(|reserved| key.eq_ignore_ascii_case(reserved)) || key.starts_with("cni.dev/") {
+            if RESERVED.iter().any(|reserved| key.eq_ignore_ascii_case(reserved))
+                || key.starts_with("cni.dev/")
+            {
                 let (path, message) = (&plugin.at(&key), &["runtimes write this key"]);
                 let hint = &["remove it"];
-                self.tell(Note { code: "reserved-key", document, path, is_key: true, message, hint, ..NOTHING });
+                self.tell(Note {
+                    code: "reserved-key",
+                    document,
+                    path,
+                    is_key: true,
+                    message,
+                    hint,
+                    ..NOTHING
+                });
             }
         }
         let kind = plugin.text("type");
@@ -64,7 +78,14 @@ impl Checker<'_> {
     }
 
     /// What the plugin's own types and checks say, and which of its keys nobody reads.
-    fn check_typed(&mut self, plugin: &Plugin, entry: &'static Entry, mut rest: Rest, network: &str, version: &str) {
+    fn check_typed(
+        &mut self,
+        plugin: &Plugin,
+        entry: &'static Entry,
+        mut rest: Rest,
+        network: &str,
+        version: &str,
+    ) {
         let observer = Rc::new(Observer::default());
         let plugins = self.runtime.plugins;
         let spoken = if version.is_empty() { version::CURRENT } else { version };
@@ -74,7 +95,8 @@ impl Checker<'_> {
         if !plugin.is_first {
             rest.value.set("prevResult", a_result(spoken));
         }
-        let try_out = |entry, value: Value| try_out(entry, plugins, value, network, spoken, &observer);
+        let try_out =
+            |entry, value: Value| try_out(entry, plugins, value, network, spoken, &observer);
         let check = |entry, value: &Value| {
             let error = match (try_out(entry, value.clone()), supplied(value)) {
                 (Err(error), Some(completed)) => match try_out(entry, completed) {
@@ -128,7 +150,8 @@ impl Checker<'_> {
             return Some(entry);
         }
         let (document, path) = (plugin.document, &plugin.at("ipam.type"));
-        let (message, expected) = (&[ipam, " is a ", entry.kind.as_str(), " plugin"], "an ipam plugin");
+        let (message, expected) =
+            (&[ipam, " is a ", entry.kind.as_str(), " plugin"], "an ipam plugin");
         self.tell(Note { code: "wrong-ipam", document, path, message, expected, ..NOTHING });
         None
     }
@@ -149,14 +172,28 @@ impl Checker<'_> {
                 Some(near) => did_you_mean(near),
             };
             let path = &plugin.at(&below("capabilities", &key));
-            let (message, hint): (&[&str], &[&str]) = (&[name, " does not read this capability"], &hint);
-            self.tell(Note { code: "unused-capability", document, path, is_key: true, message, hint, ..NOTHING });
+            let (message, hint): (&[&str], &[&str]) =
+                (&[name, " does not read this capability"], &hint);
+            self.tell(Note {
+                code: "unused-capability",
+                document,
+                path,
+                is_key: true,
+                message,
+                hint,
+                ..NOTHING
+            });
         }
         let is_given = |key: &str| plugin.value.get(key).is_some();
         let has_addresses = matches!(plugin.value.get("ipam").and_then(|ipam| ipam.get("addresses")), Some(Value::Array(all)) if !all.is_empty());
-        let gives_ips = plugin.value.get("args").and_then(|args| args.get("cni")?.get("ips")).is_some();
+        let gives_ips =
+            plugin.value.get("args").and_then(|args| args.get("cni")?.get("ips")).is_some();
         let (capability, effect) = match name {
-            _ if plugin.ipam_type() == "static" && read.contains(&"ips") && !has_addresses && !gives_ips => {
+            _ if plugin.ipam_type() == "static"
+                && read.contains(&"ips")
+                && !has_addresses
+                && !gives_ips =>
+            {
                 ("ips", " and static has no addresses, so only CNI_ARGS can give any")
             }
             "portmap" => ("portMappings", ", so no port is ever published"),
@@ -166,24 +203,52 @@ impl Checker<'_> {
             _ => return,
         };
         if !is_declared(capability) && !is_given("runtimeConfig") {
-            let (path, message) = (&plugin.at("type"), &[name, " has not the capability ", capability, effect]);
+            let (path, message) =
+                (&plugin.at("type"), &[name, " has not the capability ", capability, effect]);
             let hint = &["add \"capabilities\": {\"", capability, "\": true}"];
-            self.tell(Note { code: "missing-capability", document, path, message, hint, ..NOTHING });
+            self.tell(Note {
+                code: "missing-capability",
+                document,
+                path,
+                message,
+                hint,
+                ..NOTHING
+            });
         }
     }
 
     /// Keys of the object at `path` that are none of `known`. Where others are free, only those that are nearly one.
-    pub fn unknown_keys(&mut self, document: usize, path: &str, known: &[&str], of: &str, is_complete: bool) {
+    pub fn unknown_keys(
+        &mut self,
+        document: usize,
+        path: &str,
+        known: &[&str],
+        of: &str,
+        is_complete: bool,
+    ) {
         for key in self.keys(document, path) {
-            let is = |known: &&str| if of == A_LIST { **known == key } else { known.eq_ignore_ascii_case(&key) };
-            if known.iter().any(is) || NOTES_OF_RUNTIMES.contains(&key.as_str()) || key.starts_with("cni.dev/") {
+            let is = |known: &&str| {
+                if of == A_LIST { **known == key } else { known.eq_ignore_ascii_case(&key) }
+            };
+            if known.iter().any(is)
+                || NOTES_OF_RUNTIMES.contains(&key.as_str())
+                || key.starts_with("cni.dev/")
+            {
                 continue;
             }
             let near = nearest(&key, known.iter().copied());
             if near.is_some() || is_complete {
                 let (path, message) = (&below(path, &key), &["no key of ", of]);
                 let hint = &near.map(did_you_mean).unwrap_or_default();
-                self.tell(Note { code: "unknown-key", document, path, is_key: true, message, hint, ..NOTHING });
+                self.tell(Note {
+                    code: "unknown-key",
+                    document,
+                    path,
+                    is_key: true,
+                    message,
+                    hint,
+                    ..NOTHING
+                });
             }
         }
     }
@@ -200,9 +265,9 @@ fn keys_that_are_read(told: Vec<(String, Expected)>) -> Vec<(String, Vec<&'stati
     for (path, expected) in told {
         let Expected::Keys(keys) = expected else { continue };
         match read.iter_mut().find(|(other, _)| *other == path) {
-            Some((_, known)) => {
-                known.extend(keys.iter().filter(|key| !known.contains(key)).copied().collect::<Vec<_>>())
-            }
+            Some((_, known)) => known.extend(
+                keys.iter().filter(|key| !known.contains(key)).copied().collect::<Vec<_>>(),
+            ),
             None => read.push((path, keys.to_vec())),
         }
     }

@@ -27,7 +27,14 @@ impl Checker<'_> {
         let speaks = version.is_empty() || spoken.split(", ").any(|spoken| spoken == version);
         if !speaks {
             let message = &[kind, " does not speak version ", version];
-            self.tell(Note { code: "version-of-plugin", document, path, message, expected: &spoken, ..NOTHING });
+            self.tell(Note {
+                code: "version-of-plugin",
+                document,
+                path,
+                message,
+                expected: &spoken,
+                ..NOTHING
+            });
         }
         speaks && !version.is_empty()
     }
@@ -37,18 +44,35 @@ impl Checker<'_> {
         if let Err(error) = delegate::find(kind, &self.runtime.directories()) {
             let near = nearest(kind, self.runtime.plugins.iter().map(|entry| entry.name));
             let (code, hint) = match (self.own(kind), near) {
-                (Some(_), _) => ("not-on-path", ["`cni-multi net` has it, other runtimes do not find it", "", ""]),
+                (Some(_), _) => (
+                    "not-on-path",
+                    ["`cni-multi net` has it, other runtimes do not find it", "", ""],
+                ),
                 (None, Some(near)) => ("no-plugin", did_you_mean(near)),
                 (None, None) => ("no-plugin", Default::default()),
             };
-            self.tell(Note { code, document, path, message: &[&error.msg], hint: &hint, ..NOTHING });
+            self.tell(Note {
+                code,
+                document,
+                path,
+                message: &[&error.msg],
+                hint: &hint,
+                ..NOTHING
+            });
             return self.own(kind).map(|entry| entry.versions.join(", "));
         }
         match self.runtime.versions_within(kind, PATIENCE) {
             Ok(versions) => Some(versions.join(", ")),
             Err(error) => {
                 let message = &["it does not tell its versions: ", &error.msg];
-                self.tell(Note { code: "no-answer", document, path, message, hint: &[&error.details], ..NOTHING });
+                self.tell(Note {
+                    code: "no-answer",
+                    document,
+                    path,
+                    message,
+                    hint: &[&error.details],
+                    ..NOTHING
+                });
                 None
             }
         }

@@ -38,9 +38,11 @@ pub fn check(checker: &mut Checker<'_>) {
             let at = (network, plugin);
             let ranges = ranges(conf);
             if conf.text("type") == "bridge" {
-                let own = ranges.iter().filter(|(_, range)| range.gateway.is_ipv4() && is_gateway(conf));
+                let own =
+                    ranges.iter().filter(|(_, range)| range.gateway.is_ipv4() && is_gateway(conf));
                 let gateways = own.map(|(_, range)| range.gateway.to_string()).collect();
-                let (name, link, filters_vlans) = (bridge(conf).to_owned(), link(conf), filters_vlans(conf));
+                let (name, link, filters_vlans) =
+                    (bridge(conf).to_owned(), link(conf), filters_vlans(conf));
                 bridges.push(Bridge { at, name, link, filters_vlans, gateways });
             }
             let of = |(path, range): (String, Range)| Pool {
@@ -56,18 +58,31 @@ pub fn check(checker: &mut Checker<'_>) {
         }
     }
     for (i, pool) in pools.iter().enumerate() {
-        if let Some((other, what)) = pools[..i].iter().find_map(|other| Some((other, overlap(checker, other, pool)?))) {
+        if let Some((other, what)) =
+            pools[..i].iter().find_map(|other| Some((other, overlap(checker, other, pool)?)))
+        {
             let name = checker.networks[other.at.0].name.clone();
             let place = checker.place(plugin(checker, other.at), &other.path);
             let (document, path) = (plugin(checker, pool.at).document, pool.path.as_str());
             let subnets = [pool.range.subnet.to_string(), other.range.subnet.to_string()];
-            let message = &[&subnets[0], " overlaps with ", &subnets[1], " of network \"", &name, "\""];
-            checker.tell(Note { code: "overlap", document, path, message, hint: &[what, "; see ", &place], ..NOTHING });
+            let message =
+                &[&subnets[0], " overlaps with ", &subnets[1], " of network \"", &name, "\""];
+            checker.tell(Note {
+                code: "overlap",
+                document,
+                path,
+                message,
+                hint: &[what, "; see ", &place],
+                ..NOTHING
+            });
         }
     }
     for (i, here) in bridges.iter().enumerate() {
-        let others =
-            || bridges[..i].iter().filter(|there| there.name == here.name && !is_one_name(checker, there.at, here.at));
+        let others = || {
+            bridges[..i]
+                .iter()
+                .filter(|there| there.name == here.name && !is_one_name(checker, there.at, here.at))
+        };
         let (gateway, vlans) = (
             others().find(|there| has_other_gateway(there, here)),
             others().find(|there| there.filters_vlans != here.filters_vlans),
@@ -91,31 +106,37 @@ fn is_one_name(checker: &Checker<'_>, one: Place, other: Place) -> bool {
 
 /// The ranges of host-local, each with the path of its subnet.
 fn ranges(plugin: &Plugin) -> Vec<(String, Range)> {
-    let Some(ipam) = plugin.value.get("ipam").filter(|_| plugin.ipam_type() == "host-local") else { return vec![] };
+    let Some(ipam) = plugin.value.get("ipam").filter(|_| plugin.ipam_type() == "host-local") else {
+        return vec![];
+    };
     let mut confs = vec![("ipam".to_owned(), ipam)];
     if let Some(Value::Array(sets)) = ipam.get("ranges") {
         for (i, set) in sets.iter().enumerate() {
             let Value::Array(set) = set else { continue };
-            confs.extend(
-                set.iter()
-                    .enumerate()
-                    .map(|(j, conf)| (["ipam.ranges[", &i.to_string(), "][", &j.to_string(), "]"].concat(), conf)),
-            );
+            confs.extend(set.iter().enumerate().map(|(j, conf)| {
+                (["ipam.ranges[", &i.to_string(), "][", &j.to_string(), "]"].concat(), conf)
+            }));
         }
     }
     let range = |(path, conf): (String, &Value)| {
         let text = |key| conf.get(key).and_then(Value::as_str).unwrap_or_default();
         let ip = |key| addr::parse_ip(text(key)).ok();
         let subnet = Some(addr::parse_cidr(text("subnet")).ok()?);
-        let (range_start, range_end, gateway) = (ip("rangeStart")?, ip("rangeEnd")?, ip("gateway")?);
-        Some((path + ".subnet", Range::new(&RangeConf { subnet, range_start, range_end, gateway }, "").ok()?))
+        let (range_start, range_end, gateway) =
+            (ip("rangeStart")?, ip("rangeEnd")?, ip("gateway")?);
+        Some((
+            path + ".subnet",
+            Range::new(&RangeConf { subnet, range_start, range_end, gateway }, "").ok()?,
+        ))
     };
     confs.into_iter().filter_map(range).collect()
 }
 
 /// What is wrong with two pools, if anything is.
 fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static str> {
-    if one.at.0 == other.at.0 || is_one_name(checker, one.at, other.at) && one.data_dir == other.data_dir {
+    if one.at.0 == other.at.0
+        || is_one_name(checker, one.at, other.at) && one.data_dir == other.data_dir
+    {
         return None;
     }
     let is_one_link = one.link.is_some() && one.link == other.link;
@@ -128,11 +149,17 @@ fn overlap(checker: &Checker<'_>, one: &Pool, other: &Pool) -> Option<&'static s
         return Some("each network keeps leases of its own, so an address may be given twice");
     }
     let is_one_subnet = x.subnet.contains(&y.subnet.addr()) || y.subnet.contains(&x.subnet.addr());
-    (is_one_subnet && !is_one_link && one.is_bridge && other.is_bridge).then_some("the host has two routes to it")
+    (is_one_subnet && !is_one_link && one.is_bridge && other.is_bridge)
+        .then_some("the host has two routes to it")
 }
 
 fn data_dir(plugin: &Plugin) -> &str {
-    plugin.value.get("ipam").and_then(|ipam| ipam.get("dataDir")).and_then(Value::as_str).unwrap_or_default()
+    plugin
+        .value
+        .get("ipam")
+        .and_then(|ipam| ipam.get("dataDir"))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// Whether the host has routes to the containers.
@@ -169,10 +196,13 @@ fn has_other_gateway(there: &Bridge, here: &Bridge) -> bool {
 
 fn tell_gateways(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
     let (network, place, document, path) = places(checker, there, here);
-    let is_forced = [there, here].iter().any(|bridge| is_true(plugin(checker, bridge.at).value.get("forceAddress")));
+    let is_forced = [there, here]
+        .iter()
+        .any(|bridge| is_true(plugin(checker, bridge.at).value.get("forceAddress")));
     let code = if is_forced { "bridge-gateway-replaced" } else { "bridge-gateway" };
     let (theirs, ours) = (there.gateways.join(", "), here.gateways.join(", "));
-    let message = &["it is the gateway ", &ours, " here and ", &theirs, " in network \"", &network, "\""];
+    let message =
+        &["it is the gateway ", &ours, " here and ", &theirs, " in network \"", &network, "\""];
     checker.tell(Note { code, document, path: &path, message, hint: &["see ", &place], ..NOTHING });
 }
 
@@ -186,7 +216,12 @@ fn tell_vlans(checker: &mut Checker<'_>, there: &Bridge, here: &Bridge) {
 /// The other network and where it names the bridge; the document and the path of the name here.
 fn places(checker: &Checker<'_>, there: &Bridge, here: &Bridge) -> (String, String, usize, String) {
     let (a, b) = (plugin(checker, there.at), plugin(checker, here.at));
-    (checker.networks[there.at.0].name.clone(), checker.place(a, &a.at("bridge")), b.document, b.at("bridge"))
+    (
+        checker.networks[there.at.0].name.clone(),
+        checker.place(a, &a.at("bridge")),
+        b.document,
+        b.at("bridge"),
+    )
 }
 
 fn filters_vlans(plugin: &Plugin) -> bool {

@@ -7,7 +7,9 @@ use ipnet::IpNet;
 use rtnetlink::AddressMessageBuilder;
 use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use rtnetlink::packet_route::address::{
+    AddressAttribute, AddressFlags, AddressMessage, AddressScope,
+};
 
 use super::Netlink;
 use super::attr::{Attrs, read_u32};
@@ -30,7 +32,8 @@ const IFA_F_TENTATIVE: u32 = 0x40;
 const IFA_F_PERMANENT: u32 = 0x80;
 
 /// What somebody has said of an address; the rest is what the kernel tells.
-const KEPT: [u16; 6] = [IFA_ADDRESS, IFA_LOCAL, IFA_LABEL, IFA_BROADCAST, IFA_FLAGS, IFA_RT_PRIORITY];
+const KEPT: [u16; 6] =
+    [IFA_ADDRESS, IFA_LOCAL, IFA_LABEL, IFA_BROADCAST, IFA_FLAGS, IFA_RT_PRIORITY];
 
 /// An address of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +78,15 @@ impl KeptAddress {
         let attrs = Attrs::after(payload, HEADER);
         let (family, prefix, scope) = (*payload.first()?, *payload.get(1)?, *payload.get(3)?);
         let is_permanent = attrs.u32(IFA_FLAGS)? & IFA_F_PERMANENT != 0;
-        let is_made_by_kernel = matches!(attrs.ip(IFA_ADDRESS)?, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let is_made_by_kernel =
+            matches!(attrs.ip(IFA_ADDRESS)?, IpAddr::V6(ip) if ip.is_unicast_link_local());
         let mut text = format!("{family:02x}{prefix:02x}{scope:02x}");
         for (kind, value) in attrs.iter().filter(|(kind, _)| KEPT.contains(kind)) {
             text.push_str(&format!(" {kind:02x}"));
             text.extend(value.iter().map(|byte| format!("{byte:02x}")));
         }
-        (read_u32(payload, 4)? == index && is_permanent && !is_made_by_kernel).then_some(KeptAddress(text))
+        (read_u32(payload, 4)? == index && is_permanent && !is_made_by_kernel)
+            .then_some(KeptAddress(text))
     }
 
     fn is_v6(&self) -> bool {
@@ -103,7 +108,9 @@ impl KeptAddress {
         for word in words {
             let word = word?;
             let (kind, value) = word.split_first()?;
-            message.attributes.push(AddressAttribute::Other(DefaultNla::new(u16::from(*kind), value.to_vec())));
+            message
+                .attributes
+                .push(AddressAttribute::Other(DefaultNla::new(u16::from(*kind), value.to_vec())));
         }
         Some(message)
     }
@@ -140,7 +147,8 @@ impl Netlink {
 
     /// What [`Netlink::restore_address`] gives a link back.
     pub fn keep_addresses(&self, link: &Link) -> Result<Vec<KeptAddress>> {
-        let mut all = self.list_addresses(link, |payload| KeptAddress::read(payload, link.index))?;
+        let mut all =
+            self.list_addresses(link, |payload| KeptAddress::read(payload, link.index))?;
         // The kernel puts a new address behind the others in IPv4 and in front of them in IPv6, where the first one counts.
         let v6 = all.iter().position(KeptAddress::is_v6).unwrap_or(all.len());
         all[v6..].reverse();
@@ -158,7 +166,9 @@ impl Netlink {
     pub fn addresses(&self, link: &Link) -> Result<Vec<Address>> {
         // Kernels without strict checking send those of all links.
         let is_of_link = |payload: &&[u8]| read_u32(payload, 4) == Some(link.index);
-        self.list_addresses(link, |payload| Some(payload).filter(is_of_link).and_then(Address::read))
+        self.list_addresses(link, |payload| {
+            Some(payload).filter(is_of_link).and_then(Address::read)
+        })
     }
 
     /// The addresses of all links, of both families.
@@ -167,7 +177,11 @@ impl Netlink {
     }
 
     fn list_addresses<T>(&self, link: &Link, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
-        self.dump_addresses(link.index, format_args!("list the addresses of link {:?}", link.name), read)
+        self.dump_addresses(
+            link.index,
+            format_args!("list the addresses of link {:?}", link.name),
+            read,
+        )
     }
 
     /// 0 is the index of no link, and asks for those of all.
@@ -182,7 +196,9 @@ impl Netlink {
             let mut message = AddressMessage::default();
             message.header.family = family;
             message.header.index = index;
-            all.extend(self.dump(&Request::GetAddress(message), what, |reply| read(reply.payload))?);
+            all.extend(
+                self.dump(&Request::GetAddress(message), what, |reply| read(reply.payload))?,
+            );
         }
         Ok(all)
     }
@@ -190,12 +206,14 @@ impl Netlink {
 
 fn message(link: &Link, net: IpNet) -> AddressMessage {
     match net.addr() {
-        IpAddr::V4(ip) => {
-            AddressMessageBuilder::<std::net::Ipv4Addr>::new().index(link.index).address(ip, net.prefix_len()).build()
-        }
-        IpAddr::V6(ip) => {
-            AddressMessageBuilder::<std::net::Ipv6Addr>::new().index(link.index).address(ip, net.prefix_len()).build()
-        }
+        IpAddr::V4(ip) => AddressMessageBuilder::<std::net::Ipv4Addr>::new()
+            .index(link.index)
+            .address(ip, net.prefix_len())
+            .build(),
+        IpAddr::V6(ip) => AddressMessageBuilder::<std::net::Ipv6Addr>::new()
+            .index(link.index)
+            .address(ip, net.prefix_len())
+            .build(),
     }
 }
 
@@ -208,13 +226,18 @@ mod tests {
     fn an_address_is_kept_with_its_attributes_and_without_what_the_kernel_tells() {
         // 10.1.2.3/24 of link 7, permanent, label eth0, and IFA_CACHEINFO, which is not kept
         let mut payload = vec![2, 24, 0x80, 0, 7, 0, 0, 0];
-        payload
-            .extend([8, 0, 1, 0, 10, 1, 2, 3, 8, 0, 2, 0, 10, 1, 2, 3, 9, 0, 3, 0, b'e', b't', b'h', b'0', 0, 0, 0, 0]);
+        payload.extend([
+            8, 0, 1, 0, 10, 1, 2, 3, 8, 0, 2, 0, 10, 1, 2, 3, 9, 0, 3, 0, b'e', b't', b'h', b'0',
+            0, 0, 0, 0,
+        ]);
         payload.extend([8, 0, 8, 0, 0x80, 0, 0, 0, 8, 0, 6, 0, 1, 1, 1, 1]);
         let kept = KeptAddress::read(&payload, 7).unwrap();
         assert_eq!(kept.as_text(), "021800 010a010203 020a010203 036574683000 0880000000");
         let message = kept.message(9).unwrap();
-        assert_eq!((message.header.index, message.header.prefix_len, message.attributes.len()), (9, 24, 4));
+        assert_eq!(
+            (message.header.index, message.header.prefix_len, message.attributes.len()),
+            (9, 24, 4)
+        );
         assert_eq!(KeptAddress::read(&payload, 8), None, "another link's");
         for torn in ["", "02", "021800 01zz", "021800 "] {
             assert!(KeptAddress::from_text(torn).message(9).is_none(), "{torn:?}");

@@ -53,10 +53,13 @@ impl VlanRange {
             VlanFlags::Tagged => BridgeVlanInfoFlags::empty(),
             VlanFlags::NativeUntagged => BridgeVlanInfoFlags::Pvid | BridgeVlanInfoFlags::Untagged,
         };
-        let message = LinkBridgeVlan::new(port.index).append_af_spec(AfSpecBridge::Flags(BridgeFlag::Controller));
+        let message = LinkBridgeVlan::new(port.index)
+            .append_af_spec(AfSpecBridge::Flags(BridgeFlag::Controller));
         match self.first == self.last {
             true => message.vlan(self.first, flags).build(),
-            false => message.vlan_range_start(self.first, flags).vlan_range_end(self.last, flags).build(),
+            false => {
+                message.vlan_range_start(self.first, flags).vlan_range_end(self.last, flags).build()
+            }
         }
     }
 }
@@ -64,14 +67,19 @@ impl VlanRange {
 impl Netlink {
     /// Makes the port a member: `bridge vlan add dev PORT vid FIRST-LAST`.
     pub fn add_vlans(&self, port: &Link, vlans: VlanRange) -> Result<()> {
-        let what = format_args!("add VLAN {}-{} to bridge port {:?}", vlans.first, vlans.last, port.name);
+        let what =
+            format_args!("add VLAN {}-{} to bridge port {:?}", vlans.first, vlans.last, port.name);
         self.request(&Request::SetLink(vlans.message(port)), 0, what)
     }
 
     /// Takes the port out of a VLAN: `bridge vlan del dev PORT vid ID`.
     pub fn delete_vlan(&self, port: &Link, id: u16) -> Result<()> {
         let what = format_args!("delete VLAN {id} of bridge port {:?}", port.name);
-        self.request(&Request::DelLink(VlanRange::one(id, VlanFlags::Tagged).message(port)), 0, what)
+        self.request(
+            &Request::DelLink(VlanRange::one(id, VlanFlags::Tagged).message(port)),
+            0,
+            what,
+        )
     }
 
     /// The VLANs of a port, for CHECK. The kernel has no filter for this list, so it is read whole.
@@ -127,7 +135,8 @@ mod tests {
     #[test]
     fn ranges_are_unfolded() {
         use VlanFlags::{NativeUntagged, Tagged};
-        let vlans = told(&[(FLAG_PVID | FLAG_UNTAGGED, 1), (FLAG_RANGE_BEGIN, 10), (FLAG_RANGE_END, 12)]);
+        let vlans =
+            told(&[(FLAG_PVID | FLAG_UNTAGGED, 1), (FLAG_RANGE_BEGIN, 10), (FLAG_RANGE_END, 12)]);
         assert_eq!(vlans, [(1, NativeUntagged), (10, Tagged), (11, Tagged), (12, Tagged)]);
     }
 

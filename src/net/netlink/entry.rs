@@ -81,7 +81,8 @@ impl RouteEntry {
     /// What the kernel says, without the routes it keeps for itself and those of other links: kernels without strict
     /// checking send all.
     fn read(payload: &[u8], family: AddressFamily, link: &Link) -> Option<RouteEntry> {
-        let header = RouteHeader::parse(payload).ok().filter(|header| header.address_family == family)?;
+        let header =
+            RouteHeader::parse(payload).ok().filter(|header| header.address_family == family)?;
         let mut attributes = owned(Attrs::after(payload, ROUTE_HEADER));
         if family == AddressFamily::Inet6 {
             attributes
@@ -105,15 +106,19 @@ impl RouteEntry {
     fn is_through(&self, link: &Link) -> bool {
         match (find(&self.attributes, RTA_OIF), find(&self.attributes, RTA_MULTIPATH)) {
             (Some(oif), _) => read_u32(oif, 0) == Some(link.index),
-            (None, Some(list)) => !list.is_empty() && hops(list).all(|hop| is_hop_through(hop, link)),
+            (None, Some(list)) => {
+                !list.is_empty() && hops(list).all(|hop| is_hop_through(hop, link))
+            }
             (None, None) => false,
         }
     }
 
     /// The next hops; none for what is on the link.
     pub fn gateways(&self) -> Vec<IpAddr> {
-        let of_hop = |hop: &[u8]| Attrs::of(hop.get(HOP_HEADER..).unwrap_or_default()).ip(RTA_GATEWAY);
-        let of_hops = find(&self.attributes, RTA_MULTIPATH).into_iter().flat_map(hops).filter_map(of_hop);
+        let of_hop =
+            |hop: &[u8]| Attrs::of(hop.get(HOP_HEADER..).unwrap_or_default()).ip(RTA_GATEWAY);
+        let of_hops =
+            find(&self.attributes, RTA_MULTIPATH).into_iter().flat_map(hops).filter_map(of_hop);
         find(&self.attributes, RTA_GATEWAY).and_then(ip).into_iter().chain(of_hops).collect()
     }
 
@@ -171,7 +176,9 @@ impl RouteEntry {
         message.header.flags &= RouteFlags::from_bits_retain(RTNH_F_ONLINK.into());
         message.header.table = u8::try_from(self.table).unwrap_or_default(); // RT_TABLE_UNSPEC: the attribute says which
         let lasting = self.attributes.iter().filter_map(|(kind, value)| lasting(*kind, value));
-        message.attributes = lasting.map(|(kind, value)| RouteAttribute::Other(DefaultNla::new(kind, value))).collect();
+        message.attributes = lasting
+            .map(|(kind, value)| RouteAttribute::Other(DefaultNla::new(kind, value)))
+            .collect();
         message.attributes.push(RouteAttribute::Table(self.table));
         message
     }
@@ -207,7 +214,9 @@ fn keep_hops(list: &mut Vec<u8>, link: &Link) {
 
 fn with_wishes_only(hops: &[u8]) -> Vec<u8> {
     let (mut all, mut offset) = (hops.to_vec(), 0);
-    while let Some(length) = read_u16(&all, offset).map(usize::from).filter(|length| *length >= HOP_HEADER) {
+    while let Some(length) =
+        read_u16(&all, offset).map(usize::from).filter(|length| *length >= HOP_HEADER)
+    {
         if let Some(flags) = all.get_mut(offset + 2) {
             *flags &= RTNH_F_ONLINK;
         }
@@ -241,20 +250,28 @@ impl AddressEntry {
     /// do again, and those that belong to another.
     fn read(payload: &[u8], link: &Link) -> Option<AddressEntry> {
         let header = AddressHeader::parse(payload).ok()?;
-        let header = Some(header).filter(|h| h.family == AddressFamily::Inet6 && h.index == link.index)?;
+        let header =
+            Some(header).filter(|h| h.family == AddressFamily::Inet6 && h.index == link.index)?;
         let attributes = owned(Attrs::after(payload, ADDRESS_HEADER));
-        let address = find(&attributes, IFA_LOCAL).or(find(&attributes, IFA_ADDRESS)).and_then(ip)?;
-        let flags = find(&attributes, IFA_FLAGS).and_then(|bytes| read_u32(bytes, 0)).unwrap_or_default();
+        let address =
+            find(&attributes, IFA_LOCAL).or(find(&attributes, IFA_ADDRESS)).and_then(ip)?;
+        let flags =
+            find(&attributes, IFA_FLAGS).and_then(|bytes| read_u32(bytes, 0)).unwrap_or_default();
         let net = IpNet::new(address, header.prefix_len).ok()?;
-        (flags & (IFA_F_TEMPORARY | IFA_F_DADFAILED) == 0).then_some(AddressEntry { net, header, attributes })
+        (flags & (IFA_F_TEMPORARY | IFA_F_DADFAILED) == 0).then_some(AddressEntry {
+            net,
+            header,
+            attributes,
+        })
     }
 
     fn message(&self) -> AddressMessage {
         let mut message = AddressMessage::default();
         message.header = self.header.clone();
         let attributes = self.attributes.iter();
-        message.attributes =
-            attributes.map(|(kind, value)| AddressAttribute::Other(DefaultNla::new(*kind, value.clone()))).collect();
+        message.attributes = attributes
+            .map(|(kind, value)| AddressAttribute::Other(DefaultNla::new(*kind, value.clone())))
+            .collect();
         message
     }
 }
@@ -268,9 +285,9 @@ impl Netlink {
             message.header.address_family = family;
             message.attributes = vec![RouteAttribute::Oif(link.index)];
             let what = format_args!("list the routes through link {:?}", link.name);
-            all.extend(
-                self.dump(&Request::GetRoute(message), what, |reply| RouteEntry::read(reply.payload, family, link))?,
-            );
+            all.extend(self.dump(&Request::GetRoute(message), what, |reply| {
+                RouteEntry::read(reply.payload, family, link)
+            })?);
         }
         Ok(all)
     }
@@ -278,7 +295,11 @@ impl Netlink {
     /// Puts a route behind any other to its destination; the very same route may be there already.
     pub fn put_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        done_if_there(self.request(&Request::NewRoute(route.message()), NLM_F_CREATE | NLM_F_APPEND, what))
+        done_if_there(self.request(
+            &Request::NewRoute(route.message()),
+            NLM_F_CREATE | NLM_F_APPEND,
+            what,
+        ))
     }
 
     /// Removes exactly this route, if it is there.
@@ -293,13 +314,19 @@ impl Netlink {
         message.header.family = AddressFamily::Inet6;
         message.header.index = link.index;
         let what = format_args!("list the IPv6 addresses of link {:?}", link.name);
-        self.dump(&Request::GetAddress(message), what, |reply| AddressEntry::read(reply.payload, link))
+        self.dump(&Request::GetAddress(message), what, |reply| {
+            AddressEntry::read(reply.payload, link)
+        })
     }
 
     /// Gives the link an address that it had; it may have it.
     pub fn put_address(&self, link: &Link, address: &AddressEntry) -> Result<()> {
         let what = format_args!("add address {} to link {:?}", address.net, link.name);
-        done_if_there(self.request(&Request::NewAddress(address.message()), NLM_F_CREATE | NLM_F_EXCL, what))
+        done_if_there(self.request(
+            &Request::NewAddress(address.message()),
+            NLM_F_CREATE | NLM_F_EXCL,
+            what,
+        ))
     }
 }
 
@@ -352,7 +379,10 @@ mod tests {
         assert!(read(&[attribute(RTA_OIF, &8u32.to_ne_bytes())]).is_none());
         let hops = |second| [hop(0, 7, [10, 1, 0, 1]), hop(0, second, [10, 1, 0, 2])].concat();
         let both = read(&[attribute(RTA_MULTIPATH, &hops(7))]).unwrap();
-        assert_eq!(both.gateways(), ["10.1.0.1", "10.1.0.2"].map(|ip| ip.parse::<IpAddr>().unwrap()));
+        assert_eq!(
+            both.gateways(),
+            ["10.1.0.1", "10.1.0.2"].map(|ip| ip.parse::<IpAddr>().unwrap())
+        );
         assert!(read(&[attribute(RTA_MULTIPATH, &hops(8))]).is_none());
         assert!(read(&[]).is_none());
     }
@@ -366,7 +396,10 @@ mod tests {
         payload[1] = 0;
         payload.extend(attribute(RTA_MULTIPATH, &list));
         let read = |link: &Link| RouteEntry::read(&payload, AddressFamily::Inet6, link);
-        assert_eq!(find(&read(&link()).unwrap().attributes, RTA_MULTIPATH), Some(hop(0, 7, [2; 4]).as_slice()));
+        assert_eq!(
+            find(&read(&link()).unwrap().attributes, RTA_MULTIPATH),
+            Some(hop(0, 7, [2; 4]).as_slice())
+        );
         assert!(read(&Link { index: 9, ..Link::default() }).is_none());
     }
 
@@ -375,11 +408,16 @@ mod tests {
         let oif = attribute(RTA_OIF, &7u32.to_ne_bytes());
         let unknown = attribute(99, &[1, 2, 3, 4]);
         let table = attribute(RTA_TABLE, &254u32.to_ne_bytes());
-        let cacheinfo = attribute(RTA_CACHEINFO, &[[0; 8].as_slice(), &1250u32.to_ne_bytes(), &[0; 16]].concat());
-        let entry = read(&[table, oif, unknown, attribute(RTA_NH_ID, &[1, 0, 0, 0]), cacheinfo]).unwrap();
+        let cacheinfo = attribute(
+            RTA_CACHEINFO,
+            &[[0; 8].as_slice(), &1250u32.to_ne_bytes(), &[0; 16]].concat(),
+        );
+        let entry =
+            read(&[table, oif, unknown, attribute(RTA_NH_ID, &[1, 0, 0, 0]), cacheinfo]).unwrap();
         let message = entry.in_table(500).message();
         assert_eq!((message.header.table, message.header.flags.bits()), (0, 0));
-        let other = |kind, value: &[u8]| RouteAttribute::Other(DefaultNla::new(kind, value.to_vec()));
+        let other =
+            |kind, value: &[u8]| RouteAttribute::Other(DefaultNla::new(kind, value.to_vec()));
         assert_eq!(
             message.attributes,
             [
@@ -394,10 +432,15 @@ mod tests {
 
     #[test]
     fn a_route_that_has_an_end_gets_no_endless_life() {
-        let expiry_of = |left: i32| expiry(&[[0; 8].as_slice(), &left.to_ne_bytes(), &[0; 16]].concat());
+        let expiry_of =
+            |left: i32| expiry(&[[0; 8].as_slice(), &left.to_ne_bytes(), &[0; 16]].concat());
         assert_eq!(expiry_of(0), None);
         for (left, seconds) in [(-700, 1u32), (-1, 1), (1, 1), (1250, 12)] {
-            assert_eq!(expiry_of(left), Some((RTA_EXPIRES, seconds.to_ne_bytes().to_vec())), "{left}");
+            assert_eq!(
+                expiry_of(left),
+                Some((RTA_EXPIRES, seconds.to_ne_bytes().to_vec())),
+                "{left}"
+            );
         }
     }
 

@@ -85,15 +85,23 @@ impl Filter {
     /// One that packets match that come from, or go to, this subnet.
     pub fn of_subnet(priority: u16, side: Side, subnet: &IpNet, verdict: Verdict) -> Filter {
         let (protocol, source, words, masks) = match subnet {
-            IpNet::V4(net) => (ETH_P_IP, SOURCE[0], words(&net.addr().octets()), words(&net.netmask().octets())),
-            IpNet::V6(net) => (ETH_P_IPV6, SOURCE[1], words(&net.addr().octets()), words(&net.netmask().octets())),
+            IpNet::V4(net) => {
+                (ETH_P_IP, SOURCE[0], words(&net.addr().octets()), words(&net.netmask().octets()))
+            }
+            IpNet::V6(net) => {
+                (ETH_P_IPV6, SOURCE[1], words(&net.addr().octets()), words(&net.netmask().octets()))
+            }
         };
         let start = match side {
             Side::Source => source,
             Side::Destination => source + 4 * words.len() as u32,
         };
         let offsets = (start..).step_by(4);
-        let key = |((value, mask), offset): ((&u32, &u32), u32)| Key { mask: *mask, value: value & mask, offset };
+        let key = |((value, mask), offset): ((&u32, &u32), u32)| Key {
+            mask: *mask,
+            value: value & mask,
+            offset,
+        };
         let mut keys: Vec<Key> = words.iter().zip(&masks).zip(offsets).map(key).collect();
         let asked = keys.iter().filter(|key| key.mask != 0).count();
         keys.truncate(asked.max(1)); // the kernel wants one
@@ -133,7 +141,12 @@ impl Filter {
         let info = read_u32(payload, 16)?;
         let options = attrs.nested(TCA_OPTIONS)?;
         if attrs.text(TCA_KIND)? != KIND {
-            return Some(Filter { priority: (info >> 16) as u16, protocol: 0, keys: vec![], verdict: Verdict::Other });
+            return Some(Filter {
+                priority: (info >> 16) as u16,
+                protocol: 0,
+                keys: vec![],
+                verdict: Verdict::Other,
+            });
         }
         Some(Filter {
             priority: (info >> 16) as u16,
@@ -147,14 +160,18 @@ impl Filter {
 /// The reference has a second action behind the one that takes the packet; it is never reached.
 fn verdict(options: Attrs<'_>) -> Verdict {
     let Some(action) = options.nested(TCA_U32_ACT).and_then(|actions| actions.nested(1)) else {
-        return options.u32(TCA_U32_CLASSID).map_or(Verdict::Other, |class| Verdict::Class(Handle::of(class)));
+        return options
+            .u32(TCA_U32_CLASSID)
+            .map_or(Verdict::Other, |class| Verdict::Class(Handle::of(class)));
     };
     let redirected = || {
-        let mirred =
-            action.nested(TCA_ACT_OPTIONS).filter(|_| action.text(TCA_ACT_KIND).as_deref() == Some("mirred"))?;
+        let mirred = action
+            .nested(TCA_ACT_OPTIONS)
+            .filter(|_| action.text(TCA_ACT_KIND).as_deref() == Some("mirred"))?;
         let parameters = mirred.bytes(TCA_MIRRED_PARMS)?;
         let link = read_u32(parameters, MIRRED_LINK)?;
-        (read_u32(parameters, MIRRED_ACTION)? == TCA_EGRESS_REDIR).then_some(Verdict::Redirect(link))
+        (read_u32(parameters, MIRRED_ACTION)? == TCA_EGRESS_REDIR)
+            .then_some(Verdict::Redirect(link))
     };
     redirected().unwrap_or(Verdict::Other)
 }
@@ -168,12 +185,17 @@ fn redirect(action: &mut Attributes, link: u32) {
 
 fn keys(selector: &[u8]) -> Vec<Key> {
     let be = |bytes: &[u8], at| read_u32(bytes, at).map(u32::from_be);
-    let key = |bytes: &[u8]| Some(Key { mask: be(bytes, 0)?, value: be(bytes, 4)?, offset: read_u32(bytes, 8)? });
+    let key = |bytes: &[u8]| {
+        Some(Key { mask: be(bytes, 0)?, value: be(bytes, 4)?, offset: read_u32(bytes, 8)? })
+    };
     selector.get(SELECTOR..).unwrap_or_default().chunks_exact(KEY).filter_map(key).collect()
 }
 
 fn words(octets: &[u8]) -> Vec<u32> {
-    octets.chunks_exact(4).map(|word| word.iter().fold(0, |all, octet| all << 8 | u32::from(*octet))).collect()
+    octets
+        .chunks_exact(4)
+        .map(|word| word.iter().fold(0, |all, octet| all << 8 | u32::from(*octet)))
+        .collect()
 }
 
 impl Netlink {
@@ -190,7 +212,9 @@ impl Netlink {
         let mut message = message(link, Handle::of(0), qdisc, KIND, None);
         message.attributes.clear(); // of all kinds
         let what = format_args!("list the filters of {:?}", link.name);
-        self.dump(&Request::GetFilter(message), what, |reply| read_of(link, reply.payload).and_then(Filter::read))
+        self.dump(&Request::GetFilter(message), what, |reply| {
+            read_of(link, reply.payload).and_then(Filter::read)
+        })
     }
 }
 
@@ -200,7 +224,9 @@ mod tests {
 
     #[test]
     fn a_subnet_is_looked_for_where_the_header_has_it() {
-        let filter = |side, net: &str| Filter::of_subnet(1, side, &net.parse().unwrap(), Verdict::Redirect(7)).keys;
+        let filter = |side, net: &str| {
+            Filter::of_subnet(1, side, &net.parse().unwrap(), Verdict::Redirect(7)).keys
+        };
         let key = |mask, value, offset| Key { mask, value, offset };
         assert_eq!(filter(Side::Source, "10.1.2.3/9"), [key(0xff80_0000, 0x0a00_0000, 12)]);
         assert_eq!(filter(Side::Destination, "0.0.0.0/0"), [key(0, 0, 16)]);
@@ -212,7 +238,9 @@ mod tests {
     fn a_filter_is_read_as_it_is_written() {
         let subnet = "2001:db8::/32".parse().unwrap();
         for verdict in [Verdict::Redirect(7), Verdict::Class(Handle::new(1, 0x30))] {
-            for filter in [Filter::of_all(3, verdict), Filter::of_subnet(2, Side::Source, &subnet, verdict)] {
+            for filter in
+                [Filter::of_all(3, verdict), Filter::of_subnet(2, Side::Source, &subnet, verdict)]
+            {
                 let mut attributes = Attributes::default();
                 attributes.text(TCA_KIND, KIND).raw(TCA_OPTIONS, &filter.options());
                 let mut payload = vec![0; HEADER];

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
-    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode, LinkMessage, MacVlanMode,
+    InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVlan, InfoVrf, IpVlanMode, LinkMessage,
+    MacVlanMode,
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
@@ -77,16 +78,19 @@ impl LinkKind {
         match self {
             LinkKind::Dummy => (InfoKind::Dummy, None),
             LinkKind::Ifb => (InfoKind::Ifb, None),
-            LinkKind::Ipvlan(mode) => {
-                (InfoKind::IpVlan, Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(IpVlanMode::from(mode.0))])))
-            }
+            LinkKind::Ipvlan(mode) => (
+                InfoKind::IpVlan,
+                Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(IpVlanMode::from(mode.0))])),
+            ),
             LinkKind::Macvlan { mode, broadcast_queue } => {
                 let mut data = vec![InfoMacVlan::Mode(MacVlanMode::from(mode.0))];
                 data.extend(broadcast_queue.map(InfoMacVlan::BcQueueLen));
                 (InfoKind::MacVlan, Some(InfoData::MacVlan(data)))
             }
             LinkKind::Vlan(id) => (InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(*id)]))),
-            LinkKind::Vrf(table) => (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)]))),
+            LinkKind::Vrf(table) => {
+                (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)])))
+            }
         }
     }
 }
@@ -115,7 +119,8 @@ impl Netlink {
     /// link, is refused for that where there is the kind, so nothing is made.
     pub fn has_kind(&self, kind: &str) -> Result<bool> {
         const NAME: &str = "cni-probe";
-        let message = LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(InfoKind::from(kind)).name(NAME);
+        let message =
+            LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(InfoKind::from(kind)).name(NAME);
         match self.create(message.address(vec![0; 6]).build(), NAME, kind) {
             Err(e) if e.is_errno(Errno::EOPNOTSUPP) => Ok(false),
             Err(e) if e.is_errno(Errno::EPERM) => Err(e),
@@ -150,7 +155,8 @@ fn message(name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> LinkMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacvlanMode(u32);
 
-const MACVLAN_MODES: [(&str, u32); 4] = [("bridge", 4), ("private", 1), ("vepa", 2), ("passthru", 8)];
+const MACVLAN_MODES: [(&str, u32); 4] =
+    [("bridge", 4), ("private", 1), ("vepa", 2), ("passthru", 8)];
 
 /// Links of one lower link talk to each other.
 impl Default for MacvlanMode {
@@ -163,7 +169,9 @@ impl FromStr for MacvlanMode {
     type Err = UnknownWord;
 
     fn from_str(text: &str) -> Result<MacvlanMode, UnknownWord> {
-        named(&MACVLAN_MODES, text).map(MacvlanMode).ok_or_else(|| unknown("macvlan", &MACVLAN_MODES, text))
+        named(&MACVLAN_MODES, text)
+            .map(MacvlanMode)
+            .ok_or_else(|| unknown("macvlan", &MACVLAN_MODES, text))
     }
 }
 
@@ -183,7 +191,9 @@ impl FromStr for IpvlanMode {
     type Err = UnknownWord;
 
     fn from_str(text: &str) -> Result<IpvlanMode, UnknownWord> {
-        named(&IPVLAN_MODES, text).map(IpvlanMode).ok_or_else(|| unknown("ipvlan", &IPVLAN_MODES, text))
+        named(&IPVLAN_MODES, text)
+            .map(IpvlanMode)
+            .ok_or_else(|| unknown("ipvlan", &IPVLAN_MODES, text))
     }
 }
 
@@ -205,7 +215,11 @@ fn unknown<T>(kind: &str, modes: &[(&str, T)], text: &str) -> UnknownWord {
     }
 }
 
-fn show<T: PartialEq + fmt::Display>(modes: &[(&str, T)], mode: T, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show<T: PartialEq + fmt::Display>(
+    modes: &[(&str, T)],
+    mode: T,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
     match modes.iter().find(|(_, known)| *known == mode) {
         Some((name, _)) => f.write_str(name),
         None => write!(f, "{mode}"),
@@ -224,7 +238,10 @@ mod tests {
         assert_eq!(IpvlanMode::default().to_string(), "l2");
         assert_eq!(MacvlanMode(16).to_string(), "16", "a mode that others set");
         let problem = "brige".parse::<MacvlanMode>().unwrap_err();
-        assert_eq!(problem.to_string(), "\"brige\" is no mode, expected one of bridge, private, vepa, passthru");
+        assert_eq!(
+            problem.to_string(),
+            "\"brige\" is no mode, expected one of bridge, private, vepa, passthru"
+        );
         assert_eq!(format!("{problem:#}"), "unknown macvlan mode: \"brige\"");
     }
 }

@@ -142,7 +142,10 @@ impl Link {
             hairpin: port.u8(IFLA_BRPORT_MODE) == Some(1),
             isolated: port.u8(IFLA_BRPORT_ISOLATED) == Some(1),
             vlan_filtering: is_bridge && data.u8(IFLA_BR_VLAN_FILTERING) == Some(1),
-            default_pvid: data.u16(IFLA_BR_VLAN_DEFAULT_PVID).filter(|_| is_bridge).unwrap_or_default(),
+            default_pvid: data
+                .u16(IFLA_BR_VLAN_DEFAULT_PVID)
+                .filter(|_| is_bridge)
+                .unwrap_or_default(),
             kind,
         })
     }
@@ -238,7 +241,9 @@ impl Netlink {
     /// The link of this name, or with this as another name.
     pub fn link(&self, name: &str) -> Result<Link> {
         let what = format_args!("find link {name:?}");
-        let Some(name) = name_attribute(name) else { return Err(Error::kernel(what, Errno::ENODEV)) };
+        let Some(name) = name_attribute(name) else {
+            return Err(Error::kernel(what, Errno::ENODEV));
+        };
         let mut message = LinkMessage::default();
         message.attributes = vec![name, without_statistics()];
         self.get(&Request::GetLink(message), what, Link::read)
@@ -251,13 +256,20 @@ impl Netlink {
 
     /// The link of this ifindex, if there is one.
     pub fn find_link_by_index(&self, index: u32) -> Result<Option<Link>> {
-        let message = LinkUnspec::new_with_index(index).append_extra_attribute(without_statistics()).build();
-        none_if_gone(self.get(&Request::GetLink(message), format_args!("find link {index}"), Link::read))
+        let message =
+            LinkUnspec::new_with_index(index).append_extra_attribute(without_statistics()).build();
+        none_if_gone(self.get(
+            &Request::GetLink(message),
+            format_args!("find link {index}"),
+            Link::read,
+        ))
     }
 
     /// The first link with this hardware address, if there is one. The kernel has no index of them, so all are read.
     pub fn find_link_by_mac(&self, mac: &MacAddr) -> Result<Option<Link>> {
-        let all = self.links().map_err(|e| e.context(format_args!("find the link with address {mac}")))?;
+        let all = self
+            .links()
+            .map_err(|e| e.context(format_args!("find the link with address {mac}")))?;
         Ok(all.into_iter().find(|link| link.mac == mac.octets()))
     }
 
@@ -282,7 +294,11 @@ impl Netlink {
         Ok(all.into_iter().filter(|link| link.master == Some(bridge.index)).collect())
     }
 
-    fn list_links(&self, filter: LinkAttribute, what: std::fmt::Arguments<'_>) -> Result<Vec<Link>> {
+    fn list_links(
+        &self,
+        filter: LinkAttribute,
+        what: std::fmt::Arguments<'_>,
+    ) -> Result<Vec<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics(), filter];
         self.dump(&Request::GetLink(message), what, |reply| Link::read(reply.payload))
@@ -301,15 +317,19 @@ impl Netlink {
             message = message.address(mac.octets().to_vec());
         }
         self.create(message.build(), spec.name, "bridge").map_err(|e| match spec.vlan_filtering {
-            true if e.is_errno(Errno::EOPNOTSUPP) => e.with_details("or can it not filter by VLAN?"),
+            true if e.is_errno(Errno::EOPNOTSUPP) => {
+                e.with_details("or can it not filter by VLAN?")
+            }
             _ => e,
         })
     }
 
     /// Makes a veth pair: `ip link add NAME type veth peer name PEER netns NS`.
     pub fn create_veth(&self, spec: &VethSpec<'_>) -> Result<()> {
-        let mut peer = LinkUnspec::new_with_name(spec.peer.name).address(spec.peer.mac.octets().to_vec());
-        let mut message = LinkVeth::new(spec.name, spec.peer.name).address(spec.mac.octets().to_vec());
+        let mut peer =
+            LinkUnspec::new_with_name(spec.peer.name).address(spec.peer.mac.octets().to_vec());
+        let mut message =
+            LinkVeth::new(spec.name, spec.peer.name).address(spec.mac.octets().to_vec());
         if let Some(netns) = spec.peer.netns {
             peer = peer.setns_by_fd(netns);
         }
@@ -327,7 +347,9 @@ impl Netlink {
             format_args!("create link {name:?} ({kind})"),
         );
         created.map_err(|e| match e.is_errno(Errno::EOPNOTSUPP) {
-            true => e.with_details(format_args!("does the kernel have {kind}, with all that is asked of it?")),
+            true => e.with_details(format_args!(
+                "does the kernel have {kind}, with all that is asked of it?"
+            )),
             false => e,
         })
     }
@@ -386,7 +408,11 @@ impl Netlink {
         if let Some(mac) = &change.mac {
             message = message.address(mac.octets().to_vec());
         }
-        self.request(&Request::SetLink(message.build()), 0, format_args!("set link {:?}: {}", link.name, change.text()))
+        self.request(
+            &Request::SetLink(message.build()),
+            0,
+            format_args!("set link {:?}: {}", link.name, change.text()),
+        )
     }
 
     /// Gives a link another name: `ip link property add NAME altname OTHER`.
@@ -454,7 +480,9 @@ fn alternative_name(link: &Link, name: &str) -> LinkMessage {
     let mut list = Attributes::default();
     list.text(IFLA_ALT_IFNAME, name);
     let list = DefaultNla::new(IFLA_PROP_LIST | NESTED, list.bytes().to_vec());
-    LinkUnspec::new_with_index(link.index).append_extra_attribute(LinkAttribute::Other(list)).build()
+    LinkUnspec::new_with_index(link.index)
+        .append_extra_attribute(LinkAttribute::Other(list))
+        .build()
 }
 
 /// "Not there" as None.

@@ -50,7 +50,8 @@ pub struct Netlink {
 impl Netlink {
     /// Opens a socket in the namespace of this thread.
     pub fn open() -> Result<Netlink> {
-        let transport = Transport::open(NETLINK_ROUTE).map_err(|e| Error::kernel("open a netlink socket", e))?;
+        let transport = Transport::open(NETLINK_ROUTE)
+            .map_err(|e| Error::kernel("open a netlink socket", e))?;
         Ok(Netlink { transport })
     }
 
@@ -65,7 +66,9 @@ impl Netlink {
         let (mut cookie, mut size) = (0_u64, u64::BITS / 8);
         let (to, fd) = ((&raw mut cookie).cast(), self.transport.socket().as_raw_fd());
         // SAFETY: the kernel writes at most `size` bytes to `to`, which are those of `cookie`.
-        let answer = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, to, &raw mut size) };
+        let answer = unsafe {
+            libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, to, &raw mut size)
+        };
         (answer == 0).then_some(cookie)
     }
 
@@ -76,10 +79,17 @@ impl Netlink {
     }
 
     /// Sends a request that one message answers.
-    fn get<T>(&self, request: &Request, what: impl fmt::Display, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
+    fn get<T>(
+        &self,
+        request: &Request,
+        what: impl fmt::Display,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<T> {
         let seq = self.send(request, 0).map_err(|e| Error::kernel(&what, e))?;
         let mut found = None;
-        self.transport.one(seq, |reply| found = read(reply.payload)).map_err(|refusal| refused(&what, refusal))?;
+        self.transport
+            .one(seq, |reply| found = read(reply.payload))
+            .map_err(|refusal| refused(&what, refusal))?;
         found.ok_or_else(|| Error::kernel(&what, Errno::EBADMSG))
     }
 
@@ -112,5 +122,9 @@ impl Netlink {
 /// The operation, its object, the errno, and what the kernel had to say about it.
 pub(super) fn refused(what: impl fmt::Display, refusal: Refusal) -> Error {
     let error = Error::kernel(what, refusal.errno);
-    if refusal.text.is_empty() { error } else { error.with_details(format_args!("kernel: {}", refusal.text)) }
+    if refusal.text.is_empty() {
+        error
+    } else {
+        error.with_details(format_args!("kernel: {}", refusal.text))
+    }
 }

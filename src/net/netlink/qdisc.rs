@@ -181,7 +181,19 @@ impl HtbClass {
         let [rate, ceil] = [short(self.rate), short(self.ceil)];
         options.words(
             TCA_HTB_PARMS,
-            &[LINKLAYER_ETHERNET, 0, rate, LINKLAYER_ETHERNET, 0, ceil, self.buffer, self.buffer, QUANTUM, 0, 0],
+            &[
+                LINKLAYER_ETHERNET,
+                0,
+                rate,
+                LINKLAYER_ETHERNET,
+                0,
+                ceil,
+                self.buffer,
+                self.buffer,
+                QUANTUM,
+                0,
+                0,
+            ],
         );
         options.u64(TCA_HTB_RATE64, self.rate).u64(TCA_HTB_CEIL64, self.ceil);
         options.bytes().to_vec()
@@ -223,8 +235,10 @@ pub struct Qdisc {
 impl Netlink {
     /// Makes a qdisc where there is none yet but the kernel's: `tc qdisc add`.
     pub fn create_qdisc(&self, link: &Link, qdisc: &Qdisc) -> Result<()> {
-        let message = message(link, qdisc.handle, qdisc.parent, qdisc.kind.name(), qdisc.kind.options());
-        let what = format_args!("add qdisc {} {} to {:?}", qdisc.kind.name(), qdisc.handle, link.name);
+        let message =
+            message(link, qdisc.handle, qdisc.parent, qdisc.kind.name(), qdisc.kind.options());
+        let what =
+            format_args!("add qdisc {} {} to {:?}", qdisc.kind.name(), qdisc.handle, link.name);
         let created = self.request(&Request::NewQdisc(message), NLM_F_CREATE | NLM_F_EXCL, what);
         created.map_err(|e| match e.is_errno(Errno::ENOENT) {
             // It must not pass for a link that is not there.
@@ -235,7 +249,13 @@ impl Netlink {
     }
 
     /// Removes the qdisc of this kind with this number, if there is one: `tc qdisc del`.
-    pub fn delete_qdisc(&self, link: &Link, parent: Handle, handle: Handle, kind: &str) -> Result<()> {
+    pub fn delete_qdisc(
+        &self,
+        link: &Link,
+        parent: Handle,
+        handle: Handle,
+        kind: &str,
+    ) -> Result<()> {
         let message = message(link, handle, parent, kind, None);
         let what = format_args!("delete qdisc {kind} {handle} of {:?}", link.name);
         match self.request(&Request::DelQdisc(message), 0, what) {
@@ -252,12 +272,15 @@ impl Netlink {
         message.attributes.clear(); // of any kind
         let what = format_args!("find the qdisc of {:?} at {parent}", link.name);
         let request = Request::GetQdisc(message);
-        let seq = self.send(&request, NLM_F_ACK | NLM_F_ECHO).map_err(|e| Error::kernel(what, e))?;
+        let seq =
+            self.send(&request, NLM_F_ACK | NLM_F_ECHO).map_err(|e| Error::kernel(what, e))?;
         let mut found = None;
         let answered = self.transport.acknowledged(seq, |reply| found = read(reply.payload));
         match answered.map_err(|refusal| refused(what, refusal)) {
             Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Ok(None),
-            answered => answered.map(|()| found.filter(|qdisc| qdisc.handle != Handle::UNSPECIFIED)),
+            answered => {
+                answered.map(|()| found.filter(|qdisc| qdisc.handle != Handle::UNSPECIFIED))
+            }
         }
     }
 
@@ -272,7 +295,9 @@ impl Netlink {
     pub fn htb_classes(&self, link: &Link) -> Result<Vec<HtbClass>> {
         let message = TcMessage::with_index(link.index as i32);
         let what = format_args!("list the classes of {:?}", link.name);
-        self.dump(&Request::GetClass(message), what, |reply| read_of(link, reply.payload).and_then(HtbClass::read))
+        self.dump(&Request::GetClass(message), what, |reply| {
+            read_of(link, reply.payload).and_then(HtbClass::read)
+        })
     }
 
     /// Whether the kernel has this kind of qdisc. Without options it is refused by itself where there is one, and as
@@ -291,9 +316,19 @@ impl Netlink {
 }
 
 /// The message about an object of a link.
-pub(super) fn message(link: &Link, handle: Handle, parent: Handle, kind: &str, options: Option<Vec<u8>>) -> TcMessage {
-    let header =
-        TcHeader { index: link.index as i32, handle: handle.0.into(), parent: parent.0.into(), ..TcHeader::default() };
+pub(super) fn message(
+    link: &Link,
+    handle: Handle,
+    parent: Handle,
+    kind: &str,
+    options: Option<Vec<u8>>,
+) -> TcMessage {
+    let header = TcHeader {
+        index: link.index as i32,
+        handle: handle.0.into(),
+        parent: parent.0.into(),
+        ..TcHeader::default()
+    };
     let mut attributes = vec![TcAttribute::Kind(kind.to_owned())];
     attributes.extend(options.map(|bytes| TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, bytes))));
     TcMessage::from_parts(header, attributes)
@@ -307,7 +342,8 @@ pub(super) fn read_of<'a>(link: &Link, payload: &'a [u8]) -> Option<&'a [u8]> {
 fn read(payload: &[u8]) -> Option<Qdisc> {
     let attrs = Attrs::after(payload, HEADER);
     let handle = Handle(read_u32(payload, 8)?);
-    let kind = QdiscKind::read(attrs.text(TCA_KIND)?, attrs.bytes(TCA_OPTIONS).unwrap_or_default())?;
+    let kind =
+        QdiscKind::read(attrs.text(TCA_KIND)?, attrs.bytes(TCA_OPTIONS).unwrap_or_default())?;
     Some(Qdisc { parent: Handle(read_u32(payload, 12)?), handle, kind })
 }
 
@@ -325,12 +361,24 @@ mod tests {
         }
         let mut old = Attributes::default();
         old.words(TCA_TBF_PARMS, &Bucket { rate: 3, buffer: 7, limit: 9 }.words());
-        assert_eq!(Bucket::read(Attrs::of(old.bytes())), Some(Bucket { rate: 3, buffer: 7, limit: 9 }));
+        assert_eq!(
+            Bucket::read(Attrs::of(old.bytes())),
+            Some(Bucket { rate: 3, buffer: 7, limit: 9 })
+        );
     }
 
     #[test]
     fn handles_are_written_as_tc_writes_them() {
-        let shown = [Handle::ROOT, Handle::INGRESS, Handle::new(1, 0), Handle::new(1, 0x30), Handle::new(0xffff, 0)];
-        assert_eq!(shown.map(|handle| handle.to_string()), ["root", "ingress", "1:", "1:30", "ffff:"]);
+        let shown = [
+            Handle::ROOT,
+            Handle::INGRESS,
+            Handle::new(1, 0),
+            Handle::new(1, 0x30),
+            Handle::new(0xffff, 0),
+        ];
+        assert_eq!(
+            shown.map(|handle| handle.to_string()),
+            ["root", "ingress", "1:", "1:30", "ffff:"]
+        );
     }
 }

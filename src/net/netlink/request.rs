@@ -3,7 +3,9 @@
 
 use rtnetlink::packet_core::{Emitable, NLM_F_REQUEST, Nla};
 use rtnetlink::packet_route::address::AddressMessage;
-use rtnetlink::packet_route::link::{InfoData, InfoPortData, InfoVeth, LinkAttribute, LinkInfo, LinkMessage};
+use rtnetlink::packet_route::link::{
+    InfoData, InfoPortData, InfoVeth, LinkAttribute, LinkInfo, LinkMessage,
+};
 use rtnetlink::packet_route::route::RouteMessage;
 use rtnetlink::packet_route::rule::RuleMessage;
 use rtnetlink::packet_route::tc::TcMessage;
@@ -95,9 +97,17 @@ fn body(message: &impl Emitable) -> Vec<u8> {
 /// written here is a bug, and ends as one; a build for tests has the crate's code as well, and compares.
 fn link_body(message: &LinkMessage) -> Vec<u8> {
     let mut attributes = Attributes::default();
-    message.attributes.iter().for_each(|attribute| write_link_attribute(&mut attributes, attribute));
+    message
+        .attributes
+        .iter()
+        .for_each(|attribute| write_link_attribute(&mut attributes, attribute));
     let bytes = [body(&message.header), attributes.bytes().to_vec()].concat();
-    debug_assert_eq!(bytes, body(message), "an attribute that is not written: {:?}", message.attributes);
+    debug_assert_eq!(
+        bytes,
+        body(message),
+        "an attribute that is not written: {:?}",
+        message.attributes
+    );
     bytes
 }
 
@@ -135,7 +145,9 @@ fn link_info(infos: &[LinkInfo]) -> Vec<u8> {
             LinkInfo::Kind(kind) => out.text(1, &kind.to_string()),
             LinkInfo::Data(data) => out.raw(2, &link_data(data)),
             LinkInfo::PortKind(kind) => out.text(4, &kind.to_string()),
-            LinkInfo::PortData(InfoPortData::BridgePort(data)) => out.raw(5, &body(&data.as_slice())),
+            LinkInfo::PortData(InfoPortData::BridgePort(data)) => {
+                out.raw(5, &body(&data.as_slice()))
+            }
             _ => unreachable!("this part of IFLA_LINKINFO is not written"),
         };
     }

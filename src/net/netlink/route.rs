@@ -7,7 +7,9 @@ use ipnet::IpNet;
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType};
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
 
 use super::attr::{Attrs, read_u32};
 use super::link::Link;
@@ -95,13 +97,19 @@ impl Route {
     }
 
     fn message(&self, link: &Link) -> Result<RouteMessage> {
-        let mixed = |what: &str| Error::config("routes", format_args!("{what} is not of the family of {}", self.dst));
+        let mixed = |what: &str| {
+            Error::config("routes", format_args!("{what} is not of the family of {}", self.dst))
+        };
         let mut message = match (self.dst, self.gateway, self.source) {
             (IpNet::V4(dst), None | Some(IpAddr::V4(_)), None | Some(IpAddr::V4(_))) => {
-                RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(dst.addr(), dst.prefix_len()).build()
+                RouteMessageBuilder::<Ipv4Addr>::new()
+                    .destination_prefix(dst.addr(), dst.prefix_len())
+                    .build()
             }
             (IpNet::V6(dst), None | Some(IpAddr::V6(_)), None | Some(IpAddr::V6(_))) => {
-                RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(dst.addr(), dst.prefix_len()).build()
+                RouteMessageBuilder::<Ipv6Addr>::new()
+                    .destination_prefix(dst.addr(), dst.prefix_len())
+                    .build()
             }
             (_, Some(gateway), _) => return Err(mixed(&format!("gateway {gateway}"))),
             (_, None, _) => return Err(mixed("the source")),
@@ -113,8 +121,12 @@ impl Route {
         attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
         attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
         attributes.extend(self.priority.map(RouteAttribute::Priority));
-        let metrics: Vec<RouteMetric> =
-            self.mtu.map(RouteMetric::Mtu).into_iter().chain(self.advmss.map(RouteMetric::Advmss)).collect();
+        let metrics: Vec<RouteMetric> = self
+            .mtu
+            .map(RouteMetric::Mtu)
+            .into_iter()
+            .chain(self.advmss.map(RouteMetric::Advmss))
+            .collect();
         if !metrics.is_empty() {
             attributes.push(RouteAttribute::Metrics(metrics));
         }
@@ -168,7 +180,9 @@ fn default_link(payload: &[u8]) -> Option<u32> {
 /// The gateways in a list of rtnexthop.
 fn nexthop_gateways(mut hops: &[u8]) -> Vec<IpAddr> {
     let mut gateways = vec![];
-    while let Some(length) = super::attr::read_u16(hops, 0).map(usize::from).filter(|length| *length >= 8) {
+    while let Some(length) =
+        super::attr::read_u16(hops, 0).map(usize::from).filter(|length| *length >= 8)
+    {
         gateways.extend(Attrs::of(hops.get(8..length).unwrap_or_default()).ip(RTA_GATEWAY));
         hops = hops.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -196,7 +210,9 @@ impl Netlink {
             message.header.address_family = family;
             message.header.table = MAIN as u8;
             let what = "find the default route";
-            let seq = self.send(&Request::GetRoute(message), NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
+            let seq = self
+                .send(&Request::GetRoute(message), NLM_F_DUMP)
+                .map_err(|e| Error::kernel(what, e))?;
             let mut found = None;
             let read = self.transport.dump_until(seq, |reply| {
                 found = default_link(reply.payload);
@@ -223,8 +239,12 @@ impl Netlink {
     /// Asks for the route that packets to `ip` take.
     fn ask<T>(&self, ip: IpAddr, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
         let message = match ip {
-            IpAddr::V4(ip) => RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(ip, 32).build(),
-            IpAddr::V6(ip) => RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(ip, 128).build(),
+            IpAddr::V4(ip) => {
+                RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(ip, 32).build()
+            }
+            IpAddr::V6(ip) => {
+                RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(ip, 128).build()
+            }
         };
         self.get(&Request::GetRoute(asking(message)), format_args!("find the route to {ip}"), read)
     }
@@ -236,7 +256,8 @@ impl Netlink {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
             all.extend(self.dump(&Request::GetRoute(message), "list the routes", |reply| {
-                let is_cached = read_u32(reply.payload, 8).is_some_and(|flags| flags & RTM_F_CLONED != 0);
+                let is_cached =
+                    read_u32(reply.payload, 8).is_some_and(|flags| flags & RTM_F_CLONED != 0);
                 Route::read(reply.payload).filter(|_| !is_cached)
             })?);
         }

@@ -49,7 +49,12 @@ impl Rule {
         let source = attrs.ip(FRA_SRC).filter(|_| is_plain(&header, attrs));
         let table = attrs.u32(FRA_TABLE).unwrap_or(u32::from(header.table));
         let is_signed = attrs.u8(FRA_PROTOCOL).is_some_and(|protocol| protocol != 0); // RTPROT_UNSPEC
-        Some(Rule { priority: attrs.u32(FRA_PRIORITY).unwrap_or_default(), table, source, is_signed })
+        Some(Rule {
+            priority: attrs.u32(FRA_PRIORITY).unwrap_or_default(),
+            table,
+            source,
+            is_signed,
+        })
     }
 
     fn message(source: IpAddr, table: u32) -> RuleMessage {
@@ -88,8 +93,9 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RuleMessage::default();
             message.header.family = family;
-            let listed =
-                self.dump(&Request::GetRule(message), "list the rules", |reply| Rule::read(reply.payload, family));
+            let listed = self.dump(&Request::GetRule(message), "list the rules", |reply| {
+                Rule::read(reply.payload, family)
+            });
             match listed {
                 // A kernel without IPv6 has no rules for it.
                 Err(e) if family == AddressFamily::Inet6 && e.is_errno(Errno::EAFNOSUPPORT) => (),
@@ -105,14 +111,18 @@ impl Netlink {
         let mut message = RuleMessage::default();
         message.header.family = AddressFamily::Inet;
         let what = "list the rules";
-        let seq = self.send(&Request::GetRule(message), NLM_F_DUMP).map_err(|e| Error::kernel(what, e))?;
+        let seq = self
+            .send(&Request::GetRule(message), NLM_F_DUMP)
+            .map_err(|e| Error::kernel(what, e))?;
         let mut found = false;
         let read = self.transport.dump_until(seq, |_| {
             found = true;
             true
         });
         match read {
-            Err(refusal) if matches!(refusal.errno, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => Ok(false),
+            Err(refusal) if matches!(refusal.errno, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => {
+                Ok(false)
+            }
             read => read.map(|()| found).map_err(|refusal| refused(what, refusal)),
         }
     }
@@ -121,7 +131,11 @@ impl Netlink {
     /// it a priority before all of its kind. The same rule must not be there.
     pub fn add_rule(&self, source: IpAddr, table: u32) -> Result<()> {
         let what = format_args!("add rule from {source} lookup {table}");
-        self.request(&Request::NewRule(Rule::message(source, table)), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(
+            &Request::NewRule(Rule::message(source, table)),
+            NLM_F_CREATE | NLM_F_EXCL,
+            what,
+        )
     }
 
     /// Removes the rule about `source` with this priority, if it is there.
@@ -152,7 +166,10 @@ mod tests {
         let source = Some("10.1.2.3".parse().unwrap());
         assert_eq!(plain, Rule { priority: 32765, table: 100, source, is_signed: false });
         let protocol = |number: u8| [5, 0, 21, 0, number, 0, 0, 0];
-        assert_eq!([0, 3].map(|number| rule(32, &protocol(number)).unwrap().is_signed), [false, true]);
+        assert_eq!(
+            [0, 3].map(|number| rule(32, &protocol(number)).unwrap().is_signed),
+            [false, true]
+        );
         assert_eq!(rule(24, &[]).unwrap().source, None);
         let mark = [8, 0, 10, 0, 1, 0, 0, 0];
         assert_eq!(rule(32, &mark).unwrap().source, None);

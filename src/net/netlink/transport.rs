@@ -194,7 +194,11 @@ impl Transport {
     }
 
     /// Reads a dump until `enough` says so or it ends. The socket is of no more use then.
-    pub fn dump_until(&self, seq: u32, mut enough: impl FnMut(Message<'_>) -> bool) -> Result<(), Refusal> {
+    pub fn dump_until(
+        &self,
+        seq: u32,
+        mut enough: impl FnMut(Message<'_>) -> bool,
+    ) -> Result<(), Refusal> {
         self.receive(|message| {
             if message.seq != seq {
                 return Ok(false);
@@ -212,7 +216,10 @@ impl Transport {
     }
 
     /// Hands every message to `take` until it says that it was the last.
-    fn receive(&self, mut take: impl FnMut(Message<'_>) -> Result<bool, Refusal>) -> Result<(), Refusal> {
+    fn receive(
+        &self,
+        mut take: impl FnMut(Message<'_>) -> Result<bool, Refusal>,
+    ) -> Result<(), Refusal> {
         let mut buffer = self.buffer.borrow_mut();
         loop {
             self.fill(&mut buffer).inspect_err(|errno| self.drain_after(*errno))?;
@@ -228,7 +235,9 @@ impl Transport {
     /// empty: the next exchange would wait for ever.
     fn drain_after(&self, errno: Errno) {
         let mut rest = Vec::with_capacity(BUFFER);
-        while errno == Errno::ENOBUFS && self.socket.recv(&mut rest, MsgFlags::MSG_DONTWAIT.bits()).is_ok() {
+        while errno == Errno::ENOBUFS
+            && self.socket.recv(&mut rest, MsgFlags::MSG_DONTWAIT.bits()).is_ok()
+        {
             rest.clear();
         }
     }
@@ -263,8 +272,13 @@ impl Message<'_> {
             return None;
         }
         // The header of the request is echoed (NETLINK_CAP_ACK spares us its body), then come attributes.
-        let text = (self.flags & ACK_TLVS != 0).then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(1)).flatten();
-        Some(Refusal { errno: Errno::from_raw(errno.saturating_neg()), text: text.unwrap_or_default() })
+        let text = (self.flags & ACK_TLVS != 0)
+            .then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(1))
+            .flatten();
+        Some(Refusal {
+            errno: Errno::from_raw(errno.saturating_neg()),
+            text: text.unwrap_or_default(),
+        })
     }
 }
 
@@ -302,7 +316,8 @@ mod tests {
     /// A socket to a kernel that has said all this already, a datagram each, and then hangs up.
     fn answered(datagrams: &[Vec<u8>]) -> Transport {
         let flags = SockFlag::SOCK_CLOEXEC;
-        let (ours, kernel) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
+        let (ours, kernel) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
         for datagram in datagrams {
             send(kernel.as_raw_fd(), datagram, MsgFlags::empty()).unwrap();
         }
@@ -327,7 +342,8 @@ mod tests {
     fn a_dump_that_the_kernel_gave_up_is_none() {
         let of = |end: &[u8]| {
             let mut seen = 0;
-            let read = answered(&[message(16, 1, &[1]), message(DONE, 1, end)]).dump(1, |_| seen += 1);
+            let read =
+                answered(&[message(16, 1, &[1]), message(DONE, 1, end)]).dump(1, |_| seen += 1);
             (read.map_err(|refusal| refusal.errno), seen)
         };
         assert_eq!(of(&errno(0)), (Ok(true), 1));
@@ -338,7 +354,8 @@ mod tests {
     #[test]
     fn an_errno_that_nobody_has_is_one_all_the_same() {
         for number in [i32::MIN, i32::MAX, -70_000] {
-            let refusal = answered(&[message(ERROR, 1, &errno(number))]).acknowledged(1, |_| ()).unwrap_err();
+            let refusal =
+                answered(&[message(ERROR, 1, &errno(number))]).acknowledged(1, |_| ()).unwrap_err();
             assert_eq!(refusal.errno, Errno::UnknownErrno, "{number}");
         }
     }
@@ -346,7 +363,10 @@ mod tests {
     #[test]
     fn who_hangs_up_is_not_waited_for() {
         let transport = answered(&[message(16, 1, &[])]);
-        assert_eq!(transport.dump(1, |_| ()).map_err(|refusal| refusal.errno), Err(Errno::ENOTCONN));
+        assert_eq!(
+            transport.dump(1, |_| ()).map_err(|refusal| refusal.errno),
+            Err(Errno::ENOTCONN)
+        );
     }
 
     /// The kernel lets those speak who rule the namespace, as root does here; it refuses all others anyway.
@@ -356,7 +376,8 @@ mod tests {
         let mut address = SocketAddr::new(0, 0);
         victim.socket.get_address(&mut address).unwrap();
         assert_ne!(address.port_number(), 0);
-        let sent = Socket::new(NETLINK_ROUTE).unwrap().send_to(&message(ERROR, 1, &errno(0)), &address, 0);
+        let sent =
+            Socket::new(NETLINK_ROUTE).unwrap().send_to(&message(ERROR, 1, &errno(0)), &address, 0);
         assert!(matches!(sent.map_err(errno_of), Err(Errno::ECONNREFUSED | Errno::EPERM)));
     }
 

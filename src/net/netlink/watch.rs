@@ -43,7 +43,12 @@ impl Watch {
 
     /// Waits until the link carries; its state is asked for again whenever any link changed. The last state seen is
     /// returned when time is up.
-    pub fn until_operational(&self, netlink: &Netlink, name: &str, deadline: Instant) -> Result<Link> {
+    pub fn until_operational(
+        &self,
+        netlink: &Netlink,
+        name: &str,
+        deadline: Instant,
+    ) -> Result<Link> {
         loop {
             let link = netlink.link(name)?;
             if link.is_operational() || !self.until(deadline)? {

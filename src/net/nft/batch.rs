@@ -162,7 +162,13 @@ impl Batch {
         Batch { generation: Some(generation), ..Batch::default() }
     }
 
-    fn push(&mut self, kind: u16, flags: u16, family: Family, fill: impl FnOnce(&mut Attributes)) -> &mut Batch {
+    fn push(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        family: Family,
+        fill: impl FnOnce(&mut Attributes),
+    ) -> &mut Batch {
         let mut body = Attributes::default();
         fill(&mut body);
         self.operations.push(Operation { kind, flags, family, body });
@@ -186,9 +192,12 @@ impl Batch {
     /// Adds a chain that packets enter by themselves, unless it is there; what no rule decides is accepted.
     pub fn base_chain(&mut self, table: Table, name: &str, hook: Hook) -> &mut Batch {
         self.push(NEWCHAIN, NLM_F_CREATE, table.family, |body| {
-            body.text(1, table.name).text(3, name).text(7, hook.kind).be32(5, 1).nest(4, |attributes| {
-                attributes.be32(1, hook.number).be32(2, hook.priority as u32);
-            });
+            body.text(1, table.name).text(3, name).text(7, hook.kind).be32(5, 1).nest(
+                4,
+                |attributes| {
+                    attributes.be32(1, hook.number).be32(2, hook.priority as u32);
+                },
+            );
         })
     }
 
@@ -214,7 +223,12 @@ impl Batch {
     }
 
     /// Adds a rule at the end of a chain.
-    pub fn rule(&mut self, table: Table, chain: &str, fill: impl FnOnce(&mut Expressions)) -> &mut Batch {
+    pub fn rule(
+        &mut self,
+        table: Table,
+        chain: &str,
+        fill: impl FnOnce(&mut Expressions),
+    ) -> &mut Batch {
         let mut expressions = Expressions::default();
         fill(&mut expressions);
         self.rule_of(table, chain, &expressions)
@@ -280,7 +294,14 @@ impl Batch {
     }
 
     /// Adds an element; one with its key must not be there.
-    pub fn element(&mut self, table: Table, set: &str, key: &[u8], holding: Holding<'_>, comment: &str) -> &mut Batch {
+    pub fn element(
+        &mut self,
+        table: Table,
+        set: &str,
+        key: &[u8],
+        holding: Holding<'_>,
+        comment: &str,
+    ) -> &mut Batch {
         self.push(NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, table.family, |body| {
             one_element(body, table, set, |element| {
                 element.nest(1, |data| {
@@ -303,7 +324,13 @@ impl Batch {
     }
 
     /// Adds an element that may be there already, as somebody else may have added it.
-    pub fn shared_element(&mut self, table: Table, set: &str, key: &[u8], comment: &str) -> &mut Batch {
+    pub fn shared_element(
+        &mut self,
+        table: Table,
+        set: &str,
+        key: &[u8],
+        comment: &str,
+    ) -> &mut Batch {
         self.push(NEWSETELEM, NLM_F_CREATE, table.family, |body| {
             one_element(body, table, set, |element| {
                 element.nest(1, |data| {
@@ -350,7 +377,9 @@ impl Batch {
     pub(super) fn rules_of(&self, chain: &str) -> impl Iterator<Item = Attrs<'_>> {
         let bodies = self.operations.iter().filter(|operation| operation.kind == NEWRULE);
         let bodies = bodies.map(|operation| Attrs::of(operation.body.bytes()));
-        bodies.filter(move |body| body.text(2).as_deref() == Some(chain)).filter_map(|body| body.nested(4))
+        bodies
+            .filter(move |body| body.text(2).as_deref() == Some(chain))
+            .filter_map(|body| body.nested(4))
     }
 
     /// How many sequence numbers the batch takes.

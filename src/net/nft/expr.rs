@@ -106,7 +106,13 @@ impl Expressions {
     }
 
     /// Loads bytes of a packet.
-    pub fn payload(&mut self, header: Header, offset: u32, length: u32, into: Register) -> &mut Expressions {
+    pub fn payload(
+        &mut self,
+        header: Header,
+        offset: u32,
+        length: u32,
+        into: Register,
+    ) -> &mut Expressions {
         self.push("payload", |payload| {
             payload.be32(1, into).be32(2, header as u32).be32(3, offset).be32(4, length);
         })
@@ -217,7 +223,12 @@ impl Expressions {
     }
 
     /// Sends the connection to the address and port in these registers; `family` is NFPROTO_IPV4 or NFPROTO_IPV6.
-    pub fn destination_nat(&mut self, family: u8, address: Register, port: Register) -> &mut Expressions {
+    pub fn destination_nat(
+        &mut self,
+        family: u8,
+        address: Register,
+        port: Register,
+    ) -> &mut Expressions {
         self.push("nat", |nat| {
             nat.be32(1, 1).be32(2, u32::from(family)).be32(3, address).be32(5, port); // NFT_NAT_DNAT
         })

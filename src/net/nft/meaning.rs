@@ -16,7 +16,8 @@ pub(super) fn is_same(given: Attrs<'_>, found: Attrs<'_>) -> bool {
 pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     let mut given = list(given);
     while let Some(lookup) = (0..given.len()).find(|at| is_unused_lookup(&given, *at)) {
-        let loads = given[..lookup].iter().rev().take_while(|expression| is_load(expression)).count();
+        let loads =
+            given[..lookup].iter().rev().take_while(|expression| is_load(expression)).count();
         given.drain(lookup - loads..=lookup);
     }
     are_same(&steps(&given), &steps(&list(found)))
@@ -27,7 +28,8 @@ pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
 pub(super) fn is_same_within_family(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     let (given, found) = (list(given), list(found));
     let (given, found) = (steps(&given), steps(&found));
-    are_same(&given, &found) || given.first().is_some_and(Step::asks_for_family) && are_same(&given[1..], &found)
+    are_same(&given, &found)
+        || given.first().is_some_and(Step::asks_for_family) && are_same(&given[1..], &found)
 }
 
 /// NFT_META_NFPROTO.
@@ -84,7 +86,11 @@ fn is_unused_lookup(expressions: &[Attrs<'_>], at: usize) -> bool {
 fn are_same(given: &[Step<'_>], found: &[Step<'_>]) -> bool {
     let mut found: Vec<&Step<'_>> = found.iter().collect();
     let is_each_found = given.iter().all(|given| {
-        let reachable = found.iter().take_while(|step| given.is_condition() && step.is_condition()).count().max(1);
+        let reachable = found
+            .iter()
+            .take_while(|step| given.is_condition() && step.is_condition())
+            .count()
+            .max(1);
         match found.iter().take(reachable).position(|found| given.is(found)) {
             Some(at) => {
                 found.remove(at);
@@ -137,7 +143,8 @@ impl<'a> Condition<'a> {
     /// Reads a load, perhaps `bitwise`, and `cmp` at the beginning of a list, and how many expressions they are.
     fn read(expressions: &[Attrs<'a>]) -> Option<(Condition<'a>, usize)> {
         let of = |at: usize, name: &str| {
-            let expression = expressions.get(at).filter(|expression| is_named(**expression, name))?;
+            let expression =
+                expressions.get(at).filter(|expression| is_named(**expression, name))?;
             expression.nested(2)
         };
         let first = expressions.first().filter(|first| is_load(first))?;
@@ -165,7 +172,11 @@ impl<'a> Condition<'a> {
     /// Without the bytes at the end of a field that do not count.
     fn trimmed(mut self) -> Condition<'a> {
         let is_field = matches!(self.load, Load::Payload(..));
-        while is_field && self.mask.len() > 1 && self.mask.last() == Some(&0) && self.value.last() == Some(&0) {
+        while is_field
+            && self.mask.len() > 1
+            && self.mask.last() == Some(&0)
+            && self.value.last() == Some(&0)
+        {
             self.mask.pop();
             self.value.pop();
         }
@@ -205,7 +216,9 @@ fn word(register: u32) -> u32 {
 fn is_same_register(given: &[u8], found: &[u8]) -> bool {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
     match (number(given), number(found)) {
-        (Some(given), Some(found)) => given >= WORD && given % 4 == 0 && found == (given - WORD) / 4 + 1,
+        (Some(given), Some(found)) => {
+            given >= WORD && given % 4 == 0 && found == (given - WORD) / 4 + 1
+        }
         _ => false,
     }
 }
@@ -229,7 +242,11 @@ mod tests {
     fn prefix_on_a_byte_boundary_is_the_same_as_a_shorter_field() {
         let multicast = field(4, Some(&[0xff, 0, 0, 0]), &[0xff, 0, 0, 0]);
         for same in [field(1, None, &[0xff]), field(1, Some(&[0xff]), &[0xff]), multicast.clone()] {
-            assert!(is_same(multicast.attrs(), same.attrs()) && is_same(same.attrs(), multicast.attrs()), "{same:?}");
+            assert!(
+                is_same(multicast.attrs(), same.attrs())
+                    && is_same(same.attrs(), multicast.attrs()),
+                "{same:?}"
+            );
         }
         let wide = field(4, Some(&[0xff, 0xf0, 0, 0]), &[10, 16, 0, 0]);
         assert!(is_same(wide.attrs(), field(2, Some(&[0xff, 0xf0]), &[10, 16]).attrs()));

@@ -99,7 +99,8 @@ impl RuleInfo {
 
     /// Whether it does at least that, as a rule does that nft(8) has listed and loaded again.
     pub fn does_as_listed(&self, expressions: Attrs<'_>) -> bool {
-        self.does(expressions) || meaning::is_same_as_listed(expressions, Attrs::of(&self.expressions))
+        self.does(expressions)
+            || meaning::is_same_as_listed(expressions, Attrs::of(&self.expressions))
     }
 
     /// Whether it does that to packets of one family, and no others get to it.
@@ -142,7 +143,8 @@ pub struct Nft {
 impl Nft {
     /// Opens a socket in the namespace of this thread.
     pub fn open() -> Result<Nft> {
-        let transport = Transport::open(NETLINK_NETFILTER).map_err(|e| Error::kernel("open a netfilter socket", e))?;
+        let transport = Transport::open(NETLINK_NETFILTER)
+            .map_err(|e| Error::kernel("open a netfilter socket", e))?;
         Ok(Nft { transport })
     }
 
@@ -170,7 +172,12 @@ impl Nft {
     }
 
     /// The same as [`Nft::commit`]; what the kernel tells back goes to `each`.
-    fn commit_with(&self, batch: &Batch, what: impl fmt::Display, each: impl FnMut(Message<'_>)) -> Result<()> {
+    fn commit_with(
+        &self,
+        batch: &Batch,
+        what: impl fmt::Display,
+        each: impl FnMut(Message<'_>),
+    ) -> Result<()> {
         self.send_batch(batch, |serialized| serialized, what, each)
     }
 
@@ -188,7 +195,9 @@ impl Nft {
         let serialized = as_sent(batch.serialize(first));
         self.transport.send(&serialized.bytes).map_err(|e| Error::kernel(&what, e))?;
         let numbers = first..first.wrapping_add(batch.messages());
-        self.transport.batch_acknowledged(numbers, serialized.last, each).map_err(|refusal| refused(&what, refusal))
+        self.transport
+            .batch_acknowledged(numbers, serialized.last, each)
+            .map_err(|refusal| refused(&what, refusal))
     }
 
     /// Whether there is such a table.
@@ -206,7 +215,9 @@ impl Nft {
         let name = |body: &mut Attributes| {
             body.text(1, table.name);
         };
-        self.get(GETTABLE, table.family, what, name, |attrs| Some(attrs.be32(2).unwrap_or_default()))
+        self.get(GETTABLE, table.family, what, name, |attrs| {
+            Some(attrs.be32(2).unwrap_or_default())
+        })
     }
 
     /// The chain of this name, if there is one. A longer name than the kernel takes is none's.
@@ -219,7 +230,10 @@ impl Nft {
             body.text(1, table).text(3, chain);
         };
         let read = |attrs: Attrs<'_>| {
-            Some(ChainInfo { uses: attrs.be32(6).unwrap_or_default(), is_dropping: attrs.be32(5) == Some(DROP) })
+            Some(ChainInfo {
+                uses: attrs.be32(6).unwrap_or_default(),
+                is_dropping: attrs.be32(5) == Some(DROP),
+            })
         };
         self.get(GETCHAIN, family, what, name, read)
     }
@@ -247,21 +261,31 @@ impl Nft {
         let name = |body: &mut Attributes| {
             body.text(1, table.name).text(2, set);
         };
-        self.dump(GETSETELEM, table.family, what, name, |attrs, list| list.extend(elements_of(attrs)))
+        self.dump(GETSETELEM, table.family, what, name, |attrs, list| {
+            list.extend(elements_of(attrs))
+        })
     }
 
     /// Whether the set has an element that `other` accepts, looking no further than it must: a dump that is not read to
     /// its end costs no more than its first page.
-    pub fn has_element(&self, table: Table, set: &str, other: impl Fn(&ElementInfo) -> bool) -> Result<bool> {
+    pub fn has_element(
+        &self,
+        table: Table,
+        set: &str,
+        other: impl Fn(&ElementInfo) -> bool,
+    ) -> Result<bool> {
         // The rest of the dump stays in the socket, so it gets one of its own.
         let page = Nft::open()?;
         let what = format_args!("look into set {set:?} of table {:?}", table.name);
         let mut body = Attributes::default();
         body.text(1, table.name).text(2, set);
-        let seq = page.send(GETSETELEM, NLM_F_DUMP, table.family, &body).map_err(|e| Error::kernel(what, e))?;
+        let seq = page
+            .send(GETSETELEM, NLM_F_DUMP, table.family, &body)
+            .map_err(|e| Error::kernel(what, e))?;
         let mut found = false;
         let looked = page.transport.dump_until(seq, |reply| {
-            found |= elements_of(Attrs::after(reply.payload, HEADER)).any(|element| other(&element));
+            found |=
+                elements_of(Attrs::after(reply.payload, HEADER)).any(|element| other(&element));
             found
         });
         match looked {
@@ -320,7 +344,8 @@ impl Nft {
         let mut body = Attributes::default();
         name(&mut body);
         for _ in 0..DUMP_TRIES {
-            let seq = self.send(kind, NLM_F_DUMP, family, &body).map_err(|e| Error::kernel(&what, e))?;
+            let seq =
+                self.send(kind, NLM_F_DUMP, family, &body).map_err(|e| Error::kernel(&what, e))?;
             let mut list = vec![];
             let each = |reply: Message<'_>| read(Attrs::after(reply.payload, HEADER), &mut list);
             match self.transport.dump(seq, each) {
@@ -354,5 +379,9 @@ fn compared(rule: Attrs<'_>) -> Vec<Vec<u8>> {
 }
 
 fn elements_of(attrs: Attrs<'_>) -> impl Iterator<Item = ElementInfo> {
-    attrs.nested(3).into_iter().flat_map(Attrs::iter).filter_map(|(_, element)| ElementInfo::read(Attrs::of(element)))
+    attrs
+        .nested(3)
+        .into_iter()
+        .flat_map(Attrs::iter)
+        .filter_map(|(_, element)| ElementInfo::read(Attrs::of(element)))
 }

@@ -6,7 +6,8 @@ pub use crate::net::netlink::attributes::{Attributes, octets};
 impl Attributes {
     /// What nft(8) shows as `comment`: its user data, type 0, at most 255 bytes with the NUL.
     pub fn comment(&mut self, kind: u16, text: &str) -> &mut Attributes {
-        let end = (0..=text.len().min(254)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end =
+            (0..=text.len().min(254)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         let mut bytes = vec![0, end as u8 + 1];
         bytes.extend(text[..end].bytes());
         bytes.push(0);

@@ -43,7 +43,9 @@ impl Nft {
     /// Does all of a batch or nothing. Returns the handles of the rules that it adds to chains of iptables, in their order.
     pub fn commit_rules(&self, batch: &Batch, what: impl fmt::Display) -> Result<Vec<u64>> {
         let mut handles = vec![];
-        self.commit_with(batch, what, |echo| handles.extend(handle(Attrs::after(echo.payload, HEADER))))?;
+        self.commit_with(batch, what, |echo| {
+            handles.extend(handle(Attrs::after(echo.payload, HEADER)))
+        })?;
         Ok(handles)
     }
 
@@ -53,7 +55,9 @@ impl Nft {
         let name = |body: &mut Attributes| {
             body.text(1, table.name).text(2, chain).be64(3, handle);
         };
-        self.get(GETRULE, table.family, what, name, |attrs| Some(Listed { handle, rule: read_rule(attrs) }))
+        self.get(GETRULE, table.family, what, name, |attrs| {
+            Some(Listed { handle, rule: read_rule(attrs) })
+        })
     }
 
     /// Whether a chain of iptables has the rule, looking no further than it must: what stands at the top of a long chain is
@@ -64,11 +68,14 @@ impl Nft {
         let what = format_args!("look into chain {chain:?} of table {:?}", table.name);
         let mut body = Attributes::default();
         body.text(1, table.name).text(2, chain);
-        let seq = page.send(GETRULE, NLM_F_DUMP, table.family, &body).map_err(|e| Error::kernel(what, e))?;
+        let seq = page
+            .send(GETRULE, NLM_F_DUMP, table.family, &body)
+            .map_err(|e| Error::kernel(what, e))?;
         let mut found = false;
         let looked = page.transport.dump_until(seq, |reply| {
             let attrs = Attrs::after(reply.payload, HEADER);
-            found |= is_in(attrs, table, chain) && read_rule(attrs).is_some_and(|found| found.does(rule));
+            found |= is_in(attrs, table, chain)
+                && read_rule(attrs).is_some_and(|found| found.does(rule));
             found
         });
         match looked {
@@ -143,7 +150,8 @@ fn read_rule(attrs: Attrs<'_>) -> Option<FilterRule> {
     // Some versions of iptables keep the comment beside the rule.
     rule.comment = attrs.bytes(7).and_then(read_comment);
     let (mut loaded, mut target) = (None, None);
-    let elements: Vec<Attrs<'_>> = attrs.nested(4)?.iter().map(|(_, element)| Attrs::of(element)).collect();
+    let elements: Vec<Attrs<'_>> =
+        attrs.nested(4)?.iter().map(|(_, element)| Attrs::of(element)).collect();
     let mut rest = &elements[..];
     while let [element, behind @ ..] = rest {
         rest = behind;
@@ -186,7 +194,8 @@ fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
         ("comment", _) => rule.comment = extension.text(3),
         ("conntrack", 3) => {
             let set = |at: usize| read_u16(info, at);
-            let elsewhere = info.iter().enumerate().any(|(at, byte)| *byte != 0 && !is_of_states(at));
+            let elsewhere =
+                info.iter().enumerate().any(|(at, byte)| *byte != 0 && !is_of_states(at));
             if elsewhere || set(MATCH_FLAGS)? != BY_STATE || set(STATE_MASK)? != REPLIES {
                 return None;
             }
@@ -205,7 +214,8 @@ fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<()> {
     let (bitwise, cmp) = (bitwise.nested(2)?, cmp.nested(2)?);
     let (mask, xor) = (bitwise.nested(4)?.bytes(1)?, bitwise.nested(5)?.bytes(1)?);
     let is_replies = load.be32(2) == Some(CT_STATE) && mask == u32::from(REPLIES).to_ne_bytes();
-    let is_any_of = is_compared && cmp.be32(2) == Some(CMP_NEQ) && cmp.nested(3)?.bytes(1)? == [0; 4];
+    let is_any_of =
+        is_compared && cmp.be32(2) == Some(CMP_NEQ) && cmp.nested(3)?.bytes(1)? == [0; 4];
     (is_masked && is_replies && xor == [0; 4] && is_any_of).then_some(())
 }
 
@@ -245,7 +255,11 @@ mod tests {
         for rule in [
             FilterRule { comment: Some("a comment".into()), ..to("CNI-ADMIN") },
             FilterRule { source: "10.1.0.7".parse().ok(), ..FilterRule::to(Target::Accept) },
-            FilterRule { destination: "fd00::7".parse().ok(), is_of_replies: true, ..FilterRule::to(Target::Accept) },
+            FilterRule {
+                destination: "fd00::7".parse().ok(),
+                is_of_replies: true,
+                ..FilterRule::to(Target::Accept)
+            },
         ] {
             assert_eq!(read_back(&rule), Some(rule));
         }

@@ -36,7 +36,8 @@ impl ArpSocket {
     /// Opens a socket in the namespace of this thread. It hears nothing before [`ArpSocket::probe`].
     pub fn open(ifindex: u32) -> Result<ArpSocket> {
         let link = Link::open(ifindex, libc::ETH_P_ARP);
-        let link = link.map_err(|e| Error::kernel(format_args!("open an ARP socket on link {ifindex}"), e))?;
+        let link = link
+            .map_err(|e| Error::kernel(format_args!("open an ARP socket on link {ifindex}"), e))?;
         Ok(ArpSocket { link })
     }
 
@@ -88,7 +89,8 @@ mod tests {
     #[test]
     fn a_probe_claims_nothing() {
         let packet = probe([10, 0, 0, 5].into(), &MacAddr::new(&[2, 0, 0, 0, 0, 9])).unwrap();
-        let expected = [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 5];
+        let expected =
+            [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 5];
         assert_eq!((packet, claim(&packet)), (expected, None));
         assert_eq!(probe([10, 0, 0, 5].into(), &MacAddr::new(&[2; 20])), None);
     }
@@ -97,7 +99,8 @@ mod tests {
     fn requests_and_replies_with_a_sender_are_claims() {
         let mut packet = probe([10, 0, 0, 6].into(), &MacAddr::new(&[2, 0, 0, 0, 0, 9])).unwrap();
         packet[14..18].copy_from_slice(&[10, 0, 0, 5]);
-        let expected = Claim { address: [10, 0, 0, 5].into(), mac: MacAddr::new(&[2, 0, 0, 0, 0, 9]) };
+        let expected =
+            Claim { address: [10, 0, 0, 5].into(), mac: MacAddr::new(&[2, 0, 0, 0, 0, 9]) };
         for op in [1, 2] {
             packet[7] = op;
             assert_eq!(claim(&packet), Some(expected.clone()));

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::libc::{
-    self, BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX,
-    BPF_MSH, BPF_RET, BPF_W, sock_filter,
+    self, BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K,
+    BPF_LD, BPF_LDX, BPF_MSH, BPF_RET, BPF_W, sock_filter,
 };
 
 /// Where a filter finds whom the frame was for.
@@ -98,10 +98,18 @@ impl Filter {
     pub fn attach(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let len = u16::try_from(self.0.len()).map_err(|_| Errno::EINVAL)?;
         let program = libc::sock_fprog { len, filter: self.0.as_ptr().cast_mut() };
-        let (program, size) = ((&raw const program).cast(), size_of_val(&program) as libc::socklen_t);
+        let (program, size) =
+            ((&raw const program).cast(), size_of_val(&program) as libc::socklen_t);
         // SAFETY: the kernel reads a sock_fprog and the `len` instructions that it points to, and keeps a copy.
-        let set =
-            unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program, size) };
+        let set = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                program,
+                size,
+            )
+        };
         Errno::result(set).map(drop)
     }
 }

@@ -27,7 +27,8 @@ pub fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> O
     }
     packet.extend(payload);
     // 0 says that there is none.
-    let checksum = Some(!sum(&packet[HEADER..], pseudo_sum(&packet, udp_length))).filter(|sum| *sum != 0);
+    let checksum =
+        Some(!sum(&packet[HEADER..], pseudo_sum(&packet, udp_length))).filter(|sum| *sum != 0);
     packet[HEADER + 6..HEADER + 8].copy_from_slice(&checksum.unwrap_or(u16::MAX).to_be_bytes());
     Some(packet)
 }
@@ -35,7 +36,8 @@ pub fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> O
 /// The sender and the payload of a whole packet that is a datagram to `port`; None for others, and for damaged ones.
 pub fn payload(packet: &[u8], port: u16) -> Option<(Ipv4Addr, &[u8])> {
     let (fixed, _) = packet.split_first_chunk::<HEADER>()?;
-    let header = packet.get(..usize::from(fixed[0] & 15) * 4).filter(|header| header.len() >= HEADER)?;
+    let header =
+        packet.get(..usize::from(fixed[0] & 15) * 4).filter(|header| header.len() >= HEADER)?;
     let is_whole = short(fixed, 6)? & FRAGMENT == 0;
     if fixed[0] >> 4 != 4 || fixed[9] != UDP || !is_whole || sum(header, 0) != u16::MAX {
         return None;
@@ -60,7 +62,9 @@ fn is_intact(udp: &[u8], pseudo_sum: u16) -> bool {
 
 /// The sum over what UDP has a part in of the other header: both addresses, the protocol, the length.
 fn pseudo_sum(packet: &[u8], udp_length: u16) -> u16 {
-    let first = u32::from(sum(packet.get(12..HEADER).unwrap_or_default(), 0)) + u32::from(UDP) + u32::from(udp_length);
+    let first = u32::from(sum(packet.get(12..HEADER).unwrap_or_default(), 0))
+        + u32::from(UDP)
+        + u32::from(udp_length);
     folded(first)
 }
 
@@ -68,7 +72,11 @@ fn pseudo_sum(packet: &[u8], udp_length: u16) -> u16 {
 fn sum(octets: &[u8], from: u16) -> u16 {
     let (pairs, last) = octets.as_chunks::<2>();
     let last = last.first().map_or(0, |octet| u32::from(*octet) << 8);
-    folded(pairs.iter().fold(u32::from(from) + last, |sum, pair| sum + u32::from(u16::from_be_bytes(*pair))))
+    folded(
+        pairs
+            .iter()
+            .fold(u32::from(from) + last, |sum, pair| sum + u32::from(u16::from_be_bytes(*pair))),
+    )
 }
 
 fn folded(sum: u32) -> u16 {
@@ -91,10 +99,11 @@ mod tests {
     fn a_datagram_has_both_checksums() {
         // The checksums are by RFC 1071, calculated elsewhere.
         let expected = [
-            0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0x7a, 0xcf, 0, 0, 0, 0, 255, 255, 255, 255, 0, 68, 0, 67, 0, 11, 0x3a,
-            0xef, 97, 98, 99,
+            0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0x7a, 0xcf, 0, 0, 0, 0, 255, 255, 255, 255, 0, 68,
+            0, 67, 0, 11, 0x3a, 0xef, 97, 98, 99,
         ];
-        let built = datagram((Ipv4Addr::UNSPECIFIED, 68), (Ipv4Addr::BROADCAST, 67), b"abc").unwrap();
+        let built =
+            datagram((Ipv4Addr::UNSPECIFIED, 68), (Ipv4Addr::BROADCAST, 67), b"abc").unwrap();
         assert_eq!(built, expected);
         assert_eq!(datagram(FROM, TO, &[0; 65536 - 28]), None);
     }

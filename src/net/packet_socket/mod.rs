@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::libc::{self, c_int};
 use nix::sys::socket::{
-    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrLike, bind, recv, sendto, setsockopt,
-    socket, sockopt,
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrLike, bind, recv,
+    sendto, setsockopt, socket, sockopt,
 };
 
 pub use self::arp::{ArpSocket, Claim, claim};
@@ -83,7 +83,8 @@ impl Link {
         };
         let length = size_of_val(&address) as libc::socklen_t;
         // SAFETY: it points to a sockaddr_ll, and the length is that of one.
-        unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) }.ok_or(Errno::EINVAL)
+        unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) }
+            .ok_or(Errno::EINVAL)
     }
 }
 
@@ -120,7 +121,8 @@ impl PacketSocket {
     /// poll(2) says so.
     pub fn receive(&self) -> Result<Option<(Ipv4Addr, Vec<u8>)>> {
         let mut buffer = [0; LONGEST];
-        let packet = self.link.receive(&mut buffer).map_err(|e| Error::kernel("receive a datagram", e))?;
+        let packet =
+            self.link.receive(&mut buffer).map_err(|e| Error::kernel("receive a datagram", e))?;
         let datagram = packet.and_then(|packet| ipv4::payload(packet, CLIENT));
         Ok(datagram.map(|(from, payload)| (from, payload.to_vec())))
     }
@@ -148,5 +150,7 @@ pub fn unicast(from: Ipv4Addr, to: Ipv4Addr, ifname: &str, payload: &[u8]) -> Re
         sendto(socket.as_raw_fd(), payload, &at(to, SERVER), MsgFlags::empty())?;
         Ok(UdpSocket::from(socket))
     };
-    send().map_err(|e| Error::kernel(format_args!("send a datagram from {from} to {to} over {ifname:?}"), e))
+    send().map_err(|e| {
+        Error::kernel(format_args!("send a datagram from {from} to {to} over {ifname:?}"), e)
+    })
 }

@@ -95,7 +95,8 @@ impl IpNetOfGo {
         let Some(ip) = self.ip else { return Ok(None) };
         let prefix_len = self.prefix_len(ip);
         let net = prefix_len.and_then(|length| IpNet::new(ip, length).ok()).ok_or_else(|| {
-            let problem = format!("{:?} is no mask of {ip}, expected its bytes in base64", self.mask);
+            let problem =
+                format!("{:?} is no mask of {ip}, expected its bytes in base64", self.mask);
             Error::config(format_args!("ipam.addresses[{at}].Address.Mask"), problem)
         })?;
         Ok(Some(net))
@@ -165,11 +166,18 @@ fn verify(configured: &IpConfig, result: &AddResult, ifname: &str) -> Result<()>
     let found = result.ips.iter().find(|ip| ip.address.addr() == configured.address.addr());
     let difference = match found {
         None => format!("prevResult does not have {}", configured.address),
-        Some(found) if configured.gateway.is_none() || configured.gateway == found.gateway => return Ok(()),
-        Some(found) => format!("the gateway is {}, expected {}", or_none(found.gateway), or_none(configured.gateway)),
+        Some(found) if configured.gateway.is_none() || configured.gateway == found.gateway => {
+            return Ok(());
+        }
+        Some(found) => format!(
+            "the gateway is {}, expected {}",
+            or_none(found.gateway),
+            or_none(configured.gateway)
+        ),
     };
     let ip = configured.address.addr();
-    Err(Error::check(difference).saying(format_args!("static: Failed to match addr {ip} on interface {ifname}")))
+    Err(Error::check(difference)
+        .saying(format_args!("static: Failed to match addr {ip} on interface {ifname}")))
 }
 
 fn or_none(ip: Option<IpAddr>) -> String {
@@ -185,7 +193,10 @@ fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
     };
     let mut ips = configured_addresses(&ipam.addresses)?;
     ips.extend(addresses_in_args(args)?);
-    for (at, texts) in [("args.cni.ips", &document.args.cni.ips), ("runtimeConfig.ips", &document.runtime_config.ips)] {
+    for (at, texts) in [
+        ("args.cni.ips", &document.args.cni.ips),
+        ("runtimeConfig.ips", &document.runtime_config.ips),
+    ] {
         let given = given_addresses(texts, at)?;
         if !given.is_empty() {
             ips = given;
@@ -200,8 +211,10 @@ fn configured_addresses(addresses: &[Address]) -> Result<Vec<IpConfig>> {
             return Ok(ip_config(net, address.gateway));
         }
         let net = parse_cidr(&address.address).ok_or_else(|| {
-            let sentence =
-                format!("the 'address' field is expected to be in CIDR notation, got: '{}'", address.address);
+            let sentence = format!(
+                "the 'address' field is expected to be in CIDR notation, got: '{}'",
+                address.address
+            );
             no_cidr(format_args!("ipam.addresses[{i}].address"), &address.address).saying(sentence)
         })?;
         Ok(ip_config(net, address.gateway))
@@ -211,15 +224,22 @@ fn configured_addresses(addresses: &[Address]) -> Result<Vec<IpConfig>> {
 
 fn no_cidr(path: impl fmt::Display, text: &str) -> Error {
     match text {
-        "" => Error::config(path, "missing, expected an address with its prefix length, as in 10.1.2.3/24"),
-        text => Error::config(path, format_args!("{text:?} is not understood, expected one as in 10.1.2.3/24")),
+        "" => Error::config(
+            path,
+            "missing, expected an address with its prefix length, as in 10.1.2.3/24",
+        ),
+        text => Error::config(
+            path,
+            format_args!("{text:?} is not understood, expected one as in 10.1.2.3/24"),
+        ),
     }
 }
 
 fn given_addresses(texts: &[String], at: &str) -> Result<Vec<IpConfig>> {
     let parse = |(i, text): (usize, &String)| {
         let net = parse_cidr(text).ok_or_else(|| {
-            let sentence = format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
+            let sentence =
+                format!("an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'");
             no_cidr(format_args!("{at}[{i}]"), text).saying(sentence)
         })?;
         Ok(ip_config(net, None))
@@ -232,7 +252,8 @@ fn addresses_in_args(args: &str) -> Result<Vec<IpConfig>> {
     let args = Args::parse(args, &["IP", "GATEWAY"])?;
     let mut ips = vec![];
     for text in list(args.get("IP")) {
-        let invalid = || in_args(format!("the 'ip' field is expected to be in CIDR notation, got: '{text}'"));
+        let invalid =
+            || in_args(format!("the 'ip' field is expected to be in CIDR notation, got: '{text}'"));
         ips.push(ip_config(parse_cidr(text).ok_or_else(invalid)?, None));
     }
     for text in list(args.get("GATEWAY")) {
@@ -264,9 +285,14 @@ fn ip_config(address: IpNet, gateway: Option<IpAddr>) -> IpConfig {
 /// Results had room for one address of each family only.
 fn refuse_several_of_a_family(ips: &[IpConfig], config_version: &str) -> Result<()> {
     let ipv4 = ips.iter().filter(|ip| ip.address.addr().is_ipv4()).count();
-    if ipv4.max(ips.len() - ipv4) > 1 && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES {
-        let msg = format!("CNI version {config_version} does not support more than 1 address per family");
-        return Err(Error::new(Code::INVALID_CONFIG, msg).with_details("set cniVersion to 0.3.0 or later"));
+    if ipv4.max(ips.len() - ipv4) > 1
+        && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES
+    {
+        let msg =
+            format!("CNI version {config_version} does not support more than 1 address per family");
+        return Err(
+            Error::new(Code::INVALID_CONFIG, msg).with_details("set cniVersion to 0.3.0 or later")
+        );
     }
     Ok(())
 }
@@ -314,10 +340,12 @@ mod tests {
         assert_eq!(of(unread).unwrap(), ["10.10.0.5/24 10.10.0.1"]);
         let read = r#"{"address":"10.10.0.5/24","Address":{"IP":"10.10.0.6","Mask":"//8AAA=="},"Version":"4"}"#;
         assert_eq!(of(read).unwrap(), ["10.10.0.6/16 none"]);
-        let v6 = r#"{"address":"","Address":{"IP":"2001:db8::6","Mask":"//////////8AAAAAAAAAAA=="}}"#;
+        let v6 =
+            r#"{"address":"","Address":{"IP":"2001:db8::6","Mask":"//////////8AAAAAAAAAAA=="}}"#;
         assert_eq!(of(v6).unwrap(), ["2001:db8::6/64 none"]);
         for mask in ["null", r#""?""#, r#""/wD/AA==""#, r#""//////////8AAAAAAAAAAA==""#] {
-            let error = of(&format!(r#"{{"Address":{{"IP":"10.10.0.6","Mask":{mask}}}}}"#)).unwrap_err();
+            let error =
+                of(&format!(r#"{{"Address":{{"IP":"10.10.0.6","Mask":{mask}}}}}"#)).unwrap_err();
             assert!(error.msg.starts_with("ipam.addresses[0].Address.Mask: "), "{error}");
         }
     }
@@ -329,11 +357,13 @@ mod tests {
         let configured = ["10.10.0.1/24 10.10.0.254", "3ffe:ffff:0:1ff::1/64 none"];
         assert_eq!(ips(CONFIGURED, "").unwrap(), configured);
         let args = "IP=10.11.0.1/24, 11.11.0.1/24;GATEWAY=10.11.0.254,10.10.0.9";
-        let with_args = [configured[0], configured[1], "10.11.0.1/24 10.11.0.254", "11.11.0.1/24 none"];
+        let with_args =
+            [configured[0], configured[1], "10.11.0.1/24 10.11.0.254", "11.11.0.1/24 none"];
         assert_eq!(ips(CONFIGURED, args).unwrap(), with_args);
         let conf_args = format!(r#"{CONFIGURED},"args":{{"cni":{{"ips":["10.12.0.1/24"]}}}}"#);
         assert_eq!(ips(&conf_args, args).unwrap(), ["10.12.0.1/24 none"]);
-        let runtime = format!(r#"{conf_args},"runtimeConfig":{{"ips":["10.13.0.1/24","fd00::1/64"]}}"#);
+        let runtime =
+            format!(r#"{conf_args},"runtimeConfig":{{"ips":["10.13.0.1/24","fd00::1/64"]}}"#);
         assert_eq!(ips(&runtime, args).unwrap(), ["10.13.0.1/24 none", "fd00::1/64 none"]);
         assert_eq!(ips(r#""ipam":{}"#, "").unwrap(), Vec::<String>::new());
         assert_eq!(ips(r#""ipam":{}"#, "IP=;GATEWAY=").unwrap(), Vec::<String>::new());
@@ -342,7 +372,12 @@ mod tests {
     #[test]
     fn mistakes_name_their_source() {
         for (members, args, code, msg) in [
-            (r#""x":1"#, "", 7, "IPAM config missing 'ipam' key; ipam: missing, expected an object with addresses"),
+            (
+                r#""x":1"#,
+                "",
+                7,
+                "IPAM config missing 'ipam' key; ipam: missing, expected an object with addresses",
+            ),
             (
                 r#""ipam":{"addresses":[{"address":"10.0.0.1"}]}"#,
                 "",
@@ -383,12 +418,18 @@ mod tests {
     #[test]
     fn several_addresses_of_a_family_need_0_3_0() {
         let error = |version: &str, addresses: &str| {
-            let text = format!(r#"{{"cniVersion":"{version}","name":"n","ipam":{{"addresses":[{addresses}]}}}}"#);
+            let text = format!(
+                r#"{{"cniVersion":"{version}","name":"n","ipam":{{"addresses":[{addresses}]}}}}"#
+            );
             validated(&config(&text), "").err().map(|e| e.msg.clone())
         };
-        let (one, other, v6) =
-            (r#"{"address":"10.0.0.1/8"}"#, r#"{"address":"10.0.0.2/8"}"#, r#"{"address":"fd00::1/64"}"#);
-        let refused = Some("CNI version 0.2.0 does not support more than 1 address per family".to_owned());
+        let (one, other, v6) = (
+            r#"{"address":"10.0.0.1/8"}"#,
+            r#"{"address":"10.0.0.2/8"}"#,
+            r#"{"address":"fd00::1/64"}"#,
+        );
+        let refused =
+            Some("CNI version 0.2.0 does not support more than 1 address per family".to_owned());
         assert_eq!(error("0.2.0", &format!("{one},{other}")), refused);
         assert_eq!(error("0.2.0", &format!("{one},{v6}")), None);
         assert_eq!(error("0.3.0", &format!("{one},{other}")), None);
@@ -397,21 +438,35 @@ mod tests {
     #[test]
     fn check_compares_with_prev_result() {
         let check = |result: &str| {
-            let config = config(&format!(r#"{{"cniVersion":"1.0.0","name":"n",{CONFIGURED}{result}}}"#));
+            let config =
+                config(&format!(r#"{{"cniVersion":"1.0.0","name":"n",{CONFIGURED}{result}}}"#));
             let env = Environment::default();
             let cx = Context::new(&[], &config, &env, "", vec![]);
             let at = Attachment::new(key(&config), String::new(), None);
-            Static::check(&cx, &validated(&config, "").unwrap(), &at).map_err(|e| (e.code.0, e.to_string()))
+            Static::check(&cx, &validated(&config, "").unwrap(), &at)
+                .map_err(|e| (e.code.0, e.to_string()))
         };
         let result = |ips: &str| format!(r#","prevResult":{{"cniVersion":"1.0.0","ips":[{ips}]}}"#);
         let v6 = r#"{"address":"3ffe:ffff:0:1ff::1/64","gateway":"3ffe:ffff:0:1ff::9"}"#;
-        assert_eq!(check(&result(&format!(r#"{{"address":"10.10.0.1/24","gateway":"10.10.0.254"}},{v6}"#))), Ok(()));
+        assert_eq!(
+            check(&result(&format!(
+                r#"{{"address":"10.10.0.1/24","gateway":"10.10.0.254"}},{v6}"#
+            ))),
+            Ok(())
+        );
         assert_eq!(
             check(""),
-            Err((7, "Required prevResult missing; prevResult: missing, expected the result of ADD".into()))
+            Err((
+                7,
+                "Required prevResult missing; prevResult: missing, expected the result of ADD"
+                    .into()
+            ))
         );
         let failed = "static: Failed to match addr 10.10.0.1 on interface eth0; ";
-        assert_eq!(check(&result(v6)), Err((103, format!("{failed}prevResult does not have 10.10.0.1/24"))));
+        assert_eq!(
+            check(&result(v6)),
+            Err((103, format!("{failed}prevResult does not have 10.10.0.1/24")))
+        );
         let other = format!(r#"{{"address":"10.10.0.1/24","gateway":"10.10.0.1"}},{v6}"#);
         assert_eq!(
             check(&result(&other)),
@@ -425,7 +480,12 @@ mod tests {
         let env = Environment::default();
         let cx = Context::new(&[], &config, &env, "nonsense", vec![]);
         let conf: Conf = config.decode().unwrap();
-        let at = Detachment { key: key(&config), netns_path: String::new(), netns: None, prev_result: None };
+        let at = Detachment {
+            key: key(&config),
+            netns_path: String::new(),
+            netns: None,
+            prev_result: None,
+        };
         assert_eq!(Static::del(&cx, &conf, &at), Ok(()));
         assert_eq!(Static::gc(&cx, &conf, &ValidAttachments::default()), Ok(()));
         assert!(validated(&config, "").is_err());

@@ -54,7 +54,8 @@ impl Plugin for Dummy {
         let wanted = LinkSpec { kind: LinkKind::Dummy, lower: None, mtu: None, mac: None };
         transaction(|rb| {
             let link = container_link::create(cx, at, LINKS, Birthplace::Container, &wanted, rb)?;
-            let mut result = container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Off, rb)?;
+            let mut result =
+                container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Off, rb)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
         })

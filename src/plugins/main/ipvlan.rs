@@ -81,7 +81,8 @@ impl Plugin for Ipvlan {
         transaction(|rb| {
             let link = container_link::create(cx, at, LINKS, lower.place, &wanted, rb)?;
             let addresses = source.addresses(at, rb)?;
-            let mut result = container_link::configure(cx, at, &link, addresses, DuplicateDetection::Shared)?;
+            let mut result =
+                container_link::configure(cx, at, &link, addresses, DuplicateDetection::Shared)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
         })
@@ -157,15 +158,20 @@ impl Conf {
 
     fn wanted(&self, master: &Link) -> Result<LinkSpec> {
         let mtu = lower_link::mtu_within(self.mtu, master)?;
-        Ok(LinkSpec { kind: LinkKind::Ipvlan(self.mode), lower: Some(master.index), mtu, mac: None })
+        Ok(LinkSpec {
+            kind: LinkKind::Ipvlan(self.mode),
+            lower: Some(master.index),
+            mtu,
+            mac: None,
+        })
     }
 }
 
 fn verify_mode(link: &Link, expected: IpvlanMode) -> Result<()> {
     match &link.detail {
-        Some(LinkKind::Ipvlan(mode)) if *mode != expected => {
-            Err(Error::check(format!("Container IPVlan mode {mode} does not match expected value: {expected}")))
-        }
+        Some(LinkKind::Ipvlan(mode)) if *mode != expected => Err(Error::check(format!(
+            "Container IPVlan mode {mode} does not match expected value: {expected}"
+        ))),
         _ => Ok(()),
     }
 }

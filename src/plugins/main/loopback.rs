@@ -96,7 +96,9 @@ fn is_attached_to(netns: &Netns, at: &Detachment) -> Result<bool> {
 }
 
 fn loopback(container: &Netlink) -> Result<Link> {
-    container.find_link_by_index(LO_INDEX)?.ok_or_else(|| Error::kernel("find the loopback interface", Errno::ENODEV))
+    container
+        .find_link_by_index(LO_INDEX)?
+        .ok_or_else(|| Error::kernel("find the loopback interface", Errno::ENODEV))
 }
 
 fn set_up(container: &Netlink, lo: &Link, up: bool) -> Result<()> {
@@ -109,10 +111,14 @@ fn loopback_addresses(at: &Attachment, lo: &Link) -> Result<Vec<IpConfig>> {
     if let Some(other) = addresses.iter().find(|address| !address.net.addr().is_loopback()) {
         return Err(Error::new(
             Code::CONFLICT,
-            format!("loopback interface found with non-loopback address {:?}", other.net.addr().to_string()),
+            format!(
+                "loopback interface found with non-loopback address {:?}",
+                other.net.addr().to_string()
+            ),
         ));
     }
-    let first = |is_v6: bool| addresses.iter().find(|address| address.net.addr().is_ipv6() == is_v6);
+    let first =
+        |is_v6: bool| addresses.iter().find(|address| address.net.addr().is_ipv6() == is_v6);
     let ip = |net| IpConfig { interface: Some(0), ..IpConfig::new(net) };
     Ok([first(false), first(true)].into_iter().flatten().map(|address| ip(address.net)).collect())
 }

@@ -80,7 +80,8 @@ impl Plugin for Macvlan {
         let wanted = conf.wanted(&master)?;
         transaction(|rb| {
             let link = container_link::create(cx, at, LINKS, conf.lower_link().place, &wanted, rb)?;
-            let mut result = container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Shared, rb)?;
+            let mut result =
+                container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Shared, rb)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
         })
@@ -127,9 +128,9 @@ impl Conf {
 
 fn verify_mode(link: &Link, expected: MacvlanMode) -> Result<()> {
     match &link.detail {
-        Some(LinkKind::Macvlan { mode, .. }) if *mode != expected => {
-            Err(Error::check(format!("container macvlan mode {mode} does not match expected value: {expected}")))
-        }
+        Some(LinkKind::Macvlan { mode, .. }) if *mode != expected => Err(Error::check(format!(
+            "container macvlan mode {mode} does not match expected value: {expected}"
+        ))),
         _ => Ok(()),
     }
 }

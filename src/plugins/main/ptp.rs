@@ -120,8 +120,13 @@ impl Conf {
 /// All traffic goes through the host's end, so each address needs the gateway that the host's end will have.
 fn require_gateways(result: &AddResult) -> Result<()> {
     match result.ips.iter().find(|ip| ip.gateway.is_none()) {
-        Some(ip) => Err(Error::new(Code::INVALID_CONFIG, format!("address {} has no gateway", ip.address))
-            .with_details("ptp gives the gateway's address to the host's end; set a gateway in the ipam section")),
+        Some(ip) => Err(Error::new(
+            Code::INVALID_CONFIG,
+            format!("address {} has no gateway", ip.address),
+        )
+        .with_details(
+            "ptp gives the gateway's address to the host's end; set a gateway in the ipam section",
+        )),
         None => Ok(()),
     }
 }
@@ -150,7 +155,9 @@ fn through_gateways(result: &AddResult) -> Wiring {
         let Some(gateway) = ip.gateway else { continue };
         let gateway_net = IpNet::from(gateway);
         routes.push(Route { scope: Scope::LINK, source, ..Route::to(gateway_net) });
-        if ip.address.trunc() != gateway_net && ip.address.prefix_len() != ip.address.max_prefix_len() {
+        if ip.address.trunc() != gateway_net
+            && ip.address.prefix_len() != ip.address.max_prefix_len()
+        {
             routes.push(Route { gateway: Some(gateway), source, ..Route::to(ip.address.trunc()) });
         }
     }
@@ -165,13 +172,21 @@ fn route_to_container(cx: &Context<'_>, link: &Link, result: &AddResult) -> Resu
             let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
             match host.add_address(link, IpNet::from(gateway), options) {
                 Err(e) if e.is_exists() => (), // two addresses of one subnet share their gateway
-                added => added.map_err(|e| e.worded(format_args!("failed to add IP addr ({gateway}) to veth")))?,
+                added => added.map_err(|e| {
+                    e.worded(format_args!("failed to add IP addr ({gateway}) to veth"))
+                })?,
             }
         }
         let route = Route { scope: Scope::HOST, ..Route::to(IpNet::from(ip.address.addr())) };
-        let refused =
-            |e: Error| if e.is_exists() { taken(ip, e) } else { e.with_details(format_args!("to {}", route.dst)) };
-        host.add_only_route(link, &route).map_err(|e| refused(e).worded("failed to add route on host"))?;
+        let refused = |e: Error| {
+            if e.is_exists() {
+                taken(ip, e)
+            } else {
+                e.with_details(format_args!("to {}", route.dst))
+            }
+        };
+        host.add_only_route(link, &route)
+            .map_err(|e| refused(e).worded("failed to add route on host"))?;
     }
     Ok(())
 }

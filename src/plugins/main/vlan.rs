@@ -47,15 +47,19 @@ pub struct Conf {
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if self.master.is_empty() {
-            let error = Error::config("master", "missing, expected the name of the link to make the VLAN on");
+            let error = Error::config(
+                "master",
+                "missing, expected the name of the link to make the VLAN on",
+            );
             return Err(error
                 .saying("\"master\" field is required. It specifies the host interface name to create the VLAN for"));
         }
         if !(0..=VLAN_MAX).contains(&self.vlan_id) {
             let problem = format!("{} is out of range, expected 0 to {VLAN_MAX}", self.vlan_id);
             let id = self.vlan_id;
-            return Err(Error::config("vlanId", problem)
-                .saying(format_args!("invalid VLAN ID {id} (must be between 0 and 4095 inclusive)")));
+            return Err(Error::config("vlanId", problem).saying(format_args!(
+                "invalid VLAN ID {id} (must be between 0 and 4095 inclusive)"
+            )));
         }
         Ok(())
     }
@@ -83,7 +87,8 @@ impl Plugin for Vlan {
         transaction(|rb| {
             let link = container_link::create(cx, at, LINKS, conf.lower_link().place, &wanted, rb);
             let link = link.map_err(|e| if e.is_exists() { conf.taken(e) } else { e })?;
-            let mut result = container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Shared, rb)?;
+            let mut result =
+                container_link::set_up(at, &link, Some(&ipam), DuplicateDetection::Shared, rb)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
         })
@@ -128,7 +133,10 @@ impl Conf {
 
     /// A link has each VLAN once, also for other containers.
     fn taken(&self, error: Error) -> Error {
-        let problem = format_args!("vlanId: {} of {:?} is taken by another interface", self.vlan_id, self.master);
+        let problem = format_args!(
+            "vlanId: {} of {:?} is taken by another interface",
+            self.vlan_id, self.master
+        );
         error.with_code(Code::CONFLICT).with_details(problem)
     }
 

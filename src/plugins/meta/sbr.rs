@@ -36,7 +36,8 @@ impl Plugin for Sbr {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let result = prev_result::require_chained(cx, "This plugin must be called as chained plugin")?;
+        let result =
+            prev_result::require_chained(cx, "This plugin must be called as chained plugin")?;
         let (ips, table) = (source_routing::addresses(&result, at.ifname())?, conf.table()?);
         let _lock = at.netns()?.lock()?; // several interfaces may be attached at once, and each looks for free tables
         transaction(|rb| match table {
@@ -55,7 +56,10 @@ impl Plugin for Sbr {
     }
 
     fn status(_cx: &Context<'_>, _conf: &Conf) -> Result<()> {
-        match Netlink::open().and_then(Netlink::into_has_rules).map_err(|e| e.with_code(Code::NOT_AVAILABLE))? {
+        match Netlink::open()
+            .and_then(Netlink::into_has_rules)
+            .map_err(|e| e.with_code(Code::NOT_AVAILABLE))?
+        {
             true => Ok(()),
             false => Err(Error::new(Code::NOT_AVAILABLE, "the kernel has no policy routing")
                 .with_details("is it built with CONFIG_IP_MULTIPLE_TABLES?")),

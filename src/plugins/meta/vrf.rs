@@ -40,8 +40,10 @@ impl Plugin for Vrf {
     type Conf = Conf;
 
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
-        let (result, table) =
-            (prev_result::require_chained(cx, "missing prevResult from earlier plugin")?, conf.table()?);
+        let (result, table) = (
+            prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
+            conf.table()?,
+        );
         let _lock = at.netns()?.lock()?; // several interfaces may be attached at once, perhaps to one VRF
         transaction(|rb| vrf::join(at, &conf.vrfname, table, rb))?;
         Ok(result)
@@ -76,7 +78,10 @@ impl Conf {
                 .saying("configuration is expected to have a valid vrf name"));
         }
         let refused = |problem: &str| {
-            Error::config("vrfname", format_args!("{:?} is no name of a link: {problem}", self.vrfname))
+            Error::config(
+                "vrfname",
+                format_args!("{:?} is no name of a link: {problem}", self.vrfname),
+            )
         };
         // The kernel takes `%d` for a number to be chosen, and NUL for the end.
         if self.vrfname.contains(['%', '\0']) {
@@ -86,6 +91,9 @@ impl Conf {
     }
 
     fn table(&self) -> Result<Option<u32>> {
-        Some(self.table).filter(|table| *table != 0).map(|table| routing_table::parse("table", table)).transpose()
+        Some(self.table)
+            .filter(|table| *table != 0)
+            .map(|table| routing_table::parse("table", table))
+            .transpose()
     }
 }

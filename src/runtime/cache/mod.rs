@@ -55,7 +55,8 @@ impl Cache {
     pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
         let text = go_json::text(&to_value(at, document, result)?);
         let file = self.file(&at.key);
-        let written = create_dir(&self.results()).and_then(|()| self.replace(&at.key, &file, text.as_bytes()));
+        let written = create_dir(&self.results())
+            .and_then(|()| self.replace(&at.key, &file, text.as_bytes()));
         written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
     }
 
@@ -90,14 +91,20 @@ impl Cache {
     pub(super) fn require_name(&self, key: &Key) -> Result<()> {
         let name = file_name(key);
         if self.is_another_s(key)? {
-            let msg = format!("the result of another attachment is kept under the same name, {name}");
-            return Err(Error::new(Code::INVALID_CONFIG, msg).with_details("expected another container id or network"));
+            let msg =
+                format!("the result of another attachment is kept under the same name, {name}");
+            return Err(Error::new(Code::INVALID_CONFIG, msg)
+                .with_details("expected another container id or network"));
         }
         if name.len() <= NAME_MAX {
             return Ok(());
         }
-        let msg = format!("the names of network, container and interface make {} bytes together", name.len());
-        Err(Error::new(Code::INVALID_CONFIG, msg).with_details(format_args!("expected at most {NAME_MAX}: {name}")))
+        let msg = format!(
+            "the names of network, container and interface make {} bytes together",
+            name.len()
+        );
+        Err(Error::new(Code::INVALID_CONFIG, msg)
+            .with_details(format_args!("expected at most {NAME_MAX}: {name}")))
     }
 
     /// Whether there is anything for the attachment.
@@ -127,8 +134,12 @@ impl Cache {
             return Ok(None);
         }
         let Some(result) = result_of(&text)? else { return Ok(None) };
-        let failed =
-            |e| Error::new(Code::DECODE, format!("failed to convert cached result to config version {version:?}: {e}"));
+        let failed = |e| {
+            Error::new(
+                Code::DECODE,
+                format!("failed to convert cached result to config version {version:?}: {e}"),
+            )
+        };
         result.convert(version).map(Some).map_err(failed)
     }
 
@@ -141,7 +152,8 @@ impl Cache {
             return Ok(());
         }
         let file = self.file(key);
-        plain_file::remove(&file).map_err(|e| Error::io(format_args!("remove {}", file.display()), &e))
+        plain_file::remove(&file)
+            .map_err(|e| Error::io(format_args!("remove {}", file.display()), &e))
     }
 
     /// What is known of one attachment; None where there is nothing. Runtimes that may have lost a network's
@@ -158,8 +170,8 @@ impl Cache {
     /// them, since it may be of a container that lives.
     pub fn all(&self) -> Result<Vec<Found>> {
         let dir = self.results();
-        let names =
-            directory::names(&dir, |_| true).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+        let names = directory::names(&dir, |_| true)
+            .map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
         let found = |file: PathBuf| {
             let written = fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
             let record = record_of(&file, read(&file));
@@ -179,7 +191,8 @@ impl Cache {
 /// Whether there is no file of ours, nor can there be one; with any other error there may be one that is read later.
 fn is_none(e: &io::Error) -> bool {
     use ErrorKind::{InvalidFilename, NotADirectory, NotFound};
-    matches!(e.kind(), NotFound | NotADirectory | InvalidFilename) || plain_file::is_no_file(e.raw_os_error())
+    matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)
+        || plain_file::is_no_file(e.raw_os_error())
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {

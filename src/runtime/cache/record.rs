@@ -50,7 +50,10 @@ impl Found {
         let record = self.record.as_ref().ok()?;
         let is_certain = |id: &str| !id.strip_prefix("cnitool-").unwrap_or(id).contains('-');
         let read = || {
-            let keys = self.readings(network).into_iter().filter(|key| is_certain(key.container_id.as_str()));
+            let keys = self
+                .readings(network)
+                .into_iter()
+                .filter(|key| is_certain(key.container_id.as_str()));
             let mut told = keys.filter_map(|key| Some((record.sandbox(&key)?, key)));
             told.next().map(|(netns, key)| Parameters {
                 key,
@@ -65,7 +68,9 @@ impl Found {
     /// Every attachment to the network that the file's name may stand for.
     pub(in crate::runtime) fn readings(&self, network: &NetworkName) -> Vec<Key> {
         let name = self.file.file_name().unwrap_or_default().to_string_lossy();
-        let Some(rest) = name.strip_prefix(network.as_str()).and_then(|rest| rest.strip_prefix('-')) else {
+        let Some(rest) =
+            name.strip_prefix(network.as_str()).and_then(|rest| rest.strip_prefix('-'))
+        else {
             return vec![];
         };
         let read = |(at, _)| Key::parse(network.as_str(), &rest[..at], &rest[at + 1..]).ok();
@@ -89,7 +94,9 @@ pub(super) fn names_another(text: &[u8], key: &Key) -> bool {
         ("containerId", key.container_id.as_str()),
         ("ifName", key.ifname.as_str()),
     ];
-    own.iter().any(|(member, name)| value.get(member).and_then(Value::as_str).is_some_and(|told| told != *name))
+    own.iter().any(|(member, name)| {
+        value.get(member).and_then(Value::as_str).is_some_and(|told| told != *name)
+    })
 }
 
 /// In the order of libcni's struct; what is empty is left out there.
@@ -113,20 +120,23 @@ pub(super) fn to_value(at: &Parameters, document: &[u8], result: &Document) -> R
         ("capabilityArgs", go_json::normal(at.capability_args.clone())),
         ("result", go_json::normal(Value::parse(result.to_compact_text().as_bytes())?)),
     ];
-    Ok(Value::Object(members.into_iter().filter(is_set).map(|(key, value)| (key.to_owned(), value)).collect()))
+    Ok(Value::Object(
+        members.into_iter().filter(is_set).map(|(key, value)| (key.to_owned(), value)).collect(),
+    ))
 }
 
 /// The result in a file's text: a member of ours, or the whole of what libcni 0.7 wrote.
 pub(super) fn result_of(text: &[u8]) -> Result<Option<Document>> {
-    let invalid =
-        |problem: String| Error::new(Code::DECODE, format!("decoding version from network config: {problem}"));
+    let invalid = |problem: String| {
+        Error::new(Code::DECODE, format!("decoding version from network config: {problem}"))
+    };
     let value = Value::parse(text).map_err(|e| invalid(e.to_string()))?;
     let result = if is_ours(&value) { value.get("result") } else { Some(&value) };
     match result {
         None => Ok(None),
-        Some(result @ Value::Object(_)) => {
-            Document::parse(result, "").map(Some).map_err(|e| Error::new(Code::DECODE, e.to_string()))
-        }
+        Some(result @ Value::Object(_)) => Document::parse(result, "")
+            .map(Some)
+            .map_err(|e| Error::new(Code::DECODE, e.to_string())),
         Some(other) => Err(invalid(format!("expected an object, found {}", other.kind()))),
     }
 }
@@ -139,7 +149,12 @@ fn is_ours(value: &Value) -> bool {
 pub(super) fn record_of(file: &Path, read: io::Result<Vec<u8>>) -> Result<Record> {
     let text = read.map_err(|e| Error::io(format_args!("read {}", file.display()), &e))?;
     let record = Value::parse(&text).and_then(|value| match value.get("kind") {
-        None => Ok(Record { at: None, document: vec![], result: Ok(result_of(&text)?), sandboxes: sandboxes(&value) }),
+        None => Ok(Record {
+            at: None,
+            document: vec![],
+            result: Ok(result_of(&text)?),
+            sandboxes: sandboxes(&value),
+        }),
         Some(_) if is_ours(&value) => of_value(&value, result_of(&text)),
         // What the file has instead is not told: it may be anybody's.
         Some(_) => Err(Error::new(Code::DECODE, format!("wrong kind, expected {KIND:?}"))),
@@ -156,7 +171,9 @@ fn of_value(value: &Value, result: Result<Option<Document>>) -> Result<Record> {
         _ => vec![],
     };
     let capability_args = value.get("capabilityArgs").cloned().unwrap_or(Value::Object(vec![]));
-    let document = STANDARD.decode(text("config")).map_err(|_| Error::new(Code::DECODE, "config is no base64"))?;
+    let document = STANDARD
+        .decode(text("config"))
+        .map_err(|_| Error::new(Code::DECODE, "config is no base64"))?;
     let sandboxes = value.get("result").map(sandboxes).unwrap_or_default();
     let mut record = Record { at: None, document, result, sandboxes };
     let netns = match text("netns") {
@@ -169,7 +186,9 @@ fn of_value(value: &Value, result: Result<Option<Document>>) -> Result<Record> {
 
 fn sandboxes(result: &Value) -> Vec<(String, String)> {
     let Some(Value::Array(links)) = result.get("interfaces") else { return vec![] };
-    let text = |link: &Value, key: &str| link.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |link: &Value, key: &str| {
+        link.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
     let links = links.iter().map(|link| (text(link, "name"), text(link, "sandbox")));
     links.filter(|(_, sandbox)| !sandbox.is_empty()).collect()
 }
@@ -186,8 +205,14 @@ mod tests {
     #[test]
     fn what_is_empty_is_left_out() {
         let key = Key::parse("n", "id", "eth0").unwrap();
-        let at = Parameters { key, netns: String::new(), args: vec![], capability_args: Value::Object(vec![]) };
-        let result = Document::parse(&Value::parse(br#"{"cniVersion":"1.0.0"}"#).unwrap(), "").unwrap();
+        let at = Parameters {
+            key,
+            netns: String::new(),
+            args: vec![],
+            capability_args: Value::Object(vec![]),
+        };
+        let result =
+            Document::parse(&Value::parse(br#"{"cniVersion":"1.0.0"}"#).unwrap(), "").unwrap();
         let value = to_value(&at, b"", &result).unwrap();
         assert!(
             !["netns", "cniArgs", "capabilityArgs", "config"]

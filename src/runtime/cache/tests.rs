@@ -32,7 +32,9 @@ const RESULT: &str = r#"{"cniVersion":"0.4.0","ips":[{"version":"4","interface":
 fn the_file_is_libcni_s_to_the_byte() {
     let dir = Scratch::new();
     let cache = Cache::new(dir.path().join("new"));
-    cache.write(&parameters("mynet", "eth0"), br#"{"cniVersion":"0.4.0"}"#, &document(RESULT)).unwrap();
+    cache
+        .write(&parameters("mynet", "eth0"), br#"{"cniVersion":"0.4.0"}"#, &document(RESULT))
+        .unwrap();
     let file = dir.path().join("new/results/mynet-cnitool-20c433bb2b1d6ede56d6-eth0");
     let expected = concat!(
         r#"{"kind":"cniCacheV1","containerId":"cnitool-20c433bb2b1d6ede56d6","config":"eyJjbmlWZXJzaW9uIjoiMC40LjAifQ==","ifName":"eth0","#,
@@ -88,7 +90,10 @@ fn a_file_that_is_no_result_is_an_error() {
         ("", "decoding version from network config: EOF"),
         (r#"{"kind":"cniCacheV1","result":"#, "decoding version from network config: EOF"),
         ("[]", "decoding version from network config: expected an object"),
-        (r#"{"kind":"cniCacheV1","result":{"cniVersion":"0.4567.0"}}"#, "unsupported CNI result version \"0.4567.0\""),
+        (
+            r#"{"kind":"cniCacheV1","result":{"cniVersion":"0.4567.0"}}"#,
+            "unsupported CNI result version \"0.4567.0\"",
+        ),
     ] {
         dir.write(&format!("results/{}", file_name(&key)), text);
         let error = cache.result(&key, "0.4.0").unwrap_err();
@@ -109,7 +114,10 @@ fn the_attachments_of_a_network_are_listed_and_foreign_files_are_not() {
     }
     dir.write("results/n-legacy-eth0", RESULT);
     dir.write("results/n-torn-eth0", r#"{"kind":"cniCacheV1","con"#);
-    dir.write("results/n-wicked", r#"{"kind":"cniCacheV1","containerId":"../../x","ifName":"eth0","networkName":"n"}"#);
+    dir.write(
+        "results/n-wicked",
+        r#"{"kind":"cniCacheV1","containerId":"../../x","ifName":"eth0","networkName":"n"}"#,
+    );
     dir.write("results/dir/x", "");
     assert_eq!(cache.attachments(&network).unwrap(), [as_read("n", "eth0"), as_read("n", "eth1")]);
 }
@@ -163,13 +171,15 @@ fn every_file_is_told_of_and_what_is_wrong_with_it() {
 fn a_bare_result_s_attachment_is_told_by_its_interface_where_the_id_is_certain() {
     let dir = Scratch::new();
     let cache = Cache::new(dir.path());
-    let result =
-        r#"{"cniVersion":"0.3.1","interfaces":[{"name":"br0"},{"name":"net-1","sandbox":"/run/netns/x"}],"dns":{}}"#;
+    let result = r#"{"cniVersion":"0.3.1","interfaces":[{"name":"br0"},{"name":"net-1","sandbox":"/run/netns/x"}],"dns":{}}"#;
     let read = |file: &str, result: &str| {
         dir.write(&format!("results/{file}"), result);
         let attachments = cache.attachments(&NetworkName::parse("n").unwrap()).unwrap();
         std::fs::remove_dir_all(dir.path().join("results")).unwrap();
-        attachments.iter().map(|at| format!("{} {} {}", at.key.container_id, at.key.ifname, at.netns)).collect()
+        attachments
+            .iter()
+            .map(|at| format!("{} {} {}", at.key.container_id, at.key.ifname, at.netns))
+            .collect()
     };
     let none: [String; 0] = [];
     let told = |file: &str, result: &str| -> Vec<String> { read(file, result) };
@@ -192,7 +202,10 @@ fn one_attachment_s_record_has_what_a_runtime_needs_for_del() {
     assert_eq!((record.at, record.document), (Some(as_read("n", "eth0")), b"{}".to_vec()));
     assert_eq!(record.result.unwrap().unwrap().to_compact_text(), RESULT);
     let names = r#""containerId":"cnitool-20c433bb2b1d6ede56d6","ifName":"eth0","networkName":"n""#;
-    dir.write(&format!("results/{}", file_name(&at.key)), &format!(r#"{{"kind":"cniCacheV1",{names},"config":"%"}}"#));
+    dir.write(
+        &format!("results/{}", file_name(&at.key)),
+        &format!(r#"{{"kind":"cniCacheV1",{names},"config":"%"}}"#),
+    );
     let error = cache.record(&at.key).unwrap_err();
     assert!(error.code == Code::DECODE && error.msg.ends_with(": config is no base64"), "{error}");
 }
@@ -204,7 +217,13 @@ fn a_file_that_is_another_attachment_s_is_left_alone() {
     let cache = Cache::new(dir.path());
     let key = |network: &str, id: &str| Key::parse(network, id, "eth0").unwrap();
     let (own, other) = (key("n-x", "y"), key("n", "x-y"));
-    cache.write(&Parameters { key: other.clone(), ..parameters("n", "eth0") }, b"", &document(RESULT)).unwrap();
+    cache
+        .write(
+            &Parameters { key: other.clone(), ..parameters("n", "eth0") },
+            b"",
+            &document(RESULT),
+        )
+        .unwrap();
     assert_eq!(
         (cache.contains(&own).unwrap(), cache.result(&own, "0.4.0"), cache.record(&own)),
         (false, Ok(None), Ok(None))
@@ -213,7 +232,9 @@ fn a_file_that_is_another_attachment_s_is_left_alone() {
     let error = cache.require_name(&own).unwrap_err().msg.clone();
     assert_eq!(error, "the result of another attachment is kept under the same name, n-x-y-eth0");
     assert!(cache.contains(&other).unwrap() && cache.require_name(&other).is_ok());
-    assert!(cache.result(&other, "0.4.0").unwrap().is_some() && cache.record(&other).unwrap().is_some());
+    assert!(
+        cache.result(&other, "0.4.0").unwrap().is_some() && cache.record(&other).unwrap().is_some()
+    );
     assert_eq!((cache.delete(&other), cache.contains(&other)), (Ok(()), Ok(false)));
 }
 
@@ -251,7 +272,8 @@ fn names_that_make_no_file_name_are_told_before() {
     let long = "x".repeat(200);
     let cache = Cache::new("/nonexistent");
     assert_eq!(cache.require_name(&Key::parse(&long, &"y".repeat(49), "eth0").unwrap()), Ok(()));
-    let error = cache.require_name(&Key::parse(&long, &"y".repeat(50), "eth0").unwrap()).unwrap_err();
+    let error =
+        cache.require_name(&Key::parse(&long, &"y".repeat(50), "eth0").unwrap()).unwrap_err();
     assert_eq!(error.msg, "the names of network, container and interface make 256 bytes together");
 }
 
@@ -259,6 +281,7 @@ fn names_that_make_no_file_name_are_told_before() {
 fn a_directory_that_cannot_be_is_an_error() {
     let dir = Scratch::new();
     dir.write("results", "");
-    let error = Cache::new(dir.path()).write(&parameters("n", "eth0"), b"", &document(RESULT)).unwrap_err();
+    let error =
+        Cache::new(dir.path()).write(&parameters("n", "eth0"), b"", &document(RESULT)).unwrap_err();
     assert_eq!(error.code, Code::IO);
 }

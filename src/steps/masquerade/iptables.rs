@@ -29,14 +29,19 @@ const COMMENT_MAX: usize = 255;
 
 /// Masquerades these addresses. Rules of an earlier ADD that had no DEL go: nothing tells a DEL of its addresses any more.
 /// `on_links` lists the addresses in the container, among them those of its other interfaces.
-pub fn create(key: &Key, addresses: &[IpNet], on_links: &dyn Fn() -> Result<Vec<IpAddr>>) -> Result<()> {
+pub fn create(
+    key: &Key,
+    addresses: &[IpNet],
+    on_links: &dyn Fn() -> Result<Vec<IpAddr>>,
+) -> Result<()> {
     for of_family in by_family(addresses) {
         let iptables = Iptables::for_address(of_family[0].addr());
         let wanted = Rules::of(key, &of_family);
         iptables.change("nat", &|| {
             let present = Present::read(&iptables, &wanted.chain)?;
             let mut lines = wanted.missing_from(&present);
-            let mut others: Vec<&String> = present.leading.iter().filter(|rule| !wanted.has(rule)).collect();
+            let mut others: Vec<&String> =
+                present.leading.iter().filter(|rule| !wanted.has(rule)).collect();
             if !others.is_empty() {
                 let on_links = on_links()?;
                 others.retain(|rule| !on_links.iter().any(|ip| is_from(rule, *ip)));
@@ -108,13 +113,17 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
     let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id)).collect();
     for iptables in programs_with(POSTROUTING)? {
         let rules = errors.push(iptables.chain("nat", POSTROUTING)).flatten().unwrap_or_default();
-        let mut stale: Vec<&str> = rules.iter().filter_map(|rule| chain_in(rule, network)).collect();
+        let mut stale: Vec<&str> =
+            rules.iter().filter_map(|rule| chain_in(rule, network)).collect();
         stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
         stale.dedup();
         let of_nobody = Addresses::default();
         for chain in stale {
-            let remove =
-                || iptables.change("nat", &|| Ok(removal(chain, &of_nobody, &Present::read(&iptables, chain)?)));
+            let remove = || {
+                iptables.change("nat", &|| {
+                    Ok(removal(chain, &of_nobody, &Present::read(&iptables, chain)?))
+                })
+            };
             errors.push(valid.remove(|| stale_chain(chain, &rules), remove));
         }
     }
@@ -160,7 +169,12 @@ impl Present {
         let chain = iptables.chain("nat", name)?;
         let leads_here = |line: &String| has(line, "-j", name);
         let leading = match chain {
-            Some(_) => iptables.chain("nat", POSTROUTING)?.unwrap_or_default().into_iter().filter(leads_here).collect(),
+            Some(_) => iptables
+                .chain("nat", POSTROUTING)?
+                .unwrap_or_default()
+                .into_iter()
+                .filter(leads_here)
+                .collect(),
             None => vec![],
         };
         Ok(Present { chain, leading })
@@ -189,17 +203,26 @@ impl Rules {
             lines.push(format!("-N {chain}"));
         }
         for net in self.addresses.iter().map(IpNet::trunc) {
-            if !rules.iter().any(|rule| has(rule, "-d", &net.to_string()) && has(rule, "-j", "ACCEPT")) {
+            if !rules
+                .iter()
+                .any(|rule| has(rule, "-d", &net.to_string()) && has(rule, "-j", "ACCEPT"))
+            {
                 // In front: what masquerades comes after the networks of every attachment.
-                lines.push(format!("-I {chain} 1 -d {net} -j ACCEPT -m comment --comment {comment}"));
+                lines.push(format!(
+                    "-I {chain} 1 -d {net} -j ACCEPT -m comment --comment {comment}"
+                ));
             }
         }
         if !rules.iter().any(|rule| has(rule, "-j", "MASQUERADE")) {
-            lines.push(format!("-A {chain} ! -d {multicast} -j MASQUERADE -m comment --comment {comment}"));
+            lines.push(format!(
+                "-A {chain} ! -d {multicast} -j MASQUERADE -m comment --comment {comment}"
+            ));
         }
         for ip in self.addresses.iter().map(IpNet::addr) {
             if !present.leading.iter().any(|rule| is_from(rule, ip)) {
-                lines.push(format!("-A POSTROUTING -s {ip} -j {chain} -m comment --comment {comment}"));
+                lines.push(format!(
+                    "-A POSTROUTING -s {ip} -j {chain} -m comment --comment {comment}"
+                ));
             }
         }
         lines
@@ -290,7 +313,9 @@ mod tests {
                 format!("-A {CHAIN} -d 10.1.2.0/24 -m comment --comment {C} -j ACCEPT"),
                 format!("-A {CHAIN} ! -d 224.0.0.0/4 -m comment --comment {C} -j MASQUERADE"),
             ]),
-            leading: vec![format!("-A POSTROUTING -s 10.1.2.3/32 -m comment --comment {C} -j {CHAIN}")],
+            leading: vec![format!(
+                "-A POSTROUTING -s 10.1.2.3/32 -m comment --comment {C} -j {CHAIN}"
+            )],
         };
         let lines = |nets: &[&str]| {
             let nets: Vec<IpNet> = nets.iter().map(|net| net.parse().unwrap()).collect();
@@ -312,8 +337,12 @@ mod tests {
 
     #[test]
     fn the_chain_goes_with_the_last_rule_that_leads_to_it() {
-        let leading = |ip: &str| format!("-A POSTROUTING -s {ip}/32 -m comment --comment {C} -j {CHAIN}");
-        let present = Present { chain: Some(vec![]), leading: vec![leading("10.1.2.3"), leading("10.1.2.4")] };
+        let leading =
+            |ip: &str| format!("-A POSTROUTING -s {ip}/32 -m comment --comment {C} -j {CHAIN}");
+        let present = Present {
+            chain: Some(vec![]),
+            leading: vec![leading("10.1.2.3"), leading("10.1.2.4")],
+        };
         let of = |own: &[&str], on_links: Option<&[&str]>| {
             let parse = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
             removal(CHAIN, &Addresses { own: parse(own), on_links: on_links.map(parse) }, &present)
@@ -321,11 +350,18 @@ mod tests {
         let one = [leading("10.1.2.3").replace("-A P", "-D P")];
         assert_eq!(of(&["10.1.2.3"], None), one);
         assert_eq!(of(&["10.1.2.3"], Some(&["10.1.2.3", "10.1.2.4"])), one);
-        assert_eq!(of(&["10.1.2.5"], Some(&["10.1.2.5", "10.1.2.4"])), one, "no link has the first any more");
+        assert_eq!(
+            of(&["10.1.2.5"], Some(&["10.1.2.5", "10.1.2.4"])),
+            one,
+            "no link has the first any more"
+        );
         assert!(of(&["fd00::7"], None).is_empty());
         assert_eq!(of(&["fd00::7"], Some(&["fd00::7"])).len(), 4);
         assert_eq!(of(&[], None).len(), 4);
         assert_eq!(of(&[], Some(&["10.1.2.4"])), one, "the other interface is still there");
-        assert!(removal(CHAIN, &Addresses::default(), &Present { chain: None, leading: vec![] }).is_empty());
+        assert!(
+            removal(CHAIN, &Addresses::default(), &Present { chain: None, leading: vec![] })
+                .is_empty()
+        );
     }
 }

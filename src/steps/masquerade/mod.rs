@@ -76,12 +76,20 @@ fn addresses(result: &AddResult) -> Vec<IpNet> {
 }
 
 /// Masquerades the addresses of the result.
-pub fn create<'a>(backend: Backend, at: &'a Attachment, result: &AddResult, rb: &mut Rollback<'a>) -> Result<()> {
+pub fn create<'a>(
+    backend: Backend,
+    at: &'a Attachment,
+    result: &AddResult,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     let (key, addresses) = (&at.key, addresses(result));
     let created = match backend.resolve()? {
         Backend::Iptables => {
-            let made = Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None };
-            rb.undo("delete the masquerading rules", move || iptables::delete(key, &|| Ok(made.clone())));
+            let made =
+                Addresses { own: addresses.iter().map(IpNet::addr).collect(), on_links: None };
+            rb.undo("delete the masquerading rules", move || {
+                iptables::delete(key, &|| Ok(made.clone()))
+            });
             iptables::create(key, &addresses, &|| Ok(ips(&at.netlink()?.all_addresses()?)))
         }
         Backend::Automatic | Backend::Nftables => {
@@ -102,7 +110,10 @@ pub fn verify(backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
     }
     match backend.resolve()? {
         Backend::Iptables => by_iptables.and_then(|_| {
-            Err(Error::check(format!("masquerading rules of chain {} are missing", key.iptables_chain())))
+            Err(Error::check(format!(
+                "masquerading rules of chain {} are missing",
+                key.iptables_chain()
+            )))
         }),
         Backend::Automatic | Backend::Nftables => nft::verify(key, &addresses),
     }
@@ -120,8 +131,11 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
 
 /// Those on the container's links, and those that prevResult tells.
 fn known_addresses(cx: &Context<'_>, at: &Detachment) -> Result<Addresses> {
-    let told: Vec<IpAddr> =
-        at.prev_result.iter().flat_map(|result| result.ips.iter().map(|ip| ip.address.addr())).collect();
+    let told: Vec<IpAddr> = at
+        .prev_result
+        .iter()
+        .flat_map(|result| result.ips.iter().map(|ip| ip.address.addr()))
+        .collect();
     let Some(netns) = &at.netns else { return Ok(Addresses { own: told, on_links: None }) };
     let container = netns.netlink()?;
     let mut own = match veth::find_container_end(cx, container, &at.key)? {

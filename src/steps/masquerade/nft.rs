@@ -67,9 +67,13 @@ pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
     }
     match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(element) => {
-            let address = addresses.iter().find(|net| octets(net.addr()) == element.key).map(IpNet::addr);
+            let address =
+                addresses.iter().find(|net| octets(net.addr()) == element.key).map(IpNet::addr);
             let address = address.map(|ip| ip.to_string()).unwrap_or_default();
-            Err(Error::check(format!("address {address} is not masqueraded: no element in map {:?}", element.set)))
+            Err(Error::check(format!(
+                "address {address} is not masqueraded: no element in map {:?}",
+                element.set
+            )))
         }
         None => Ok(()),
     }
@@ -92,7 +96,8 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
 fn collect_garbage_of_reference(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
     let of_network = format!("{}-", hex(&Key::network_hash(network)));
-    let is_stale = |comment: &str| comment.starts_with(&of_network) && !valid.contains_identity(comment);
+    let is_stale =
+        |comment: &str| comment.starts_with(&of_network) && !valid.contains_identity(comment);
     let mut errors = ErrorList::default();
     for rule in rules_of_reference(&nft, is_stale)? {
         let stale = || Stale {
@@ -110,7 +115,8 @@ fn collect_garbage_of_reference(network: &NetworkName, valid: &ValidAttachments)
 pub fn is_made_by_reference(key: &Key, addresses: usize) -> Result<bool> {
     let Some(nft) = nft_owner::open()? else { return Ok(false) };
     let identity = key.identity();
-    Ok(addresses > 0 && rules_of_reference(&nft, |comment| comment.starts_with(&identity))?.len() >= addresses)
+    Ok(addresses > 0
+        && rules_of_reference(&nft, |comment| comment.starts_with(&identity))?.len() >= addresses)
 }
 
 /// Removes the rules that the reference made for the same attachment.
@@ -138,7 +144,8 @@ fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
 
 /// The reference has one chain for all, whose count of rules says whether there is anything to read.
 fn rules_of_reference(nft: &Nft, is_one: impl Fn(&str) -> bool) -> Result<Vec<RuleInfo>> {
-    let uses = nft.chain(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?.map_or(0, |chain| chain.uses);
+    let uses =
+        nft.chain(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?.map_or(0, |chain| chain.uses);
     if uses <= 1 {
         return Ok(vec![]); // no more than the jump that leads there
     }
@@ -206,7 +213,9 @@ fn destination_in(rule: &mut Expressions, net: IpNet) {
     let (family, offset) = if net.addr().is_ipv6() { (IPV6, 24) } else { (IPV4, 16) };
     let address = octets(net.network());
     rule.meta(Meta::NfProto, 1).equal(1, &[family]);
-    rule.payload(Header::Network, offset, address.len() as u32, 1).mask(1, &mask(net)).equal(1, &address);
+    rule.payload(Header::Network, offset, address.len() as u32, 1)
+        .mask(1, &mask(net))
+        .equal(1, &address);
 }
 
 #[cfg(test)]
@@ -222,8 +231,13 @@ mod tests {
     #[test]
     fn an_address_leads_to_the_chain_of_its_network() {
         let elements = elements(&["10.1.0.7/24".parse().unwrap(), "fd00::7/64".parse().unwrap()]);
-        let plain: Vec<_> =
-            elements.iter().map(|e| (e.set, e.key.len(), e.chain.as_ref().map(|c| c.name.as_str()))).collect();
-        assert_eq!(plain, [("masq4", 4, Some("net-10.1.0.0/24")), ("masq6", 16, Some("net-fd00--/64"))]);
+        let plain: Vec<_> = elements
+            .iter()
+            .map(|e| (e.set, e.key.len(), e.chain.as_ref().map(|c| c.name.as_str())))
+            .collect();
+        assert_eq!(
+            plain,
+            [("masq4", 4, Some("net-10.1.0.0/24")), ("masq6", 16, Some("net-fd00--/64"))]
+        );
     }
 }

@@ -55,13 +55,20 @@ impl<'a> Churn<'a> {
             "table inet churn {{ set s {{ type ipv4_addr; elements = {{ {} }}; }}\nchain c {{ ip saddr @s accept; }} }}",
             elements.join(", ")
         );
-        std::fs::write(lab.path("/run/churn.nft"), format!("add table inet churn\n{table}\ndelete table inet churn\n"))
-            .unwrap();
+        std::fs::write(
+            lab.path("/run/churn.nft"),
+            format!("add table inet churn\n{table}\ndelete table inet churn\n"),
+        )
+        .unwrap();
         let outputs = Scratch::new();
         let run = |(number, (name, change)): (usize, &(&'static str, &str))| {
-            let script = format!("while ! test -e /run/churn.end; do {change}; printf .; done 2>/dev/null");
+            let script =
+                format!("while ! test -e /run/churn.end; do {change}; printf .; done 2>/dev/null");
             let line = ["sh", "-c", &script].map(str::to_owned);
-            (*name, Process::start(&lab.host, &line, Stdio::null(), outputs.join(&number.to_string())))
+            (
+                *name,
+                Process::start(&lab.host, &line, Stdio::null(), outputs.join(&number.to_string())),
+            )
         };
         let running = CHANGES.iter().enumerate().map(run).collect();
         Churn { lab, running, _outputs: outputs }
@@ -90,7 +97,8 @@ fn no_add_or_del_fails_where_everything_changes() {
     let (links, attachments) = long_or_short((10_000, 5_000), (200, 140));
     for_ours("bridge", |lab| {
         let kernel = Kernel::of(lab);
-        let members: Vec<_> = (0..WORKERS).map(|number| Member::new(lab, &kernel, number)).collect();
+        let members: Vec<_> =
+            (0..WORKERS).map(|number| Member::new(lab, &kernel, number)).collect();
         members[0].warm_up();
         populate(lab, links);
         lab.host.try_sh(CHANGES[2].1);
@@ -107,7 +115,11 @@ fn no_add_or_del_fails_where_everything_changes() {
             let deleted = chain.del(added.as_ref().unwrap_or(&serde_json::Value::Null));
             free.lock().unwrap().push(member);
             if number % 500 == 499 {
-                eprintln!("{} attachments after {:.0} s", number + 1, started.elapsed().as_secs_f64());
+                eprintln!(
+                    "{} attachments after {:.0} s",
+                    number + 1,
+                    started.elapsed().as_secs_f64()
+                );
             }
             [added.err(), deleted.err()]
                 .into_iter()

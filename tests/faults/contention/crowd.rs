@@ -27,7 +27,8 @@ fn host_port(number: usize) -> u16 {
 /// Two ports of the container, each by TCP and by UDP.
 fn confs(number: usize, backend: &str) -> [Value; 3] {
     let mapping = |nth: u16, protocol: &str| json!({"hostPort": host_port(number) + nth, "containerPort": 80 + nth, "protocol": protocol});
-    let mappings = json!([mapping(0, "tcp"), mapping(1, "tcp"), mapping(0, "udp"), mapping(1, "udp")]);
+    let mappings =
+        json!([mapping(0, "tcp"), mapping(1, "tcp"), mapping(0, "udp"), mapping(1, "udp")]);
     let main = with(&network(), json!({"ipMasq": true, "ipMasqBackend": backend}));
     [main, portmap(Some(backend), mappings), firewall(Some(backend))]
 }
@@ -62,7 +63,8 @@ impl<'a> Crowd<'a> {
         let container = &self.containers[number];
         ips(result).iter().for_each(|ip| assert_masqueraded(lab, container, ip));
         for nth in [0, 1] {
-            let _servers = (TcpServer::start(container, 80 + nth), UdpServer::start(container, 80 + nth));
+            let _servers =
+                (TcpServer::start(container, 80 + nth), UdpServer::start(container, 80 + nth));
             for own in UPLINK {
                 let port = at(own, host_port(number) + nth);
                 assert!(connect(&lab.host, &port).is_some(), "{port} does not answer by TCP");
@@ -96,7 +98,8 @@ fn all_are_served_and_nothing_is_left(backend: &str, size: usize) {
             .step_by(SAMPLE)
             .chain([size - 1])
             .for_each(|number| crowd.assert_works(lab, number, &results[number]));
-        let checked = in_turns(size, AT_A_TIME, |number| crowd.chains[number].check(&results[number]));
+        let checked =
+            in_turns(size, AT_A_TIME, |number| crowd.chains[number].check(&results[number]));
         assert_eq!(checked, vec![Ok(()); size]);
 
         let started = Instant::now();
@@ -138,16 +141,25 @@ fn the_reference_s_figures_are_told() {
             let started = Instant::now();
             let outcomes = crowd.add();
             let added = started.elapsed();
-            let results: Vec<Value> = outcomes.iter().map(|outcome| outcome.clone().unwrap_or_default()).collect();
-            let given: Vec<String> = results.iter().filter(|result| !result.is_null()).flat_map(ips).collect();
+            let results: Vec<Value> =
+                outcomes.iter().map(|outcome| outcome.clone().unwrap_or_default()).collect();
+            let given: Vec<String> =
+                results.iter().filter(|result| !result.is_null()).flat_map(ips).collect();
             let double = given.len() - given.iter().collect::<BTreeSet<_>>().len();
-            let failed: Vec<&String> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+            let failed: Vec<&String> =
+                outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
             failed.iter().take(3).for_each(|error| eprintln!("{error}"));
             let started = Instant::now();
             let deleted = crowd.del(&results);
-            let errors: Vec<&String> = deleted.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+            let errors: Vec<&String> =
+                deleted.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
             errors.iter().take(3).for_each(|error| eprintln!("{error}"));
-            tell(backend, "reference", size, [(added, failed.len(), double), (started.elapsed(), errors.len(), 0)]);
+            tell(
+                backend,
+                "reference",
+                size,
+                [(added, failed.len(), double), (started.elapsed(), errors.len(), 0)],
+            );
         });
     }
 }

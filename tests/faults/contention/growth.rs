@@ -21,11 +21,19 @@ pub fn populate(lab: &Lab, links: usize) {
              addr add 2001:db8:aaaa::{n:x}/128 dev many{n} nodad\nroute add 172.17.{high}.{low}/32 dev many{n}\n"
         );
     }
-    batch += &(0..pairs.min(100)).map(|n| format!("rule add from 172.18.0.{n} table 10{n}\n")).collect::<String>();
+    batch += &(0..pairs.min(100))
+        .map(|n| format!("rule add from 172.18.0.{n} table 10{n}\n"))
+        .collect::<String>();
     std::fs::write(lab.path("/run/many"), batch).unwrap();
-    let elements = (0..pairs).map(|n| format!("172.16.{}.{}", n / 250, n % 250 + 1)).collect::<Vec<_>>().join(", ");
-    let chains: String = (0..pairs).map(|n| format!("chain c{n} {{ ip saddr 172.19.0.1 accept; }}\n")).collect();
-    let rules = format!("table inet many {{ set s {{ type ipv4_addr; elements = {{ {elements} }}; }}\n{chains}}}\n");
+    let elements = (0..pairs)
+        .map(|n| format!("172.16.{}.{}", n / 250, n % 250 + 1))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let chains: String =
+        (0..pairs).map(|n| format!("chain c{n} {{ ip saddr 172.19.0.1 accept; }}\n")).collect();
+    let rules = format!(
+        "table inet many {{ set s {{ type ipv4_addr; elements = {{ {elements} }}; }}\n{chains}}}\n"
+    );
     std::fs::write(lab.path("/run/many.nft"), rules).unwrap();
     let started = Instant::now();
     lab.host.sh("ip -batch /run/many && nft -f /run/many.nft && rm /run/many /run/many.nft");
@@ -36,9 +44,16 @@ pub fn populate(lab: &Lab, links: usize) {
 }
 
 /// The bytes that a call receives on sockets.
-fn received(lab: &Lab, plugin: &Attachment<'_>, command: &str, result: Option<&Value>) -> (u64, Value) {
+fn received(
+    lab: &Lab,
+    plugin: &Attachment<'_>,
+    command: &str,
+    result: Option<&Value>,
+) -> (u64, Value) {
     let mut call = plugin.call(command, result);
-    call.wrapper.extend("strace -f -qq -e trace=recvfrom,recvmsg -o /run/trace".split(' ').map(str::to_owned));
+    call.wrapper.extend(
+        "strace -f -qq -e trace=recvfrom,recvmsg -o /run/trace".split(' ').map(str::to_owned),
+    );
     let answer = call.run().ok();
     let trace = lab.host.sh("cat /run/trace; rm /run/trace");
     let length = |line: &str| line.rsplit_once(" = ")?.1.split(' ').next()?.parse::<u64>().ok();
@@ -49,8 +64,9 @@ fn received(lab: &Lab, plugin: &Attachment<'_>, command: &str, result: Option<&V
 fn all_received(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, u64)> {
     let mut all = vec![];
     let mut result = Value::Null;
-    let what =
-        |command: &str, plugin: &Attachment<'_>| format!("{command} of {}", plugin.conf["type"].as_str().unwrap());
+    let what = |command: &str, plugin: &Attachment<'_>| {
+        format!("{command} of {}", plugin.conf["type"].as_str().unwrap())
+    };
     for plugin in &chain.0 {
         let (bytes, answer) = received(lab, plugin, "ADD", (!result.is_null()).then_some(&result));
         all.push((what("ADD", plugin), bytes));
@@ -72,12 +88,16 @@ fn no_add_or_del_reads_more_of_a_host_that_has_more() {
         let member = Member::new(lab, &Kernel::of(lab), 0);
         member.warm_up();
         let networks = || member.networks.iter().filter(|(name, _)| !name.contains("iptables"));
-        let read = || networks().flat_map(|(_, chain)| all_received(lab, chain)).collect::<Vec<_>>();
+        let read =
+            || networks().flat_map(|(_, chain)| all_received(lab, chain)).collect::<Vec<_>>();
         let before = read();
         populate(lab, 400);
         for ((what, few), (_, many)) in before.into_iter().zip(read()) {
             eprintln!("{what}: {few} bytes, then {many}");
-            assert!(many <= few + 4096, "{what} received {few} bytes, and {many} on a host with 400 links more");
+            assert!(
+                many <= few + 4096,
+                "{what} received {few} bytes, and {many} on a host with 400 links more"
+            );
         }
     });
 }
@@ -106,7 +126,9 @@ fn the_cost_on_a_host_with_ten_thousand_links_is_told() {
     for_ours("bridge", |lab| {
         let member = Member::new(lab, &Kernel::of(lab), 0);
         member.warm_up();
-        let measure = || member.networks.iter().map(|(name, chain)| (*name, median(chain))).collect::<Vec<_>>();
+        let measure = || {
+            member.networks.iter().map(|(name, chain)| (*name, median(chain))).collect::<Vec<_>>()
+        };
         let few = measure();
         populate(lab, links);
         for ((name, few), (_, many)) in few.into_iter().zip(measure()) {

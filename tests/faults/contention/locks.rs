@@ -42,11 +42,14 @@ impl Holder {
     }
 
     fn with(lab: &Lab, file: &'static str, mode: &str) -> Holder {
-        let line =
-            format!("flock --no-fork {mode} {file} sleep 10000").split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let line = format!("flock --no-fork {mode} {file} sleep 10000")
+            .split(' ')
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
         let output = Scratch::new(); // outside the lab, so that snapshots do not see it
         let process = Process::start(&lab.host, &line, Stdio::null(), output.join("holder"));
-        let is_taken = || lab.host.try_sh(&format!("flock -n {file} true")).status.code() == Some(1);
+        let is_taken =
+            || lab.host.try_sh(&format!("flock -n {file} true")).status.code() == Some(1);
         wait_until("the lock is taken", 5, is_taken);
         lab.host.sh(&format!("kill -STOP {}", process.pid()));
         Holder { process, file, _output: output }
@@ -105,7 +108,8 @@ fn leases_that_are_locked_for_ever_are_told_of() {
         let wanted = lab.attach(&container, &bridge::conf());
         let before = Watch::start(lab, &[&container]);
         let holder = Holder::of(lab, "/var/lib/cni/networks/net1/lock");
-        let gc = there.clone().conf(json!({"cni.dev/valid-attachments": [], "cniVersion": "1.1.0"}));
+        let gc =
+            there.clone().conf(json!({"cni.dev/valid-attachments": [], "cniVersion": "1.1.0"}));
         // DEL and GC do all else that they can.
         let alone = json!({"type": "host-local"});
         let calls = [
@@ -134,7 +138,8 @@ fn our_lock_of_bridges_that_is_held_for_ever_is_told_of() {
     const LOCK: &str = "/run/cni/bridge/lock";
     for_locked(|lab| {
         let (container, other) = (lab.container(), lab.container());
-        let (wanted, there) = (lab.attach(&container, &bridge::conf()), lab.attach(&other, &bridge::conf()));
+        let (wanted, there) =
+            (lab.attach(&container, &bridge::conf()), lab.attach(&other, &bridge::conf()));
         let result = there.add();
         assert_eq!(lab.host.sh("stat -c %a /run/cni/bridge /run/cni/bridge/lock"), "700\n600\n");
         let before = Watch::start(lab, &[&container]);
@@ -152,7 +157,10 @@ fn our_lock_of_bridges_that_is_held_for_ever_is_told_of() {
         let late = json!({"bridge": "br9", "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
         let (outcome, waited) = timed(&wanted.clone().conf(late).call("ADD", None));
         let error = outcome.err();
-        assert!(error.code == 100 && error.details.contains("undo: delete bridge \"br9\": lock"), "{error:?}");
+        assert!(
+            error.code == 100 && error.details.contains("undo: delete bridge \"br9\": lock"),
+            "{error:?}"
+        );
         assert_waited(waited, 30);
         drop(holder);
         lab.host.sh("ip link del br9");
@@ -178,7 +186,8 @@ fn iptables_is_locked(lab: &Lab, file: &'static str) {
     let masqueraded = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
     bridge::warm_up(lab, &masqueraded);
     let (container, other) = (lab.container(), lab.container());
-    let published = lab.chain_in(&other, "eth0", &bridge::conf(), &portmap(Some("iptables"), json!([web()])));
+    let published =
+        lab.chain_in(&other, "eth0", &bridge::conf(), &portmap(Some("iptables"), json!([web()])));
     published.add();
     let wanted = lab.attach(&container, &masqueraded);
     let before = Watch::start(lab, &[&container]);
@@ -228,7 +237,10 @@ fn a_namespace_that_is_locked_for_ever_is_told_of() {
         let holder = lock_namespace(lab, &container.netns);
         let (outcome, waited) = timed(&second.call("ADD", None));
         let error = outcome.err();
-        assert_eq!((error.code, &*error.msg), (11, "lock netns \"/run/netns/c1\": not free within 20s"));
+        assert_eq!(
+            (error.code, &*error.msg),
+            (11, "lock netns \"/run/netns/c1\": not free within 20s")
+        );
         assert_eq!(error.details, "`fuser -v /run/cni/netns/lock` tells who has it");
         assert_waited(waited, 20);
         before.assert_unchanged("an ADD that got no lock");
@@ -245,12 +257,16 @@ fn the_reference_s_lock_of_a_namespace_is_waited_for_in_brief() {
     for_ours("sbr", |lab| {
         for (seconds, ends) in [("0.4", true), ("10000", false)] {
             let container = lab.container();
-            let attached = lab.chain_in(&container, "net1", &bridge::conf(), &json!({"type": "sbr"}));
+            let attached =
+                lab.chain_in(&container, "net1", &bridge::conf(), &json!({"type": "sbr"}));
             let line = format!("flock --no-fork {} sleep {seconds}", container.netns);
             let line: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let output = Scratch::new(); // outside the lab, so that snapshots do not see it
             let mut holder = Process::start(&lab.host, &line, Stdio::null(), output.join("holder"));
-            let is_taken = || lab.host.try_sh(&format!("flock -n {} true", container.netns)).status.code() == Some(1);
+            let is_taken = || {
+                lab.host.try_sh(&format!("flock -n {} true", container.netns)).status.code()
+                    == Some(1)
+            };
             wait_until("the lock is taken", 5, is_taken);
             let started = Instant::now();
             attached.add();
@@ -298,10 +314,16 @@ fn a_plugin_directory_that_is_locked_for_ever_is_told_of() {
         install.program = binary();
         install.args = ["install", "--dir", "/run/plugins"].map(str::to_owned).to_vec();
         let (outcome, waited) = timed(&install);
-        let told = format!("lock \"{lock}\": not free within 60s; process {} (sleep) has it", holder.process.pid());
+        let told = format!(
+            "lock \"{lock}\": not free within 60s; process {} (sleep) has it",
+            holder.process.pid()
+        );
         assert!(outcome.status == 1 && outcome.stderr.contains(&told), "{outcome:?}");
         assert_waited(waited, 60);
-        assert_eq!(lab.host.sh("find /run/plugins -mindepth 1"), format!("/run/plugins/.cni-multi\n{lock}\n"));
+        assert_eq!(
+            lab.host.sh("find /run/plugins -mindepth 1"),
+            format!("/run/plugins/.cni-multi\n{lock}\n")
+        );
         drop(holder);
         assert_eq!(install.run().status, 0);
     });
@@ -331,10 +353,14 @@ fn a_lock_that_goes_from_hand_to_hand_is_waited_for() {
 fn a_container_that_another_operation_has_for_ever_is_told_of() {
     for_ours("bridge", |lab| {
         lab.host.sh("mkdir -p /run/net.d /run/bin && printf '#!/bin/sh\\nexec sleep 10000\\n' >/run/bin/hangs && chmod +x /run/bin/hangs");
-        let network = json!({"cniVersion": "1.0.0", "name": "hanging", "plugins": [{"type": "hangs"}]});
+        let network =
+            json!({"cniVersion": "1.0.0", "name": "hanging", "plugins": [{"type": "hangs"}]});
         lab.host.sh(&format!("cat >/run/net.d/10.conflist <<'END'\n{network}\nEND"));
         let container = lab.container();
-        let line = format!("net add hanging {} --conf-dir /run/net.d --plugin-path /run/bin", container.netns);
+        let line = format!(
+            "net add hanging {} --conf-dir /run/net.d --plugin-path /run/bin",
+            container.netns
+        );
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let own = binary().to_str().unwrap().to_owned();
         let first = [vec![own], words.clone()].concat();
@@ -342,12 +368,15 @@ fn a_container_that_another_operation_has_for_ever_is_told_of() {
         wait_until("the plugin hangs", 5, || {
             lab.host.try_sh(&format!("pgrep -P {} sleep", first.pid())).status.success()
         });
-        let mut second = Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter).without("CNI_COMMAND");
+        let mut second =
+            Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter).without("CNI_COMMAND");
         (second.program, second.args) = (binary(), words);
         let (outcome, waited) = timed(&second);
         let told = "has not ended for 30s";
         assert!(
-            outcome.status != 0 && outcome.stderr.contains(told) && outcome.stderr.contains("fuser -v"),
+            outcome.status != 0
+                && outcome.stderr.contains(told)
+                && outcome.stderr.contains("fuser -v"),
             "{outcome:?}"
         );
         assert_waited(waited, 30);

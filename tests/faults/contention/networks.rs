@@ -27,9 +27,14 @@ pub struct Kernel {
 impl Kernel {
     pub fn of(lab: &Lab) -> Kernel {
         let can = |line: &str| lab.host.try_sh(line).status.success();
-        let has = |kind: &&str| can(&format!("ip link add link uplink name probe type {kind} && ip link del probe"));
+        let has = |kind: &&str| {
+            can(&format!("ip link add link uplink name probe type {kind} && ip link del probe"))
+        };
         Kernel {
-            kinds: ["ipvlan", "vlan id 7", "dummy", "vrf table 77"].into_iter().filter(has).collect(),
+            kinds: ["ipvlan", "vlan id 7", "dummy", "vrf table 77"]
+                .into_iter()
+                .filter(has)
+                .collect(),
             can_limit: can(
                 "ip link add probe type ifb && tc qdisc add dev probe root tbf rate 1mbit burst 10kb latency 25ms; ip link del probe",
             ),
@@ -59,8 +64,12 @@ impl<'a> Member<'a> {
         let container = lab.container();
         let sysctls = || tuning(json!({"sysctl": {"net.core.somaxconn": "517"}, "mtu": 1400}));
         let gateway = json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true});
-        let mut whole =
-            vec![with(&dual_stack(), gateway.clone()), portmap(None, ports(number)), firewall(None), sysctls()];
+        let mut whole = vec![
+            with(&dual_stack(), gateway.clone()),
+            portmap(None, ports(number)),
+            firewall(None),
+            sysctls(),
+        ];
         if kernel.can_limit {
             let rate = 20_000_000;
             whole.push(bandwidth(
@@ -74,14 +83,19 @@ impl<'a> Member<'a> {
             firewall(Some("iptables")),
         ];
         lab.host.sh(&format!("ip link add hd{number} type veth peer name hp{number}"));
-        let device = json!({"name": "device", "type": "host-device", "device": format!("hd{number}")});
+        let device =
+            json!({"name": "device", "type": "host-device", "device": format!("hd{number}")});
         let address = json!([{"address": format!("10.73.0.{}/24", number + 1)}]);
         let mut networks = vec![
             ("bridge and all that is chained", whole),
             ("bridge by iptables", iptables),
             (
                 "ptp, tuning, sbr",
-                vec![network("ptp", "ptp", 71, json!({"ipMasq": true})), sysctls(), json!({"type": "sbr"})],
+                vec![
+                    network("ptp", "ptp", 71, json!({"ipMasq": true})),
+                    sysctls(),
+                    json!({"type": "sbr"}),
+                ],
             ),
             ("macvlan", vec![network("macvlan", "macvlan", 74, json!({"master": "uplink"}))]),
             ("host-device, static", vec![static_ipam(&device, address, json!([]))]),
@@ -90,20 +104,32 @@ impl<'a> Member<'a> {
         if kernel.can_tap {
             networks.push(("tap", vec![network("tap", "tap", 75, json!({}))]));
         }
-        for (kind, net, more) in [("ipvlan", 76, json!({"master": "uplink"})), ("dummy", 77, json!({}))] {
+        for (kind, net, more) in
+            [("ipvlan", 76, json!({"master": "uplink"})), ("dummy", 77, json!({}))]
+        {
             if kernel.has(kind) {
                 networks.push((kind, vec![network(kind, kind, net, more)]));
             }
         }
         if kernel.has("vlan") {
-            networks
-                .push(("vlan", vec![network("vlan", "vlan", 78, json!({"master": "uplink", "vlanId": 100 + number}))]));
+            networks.push((
+                "vlan",
+                vec![network(
+                    "vlan",
+                    "vlan",
+                    78,
+                    json!({"master": "uplink", "vlanId": 100 + number}),
+                )],
+            ));
         }
         if kernel.has("vrf") {
             let main = network("of-vrf", "ptp", 79, json!({}));
             networks.push(("ptp, vrf", vec![main, json!({"type": "vrf", "vrfname": "blue"})]));
         }
-        let networks = networks.into_iter().map(|(name, confs)| (name, Chain::new(lab, &container, &confs))).collect();
+        let networks = networks
+            .into_iter()
+            .map(|(name, confs)| (name, Chain::new(lab, &container, &confs)))
+            .collect();
         Member { networks, _container: container }
     }
 

@@ -36,7 +36,10 @@ struct Stranger {
 impl Stranger {
     /// Locks what there is below these directories.
     fn of(lab: &Lab, dirs: &[&str]) -> Stranger {
-        let find = format!("{STRANGER} find {} \\( -type d -o -type f \\) -readable 2>/dev/null", dirs.join(" "));
+        let find = format!(
+            "{STRANGER} find {} \\( -type d -o -type f \\) -readable 2>/dev/null",
+            dirs.join(" ")
+        );
         let found = String::from_utf8(lab.host.try_sh(&find).stdout).unwrap();
         let paths: Vec<String> = found.lines().map(str::to_owned).collect();
         let mut line: Vec<String> = STRANGER.split(' ').map(str::to_owned).collect();
@@ -44,7 +47,9 @@ impl Stranger {
         line.extend(paths.clone());
         let output = Scratch::new(); // outside the lab, so that snapshots do not see it
         let process = Process::start(&lab.host, &line, Stdio::null(), output.join("stranger"));
-        let is_locked = |path: &String| lab.host.try_sh(&format!("flock -n {path} true")).status.code() == Some(1);
+        let is_locked = |path: &String| {
+            lab.host.try_sh(&format!("flock -n {path} true")).status.code() == Some(1)
+        };
         wait_until("all are locked", 20, || paths.iter().all(is_locked));
         Stranger { process, paths, _output: output }
     }
@@ -52,15 +57,22 @@ impl Stranger {
     #[track_caller]
     fn assert_has(&self, paths: &[&str]) {
         for path in paths {
-            assert!(self.paths.iter().any(|locked| locked == path), "{path} is not among {:?}", self.paths);
+            assert!(
+                self.paths.iter().any(|locked| locked == path),
+                "{path} is not among {:?}",
+                self.paths
+            );
         }
     }
 }
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.process.pid()));
-        let _ = std::process::Command::new("kill").args(children.unwrap_or_default().split_whitespace()).status(); // or with the lab
+        let children =
+            std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.process.pid()));
+        let _ = std::process::Command::new("kill")
+            .args(children.unwrap_or_default().split_whitespace())
+            .status(); // or with the lab
     }
 }
 
@@ -75,7 +87,8 @@ fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
 }
 
 fn installation(lab: &Lab, args: &[&str]) -> Outcome {
-    let mut install = Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter).without("CNI_COMMAND");
+    let mut install =
+        Call::new(&Peer::Ours, "", "", "").wrapped(&lab.host.enter).without("CNI_COMMAND");
     install.program = binary();
     install.args = args.iter().map(|arg| (*arg).to_owned()).collect();
     install.run()
@@ -105,24 +118,38 @@ fn a_stranger_holds_up_nothing_of(last: &str) {
             return;
         }
         let chain = super::Chain::new(lab, &there, &plugins(last, 8080));
-        let (one, two) =
-            (lab.attach(&there, &bridge::conf()), super::Chain::new(lab, &container, &plugins(last, 8081)));
+        let (one, two) = (
+            lab.attach(&there, &bridge::conf()),
+            super::Chain::new(lab, &container, &plugins(last, 8081)),
+        );
         let result = chain.add().unwrap();
-        let stranger = Stranger::of(lab, &["/run/cni", "/var/lib/cni", "/run/plugins", "/run/netns", JOURNAL]);
-        stranger.assert_has(&["/run/cni", "/var/lib/cni", "/run/plugins", "/run/netns/c1", "/run/netns/c2"]);
+        let stranger =
+            Stranger::of(lab, &["/run/cni", "/var/lib/cni", "/run/plugins", "/run/netns", JOURNAL]);
+        stranger.assert_has(&[
+            "/run/cni",
+            "/var/lib/cni",
+            "/run/plugins",
+            "/run/netns/c1",
+            "/run/netns/c2",
+        ]);
         let added = in_time("ADD", || two.add()).unwrap();
         in_time("CHECK", || two.check(&added)).unwrap();
         in_time("DEL", || two.del(&added)).unwrap();
         in_time("DEL of what was there before", || chain.del(&result)).unwrap();
         let none = json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []});
         in_time("GC", || one.clone().conf(none).call("GC", None).run()).ok();
-        for args in [&["install", "--dir", "/run/plugins"][..], &["install", "--uninstall", "--dir", "/run/plugins"]] {
+        for args in [
+            &["install", "--dir", "/run/plugins"][..],
+            &["install", "--uninstall", "--dir", "/run/plugins"],
+        ] {
             let done = in_time("install", || installation(lab, args));
             assert_eq!(done.status, 0, "{args:?}: {done:?}");
         }
         let script = format!("{}/install.sh", env!("CARGO_MANIFEST_DIR"));
         for rest in [format!("--binary {}", binary().display()), "--uninstall".to_owned()] {
-            in_time("install.sh", || lab.host.sh(&format!("{script} --dir /run/plugins {rest} </dev/null")));
+            in_time("install.sh", || {
+                lab.host.sh(&format!("{script} --dir /run/plugins {rest} </dev/null"))
+            });
         }
     });
 }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use super::fault::{Fault, Trap, chosen, words};
 use super::sweep::{assert_none, plugins_each_alone, told_to_runtimes};
-use crate::faults::dhcp::{During, ENDS, Lived, Site, on_a_site, subject, test_each_phase, with_network};
+use crate::faults::dhcp::{
+    During, ENDS, Lived, Site, on_a_site, subject, test_each_phase, with_network,
+};
 use crate::faults::subject::is_long;
 use crate::faults::tell;
 use crate::support::dhcp::Daemon;
@@ -80,12 +82,18 @@ fn sweep_of_daemon(during: During) {
             let what = format!("{during:?}: {}", trap.sprung.as_deref().unwrap_or("nothing fails"));
             site.recover(&what, way);
             tried += usize::from(trap.sprung.is_some());
-            found
-                .extend(mistakes(&lived, during, fault).map(|mistake| format!("{what}: {mistake}: {:?}", lived.calls)));
+            found.extend(
+                mistakes(&lived, during, fault)
+                    .map(|mistake| format!("{what}: {mistake}: {:?}", lived.calls)),
+            );
         }
         assert_none(&found);
         assert!(tried > 0, "nothing has failed");
-        tell(&format!("{:05} | dhcp daemon | {} | {calls} | {tried} | 0 |", 95_000 + during as usize, during.words()));
+        tell(&format!(
+            "{:05} | dhcp daemon | {} | {calls} | {tried} | 0 |",
+            95_000 + during as usize,
+            during.words()
+        ));
     });
 }
 

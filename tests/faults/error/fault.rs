@@ -34,20 +34,30 @@ pub fn faults(stop: &Stop) -> Vec<Fault> {
         libc::SYS_write => &[ENOSPC, EIO, EINTR],
         // std takes it for a bug where a directory cannot be closed, and no kernel says so.
         libc::SYS_close if !stop.is_directory(0) => &[EIO],
-        libc::SYS_link | libc::SYS_linkat | libc::SYS_mkdir | libc::SYS_mkdirat => &[ENOSPC, EACCES, EIO],
+        libc::SYS_link | libc::SYS_linkat | libc::SYS_mkdir | libc::SYS_mkdirat => {
+            &[ENOSPC, EACCES, EIO]
+        }
         libc::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 => &[ENOSPC, EACCES, EIO],
         libc::SYS_unlink | libc::SYS_unlinkat | libc::SYS_rmdir => &[EBUSY, EACCES, EIO],
         libc::SYS_ftruncate | libc::SYS_fsync | libc::SYS_fdatasync => &[EIO],
         // One that does not wait is not interrupted.
         libc::SYS_flock if stop.args[1] & libc::LOCK_NB as u64 != 0 => &[ENOLCK, EIO],
         libc::SYS_flock => &[EINTR, ENOLCK],
-        libc::SYS_fchmod | libc::SYS_chmod | libc::SYS_mount | libc::SYS_umount2 => &[EACCES, EBUSY],
+        libc::SYS_fchmod | libc::SYS_chmod | libc::SYS_mount | libc::SYS_umount2 => {
+            &[EACCES, EBUSY]
+        }
         libc::SYS_statx | libc::SYS_fstat | libc::SYS_newfstatat => &[EACCES, EIO],
-        libc::SYS_readlink | libc::SYS_statfs | libc::SYS_fstatfs | libc::SYS_getdents64 | libc::SYS_lseek => &[EIO],
+        libc::SYS_readlink
+        | libc::SYS_statfs
+        | libc::SYS_fstatfs
+        | libc::SYS_getdents64
+        | libc::SYS_lseek => &[EIO],
         libc::SYS_socket => &[EMFILE, EACCES, ENOBUFS],
         libc::SYS_bind | libc::SYS_setsockopt | libc::SYS_getsockname => &[ENOBUFS],
         // A netlink socket is connected at once.
-        libc::SYS_connect if stop.memory(stop.args[1], 2) == [libc::AF_NETLINK as u8, 0] => &[ENOMEM],
+        libc::SYS_connect if stop.memory(stop.args[1], 2) == [libc::AF_NETLINK as u8, 0] => {
+            &[ENOMEM]
+        }
         libc::SYS_connect => &[ECONNREFUSED, EINTR],
         libc::SYS_recvfrom | libc::SYS_recvmsg => &[EINTR],
         libc::SYS_sendmsg => &[ENOBUFS, EINTR],
@@ -114,7 +124,9 @@ impl Trap {
                 }
             };
         }
-        let is_answer = |(socket, _): &mut (u64, Vec<u8>)| stop.call == libc::SYS_recvfrom && *socket == stop.args[0];
+        let is_answer = |(socket, _): &mut (u64, Vec<u8>)| {
+            stop.call == libc::SYS_recvfrom && *socket == stop.args[0]
+        };
         self.refused.take_if(is_answer).map_or(Then::Go, |(_, answer)| {
             stop.set_memory(stop.args[1], &answer);
             Then::Answer(answer.len() as i64)
@@ -168,8 +180,14 @@ pub fn points(call: &Call, is_whole: bool) -> (Vec<Point>, Traced) {
 /// All faults of the call for a sweep that tries everything; else a fault for each call that changes something, reads what is kept on the disk, or
 /// has to do with threads and processes; the calls of a plugin are many, so all faults have their turns.
 pub fn chosen(stop: &Stop, is_whole: bool) -> Vec<Fault> {
-    const OTHERS: [i64; 6] =
-        [libc::SYS_flock, libc::SYS_setns, libc::SYS_clone, libc::SYS_clone3, libc::SYS_recvfrom, libc::SYS_wait4];
+    const OTHERS: [i64; 6] = [
+        libc::SYS_flock,
+        libc::SYS_setns,
+        libc::SYS_clone,
+        libc::SYS_clone3,
+        libc::SYS_recvfrom,
+        libc::SYS_wait4,
+    ];
     let faults = faults(stop);
     let is_kept = |path: String| path.starts_with("/run/cni") || path.starts_with("/var/lib/cni");
     let reads_state = match stop.call {

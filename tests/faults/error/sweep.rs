@@ -36,7 +36,13 @@ struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    fn new(lab: &'a Lab, subject: &'a Subject, container: &'a Namespace, name: &'a str, place: usize) -> Sweep<'a> {
+    fn new(
+        lab: &'a Lab,
+        subject: &'a Subject,
+        container: &'a Namespace,
+        name: &'a str,
+        place: usize,
+    ) -> Sweep<'a> {
         let probe = Probe::start(lab, &[container]);
         Sweep { lab, subject, container, name, place, probe, tried: 0, found: vec![] }
     }
@@ -62,8 +68,10 @@ impl<'a> Sweep<'a> {
         for point in points.into_iter().step_by(one_of(self.subject)) {
             self.at(operation, &call(&before()), point, &after);
         }
-        let (order, of) = (self.place + operation as usize, format!("{operation:?}").to_uppercase());
-        let (tried, borne) = (self.tried - tried_before, if self.found.is_empty() { "0" } else { "some" });
+        let (order, of) =
+            (self.place + operation as usize, format!("{operation:?}").to_uppercase());
+        let (tried, borne) =
+            (self.tried - tried_before, if self.found.is_empty() { "0" } else { "some" });
         tell(&format!(
             "{order:05} | {} | {} {of} | {} | {tried} | {borne} |",
             self.subject.name, self.name, traced.calls
@@ -73,13 +81,26 @@ impl<'a> Sweep<'a> {
     /// What tuning and host-device are refused for good when they give back what an interface had they say once, and do not
     /// fail for ever; GC forgets what tuning would give back. The master counts who listens to everything. sbr and vrf leave
     /// the interface's routes to the DEL of the interface.
-    fn is_by_contract(&self, operation: Operation, outcome: &Outcome, fault: Fault, what: &str) -> bool {
-        let is_for_good = outcome.status != 0 && matches!(fault.errno(), Errno::EPERM | Errno::EACCES);
-        let of_links = || what.lines().skip(1).all(|line| line.is_empty() || line.get(1..6) == Some(" link"));
+    fn is_by_contract(
+        &self,
+        operation: Operation,
+        outcome: &Outcome,
+        fault: Fault,
+        what: &str,
+    ) -> bool {
+        let is_for_good =
+            outcome.status != 0 && matches!(fault.errno(), Errno::EPERM | Errno::EACCES);
+        let of_links =
+            || what.lines().skip(1).all(|line| line.is_empty() || line.get(1..6) == Some(" link"));
         // An ADD whose result nobody gets is undone by DEL.
-        let is_untold = outcome.stdout.contains("write to stdout") && ["sbr", "vrf"].contains(&self.name);
-        if operation == Operation::Add && is_untold && what.starts_with("left by the failed ADD:\n") {
-            return what.lines().skip(1).all(|line| line.is_empty() || line.get(1..7) == Some(" route"));
+        let is_untold =
+            outcome.stdout.contains("write to stdout") && ["sbr", "vrf"].contains(&self.name);
+        if operation == Operation::Add && is_untold && what.starts_with("left by the failed ADD:\n")
+        {
+            return what
+                .lines()
+                .skip(1)
+                .all(|line| line.is_empty() || line.get(1..7) == Some(" route"));
         }
         let is_del = matches!(operation, Operation::Del | Operation::Gc);
         is_del
@@ -93,7 +114,8 @@ impl<'a> Sweep<'a> {
 
     fn at(&mut self, operation: Operation, call: &Call, point: Point, after: &impl Fn()) {
         let (outcome, described) = run(call, point);
-        let told = if self.name == "net" { told_to_people(&outcome) } else { told_to_runtimes(&outcome) };
+        let told =
+            if self.name == "net" { told_to_people(&outcome) } else { told_to_runtimes(&outcome) };
         let mut wrong: Vec<String> = mistakes(&outcome, point.1, told).into_iter().collect();
         let mut compare = |when: &str| {
             let changes = self.probe.changes();
@@ -110,7 +132,8 @@ impl<'a> Sweep<'a> {
             self.probe = Probe::start(self.lab, &[self.container]); // once is enough
         }
         self.tried += usize::from(described.is_some());
-        let described = described.unwrap_or_else(|| "nothing fails, for it goes another way".to_owned());
+        let described =
+            described.unwrap_or_else(|| "nothing fails, for it goes another way".to_owned());
         wrong.retain(|what| !self.is_by_contract(operation, &outcome, point.1, what));
         if !wrong.is_empty() {
             let about = format!(
@@ -147,9 +170,13 @@ impl Routes {
     fn put_back(&self, container: &Namespace) {
         for (family, routes) in ["-4", "-6"].into_iter().zip(&self.0) {
             // Those of the links come before those that go through them.
-            let (through, of_links): (Vec<&str>, Vec<&str>) = routes.lines().partition(|route| route.contains(" via "));
-            let batch: String =
-                of_links.iter().chain(&through).map(|route| format!("route replace {route}\n")).collect();
+            let (through, of_links): (Vec<&str>, Vec<&str>) =
+                routes.lines().partition(|route| route.contains(" via "));
+            let batch: String = of_links
+                .iter()
+                .chain(&through)
+                .map(|route| format!("route replace {route}\n"))
+                .collect();
             container.sh(&format!("ip {family} -batch - <<'END'\n{batch}END"));
         }
     }
@@ -169,7 +196,9 @@ pub fn mistakes(outcome: &Outcome, fault: Fault, told: Result<String, &str>) -> 
     match told.map(|text| text.to_lowercase()) {
         Err(problem) => Some(problem.to_owned()),
         Ok(text) if text.contains("panicked") || text.contains("bug") => Some("a panic".to_owned()),
-        Ok(text) => (!text.contains(&words(fault.errno()))).then(|| "the error does not say why".to_owned()),
+        Ok(text) => {
+            (!text.contains(&words(fault.errno()))).then(|| "the error does not say why".to_owned())
+        }
     }
 }
 
@@ -194,9 +223,9 @@ pub fn plugins_each_alone(lab: &Lab, subject: &Subject) {
     let container = hasty_container(lab);
     let plugins = subject.attach(lab, &container);
     let all = |plugins: &[Attachment<'_>]| {
-        plugins
-            .iter()
-            .fold(Value::Null, |result, plugin| plugin.call("ADD", (!result.is_null()).then_some(&result)).run().ok())
+        plugins.iter().fold(Value::Null, |result, plugin| {
+            plugin.call("ADD", (!result.is_null()).then_some(&result)).run().ok()
+        })
     };
     all(&plugins);
     plugins.iter().rev().for_each(Attachment::del);
@@ -204,7 +233,8 @@ pub fn plugins_each_alone(lab: &Lab, subject: &Subject) {
     for (at, plugin) in plugins.iter().enumerate() {
         let result = all(&plugins[..at]);
         let name = plugin.conf["type"].as_str().unwrap();
-        let mut sweep = Sweep::new(lab, subject, &container, name, place_of(subject) * 1000 + at * 10);
+        let mut sweep =
+            Sweep::new(lab, subject, &container, name, place_of(subject) * 1000 + at * 10);
         let previous = (!result.is_null()).then_some(&result);
         let attach = || plugin.call("ADD", previous).run().ok();
         let none = plugin.clone().conf(json!({"cni.dev/valid-attachments": []}));
@@ -218,7 +248,12 @@ pub fn plugins_each_alone(lab: &Lab, subject: &Subject) {
         sweep.over(Operation::Add, || Value::Null, |_| plugin.call("ADD", previous), detach);
         sweep.over(Operation::Del, attach, |attached| plugin.call("DEL", Some(attached)), detach);
         sweep.over(Operation::Gc, attach, |_| none.call("GC", None), detach);
-        sweep.over(Operation::Check, attach, |attached| plugin.call("CHECK", Some(attached)), detach);
+        sweep.over(
+            Operation::Check,
+            attach,
+            |attached| plugin.call("CHECK", Some(attached)),
+            detach,
+        );
         plugins[..at].iter().rev().for_each(Attachment::del);
         assert!(sweep.tried > 0, "nothing has failed");
         found.extend(sweep.found);

@@ -39,13 +39,19 @@ fn points(call: &Call) -> Vec<usize> {
 }
 
 fn with_fault(call: &Call, point: usize, errno: Errno) -> Outcome {
-    let decide =
-        |stop: &Stop| if stop.number == point && is_about_sysctls(stop) { Then::fail(errno) } else { Then::Go };
+    let decide = |stop: &Stop| {
+        if stop.number == point && is_about_sysctls(stop) { Then::fail(errno) } else { Then::Go }
+    };
     trace(call, decide).outcome
 }
 
 /// Each fault of the call. `before` makes what it is about.
-fn for_each_fault(attached: &Chain<'_>, command: &str, before: impl Fn(), look: impl Fn(&str, &Outcome)) {
+fn for_each_fault(
+    attached: &Chain<'_>,
+    command: &str,
+    before: impl Fn(),
+    look: impl Fn(&str, &Outcome),
+) {
     before();
     let call = attached.call(command, None);
     let points = points(&call);
@@ -134,11 +140,17 @@ fn a_refused_sysctl_hides_none_that_could_not_be_reached() {
             attached.container.sh("echo 77 >/proc/sys/net/ipv4/ip_default_ttl");
             attached.add();
             lab.host.sh(&format!("sed -i 's/\"77\"/\"no\"/' {}", backup_of(&attached)));
-            let is_open =
-                |stop: &Stop| stop.result.is_none() && stop.call == libc::SYS_openat && stop.text(1).ends_with(NAME);
+            let is_open = |stop: &Stop| {
+                stop.result.is_none()
+                    && stop.call == libc::SYS_openat
+                    && stop.text(1).ends_with(NAME)
+            };
             let decide = |stop: &Stop| if is_open(stop) { Then::fail(errno) } else { Then::Go };
             let error = trace(&attached.call("DEL", None), decide).outcome.err();
-            assert!(error.text().contains("ip_default_ttl") && error.text().contains("somaxconn"), "{error:?}");
+            assert!(
+                error.text().contains("ip_default_ttl") && error.text().contains("somaxconn"),
+                "{error:?}"
+            );
             assert!(has_backup(lab, &attached), "{error:?}");
             let error = attached.try_del().err();
             assert!(!error.text().contains("somaxconn"), "{error:?}");

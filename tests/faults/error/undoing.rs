@@ -46,10 +46,16 @@ fn lists(stop: &Stop, part: &str) -> bool {
 type IsIt = fn(&Stop, &str) -> bool;
 
 /// The ways in which what a plugin keeps below `part` cannot be read for the moment.
-const WAYS: [(Errno, IsIt); 3] = [(Errno::EMFILE, opens), (Errno::EIO, reads), (Errno::ENOMEM, opens)];
+const WAYS: [(Errno, IsIt); 3] =
+    [(Errno::EMFILE, opens), (Errno::EIO, reads), (Errno::ENOMEM, opens)];
 
 /// The call fails by each way and says why; what it would have done is done by the next one, as `is_done` says.
-fn assert_told_and_done_later(call: &Call, part: &str, is_done: impl Fn() -> bool, made_again: impl Fn()) {
+fn assert_told_and_done_later(
+    call: &Call,
+    part: &str,
+    is_done: impl Fn() -> bool,
+    made_again: impl Fn(),
+) {
     for (errno, is_it) in WAYS {
         made_again();
         assert!(!is_done(), "{errno}: there is nothing to be done");
@@ -100,7 +106,12 @@ fn del_of_sbr_reads_records_of_others_or_fails() {
         let (container, attachment) = sbr::two_uplinks(lab, json!({}));
         attachment.add();
         let other: Attachment<'_> = attachment.clone().id("another");
-        let own = std::fs::read_dir(lab.path("/run/cni/sbr")).unwrap().next().unwrap().unwrap().file_name();
+        let own = std::fs::read_dir(lab.path("/run/cni/sbr"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .file_name();
         // Another attachment of this namespace has recorded the same rules: they are its own.
         lab.host.sh(
             "cd /run/cni/sbr; sed 's/\"container_id\":\"[^\"]*\"/\"container_id\":\"another\"/' *.json >/run/other",
@@ -113,7 +124,11 @@ fn del_of_sbr_reads_records_of_others_or_fails() {
         assert!(!rules.is_empty());
         for errno in [Errno::EMFILE, Errno::EIO] {
             run_failing(&del, errno, is_of_other).err();
-            assert_eq!(sbr::rules(&container), rules, "{errno}: rules of another attachment are gone");
+            assert_eq!(
+                sbr::rules(&container),
+                rules,
+                "{errno}: rules of another attachment are gone"
+            );
             assert!(lab.path("/run/cni/sbr").join(&own).exists());
         }
         del.run().ok();
@@ -147,8 +162,9 @@ fn gc_reads_records_or_fails() {
 #[test]
 fn gc_of_tuning_reads_backups_or_fails() {
     for_ours("tuning", |lab| {
-        let conf =
-            tuning::tuning(json!({"cniVersion": "1.1.0", "name": "net1", "sysctl": {"net.core.somaxconn": "517"}}));
+        let conf = tuning::tuning(
+            json!({"cniVersion": "1.1.0", "name": "net1", "sysctl": {"net.core.somaxconn": "517"}}),
+        );
         let previous = json!({"cniVersion": "1.1.0"});
         let attach = || {
             let container = lab.container();
@@ -174,12 +190,21 @@ fn del_looks_at_the_container_s_addresses_or_fails() {
     for_ours("bridge", |lab| {
         let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
         let container = hasty_container(lab);
-        let [goes, stays] = ["eth0", "net1"].map(|ifname| lab.attach(&container, &conf).ifname(ifname));
+        let [goes, stays] =
+            ["eth0", "net1"].map(|ifname| lab.attach(&container, &conf).ifname(ifname));
         goes.add();
         stays.add();
-        let leading = || lab.host.sh("iptables -t nat -S POSTROUTING | grep -c -- '-j CNI-' || true").trim().to_owned();
+        let leading = || {
+            lab.host
+                .sh("iptables -t nat -S POSTROUTING | grep -c -- '-j CNI-' || true")
+                .trim()
+                .to_owned()
+        };
         assert_eq!(leading(), "2");
-        let error = run_failing(&goes.call("DEL", None), Errno::EMFILE, |stop| stop.call == libc::SYS_setns).err();
+        let error = run_failing(&goes.call("DEL", None), Errno::EMFILE, |stop| {
+            stop.call == libc::SYS_setns
+        })
+        .err();
         assert_eq!(leading(), "2", "{error:?}");
         goes.del();
         assert_eq!(leading(), "1");
@@ -195,7 +220,9 @@ fn del_looks_for_tables_of_iptables_legacy_or_fails() {
         let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
         let attachment = lab.attach(&hasty_container(lab), &conf);
         attachment.add();
-        let is_it = |stop: &Stop| stop.call == libc::SYS_openat && stop.text(1).ends_with("ip_tables_names");
+        let is_it = |stop: &Stop| {
+            stop.call == libc::SYS_openat && stop.text(1).ends_with("ip_tables_names")
+        };
         let error = run_failing(&attachment.call("DEL", None), Errno::EMFILE, is_it).err();
         assert!(error.text().contains("ip_tables_names"), "{error:?}");
         attachment.del();

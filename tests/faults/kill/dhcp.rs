@@ -28,7 +28,8 @@ fn sweep_of_daemon(during: During) {
         for (change, way) in (1..).zip(ENDS.into_iter().cycle()) {
             let (mut changes, mut killed) = (0, false);
             let lived = site.live(|stop| {
-                changes += usize::from(stop.changes() && stop.result.is_some_and(|result| result >= 0));
+                changes +=
+                    usize::from(stop.changes() && stop.result.is_some_and(|result| result >= 0));
                 killed |= changes == change;
                 if killed { Then::Kill } else { Then::Go }
             });
@@ -39,7 +40,11 @@ fn sweep_of_daemon(during: During) {
             }
         }
         assert!(points > 0, "it was not killed");
-        tell(&format!("{:05} | dhcp daemon | {} | {calls} | {points} | 0 |", 95_000 + during as usize, during.words()));
+        tell(&format!(
+            "{:05} | dhcp daemon | {} | {calls} | {points} | 0 |",
+            95_000 + during as usize,
+            during.words()
+        ));
     });
 }
 

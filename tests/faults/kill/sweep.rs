@@ -49,7 +49,8 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Way; 6] = [Way::Del, Way::Add, Way::DelOfTheGone, Way::DelWithoutNetns, Way::GcOfTheGone, Way::Gc];
+    const ALL: [Way; 6] =
+        [Way::Del, Way::Add, Way::DelOfTheGone, Way::DelWithoutNetns, Way::GcOfTheGone, Way::Gc];
 
     fn needs_no_namespace(self) -> bool {
         !matches!(self, Way::Del | Way::Add)
@@ -75,7 +76,9 @@ fn run_to(call: &Call, point: Point, kill: Kill) -> (Traced, String) {
         changes += usize::from(stop.changes() && stop.result.is_some_and(|result| result >= 0));
         let is_there = match point {
             Point::AfterChange(wanted) => stop.result.is_some() && changes == wanted,
-            Point::BeforeCall(wanted) => stop.is_own && stop.result.is_none() && own_calls == wanted,
+            Point::BeforeCall(wanted) => {
+                stop.is_own && stop.result.is_none() && own_calls == wanted
+            }
         };
         if is_there {
             described = stop.describe();
@@ -108,7 +111,11 @@ struct Sweep<'a> {
 /// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that `CNI_FAULT_TABLE` names.
 pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
     // Those of `net` stand together, behind all others.
-    let place = if runtime == Runtime::Net { 91_000 + place_of(subject) * 10 } else { place_of(subject) * 1000 };
+    let place = if runtime == Runtime::Net {
+        91_000 + place_of(subject) * 10
+    } else {
+        place_of(subject) * 1000
+    };
     let [first, neighbours, swept] = [(), (), ()].map(|()| hasty_container(lab));
     // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of the first VRF.
     let is_never_as_new = ["loopback", "vrf"].contains(&subject.name);
@@ -118,8 +125,9 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
     let warm_up = Life::new(lab, runtime, subject, if is_never_as_new { &swept } else { &first });
     warm_up.del(&warm_up.add(warm_up.steps()));
     let before = Watch::start(lab, &[&swept]);
-    let neighbour =
-        other.as_ref().map(|other| Life::new(lab, runtime, other, &neighbours).configured_in("/run/other.d"));
+    let neighbour = other
+        .as_ref()
+        .map(|other| Life::new(lab, runtime, other, &neighbours).configured_in("/run/other.d"));
     let result = neighbour.as_ref().map(|neighbour| neighbour.add(neighbour.steps()));
     let life = Life::new(lab, runtime, subject, &swept).beside(neighbour.as_ref());
     let mut sweep = Sweep {
@@ -166,7 +174,8 @@ fn beside(subject: &Subject) -> Option<Subject> {
         if conf["vlanId"].is_u64() {
             conf["vlanId"] = json!(101);
         }
-        let mappings = conf.pointer_mut("/runtimeConfig/portMappings").and_then(Value::as_array_mut);
+        let mappings =
+            conf.pointer_mut("/runtimeConfig/portMappings").and_then(Value::as_array_mut);
         for mapping in mappings.into_iter().flatten() {
             mapping["hostPort"] = json!(mapping["hostPort"].as_u64().unwrap() + 1000);
         }
@@ -218,7 +227,8 @@ impl<'a> Sweep<'a> {
         let tried = catch_unwind(AssertUnwindSafe(|| {
             if way.needs_no_namespace() {
                 let container = hasty_container(self.lab);
-                let life = Life::new(self.lab, self.runtime, self.subject, &container).beside(self.neighbour.as_ref());
+                let life = Life::new(self.lab, self.runtime, self.subject, &container)
+                    .beside(self.neighbour.as_ref());
                 let result = reach(&life, step, operation, point, kill, &mut traced);
                 if way == Way::Gc {
                     life.gc();
@@ -238,7 +248,10 @@ impl<'a> Sweep<'a> {
         if let Err(panic) = tried {
             let name = self.life.step_name(step);
             let call = traced.map_or_else(|| "not yet made".to_owned(), |(_, call)| call);
-            eprintln!("{}: {name} {operation}, {point:?} {call}, {kill:?}, then {way:?}", self.subject.name);
+            eprintln!(
+                "{}: {name} {operation}, {point:?} {call}, {kill:?}, then {way:?}",
+                self.subject.name
+            );
             resume_unwind(panic);
         }
         let (traced, _) = traced.unwrap();
@@ -303,7 +316,9 @@ fn reach(
         }
     };
     if operation == "DEL" {
-        (step + 1..life.steps()).rev().for_each(|step| drop(life.call(step, "DEL", &previous).run().ok()));
+        (step + 1..life.steps())
+            .rev()
+            .for_each(|step| drop(life.call(step, "DEL", &previous).run().ok()));
     }
     let ran = run_to(&life.call(step, operation, &previous), point, kill);
     assert!(ran.0.killed || ran.0.outcome.status == 0, "{operation} failed: {:?}", ran.0.outcome);
@@ -323,7 +338,10 @@ fn go_on(life: &Life<'_>, way: Way, result: &Value) {
         Way::Add => {
             if let Err(outcome) = life.try_add(life.steps()) {
                 assert_eq!(outcome.status, 1, "{outcome:?}");
-                assert!(!outcome.stderr.contains("panicked") && !outcome.stdout.contains("panicked"), "{outcome:?}");
+                assert!(
+                    !outcome.stderr.contains("panicked") && !outcome.stdout.contains("panicked"),
+                    "{outcome:?}"
+                );
             }
             life.del(&Value::Null);
             let result = life.add(life.steps());

@@ -60,8 +60,14 @@ impl World<'_> {
         }
         let mut result = Value::Null;
         for (number, plugin) in network.plugins.iter().enumerate() {
-            let call = self.execution(life, plugin, "ADD", (!result.is_null()).then_some(&result), true);
-            match self.run(network, plugin_type(plugin), &call, fault.filter(|fault| fault.at == number)) {
+            let call =
+                self.execution(life, plugin, "ADD", (!result.is_null()).then_some(&result), true);
+            match self.run(
+                network,
+                plugin_type(plugin),
+                &call,
+                fault.filter(|fault| fault.at == number),
+            ) {
                 End::Whole(next) => result = next,
                 end => return end,
             }
@@ -94,7 +100,12 @@ impl World<'_> {
             let plugin = &network.plugins[*plugin];
             let result = life.result.as_ref().filter(|_| manner.has_result);
             let call = self.execution(life, plugin, "DEL", result, manner.has_netns);
-            match self.run(network, plugin_type(plugin), &call, fault.filter(|fault| fault.at == number)) {
+            match self.run(
+                network,
+                plugin_type(plugin),
+                &call,
+                fault.filter(|fault| fault.at == number),
+            ) {
                 End::Whole(Value::Null) => (),
                 end => return end,
             }
@@ -107,19 +118,28 @@ impl World<'_> {
         let network = &self.networks[number];
         self.tell(format!("GC {}", network.name));
         if network.driver == Driver::Net {
-            return self.run(network, "gc", &self.command(&["gc", &network.name, "--unrecorded"]), fault);
+            return self.run(
+                network,
+                "gc",
+                &self.command(&["gc", &network.name, "--unrecorded"]),
+                fault,
+            );
         }
         let (valid, _gate) = self.valid(number);
         for (number, plugin) in network.plugins.iter().enumerate() {
             let mut conf = network.derive(plugin, &Value::Null);
             conf["cni.dev/valid-attachments"] = valid.clone();
-            let call = ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"]
-                .iter()
-                .fold(Call::new(&Peer::Ours, plugin_type(plugin), "GC", conf.to_string()), |call, name| {
-                    call.without(name)
-                });
+            let call = ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"].iter().fold(
+                Call::new(&Peer::Ours, plugin_type(plugin), "GC", conf.to_string()),
+                |call, name| call.without(name),
+            );
             let call = call.wrapped(&self.lab.host.enter);
-            match self.run(network, plugin_type(plugin), &call, fault.filter(|fault| fault.at == number)) {
+            match self.run(
+                network,
+                plugin_type(plugin),
+                &call,
+                fault.filter(|fault| fault.at == number),
+            ) {
                 End::Whole(Value::Null) => (),
                 end => return end,
             }
@@ -127,7 +147,14 @@ impl World<'_> {
         End::Whole(Value::Null)
     }
 
-    fn execution(&self, life: &Life, plugin: &Value, command: &str, result: Option<&Value>, has_netns: bool) -> Call {
+    fn execution(
+        &self,
+        life: &Life,
+        plugin: &Value,
+        command: &str,
+        result: Option<&Value>,
+        has_netns: bool,
+    ) -> Call {
         let mut conf = self.network(life).derive(plugin, &life.capabilities);
         if let Some(result) = result {
             conf["prevResult"] = result.clone();
@@ -144,12 +171,17 @@ impl World<'_> {
         let name = &self.network(life).name;
         let at = [verb, name, &life.netns, "-i", &life.ifname, "--container-id", &life.id];
         let with = ["--capability-args", &capabilities];
-        self.command(&if life.capabilities == json!({}) { at.to_vec() } else { [&at[..], &with].concat() })
+        self.command(&if life.capabilities == json!({}) {
+            at.to_vec()
+        } else {
+            [&at[..], &with].concat()
+        })
     }
 
     fn command(&self, words: &[&str]) -> Call {
         let dir = Peer::Ours.dir().display().to_string();
-        let places = ["--conf-dir", CONF_DIR, "--plugin-path", &dir, "--cache-dir", CACHE_DIR, "-o", "json"];
+        let places =
+            ["--conf-dir", CONF_DIR, "--plugin-path", &dir, "--cache-dir", CACHE_DIR, "-o", "json"];
         let words = [&["net"], words, &places].concat();
         Call {
             program: binary(),

@@ -46,7 +46,9 @@ impl Network {
 
     /// Ports and addresses that nobody else asks for who is attached at the same time.
     pub fn capabilities(&self, worker: usize, number: usize) -> Value {
-        let has = |capability: &str| self.plugins.iter().any(|plugin| plugin["capabilities"][capability] == true);
+        let has = |capability: &str| {
+            self.plugins.iter().any(|plugin| plugin["capabilities"][capability] == true)
+        };
         let mut known = json!({});
         if has("portMappings") {
             let port = 10_000 + worker * 1000 + number % 500 * 2;
@@ -56,7 +58,8 @@ impl Network {
             ]);
         }
         if has("ips") {
-            known["ips"] = json!([format!("10.{}6.{worker}.{}/16", self.driver.zone(), 2 + number % 250)]);
+            known["ips"] =
+                json!([format!("10.{}6.{worker}.{}/16", self.driver.zone(), 2 + number % 250)]);
         }
         known
     }
@@ -70,11 +73,15 @@ impl Network {
                     peer name {device} netns outside"
             ),
             (_, Some(id)) => {
-                format!("ip link add link uplink name uplink.{id} type vlan id {id} && ip link del uplink.{id}")
+                format!(
+                    "ip link add link uplink name uplink.{id} type vlan id {id} && ip link del uplink.{id}"
+                )
             }
             _ => return,
         };
-        lab.host.sh(&format!("for n in $(seq 1000); do ({there}) >/dev/null 2>&1 && exit; sleep 0.02; done; exit 1"));
+        lab.host.sh(&format!(
+            "for n in $(seq 1000); do ({there}) >/dev/null 2>&1 && exit; sleep 0.02; done; exit 1"
+        ));
     }
 
     /// The document of the network, as it is in a file.
@@ -133,8 +140,15 @@ impl Zone {
 
     fn add(&mut self, name: &str, plugins: Vec<Value>) -> &mut Network {
         let name = format!("{name}-{}", self.driver.zone());
-        let network =
-            Network { name, driver: self.driver, plugins, is_main: false, ifname: None, gateway: None, worker: None };
+        let network = Network {
+            name,
+            driver: self.driver,
+            plugins,
+            is_main: false,
+            ifname: None,
+            gateway: None,
+            worker: None,
+        };
         self.networks.push(network);
         self.networks.last_mut().unwrap()
     }
@@ -213,8 +227,10 @@ pub fn usual(driver: Driver, workers: &[usize], able: &Able) -> Vec<Network> {
         zone.add("tap", vec![tap]);
     }
     for worker in workers {
-        let ipam = json!({"type": "host-local", "subnet": format!("10.{}8.{worker}.0/29", driver.zone())});
-        let device = json!({"type": "host-device", "device": format!("device{worker}"), "ipam": ipam});
+        let ipam =
+            json!({"type": "host-local", "subnet": format!("10.{}8.{worker}.0/29", driver.zone())});
+        let device =
+            json!({"type": "host-device", "device": format!("device{worker}"), "ipam": ipam});
         let tuning = json!({"type": "tuning", "mtu": 1450, "txQLen": 77});
         zone.add(&format!("device{worker}"), vec![device, tuning]).worker = Some(*worker);
     }
@@ -228,14 +244,19 @@ pub fn of_modules(driver: Driver, workers: &[usize]) -> Vec<Network> {
     zone.add("ipvlan", vec![json!({"type": "ipvlan", "master": "uplink", "ipam": zone.leases(1)})]);
     for worker in workers {
         // A VLAN of a master is one container's.
-        let ipam = json!({"type": "host-local", "subnet": format!("10.{}2.{worker}.0/29", driver.zone())});
-        let vlan = json!({"type": "vlan", "master": "uplink", "vlanId": 100 + worker, "ipam": ipam});
+        let ipam =
+            json!({"type": "host-local", "subnet": format!("10.{}2.{worker}.0/29", driver.zone())});
+        let vlan =
+            json!({"type": "vlan", "master": "uplink", "vlanId": 100 + worker, "ipam": ipam});
         zone.add(&format!("vlan{worker}"), vec![vlan, tuning()]).worker = Some(*worker);
     }
     let dummy = json!({"type": "dummy", "ipam": zone.leases(3)});
     zone.add("dummy", vec![dummy, tuning(), json!({"type": "sbr"})]);
     let bridge = json!({"type": "bridge", "bridge": zone.bridge(4), "isGateway": true, "ipam": zone.dual(4)});
-    zone.add("vrf", vec![bridge, json!({"type": "vrf", "vrfname": "red"}), json!({"type": "firewall"})]);
+    zone.add(
+        "vrf",
+        vec![bridge, json!({"type": "vrf", "vrfname": "red"}), json!({"type": "firewall"})],
+    );
     let tagged = json!({"type": "bridge", "bridge": zone.bridge(5), "vlan": 77, "macspoofchk": true,
         "ipam": zone.leases(5)});
     zone.add("tagged", vec![tagged]);

@@ -7,7 +7,9 @@ use serde_json::json;
 
 use super::calls::End;
 use super::networks::{Able, Driver, usual};
-use super::witness::{assert_is_attached, assert_leases_are_those_of_the_living, assert_names_are_those_of_the_living};
+use super::witness::{
+    assert_is_attached, assert_leases_are_those_of_the_living, assert_names_are_those_of_the_living,
+};
 use super::world::{LO, Life, World};
 use crate::support::call::Peer;
 use crate::support::netns::Lab;
@@ -29,12 +31,14 @@ const PLANTED: [(&str, &str); 8] = [
 fn what_is_planted_is_found() {
     let lab = Lab::new(Peer::Ours);
     let able = Able { taps: false, limits: false, leases: false };
-    let networks = usual(Driver::Plugins, &[], &able).into_iter().filter(|network| network.name == "bridge-1");
+    let networks =
+        usual(Driver::Plugins, &[], &able).into_iter().filter(|network| network.name == "bridge-1");
     let mut world = World::new(&lab, networks.collect(), LO);
     world.patience = 0;
     let container = world.container();
     assert_eq!(container.netns, "/run/netns/c2");
-    let (id, ifname, netns) = ("life-000001".to_owned(), "eth0".to_owned(), container.netns.clone());
+    let (id, ifname, netns) =
+        ("life-000001".to_owned(), "eth0".to_owned(), container.netns.clone());
     let mut life = Life { network: 0, id, ifname, netns, capabilities: json!({}), result: None };
     let End::Whole(result) = world.add(&life, None) else { panic!("ADD failed") };
     life.result = Some(result);
@@ -47,7 +51,8 @@ fn what_is_planted_is_found() {
         assert_names_are_those_of_the_living(&world, &living);
     };
     look();
-    let on_disk = |script: &str| lab.host.sh(&format!("cd /var/lib/cni/networks/bridge-1 && {script}"));
+    let on_disk =
+        |script: &str| lab.host.sh(&format!("cd /var/lib/cni/networks/bridge-1 && {script}"));
     for (plant, mend) in PLANTED {
         on_disk(plant);
         let found = catch_unwind(AssertUnwindSafe(look)).expect_err(plant);
@@ -57,7 +62,8 @@ fn what_is_planted_is_found() {
         look();
     }
     let other = Life { id: "life-000002".to_owned(), result: life.result.clone(), ..life };
-    let found = catch_unwind(AssertUnwindSafe(|| world.live(&other))).expect_err("a double address");
+    let found =
+        catch_unwind(AssertUnwindSafe(|| world.live(&other))).expect_err("a double address");
     assert!(found.downcast_ref::<String>().unwrap().contains("DOUBLE"));
     assert!(!world.pristine.difference(&Snapshot::of(&container)).is_empty());
 }

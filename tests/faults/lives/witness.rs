@@ -21,9 +21,14 @@ pub fn assert_is_attached(world: &World<'_>, container: &Container, life: &Life,
     let listed = container.try_sh(&format!("ip -j addr show dev {}", life.ifname));
     assert!(listed.status.success(), "REMOVED: the interface of {what}");
     let link = serde_json::from_slice::<Value>(&listed.stdout).unwrap()[0].take();
-    assert!(link["flags"].as_array().unwrap().contains(&"UP".into()), "REMOVED: {what} is not up: {link}");
+    assert!(
+        link["flags"].as_array().unwrap().contains(&"UP".into()),
+        "REMOVED: {what} is not up: {link}"
+    );
     let own = own_ips(life.result.as_ref().expect("it lives"));
-    let is_there = |ip: &String| link["addr_info"].as_array().unwrap().iter().any(|has| has["local"] == ip.as_str());
+    let is_there = |ip: &String| {
+        link["addr_info"].as_array().unwrap().iter().any(|has| has["local"] == ip.as_str())
+    };
     assert!(own.iter().all(is_there), "REMOVED: {what} has not all of {own:?}: {link}");
     if !by_packets {
         return;
@@ -63,16 +68,25 @@ pub fn assert_leases_are_those_of_the_living(world: &World<'_>) {
         match network.ipam() {
             "host-local" => {
                 let found = leases(world, &network.name);
-                assert_eq!(found, world.holders(number), "LEAKED or REMOVED: leases of {}", network.name);
+                assert_eq!(
+                    found,
+                    world.holders(number),
+                    "LEAKED or REMOVED: leases of {}",
+                    network.name
+                );
             }
             "dhcp" => by_daemon += world.holders(number).len(),
             _ => (),
         }
     }
-    settles(world, &format!("LEAKED or REMOVED: of the daemon's leases {by_daemon} are held"), || {
-        let written = journal(world.lab);
-        if written.len() == by_daemon { String::new() } else { written.join("\n") }
-    });
+    settles(
+        world,
+        &format!("LEAKED or REMOVED: of the daemon's leases {by_daemon} are held"),
+        || {
+            let written = journal(world.lab);
+            if written.len() == by_daemon { String::new() } else { written.join("\n") }
+        },
+    );
 }
 
 /// While nobody does anything: whatever on the host tells whose it is belongs to somebody who lives.

@@ -37,7 +37,14 @@ pub struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub fn new(world: &'a World<'a>, seed: u64, number: usize, driver: Driver) -> Worker<'a> {
-        Worker { world, number, driver, chance: Chance::new(seed, number), places: vec![], begun: 0 }
+        Worker {
+            world,
+            number,
+            driver,
+            chance: Chance::new(seed, number),
+            places: vec![],
+            begun: 0,
+        }
     }
 
     /// Lives until so many attachments have been begun.
@@ -70,7 +77,8 @@ impl<'a> Worker<'a> {
 
     fn tell(&self, life: &Life, what: &str) {
         let network = &self.world.network(life).name;
-        self.world.tell(format!("worker {}: {what} {network} {} {}", self.number, life.id, life.ifname));
+        self.world
+            .tell(format!("worker {}: {what} {network} {} {}", self.number, life.id, life.ifname));
     }
 
     fn begin_one(&mut self) {
@@ -89,7 +97,12 @@ impl<'a> Worker<'a> {
     fn room(&mut self) -> Option<usize> {
         if self.places.len() < CONTAINERS && self.chance.one_in(3) || self.places.is_empty() {
             let id = format!("life-{:06}", self.world.made.fetch_add(1, Ordering::Relaxed));
-            self.places.push(Place { container: self.world.container(), id, lives: vec![], interfaces: 0 });
+            self.places.push(Place {
+                container: self.world.container(),
+                id,
+                lives: vec![],
+                interfaces: 0,
+            });
         }
         let at = self.chance.below(self.places.len());
         (self.places[at].lives.len() < INTERFACES).then_some(at)
@@ -102,7 +115,10 @@ impl<'a> Worker<'a> {
         let has_main = place.lives.iter().any(|life| networks[life.network].is_main);
         let is_taken = |number: usize| {
             networks[number].worker.is_some()
-                && self.places.iter().any(|place| place.lives.iter().any(|life| life.network == number))
+                && self
+                    .places
+                    .iter()
+                    .any(|place| place.lives.iter().any(|life| life.network == number))
         };
         let fits = |number: &usize| {
             let network = &networks[*number];
@@ -114,7 +130,9 @@ impl<'a> Worker<'a> {
         };
         let fitting: Vec<usize> = (0..networks.len()).filter(fits).collect();
         let network = *fitting.get(self.chance.below(fitting.len().max(1)))?;
-        let ifname = networks[network].ifname.map_or_else(|| format!("eth{}", place.interfaces), str::to_owned);
+        let ifname = networks[network]
+            .ifname
+            .map_or_else(|| format!("eth{}", place.interfaces), str::to_owned);
         let (id, netns) = (place.id.clone(), place.container.netns.clone());
         let capabilities = networks[network].capabilities(self.number, self.begun);
         networks[network].make_ready(self.world.lab);
@@ -123,7 +141,11 @@ impl<'a> Worker<'a> {
     }
 
     fn a_kill(&mut self, of: usize) -> Fault<'static> {
-        Fault { event: Event::Kill, at: self.chance.below(of), moment: 1.1 * self.chance.fraction() }
+        Fault {
+            event: Event::Kill,
+            at: self.chance.below(of),
+            moment: 1.1 * self.chance.fraction(),
+        }
     }
 
     fn add(&mut self, at: usize, mut life: Life) {
@@ -147,7 +169,10 @@ impl<'a> Worker<'a> {
 
     fn add_killed(&mut self, at: usize, mut life: Life) {
         let fault = self.a_kill(self.world.network(&life).plugins.len());
-        self.tell(&life, &format!("ADD, killed at plugin {} after {:.2} of it,", fault.at, fault.moment));
+        self.tell(
+            &life,
+            &format!("ADD, killed at plugin {} after {:.2} of it,", fault.at, fault.moment),
+        );
         match self.world.add(&life, Some(fault)) {
             End::Whole(result) => {
                 life.result = Some(result); // it was quicker
@@ -194,8 +219,12 @@ impl<'a> Worker<'a> {
         let place = self.places.remove(at);
         let of = self.world.network(&life).plugins.len();
         let event = Event::Vanish(&place.container);
-        let fault = Fault { event, at: self.chance.below(of), moment: 1.1 * self.chance.fraction() };
-        self.tell(&life, &format!("ADD, namespace gone at plugin {} after {:.2} of it,", fault.at, fault.moment));
+        let fault =
+            Fault { event, at: self.chance.below(of), moment: 1.1 * self.chance.fraction() };
+        self.tell(
+            &life,
+            &format!("ADD, namespace gone at plugin {} after {:.2} of it,", fault.at, fault.moment),
+        );
         match self.world.add(&life, Some(fault)) {
             End::Whole(result) => life.result = Some(result),
             End::Failed(_) => self.world.tally.count("ADDs that fail for want of their namespace"),
@@ -290,14 +319,19 @@ impl<'a> Worker<'a> {
     fn del(&mut self, life: &Life, is_there: bool) {
         self.world.release(life);
         let times = if self.chance.one_in(4) { 2 } else { 1 };
-        let mut fault = self.chance.one_in(6).then(|| self.a_kill(self.world.network(life).plugins.len()));
+        let mut fault =
+            self.chance.one_in(6).then(|| self.a_kill(self.world.network(life).plugins.len()));
         for time in 0..times {
             loop {
                 let manner = self.manner(life, is_there);
-                let killed =
-                    fault.map(|fault| format!(", killed at call {} after {:.2} of it", fault.at, fault.moment));
+                let killed = fault.map(|fault| {
+                    format!(", killed at call {} after {:.2} of it", fault.at, fault.moment)
+                });
                 let killed = killed.unwrap_or_default();
-                self.tell(life, &format!("DEL {:?}{killed}, result {},", manner.order, manner.has_result));
+                self.tell(
+                    life,
+                    &format!("DEL {:?}{killed}, result {},", manner.order, manner.has_result),
+                );
                 match self.world.del(life, &manner, fault.take()) {
                     End::Whole(Value::Null) => break,
                     End::Killed => (),
@@ -312,11 +346,13 @@ impl<'a> Worker<'a> {
     fn collect(&mut self) {
         let own = |number: &usize| {
             let network = &self.world.networks[*number];
-            network.driver == self.driver && network.worker.is_none_or(|worker| worker == self.number)
+            network.driver == self.driver
+                && network.worker.is_none_or(|worker| worker == self.number)
         };
         let networks: Vec<usize> = (0..self.world.networks.len()).filter(own).collect();
         let network = networks[self.chance.below(networks.len())];
-        let fault = self.chance.one_in(5).then(|| self.a_kill(self.world.networks[network].plugins.len()));
+        let fault =
+            self.chance.one_in(5).then(|| self.a_kill(self.world.networks[network].plugins.len()));
         self.world.tally.count("GCs");
         match self.world.gc(network, fault) {
             End::Whole(_) => self.world.collected(network),

@@ -143,7 +143,11 @@ impl<'a> World<'a> {
         for ip in own_ips(result) {
             let other = holders.insert(ip.clone(), member(life));
             let name = &self.networks[life.network].name;
-            assert!(other.is_none(), "DOUBLE ADDRESS: {ip} of {name} is that of {:?} and of {other:?}", member(life));
+            assert!(
+                other.is_none(),
+                "DOUBLE ADDRESS: {ip} of {name} is that of {:?} and of {other:?}",
+                member(life)
+            );
         }
     }
 

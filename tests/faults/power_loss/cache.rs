@@ -34,11 +34,13 @@ impl Site {
 
     /// `cni-multi net LINE`; namespaces are not there any more, as after a power loss.
     fn call(&self, line: &str) -> Call {
-        let mut args: Vec<String> = std::iter::once("net").chain(line.split(' ')).map(str::to_owned).collect();
+        let mut args: Vec<String> =
+            std::iter::once("net").chain(line.split(' ')).map(str::to_owned).collect();
         args.extend(["--cache-dir".to_owned(), self.cache().to_str().unwrap().to_owned()]);
         let conf = self.0.join("net.d").to_str().unwrap().to_owned();
         let env = [("NETCONFPATH", conf), ("CNI_PATH", farm().to_str().unwrap().to_owned())];
-        let env: BTreeMap<_, _> = env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let env: BTreeMap<_, _> =
+            env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         Call { program: binary(), args, env, stdin: vec![], wrapper: vec![] }
     }
 
@@ -56,7 +58,8 @@ impl Site {
 
     fn is_empty(&self) -> Verdict {
         let disk = Disk::read(&self.cache());
-        let left: Vec<&Path> = disk.files().into_iter().filter(|name| *name != Path::new("lock")).collect();
+        let left: Vec<&Path> =
+            disk.files().into_iter().filter(|name| *name != Path::new("lock")).collect();
         require(left.is_empty(), || format!("left: {left:?}"))
     }
 
@@ -87,7 +90,9 @@ fn net_add_and_net_del_leave_a_cache_that_can_be_used() {
     let add = site.recording("add", "c", Some(&before));
     let again = site.recording("add", "c", Some(&add));
     let del = site.recording("del", "c", Some(&again));
-    for (operation, recording) in [("first ADD", before), ("ADD", add), ("ADD again", again), ("DEL", del)] {
+    for (operation, recording) in
+        [("first ADD", before), ("ADD", add), ("ADD again", again), ("DEL", del)]
+    {
         let states = [recording.killed(), recording.without_power(depth(Depth::Usual))];
         let row = sweep(
             "cache of results",

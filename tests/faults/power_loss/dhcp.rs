@@ -62,7 +62,8 @@ impl Network {
 
     fn is_empty(&self, after: &str) -> Verdict {
         let disk = Disk::read(&self.journal());
-        let left: Vec<&Path> = disk.files().into_iter().filter(|name| *name != Path::new("lock")).collect();
+        let left: Vec<&Path> =
+            disk.files().into_iter().filter(|name| *name != Path::new("lock")).collect();
         require(left.is_empty(), || format!("left after {after}: {left:?}"))
     }
 
@@ -80,7 +81,9 @@ fn life(network: &Network) -> Recording {
     let server = &network.server;
     std::thread::scope(|scope| {
         let recording = scope.spawn(|| Recording::of(&call, None, JOURNAL, &network.journal()));
-        wait_until("the daemon listens", 10, || UnixStream::connect(network.lab.path(SOCKET)).is_ok());
+        wait_until("the daemon listens", 10, || {
+            UnixStream::connect(network.lab.path(SOCKET)).is_ok()
+        });
         let daemon = Ended(std::fs::read_to_string(network.journal().join("lock")).unwrap());
         network.attach("a").add();
         server.change(json!({"t1": 2}));
@@ -115,7 +118,9 @@ fn try_state(network: &Network, state: &State, holds: bool) -> Verdict {
     state.disk.write(&network.journal());
     let mut daemon = Daemon::start(&network.lab);
     let leases = network.lab.dhcp(&["leases"]).stdout;
-    require(leases.contains("a/net1/eth0") == holds, || format!("{holds} that A has a lease, and told are {leases}"))?;
+    require(leases.contains("a/net1/eth0") == holds, || {
+        format!("{holds} that A has a lease, and told are {leases}")
+    })?;
     succeeds("ADD", &network.attach("new").try_add())?;
     network.del("c")?;
     // A goes by GC and, where the power went, is the one whose DEL never comes.
@@ -138,9 +143,11 @@ fn a_journal_of_any_moment_is_understood() {
     let network = Network::new(&["a", "c", "new"]);
     let recording = life(&network);
     let is_bound = |disk: &Disk| {
-        let is_record = |name: &&Path| name.extension().is_some_and(|extension| extension == "json");
+        let is_record =
+            |name: &&Path| name.extension().is_some_and(|extension| extension == "json");
         let records = disk.files().into_iter().filter(is_record);
-        let mut records = records.map(|name| serde_json::from_slice::<Value>(disk.file(name).unwrap()).unwrap());
+        let mut records =
+            records.map(|name| serde_json::from_slice::<Value>(disk.file(name).unwrap()).unwrap());
         records.any(|record| record["containerID"] == "a" && record["lease"].is_object())
     };
     let rebooted = Network::new(&["new"]);

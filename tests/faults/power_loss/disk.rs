@@ -54,7 +54,9 @@ impl fmt::Debug for Change {
         match self {
             Change::Create(name, _) => write!(f, "create {name:?}"),
             Change::MakeDir(name, _) => write!(f, "mkdir {name:?}"),
-            Change::Write(name, at, bytes) => write!(f, "write {} bytes at {at} of {name:?}", bytes.len()),
+            Change::Write(name, at, bytes) => {
+                write!(f, "write {} bytes at {at} of {name:?}", bytes.len())
+            }
             Change::SetLen(name, length) => write!(f, "cut {name:?} to {length} bytes"),
             Change::Link(from, to) => write!(f, "link {from:?} {to:?}"),
             Change::Rename(from, to) => write!(f, "rename {from:?} {to:?}"),
@@ -102,7 +104,11 @@ impl Disk {
         for entry in fs::read_dir(root).unwrap() {
             let path = entry.unwrap().path();
             let is_dir = fs::symlink_metadata(&path).unwrap().is_dir();
-            if is_dir { fs::remove_dir_all(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+            if is_dir {
+                fs::remove_dir_all(&path).unwrap()
+            } else {
+                fs::remove_file(&path).unwrap()
+            }
         }
         let mut written: BTreeMap<u64, PathBuf> = BTreeMap::new();
         for (name, number) in &self.names {
@@ -118,7 +124,8 @@ impl Disk {
         }
         for (name, number) in &self.names {
             if let Content::Dir(Some((seconds, nanoseconds))) = self.nodes[number].content {
-                let time = Duration::new(seconds.try_into().unwrap(), nanoseconds.try_into().unwrap());
+                let time =
+                    Duration::new(seconds.try_into().unwrap(), nanoseconds.try_into().unwrap());
                 fs::File::open(root.join(name)).unwrap().set_modified(UNIX_EPOCH + time).unwrap();
             }
         }
@@ -156,7 +163,9 @@ impl Disk {
                 content.resize(content.len().max(end), 0);
                 content[*at..end].copy_from_slice(bytes);
             }),
-            Change::SetLen(name, length) => self.change_file(name, |content| content.resize(*length, 0)),
+            Change::SetLen(name, length) => {
+                self.change_file(name, |content| content.resize(*length, 0))
+            }
             Change::Link(from, to) => {
                 let number = *self.names.get(from)?;
                 self.enter(to, number)
@@ -168,7 +177,8 @@ impl Disk {
             }
             Change::Remove(name) => self.take(name),
             Change::SetTime(name, seconds, nanoseconds) => {
-                let time = Some((*seconds, *nanoseconds)).filter(|(seconds, _)| SEALS.contains(seconds));
+                let time =
+                    Some((*seconds, *nanoseconds)).filter(|(seconds, _)| SEALS.contains(seconds));
                 let node = self.nodes.get_mut(self.names.get(name)?)?;
                 if let Content::Dir(sealed) = &mut node.content {
                     *sealed = time;

@@ -35,8 +35,10 @@ impl Store {
     }
 
     fn call(&self, command: &str, id: &str, valid: &[&str]) -> Call {
-        let valid: Vec<_> = valid.iter().map(|id| json!({"containerID": id, "ifname": "eth0"})).collect();
-        let range = json!({"subnet": "10.1.2.0/29", "rangeStart": "10.1.2.2", "rangeEnd": "10.1.2.4"});
+        let valid: Vec<_> =
+            valid.iter().map(|id| json!({"containerID": id, "ifname": "eth0"})).collect();
+        let range =
+            json!({"subnet": "10.1.2.0/29", "rangeStart": "10.1.2.2", "rangeEnd": "10.1.2.4"});
         let conf = json!({
             "cniVersion": "1.1.0", "name": "net", "type": "host-local", "cni.dev/valid-attachments": valid,
             "ipam": {"type": "host-local", "dataDir": self.0.text(), "ranges": [[range]]},
@@ -74,7 +76,9 @@ impl Store {
     fn status(&self, free: usize) -> Verdict {
         let outcome = self.run("STATUS", "");
         let told = outcome.status == 0 || outcome.err().code == 50;
-        require(told && (outcome.status == 0) == (free > 0), || format!("STATUS with {free} addresses: {outcome:?}"))
+        require(told && (outcome.status == 0) == (free > 0), || {
+            format!("STATUS with {free} addresses: {outcome:?}")
+        })
     }
 
     /// Gives all that are left, of which there have to be so many.
@@ -84,13 +88,17 @@ impl Store {
             require(!given.contains(&ip) && given.len() < SIZE, || format!("{ip} is given twice"))?;
             given.push(ip);
         }
-        require(given.len() == expected, || format!("{expected} addresses are free, and {given:?} were given"))
+        require(given.len() == expected, || {
+            format!("{expected} addresses are free, and {given:?} were given")
+        })
     }
 
     /// No lease, draft or page of the index is left: as many addresses are free as there ever were.
     fn is_empty(&self) -> Verdict {
         let disk = Disk::read(self.path());
-        let is_left = |name: &&Path| !["net/lock", "net/last_reserved_ip.0"].contains(&name.to_str().unwrap());
+        let is_left = |name: &&Path| {
+            !["net/lock", "net/last_reserved_ip.0"].contains(&name.to_str().unwrap())
+        };
         let left: Vec<&Path> = disk.files().into_iter().filter(is_left).collect();
         require(left.is_empty(), || format!("left: {left:?}"))
     }
@@ -118,7 +126,9 @@ fn try_state(store: &Store, state: &State, living: &[&str], dead: &[&str]) -> Ve
     state.disk.write(store.path());
     store.status(free)?;
     let mut new = store.add("new")?;
-    require(new.is_some() == (free > 0), || format!("{free} addresses are free, and ADD gives {new:?}"))?;
+    require(new.is_some() == (free > 0), || {
+        format!("{free} addresses are free, and ADD gives {new:?}")
+    })?;
     dead.iter().try_for_each(|id| store.del(id))?;
     if new.is_none() {
         new = store.add("new")?;
@@ -126,7 +136,9 @@ fn try_state(store: &Store, state: &State, living: &[&str], dead: &[&str]) -> Ve
     let given = usize::from(new.is_some());
     if let Some(ip) = &new {
         let is_its = |owner: &String| dead.iter().any(|id| owner.starts_with(id));
-        require(held.get(ip).is_none_or(is_its), || format!("{ip} is given, which {:?} has", held.get(ip)))?;
+        require(held.get(ip).is_none_or(is_its), || {
+            format!("{ip} is given, which {:?} has", held.get(ip))
+        })?;
         store.check("new")?;
     }
     living.iter().try_for_each(|id| store.check(id))?;
@@ -154,10 +166,13 @@ fn try_operation(operation: &str, before: &[&str], prepare: fn(&Store), call: fn
     let states = [recording.killed(), recording.without_power(depth(Depth::Usual))];
     let living: Vec<&str> = before.iter().copied().filter(|id| *id != C).collect();
     let places = vec![Store::new(), Store::new()];
-    let row = sweep("host-local", operation, &recording, states, places, |store, state, has_power| match has_power {
-        true => try_state(store, state, &living, &[C]),
-        false => try_state(store, state, &[], &[A, B, C]),
-    });
+    let row =
+        sweep("host-local", operation, &recording, states, places, |store, state, has_power| {
+            match has_power {
+                true => try_state(store, state, &living, &[C]),
+                false => try_state(store, state, &[], &[A, B, C]),
+            }
+        });
     assert_is_in_the_page(&row);
 }
 
@@ -173,8 +188,11 @@ fn an_add_of_host_local_loses_no_address() {
 
 #[test]
 fn an_add_of_host_local_that_makes_the_index_anew_loses_no_address() {
-    let without_index = |store: &Store| std::fs::remove_dir_all(store.path().join(".cni-multi")).unwrap();
-    try_operation("ADD after the reference", &[A, B], without_index, |store| store.call("ADD", C, &[]));
+    let without_index =
+        |store: &Store| std::fs::remove_dir_all(store.path().join(".cni-multi")).unwrap();
+    try_operation("ADD after the reference", &[A, B], without_index, |store| {
+        store.call("ADD", C, &[])
+    });
 }
 
 #[test]

@@ -20,8 +20,7 @@ const ROOT: &str = "/run/cni";
 /// The path of a namespace that went with the machine's last start.
 const GONE: &str = "/run/netns/gone";
 /// What the host's device has, without what the kernel gives it some time later.
-const DEVICE: &str =
-    "for family in -4 -6; do ip $family -br addr show dev dev0 scope global; done; ip -br link show dev dev0";
+const DEVICE: &str = "for family in -4 -6; do ip $family -br addr show dev dev0 scope global; done; ip -br link show dev dev0";
 
 /// A plugin that keeps something, and how it gets an interface.
 struct Keeper {
@@ -45,7 +44,11 @@ struct Place<'a> {
 
 impl Keeper {
     /// The plugin's attachment, and the one that has made the interface for it.
-    fn attach<'a>(&self, lab: &'a Lab, container: &Container) -> (Attachment<'a>, Option<Attachment<'a>>) {
+    fn attach<'a>(
+        &self,
+        lab: &'a Lab,
+        container: &Container,
+    ) -> (Attachment<'a>, Option<Attachment<'a>>) {
         let Some(main) = &self.main else { return (lab.attach(container, &self.conf), None) };
         let chained = lab.chain_in(container, "eth0", main, &self.conf);
         (chained.also(&self.conf), Some(chained.main))
@@ -82,7 +85,9 @@ fn try_state(place: &Place<'_>, state: &State) -> Verdict {
     state.disk.write(&place.root);
     succeeds("GC", &gone("").gc(&[]))?;
     place.is_empty(place.keeper.spares_torn)?;
-    require(before == place.device(), || format!("the device was {before}and is {}", place.device()))?;
+    require(before == place.device(), || {
+        format!("the device was {before}and is {}", place.device())
+    })?;
 
     state.disk.write(&place.root);
     let (new, main) = place.keeper.attach(place.lab, &place.container);
@@ -90,7 +95,9 @@ fn try_state(place: &Place<'_>, state: &State) -> Verdict {
     succeeds("GC", &gone("").gc(&[(&new.container_id, "eth0")]))?;
     succeeds("DEL", &new.try_del())?;
     main.iter().for_each(Attachment::del);
-    require(before == place.device(), || format!("the device was {before}and is {}", place.device()))?;
+    require(before == place.device(), || {
+        format!("the device was {before}and is {}", place.device())
+    })?;
     place.is_empty(place.keeper.spares_torn)
 }
 
@@ -112,7 +119,9 @@ fn try_keeper(lab: &Lab, keeper: &Keeper) -> [String; 2] {
     [("ADD", add), ("DEL", del)].map(|(operation, recording)| {
         let states = [recording.killed(), recording.without_power(depth(Depth::Usual))];
         let place = Place { lab, root: root.clone(), container: lab.container(), keeper };
-        sweep(keeper.name, operation, &recording, states, vec![place], |place, state, _| try_state(place, state))
+        sweep(keeper.name, operation, &recording, states, vec![place], |place, state, _| {
+            try_state(place, state)
+        })
     })
 }
 
@@ -123,14 +132,20 @@ fn network() -> Value {
 #[test]
 fn backups_of_tuning_are_no_hindrance() {
     let conf = tuning(with(&every_attribute(), json!({"sysctl": {"net.core.somaxconn": "517"}})));
-    let keeper = Keeper { name: "tuning", conf, main: Some(network()), device: None, spares_torn: true };
+    let keeper =
+        Keeper { name: "tuning", conf, main: Some(network()), device: None, spares_torn: true };
     try_keeper(&Lab::new(Peer::Ours), &keeper).iter().for_each(|row| assert_is_in_the_page(row));
 }
 
 #[test]
 fn records_of_sbr_are_no_hindrance() {
-    let keeper =
-        Keeper { name: "sbr", conf: json!({"type": "sbr"}), main: Some(network()), device: None, spares_torn: false };
+    let keeper = Keeper {
+        name: "sbr",
+        conf: json!({"type": "sbr"}),
+        main: Some(network()),
+        device: None,
+        spares_torn: false,
+    };
     try_keeper(&Lab::new(Peer::Ours), &keeper).iter().for_each(|row| assert_is_in_the_page(row));
 }
 
@@ -142,7 +157,10 @@ fn records_of_vrf_are_no_hindrance() {
     }
     let conf = json!({"type": "vrf", "vrfname": "blue"});
     // Not on the page: not every machine has such a kernel.
-    let _ = try_keeper(&lab, &Keeper { name: "vrf", conf, main: Some(network()), device: None, spares_torn: false });
+    let _ = try_keeper(
+        &lab,
+        &Keeper { name: "vrf", conf, main: Some(network()), device: None, spares_torn: false },
+    );
 }
 
 /// The number of a container's process may be that of one of the host's, after a start of the machine or long before.
@@ -171,6 +189,7 @@ fn records_of_host_device_are_no_hindrance() {
     let lab = Lab::new(Peer::Ours);
     host_device::device(&lab);
     let conf = with(&host_device::layer_two(), json!({"name": "net1", "cniVersion": "1.1.0"}));
-    let keeper = Keeper { name: "host-device", conf, main: None, device: Some(DEVICE), spares_torn: false };
+    let keeper =
+        Keeper { name: "host-device", conf, main: None, device: Some(DEVICE), spares_torn: false };
     try_keeper(&lab, &keeper).iter().for_each(|row| assert_is_in_the_page(row));
 }

@@ -48,7 +48,9 @@ impl Damage {
         match (self, before) {
             (Damage::Empty, _) => vec![],
             (Damage::Zeros, _) => vec![0; content.len()],
-            (Damage::Mixed, Some(before)) => [&content[..half], before.get(half..).unwrap_or_default()].concat(),
+            (Damage::Mixed, Some(before)) => {
+                [&content[..half], before.get(half..).unwrap_or_default()].concat()
+            }
             (Damage::Half | Damage::Mixed, _) => content[..half].to_vec(),
         }
     }
@@ -58,7 +60,8 @@ impl Recording {
     /// The disk after the first changes, but for one of them.
     pub fn after(&self, changes: usize, missing: Option<usize>) -> Disk {
         let mut disk = self.before.clone();
-        let made = self.changes[..changes].iter().enumerate().filter(|(at, _)| Some(*at) != missing);
+        let made =
+            self.changes[..changes].iter().enumerate().filter(|(at, _)| Some(*at) != missing);
         made.for_each(|(_, change)| disk.apply(change));
         disk
     }
@@ -76,12 +79,15 @@ impl Recording {
     pub fn without_power(&self, depth: Depth) -> Vec<State> {
         let mut states = States::default();
         for count in 0..=self.changes.len() {
-            let undoable = (0..count).filter(|at| depth > Depth::Together && !self.is_durable(*at, count));
+            let undoable =
+                (0..count).filter(|at| depth > Depth::Together && !self.is_durable(*at, count));
             for missing in std::iter::once(None).chain(undoable.map(Some)) {
                 let mut disk = self.after(count, missing);
                 reboot(&mut disk);
                 let what = || {
-                    let without = missing.map(|at| format!(" without {:?}", self.changes[at])).unwrap_or_default();
+                    let without = missing
+                        .map(|at| format!(" without {:?}", self.changes[at]))
+                        .unwrap_or_default();
                     format!("no power after {}{without}", self.told(count))
                 };
                 for (files, damage) in damages(&disk, depth, missing.is_some()) {
@@ -97,14 +103,17 @@ impl Recording {
     /// Whether a change is on the disk for certain: somebody has synced what it was made to, or the directory.
     fn is_durable(&self, at: usize, count: usize) -> bool {
         let to = match &self.changes[at] {
-            Change::Create(name, _) | Change::MakeDir(name, _) | Change::Write(name, ..) | Change::SetLen(name, _) => {
-                name
-            }
+            Change::Create(name, _)
+            | Change::MakeDir(name, _)
+            | Change::Write(name, ..)
+            | Change::SetLen(name, _) => name,
             Change::Link(_, name) | Change::Rename(_, name) | Change::Remove(name) => name,
             Change::SetTime(name, ..) | Change::Sync(name) => name,
         };
         let is_of = |synced: &Path| synced == to || to.parent() == Some(synced);
-        self.changes[at..count].iter().any(|change| matches!(change, Change::Sync(synced) if is_of(synced)))
+        self.changes[at..count]
+            .iter()
+            .any(|change| matches!(change, Change::Sync(synced) if is_of(synced)))
     }
 
     fn told(&self, count: usize) -> String {
@@ -125,7 +134,8 @@ fn reboot(disk: &mut Disk) {
 /// Which files are damaged, and how: all of them, and each by itself. Where a change is missing as well, one is enough.
 fn damages(disk: &Disk, depth: Depth, is_one_missing: bool) -> Vec<(Vec<PathBuf>, Damage)> {
     let is_in_danger = |name: &&Path| disk.node(name).is_some_and(|node| !node.is_synced);
-    let files: Vec<PathBuf> = disk.files().into_iter().filter(is_in_danger).map(Path::to_owned).collect();
+    let files: Vec<PathBuf> =
+        disk.files().into_iter().filter(is_in_danger).map(Path::to_owned).collect();
     if is_one_missing && depth < Depth::All {
         return vec![(files, Damage::Empty)];
     }

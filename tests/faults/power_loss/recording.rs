@@ -19,7 +19,12 @@ impl Recording {
     #[track_caller]
     pub fn of(call: &Call, before: Option<&Recording>, root: &str, here: &Path) -> Recording {
         let before = before.map_or_else(|| Disk::read(here), Recording::after_all);
-        let mut reader = Reader { root: root.into(), disk: before.clone(), offsets: BTreeMap::new(), changes: vec![] };
+        let mut reader = Reader {
+            root: root.into(),
+            disk: before.clone(),
+            offsets: BTreeMap::new(),
+            changes: vec![],
+        };
         let traced = trace(call, |stop| {
             if let Some(result) = stop.result.and_then(|result| usize::try_from(result).ok()) {
                 reader.read(stop, result);
@@ -27,7 +32,12 @@ impl Recording {
             Then::Go
         });
         // Otherwise a call was missed, and the states that are tried would not be those that there can be.
-        assert_eq!(reader.disk.told(), Disk::read(here).told(), "what {root} has after {:#?}", reader.changes);
+        assert_eq!(
+            reader.disk.told(),
+            Disk::read(here).told(),
+            "what {root} has after {:#?}",
+            reader.changes
+        );
         traced.outcome.ok();
         Recording { before, changes: reader.changes }
     }
@@ -48,7 +58,9 @@ struct Reader {
 fn path(stop: &Stop, arg: usize, directory: Option<usize>) -> PathBuf {
     let name = PathBuf::from(stop.text(arg));
     match directory {
-        Some(directory) if name.is_relative() => PathBuf::from(stop.descriptor(directory)).join(name),
+        Some(directory) if name.is_relative() => {
+            PathBuf::from(stop.descriptor(directory)).join(name)
+        }
         _ => name,
     }
 }
@@ -62,11 +74,21 @@ impl Reader {
         match stop.call {
             libc::SYS_open => self.open(&path(stop, 0, None), result, stop.args[1], mode(2)),
             libc::SYS_openat => self.open(&path(stop, 1, Some(0)), result, stop.args[2], mode(3)),
-            libc::SYS_mkdir => self.change(&path(stop, 0, None), |name| Change::MakeDir(name, mode(1))),
-            libc::SYS_mkdirat => self.change(&path(stop, 1, Some(0)), |name| Change::MakeDir(name, mode(2))),
-            libc::SYS_link => self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Link),
-            libc::SYS_linkat => self.change_two(&path(stop, 1, Some(0)), &path(stop, 3, Some(2)), Change::Link),
-            libc::SYS_rename => self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Rename),
+            libc::SYS_mkdir => {
+                self.change(&path(stop, 0, None), |name| Change::MakeDir(name, mode(1)))
+            }
+            libc::SYS_mkdirat => {
+                self.change(&path(stop, 1, Some(0)), |name| Change::MakeDir(name, mode(2)))
+            }
+            libc::SYS_link => {
+                self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Link)
+            }
+            libc::SYS_linkat => {
+                self.change_two(&path(stop, 1, Some(0)), &path(stop, 3, Some(2)), Change::Link)
+            }
+            libc::SYS_rename => {
+                self.change_two(&path(stop, 0, None), &path(stop, 1, None), Change::Rename)
+            }
             libc::SYS_renameat | libc::SYS_renameat2 => {
                 self.change_two(&path(stop, 1, Some(0)), &path(stop, 3, Some(2)), Change::Rename);
             }
@@ -79,7 +101,9 @@ impl Reader {
                 self.offsets.insert(stop.args[0], at + result);
             }
             libc::SYS_lseek => drop(self.offsets.insert(stop.args[0], result)),
-            libc::SYS_ftruncate => self.change(&of_descriptor(), |name| Change::SetLen(name, length(1))),
+            libc::SYS_ftruncate => {
+                self.change(&of_descriptor(), |name| Change::SetLen(name, length(1)))
+            }
             libc::SYS_fsync | libc::SYS_fdatasync => self.change(&of_descriptor(), Change::Sync),
             libc::SYS_utimensat => self.set_time(stop),
             _ => (),
@@ -105,7 +129,9 @@ impl Reader {
             .map(|word| i64::from_le_bytes(word.try_into().unwrap()))
             .collect();
         if let [_, _, seconds, nanoseconds] = words[..] {
-            self.change(&path(stop, 1, Some(0)), |name| Change::SetTime(name, seconds, nanoseconds));
+            self.change(&path(stop, 1, Some(0)), |name| {
+                Change::SetTime(name, seconds, nanoseconds)
+            });
         }
     }
 

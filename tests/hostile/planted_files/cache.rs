@@ -18,9 +18,13 @@ const PLACES: [&str; 5] = [
 ];
 
 fn net(lab: &Lab, line: &str) -> Call {
-    let args = format!("net {line} --cache-dir /run/cache").split_whitespace().map(str::to_owned).collect();
+    let args = format!("net {line} --cache-dir /run/cache")
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
     let env = [("NETCONFPATH", "/run/net.d"), ("CNI_PATH", "/run/nothing")];
-    let env: BTreeMap<_, _> = env.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let env: BTreeMap<_, _> =
+        env.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     Call { program: binary(), args, env, stdin: vec![], wrapper: lab.host.enter.clone() }
 }
 
@@ -43,7 +47,9 @@ fn try_out(field: &Field<'_>, place: &str, plant: Plant) {
             cell.expect(outcome.status == 0 || !outcome.stderr.is_empty(), line, &outcome);
         }
         cell.restore();
-        for gone in ["del lab /run/y --container-id newcomer", "del lab /run/x --container-id victim"] {
+        for gone in
+            ["del lab /run/y --container-id newcomer", "del lab /run/x --container-id victim"]
+        {
             let outcome = net(lab, gone).run();
             cell.expect_done(gone, &outcome);
         }

@@ -12,7 +12,8 @@ fn a_resolv_conf_that_is_none_is_neither_waited_for_nor_read_without_end() {
     for_ours("host-local", |lab| {
         let field = Field::new(lab);
         let ipam = json!({"type": "host-local", "subnet": "10.10.0.0/24", "resolvConf": "/run/etc/resolv.conf"});
-        let conf = json!({"cniVersion": "1.1.0", "name": "net1", "type": "host-local", "ipam": ipam});
+        let conf =
+            json!({"cniVersion": "1.1.0", "name": "net1", "type": "host-local", "ipam": ipam});
         let container = lab.container();
         for plant in PLANTS {
             let Some(cell) = field.plant("/run/etc/resolv.conf", plant) else { continue };
@@ -50,10 +51,16 @@ fn an_allowlist_that_is_none_allows_nothing() {
         // A link to a file is the administrator's way to have the list elsewhere, and one that leads nowhere is no list.
         let are_lists = [Plant::LinkToFile, Plant::HardLink, Plant::DanglingLink];
         for plant in PLANTS.into_iter().filter(|plant| !are_lists.contains(plant)) {
-            let Some(cell) = field.plant("/run/etc/cni/tuning/allowlist.conf", plant) else { continue };
+            let Some(cell) = field.plant("/run/etc/cni/tuning/allowlist.conf", plant) else {
+                continue;
+            };
             let outcome = cell.call("ADD", chain.call("ADD", None));
             cell.expect(outcome.status == 1, "ADD", &outcome);
-            cell.expect(tuning::sysctl(&chain.container, "ipv4/conf/eth0/arp_filter") == "0", "the sysctl", &outcome);
+            cell.expect(
+                tuning::sysctl(&chain.container, "ipv4/conf/eth0/arp_filter") == "0",
+                "the sysctl",
+                &outcome,
+            );
             cell.call("DEL", chain.call("DEL", None));
             cell.restore();
         }

@@ -21,12 +21,21 @@ fn whatever_has_the_name_of_the_daemon_s_socket_keeps_nobody_waiting() {
         let conf = json!({"cniVersion": "1.1.0", "name": "net1", "type": "dhcp", "ipam": {"type": "dhcp", "daemonSocketPath": "/run/dhcp/dhcp.sock"}});
         let container = lab.container();
         let attachment = lab.attach(&container, &conf);
-        for place in ["/run/dhcp/dhcp.sock", "/run/dhcp/dhcp.leases", "/run/dhcp/dhcp.leases/lock", "/run/dhcp"] {
+        for place in [
+            "/run/dhcp/dhcp.sock",
+            "/run/dhcp/dhcp.leases",
+            "/run/dhcp/dhcp.leases/lock",
+            "/run/dhcp",
+        ] {
             for plant in PLANTS {
                 let Some(cell) = field.plant(place, plant) else { continue };
                 for command in ["STATUS", "ADD", "CHECK", "GC", "DEL"] {
-                    let attachment = attachment.clone().conf(json!({"cni.dev/valid-attachments": []}));
-                    cell.call(command, attachment.call(command, Some(&json!({"cniVersion": "1.1.0"}))));
+                    let attachment =
+                        attachment.clone().conf(json!({"cni.dev/valid-attachments": []}));
+                    cell.call(
+                        command,
+                        attachment.call(command, Some(&json!({"cniVersion": "1.1.0"}))),
+                    );
                 }
                 cell.restore();
                 lab.host.sh("rm -rf /run/dhcp");

@@ -76,7 +76,8 @@ impl<'a> Net<'a> {
         let (bystander, result) = &self.bystander;
         let outcome = bystander.check(result);
         cell.expect_done("the bystander's CHECK", &outcome);
-        let left = self.lab.host.sh(&format!("cd {DIR}; for f in 10.*; do [ ! -s $f ] || echo $f; done"));
+        let left =
+            self.lab.host.sh(&format!("cd {DIR}; for f in 10.*; do [ ! -s $f ] || echo $f; done"));
         cell.expect(left.trim() == ips(result)[0], "leases afterwards", &left);
     }
 }

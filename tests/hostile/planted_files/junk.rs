@@ -23,7 +23,11 @@ fn litter(lab: &Lab, dir: &str) {
 #[test]
 fn thousands_of_junk_files_stop_nobody() {
     for_ours("bridge", |lab| {
-        for dir in ["/var/lib/cni/networks/net1", "/var/lib/cni/networks/.cni-multi/net1", "/run/cni/tuning"] {
+        for dir in [
+            "/var/lib/cni/networks/net1",
+            "/var/lib/cni/networks/.cni-multi/net1",
+            "/run/cni/tuning",
+        ] {
             litter(lab, dir);
         }
         let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
@@ -47,8 +51,9 @@ fn thousands_of_junk_files_stop_nobody() {
         }
         assert!(started.elapsed() < patience(20), "{:?}", started.elapsed());
         bystander.main.check(&bystander.result).ok();
-        let leases =
-            lab.host.sh("cd /var/lib/cni/networks/net1 && for f in *; do [ ! -s \"$f\" ] || echo \"$f\"; done");
+        let leases = lab.host.sh(
+            "cd /var/lib/cni/networks/net1 && for f in *; do [ ! -s \"$f\" ] || echo \"$f\"; done",
+        );
         assert_eq!(leases, format!("{}\nlast_reserved_ip.0\n", ips(&bystander.result)[0]));
     });
 }

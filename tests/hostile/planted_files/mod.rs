@@ -107,8 +107,10 @@ fn outside(lab: &Lab) -> String {
     paths.sort();
     let line = |path: &PathBuf| {
         let found = path.symlink_metadata().unwrap();
-        let content = if found.is_file() { std::fs::read_to_string(path).unwrap() } else { String::new() };
-        let (mode, owner, modified) = (found.mode(), found.uid(), (found.mtime(), found.mtime_nsec()));
+        let content =
+            if found.is_file() { std::fs::read_to_string(path).unwrap() } else { String::new() };
+        let (mode, owner, modified) =
+            (found.mode(), found.uid(), (found.mtime(), found.mtime_nsec()));
         format!("{} {mode:o} {owner} {modified:?} {content:?}\n", path.display())
     };
     paths.iter().map(line).collect()
@@ -181,14 +183,19 @@ impl Cell<'_> {
 
     fn expect_unchanged(&self, what: &str, before: &str) {
         let after = outside(self.field.lab);
-        let lines = |a: &str, b: &str| a.lines().filter(|line| !b.contains(line)).collect::<Vec<_>>().join("; ");
+        let lines = |a: &str, b: &str| {
+            a.lines().filter(|line| !b.contains(line)).collect::<Vec<_>>().join("; ")
+        };
         let changed = format!("- {} + {}", lines(before, &after), lines(&after, before));
         self.expect(after == before, &format!("{what} changes what is elsewhere"), &changed);
     }
 
     fn expect(&self, is_so: bool, what: &str, found: &dyn std::fmt::Debug) {
         if !is_so {
-            self.field.wrong.borrow_mut().push(format!("{:?} at {}: {what}: {found:?}", self.plant, self.path));
+            self.field
+                .wrong
+                .borrow_mut()
+                .push(format!("{:?} at {}: {what}: {found:?}", self.plant, self.path));
         }
     }
 
@@ -198,7 +205,8 @@ impl Cell<'_> {
 
     /// Takes the plant away and puts back what was there.
     fn restore(&self) {
-        let restore = format!("rm -rf '{0}'; [ ! -e /run/aside/it ] || mv /run/aside/it '{0}'", self.path);
+        let restore =
+            format!("rm -rf '{0}'; [ ! -e /run/aside/it ] || mv /run/aside/it '{0}'", self.path);
         self.field.lab.host.sh(&restore);
     }
 }
@@ -209,9 +217,11 @@ fn a_change_elsewhere_and_a_hang_are_found() {
     let lab = &Lab::new(crate::support::call::Peer::Ours);
     let field = Field::new(lab);
     let before = outside(lab);
-    for change in
-        ["echo x >> /run/outside/secret", "chmod 644 /run/outside/secret", "touch /run/outside/directory/10.10.0.2"]
-    {
+    for change in [
+        "echo x >> /run/outside/secret",
+        "chmod 644 /run/outside/secret",
+        "touch /run/outside/directory/10.10.0.2",
+    ] {
         lab.host.sh(change);
         assert_ne!(outside(lab), before, "{change}");
     }
@@ -222,14 +232,20 @@ fn a_change_elsewhere_and_a_hang_are_found() {
         ..Call::new(&lab.peer, "", "", "")
     };
     assert_eq!(sleep.run().status, 124);
-    for plant in PLANTS.into_iter().filter(|plant| is_root() || !matches!(plant, Device | OfAnother)) {
+    for plant in
+        PLANTS.into_iter().filter(|plant| is_root() || !matches!(plant, Device | OfAnother))
+    {
         let cell = field.plant("/run/x/y", plant).expect("it can be planted");
         lab.host.sh("[ -e /run/x/y ] || [ -L /run/x/y ]");
         cell.restore();
         lab.host.sh("[ ! -e /run/x/y ] && [ ! -L /run/x/y ]");
     }
     let cell = field.plant("/run/x/y", LinkToFile).unwrap();
-    let bad = Call { program: "/bin/sh".into(), wrapper: lab.host.enter.clone(), ..Call::new(&lab.peer, "", "", "") };
+    let bad = Call {
+        program: "/bin/sh".into(),
+        wrapper: lab.host.enter.clone(),
+        ..Call::new(&lab.peer, "", "", "")
+    };
     for script in ["cat /run/x/y; exit 1", "echo x >>/run/x/y", "exit 137", "echo '{}'; exit 1"] {
         let before = field.wrong.borrow().len();
         cell.call("", Call { args: ["-c", script].map(str::to_owned).to_vec(), ..bad.clone() });

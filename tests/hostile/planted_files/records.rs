@@ -8,16 +8,27 @@ use crate::plugins::meta::sbr;
 use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::traffic::assert_pings;
 
-const PLACES: [&str; 4] = ["$FILE", "${FILE%.json}.draft", "$(dirname $FILE)/junk.json", "$(dirname $FILE)"];
+const PLACES: [&str; 4] =
+    ["$FILE", "${FILE%.json}.draft", "$(dirname $FILE)/junk.json", "$(dirname $FILE)"];
 
 /// Every command while it is there. The file is the attachment's only one.
-fn try_out(field: &Field<'_>, dir: &str, attachment: &Attachment<'_>, result: &Value, place: &str, plant: Plant) {
+fn try_out(
+    field: &Field<'_>,
+    dir: &str,
+    attachment: &Attachment<'_>,
+    result: &Value,
+    place: &str,
+    plant: Plant,
+) {
     let path = field.lab.host.sh(&format!("FILE=$(ls {dir}/*-*.json | head -n1); echo {place}"));
     if let Some(cell) = field.plant(path.trim(), plant) {
         cell.call("STATUS", attachment.call("STATUS", None));
         cell.call("CHECK", attachment.call("CHECK", Some(result)));
         let valid = json!([{"containerID": attachment.container_id, "ifname": attachment.ifname}]);
-        cell.call("GC", attachment.clone().conf(json!({"cni.dev/valid-attachments": valid})).call("GC", None));
+        cell.call(
+            "GC",
+            attachment.clone().conf(json!({"cni.dev/valid-attachments": valid})).call("GC", None),
+        );
         cell.call("ADD", attachment.call("ADD", Some(result)));
         cell.call("DEL", attachment.call("DEL", Some(result)));
         cell.call("ADD after DEL", attachment.call("ADD", Some(result)));
@@ -35,7 +46,13 @@ fn nothing_among_sbr_s_records_is_followed_waited_for_or_lost() {
         for place in PLACES {
             for plant in PLANTS {
                 let container = lab.container();
-                let chained = sbr::attach(lab, &container, &sbr::second(), "net1", json!({"cniVersion": "1.1.0"}));
+                let chained = sbr::attach(
+                    lab,
+                    &container,
+                    &sbr::second(),
+                    "net1",
+                    json!({"cniVersion": "1.1.0"}),
+                );
                 chained.add();
                 assert_ne!(sbr::rules(&container).len(), 0);
                 try_out(&field, "/run/cni/sbr", &chained, &chained.result, place, plant);
@@ -53,12 +70,16 @@ fn nothing_among_host_device_s_records_is_followed_waited_for_or_lost() {
         let field = Field::new(lab);
         lab.host.sh("ip link add dev0 type veth peer name dev1");
         let container = lab.container();
-        let attachment = lab.attach(&container, &with(&host_device::layer_two(), json!({"cniVersion": "1.1.0"})));
+        let attachment = lab
+            .attach(&container, &with(&host_device::layer_two(), json!({"cniVersion": "1.1.0"})));
         for place in PLACES {
             for plant in PLANTS {
                 let result = attachment.add();
                 try_out(&field, "/run/cni/host-device", &attachment, &result, place, plant);
-                assert!(lab.host.link("dev0").is_some(), "{plant:?} at {place}: the device is not back");
+                assert!(
+                    lab.host.link("dev0").is_some(),
+                    "{plant:?} at {place}: the device is not back"
+                );
             }
         }
         field.assert_nothing_was_wrong();
@@ -71,14 +92,17 @@ fn nothing_in_the_place_of_bridge_s_lock_keeps_a_container_away() {
     for_ours("bridge", |lab| {
         let field = Field::new(lab);
         let container = lab.container();
-        let attachment = lab.attach(&container, &with(&bridge::conf(), json!({"cniVersion": "1.1.0"})));
+        let attachment =
+            lab.attach(&container, &with(&bridge::conf(), json!({"cniVersion": "1.1.0"})));
         let late = json!({"bridge": "br9", "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
         attachment.add();
         attachment.del();
         for place in ["/run/cni/bridge/lock", "/run/cni/bridge"] {
             for plant in PLANTS {
                 let Some(cell) = field.plant(place, plant) else { continue };
-                let failed = cell.call("failing ADD", attachment.clone().conf(late.clone()).call("ADD", None)).err();
+                let failed = cell
+                    .call("failing ADD", attachment.clone().conf(late.clone()).call("ADD", None))
+                    .err();
                 assert!(!failed.details.contains("undo:"), "{plant:?} at {place}: {failed:?}");
                 assert!(lab.host.link("br9").is_none(), "{plant:?} at {place}");
                 cell.call("ADD", attachment.call("ADD", None)).ok();

@@ -37,7 +37,10 @@ fn try_out(field: &Field<'_>, bystander: &Chain<'_>, place: &str, plant: Plant) 
         let valid = json!([
             {"containerID": bystander.container_id, "ifname": "eth0"}, {"containerID": chain.container_id, "ifname": "eth0"},
         ]);
-        cell.call("GC", chain.clone().conf(json!({"cni.dev/valid-attachments": valid})).call("GC", None));
+        cell.call(
+            "GC",
+            chain.clone().conf(json!({"cni.dev/valid-attachments": valid})).call("GC", None),
+        );
         let _ = chain.container.sh("ip link set eth0 mtu 1300");
         cell.call("a second ADD", chain.clone().conf(json!({"mtu": 1200})).call("ADD", None));
         cell.call("DEL", chain.call("DEL", None));

@@ -104,7 +104,9 @@ fn ipvlan_add_check_and_del() {
 fn two_containers_on_ipvlan_have_addresses_of_their_own() {
     with_each_server(Kind::Ipvlan, |lab, server, _| {
         let containers = [lab.container(), lab.container()];
-        let results = containers.each_ref().map(|c| ips(&lab.attach(c, &Kind::Ipvlan.conf()).add())[0].clone());
+        let results = containers
+            .each_ref()
+            .map(|c| ips(&lab.attach(c, &Kind::Ipvlan.conf()).add())[0].clone());
         assert_ne!(results[0], results[1]);
         assert_eq!(server.leases().into_keys().collect::<Vec<_>>().len(), 2);
         assert_pings(&containers[0], &results[1]);
@@ -118,7 +120,8 @@ fn every_version_gets_a_result_of_its_shape() {
         let _server = Scripted::start(lab, json!({"address": "10.60.0.50"}));
         let _daemon = Daemon::start(lab);
         for version in EVERY_VERSION {
-            let conf = with(&conf(), json!({"cniVersion": version, "name": version.unwrap_or("none")}));
+            let conf =
+                with(&conf(), json!({"cniVersion": version, "name": version.unwrap_or("none")}));
             let attachment = lab.attach(&lab.container(), &conf);
             let result = attachment.add();
             match version {
@@ -128,8 +131,14 @@ fn every_version_gets_a_result_of_its_shape() {
                 ),
                 Some(version) => {
                     let ip = &result["ips"][0];
-                    assert_eq!((&ip["address"], &ip["gateway"]), (&json!("10.60.0.50/24"), &json!(SERVER)));
-                    assert_eq!(ip["version"], if version < "1.0.0" { json!("4") } else { Value::Null });
+                    assert_eq!(
+                        (&ip["address"], &ip["gateway"]),
+                        (&json!("10.60.0.50/24"), &json!(SERVER))
+                    );
+                    assert_eq!(
+                        ip["version"],
+                        if version < "1.0.0" { json!("4") } else { Value::Null }
+                    );
                     assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": SERVER}]));
                 }
             }
@@ -151,7 +160,8 @@ fn the_plugin_alone_answers_with_addresses_and_routes() {
             "ip link add link lan name eth0 netns {} type macvlan",
             container.netns.rsplit('/').next().unwrap()
         ));
-        let attachment = lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        let attachment =
+            lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
         let expected = json!({
             "cniVersion": "1.1.0",
             "ips": [{"address": "10.60.0.50/24", "gateway": SERVER}],
@@ -159,7 +169,9 @@ fn the_plugin_alone_answers_with_addresses_and_routes() {
         });
         assert_eq!(attachment.add(), expected);
         // A link that was down is up: nothing could be sent otherwise.
-        assert!(container.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP")));
+        assert!(
+            container.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
+        );
         attachment.check(&expected).ok();
         attachment.del();
     });
@@ -174,10 +186,15 @@ fn add_for_a_lease_that_is_there_gives_the_same_address() {
         let container = lab.container();
         let name = container.netns.rsplit('/').next().unwrap();
         lab.host.sh(&format!("ip link add link lan name eth0 netns {name} type macvlan"));
-        let attachment = lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        let attachment =
+            lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
         let first = attachment.add();
         assert_eq!(attachment.add(), first);
-        assert_eq!(server.heard_of(crate::support::dhcp::scripted::DISCOVER).len(), 1, "nobody was asked again");
+        assert_eq!(
+            server.heard_of(crate::support::dhcp::scripted::DISCOVER).len(),
+            1,
+            "nobody was asked again"
+        );
     });
 }
 
@@ -189,12 +206,19 @@ fn each_interface_has_a_lease_of_its_own() {
         let first = lab.attach(&a, &conf());
         let second = lab.attach(&a, &conf()).ifname("eth1");
         let third = lab.attach(&b, &conf());
-        let mut addresses: Vec<String> = [&first, &second, &third].map(|at| ips(&at.add())[0].clone()).into();
-        assert_eq!(server.leases().into_keys().collect::<BTreeSet<_>>(), addresses.iter().cloned().collect());
+        let mut addresses: Vec<String> =
+            [&first, &second, &third].map(|at| ips(&at.add())[0].clone()).into();
+        assert_eq!(
+            server.leases().into_keys().collect::<BTreeSet<_>>(),
+            addresses.iter().cloned().collect()
+        );
         second.del();
         addresses.remove(1);
         if lab.peer == Peer::Ours {
-            assert_eq!(server.leases().into_keys().collect::<BTreeSet<_>>(), addresses.into_iter().collect());
+            assert_eq!(
+                server.leases().into_keys().collect::<BTreeSet<_>>(),
+                addresses.into_iter().collect()
+            );
         }
         first.del();
         third.del();

@@ -30,7 +30,8 @@ fn delete(lab: &Lab, conf: &Value, id: &str) {
 
 /// Files of the store that are reservations.
 pub fn leases(lab: &Lab) -> Vec<String> {
-    let names = lab.host.sh(&format!("ls {STORE} | grep -v -e '^lock$' -e last_reserved_ip || true"));
+    let names =
+        lab.host.sh(&format!("ls {STORE} | grep -v -e '^lock$' -e last_reserved_ip || true"));
     names.lines().map(str::to_owned).collect()
 }
 
@@ -38,7 +39,9 @@ pub fn leases(lab: &Lab) -> Vec<String> {
 fn result_and_files_are_those_of_the_reference() {
     for_each_peer("host-local", |lab| {
         let conf = with(
-            &ranges(json!([[{"subnet": "10.1.2.0/24"}, {"subnet": "10.2.2.0/24"}], [{"subnet": "2001:db8:1::/64"}]])),
+            &ranges(
+                json!([[{"subnet": "10.1.2.0/24"}, {"subnet": "10.2.2.0/24"}], [{"subnet": "2001:db8:1::/64"}]]),
+            ),
             json!({"ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}, {"dst": "192.168.0.0/16", "gw": "1.1.1.1"}, {"dst": "2001:db8:2::/64", "gw": "2001:db8:3::1"}]}}),
         );
         let attachment = lab.attach(&lab.container(), &conf).id("dummy");
@@ -64,7 +67,10 @@ fn result_and_files_are_those_of_the_reference() {
         attachment.check(&result).ok();
         attachment.del();
         assert_eq!(leases(lab), [""; 0]);
-        assert_eq!(std::fs::read_to_string(lab.path(&format!("{STORE}/last_reserved_ip.0"))).unwrap(), "10.1.2.2");
+        assert_eq!(
+            std::fs::read_to_string(lab.path(&format!("{STORE}/last_reserved_ip.0"))).unwrap(),
+            "10.1.2.2"
+        );
         attachment.check(&result).err();
     });
 }
@@ -158,7 +164,12 @@ fn addresses_are_given_in_turn() {
         Case {
             what: "one address of each set",
             ranges: json!([[{"subnet": "10.0.0.0/29"}], [{"subnet": "10.0.1.0/30"}], [{"subnet": "2001:db8::/64"}]]),
-            steps: &["+a 10.0.0.2 10.0.1.2 2001:db8::2", "-a", "+b 10.0.0.3 10.0.1.2 2001:db8::3", "+c full"],
+            steps: &[
+                "+a 10.0.0.2 10.0.1.2 2001:db8::2",
+                "-a",
+                "+b 10.0.0.3 10.0.1.2 2001:db8::3",
+                "+c full",
+            ],
         },
         Case {
             what: "carry into the next octets",
@@ -180,10 +191,15 @@ fn addresses_are_given_in_turn() {
                     let outcome = lab.attach(&lab.container(), &conf).id(id).try_add();
                     let error = outcome.err();
                     assert!(
-                        error.text().contains("no IP addresses available in range set") || lab.peer == Peer::Ours,
+                        error.text().contains("no IP addresses available in range set")
+                            || lab.peer == Peer::Ours,
                         "{error:?}"
                     );
-                    assert!(lab.peer != Peer::Ours || error.code == 101, "{}: {error:?}", case.what);
+                    assert!(
+                        lab.peer != Peer::Ours || error.code == 101,
+                        "{}: {error:?}",
+                        case.what
+                    );
                     assert_eq!(leases(lab), held, "{}: a failed ADD keeps no address", case.what);
                 } else {
                     assert_eq!(address(lab, &conf, id), expected, "{}, step {step}", case.what);
@@ -226,7 +242,8 @@ fn one_attachment_has_one_address() {
 #[test]
 fn networks_do_not_share_addresses() {
     for_each_peer("host-local", |lab| {
-        let (one, other) = (subnet("10.0.0.0/24"), with(&subnet("10.0.0.0/24"), json!({"name": "net2"})));
+        let (one, other) =
+            (subnet("10.0.0.0/24"), with(&subnet("10.0.0.0/24"), json!({"name": "net2"})));
         assert_eq!(
             (address(lab, &one, "a"), address(lab, &other, "a")),
             ("10.0.0.2".to_owned(), "10.0.0.2".to_owned())
@@ -332,7 +349,10 @@ fn addresses_can_be_asked_for_through_every_channel() {
             let base = ranges(
                 json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.9.0/24"}], [{"subnet": "10.1.0.0/24"}], [{"subnet": "2001:db8::/64"}]]),
             );
-            let result = lab.attach(&lab.container(), &with(&base, case.changes.clone())).args(case.args).add();
+            let result = lab
+                .attach(&lab.container(), &with(&base, case.changes.clone()))
+                .args(case.args)
+                .add();
             assert_eq!(ips(&result).join(" "), case.expected, "{}", case.what);
         }
     });
@@ -350,7 +370,12 @@ fn an_address_that_cannot_be_had_fails_add_and_keeps_nothing() {
         Case { what: "taken", asked: &["10.0.0.2"], code: 101, names: "10.0.0.2" },
         Case { what: "the gateway", asked: &["10.0.0.1"], code: 101, names: "10.0.0.1" },
         Case { what: "outside of every range", asked: &["10.9.0.1"], code: 101, names: "10.9.0.1" },
-        Case { what: "two of one set", asked: &["10.0.0.10", "10.0.0.11"], code: 101, names: "10.0.0.1" },
+        Case {
+            what: "two of one set",
+            asked: &["10.0.0.10", "10.0.0.11"],
+            code: 101,
+            names: "10.0.0.1",
+        },
         Case { what: "before rangeStart", asked: &["10.1.0.5"], code: 101, names: "10.1.0.5" },
         Case { what: "after rangeEnd", asked: &["10.1.0.21"], code: 101, names: "10.1.0.21" },
         Case { what: "not an address", asked: &["10.0.0.300"], code: 7, names: "10.0.0.300" },
@@ -390,14 +415,26 @@ fn mistakes_in_ranges_are_refused_and_named() {
             one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.1.0.5"})),
             ["ipam.ranges[0][0].rangeStart", "10.1.0.5"],
         ),
-        case(one(json!({"subnet": "10.0.0.0/24", "rangeEnd": "10.1.0.5"})), ["ipam.ranges[0][0].rangeEnd", "10.1.0.5"]),
+        case(
+            one(json!({"subnet": "10.0.0.0/24", "rangeEnd": "10.1.0.5"})),
+            ["ipam.ranges[0][0].rangeEnd", "10.1.0.5"],
+        ),
         case(
             one(json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.8"})),
             ["ipam.ranges[0][0].range", "10.0.0.9"],
         ),
-        case(ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "2001:db8::/64"}]])), ["ipam.ranges[0]", "famil"]),
-        case(ranges(json!([[{"subnet": "10.0.0.0/16"}, {"subnet": "10.0.5.0/24"}]])), ["ipam.ranges[0]", "overlap"]),
-        case(ranges(json!([[{"subnet": "10.0.0.0/16"}], [{"subnet": "10.0.5.0/24"}]])), ["ipam.ranges[", "overlap"]),
+        case(
+            ranges(json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "2001:db8::/64"}]])),
+            ["ipam.ranges[0]", "famil"],
+        ),
+        case(
+            ranges(json!([[{"subnet": "10.0.0.0/16"}, {"subnet": "10.0.5.0/24"}]])),
+            ["ipam.ranges[0]", "overlap"],
+        ),
+        case(
+            ranges(json!([[{"subnet": "10.0.0.0/16"}], [{"subnet": "10.0.5.0/24"}]])),
+            ["ipam.ranges[", "overlap"],
+        ),
         case(
             with(
                 &ranges(json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.1.0.0/24"}]])),
@@ -405,7 +442,10 @@ fn mistakes_in_ranges_are_refused_and_named() {
             ),
             ["0.2.0", "famil"],
         ),
-        case(json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local"}), ["ipam", "ipam"]),
+        case(
+            json!({"cniVersion": "1.0.0", "name": "net1", "type": "host-local"}),
+            ["ipam", "ipam"],
+        ),
     ];
     for_each_peer("host-local", |lab| {
         for case in &cases {
@@ -429,7 +469,10 @@ fn ranges_that_only_touch_are_accepted() {
             {"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.11", "rangeEnd": "10.0.0.11"},
         ]);
         let conf = ranges(json!([halves]));
-        assert_eq!([address(lab, &conf, "a"), address(lab, &conf, "b")], ["10.0.0.10", "10.0.0.11"]);
+        assert_eq!(
+            [address(lab, &conf, "a"), address(lab, &conf, "b")],
+            ["10.0.0.10", "10.0.0.11"]
+        );
     });
 }
 
@@ -437,7 +480,8 @@ fn ranges_that_only_touch_are_accepted() {
 fn dns_comes_from_the_resolv_conf_that_is_named() {
     for_each_peer("host-local", |lab| {
         lab.host.sh("printf '# a comment\\n; another\\nnameserver 192.0.2.3\\nnameserver 2001:db8::53\\ndomain example.com\\nsearch one.example two.example\\noptions ndots:2 timeout:1\\nsortlist x\\n' > /run/resolv.conf");
-        let conf = with(&subnet("10.0.0.0/24"), json!({"ipam": {"resolvConf": "/run/resolv.conf"}}));
+        let conf =
+            with(&subnet("10.0.0.0/24"), json!({"ipam": {"resolvConf": "/run/resolv.conf"}}));
         let expected = json!({"nameservers": ["192.0.2.3", "2001:db8::53"], "domain": "example.com", "search": ["one.example", "two.example"], "options": ["ndots:2", "timeout:1"]});
         assert_eq!(lab.attach(&lab.container(), &conf).add()["dns"], expected);
         let missing = with(&conf, json!({"ipam": {"resolvConf": "/run/no-such-file"}}));
@@ -451,7 +495,8 @@ fn dns_comes_from_the_resolv_conf_that_is_named() {
 #[test]
 fn another_data_directory_is_used() {
     for_each_peer("host-local", |lab| {
-        let conf = with(&subnet("10.0.0.0/24"), json!({"ipam": {"dataDir": "/run/elsewhere/deep"}}));
+        let conf =
+            with(&subnet("10.0.0.0/24"), json!({"ipam": {"dataDir": "/run/elsewhere/deep"}}));
         address(lab, &conf, "a");
         assert_eq!(lab.host.sh("cat /run/elsewhere/deep/net1/10.0.0.2"), "a\r\neth0");
         assert!(!lab.path(STORE).exists());
@@ -519,8 +564,10 @@ fn names_cannot_leave_the_directory() {
             }
         }
         let after = lab.host.sh("find /run /var/lib/cni -type f");
-        let new: Vec<&str> =
-            after.lines().filter(|line| !before.contains(line) && !line.starts_with("/run/netns/")).collect();
+        let new: Vec<&str> = after
+            .lines()
+            .filter(|line| !before.contains(line) && !line.starts_with("/run/netns/"))
+            .collect();
         assert_eq!(new, [""; 0]);
     });
 }
@@ -581,7 +628,11 @@ fn gc_releases_what_is_not_listed() {
         let other = with(&conf, json!({"name": "net2"}));
         address(lab, &other, "x");
         assert_eq!(attachment.gc(&[("a", "eth0"), ("c", "eth0")]).ok(), Value::Null);
-        assert_eq!(leases(lab), ["10.0.0.2", "10.0.0.4"], "b is gone, and the second interface of a");
+        assert_eq!(
+            leases(lab),
+            ["10.0.0.2", "10.0.0.4"],
+            "b is gone, and the second interface of a"
+        );
         assert_eq!(
             lab.host.sh("ls /var/lib/cni/networks/net2 | grep -c 10").trim(),
             "1",
@@ -596,13 +647,16 @@ fn gc_releases_what_is_not_listed() {
 
 #[test]
 fn a_directory_shared_with_the_reference_stays_right() {
-    let Some(reference) = Peer::reference() else { return crate::support::attachment::not_compared("host-local") };
+    let Some(reference) = Peer::reference() else {
+        return crate::support::attachment::not_compared("host-local");
+    };
     for_ours("host-local", |lab| {
         let conf = subnet("10.0.0.0/28");
         let by = |peer: &Peer, id: &str| lab.attach(&lab.container(), &conf).id(id).by(peer);
         // They take turns, each deletes what the other added, and nobody gets an address twice.
         for round in 0..10 {
-            let (first, second) = if round % 2 == 0 { (&Peer::Ours, &reference) } else { (&reference, &Peer::Ours) };
+            let (first, second) =
+                if round % 2 == 0 { (&Peer::Ours, &reference) } else { (&reference, &Peer::Ours) };
             let (a, b) = (format!("a{round}"), format!("b{round}"));
             let one = ips(&by(first, &a).add());
             let two = ips(&by(second, &b).add());

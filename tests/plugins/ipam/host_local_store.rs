@@ -11,7 +11,8 @@ struct DataDir(PathBuf);
 
 impl DataDir {
     fn new(test: &str) -> DataDir {
-        let path = std::env::temp_dir().join(format!("cni-multi-store-{test}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("cni-multi-store-{test}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path); // an earlier process had the same id
         DataDir(path)
     }
@@ -24,7 +25,8 @@ impl DataDir {
     fn add(&self, peer: &Peer, id: &str) -> Vec<String> {
         let result = self.call(peer, "ADD", id).ok();
         let ips = result["ips"].as_array().unwrap().iter();
-        ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned()).collect()
+        ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned())
+            .collect()
     }
 
     #[track_caller]
@@ -42,7 +44,8 @@ impl DataDir {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             (name, fs::read_to_string(path).unwrap())
         };
-        let mut files: Vec<_> = fs::read_dir(self.dir()).unwrap().map(|e| entry(&e.unwrap().path())).collect();
+        let mut files: Vec<_> =
+            fs::read_dir(self.dir()).unwrap().map(|e| entry(&e.unwrap().path())).collect();
         files.sort();
         files
     }
@@ -67,8 +70,11 @@ fn after_the_last_del_only_the_reference_s_files_are_left() {
     for id in ["a", "b", "c"] {
         data.del(&Peer::Ours, id);
     }
-    let found =
-        std::process::Command::new("find").arg(&data.0).args(["-type", "f", "-printf", "%P\n"]).output().unwrap();
+    let found = std::process::Command::new("find")
+        .arg(&data.0)
+        .args(["-type", "f", "-printf", "%P\n"])
+        .output()
+        .unwrap();
     let mut files: Vec<&str> = std::str::from_utf8(&found.stdout).unwrap().lines().collect();
     files.sort_unstable();
     assert_eq!(files, ["net/last_reserved_ip.0", "net/last_reserved_ip.1", "net/lock"]);
@@ -108,7 +114,10 @@ fn leases_survive_an_upgrade_and_a_rollback() {
         let (peer, other) = (&peers[round % 2], &peers[(round + 1) % 2]);
         let [first, second] = [format!("first-{round}"), format!("second-{round}")];
         let number = 2 + 2 * round;
-        assert_eq!(data.add(peer, &first), [format!("10.1.0.{number}"), format!("fd00:1::{number:x}")]);
+        assert_eq!(
+            data.add(peer, &first),
+            [format!("10.1.0.{number}"), format!("fd00:1::{number:x}")]
+        );
         data.add(other, &second);
         for id in [&first, &second] {
             for peer in &peers {
@@ -169,7 +178,8 @@ fn a_plugin_that_is_killed_at_any_moment_leaves_a_store_that_works() {
     data.add(&Peer::Ours, "first");
     for microseconds in (0..3_000).step_by(60) {
         let id = format!("killed-{microseconds}");
-        let call = Call::new(&Peer::Ours, "host-local", "ADD", config_of(&data)).env("CNI_CONTAINERID", &id);
+        let call = Call::new(&Peer::Ours, "host-local", "ADD", config_of(&data))
+            .env("CNI_CONTAINERID", &id);
         kill_after(&call, std::time::Duration::from_micros(microseconds));
         data.del(&Peer::Ours, &id);
     }

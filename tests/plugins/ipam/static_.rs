@@ -104,7 +104,10 @@ fn the_most_specific_source_of_addresses_wins() {
     ];
     for_each_peer("static", |lab| {
         for case in &cases {
-            let result = lab.attach(&lab.container(), &with(&conf(), case.changes.clone())).args(case.args).add();
+            let result = lab
+                .attach(&lab.container(), &with(&conf(), case.changes.clone()))
+                .args(case.args)
+                .add();
             assert_eq!(result["ips"], case.ips, "{}", case.what);
         }
     });
@@ -120,7 +123,11 @@ fn an_address_without_prefix_is_refused_and_named() {
     ];
     for_each_peer("static", |lab| {
         for (changes, args) in &cases {
-            let error = lab.attach(&lab.container(), &with(&conf(), changes.clone())).args(args).try_add().err();
+            let error = lab
+                .attach(&lab.container(), &with(&conf(), changes.clone()))
+                .args(args)
+                .try_add()
+                .err();
             assert!(error.text().contains("10.10.0.77"), "{changes} {args}: {error:?}");
         }
     });
@@ -128,8 +135,7 @@ fn an_address_without_prefix_is_refused_and_named() {
 
 #[test]
 fn other_mistakes_are_refused() {
-    let two =
-        json!({"cniVersion": "0.2.0", "ipam": {"addresses": [{"address": "10.1.0.5/24"}, {"address": "10.2.0.5/24"}]}});
+    let two = json!({"cniVersion": "0.2.0", "ipam": {"addresses": [{"address": "10.1.0.5/24"}, {"address": "10.2.0.5/24"}]}});
     let cases = [
         (with(&conf(), json!({"ipam": null})), "", "ipam"),
         (with(&conf(), two), "", "0.2.0"),

@@ -71,8 +71,12 @@ fn sends_back(lab: &Lab, container: &Container) -> bool {
     let ends = [lab.container(), lab.container()];
     for (at, end) in ends.iter().enumerate() {
         let netns = end.netns.rsplit('/').next().unwrap();
-        container.sh(&format!("ip link add vepa{at} link eth0 netns {netns} type macvlan mode vepa"));
-        end.sh(&format!("ip link set vepa{at} up && ip addr add 10.31.0.{}/24 dev vepa{at}", at + 1));
+        container
+            .sh(&format!("ip link add vepa{at} link eth0 netns {netns} type macvlan mode vepa"));
+        end.sh(&format!(
+            "ip link set vepa{at} up && ip addr add 10.31.0.{}/24 dev vepa{at}",
+            at + 1
+        ));
     }
     let answered = (0..3).any(|_| is_answered(&ends[0], "10.31.0.2", ""));
     for (at, end) in ends.iter().enumerate() {
@@ -97,7 +101,11 @@ fn container_reaches_its_gateways_and_del_leaves_nothing() {
     let cases = [
         (conf(), vec!["10.10.0.3/24"], vec!["10.10.0.1"]),
         (v6(), vec!["2001:db8:10::3/64"], vec!["2001:db8:10::1"]),
-        (dual_stack(), vec!["10.10.0.3/24", "2001:db8:10::3/64"], vec!["10.10.0.1", "2001:db8:10::1"]),
+        (
+            dual_stack(),
+            vec!["10.10.0.3/24", "2001:db8:10::3/64"],
+            vec!["10.10.0.1", "2001:db8:10::1"],
+        ),
     ];
     for_each_peer("bridge", |lab| {
         for (at, (conf, addresses, gateways)) in cases.iter().enumerate() {
@@ -137,7 +145,10 @@ fn result_says_what_the_kernel_has() {
         assert_eq!(port["master"], "br0");
         assert_eq!(port["linkinfo"]["info_kind"], "veth");
         assert_eq!(port["operstate"], "UP");
-        assert!(port["ifname"].as_str().unwrap().starts_with("veth"), "tools match the name: {port}");
+        assert!(
+            port["ifname"].as_str().unwrap().starts_with("veth"),
+            "tools match the name: {port}"
+        );
         assert_eq!(lab.host.addresses("br0"), ["10.10.0.1/24"]);
     });
 }
@@ -166,10 +177,17 @@ fn every_version_gets_a_result_of_its_shape() {
                 }
             };
             if shown < "0.3.0" {
-                assert_eq!(result, json!({"cniVersion": shown, "ip4": ip(0), "ip6": ip(1), "dns": {}}));
+                assert_eq!(
+                    result,
+                    json!({"cniVersion": shown, "ip4": ip(0), "ip6": ip(1), "dns": {}})
+                );
             } else {
                 assert_eq!(result["ips"], json!([ip(0), ip(1)]), "{shown}");
-                assert_eq!(result["routes"], json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]), "{shown}");
+                assert_eq!(
+                    result["routes"],
+                    json!([{"dst": "10.99.0.0/16"}, {"dst": "2001:db8:99::/48"}]),
+                    "{shown}"
+                );
                 assert_eq!(result["interfaces"][2]["sandbox"], container.netns.as_str());
                 assert_eq!(
                     result.get("dns"),
@@ -192,8 +210,12 @@ fn every_version_gets_a_result_of_its_shape() {
 fn default_gateway_is_the_default_route_of_each_family() {
     for_each_peer("bridge", |lab| {
         let container = lab.container();
-        let result =
-            lab.attach(&container, &with(&dual_stack(), json!({"isGateway": false, "isDefaultGateway": true}))).add();
+        let result = lab
+            .attach(
+                &container,
+                &with(&dual_stack(), json!({"isGateway": false, "isDefaultGateway": true})),
+            )
+            .add();
         assert_eq!(
             result["routes"],
             json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}, {"dst": "::/0", "gw": "2001:db8:10::1"}])
@@ -264,7 +286,11 @@ fn force_address_replaces_what_conflicts() {
                 let error = plain.err();
                 assert!(error.text().contains(&bridge), "the error names the bridge: {error:?}");
                 assert_eq!(lab.host.addresses(&bridge), before);
-                lab.attach(&lab.container(), &with(&on("second", case.second), json!({"forceAddress": true}))).add();
+                lab.attach(
+                    &lab.container(),
+                    &with(&on("second", case.second), json!({"forceAddress": true})),
+                )
+                .add();
                 assert_eq!(lab.host.addresses(&bridge).len(), 1, "replaced");
             } else {
                 plain.ok();
@@ -280,12 +306,16 @@ fn hairpin_and_promiscuous_mode() {
         let plain = lab.attach(&lab.container(), &conf()).add();
         assert_eq!(port(lab, &plain)["hairpin"], false);
         assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 0);
-        let hairpin = lab.attach(&lab.container(), &with(&conf(), json!({"hairpinMode": true}))).add();
+        let hairpin =
+            lab.attach(&lab.container(), &with(&conf(), json!({"hairpinMode": true}))).add();
         assert_eq!(port(lab, &hairpin)["hairpin"], true);
         lab.attach(&lab.container(), &with(&conf(), json!({"promiscMode": true}))).add();
         assert_eq!(lab.host.link("br0").unwrap()["promiscuity"], 1);
         let both = lab
-            .attach(&lab.container(), &with(&conf(), json!({"promiscMode": true, "hairpinMode": true})))
+            .attach(
+                &lab.container(),
+                &with(&conf(), json!({"promiscMode": true, "hairpinMode": true})),
+            )
             .try_add()
             .err();
         assert!(both.msg.contains("hairpin") && both.msg.contains("promisc"), "{both:?}");
@@ -311,7 +341,8 @@ fn a_warning_that_nobody_can_read_is_no_error() {
     for_ours("bridge", |lab| {
         lab.host.sh("ip link add br0 type bridge");
         let container = lab.container();
-        let mut call = lab.attach(&container, &with(&conf(), json!({"vlan": 100}))).call("ADD", None);
+        let mut call =
+            lab.attach(&container, &with(&conf(), json!({"vlan": 100}))).call("ADD", None);
         let reader_is_gone = r#"exec 3>&1; { sleep 0.2; exec "$0"; } 2>&1 >&3 | :"#;
         call.wrapper.extend(["sh", "-c", reader_is_gone].map(str::to_owned));
         let outcome = call.run();
@@ -438,11 +469,18 @@ fn a_disabled_container_interface_stays_down_and_without_addresses() {
         let container = lab.container();
         let disabled = with(&conf(), json!({"ipam": null, "disableContainerInterface": true}));
         lab.attach(&container, &disabled).add();
-        assert!(!container.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP")));
+        assert!(
+            !container.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
+        );
         assert_eq!(container.json("ip -j addr show dev eth0")[0]["addr_info"], json!([]));
-        let with_ipam =
-            lab.attach(&lab.container(), &with(&conf(), json!({"disableContainerInterface": true}))).try_add().err();
-        assert!(with_ipam.msg.to_lowercase().contains("disablecontainerinterface"), "{with_ipam:?}");
+        let with_ipam = lab
+            .attach(&lab.container(), &with(&conf(), json!({"disableContainerInterface": true})))
+            .try_add()
+            .err();
+        assert!(
+            with_ipam.msg.to_lowercase().contains("disablecontainerinterface"),
+            "{with_ipam:?}"
+        );
     });
 }
 
@@ -495,7 +533,10 @@ fn an_existing_bridge_is_used_as_it_is() {
         for key in ["ifindex", "address", "mtu"] {
             assert_eq!(after[key], before[key], "{key}");
         }
-        assert_eq!(after["linkinfo"]["info_data"]["forward_delay"], before["linkinfo"]["info_data"]["forward_delay"]);
+        assert_eq!(
+            after["linkinfo"]["info_data"]["forward_delay"],
+            before["linkinfo"]["info_data"]["forward_delay"]
+        );
         assert_pings(&container, "10.10.0.1");
     });
 }
@@ -530,11 +571,17 @@ fn routes_of_ipam_are_in_the_container_with_their_attributes() {
             {"dst": "10.94.0.0/16", "table": 500},
             {"dst": "10.95.0.0/16", "scope": 253, "gw": "0.0.0.0"},
         ]);
-        let result = lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": routes}}))).try_add();
+        let result =
+            lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": routes}}))).try_add();
         result.ok();
-        let route =
-            |table: &str, dst: &str| container.json(&format!("ip -j -d route show table {table} {dst}"))[0].clone();
-        assert_eq!(route("main", "10.91.0.0/16")["gateway"], "10.10.0.1", "without gw the address's gateway");
+        let route = |table: &str, dst: &str| {
+            container.json(&format!("ip -j -d route show table {table} {dst}"))[0].clone()
+        };
+        assert_eq!(
+            route("main", "10.91.0.0/16")["gateway"],
+            "10.10.0.1",
+            "without gw the address's gateway"
+        );
         assert_eq!(route("main", "10.92.0.0/16")["gateway"], "10.10.0.9");
         assert_eq!(route("main", "10.93.0.0/16")["metric"], 77);
         assert_eq!(route("500", "10.94.0.0/16")["gateway"], "10.10.0.1");
@@ -547,7 +594,10 @@ fn routes_of_ipam_are_in_the_container_with_their_attributes() {
 #[test]
 fn no_helper_program_is_needed() {
     for_ours("bridge", |lab| {
-        let all = with(&dual_stack(), json!({"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true}));
+        let all = with(
+            &dual_stack(),
+            json!({"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true}),
+        );
         let container = lab.container();
         let attachment = lab.attach(&container, &all);
         for command in ["ADD", "DEL"] {
@@ -565,7 +615,8 @@ fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
     for_ours("bridge", |lab| {
         let container = lab.container();
         let before = Watch::start(lab, &[]);
-        let error = lab.attach(&container, &conf()).netns(Some("/proc/self/ns/net")).try_add().err();
+        let error =
+            lab.attach(&container, &conf()).netns(Some("/proc/self/ns/net")).try_add().err();
         assert_eq!(error.code, 8, "{error:?}");
         before.assert_unchanged("the refused ADD");
     });

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use super::bridge::failed_add::{Case, fail};
 use super::bridge::{static_ipam, warm_up};
 use crate::parallel::all_at_once;
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, interface, ips, skip, with};
+use crate::support::attachment::{
+    EVERY_VERSION, for_each_peer, for_ours, interface, ips, skip, with,
+};
 use crate::support::call::Peer;
 use crate::support::netns::{Lab, Namespace};
 use crate::support::snapshot::Watch;
@@ -26,7 +28,8 @@ fn dual_stack() -> Value {
 
 /// Whether this kernel has such interfaces.
 pub fn makes_dummies(lab: &Lab) -> bool {
-    let made = lab.host.try_sh("ip link add probe type dummy && ip link del probe").status.success();
+    let made =
+        lab.host.try_sh("ip link add probe type dummy && ip link del probe").status.success();
     if !made {
         skip("dummy");
     }
@@ -89,7 +92,8 @@ fn neighbours_reach_the_address_through_another_interface() {
         container.sh("ip link set lo up");
         let through = json!({"cniVersion": "1.0.0", "name": "way", "type": "ptp", "ipam": {"type": "host-local", "subnet": "10.10.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}});
         let on_the_way = lab.attach(&container, &through).ifname("net1").add();
-        let service = ips(&lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": null}}))).add());
+        let service =
+            ips(&lab.attach(&container, &with(&conf(), json!({"ipam": {"routes": null}}))).add());
         lab.host.sh(&format!(
             "ip route add {} via {} dev {}",
             service[0],
@@ -125,7 +129,8 @@ fn every_version_gets_a_result_of_its_shape() {
     for_each_peer_with_dummies(|lab| {
         for version in EVERY_VERSION {
             let container = lab.container();
-            let attachment = lab.attach(&container, &with(&dual_stack(), json!({"cniVersion": version})));
+            let attachment =
+                lab.attach(&container, &with(&dual_stack(), json!({"cniVersion": version})));
             let result = attachment.add();
             let shown = version.unwrap_or("0.1.0");
             assert_eq!(result["cniVersion"], shown);
@@ -137,7 +142,11 @@ fn every_version_gets_a_result_of_its_shape() {
                 let expected = json!([{"name": "eth0", "mac": mac, "sandbox": container.netns}]);
                 assert_eq!(result["interfaces"], expected);
                 assert_eq!(result["ips"][1]["gateway"], "2001:db8:60::1");
-                assert_eq!(result["ips"][1].get("version"), (shown < "1.0.0").then_some(&json!("6")), "{shown}");
+                assert_eq!(
+                    result["ips"][1].get("version"),
+                    (shown < "1.0.0").then_some(&json!("6")),
+                    "{shown}"
+                );
                 assert_eq!(result["ips"][1]["interface"], 0);
                 assert_eq!(result.get("dns"), (shown < "1.0.0").then_some(&json!({})), "{shown}");
             }
@@ -168,13 +177,18 @@ fn containers_come_and_go_at_the_same_time() {
         let before = Watch::start(lab, &[&containers[0], &containers[3]]);
         let attachments: Vec<_> = containers
             .iter()
-            .flat_map(|container| ["eth0", "net1"].map(|ifname| lab.attach(container, &conf()).ifname(ifname)))
+            .flat_map(|container| {
+                ["eth0", "net1"].map(|ifname| lab.attach(container, &conf()).ifname(ifname))
+            })
             .collect();
-        let results: Vec<Value> = all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
+        let results: Vec<Value> =
+            all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
         for (attachment, result) in attachments.iter().zip(&results) {
             attachment.check(result).ok();
         }
-        all_at_once(&attachments, "DEL").iter().for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
+        all_at_once(&attachments, "DEL")
+            .iter()
+            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
         before.assert_unchanged("eight ADDs");
     });
 }
@@ -216,7 +230,8 @@ fn check_finds_what_has_changed() {
     for_each_peer_with_dummies(|lab| {
         for (at, (what, script, names)) in breaks.iter().enumerate() {
             let container = lab.container();
-            let attachment = lab.attach(&container, &with(&dual_stack(), json!({"name": format!("net{at}")})));
+            let attachment =
+                lab.attach(&container, &with(&dual_stack(), json!({"name": format!("net{at}")})));
             let result = attachment.add();
             attachment.check(&result).ok();
             container.sh(script);
@@ -259,7 +274,8 @@ fn del_does_not_need_the_namespace() {
         warm_up(lab, &conf());
         let before = Watch::start(lab, &[]);
         for how in ["vanished", "of a process", "none", "empty", "never added"] {
-            let container = if how == "of a process" { lab.container_of_process() } else { lab.container() };
+            let container =
+                if how == "of a process" { lab.container_of_process() } else { lab.container() };
             let attachment = lab.attach(&container, &conf());
             if how != "never added" {
                 attachment.add();
@@ -321,8 +337,12 @@ fn an_ipam_plugin_is_required() {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         for ipam in [json!(null), json!({"type": null}), json!({"type": ""})] {
-            let error = lab.attach(&container, &with(&conf(), json!({"ipam": ipam}))).try_add().err();
-            assert!(error.text().contains("dummy interface requires an IPAM configuration"), "{error:?}");
+            let error =
+                lab.attach(&container, &with(&conf(), json!({"ipam": ipam}))).try_add().err();
+            assert!(
+                error.text().contains("dummy interface requires an IPAM configuration"),
+                "{error:?}"
+            );
             if lab.peer == Peer::Ours {
                 assert_eq!(error.code, 7, "{error:?}");
                 assert!(error.text().contains("ipam.type: "), "{error:?}");
@@ -361,7 +381,8 @@ fn add_fails_and_nothing_has_changed() {
 fn add_without_an_address_fails_and_nothing_has_changed() {
     for_ours_with_dummies(|lab| {
         let no_address = static_ipam(&conf(), json!([]), json!([]));
-        let (changes, error) = fail(lab, &no_address, &Case::new("IPAM has no address", json!({}), 101, ""));
+        let (changes, error) =
+            fail(lab, &no_address, &Case::new("IPAM has no address", json!({}), 101, ""));
         assert_eq!((changes.as_str(), error.code), ("", 101), "{error:?}");
     });
 }
@@ -373,7 +394,8 @@ fn add_on_a_kernel_without_such_interfaces_says_so_and_leaves_nothing() {
         if probe.status.success() {
             return; // the other tests are about that
         }
-        let (changes, error) = fail(lab, &conf(), &Case::new("no such interfaces", json!({}), 100, "dummy"));
+        let (changes, error) =
+            fail(lab, &conf(), &Case::new("no such interfaces", json!({}), 100, "dummy"));
         assert_eq!(changes, "");
         assert!(error.text().contains("not supported"), "{error:?}");
         if lab.peer == Peer::Ours {

@@ -63,7 +63,10 @@ fn gateway_outside_its_subnet_is_named_by_its_field() {
                 let before = Watch::start(lab, &[&container]);
                 let error = lab.attach(&container, &network(plugin, &ipam)).try_add().err();
                 assert_eq!(error.code, 100, "{plugin}: {error:?}");
-                assert!(error.msg.contains("unreachable") || error.msg.contains("no route to host"), "{error:?}");
+                assert!(
+                    error.msg.contains("unreachable") || error.msg.contains("no route to host"),
+                    "{error:?}"
+                );
                 assert!(error.details.contains(names), "{plugin}: {error:?}");
                 before.assert_unchanged("the refused ADD");
             });
@@ -97,7 +100,10 @@ fn gateway_outside_its_subnet_works_as_the_error_says() {
                 let container = lab.container();
                 lab.attach(&container, &network(plugin, &ipam)).add();
                 let default = container.sh(&format!("ip {family} route show default"));
-                assert!(default.starts_with(&format!("default via {gateway} dev eth0")), "{plugin}: {default}");
+                assert!(
+                    default.starts_with(&format!("default via {gateway} dev eth0")),
+                    "{plugin}: {default}"
+                );
             });
         }
     }

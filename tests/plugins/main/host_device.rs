@@ -142,7 +142,11 @@ fn every_version_gets_a_result_of_its_shape() {
                 let expected = json!([{"name": "eth0", "mac": MAC, "sandbox": container.netns}]);
                 assert_eq!(result["interfaces"], expected);
                 assert_eq!(result["ips"][1]["address"], "2001:db8:40::2/64");
-                assert_eq!(result["ips"][1].get("version"), (shown < "1.0.0").then_some(&json!("6")), "{shown}");
+                assert_eq!(
+                    result["ips"][1].get("version"),
+                    (shown < "1.0.0").then_some(&json!("6")),
+                    "{shown}"
+                );
                 assert_eq!(result["ips"][1]["interface"], 0);
                 assert_eq!(result.get("dns"), (shown < "1.0.0").then_some(&json!({})), "{shown}");
             }
@@ -159,7 +163,8 @@ fn layer_two_devices_are_up_and_carry_frames() {
         device(lab);
         for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
             let container = lab.container();
-            let attachment = lab.attach(&container, &with(&layer_two(), json!({"cniVersion": version})));
+            let attachment =
+                lab.attach(&container, &with(&layer_two(), json!({"cniVersion": version})));
             let result = attachment.add();
             assert_eq!(result.get("ips").filter(|ips| **ips != json!([])), None, "{version}");
             assert_is_inside(lab, &container, "dev0");
@@ -211,7 +216,9 @@ fn devices_of_two_containers_come_and_go_at_the_same_time() {
             all_at_once(&attachments, "ADD").iter().for_each(|outcome| drop(outcome.ok()));
             assert_pings(&containers[0], "10.40.0.1");
             assert_pings(&containers[1], "10.41.0.1");
-            all_at_once(&attachments, "DEL").iter().for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
+            all_at_once(&attachments, "DEL")
+                .iter()
+                .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
             assert!(lab.host.link("dev0").is_some() && lab.host.link("dev1").is_some());
         }
     });
@@ -223,13 +230,17 @@ fn one_of_two_containers_gets_the_device_that_both_want() {
         for round in 0..5 {
             device(lab);
             let containers = [lab.container(), lab.container()];
-            let attachments: Vec<_> = containers.iter().map(|c| lab.attach(c, &layer_two())).collect();
+            let attachments: Vec<_> =
+                containers.iter().map(|c| lab.attach(c, &layer_two())).collect();
             let outcomes = all_at_once(&attachments, "ADD");
             let winners: Vec<usize> = (0..2).filter(|at| outcomes[*at].status == 0).collect();
             assert_eq!(winners.len(), 1, "round {round}: {outcomes:?}");
             let (winner, loser) = (winners[0], 1 - winners[0]);
             assert_is_inside(lab, &containers[winner], "dev0");
-            assert!(containers[loser].link("eth0").is_none() && containers[loser].link("dev0").is_none());
+            assert!(
+                containers[loser].link("eth0").is_none()
+                    && containers[loser].link("dev0").is_none()
+            );
             if lab.peer == Peer::Ours {
                 attachments[loser].del();
             }
@@ -247,7 +258,10 @@ fn dns_is_the_network_s_or_that_of_ipam() {
     let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
     let cases = [
         (json!({"ipam": {"dns": told}}), told.clone()),
-        (json!({"ipam": {"dns": told}, "dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
+        (
+            json!({"ipam": {"dns": told}, "dns": {"search": ["net.example"]}}),
+            json!({"search": ["net.example"]}),
+        ),
         (json!({"ipam": {"dns": told}, "dns": {"nameservers": []}}), json!({})),
         (json!({"ipam": null, "dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
     ];

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::bridge::failed_add::{Case, assert_fails};
 use super::bridge::static_ipam;
 use super::stacked::{
-    self, Break, IPVLAN, PEER, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, mac,
-    neighbours_are_told, second_master, stands_on,
+    self, Break, IPVLAN, PEER, del_after_the_master, del_spares_an_interface_of_another_kind, eth0,
+    mac, neighbours_are_told, second_master, stands_on,
 };
 use crate::support::attachment::with;
 use crate::support::call::Peer;
@@ -157,9 +157,9 @@ fn the_mode_is_l2_unless_another_is_asked_for() {
 
 /// A container of layer three: routes without a gateway, and the host's own routes for what leaves the master.
 fn of_layer_three(mode: &str, number: u8) -> Value {
-    let addresses =
-        json!([{"address": format!("10.3{number}.0.7/24")}, {"address": format!("2001:db8:3{number}::7/64")}]);
-    let conf = static_ipam(&IPVLAN.conf(), addresses, json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]));
+    let addresses = json!([{"address": format!("10.3{number}.0.7/24")}, {"address": format!("2001:db8:3{number}::7/64")}]);
+    let conf =
+        static_ipam(&IPVLAN.conf(), addresses, json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]));
     with(&conf, json!({"mode": mode, "name": format!("net{number}")}))
 }
 
@@ -267,7 +267,8 @@ fn the_previous_result_s_dns_is_told_unless_the_network_has_its_own() {
             (json!({}), json!({"nameservers": ["192.0.2.53"]})),
             (json!({"dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
         ] {
-            let attachment = lab.attach(&lab.container(), &with(&chained(previous.clone()), changes));
+            let attachment =
+                lab.attach(&lab.container(), &with(&chained(previous.clone()), changes));
             assert_eq!(attachment.add()["dns"], expected);
             attachment.del();
         }
@@ -276,13 +277,16 @@ fn the_previous_result_s_dns_is_told_unless_the_network_has_its_own() {
 
 #[test]
 fn ipam_and_master_go_before_the_previous_result() {
-    let previous = json!({"interfaces": [{"name": "uplink"}], "ips": [{"address": "10.10.0.7/24"}]});
+    let previous =
+        json!({"interfaces": [{"name": "uplink"}], "ips": [{"address": "10.10.0.7/24"}]});
     IPVLAN.for_each_peer(|lab| {
         second_master(lab);
         let ipam = IPVLAN.conf()["ipam"].clone();
         let container = lab.container();
-        let attachment =
-            lab.attach(&container, &with(&chained(previous.clone()), json!({"master": "second", "ipam": ipam})));
+        let attachment = lab.attach(
+            &container,
+            &with(&chained(previous.clone()), json!({"master": "second", "ipam": ipam})),
+        );
         attachment.add();
         assert!(stands_on(lab, &container, "second"));
         assert_eq!(container.addresses("eth0"), ["10.10.0.2/24"]);
@@ -358,7 +362,10 @@ fn status_tells_that_no_container_could_be_attached() {
 fn check_finds_what_has_changed() {
     let own = vec![
         Break::new("mode changed", "ip link set eth0 type ipvlan mode l3", "mode"),
-        Break { host: "ip link set uplink address 02:00:00:00:00:01", ..Break::new("mac changed", "true", "eth0") },
+        Break {
+            host: "ip link set uplink address 02:00:00:00:00:01",
+            ..Break::new("mac changed", "true", "eth0")
+        },
     ];
     stacked::check_finds_what_has_changed(&IPVLAN, own);
 }
@@ -385,7 +392,8 @@ fn check_compares_the_master() {
 
 fn failing() -> Vec<Case> {
     vec![
-        Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"").reference_leaves_nothing(),
+        Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"")
+            .reference_leaves_nothing(),
         Case::new("mode of another plugin", json!({"mode": "bridge"}), 7, "mode: \"bridge\"")
             .reference_leaves_nothing(),
         Case::new("mode of a wrong type", json!({"mode": 2}), 6, "mode").reference_leaves_nothing(),
@@ -406,7 +414,9 @@ fn add_fails_and_nothing_has_changed() {
 /// The reference takes any: see differences.rs.
 #[test]
 fn an_mtu_that_the_master_has_not_is_refused() {
-    stacked::failing_mtu().iter().for_each(|case| IPVLAN.for_ours(|lab| assert_fails(lab, &IPVLAN.conf(), case)));
+    stacked::failing_mtu()
+        .iter()
+        .for_each(|case| IPVLAN.for_ours(|lab| assert_fails(lab, &IPVLAN.conf(), case)));
 }
 
 /// Two containers on one master cannot have one address in mode l2 or l3: the kernel would not know whose a packet is.

@@ -91,7 +91,10 @@ fn a_result_of_the_plugin_before_is_passed_on() {
             "dns": {"nameservers": ["192.0.2.53"]},
         });
         let container = lab.container();
-        assert_eq!(lab.attach(&container, &with(&conf("1.0.0"), json!({"prevResult": prev}))).add(), prev);
+        assert_eq!(
+            lab.attach(&container, &with(&conf("1.0.0"), json!({"prevResult": prev}))).add(),
+            prev
+        );
         assert!(is_up(&container));
     });
 }
@@ -133,8 +136,7 @@ fn a_namespace_that_is_gone_fails_add_and_not_del() {
 fn a_link_with_64_kilobytes_of_other_names_is_set_up_and_down() {
     for_each_peer("loopback", |lab| {
         let container = lab.container();
-        let names =
-            "n=0; while [ $n -lt 430 ]; do printf 'link property add dev lo altname a%0124d\\n' $n; n=$((n+1)); done";
+        let names = "n=0; while [ $n -lt 430 ]; do printf 'link property add dev lo altname a%0124d\\n' $n; n=$((n+1)); done";
         container.sh(&format!("{names} | ip -batch -"));
         let attachment = lab.attach(&container, &conf("1.0.0")).ifname("lo");
         attachment.add();

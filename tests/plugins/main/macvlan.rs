@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::bridge::failed_add::{Case, assert_fails};
 use super::stacked::{
-    self, Break, MACVLAN, PEER, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, hasty_container,
-    mac, neighbours_are_told,
+    self, Break, MACVLAN, PEER, del_after_the_master, del_spares_an_interface_of_another_kind,
+    eth0, hasty_container, mac, neighbours_are_told,
 };
 use crate::support::attachment::{ips, with};
 use crate::support::call::Peer;
@@ -172,7 +172,8 @@ fn containers_of_vepa_mode_hear_each_other_by_a_switch_that_reflects() {
 #[test]
 fn bridge_mode_is_the_default() {
     MACVLAN.for_each_peer(|lab| {
-        for conf in [MACVLAN.conf(), of_mode("bridge"), with(&MACVLAN.conf(), json!({"mode": ""}))] {
+        for conf in [MACVLAN.conf(), of_mode("bridge"), with(&MACVLAN.conf(), json!({"mode": ""}))]
+        {
             let container = lab.container();
             let attachment = lab.attach(&container, &conf);
             attachment.add();
@@ -209,9 +210,11 @@ fn passthru_mode_has_the_master_s_hardware_address_and_the_master_alone() {
 
 #[test]
 fn the_hardware_address_comes_from_the_most_specific_source() {
-    let runtime = json!({"mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
+    let runtime =
+        json!({"mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
     // libcni's JSON reader takes keys in any case, and configurations rely on it.
-    let misspelled = json!({"mac": "02:00:00:00:00:01", "RuntimeConfig": {"mac": "02:00:00:00:00:04"}});
+    let misspelled =
+        json!({"mac": "02:00:00:00:00:01", "RuntimeConfig": {"mac": "02:00:00:00:00:04"}});
     let of_args = Some("IgnoreUnknown=1;K8S_POD_NAME=x;MAC=02:00:00:00:00:02");
     let cases = [
         (json!({"mac": "02:00:00:00:00:01"}), None, "02:00:00:00:00:01"),
@@ -265,7 +268,8 @@ fn layer_two_networks_carry_frames_without_ipam() {
                 let (first, second) = (lab.attach(&a, &conf), lab.attach(&b, &conf));
                 let result = first.add();
                 let interface = json!({"name": "eth0", "mac": mac(&a, "eth0"), "sandbox": a.netns});
-                let mut expected = json!({"cniVersion": version, "interfaces": [interface], "dns": {}});
+                let mut expected =
+                    json!({"cniVersion": version, "interfaces": [interface], "dns": {}});
                 if version >= "1.0.0" {
                     expected.as_object_mut().unwrap().remove("dns");
                 }
@@ -295,8 +299,10 @@ fn a_layer_two_network_has_no_result_in_old_versions() {
         for version in &cases {
             let container = lab.container();
             let before = Watch::start(lab, &[&container]);
-            let attachment =
-                lab.attach(&container, &with(&MACVLAN.conf(), json!({"cniVersion": version, "ipam": null})));
+            let attachment = lab.attach(
+                &container,
+                &with(&MACVLAN.conf(), json!({"cniVersion": version, "ipam": null})),
+            );
             let error = attachment.try_add().err();
             assert!(error.text().contains("no valid IP addresses"), "{error:?}");
             if lab.peer == Peer::Ours {
@@ -342,7 +348,8 @@ fn check_finds_what_has_changed() {
 fn check_needs_no_master() {
     MACVLAN.for_ours(|lab| {
         lab.host.sh("ip route add default via 198.51.100.2");
-        let attachment = lab.attach(&lab.container(), &with(&MACVLAN.conf(), json!({"master": null})));
+        let attachment =
+            lab.attach(&lab.container(), &with(&MACVLAN.conf(), json!({"master": null})));
         let result = attachment.add();
         attachment.check(&result).ok();
         lab.host.sh("ip route del default");
@@ -357,13 +364,20 @@ fn check_compares_the_master() {
 
 fn failing() -> Vec<Case> {
     let cases = vec![
-        Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"").reference_leaves_nothing(),
-        Case::new("mode of another plugin", json!({"mode": "l2"}), 7, "mode: \"l2\"").reference_leaves_nothing(),
+        Case::new("mode unknown", json!({"mode": "nonsense"}), 7, "mode: \"nonsense\"")
+            .reference_leaves_nothing(),
+        Case::new("mode of another plugin", json!({"mode": "l2"}), 7, "mode: \"l2\"")
+            .reference_leaves_nothing(),
         Case::new("mode of a wrong type", json!({"mode": 4}), 6, "mode").reference_leaves_nothing(),
         Case::new("mac is none", json!({"mac": "02:00:00:00:00"}), 7, "mac: \"02:00:00:00:00\"")
             .reference_leaves_nothing(),
-        Case::new("mac of the runtime is none", json!({"runtimeConfig": {"mac": "x"}}), 7, "runtimeConfig.mac: \"x\"")
-            .reference_leaves_nothing(),
+        Case::new(
+            "mac of the runtime is none",
+            json!({"runtimeConfig": {"mac": "x"}}),
+            7,
+            "runtimeConfig.mac: \"x\"",
+        )
+        .reference_leaves_nothing(),
         Case::new("bcqueuelen of a wrong type", json!({"bcqueuelen": "long"}), 6, "bcqueuelen")
             .reference_leaves_nothing(),
         Case::new("passthru on a master in use", json!({"mode": "passthru"}), 100, "uplink")
@@ -390,10 +404,17 @@ fn add_without_ipam_fails_and_nothing_has_changed() {
         Case::new("interface exists", json!({"ipam": null}), 102, "eth0")
             .container("ip link add eth0 type veth peer name other")
             .reference_leaves_nothing(),
-        Case::new("master unknown", json!({"ipam": null, "master": "nonesuch"}), 7, "master: \"nonesuch\"")
-            .reference_leaves_nothing(),
+        Case::new(
+            "master unknown",
+            json!({"ipam": null, "master": "nonesuch"}),
+            7,
+            "master: \"nonesuch\"",
+        )
+        .reference_leaves_nothing(),
     ];
-    cases.iter().for_each(|case| MACVLAN.for_each_peer(|lab| assert_fails(lab, &MACVLAN.conf(), case)));
+    cases
+        .iter()
+        .for_each(|case| MACVLAN.for_each_peer(|lab| assert_fails(lab, &MACVLAN.conf(), case)));
 }
 
 #[test]

@@ -4,11 +4,14 @@ use serde_json::{Value, json};
 
 use super::bridge::failed_add::{Case, assert_all_fail};
 use super::bridge::{static_ipam, warm_up};
-use crate::support::attachment::{Attachment, EVERY_VERSION, for_each_peer, for_ours, interface, ips, with};
+use crate::support::attachment::{
+    Attachment, EVERY_VERSION, for_each_peer, for_ours, interface, ips, with,
+};
 use crate::support::call::Peer;
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
-    assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with, assert_two_containers_talk,
+    assert_masqueraded, assert_not_masqueraded, assert_pings, assert_pings_with,
+    assert_two_containers_talk,
 };
 
 pub fn conf() -> Value {
@@ -28,7 +31,8 @@ fn dual_stack() -> Value {
 
 #[test]
 fn container_reaches_its_gateways_and_del_leaves_nothing() {
-    let v6 = with(&conf(), json!({"ipam": {"subnet": "2001:db8:10::/64", "routes": [{"dst": "::/0"}]}}));
+    let v6 =
+        with(&conf(), json!({"ipam": {"subnet": "2001:db8:10::/64", "routes": [{"dst": "::/0"}]}}));
     let cases = [
         (conf(), vec!["10.10.0.1"]),
         (v6, vec!["2001:db8:10::1"]),
@@ -77,7 +81,10 @@ fn result_says_what_the_kernel_has() {
             namespace.json(&format!("ip -j -d route show {dst}"))[0].clone()
         };
         let to_container = route(&lab.host, "10.10.0.2");
-        assert_eq!((&to_container["dev"], &to_container["scope"]), (&host["ifname"], &json!("host")));
+        assert_eq!(
+            (&to_container["dev"], &to_container["scope"]),
+            (&host["ifname"], &json!("host"))
+        );
         let gateway = route(&container, "10.10.0.1");
         assert_eq!((&gateway["scope"], &gateway["prefsrc"]), (&json!("link"), &json!("10.10.0.2")));
         let subnet = route(&container, "10.10.0.0/24");
@@ -94,7 +101,8 @@ fn result_says_what_the_kernel_has() {
 fn every_version_gets_a_result_of_its_shape() {
     for_each_peer("ptp", |lab| {
         for version in EVERY_VERSION {
-            let attachment = lab.attach(&lab.container(), &with(&dual_stack(), json!({"cniVersion": version})));
+            let attachment =
+                lab.attach(&lab.container(), &with(&dual_stack(), json!({"cniVersion": version})));
             let result = attachment.add();
             let shown = version.unwrap_or("0.1.0");
             assert_eq!(result["cniVersion"], shown);
@@ -103,7 +111,11 @@ fn every_version_gets_a_result_of_its_shape() {
                 assert_eq!(result["ip6"]["routes"], json!([{"dst": "::/0"}]));
             } else {
                 assert_eq!(result["ips"][1]["gateway"], "2001:db8:10::1");
-                assert_eq!(result["ips"][1].get("version"), (shown < "1.0.0").then_some(&json!("6")), "{shown}");
+                assert_eq!(
+                    result["ips"][1].get("version"),
+                    (shown < "1.0.0").then_some(&json!("6")),
+                    "{shown}"
+                );
                 assert_eq!(result["ips"][1]["interface"], 1);
             }
             if shown >= "0.4.0" {
@@ -126,11 +138,13 @@ fn masquerade_hides_the_container_from_the_outside_only() {
             if backend == Some("nftables") {
                 lab.hide_iptables(); // see there
             }
-            let masqueraded = with(&dual_stack(), json!({"ipMasq": true, "ipMasqBackend": backend}));
+            let masqueraded =
+                with(&dual_stack(), json!({"ipMasq": true, "ipMasqBackend": backend}));
             warm_up(lab, &masqueraded);
             let (container, neighbour) = (lab.container(), lab.container());
             let before = Watch::start(lab, &[&container, &neighbour]);
-            let (attachment, other) = (lab.attach(&container, &masqueraded), lab.attach(&neighbour, &masqueraded));
+            let (attachment, other) =
+                (lab.attach(&container, &masqueraded), lab.attach(&neighbour, &masqueraded));
             let own = ips(&attachment.add());
             let to = ips(&other.add());
             own.iter().for_each(|ip| assert_masqueraded(lab, &container, ip));
@@ -176,7 +190,10 @@ fn dns_of_the_network_replaces_that_of_ipam_as_a_whole() {
                 json!([{"address": "10.10.0.7/24", "gateway": "10.10.0.1"}]),
                 json!([]),
             );
-            let base = with(&base, json!({"ipam": {"dns": {"nameservers": ["192.0.2.53"], "domain": "ipam.example"}}}));
+            let base = with(
+                &base,
+                json!({"ipam": {"dns": {"nameservers": ["192.0.2.53"], "domain": "ipam.example"}}}),
+            );
             let attachment = lab.attach(&lab.container(), &with(&base, changes.clone()));
             assert_eq!(attachment.add()["dns"], *expected, "{changes}");
             attachment.del();
@@ -197,7 +214,8 @@ fn check_finds_what_has_changed() {
     for_each_peer("ptp", |lab| {
         for (at, (what, script, names)) in breaks.iter().enumerate() {
             let container = lab.container();
-            let attachment = lab.attach(&container, &with(&dual_stack(), json!({"name": format!("net{at}")})));
+            let attachment =
+                lab.attach(&container, &with(&dual_stack(), json!({"name": format!("net{at}")})));
             let result = attachment.add();
             attachment.check(&result).ok();
             container.sh(script);
@@ -241,7 +259,8 @@ fn del_without_a_namespace_leaves_no_rule() {
     // The reference leaves its rules: see differences.rs.
     for_ours("ptp", |lab| {
         for backend in ["nftables", "iptables"] {
-            let masqueraded = with(&dual_stack(), json!({"ipMasq": true, "ipMasqBackend": backend}));
+            let masqueraded =
+                with(&dual_stack(), json!({"ipMasq": true, "ipMasqBackend": backend}));
             warm_up(lab, &masqueraded);
             let before = Watch::start(lab, &[]);
             for stale in [false, true] {
@@ -261,13 +280,19 @@ fn del_without_a_namespace_leaves_no_rule() {
 }
 
 pub fn failing() -> Vec<Case> {
-    let no_gateway =
-        json!({"ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}], "routes": null}});
-    let late = json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+    let no_gateway = json!({"ipam": {"type": "static", "subnet": null, "addresses": [{"address": "10.10.0.7/24"}], "routes": null}});
+    let late =
+        json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
     vec![
-        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam")
+        Case::new(
+            "IPAM plugin unknown",
+            json!({"ipam": {"type": "no-such-ipam"}}),
+            104,
+            "no-such-ipam",
+        )
+        .reference_leaves_nothing(),
+        Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000")
             .reference_leaves_nothing(),
-        Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000").reference_leaves_nothing(),
         Case::new("interface exists", json!({}), 102, "eth0")
             .container("ip link add eth0 type veth peer name other")
             .reference_leaves_nothing(),

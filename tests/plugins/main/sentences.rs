@@ -21,7 +21,10 @@ fn add_with_an_unreachable_gateway_names_the_route() {
     for_each_peer("bridge", |lab| {
         let outcome = lab.attach(&lab.container(), &network).try_add();
         assert_says(&outcome, "failed to add route '");
-        assert_says(&outcome, "via 10.88.0.1 dev eth0 metric 7 (Scope: universe, Table: 0)': network is unreachable");
+        assert_says(
+            &outcome,
+            "via 10.88.0.1 dev eth0 metric 7 (Scope: universe, Table: 0)': network is unreachable",
+        );
     });
 }
 
@@ -60,7 +63,11 @@ fn add_to_a_bridge_with_another_address_names_both() {
 /// The reference takes one address twice; it has the words for every other reason.
 #[test]
 fn add_with_an_address_of_another_names_the_host() {
-    let network = static_ipam(&ptp::conf(), json!([{"address": "10.10.0.2/24", "gateway": "10.10.0.1"}]), json!([]));
+    let network = static_ipam(
+        &ptp::conf(),
+        json!([{"address": "10.10.0.2/24", "gateway": "10.10.0.1"}]),
+        json!([]),
+    );
     for_ours("ptp", |lab| {
         lab.attach(&lab.container(), &network).add();
         let outcome = lab.attach(&lab.container(), &network).try_add();
@@ -74,17 +81,31 @@ fn add_with_a_number_out_of_range_names_it() {
     let bridge = |change| with(&conf(), change);
     let vlan = |change| with(&VLAN.conf(), change);
     let result = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.10.0.2/24"}]});
-    let mark =
-        json!({"cniVersion": "1.0.0", "name": "net1", "type": "portmap", "markMasqBit": -1, "prevResult": result});
+    let mark = json!({"cniVersion": "1.0.0", "name": "net1", "type": "portmap", "markMasqBit": -1, "prevResult": result});
     let mtu = "must be [0, master MTU(1500)]";
     let cases = [
         (bridge(json!({"vlan": -1})), "invalid VLAN ID -1 (must be between 0 and 4094)".to_owned()),
-        (bridge(json!({"vlan": 70_000})), "invalid VLAN ID 70000 (must be between 0 and 4094)".to_owned()),
+        (
+            bridge(json!({"vlan": 70_000})),
+            "invalid VLAN ID 70000 (must be between 0 and 4094)".to_owned(),
+        ),
         (bridge(json!({"vlanTrunk": [{"id": -1}]})), "incorrect trunk id parameter".to_owned()),
-        (bridge(json!({"vlanTrunk": [{"minID": -1, "maxID": 4}]})), "incorrect trunk minID parameter".to_owned()),
-        (bridge(json!({"vlanTrunk": [{"minID": 1, "maxID": 70_000}]})), "incorrect trunk maxID parameter".to_owned()),
-        (vlan(json!({"vlanId": -1})), "invalid VLAN ID -1 (must be between 0 and 4095 inclusive)".to_owned()),
-        (vlan(json!({"vlanId": 70_000})), "invalid VLAN ID 70000 (must be between 0 and 4095 inclusive)".to_owned()),
+        (
+            bridge(json!({"vlanTrunk": [{"minID": -1, "maxID": 4}]})),
+            "incorrect trunk minID parameter".to_owned(),
+        ),
+        (
+            bridge(json!({"vlanTrunk": [{"minID": 1, "maxID": 70_000}]})),
+            "incorrect trunk maxID parameter".to_owned(),
+        ),
+        (
+            vlan(json!({"vlanId": -1})),
+            "invalid VLAN ID -1 (must be between 0 and 4095 inclusive)".to_owned(),
+        ),
+        (
+            vlan(json!({"vlanId": 70_000})),
+            "invalid VLAN ID 70000 (must be between 0 and 4095 inclusive)".to_owned(),
+        ),
         (vlan(json!({"mtu": -100})), format!("invalid MTU -100, {mtu}")),
         (with(&MACVLAN.conf(), json!({"mtu": -1})), format!("invalid MTU -1, {mtu}")),
         (with(&MACVLAN.conf(), json!({"mtu": 70_000})), format!("invalid MTU 70000, {mtu}")),
@@ -103,7 +124,10 @@ fn a_namespace_that_cannot_be_opened_is_named() {
         let add = |path: &str| lab.attach(&lab.container(), &conf()).netns(Some(path)).try_add();
         let sentence = "failed to open netns \"/nowhere\": failed to Statfs \"/nowhere\": no such file or directory";
         assert_says(&add("/nowhere"), sentence);
-        assert_says(&add("/etc/passwd"), "failed to open netns \"/etc/passwd\": unknown FS magic on \"/etc/passwd\"");
+        assert_says(
+            &add("/etc/passwd"),
+            "failed to open netns \"/etc/passwd\": unknown FS magic on \"/etc/passwd\"",
+        );
     });
 }
 

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use super::bridge::failed_add::{Case, assert_fails};
 use super::bridge::static_ipam;
-use crate::support::attachment::{Attachment, EVERY_VERSION, for_each_peer, for_ours, for_reference, skip, with};
+use crate::support::attachment::{
+    Attachment, EVERY_VERSION, for_each_peer, for_ours, for_reference, skip, with,
+};
 use crate::support::call::Peer;
 use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::patience;
@@ -92,7 +94,8 @@ impl Stacked {
 
     /// Whether this kernel has such links; says so where it has not.
     pub fn is_in(&self, lab: &Lab) -> bool {
-        let made = lab.host.try_sh(&format!("{} && ip link del probe", self.probe)).status.success();
+        let made =
+            lab.host.try_sh(&format!("{} && ip link del probe", self.probe)).status.success();
         if !made {
             skip(self.plugin);
         }
@@ -105,7 +108,8 @@ impl Stacked {
         }
         lab.host.sh(self.segment);
         let (dev, [v4, v6]) = (self.peer_link, PEER);
-        lab.outside.sh(&format!("ip addr add {v4}/24 dev {dev} && ip addr add {v6}/64 dev {dev} nodad"));
+        lab.outside
+            .sh(&format!("ip addr add {v4}/24 dev {dev} && ip addr add {v6}/64 dev {dev} nodad"));
         case(lab);
     }
 }
@@ -126,12 +130,15 @@ pub fn second_master(lab: &Lab) {
 pub fn master_in_container(lab: &Lab, container: &Container, vlan: Option<u16>) {
     let name = container.netns.rsplit('/').next().unwrap();
     let outside = format!("outside-{name}");
-    lab.host.sh(&format!("ip link add lower up netns {name} type veth peer name {outside} netns outside"));
+    lab.host.sh(&format!(
+        "ip link add lower up netns {name} type veth peer name {outside} netns outside"
+    ));
     lab.outside.sh(&format!("ip link set {outside} up"));
     let end = match vlan {
         None => outside,
         Some(id) => {
-            lab.outside.sh(&format!("ip link add link {outside} name {name}.{id} up type vlan id {id}"));
+            lab.outside
+                .sh(&format!("ip link add link {outside} name {name}.{id} up type vlan id {id}"));
             format!("{name}.{id}")
         }
     };
@@ -169,7 +176,8 @@ pub fn the_peer_is_reached_and_del_leaves_nothing(kind: &Stacked) {
             // The second one as the kernel makes it: IPv6 addresses are tried before they are used.
             let container = if at == 2 { hasty_container(lab) } else { lab.container() };
             let before = Watch::start(lab, &[&container]);
-            let attachment = lab.attach(&container, &with(conf, json!({"name": format!("net{at}")})));
+            let attachment =
+                lab.attach(&container, &with(conf, json!({"name": format!("net{at}")})));
             let result = attachment.add();
             assert_eq!(container.addresses("eth0"), *addresses);
             peers.iter().for_each(|peer| assert_pings(&container, peer));
@@ -251,8 +259,7 @@ pub fn dns_of_the_network_replaces_that_of_ipam_as_a_whole(kind: &Stacked) {
         (json!({"dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
         (json!({"dns": {"nameservers": []}}), json!({})),
     ];
-    let of_ipam =
-        json!({"cniVersion": "0.4.0", "ipam": {"dns": {"nameservers": ["192.0.2.53"], "domain": "ipam.example"}}});
+    let of_ipam = json!({"cniVersion": "0.4.0", "ipam": {"dns": {"nameservers": ["192.0.2.53"], "domain": "ipam.example"}}});
     let base = with(&kind.address("10.10.0.7/24"), of_ipam);
     kind.for_ours(|lab| {
         for (changes, expected) in &cases {
@@ -264,8 +271,7 @@ pub fn dns_of_the_network_replaces_that_of_ipam_as_a_whole(kind: &Stacked) {
 }
 
 pub fn dns_of_the_network_is_in_the_result(kind: &Stacked) {
-    let dns =
-        json!({"nameservers": ["192.0.2.53"], "domain": "net.example", "search": ["a", "b"], "options": ["ndots:2"]});
+    let dns = json!({"nameservers": ["192.0.2.53"], "domain": "net.example", "search": ["a", "b"], "options": ["ndots:2"]});
     kind.for_each_peer(|lab| {
         let result = lab.attach(&lab.container(), &with(&kind.conf(), json!({"dns": dns}))).add();
         assert_eq!(result["dns"], dns);
@@ -276,15 +282,19 @@ pub fn the_mtu_is_given_or_the_master_s(kind: &Stacked) {
     kind.for_each_peer(|lab| {
         lab.host.sh("ip link set uplink mtu 1400");
         lab.outside.sh("ip link set uplink mtu 1400");
-        for (changes, expected) in
-            [(json!({}), 1400), (json!({"mtu": 0}), 1400), (json!({"mtu": 1300}), 1300), (json!({"mtu": 1400}), 1400)]
-        {
+        for (changes, expected) in [
+            (json!({}), 1400),
+            (json!({"mtu": 0}), 1400),
+            (json!({"mtu": 1300}), 1300),
+            (json!({"mtu": 1400}), 1400),
+        ] {
             let container = lab.container();
             let attachment = lab.attach(&container, &with(&kind.conf(), changes));
             attachment.add();
             assert_eq!(eth0(&container)["mtu"], expected);
             assert_pings_with(&container, PEER[0], &format!("-M do -s {}", expected - 28));
-            let too_large = container.try_sh(&format!("ping -c1 -W1 -M do -s {} {}", expected - 27, PEER[0]));
+            let too_large =
+                container.try_sh(&format!("ping -c1 -W1 -M do -s {} {}", expected - 27, PEER[0]));
             assert!(!too_large.status.success());
             attachment.del();
         }
@@ -324,12 +334,16 @@ pub fn the_master_may_be_named_by_an_alternative_name(kind: &Stacked) {
 
 pub fn the_master_is_looked_for_where_link_in_container_says(kind: &Stacked) {
     let inside = |link: Value| {
-        with(&kind.conf(), json!({"linkInContainer": link, "master": "lower", "ipam": {"subnet": "10.20.0.0/24"}}))
+        with(
+            &kind.conf(),
+            json!({"linkInContainer": link, "master": "lower", "ipam": {"subnet": "10.20.0.0/24"}}),
+        )
     };
     kind.for_each_peer(|lab| {
         for outside in [json!(false), Value::Null] {
             let container = lab.container();
-            let attachment = lab.attach(&container, &with(&kind.conf(), json!({"linkInContainer": outside})));
+            let attachment =
+                lab.attach(&container, &with(&kind.conf(), json!({"linkInContainer": outside})));
             attachment.add();
             assert!(stands_on(lab, &container, "uplink"));
             attachment.del();
@@ -345,7 +359,11 @@ pub fn the_master_is_looked_for_where_link_in_container_says(kind: &Stacked) {
         attachment.del();
         before.assert_unchanged("ADD");
         // Neither is the container's link the host's, nor the host's the container's.
-        for conf in [inside(json!(false)), inside(Value::Null), with(&kind.conf(), json!({"linkInContainer": true}))] {
+        for conf in [
+            inside(json!(false)),
+            inside(Value::Null),
+            with(&kind.conf(), json!({"linkInContainer": true})),
+        ] {
             let error = lab.attach(&container, &conf).try_add().err();
             before.assert_unchanged("the refused ADD");
             if lab.peer == Peer::Ours {
@@ -414,8 +432,10 @@ pub fn the_default_route_is_the_container_s_where_the_master_is(kind: &Stacked) 
         let container = lab.container();
         master_in_container(lab, &container, None);
         container.sh("ip route add default dev lower metric 7");
-        let conf =
-            with(&kind.conf(), json!({"master": null, "linkInContainer": true, "ipam": {"subnet": "10.20.0.0/24"}}));
+        let conf = with(
+            &kind.conf(),
+            json!({"master": null, "linkInContainer": true, "ipam": {"subnet": "10.20.0.0/24"}}),
+        );
         let attachment = lab.attach(&container, &conf);
         attachment.add();
         assert_eq!(eth0(&container)["link"], "lower");
@@ -430,8 +450,11 @@ pub fn the_default_route_is_the_container_s_where_the_master_is(kind: &Stacked) 
 /// says so when the link comes up, where these are set.
 pub fn neighbours_are_told(lab: &Lab, kind: &Stacked) {
     let device = kind.peer_link;
-    lab.outside.sh(&format!("ip neigh replace 10.10.0.7 lladdr 02:00:00:00:00:99 dev {device} nud stale"));
-    lab.outside.sh(&format!("ip neigh replace 2001:db8:10::7 lladdr 02:00:00:00:00:99 dev {device} nud stale"));
+    lab.outside
+        .sh(&format!("ip neigh replace 10.10.0.7 lladdr 02:00:00:00:00:99 dev {device} nud stale"));
+    lab.outside.sh(&format!(
+        "ip neigh replace 2001:db8:10::7 lladdr 02:00:00:00:00:99 dev {device} nud stale"
+    ));
     let container = lab.container();
     let addresses = json!([{"address": "10.10.0.7/24"}, {"address": "2001:db8:10::7/64"}]);
     lab.attach(&container, &static_ipam(&kind.conf(), addresses, json!([]))).add();
@@ -440,9 +463,16 @@ pub fn neighbours_are_told(lab: &Lab, kind: &Stacked) {
     let own = mac(&container, "eth0");
     for address in ["10.10.0.7", "2001:db8:10::7"] {
         let deadline = Instant::now() + patience(4);
-        let known = || lab.outside.json(&format!("ip -j neigh show {address} dev {device}"))[0]["lladdr"].clone();
+        let known = || {
+            lab.outside.json(&format!("ip -j neigh show {address} dev {device}"))[0]["lladdr"]
+                .clone()
+        };
         while known() != own.as_str() {
-            assert!(Instant::now() < deadline, "the peer outside still has {} for {address}", known());
+            assert!(
+                Instant::now() < deadline,
+                "the peer outside still has {} for {address}",
+                known()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -454,10 +484,13 @@ pub fn ipv6_addresses_can_be_used_when_add_returns(kind: &Stacked) {
         for gateway in [json!(PEER[1]), Value::Null] {
             let container = lab.container();
             let mut conf = kind.address("2001:db8:10::7/64");
-            conf["ipam"]["addresses"][0] = with(&conf["ipam"]["addresses"][0], json!({"gateway": gateway}));
+            conf["ipam"]["addresses"][0] =
+                with(&conf["ipam"]["addresses"][0], json!({"gateway": gateway}));
             let attachment = lab.attach(&container, &conf);
             attachment.add();
-            let shown = container.json("ip -j -6 addr show dev eth0 scope global")[0]["addr_info"][0].clone();
+            let shown = container.json("ip -j -6 addr show dev eth0 scope global")[0]["addr_info"]
+                [0]
+            .clone();
             assert_eq!(shown["local"], "2001:db8:10::7");
             assert!(shown.get("tentative").is_none() && shown.get("nodad").is_none(), "{shown}");
             let once = container.try_sh(&format!("ping -n -q -c1 -W3 {}", PEER[1]));
@@ -471,7 +504,8 @@ pub fn an_ipv6_address_that_somebody_has_is_refused(kind: &Stacked) {
     kind.for_ours(|lab| {
         for gateway in [json!("2001:db8:10::99"), Value::Null] {
             let mut conf = kind.address(&format!("{}/64", PEER[1]));
-            conf["ipam"]["addresses"][0] = with(&conf["ipam"]["addresses"][0], json!({"gateway": gateway}));
+            conf["ipam"]["addresses"][0] =
+                with(&conf["ipam"]["addresses"][0], json!({"gateway": gateway}));
             let container = lab.container();
             let before = Watch::start(lab, &[&container]);
             let error = lab.attach(&container, &conf).try_add().err();
@@ -587,7 +621,8 @@ pub fn gc_frees_what_no_runtime_knows_any_more(kind: &Stacked) {
         let before = Watch::start(lab, &[&kept]);
         // Its lease is all that an attachment has on the host; vlan has one container for each number.
         let lost = lab.container();
-        let conf_of_lost = with(&conf, if kind.plugin == "vlan" { json!({"vlanId": 101}) } else { json!({}) });
+        let conf_of_lost =
+            with(&conf, if kind.plugin == "vlan" { json!({"vlanId": 101}) } else { json!({}) });
         lab.attach(&lost, &conf_of_lost).add();
         lost.vanish();
         assert_eq!(attachment.gc(&[(&kept.id, "eth0")]).ok(), Value::Null);
@@ -603,13 +638,21 @@ pub fn gc_frees_what_no_runtime_knows_any_more(kind: &Stacked) {
 }
 
 /// The reference asks IPAM only.
-pub fn status_tells_that_no_container_could_be_attached(kind: &Stacked, master_can_be_omitted: bool) {
+pub fn status_tells_that_no_container_could_be_attached(
+    kind: &Stacked,
+    master_can_be_omitted: bool,
+) {
     let conf = with(&kind.conf(), json!({"cniVersion": "1.1.0"}));
     kind.for_ours(|lab| {
         let container = lab.container();
-        let status = |changes: Value| lab.attach(&container, &with(&conf, changes)).netns(None).status();
+        let status =
+            |changes: Value| lab.attach(&container, &with(&conf, changes)).netns(None).status();
         assert_eq!(status(json!({})).ok(), Value::Null);
-        assert_eq!(status(json!({"master": "nonesuch", "linkInContainer": true})).ok(), Value::Null, "nobody can know");
+        assert_eq!(
+            status(json!({"master": "nonesuch", "linkInContainer": true})).ok(),
+            Value::Null,
+            "nobody can know"
+        );
         let missing = status(json!({"master": "nonesuch"})).err();
         assert_eq!(missing.code, 50, "{missing:?}");
         assert!(missing.text().contains("nonesuch"), "{missing:?}");
@@ -643,12 +686,20 @@ impl Break {
 pub fn breaks() -> Vec<Break> {
     vec![
         Break::new("v4 address removed", "ip addr del 10.10.0.2/24 dev eth0", "10.10.0.2"),
-        Break::new("v6 address removed", "ip addr del 2001:db8:10::2/64 dev eth0", "2001:db8:10::2"),
+        Break::new(
+            "v6 address removed",
+            "ip addr del 2001:db8:10::2/64 dev eth0",
+            "2001:db8:10::2",
+        ),
         Break::new("v4 route removed", "ip route del default", "0.0.0.0/0"),
         Break::new("v6 route removed", "ip -6 route del default", "::/0"),
         Break::new("link down", "ip link set eth0 down", "eth0"),
         Break::new("link gone", "ip link del eth0", "eth0"),
-        Break::new("link renamed", "ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up", "eth0"),
+        Break::new(
+            "link renamed",
+            "ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up",
+            "eth0",
+        ),
         Break::new(
             "replaced by another kind",
             "mac=$(ip -o link show eth0 | sed 's/.*ether \\([^ ]*\\).*/\\1/'); ip link del eth0; \
@@ -666,7 +717,11 @@ pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
     let result = attachment.add();
     attachment.check(&result).ok();
     container.sh(case.container);
-    lab.host.sh(&format!("container={}; {}", container.netns.rsplit('/').next().unwrap(), case.host));
+    lab.host.sh(&format!(
+        "container={}; {}",
+        container.netns.rsplit('/').next().unwrap(),
+        case.host
+    ));
     let outcome = attachment.check(&result);
     assert_ne!(outcome.status, 0, "CHECK does not see: {}", case.what);
     let error = outcome.err();
@@ -675,7 +730,11 @@ pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
         assert!(error.text().contains(case.names), "{}: {error:?}", case.what);
     }
     attachment.del();
-    assert!(!lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(), "{}: the lease is left", case.what);
+    assert!(
+        !lab.path("/var/lib/cni/networks/net1/10.10.0.2").exists(),
+        "{}: the lease is left",
+        case.what
+    );
     // The next case gets the same addresses, which a link that was renamed still has.
     container.try_sh("ip link del eth9");
     lab.host.sh("rm -r /var/lib/cni/networks/net1");
@@ -683,7 +742,9 @@ pub fn check_finds(lab: &Lab, conf: &Value, case: &Break) {
 
 pub fn check_finds_what_has_changed(kind: &Stacked, own: Vec<Break>) {
     let cases: Vec<Break> = breaks().into_iter().chain(own).collect();
-    kind.for_each_peer(|lab| cases.iter().for_each(|case| check_finds(lab, &kind.dual_stack(), case)));
+    kind.for_each_peer(|lab| {
+        cases.iter().for_each(|case| check_finds(lab, &kind.dual_stack(), case))
+    });
 }
 
 pub fn check_asks_for_the_result_the_lease_and_the_namespace(kind: &Stacked) {
@@ -740,7 +801,8 @@ pub fn failing() -> Vec<Case> {
 
 pub fn failing_mtu() -> Vec<Case> {
     vec![
-        Case::new("mtu above the master's", json!({"mtu": 1501}), 7, "mtu: 1501").reference_leaves_nothing(),
+        Case::new("mtu above the master's", json!({"mtu": 1501}), 7, "mtu: 1501")
+            .reference_leaves_nothing(),
         Case::new(
             "mtu above the master's in the container",
             json!({"mtu": 1401, "linkInContainer": true, "master": "lower"}),
@@ -755,8 +817,11 @@ pub fn failing_mtu() -> Vec<Case> {
 
 pub fn add_fails_and_nothing_has_changed(kind: &Stacked, own: Vec<Case>) {
     let cases: Vec<Case> = failing().into_iter().chain(own).collect();
-    let (alone, together): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| case.host != "true");
-    kind.for_each_peer(|lab| together.iter().for_each(|case| assert_fails(lab, &kind.conf(), case)));
+    let (alone, together): (Vec<Case>, Vec<Case>) =
+        cases.into_iter().partition(|case| case.host != "true");
+    kind.for_each_peer(|lab| {
+        together.iter().for_each(|case| assert_fails(lab, &kind.conf(), case))
+    });
     alone.iter().for_each(|case| kind.for_each_peer(|lab| assert_fails(lab, &kind.conf(), case)));
 }
 
@@ -768,7 +833,10 @@ pub fn add_on_a_full_subnet_fails_and_nothing_has_changed(kind: &Stacked) {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         let error = lab.attach(&container, &small).try_add().err();
-        assert!(error.text().contains("10.10.0.1-10.10.0.2"), "the error shows the range: {error:?}");
+        assert!(
+            error.text().contains("10.10.0.1-10.10.0.2"),
+            "the error shows the range: {error:?}"
+        );
         if lab.peer == Peer::Ours {
             assert_eq!(error.code, 101);
             before.assert_unchanged("the failed ADD");

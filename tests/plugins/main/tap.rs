@@ -9,7 +9,9 @@ use self::cable::{Cable, open_as};
 use super::bridge::failed_add::{Case, fail};
 use super::bridge::{static_ipam, warm_up};
 use crate::parallel::all_at_once;
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, interface, ips, skip, with};
+use crate::support::attachment::{
+    EVERY_VERSION, for_each_peer, for_ours, interface, ips, skip, with,
+};
 use crate::support::call::Peer;
 use crate::support::netns::{Lab, Namespace};
 use crate::support::snapshot::Watch;
@@ -82,7 +84,8 @@ fn the_interface_is_a_lasting_tap_and_del_leaves_nothing() {
             let attachment = lab.attach(&container, &conf);
             let result = attachment.add();
             let link = tap(&container);
-            let expected = json!({"type": "tap", "pi": false, "multi_queue": false, "persist": true});
+            let expected =
+                json!({"type": "tap", "pi": false, "multi_queue": false, "persist": true});
             assert_eq!(with(data(&link), json!({"vnet_hdr": null})), expected);
             assert!(is_up(&link));
             attachment.check(&result).ok();
@@ -152,7 +155,8 @@ fn every_version_gets_a_result_of_its_shape() {
     for_each_peer_with_taps(|lab| {
         for version in EVERY_VERSION {
             let container = lab.container();
-            let attachment = lab.attach(&container, &with(&dual_stack(), json!({"cniVersion": version})));
+            let attachment =
+                lab.attach(&container, &with(&dual_stack(), json!({"cniVersion": version})));
             let result = attachment.add();
             let shown = version.unwrap_or("0.1.0");
             assert_eq!(result["cniVersion"], shown);
@@ -164,7 +168,11 @@ fn every_version_gets_a_result_of_its_shape() {
                 let expected = json!([{"name": "eth0", "mac": mac, "sandbox": container.netns}]);
                 assert_eq!(result["interfaces"], expected);
                 assert_eq!(result["ips"][1]["gateway"], "2001:db8:50::1");
-                assert_eq!(result["ips"][1].get("version"), (shown < "1.0.0").then_some(&json!("6")), "{shown}");
+                assert_eq!(
+                    result["ips"][1].get("version"),
+                    (shown < "1.0.0").then_some(&json!("6")),
+                    "{shown}"
+                );
                 assert_eq!(result["ips"][1]["interface"], 0);
                 assert_eq!(result.get("dns"), (shown < "1.0.0").then_some(&json!({})), "{shown}");
             }
@@ -239,7 +247,8 @@ fn mtu_is_that_of_the_interface_and_the_largest_packet_passes() {
 fn the_mac_comes_from_the_most_specific_source() {
     const ARGS: &str = "IgnoreUnknown=1;MAC=02:00:00:00:00:02";
     let own = json!({"mac": "02:00:00:00:00:01"});
-    let runtime = json!({"mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
+    let runtime =
+        json!({"mac": "02:00:00:00:00:01", "runtimeConfig": {"mac": "02:00:00:00:00:03"}});
     let cases = [
         (own.clone(), "", "02:00:00:00:00:01"),
         (own, ARGS, "02:00:00:00:00:02"),
@@ -272,9 +281,15 @@ fn owner_and_group_go_with_everything_else() {
             let attachment = lab.attach(&container, &with(&base, all.clone()));
             let result = attachment.add();
             let link = tap(&container);
-            assert_eq!((&link["mtu"], &link["address"]), (&json!(1400), &json!("02:00:00:00:00:01")));
+            assert_eq!(
+                (&link["mtu"], &link["address"]),
+                (&json!(1400), &json!("02:00:00:00:00:01"))
+            );
             let has = data(&link);
-            assert_eq!((&has["pi"], &has["multi_queue"], &has["persist"]), (&json!(false), &json!(true), &json!(true)));
+            assert_eq!(
+                (&has["pi"], &has["multi_queue"], &has["persist"]),
+                (&json!(false), &json!(true), &json!(true))
+            );
             assert!(has.get("user").is_some() && has.get("group").is_some(), "{has}");
             attachment.check(&result).ok();
             attachment.del();
@@ -292,17 +307,30 @@ fn owner_and_group_can_open_the_tap() {
         (json!({"owner": 1000, "group": 2000}), vec![(1000, 2000)], vec![(1000, 7), (7, 2000)]),
     ];
     for_each_peer_with_taps(|lab| {
-        if !lab.host.try_sh("setpriv --reuid=1000 --regid=2000 --clear-groups true").status.success() {
+        if !lab
+            .host
+            .try_sh("setpriv --reuid=1000 --regid=2000 --clear-groups true")
+            .status
+            .success()
+        {
             return skip("users beside root");
         }
         for (changes, may, may_not) in &cases {
             let container = lab.container();
             lab.attach(&container, &with(&layer_two(), changes.clone())).add();
             may_not.iter().for_each(|(user, group)| {
-                assert_eq!(open_as(lab, &container, *user, *group), Err(EPERM.to_owned()), "{changes}: {user}:{group}");
+                assert_eq!(
+                    open_as(lab, &container, *user, *group),
+                    Err(EPERM.to_owned()),
+                    "{changes}: {user}:{group}"
+                );
             });
             may.iter().for_each(|(user, group)| {
-                assert_eq!(open_as(lab, &container, *user, *group), Ok(()), "{changes}: {user}:{group}");
+                assert_eq!(
+                    open_as(lab, &container, *user, *group),
+                    Ok(()),
+                    "{changes}: {user}:{group}"
+                );
             });
         }
     });
@@ -332,12 +360,16 @@ fn containers_come_and_go_at_the_same_time() {
         warm_up(lab, &conf());
         let containers: Vec<_> = (0..10).map(|_| lab.container()).collect();
         let before = Watch::start(lab, &[&containers[0], &containers[9]]);
-        let attachments: Vec<_> = containers.iter().map(|container| lab.attach(container, &conf())).collect();
-        let results: Vec<Value> = all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
+        let attachments: Vec<_> =
+            containers.iter().map(|container| lab.attach(container, &conf())).collect();
+        let results: Vec<Value> =
+            all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
         for (container, result) in containers.iter().zip(&results) {
             assert_eq!(container.addresses("eth0"), [format!("{}/24", ips(result)[0])]);
         }
-        all_at_once(&attachments, "DEL").iter().for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
+        all_at_once(&attachments, "DEL")
+            .iter()
+            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
         before.assert_unchanged("ten ADDs");
     });
 }
@@ -346,8 +378,10 @@ fn containers_come_and_go_at_the_same_time() {
 fn two_interfaces_of_a_container_are_two_attachments() {
     for_each_peer_with_taps(|lab| {
         let container = lab.container();
-        let attachments = ["eth0", "net1"].map(|ifname| lab.attach(&container, &conf()).ifname(ifname));
-        let results: Vec<Value> = all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
+        let attachments =
+            ["eth0", "net1"].map(|ifname| lab.attach(&container, &conf()).ifname(ifname));
+        let results: Vec<Value> =
+            all_at_once(&attachments, "ADD").iter().map(|outcome| outcome.ok()).collect();
         assert_eq!([interface(&results[0], 0), interface(&results[1], 0)], ["eth0", "net1"]);
         attachments[0].del();
         assert!(container.link("eth0").is_none());
@@ -362,7 +396,10 @@ fn dns_is_the_network_s_or_that_of_ipam() {
     let told = json!({"nameservers": ["192.0.2.53"], "domain": "ipam.example"});
     let cases = [
         (json!({"ipam": {"dns": told}}), told.clone()),
-        (json!({"ipam": {"dns": told}, "dns": {"search": ["net.example"]}}), json!({"search": ["net.example"]})),
+        (
+            json!({"ipam": {"dns": told}, "dns": {"search": ["net.example"]}}),
+            json!({"search": ["net.example"]}),
+        ),
         (json!({"ipam": {"dns": told}, "dns": {"nameservers": []}}), json!({})),
         (json!({"ipam": null, "dns": {"domain": "net.example"}}), json!({"domain": "net.example"})),
     ];
@@ -389,7 +426,8 @@ fn check_finds_what_has_changed() {
     for_each_peer_with_taps(|lab| {
         for (at, (what, script, names)) in breaks.iter().enumerate() {
             let container = lab.container();
-            let attachment = lab.attach(&container, &with(&dual_stack(), json!({"name": format!("net{at}")})));
+            let attachment =
+                lab.attach(&container, &with(&dual_stack(), json!({"name": format!("net{at}")})));
             let result = attachment.add();
             attachment.check(&result).ok();
             container.sh(script);
@@ -458,7 +496,8 @@ fn del_does_not_need_the_namespace() {
         warm_up(lab, &conf());
         let before = Watch::start(lab, &[]);
         for how in ["vanished", "of a process", "none", "empty", "never added"] {
-            let container = if how == "of a process" { lab.container_of_process() } else { lab.container() };
+            let container =
+                if how == "of a process" { lab.container_of_process() } else { lab.container() };
             let attachment = lab.attach(&container, &conf());
             if how != "never added" {
                 attachment.add();
@@ -522,19 +561,32 @@ fn gc_frees_what_no_runtime_knows_any_more() {
 pub fn failing() -> Vec<Case> {
     let late = json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}});
     vec![
-        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
+        Case::new(
+            "IPAM plugin unknown",
+            json!({"ipam": {"type": "no-such-ipam"}}),
+            104,
+            "no-such-ipam",
+        ),
         Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.50.0.0/31"}}), 7, "10.50.0.0/31"),
         Case::new("route unreachable", late, 100, "10.88.0.1"),
         Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000"),
         Case::new("mtu too small", json!({"mtu": 40}), 7, "mtu: 40"),
         Case::new("bad mac", json!({"mac": "02:00:00:00:00"}), 7, "mac: \"02:00:00:00:00\""),
         Case::new("mac of a group", json!({"mac": "03:00:00:00:00:01"}), 7, "03:00:00:00:00:01"),
-        Case::new("bad mac of the runtime", json!({"runtimeConfig": {"mac": "x"}}), 7, "runtimeConfig.mac: \"x\""),
+        Case::new(
+            "bad mac of the runtime",
+            json!({"runtimeConfig": {"mac": "x"}}),
+            7,
+            "runtimeConfig.mac: \"x\"",
+        ),
         Case::new("no such bridge", json!({"bridge": "br0"}), 7, "bridge: \"br0\""),
-        Case::new("owner is a name", json!({"owner": "nobody"}), 6, "owner").reference_leaves_nothing(),
+        Case::new("owner is a name", json!({"owner": "nobody"}), 6, "owner")
+            .reference_leaves_nothing(),
         Case::new("group is negative", json!({"group": -1}), 7, "group").reference_leaves_nothing(),
-        Case::new("owner beyond 32 bits", json!({"owner": 4_294_967_296u64}), 7, "owner").reference_leaves_nothing(),
-        Case::new("multiQueue is a number", json!({"multiQueue": 4}), 6, "multiQueue").reference_leaves_nothing(),
+        Case::new("owner beyond 32 bits", json!({"owner": 4_294_967_296u64}), 7, "owner")
+            .reference_leaves_nothing(),
+        Case::new("multiQueue is a number", json!({"multiQueue": 4}), 6, "multiQueue")
+            .reference_leaves_nothing(),
     ]
 }
 
@@ -599,7 +651,12 @@ fn a_context_of_selinux_needs_a_kernel_with_it() {
             return; // then it is not refused
         }
         let context = json!({"selinuxContext": "system_u:system_r:container_t:s0"});
-        let case = Case::new("no SELinux", context, 7, "selinuxContext: \"system_u:system_r:container_t:s0\"");
+        let case = Case::new(
+            "no SELinux",
+            context,
+            7,
+            "selinuxContext: \"system_u:system_r:container_t:s0\"",
+        );
         let (changes, error) = fail(lab, &conf(), &case);
         assert_eq!((changes.as_str(), error.code), ("", 7), "{error:?}");
         assert!(error.text().contains(case.names), "{error:?}");
@@ -641,7 +698,10 @@ fn a_network_without_addresses_has_no_result_in_old_versions_and_nothing_is_made
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         for version in [None, Some("0.1.0"), Some("0.2.0")] {
-            let error = lab.attach(&container, &with(&layer_two(), json!({"cniVersion": version}))).try_add().err();
+            let error = lab
+                .attach(&container, &with(&layer_two(), json!({"cniVersion": version})))
+                .try_add()
+                .err();
             assert_eq!(error.code, 7, "{error:?}");
             assert_eq!(error.msg, "cannot convert: no valid IP addresses");
         }

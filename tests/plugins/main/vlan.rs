@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::bridge::failed_add::Case;
 use super::stacked::{
-    self, Break, PEER, VLAN, del_after_the_master, del_spares_an_interface_of_another_kind, eth0, hasty_container, mac,
-    neighbours_are_told,
+    self, Break, PEER, VLAN, del_after_the_master, del_spares_an_interface_of_another_kind, eth0,
+    hasty_container, mac, neighbours_are_told,
 };
 use crate::support::attachment::{ips, with};
 use crate::support::call::Peer;
@@ -244,10 +244,14 @@ fn failing() -> Vec<Case> {
             .host("ip route add default via 198.51.100.2")
             .reference_leaves_nothing(),
         Case::new("master empty", json!({"master": ""}), 7, "master: ").reference_leaves_nothing(),
-        Case::new("number too large", json!({"vlanId": 4095}), 7, "vlanId: 4095").reference_leaves_nothing(),
-        Case::new("number much too large", json!({"vlanId": 5000}), 7, "vlanId: 5000").reference_leaves_nothing(),
-        Case::new("number negative", json!({"vlanId": -1}), 7, "vlanId: -1").reference_leaves_nothing(),
-        Case::new("number of a wrong type", json!({"vlanId": "100"}), 6, "vlanId").reference_leaves_nothing(),
+        Case::new("number too large", json!({"vlanId": 4095}), 7, "vlanId: 4095")
+            .reference_leaves_nothing(),
+        Case::new("number much too large", json!({"vlanId": 5000}), 7, "vlanId: 5000")
+            .reference_leaves_nothing(),
+        Case::new("number negative", json!({"vlanId": -1}), 7, "vlanId: -1")
+            .reference_leaves_nothing(),
+        Case::new("number of a wrong type", json!({"vlanId": "100"}), 6, "vlanId")
+            .reference_leaves_nothing(),
         Case::new("number taken on the host", json!({}), 102, "vlanId: 100")
             .host("ip link add link uplink name taken type vlan id 100")
             .reference_leaves_nothing(),

@@ -24,7 +24,10 @@ pub const BURST: u64 = 2_000_000;
 
 /// A network with both families.
 pub fn network() -> Value {
-    with(&bridge::dual_stack(), json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}))
+    with(
+        &bridge::dual_stack(),
+        json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
+    )
 }
 
 pub fn bandwidth(keys: Value) -> Value {
@@ -33,14 +36,18 @@ pub fn bandwidth(keys: Value) -> Value {
 
 /// Both directions alike.
 pub fn both() -> Value {
-    bandwidth(json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST}))
+    bandwidth(
+        json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST}),
+    )
 }
 
 /// Whether the lab's kernel has all that limits need.
 pub fn is_able(lab: &Lab, needs: &str) -> bool {
     let script = match needs {
         "ifb" => "ip link add probe type ifb && ip link del probe",
-        "tbf" => "tc qdisc add dev lo root tbf rate 1mbit burst 10kb latency 25ms && tc qdisc del dev lo root",
+        "tbf" => {
+            "tc qdisc add dev lo root tbf rate 1mbit burst 10kb latency 25ms && tc qdisc del dev lo root"
+        }
         "htb" => "tc qdisc add dev lo root htb && tc qdisc del dev lo root",
         "u32" => {
             "ip link add probe up type ifb && tc qdisc add dev lo ingress && tc filter add dev lo parent ffff: protocol all \
@@ -81,16 +88,26 @@ pub fn host_end(chain: &Chain<'_>) -> String {
 
 /// What tc(8) says of the queue of a link.
 pub fn queue(host: &Namespace, link: &str) -> String {
-    host.sh(&format!("tc qdisc show dev {link} root | sed 's/root refcnt [0-9]* //'")).trim().to_owned()
+    host.sh(&format!("tc qdisc show dev {link} root | sed 's/root refcnt [0-9]* //'"))
+        .trim()
+        .to_owned()
 }
 
 /// Streams to and from the container, over IPv4 and IPv6, and their ends.
-fn directions<'a>(lab: &'a Lab, chain: &'a Chain<'_>) -> Vec<(String, &'a Namespace, &'a Namespace, String)> {
+fn directions<'a>(
+    lab: &'a Lab,
+    chain: &'a Chain<'_>,
+) -> Vec<(String, &'a Namespace, &'a Namespace, String)> {
     let container: &Namespace = &chain.container;
     let mut all = vec![];
     for (family, own) in chain.ips().into_iter().enumerate() {
         all.push((format!("to {own}"), &lab.host, container, own));
-        all.push((format!("to {}", UPLINK[family]), container, &lab.host, UPLINK[family].to_owned()));
+        all.push((
+            format!("to {}", UPLINK[family]),
+            container,
+            &lab.host,
+            UPLINK[family].to_owned(),
+        ));
     }
     all
 }
@@ -132,8 +149,15 @@ fn a_limit_delays_no_packet_longer_than_it_says() {
 
 fn slowest_ping(from: &Namespace, to: &str) -> f64 {
     let printed = from.sh(&format!("ping -n -q -c8 -i0.1 -W2 {to}; true"));
-    let times = printed.lines().find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = ")).unwrap_or_default();
-    times.split('/').nth(2).and_then(|time| time.parse().ok()).unwrap_or_else(|| panic!("{printed}"))
+    let times = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = "))
+        .unwrap_or_default();
+    times
+        .split('/')
+        .nth(2)
+        .and_then(|time| time.parse().ok())
+        .unwrap_or_else(|| panic!("{printed}"))
 }
 
 #[test]
@@ -157,7 +181,10 @@ fn the_kernel_has_what_was_asked_for_and_the_result_names_the_ifb() {
         assert!(link["flags"].as_array().unwrap().contains(&json!("UP")), "{link}");
         let filters = lab.host.sh(&format!("tc filter show dev {veth} parent ffff:"));
         let redirected = format!("mirred (Egress Redirect to device {ifb}) stolen");
-        assert!(filters.contains("match 00000000/00000000 at 0") && filters.contains(&redirected), "{filters}");
+        assert!(
+            filters.contains("match 00000000/00000000 at 0") && filters.contains(&redirected),
+            "{filters}"
+        );
         chain.check(&result).ok();
     });
 }
@@ -190,11 +217,19 @@ fn one_direction_may_be_limited_alone() {
     for_each_able_peer(|lab| {
         for (keys, veth_is_limited, ifb_is_there) in [
             (json!({"ingressRate": RATE, "ingressBurst": BURST}), true, false),
-            (json!({"ingressRate": 0, "ingressBurst": 0, "egressRate": RATE, "egressBurst": BURST}), false, true),
+            (
+                json!({"ingressRate": 0, "ingressBurst": 0, "egressRate": RATE, "egressBurst": BURST}),
+                false,
+                true,
+            ),
         ] {
             let chain = lab.chain(&network(), &bandwidth(keys.clone()));
             let result = chain.add();
-            assert_eq!(queue(&lab.host, &host_end(&chain)).contains("tbf"), veth_is_limited, "{keys}");
+            assert_eq!(
+                queue(&lab.host, &host_end(&chain)).contains("tbf"),
+                veth_is_limited,
+                "{keys}"
+            );
             assert_eq!(result["interfaces"].as_array().unwrap().len() == 3, ifb_is_there, "{keys}");
             chain.check(&result).ok();
             chain.del_all();
@@ -228,7 +263,8 @@ fn without_limits_nothing_is_done() {
 fn limits_of_the_runtime_may_have_keys_of_any_case() {
     for_each_able_peer(|lab| {
         let limits = json!({"IngressRate": RATE, "ingressburst": BURST, "EGRESSRATE": RATE, "EgressBurst": BURST});
-        let chain = lab.chain(&network(), &bandwidth(json!({"RuntimeConfig": {"Bandwidth": limits}})));
+        let chain =
+            lab.chain(&network(), &bandwidth(json!({"RuntimeConfig": {"Bandwidth": limits}})));
         let result = chain.add();
         for link in [host_end(&chain), interface(&result, 2)] {
             assert_eq!(queue(&lab.host, &link), "qdisc tbf 1: rate 20Mbit burst 250000b lat 25ms");
@@ -242,12 +278,14 @@ fn limits_of_the_runtime_may_have_keys_of_any_case() {
 fn rates_beyond_32_bits_are_not_cut() {
     for_each_able_peer(|lab| {
         let rate = 100_000_000_000_u64;
-        let keys =
-            json!({"ingressRate": rate, "ingressBurst": rate / 50, "egressRate": rate, "egressBurst": rate / 50});
+        let keys = json!({"ingressRate": rate, "ingressBurst": rate / 50, "egressRate": rate, "egressBurst": rate / 50});
         let chain = lab.chain(&network(), &bandwidth(keys));
         let result = chain.add();
         for link in [host_end(&chain), interface(&result, 2)] {
-            assert_eq!(queue(&lab.host, &link), "qdisc tbf 1: rate 100Gbit burst 250000000b lat 25ms");
+            assert_eq!(
+                queue(&lab.host, &link),
+                "qdisc tbf 1: rate 100Gbit burst 250000000b lat 25ms"
+            );
         }
         chain.ips().iter().for_each(|ip| assert_pings(&lab.host, ip));
         chain.check(&result).ok();
@@ -259,12 +297,21 @@ fn rates_beyond_32_bits_are_not_cut() {
 fn packets_pass_with_any_rate_and_burst() {
     for_able_ours(|lab| {
         let most = 34_359_738_359_u64;
-        for (rate, burst) in [(8_000_000, 1), (40_000_000_000, 8), (u64::MAX, 1), (u64::MAX, most), (8_000_000, most)] {
+        for (rate, burst) in [
+            (8_000_000, 1),
+            (40_000_000_000, 8),
+            (u64::MAX, 1),
+            (u64::MAX, most),
+            (8_000_000, most),
+        ] {
             let keys = json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst});
             let chain = lab.chain(&network(), &bandwidth(keys));
             let result = chain.add();
             let large = "-s 1400";
-            chain.ips().iter().for_each(|ip| crate::support::traffic::assert_pings_with(&lab.host, ip, large));
+            chain
+                .ips()
+                .iter()
+                .for_each(|ip| crate::support::traffic::assert_pings_with(&lab.host, ip, large));
             chain.check(&result).ok();
             chain.del_all();
         }
@@ -275,13 +322,17 @@ fn packets_pass_with_any_rate_and_burst() {
 #[test]
 fn a_stream_flows_with_a_burst_of_nothing() {
     for_able_ours(|lab| {
-        let keys = json!({"ingressRate": RATE, "ingressBurst": 80, "egressRate": RATE, "egressBurst": 80});
+        let keys =
+            json!({"ingressRate": RATE, "ingressBurst": 80, "egressRate": RATE, "egressBurst": 80});
         let chain = lab.chain(&network(), &bandwidth(keys));
         chain.add();
         for (what, from, to, address) in directions(lab, &chain).into_iter().take(2) {
             let seconds = measure(from, to, &address, 3);
             let least = if is_emulated() { 1 } else { RATE / 2 };
-            assert!(seconds.iter().all(|bits| (least..=RATE + RATE / 20).contains(bits)), "{what}: {seconds:?}");
+            assert!(
+                seconds.iter().all(|bits| (least..=RATE + RATE / 20).contains(bits)),
+                "{what}: {seconds:?}"
+            );
         }
     });
 }
@@ -292,7 +343,8 @@ fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
     for_able_ours(|lab| {
         for burst in [2_147_483_647_u64, 4_294_967_295, 34_359_738_359] {
             let limits = json!({"ingressRate": RATE, "ingressBurst": burst, "egressRate": RATE, "egressBurst": burst});
-            let chain = lab.chain(&network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
+            let chain =
+                lab.chain(&network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
             let result = chain.add();
             for (what, from, to, address) in directions(lab, &chain).into_iter().take(2) {
                 let seconds = assert_rate(from, to, &address, RATE);
@@ -327,7 +379,10 @@ fn old_versions_are_limited_too() {
         for version in [json!(null), json!("0.1.0"), json!("0.2.0")] {
             let chain = lab.chain(&with(&network(), json!({"cniVersion": version})), &both());
             assert_eq!(chain.add(), chain.result);
-            let veth = lab.host.json("ip -j link show type veth")[1]["ifname"].as_str().unwrap().to_owned();
+            let veth = lab.host.json("ip -j link show type veth")[1]["ifname"]
+                .as_str()
+                .unwrap()
+                .to_owned();
             let limited = lab.host.sh("tc qdisc show").matches("tbf").count();
             assert_eq!(limited, 2, "{version} {veth}");
             chain.del_all();
@@ -344,7 +399,10 @@ fn two_interfaces_of_a_container_have_limits_of_their_own() {
         let before = Watch::start(lab, &[]);
         let limited = first.add();
         let once = Watch::start(lab, &[]);
-        let main = lab.attach(&first.container, &network()).ifname("eth1").conf(json!({"ipam": {"routes": []}}));
+        let main = lab
+            .attach(&first.container, &network())
+            .ifname("eth1")
+            .conf(json!({"ipam": {"routes": []}}));
         let prev = main.add();
         let second = lab.attach(&first.container, &both()).ifname("eth1").conf(json!({
             "name": "net1", "cniVersion": "1.0.0", "prevResult": prev, "egressRate": 8_000_000, "egressBurst": 800_000,
@@ -352,7 +410,9 @@ fn two_interfaces_of_a_container_have_limits_of_their_own() {
         let result = second.add();
         let (one, other) = (interface(&limited, 2), interface(&result, 2));
         assert_ne!(one, other);
-        assert!(queue(&lab.host, &one).contains("20Mbit") && queue(&lab.host, &other).contains("8Mbit"));
+        assert!(
+            queue(&lab.host, &one).contains("20Mbit") && queue(&lab.host, &other).contains("8Mbit")
+        );
         first.check(&limited).ok();
         second.check(&result).ok();
         // Each DEL takes its own.

@@ -206,8 +206,14 @@ fn the_rules_are_listed_by_iptables_as_the_reference_s() {
             lines
         };
         let all = [sorted("iptables -S"), sorted("ip6tables -S")];
-        assert_eq!(all[0].iter().filter(|line| line.starts_with("-A CNI-FORWARD")).count(), 5, "{all:?}");
-        lab.host.sh("iptables-save | iptables-restore; iptables -D CNI-FORWARD -s 10.10.0.2/32 -j ACCEPT");
+        assert_eq!(
+            all[0].iter().filter(|line| line.starts_with("-A CNI-FORWARD")).count(),
+            5,
+            "{all:?}"
+        );
+        lab.host.sh(
+            "iptables-save | iptables-restore; iptables -D CNI-FORWARD -s 10.10.0.2/32 -j ACCEPT",
+        );
         drop(chains);
         all
     });
@@ -223,8 +229,7 @@ fn the_administrator_s_chain_comes_first() {
             let chained = with(&firewall(None), json!({"iptablesAdminChainName": chain_name}));
             let chain_name = chain_name.unwrap_or("CNI-ADMIN");
             let chain = admit(lab, &chained);
-            let masquerade =
-                "table ip x { chain y { type nat hook postrouting priority 100; oifname uplink masquerade; }; }";
+            let masquerade = "table ip x { chain y { type nat hook postrouting priority 100; oifname uplink masquerade; }; }";
             lab.host.sh(&format!("nft 'add {masquerade}'"));
             assert_pings(&chain.container, OUTSIDE[0]);
             lab.host.sh(&format!("iptables -A {chain_name} -d {} -j DROP", OUTSIDE[0]));
@@ -241,8 +246,10 @@ fn the_administrator_s_chain_comes_first() {
 #[test]
 fn status_tells_of_a_table_that_drops_and_cannot_be_overridden() {
     for_ours("firewall", |lab| {
-        let chained =
-            lab.attach(&lab.container(), &with(&firewall(None), json!({"name": "net1", "cniVersion": "1.1.0"})));
+        let chained = lab.attach(
+            &lab.container(),
+            &with(&firewall(None), json!({"name": "net1", "cniVersion": "1.1.0"})),
+        );
         let quiet = chained.status();
         assert_eq!((quiet.ok(), quiet.stderr.as_str()), (Value::Null, ""));
         lab.host.sh(DROPPING);
@@ -250,7 +257,10 @@ fn status_tells_of_a_table_that_drops_and_cannot_be_overridden() {
         lab.host.sh("nft 'add table inet strict; add chain inet strict gate { type filter hook forward priority 0; policy drop; }'");
         let told = chained.status();
         assert_eq!(told.ok(), Value::Null);
-        assert!(told.stderr.contains("\"gate\"") && told.stderr.contains("\"inet strict\""), "{told:?}");
+        assert!(
+            told.stderr.contains("\"gate\"") && told.stderr.contains("\"inet strict\""),
+            "{told:?}"
+        );
         route_from_outside(lab);
         assert_shut_out(&admit(lab, &firewall(None)));
     });
@@ -262,9 +272,13 @@ fn one_process_does_all_of_it() {
         lab.host.sh(DROPPING);
         let chain = lab.chain(&network(), &firewall(None));
         let result = &chain.result;
-        for (command, prev) in [("ADD", Some(result)), ("CHECK", Some(result)), ("DEL", Some(result)), ("DEL", None)] {
+        for (command, prev) in
+            [("ADD", Some(result)), ("CHECK", Some(result)), ("DEL", Some(result)), ("DEL", None)]
+        {
             let mut call = chain.call(command, prev);
-            call.wrapper.extend(["strace", "-f", "-e", "trace=execve", "-o", "/run/trace"].map(str::to_owned));
+            call.wrapper.extend(
+                ["strace", "-f", "-e", "trace=execve", "-o", "/run/trace"].map(str::to_owned),
+            );
             call.run().ok();
             let trace = lab.host.sh("cat /run/trace");
             assert_eq!(trace.matches("execve(").count(), 1, "{command}: {trace}");
@@ -282,7 +296,9 @@ fn forty_containers_at_once_do_not_disturb_each_other() {
         let before = Watch::start(lab, &[]);
         let chains: Vec<Chain<'_>> = (0..40).map(|_| lab.chain(&network(), &policy)).collect();
         let at_once = |work: fn(&Chain<'_>)| {
-            std::thread::scope(|scope| chains.iter().for_each(|chain| drop(scope.spawn(move || work(chain)))));
+            std::thread::scope(|scope| {
+                chains.iter().for_each(|chain| drop(scope.spawn(move || work(chain))))
+            });
         };
         at_once(|chain| drop(chain.add()));
         let rules = lab.host.sh("iptables -S CNI-FORWARD");

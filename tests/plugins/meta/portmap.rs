@@ -43,7 +43,10 @@ pub fn other_network() -> Value {
 
 /// The same addresses, each container behind a link of its own.
 fn point_to_point() -> Value {
-    with(&bridge::dual_stack(), json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}))
+    with(
+        &bridge::dual_stack(),
+        json!({"type": "ptp", "ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}),
+    )
 }
 
 /// Without a backend where none is asked for.
@@ -103,13 +106,15 @@ pub fn is_open(lab: &Lab, port: u16) -> [bool; 2] {
 /// Switches off that a bridge's own packets go through the rules, where the kernel can do that at all: then an answer between two ports of
 /// one bridge is not seen by the host.
 pub fn without_bridge_netfilter(lab: &Lab) {
-    lab.host.sh("for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $f ] || echo 0 > $f; done");
+    lab.host
+        .sh("for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $f ] || echo 0 > $f; done");
 }
 
 /// What a server behind port 8080 sees, a line a client: its own address, the gateway's, or nothing. First over IPv4, then over IPv6.
 fn sources(lab: &Lab, published: &Chain<'_>) -> Vec<String> {
     let (neighbour, stranger) = (lab.container(), lab.container());
-    let (near, far) = (lab.attach(&neighbour, &published.main.conf), lab.attach(&stranger, &other_network()));
+    let (near, far) =
+        (lab.attach(&neighbour, &published.main.conf), lab.attach(&stranger, &other_network()));
     let (near_ips, far_ips) = (ips(&near.add()), ips(&far.add()));
     let _server = TcpServer::start(&published.container, 80);
     let own = |addresses: &[String]| [addresses[0].clone(), addresses[1].clone()];
@@ -129,7 +134,9 @@ fn sources(lab: &Lab, published: &Chain<'_>) -> Vec<String> {
         Some(seen) => seen,
     };
     let line = |(who, from, to, own): &(&str, &Namespace, [&str; 2], [String; 2])| {
-        let [v4, v6] = [0, 1].map(|family| word(connect(from, &at(to[family], 8080)), &own[family], GATEWAY[family]));
+        let [v4, v6] = [0, 1].map(|family| {
+            word(connect(from, &at(to[family], 8080)), &own[family], GATEWAY[family])
+        });
         format!("{who}: {v4}, {v6}")
     };
     let lines = clients.iter().map(line).collect();
@@ -152,7 +159,9 @@ const SNAT: [&str; 7] = [
 /// `SNAT` as the reference's nftables backend has it, which forgets the neighbours. differences.rs shows what comes of it.
 fn snat_of(peer: &Peer, backend: Option<&str>) -> [&'static str; 7] {
     let forgets = *peer != Peer::Ours && backend == Some("nftables");
-    SNAT.map(|line| if forgets && line.starts_with("neighbour") { "neighbour: own, own" } else { line })
+    SNAT.map(
+        |line| if forgets && line.starts_with("neighbour") { "neighbour: own, own" } else { line },
+    )
 }
 
 #[test]
@@ -165,7 +174,12 @@ fn a_published_port_is_reached_from_everywhere_and_del_leaves_nothing() {
             let before = Watch::start(lab, &[]);
             let chain = lab.chain(&main, &chained);
             chain.add();
-            assert_eq!(sources(lab, &chain), snat_of(&lab.peer, backend), "{} {backend:?}", main["type"]);
+            assert_eq!(
+                sources(lab, &chain),
+                snat_of(&lab.peer, backend),
+                "{} {backend:?}",
+                main["type"]
+            );
             chain.check(&chain.result).ok();
             chain.del();
             let _server = TcpServer::start(&chain.container, 80);
@@ -206,7 +220,10 @@ fn without_a_backend_a_published_port_is_reached_from_everywhere() {
 #[test]
 fn without_snat_every_source_is_the_client_s_own() {
     for_each_backend(|lab, backend| {
-        let chain = lab.chain(&point_to_point(), &with(&portmap(backend, json!([web()])), json!({"snat": false})));
+        let chain = lab.chain(
+            &point_to_point(),
+            &with(&portmap(backend, json!([web()])), json!({"snat": false})),
+        );
         chain.add();
         let expected = [
             "outside: own, own",
@@ -236,7 +253,10 @@ fn masq_all_hides_everybody() {
     ];
     for_each_peer("portmap", |lab| {
         for backend in [None, Some("iptables")] {
-            let chain = lab.chain(&network(), &with(&portmap(backend, json!([web()])), json!({"masqAll": true})));
+            let chain = lab.chain(
+                &network(),
+                &with(&portmap(backend, json!([web()])), json!({"masqAll": true})),
+            );
             chain.add();
             assert_eq!(sources(lab, &chain), expected, "{backend:?}");
             chain.check(&chain.result).ok();
@@ -322,7 +342,11 @@ fn a_port_of_udp_is_reached_by_all_who_reach_one_of_tcp() {
         assert_eq!(ask_by_udp(&lab.host, "127.0.0.1:8080").as_deref(), Some(GATEWAY[0]));
         for family in [0, 1] {
             let to = at(UPLINK[family], 8080);
-            assert_eq!(ask_by_udp(&chain.container, &to).as_deref(), Some(GATEWAY[family]), "itself to {to}");
+            assert_eq!(
+                ask_by_udp(&chain.container, &to).as_deref(),
+                Some(GATEWAY[family]),
+                "itself to {to}"
+            );
             assert!(ask_by_udp(&neighbour, &to).is_some(), "neighbour to {to}");
         }
     });
@@ -332,8 +356,9 @@ fn a_port_of_udp_is_reached_by_all_who_reach_one_of_tcp() {
 #[test]
 fn forty_ports_in_a_row_lead_each_to_its_own() {
     for_each_backend(|lab, backend| {
-        let mappings: Value =
-            (0..40).map(|n| json!({"hostPort": 8000 + n, "containerPort": 9000 + n, "protocol": "tcp"})).collect();
+        let mappings: Value = (0..40)
+            .map(|n| json!({"hostPort": 8000 + n, "containerPort": 9000 + n, "protocol": "tcp"}))
+            .collect();
         warm_up(lab, &network(), &portmap(backend, mappings.clone()));
         let before = Watch::start(lab, &[]);
         let chain = publish(lab, backend, mappings);
@@ -355,7 +380,8 @@ fn forty_ports_in_a_row_lead_each_to_its_own() {
 #[test]
 fn keys_may_have_any_case() {
     for_each_backend(|lab, backend| {
-        let entry = json!({"HostPort": 8080, "CONTAINERPORT": 80, "protocol": "tcp", "hostip": UPLINK[0]});
+        let entry =
+            json!({"HostPort": 8080, "CONTAINERPORT": 80, "protocol": "tcp", "hostip": UPLINK[0]});
         let chained = json!({"type": "portmap", "Backend": backend, "RuntimeConfig": {"PortMappings": [entry]}});
         let chain = lab.chain(&network(), &chained);
         let _server = TcpServer::start(&chain.container, 80);
@@ -370,7 +396,9 @@ fn keys_may_have_any_case() {
 #[test]
 fn a_container_with_one_family_is_published_in_that_family() {
     for_each_backend(|lab, backend| {
-        for (ipam, expected) in [("10.10.0.0/24", [true, false]), ("2001:db8:10::/64", [false, true])] {
+        for (ipam, expected) in
+            [("10.10.0.0/24", [true, false]), ("2001:db8:10::/64", [false, true])]
+        {
             let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": ipam}}));
             let chain = lab.chain(&main, &portmap(backend, json!([web()])));
             let _server = TcpServer::start(&chain.container, 80);
@@ -407,10 +435,12 @@ fn no_program_is_started() {
 fn of_eight_who_want_one_port_at_once_one_gets_it() {
     for_ours_with_each_backend(|lab, backend| {
         warm_up(lab, &network(), &portmap(backend, json!([])));
-        let chains: Vec<_> = (0..8).map(|_| lab.chain(&network(), &portmap(backend, json!([web()])))).collect();
+        let chains: Vec<_> =
+            (0..8).map(|_| lab.chain(&network(), &portmap(backend, json!([web()])))).collect();
         let chained: Vec<_> = chains.iter().map(|chain| (**chain).clone()).collect();
         let outcomes = crate::parallel::all_at_once(&chained, "ADD");
-        let losers: Vec<u64> = outcomes.iter().filter(|outcome| outcome.status != 0).map(|o| o.err().code).collect();
+        let losers: Vec<u64> =
+            outcomes.iter().filter(|outcome| outcome.status != 0).map(|o| o.err().code).collect();
         assert_eq!(losers, [102; 7], "{backend:?}");
         let winner = outcomes.iter().position(|outcome| outcome.status == 0).unwrap();
         crate::parallel::all_at_once(&chained[..winner], "DEL").iter().for_each(|o| drop(o.ok()));
@@ -424,7 +454,8 @@ fn of_eight_who_want_one_port_at_once_one_gets_it() {
 #[test]
 fn two_thousand_ports_are_published_and_closed_again() {
     for_ours("portmap", |lab| {
-        let mapping = |n: u32| json!({"hostPort": 8000 + n, "containerPort": 9000 + n, "protocol": "tcp"});
+        let mapping =
+            |n: u32| json!({"hostPort": 8000 + n, "containerPort": 9000 + n, "protocol": "tcp"});
         let mappings: Value = (0..2000).map(mapping).collect();
         warm_up(lab, &network(), &portmap(None, json!([web()])));
         let before = Watch::start(lab, &[]);
@@ -453,7 +484,11 @@ fn forty_adds_and_dels_at_once_do_not_disturb_each_other() {
         // The programs that the reference starts would take minutes.
         let many = if lab.peer == Peer::Ours && backend == Some("nftables") { 40 } else { 8 };
         // Of the iptables backend no more is warmed up than the bridge: what containers share is made by all at once.
-        let warm = if backend == Some("iptables") && lab.peer == Peer::Ours { json!([]) } else { json!([web()]) };
+        let warm = if backend == Some("iptables") && lab.peer == Peer::Ours {
+            json!([])
+        } else {
+            json!([web()])
+        };
         warm_up(lab, &network(), &portmap(backend, warm));
         let before = Watch::start(lab, &[]);
         let chains: Vec<_> = (0..many)
@@ -469,19 +504,27 @@ fn forty_adds_and_dels_at_once_do_not_disturb_each_other() {
             let _server = TcpServer::start(&chain.container, 80);
             assert_eq!(is_open(lab, 8000 + n), [true, true], "{backend:?}: container {n}");
         }
-        crate::parallel::all_at_once(&chained, "DEL").iter().for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
+        crate::parallel::all_at_once(&chained, "DEL")
+            .iter()
+            .for_each(|outcome| assert_eq!(outcome.ok(), Value::Null));
         chains.iter().for_each(|chain| chain.main.del());
         if backend == Some("nftables") || lab.peer != Peer::Ours {
             before.assert_unchanged(&format!("{many} ADDs"));
         } else {
             let jumps = lab.host.sh("iptables-save -t nat");
-            assert_eq!(jumps.matches("-j CNI-HOSTPORT-DNAT").count(), 2, "what is shared is made once: {jumps}");
+            assert_eq!(
+                jumps.matches("-j CNI-HOSTPORT-DNAT").count(),
+                2,
+                "what is shared is made once: {jumps}"
+            );
         }
     });
 }
 
 fn ports(count: u64) -> Value {
-    (0..count).map(|n| json!({"hostPort": 1000 + n, "containerPort": 1000 + n, "protocol": "tcp"})).collect()
+    (0..count)
+        .map(|n| json!({"hostPort": 1000 + n, "containerPort": 1000 + n, "protocol": "tcp"}))
+        .collect()
 }
 
 /// Who publishes a whole range has one attachment with all its ports. The time is that of the kernel and of a debug build.
@@ -493,7 +536,9 @@ fn issue_17_container_with_60000_ports_is_added_checked_and_deleted() {
             let conf = chain.call(command, Some(&chain.result));
             // Not the time that others have the processor.
             let mut timed = conf.clone();
-            timed.wrapper.extend(["sh", "-c", "\"$@\"; status=$?; times >&2; exit $status", "sh"].map(str::to_owned));
+            timed.wrapper.extend(
+                ["sh", "-c", "\"$@\"; status=$?; times >&2; exit $status", "sh"].map(str::to_owned),
+            );
             let outcome = timed.run();
             assert_eq!(outcome.status, 0, "{command}: {outcome:?}");
             let of_children = outcome.stderr.lines().last().unwrap_or_default().to_owned();
@@ -503,7 +548,8 @@ fn issue_17_container_with_60000_ports_is_added_checked_and_deleted() {
             };
             of_children.split_whitespace().map(seconds).sum::<f64>()
         };
-        let seconds: Vec<f64> = ["ADD", "CHECK", "DEL"].iter().map(|command| cpu(command)).collect();
+        let seconds: Vec<f64> =
+            ["ADD", "CHECK", "DEL"].iter().map(|command| cpu(command)).collect();
         // A lookup for each port and a comparison with each other took 30 s and more.
         assert!(seconds.iter().all(|seconds| *seconds < 15.0), "{seconds:?}");
         assert!(!lab.host.sh("nft list tables").contains("cni_multi_portmap"));
@@ -517,7 +563,10 @@ fn issue_17_iptables_refuses_more_ports_than_it_takes() {
         let before = Watch::start(lab, &[&chain.container]);
         let error = chain.try_add().err();
         assert_eq!(error.code, 7, "{error:?}");
-        assert!(error.text().contains("at most 4000") && error.text().contains("nftables"), "{error:?}");
+        assert!(
+            error.text().contains("at most 4000") && error.text().contains("nftables"),
+            "{error:?}"
+        );
         before.assert_unchanged("the refused ADD");
     });
 }

@@ -29,7 +29,13 @@ pub fn second() -> Value {
 
 /// ADD of the main plugin as `ifname`; sbr's is up to the case.
 #[track_caller]
-pub fn attach<'a>(lab: &'a Lab, container: &Container, main: &Value, ifname: &str, changes: Value) -> Chained<'a> {
+pub fn attach<'a>(
+    lab: &'a Lab,
+    container: &Container,
+    main: &Value,
+    ifname: &str,
+    changes: Value,
+) -> Chained<'a> {
     lab.chain_in(container, ifname, main, &json!({"type": "sbr"})).changed(changes)
 }
 
@@ -46,12 +52,15 @@ pub fn rules(container: &Namespace) -> Vec<(String, String)> {
     let all = ["ip -j rule", "ip -6 -j rule"].map(|command| container.json(command));
     let all = all.iter().flat_map(|rules| rules.as_array().unwrap());
     let text = |rule: &Value, key: &str| rule[key].as_str().unwrap().to_owned();
-    all.filter(|rule| rule["src"] != "all").map(|rule| (text(rule, "src"), text(rule, "table"))).collect()
+    all.filter(|rule| rule["src"] != "all")
+        .map(|rule| (text(rule, "src"), text(rule, "table")))
+        .collect()
 }
 
 /// The destinations in a table by way of `ifname`, sorted; none where there is no such table.
 pub fn routes(container: &Namespace, family: u8, table: &str, ifname: &str) -> Vec<String> {
-    let listed = container.try_sh(&format!("ip -{family} -j route show table {table} dev {ifname}"));
+    let listed =
+        container.try_sh(&format!("ip -{family} -j route show table {table} dev {ifname}"));
     let found: Value = match listed.status.success() {
         true => serde_json::from_slice(&listed.stdout).unwrap(),
         false => json!([]),
@@ -105,7 +114,10 @@ fn each_address_gets_a_table_with_the_interface_s_routes() {
         let result = sbr.add();
         assert_eq!(result, sbr.result, "the result is that of the plugin before");
         assert_eq!(rules(&container), [pair("10.20.0.2", "100"), pair("2001:db8:20::2", "101")]);
-        assert_eq!(routes(&container, 4, "100", "net1"), ["10.20.0.0/24", "10.77.0.0/16", "default"]);
+        assert_eq!(
+            routes(&container, 4, "100", "net1"),
+            ["10.20.0.0/24", "10.77.0.0/16", "default"]
+        );
         let v6 = routes(&container, 6, "101", "net1");
         for dst in ["2001:db8:20::/64", "default", "fe80::/64"] {
             assert!(v6.iter().any(|found| found == dst), "{dst} is not in {v6:?}");
@@ -129,7 +141,9 @@ fn routes_keep_their_attributes() {
              ip route add 2001:db8:78::/48 via 2001:db8:20::1 dev net1 metric 7 mtu 1300 proto static pref {preference}",
         ));
         let whole = |family: u8, table: &str, dst: &str| {
-            let route = container.json(&format!("ip -{family} -j -d route show table {table} {dst}"))[0].clone();
+            let route = container
+                .json(&format!("ip -{family} -j -d route show table {table} {dst}"))[0]
+                .clone();
             with(&route, json!({"table": null}))
         };
         let before = (whole(4, "main", "10.78.0.0/16"), whole(6, "main", "2001:db8:78::/48"));
@@ -156,23 +170,31 @@ fn two_addresses_of_a_family_get_two_tables() {
         attach(lab, &container, &conf, "net1", json!({})).add();
         assert_eq!(rules(&container), [pair("10.30.0.5", "101"), pair("10.20.0.5", "100")]);
         assert_eq!(routes(&container, 4, "100", "net1"), ["10.20.0.0/24", "default"]);
-        assert_eq!(routes(&container, 4, "101", "net1"), ["10.30.0.0/24", "10.79.0.0/16", "default"]);
-        let gateway =
-            |table: u32| container.json(&format!("ip -j route show table {table} default"))[0]["gateway"].clone();
+        assert_eq!(
+            routes(&container, 4, "101", "net1"),
+            ["10.30.0.0/24", "10.79.0.0/16", "default"]
+        );
+        let gateway = |table: u32| {
+            container.json(&format!("ip -j route show table {table} default"))[0]["gateway"].clone()
+        };
         assert_eq!((gateway(100), gateway(101)), (json!("10.20.0.1"), json!("10.30.0.1")));
     });
 }
 
 #[test]
 fn a_default_route_that_is_there_is_the_table_s() {
-    let conf = with(&second(), json!({"ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}));
+    let conf =
+        with(&second(), json!({"ipam": {"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}));
     for_each_peer("sbr", |lab| {
         let container = lab.container();
         let sbr = attach(lab, &container, &conf, "net1", json!({}));
         sbr.add();
         assert_eq!(routes(&container, 4, "100", "net1"), ["10.20.0.0/24", "default"]);
         assert_eq!(routes(&container, 4, "main", "net1"), [""; 0]);
-        assert_eq!(container.json("ip -6 -j route show table 101 default").as_array().unwrap().len(), 1);
+        assert_eq!(
+            container.json("ip -6 -j route show table 101 default").as_array().unwrap().len(),
+            1
+        );
         if lab.peer == Peer::Ours {
             sbr.check(&sbr.result).ok();
         }
@@ -183,24 +205,33 @@ fn a_default_route_that_is_there_is_the_table_s() {
 #[test]
 fn of_two_default_routes_each_goes_with_its_interface() {
     let defaults = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
-    let conf = |base: Value| with(&base, json!({"isDefaultGateway": null, "ipam": {"routes": defaults}}));
+    let conf =
+        |base: Value| with(&base, json!({"isDefaultGateway": null, "ipam": {"routes": defaults}}));
     // The reference leaves a route of several hops where it is.
     for_ours("sbr", |lab| {
         let container = lab.container();
         lab.attach(&container, &conf(first())).add();
         let sbr = attach(lab, &container, &conf(second()), "net1", json!({}));
         let via = |table: &str| {
-            ["ip", "ip -6"]
-                .map(|ip| container.sh(&format!("{ip} route show default table {table} 2>/dev/null || true")))
+            ["ip", "ip -6"].map(|ip| {
+                container.sh(&format!("{ip} route show default table {table} 2>/dev/null || true"))
+            })
         };
-        assert!(via("main").iter().all(|routes| routes.matches(" dev ").count() == 2), "{:?}", via("main"));
+        assert!(
+            via("main").iter().all(|routes| routes.matches(" dev ").count() == 2),
+            "{:?}",
+            via("main")
+        );
         sbr.add();
         assert!(
             via("main").iter().all(|routes| routes.contains("eth0") && !routes.contains("net1")),
             "{:?}",
             via("main")
         );
-        assert!(via("100")[0].contains("10.20.0.1 dev net1") && via("101")[1].contains("2001:db8:20::1 dev net1"));
+        assert!(
+            via("100")[0].contains("10.20.0.1 dev net1")
+                && via("101")[1].contains("2001:db8:20::1 dev net1")
+        );
         with_uplinks_that_check_sources(lab);
         ["10.10.0.2", "2001:db8:10::2", "10.20.0.2", "2001:db8:20::2"]
             .iter()
@@ -222,7 +253,11 @@ fn a_configured_table_gets_rules_only() {
         container.sh("ip route add default via 10.20.0.1 dev net1 table 5000");
         sbr.del();
         assert_eq!(rules(&container), []);
-        assert_eq!(routes(&container, 4, "5000", "net1"), ["default"], "the table is the configuration's");
+        assert_eq!(
+            routes(&container, 4, "5000", "net1"),
+            ["default"],
+            "the table is the configuration's"
+        );
     });
 }
 
@@ -230,11 +265,15 @@ fn a_configured_table_gets_rules_only() {
 fn tables_that_a_rule_leads_to_are_in_use() {
     for_each_peer("sbr", |lab| {
         let (container, sbr) = two_uplinks(lab, json!({}));
-        container.sh("ip rule add from 192.0.2.1 lookup 100; ip -6 rule add from 2001:db8::9 lookup 102");
+        container.sh(
+            "ip rule add from 192.0.2.1 lookup 100; ip -6 rule add from 2001:db8::9 lookup 102",
+        );
         sbr.add();
-        let of_ours: Vec<_> = rules(&container).into_iter().filter(|(source, _)| source.contains("20")).collect();
+        let of_ours: Vec<_> =
+            rules(&container).into_iter().filter(|(source, _)| source.contains("20")).collect();
         assert!(
-            of_ours.contains(&pair("10.20.0.2", "101")) && of_ours.contains(&pair("2001:db8:20::2", "103")),
+            of_ours.contains(&pair("10.20.0.2", "101"))
+                && of_ours.contains(&pair("2001:db8:20::2", "103")),
             "{of_ours:?}"
         );
     });
@@ -324,12 +363,19 @@ fn interfaces_that_are_attached_at_once_get_tables_of_their_own() {
                 scope.spawn(|| sbr.add());
             }
         });
-        let mut tables: Vec<String> = rules(&container).into_iter().map(|(_, table)| table).collect();
+        let mut tables: Vec<String> =
+            rules(&container).into_iter().map(|(_, table)| table).collect();
         tables.sort();
         assert_eq!(tables, (100..100 + COUNT).map(|table| table.to_string()).collect::<Vec<_>>());
-        for (number, table) in rules(&container).iter().map(|(source, table)| (&source[3..5], table)) {
+        for (number, table) in
+            rules(&container).iter().map(|(source, table)| (&source[3..5], table))
+        {
             let ifname = format!("net{}", number.parse::<usize>().unwrap() - 20);
-            assert_eq!(routes(&container, 4, table, &ifname).len(), 2, "{ifname} has table {table}");
+            assert_eq!(
+                routes(&container, 4, table, &ifname).len(),
+                2,
+                "{ifname} has table {table}"
+            );
         }
     });
 }
@@ -368,6 +414,9 @@ fn check_of_a_configured_table_looks_at_its_rules() {
         let result = sbr.add();
         container.sh("ip rule del from 10.20.0.2; ip rule add from 10.20.0.2 lookup 77");
         let error = sbr.check(&result).err();
-        assert_eq!((error.code, error.msg.as_str()), (103, "no rule leads what 10.20.0.2 sends to table 5000"));
+        assert_eq!(
+            (error.code, error.msg.as_str()),
+            (103, "no rule leads what 10.20.0.2 sends to table 5000")
+        );
     });
 }

@@ -76,12 +76,17 @@ fn each_attribute_is_tuned_by_itself_from_either_place() {
     for_each_peer("tuning", |lab| {
         let every = every_attribute();
         for (key, value) in every.as_object().unwrap() {
-            for changes in [json!({key: value}), json!({key: null, "args": {"cni": {key: value}}})] {
+            for changes in [json!({key: value}), json!({key: null, "args": {"cni": {key: value}}})]
+            {
                 let chain = chain(lab, changes.clone());
                 let before = Watch::start(lab, &[&chain.container]);
                 let untouched = attributes(&chain.container, "eth0");
                 let result = chain.add();
-                assert_eq!(attributes(&chain.container, "eth0"), with(&untouched, json!({key: value})), "{changes}");
+                assert_eq!(
+                    attributes(&chain.container, "eth0"),
+                    with(&untouched, json!({key: value})),
+                    "{changes}"
+                );
                 chain.check(&result).ok();
                 chain.del();
                 before.assert_unchanged(&format!("ADD with {changes}"));
@@ -110,7 +115,10 @@ fn args_count_before_the_configuration() {
         let chain = lab.chain(&bridge::conf(), &tuning(with(&conf, nothing)));
         chain.add();
         assert_eq!(chain.container.link("eth0").unwrap()["mtu"], 1500);
-        assert_eq!(chain.container.link("eth0").unwrap()["address"], chain.result["interfaces"][2]["mac"]);
+        assert_eq!(
+            chain.container.link("eth0").unwrap()["address"],
+            chain.result["interfaces"][2]["mac"]
+        );
     });
 }
 
@@ -122,7 +130,11 @@ fn the_mac_comes_from_the_most_specific_source() {
         let runtime = json!({"mac": mac(2)});
         let cni_args = format!("IgnoreUnknown=1;K8S_POD_NAME=x;MAC={}", mac(3));
         let cases = [
-            (json!({"mac": mac(4), "args": args, "runtimeConfig": runtime}), cni_args.as_str(), mac(1)),
+            (
+                json!({"mac": mac(4), "args": args, "runtimeConfig": runtime}),
+                cni_args.as_str(),
+                mac(1),
+            ),
             (json!({"mac": mac(4), "RuntimeConfig": runtime}), &cni_args, mac(2)),
             (json!({"mac": mac(4)}), &cni_args, mac(3)),
             (json!({"mac": mac(4).to_uppercase()}), "", mac(4)),
@@ -130,7 +142,11 @@ fn the_mac_comes_from_the_most_specific_source() {
         for (changes, cni_args, expected) in cases {
             let chain = chain(lab, changes.clone());
             let result = chain.clone().args(cni_args).add();
-            assert_eq!(chain.container.link("eth0").unwrap()["address"], expected, "{changes} {cni_args}");
+            assert_eq!(
+                chain.container.link("eth0").unwrap()["address"],
+                expected,
+                "{changes} {cni_args}"
+            );
             assert_eq!(result["interfaces"][2]["mac"], expected, "{changes} {cni_args}");
             chain.del_all();
         }
@@ -144,9 +160,12 @@ fn the_result_is_the_previous_one_with_the_new_address_and_mtu() {
             let main = with(&bridge::conf(), json!({"cniVersion": version}));
             let chain = lab.chain(&main, &tuning(every_attribute()));
             let mut expected = chain.result.clone();
-            if let Some(interface) = expected.get_mut("interfaces").map(|interfaces| &mut interfaces[2]) {
+            if let Some(interface) =
+                expected.get_mut("interfaces").map(|interfaces| &mut interfaces[2])
+            {
                 interface["mac"] = json!(MAC);
-                if lab.peer == Peer::Ours && version.is_some_and(|version| version.starts_with('1')) {
+                if lab.peer == Peer::Ours && version.is_some_and(|version| version.starts_with('1'))
+                {
                     interface["mtu"] = json!(1400);
                 }
             }
@@ -207,7 +226,10 @@ fn packets_show_the_new_address_and_mtu() {
 #[test]
 fn other_interfaces_are_left_alone() {
     for_each_peer("tuning", |lab| {
-        let chain = chain(lab, with(&every_attribute(), json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})));
+        let chain = chain(
+            lab,
+            with(&every_attribute(), json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})),
+        );
         chain.container.sh("ip link add eth1 type veth peer name other");
         let untouched = attributes(&chain.container, "eth1");
         chain.add();
@@ -220,16 +242,23 @@ fn other_interfaces_are_left_alone() {
 #[test]
 fn many_at_once_do_not_disturb_each_other() {
     for_each_peer("tuning", |lab| {
-        let conf = with(&every_attribute(), json!({"mac": null, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
+        let conf = with(
+            &every_attribute(),
+            json!({"mac": null, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}),
+        );
         let chains: Vec<_> = (0..20).map(|_| chain(lab, conf.clone())).collect();
         let containers: Vec<&Namespace> = vec![&chains[0].container, &chains[19].container];
         let before = Watch::start(lab, &containers);
         let attached: Vec<_> = chains.iter().map(|chain| (**chain).clone()).collect();
-        crate::parallel::all_at_once(&attached, "ADD").iter().for_each(|outcome| drop(outcome.ok()));
+        crate::parallel::all_at_once(&attached, "ADD")
+            .iter()
+            .for_each(|outcome| drop(outcome.ok()));
         for chain in &chains {
             chain.check(&chain.result).ok();
         }
-        crate::parallel::all_at_once(&attached, "DEL").iter().for_each(|outcome| drop(outcome.ok()));
+        crate::parallel::all_at_once(&attached, "DEL")
+            .iter()
+            .for_each(|outcome| drop(outcome.ok()));
         if lab.peer == Peer::Ours {
             before.assert_unchanged("20 ADDs");
         }
@@ -241,15 +270,22 @@ fn many_at_once_do_not_disturb_each_other() {
 fn status_says_why_add_could_not_be_served() {
     for_ours("tuning", |lab| {
         let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
-        let chain = lab.chain(&main, &tuning(json!({"mtu": 1400, "sysctl": {"net.core.somaxconn": "5"}})));
+        let chain =
+            lab.chain(&main, &tuning(json!({"mtu": 1400, "sysctl": {"net.core.somaxconn": "5"}})));
         chain.status().ok();
         lab.host
             .sh("touch /run/file && ln -s /run/cni /run/link && mkdir /run/fixed && mount -t tmpfs -o ro x /run/fixed");
-        for (data_dir, code) in [("/run/file/x", 50), ("/run/fixed/x", 50), ("/run/link", 50), ("x", 7)] {
+        for (data_dir, code) in
+            [("/run/file/x", 50), ("/run/fixed/x", 50), ("/run/link", 50), ("x", 7)]
+        {
             let error = chain.clone().conf(json!({"dataDir": data_dir})).status().err();
             assert_eq!(error.code, code, "{data_dir}: {error:?}");
             assert!(error.text().contains("dataDir"), "{data_dir}: {error:?}");
         }
-        chain.clone().conf(json!({"dataDir": "/run/file/x", "mtu": null, "sysctl": null})).status().ok();
+        chain
+            .clone()
+            .conf(json!({"dataDir": "/run/file/x", "mtu": null, "sysctl": null}))
+            .status()
+            .ok();
     });
 }

@@ -7,7 +7,9 @@ mod gone;
 use serde_json::{Value, json};
 
 use crate::plugins::main::bridge::static_ipam;
-use crate::support::attachment::{EVERY_VERSION, for_each_peer, for_ours, for_reference, skip, with};
+use crate::support::attachment::{
+    EVERY_VERSION, for_each_peer, for_ours, for_reference, skip, with,
+};
 use crate::support::call::Peer;
 use crate::support::chain::Chained;
 use crate::support::netns::{Container, Lab, Namespace};
@@ -16,7 +18,10 @@ use crate::support::traffic::{Ear, assert_pings_with};
 
 /// Makes a first VRF in a container, with which the kernel's rule comes and stays; false, and a skip, where it has none.
 pub fn has_vrf(container: &Namespace) -> bool {
-    let made = container.try_sh("ip link add probe type vrf table 9999 && ip link del probe").status.success();
+    let made = container
+        .try_sh("ip link add probe type vrf table 9999 && ip link del probe")
+        .status
+        .success();
     if !made {
         skip("vrf");
     }
@@ -46,7 +51,13 @@ pub fn network(number: u8, address: u8) -> Value {
 
 /// ADD of the main plugin as `ifname`; vrf's is up to the case.
 #[track_caller]
-pub fn attach<'a>(lab: &'a Lab, container: &Container, main: &Value, ifname: &str, changes: Value) -> Chained<'a> {
+pub fn attach<'a>(
+    lab: &'a Lab,
+    container: &Container,
+    main: &Value,
+    ifname: &str,
+    changes: Value,
+) -> Chained<'a> {
     lab.chain_in(container, ifname, main, &json!({"type": "vrf"})).changed(changes)
 }
 
@@ -73,11 +84,14 @@ fn addresses(container: &Namespace, ifname: &str) -> Vec<Value> {
 
 /// The routes of a table by way of an interface, whole but for the table. The kernel's own are left out.
 fn routes(container: &Namespace, table: &str, ifname: &str) -> Vec<Value> {
-    let list =
-        |family: u8| container.json(&format!("ip -{family} -j -d route show table {table} dev {ifname} type unicast"));
+    let list = |family: u8| {
+        container
+            .json(&format!("ip -{family} -j -d route show table {table} dev {ifname} type unicast"))
+    };
     let all = [list(4), list(6)];
     let all = all.iter().flat_map(|routes| routes.as_array().unwrap());
-    let mut all: Vec<Value> = all.map(|route| with(route, json!({"table": null, "flags": null}))).collect();
+    let mut all: Vec<Value> =
+        all.map(|route| with(route, json!({"table": null, "flags": null}))).collect();
     all.retain(|route| route["dst"] != "ff00::/8");
     all.sort_by_key(Value::to_string);
     all
@@ -109,7 +123,13 @@ fn nothing_is_lost_on_the_way() {
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
         for keep in [0, 1] {
-            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue", "table": 300}));
+            let member = attach(
+                lab,
+                &container,
+                &network(1, 2),
+                "net1",
+                json!({"vrfname": "blue", "table": 300}),
+            );
             container.sh(&format!(
                 "echo {keep} > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down
                  ip addr add 2001:db8:20::7/64 dev net1 nodad noprefixroute metric 77
@@ -125,11 +145,17 @@ fn nothing_is_lost_on_the_way() {
                  ip -6 route add 2001:db8:82::/48 via fe80::9 dev net1 src 2001:db8:20::7 pref high
                  ip -6 route add 2001:db8:83::/48 dev net1 table 77",
             ));
-            let before =
-                (addresses(&container, "net1"), routes(&container, "main", "net1"), routes(&container, "77", "net1"));
+            let before = (
+                addresses(&container, "net1"),
+                routes(&container, "main", "net1"),
+                routes(&container, "77", "net1"),
+            );
             member.add();
-            let after =
-                (addresses(&container, "net1"), routes(&container, "300", "net1"), routes(&container, "77", "net1"));
+            let after = (
+                addresses(&container, "net1"),
+                routes(&container, "300", "net1"),
+                routes(&container, "77", "net1"),
+            );
             assert_eq!(after, before, "keep_addr_on_down {keep}");
             assert_eq!(before.2.len(), 2);
             member.check(&member.result).ok();
@@ -148,7 +174,8 @@ fn addresses_keep_their_order() {
         container.sh("echo 0 > /proc/sys/net/ipv6/conf/net1/keep_addr_on_down
              for n in 7 8 9; do ip addr add 2001:db8:20::$n/64 dev net1 nodad; done");
         let order = || container.sh("ip -6 -o addr show dev net1 | grep -o 'inet6 [^ ]*'");
-        let source = || container.sh("ip -6 route get 2001:db8:20::99 oif net1 | grep -o 'src [^ ]*'");
+        let source =
+            || container.sh("ip -6 route get 2001:db8:20::99 oif net1 | grep -o 'src [^ ]*'");
         let before = (order(), source());
         assert!(before.1.starts_with("src 2001:db8:20::9"), "{before:?}");
         member.add();
@@ -162,10 +189,17 @@ fn a_hop_of_a_route_of_two_interfaces_goes_with_its_interface() {
     // The reference leaves it behind, and then the kernel removes it.
     for_ours("vrf", |lab| {
         let Some(container) = container(lab) else { return };
-        let of_vrf = |vrf: &str| container.sh(&format!("ip -6 route show vrf {vrf} 2001:db8:77::/48"));
+        let of_vrf =
+            |vrf: &str| container.sh(&format!("ip -6 route show vrf {vrf} 2001:db8:77::/48"));
         let one = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
         let other = attach(lab, &container, &network(2, 2), "net2", json!({"vrfname": "red"}));
-        assert_eq!(container.sh("ip -6 route show 2001:db8:77::/48").matches("via 2001:db8:20::1 dev net").count(), 2);
+        assert_eq!(
+            container
+                .sh("ip -6 route show 2001:db8:77::/48")
+                .matches("via 2001:db8:20::1 dev net")
+                .count(),
+            2
+        );
         one.add();
         other.add();
         assert!(of_vrf("blue").contains("via 2001:db8:20::1 dev net1"), "{}", of_vrf("blue"));
@@ -208,7 +242,10 @@ fn a_vrf_goes_with_its_last_interface() {
             member.check(&member.result).ok();
         }
         one.del();
-        assert_eq!((master(&container, "net1"), master(&container, "net2")), (Value::Null, json!("blue")));
+        assert_eq!(
+            (master(&container, "net1"), master(&container, "net2")),
+            (Value::Null, json!("blue"))
+        );
         one.main.del();
         other.check(&other.result).ok();
         other.del();
@@ -248,19 +285,36 @@ fn interfaces_that_are_attached_at_once_share_a_vrf_or_have_tables_of_their_own(
             let ifname = |number: u8| format!("net{number}");
             let members: Vec<Chained<'_>> = (1..=COUNT)
                 .map(|number| {
-                    attach(lab, &container, &network(number, 2), &ifname(number), json!({"vrfname": vrf(number)}))
+                    attach(
+                        lab,
+                        &container,
+                        &network(number, 2),
+                        &ifname(number),
+                        json!({"vrfname": vrf(number)}),
+                    )
                 })
                 .collect();
-            std::thread::scope(|scope| members.iter().for_each(|member| drop(scope.spawn(|| member.add()))));
-            let mut tables: Vec<u64> = (1..=COUNT).map(|number| table(&container, &vrf(number))).collect();
-            (1..=COUNT).for_each(|number| assert_eq!(master(&container, &ifname(number)), vrf(number)));
+            std::thread::scope(|scope| {
+                members.iter().for_each(|member| drop(scope.spawn(|| member.add())))
+            });
+            let mut tables: Vec<u64> =
+                (1..=COUNT).map(|number| table(&container, &vrf(number))).collect();
+            (1..=COUNT)
+                .for_each(|number| assert_eq!(master(&container, &ifname(number)), vrf(number)));
             tables.sort_unstable();
             tables.dedup();
             assert_eq!(tables.len(), if shared { 1 } else { COUNT.into() });
             members.iter().for_each(|member| drop(member.check(&member.result).ok()));
-            std::thread::scope(|scope| members.iter().for_each(|member| drop(scope.spawn(|| member.del()))));
+            std::thread::scope(|scope| {
+                members.iter().for_each(|member| drop(scope.spawn(|| member.del())))
+            });
             assert!(
-                container.json("ip -j link show type vrf").as_array().unwrap().iter().all(|link| link == &json!({}))
+                container
+                    .json("ip -j link show type vrf")
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .all(|link| link == &json!({}))
             );
             members.iter().for_each(|member| member.main.del());
         }
@@ -294,7 +348,8 @@ fn every_version_gets_its_previous_result_back() {
 fn versions_before_0_3_1_are_not_spoken() {
     for_each_peer("vrf", |lab| {
         for version in [None, Some("0.1.0"), Some("0.2.0"), Some("0.3.0")] {
-            let conf = json!({"type": "vrf", "name": "net1", "cniVersion": version, "vrfname": "blue"});
+            let conf =
+                json!({"type": "vrf", "name": "net1", "cniVersion": version, "vrfname": "blue"});
             let error = lab.attach(&lab.container(), &conf).try_add().err();
             assert_eq!((error.code, error.msg.as_str()), (1, "incompatible CNI versions"));
         }
@@ -332,7 +387,13 @@ fn check_finds_what_has_changed() {
     for_ours("vrf", |lab| {
         for (what, script, names) in breaks {
             let Some(container) = container(lab) else { return };
-            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue", "table": 10}));
+            let member = attach(
+                lab,
+                &container,
+                &network(1, 2),
+                "net1",
+                json!({"vrfname": "blue", "table": 10}),
+            );
             let result = member.add();
             member.check(&result).ok();
             container.sh(script);
@@ -370,7 +431,8 @@ fn what_one_peer_attaches_the_other_detaches() {
         let Some(container) = container(lab) else { return };
         let reference = lab.peer.clone();
         for (by, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
-            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+            let member =
+                attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
             member.clone().by(by).add();
             member.clone().by(to).check(&member.result).ok();
             member.clone().by(to).del();

@@ -4,11 +4,15 @@
 use serde_json::{Value, json};
 
 use super::One;
-use crate::plugins::meta::firewall::{DROPPING, firewall, isolation, network as forwarded, route_from_outside};
+use crate::plugins::meta::firewall::{
+    DROPPING, firewall, isolation, network as forwarded, route_from_outside,
+};
 use crate::plugins::meta::portmap::{is_open, network as published, portmap, web};
 use crate::support::attachment::{for_ours, with};
 use crate::support::netns::{Lab, OUTSIDE};
-use crate::support::traffic::{TcpServer, assert_masqueraded, assert_no_ping, assert_pings, connect};
+use crate::support::traffic::{
+    TcpServer, assert_masqueraded, assert_no_ping, assert_pings, connect,
+};
 
 /// A plugin whose rules are in a table of iptables.
 struct Subject {
@@ -27,7 +31,9 @@ const MASQUERADE: Subject = Subject {
     plugin: "bridge",
     conf: |_| (with(&published(), json!({"ipMasq": true, "ipMasqBackend": "iptables"})), None),
     prepare: "true",
-    works: |lab, one, _| one.ips().iter().for_each(|ip| assert_masqueraded(lab, &one.container, ip)),
+    works: |lab, one, _| {
+        one.ips().iter().for_each(|ip| assert_masqueraded(lab, &one.container, ip))
+    },
     damages: &[
         "$f -t nat -F",
         "$f -t nat -F POSTROUTING",
@@ -50,7 +56,10 @@ const PORTMAP: Subject = Subject {
     works: |lab, one, number| {
         let _server = TcpServer::start(&one.container, 80);
         assert_eq!(is_open(lab, 8000 + number), [true, true]);
-        assert!(connect(&lab.host, &format!("127.0.0.1:{}", 8000 + number)).is_some(), "by the mark and its chain");
+        assert!(
+            connect(&lab.host, &format!("127.0.0.1:{}", 8000 + number)).is_some(),
+            "by the mark and its chain"
+        );
     },
     damages: &[
         "$f -t nat -F",
@@ -75,7 +84,10 @@ fn is_admitted(lab: &Lab, one: &One<'_>, _: u16) {
     for program in ["iptables", "ip6tables"] {
         let rules = lab.host.sh(&format!("{program} -S CNI-FORWARD 2>/dev/null || true"));
         let first = rules.lines().nth(1).unwrap_or("-j CNI-ADMIN");
-        assert!(first.ends_with("-j CNI-ADMIN"), "what the administrator drops is dropped first: {rules}");
+        assert!(
+            first.ends_with("-j CNI-ADMIN"),
+            "what the administrator drops is dropped first: {rules}"
+        );
     }
 }
 
@@ -113,8 +125,10 @@ impl Subject {
 
     #[track_caller]
     fn assert_nothing_left(&self, lab: &Lab, when: &str) {
-        let left =
-            lab.host.sh(&format!("(iptables-save; ip6tables-save; nft list tables) | grep {} || true", self.leftover));
+        let left = lab.host.sh(&format!(
+            "(iptables-save; ip6tables-save; nft list tables) | grep {} || true",
+            self.leftover
+        ));
         assert_eq!(left, "", "{when}");
     }
 }
@@ -166,7 +180,9 @@ fn firewall_chains_after_flush_work_and_del_is_whole() {
 fn port_without_its_jumps_is_refused_to_the_other_backend() {
     for_ours("portmap", |lab| {
         let first = One::add(lab, &(published(), Some(ports(0, "iptables"))));
-        lab.host.sh("for f in iptables ip6tables; do $f -t nat -F PREROUTING; $f -t nat -F OUTPUT; done");
+        lab.host.sh(
+            "for f in iptables ip6tables; do $f -t nat -F PREROUTING; $f -t nat -F OUTPUT; done",
+        );
         let second = lab.chain(&published(), &ports(0, "nftables"));
         let error = second.try_add().err();
         assert!(error.code == 102 && error.msg.contains("8000"), "{error:?}");
@@ -191,19 +207,29 @@ fn isolation_by_iptables_outlives_the_last_container() {
             lab.host.sh(DROPPING);
             let isolated = |name: &str, bridge: &str| {
                 let ranges = json!([[{"subnet": format!("10.10.{bridge}.0/24")}], [{"subnet": format!("2001:db8:1{bridge}::/64")}]]);
-                with(&forwarded(), json!({"name": name, "bridge": format!("br{bridge}"), "ipam": {"ranges": ranges}}))
+                with(
+                    &forwarded(),
+                    json!({"name": name, "bridge": format!("br{bridge}"), "ipam": {"ranges": ranges}}),
+                )
             };
             let policy = isolation::policy(Some("iptables"), "same-bridge");
             let once = One::add(lab, &(isolated("net0", "0"), Some(policy.clone())));
             once.del();
             lab.host.sh(by_earlier_version);
             let open = One::add(lab, &(isolated("net7", "7"), Some(firewall(first))));
-            let one = One::add(lab, &(isolated("net1", "1"), Some(isolation::policy(next, "same-bridge"))));
+            let one = One::add(
+                lab,
+                &(isolated("net1", "1"), Some(isolation::policy(next, "same-bridge"))),
+            );
             let other = One::add(lab, &(isolated("net2", "2"), Some(policy.clone())));
             let rules = lab.host.sh("iptables -S FORWARD; ip6tables -S FORWARD");
             for jumps in rules.split("-P FORWARD").skip(1) {
-                let at = |chain: &str| jumps.find(chain).unwrap_or_else(|| panic!("{chain}: {jumps}"));
-                assert!(at("CNI-ISOLATION-STAGE-1") < at("CNI-FORWARD"), "{first:?}, {next:?}: {jumps}");
+                let at =
+                    |chain: &str| jumps.find(chain).unwrap_or_else(|| panic!("{chain}: {jumps}"));
+                assert!(
+                    at("CNI-ISOLATION-STAGE-1") < at("CNI-FORWARD"),
+                    "{first:?}, {next:?}: {jumps}"
+                );
             }
             if next.is_some() {
                 assert_no_ping(&one.container, &other.ips()[0]);

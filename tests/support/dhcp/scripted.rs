@@ -56,8 +56,20 @@ impl Scripted {
     pub fn start(lab: &Lab, script: Value) -> Scripted {
         let program = std::env::current_exe().unwrap();
         let mut command = lab.outside.command("setpriv");
-        command.args(["--pdeathsig", "KILL", "--", program.to_str().unwrap(), ROLE_TEST, "--exact", "--nocapture"]);
-        command.env(ROLE, "serve").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args([
+            "--pdeathsig",
+            "KILL",
+            "--",
+            program.to_str().unwrap(),
+            ROLE_TEST,
+            "--exact",
+            "--nocapture",
+        ]);
+        command
+            .env(ROLE, "serve")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
         let said = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -159,7 +171,9 @@ fn the_scripted_server_keeps_to_its_script() {
     lab.lan(super::Kind::Macvlan);
     let server = Scripted::start(&lab, json!({"discover": "silence"}));
     // The packet of a client that nobody knows, as the shell can send one.
-    let discover = [&[1, 1, 6, 0, 1, 2, 3, 4][..], &[0; 228], &[99, 130, 83, 99, 53, 1, 1, 255], &[0; 56]].concat();
+    let discover =
+        [&[1, 1, 6, 0, 1, 2, 3, 4][..], &[0; 228], &[99, 130, 83, 99, 53, 1, 1, 255], &[0; 56]]
+            .concat();
     let escaped: String = discover.iter().map(|byte| format!("\\{byte:03o}")).collect();
     lab.host.sh(&format!(
         "ip addr add 10.60.0.9/24 dev lan; printf '{escaped}' | socat -u - UDP-SENDTO:255.255.255.255:67,broadcast,bind=10.60.0.9:68,so-bindtodevice=lan"
@@ -181,14 +195,19 @@ struct Room {
 /// Unicast comes to the socket of the server's address, broadcast to that of the broadcast address; so each packet's destination is known.
 fn serve() {
     let mut lines = BufReader::new(std::io::stdin()).lines();
-    let mut next = move || lines.next()?.ok().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+    let mut next =
+        move || lines.next()?.ok().map(|line| serde_json::from_str::<Value>(&line).unwrap());
     let Some(script) = next() else { return };
     let server: Ipv4Addr = script["server"].as_str().unwrap().parse().unwrap();
     let unicast = UdpSocket::bind((server, 67)).unwrap();
     unicast.set_broadcast(true).unwrap();
     let broadcast = UdpSocket::bind((Ipv4Addr::BROADCAST, 67)).unwrap();
     say(json!({"script": script["number"]}));
-    let room = Arc::new(Room { script: Mutex::new(script), given: Mutex::default(), start: Instant::now() });
+    let room = Arc::new(Room {
+        script: Mutex::new(script),
+        given: Mutex::default(),
+        start: Instant::now(),
+    });
     for (name, socket) in [("unicast", unicast.try_clone().unwrap()), ("broadcast", broadcast)] {
         let (room, answers) = (Arc::clone(&room), unicast.try_clone().unwrap());
         std::thread::spawn(move || listen(&room, &socket, name, &answers));
@@ -235,7 +254,9 @@ fn decode(bytes: &[u8]) -> Value {
     if bytes.len() < 240 {
         return packet;
     }
-    let ip = |at: usize| Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]).to_string();
+    let ip = |at: usize| {
+        Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]).to_string()
+    };
     packet["op"] = json!(bytes[0]);
     packet["xid"] = json!(hex(&bytes[4..8]));
     packet["secs"] = json!(u16::from_be_bytes([bytes[8], bytes[9]]));
@@ -250,7 +271,9 @@ fn decode(bytes: &[u8]) -> Value {
             continue;
         }
         let value = hex(bytes.get(at + 2..at + 2 + length).unwrap_or_default());
-        let longer = options.get(&code.to_string()).and_then(Value::as_str).unwrap_or_default().to_owned() + &value;
+        let longer =
+            options.get(&code.to_string()).and_then(Value::as_str).unwrap_or_default().to_owned()
+                + &value;
         options.insert(code.to_string(), json!(longer));
         order.push(code);
         at += 2 + length;
@@ -300,7 +323,8 @@ impl Answer {
 }
 
 fn answer(room: &Room, script: &Value, packet: &Value, bytes: &[u8]) -> Option<Answer> {
-    let client = option(packet, 61).unwrap_or_else(|| packet["chaddr"].as_str().unwrap().to_owned());
+    let client =
+        option(packet, 61).unwrap_or_else(|| packet["chaddr"].as_str().unwrap().to_owned());
     let stage = match packet["type"].as_u64()? {
         DISCOVER => "discover",
         REQUEST if packet["ciaddr"] == "0.0.0.0" => "request",
@@ -351,16 +375,21 @@ fn address_for(room: &Room, script: &Value, packet: &Value, client: &str) -> Opt
         ciaddr => Some(ciaddr.parse().unwrap()),
     };
     let free = |address: &Ipv4Addr| !given.values().any(|taken| taken == address);
-    let pool = || script["addresses"].as_array().unwrap().iter().map(|a| a.as_str().unwrap().parse().unwrap());
-    let address = pool().find(|address| Some(*address) == wanted && free(address)).or_else(|| pool().find(free))?;
+    let pool = || {
+        script["addresses"].as_array().unwrap().iter().map(|a| a.as_str().unwrap().parse().unwrap())
+    };
+    let address = pool()
+        .find(|address| Some(*address) == wanted && free(address))
+        .or_else(|| pool().find(free))?;
     given.insert(client.to_owned(), address);
     Some(address)
 }
 
 fn options(script: &Value) -> BTreeMap<u8, Vec<u8>> {
     let given = script["options"].as_object().unwrap().iter();
-    let mut options: BTreeMap<u8, Vec<u8>> =
-        given.map(|(code, value)| (code.parse().unwrap(), bytes(value.as_str().unwrap()))).collect();
+    let mut options: BTreeMap<u8, Vec<u8>> = given
+        .map(|(code, value)| (code.parse().unwrap(), bytes(value.as_str().unwrap())))
+        .collect();
     for (code, key) in [(51, "lease"), (58, "t1"), (59, "t2")] {
         if let Some(seconds) = script[key].as_u64() {
             options.insert(code, u32::try_from(seconds).unwrap().to_be_bytes().to_vec());
@@ -392,7 +421,9 @@ fn spoil(kind: &str, answer: &Answer) -> Vec<u8> {
         "chaddr" => spoiled.chaddr[5] ^= 0xff,
         "request" => spoiled.op = 1,
         // An offer of another server is a good one; an acknowledgement of a server that was not chosen is not.
-        "other server" if answer.kind == ACK as u8 => spoiled.server = Ipv4Addr::new(10, 60, 0, 252),
+        "other server" if answer.kind == ACK as u8 => {
+            spoiled.server = Ipv4Addr::new(10, 60, 0, 252)
+        }
         "other server" => spoiled.xid[3] ^= 0xff,
         "other type" => spoiled.kind = 13, // DHCPLEASEACTIVE, of which no client has heard
         _ => {}
@@ -401,7 +432,9 @@ fn spoil(kind: &str, answer: &Answer) -> Vec<u8> {
     match kind {
         "empty" => bytes.clear(),
         "short" => bytes.truncate(100),
-        "garbage" => bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 37 + 11) as u8),
+        "garbage" => {
+            bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 37 + 11) as u8)
+        }
         "cookie" => bytes[236] = 0,
         "no end" => bytes.truncate(bytes.len() - 1),
         "cut option" => {

@@ -29,7 +29,9 @@ impl Program {
 
     /// Whether it is installed.
     pub fn is_there(self) -> bool {
-        let found = std::process::Command::new("sh").args(["-c", &format!("command -v {}", self.command())]).output();
+        let found = std::process::Command::new("sh")
+            .args(["-c", &format!("command -v {}", self.command())])
+            .output();
         found.unwrap().status.success()
     }
 
@@ -57,7 +59,9 @@ impl<'a> Server<'a> {
         let (first, last) = (format!("10.60.0.{first}"), format!("10.60.0.{last}"));
         let scratch = Scratch::new();
         let line = match program {
-            Program::Dnsmasq => dnsmasq(&scratch, &format!("{first},{last},255.255.255.0,2m"), [program.t1(), 8]),
+            Program::Dnsmasq => {
+                dnsmasq(&scratch, &format!("{first},{last},255.255.255.0,2m"), [program.t1(), 8])
+            }
             Program::Kea => kea(&scratch, &first, &last),
         };
         Server::run(lab, program, line, scratch)
@@ -66,7 +70,8 @@ impl<'a> Server<'a> {
     /// Thousands of addresses, 10.60.16.0 to 10.60.31.255, whose leases need nothing for the first hours. Its answers are unicast, so each is heard by one.
     pub fn for_many(lab: &'a Lab) -> Server<'a> {
         let scratch = Scratch::new();
-        let line = dnsmasq(&scratch, "10.60.16.0,10.60.31.255,255.255.0.0,24h", [12 * 3600, 21 * 3600]);
+        let line =
+            dnsmasq(&scratch, "10.60.16.0,10.60.31.255,255.255.0.0,24h", [12 * 3600, 21 * 3600]);
         Server::run(lab, Program::Dnsmasq, line, scratch)
     }
 
@@ -92,7 +97,8 @@ impl<'a> Server<'a> {
     pub fn restart(&mut self) {
         self.stop();
         std::fs::write(self.scratch.join("log"), "").unwrap();
-        self.process = Process::start(&self.lab.outside, &self.line, Stdio::null(), self.scratch.join("log"));
+        self.process =
+            Process::start(&self.lab.outside, &self.line, Stdio::null(), self.scratch.join("log"));
         self.wait_for_start();
     }
 

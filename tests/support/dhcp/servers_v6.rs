@@ -17,7 +17,9 @@ pub const SERVER_V6: &str = "2001:db8::1";
 /// Whether the programs are installed; where one is not, the case is skipped.
 pub fn are_there(programs: &[&str]) -> bool {
     let find = |program: &&&str| {
-        let found = std::process::Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+        let found = std::process::Command::new("sh")
+            .args(["-c", &format!("command -v {program}")])
+            .output();
         !found.unwrap().status.success()
     };
     match programs.iter().find(find) {
@@ -51,7 +53,10 @@ pub struct Router<'a> {
 impl<'a> Router<'a> {
     /// For hosts that have their addresses of a server.
     pub fn start(lab: &'a Lab) -> Router<'a> {
-        Router::advertising(lab, "AdvAutonomous off; AdvPreferredLifetime 600; AdvValidLifetime 600;")
+        Router::advertising(
+            lab,
+            "AdvAutonomous off; AdvPreferredLifetime 600; AdvValidLifetime 600;",
+        )
     }
 
     /// For hosts that make their addresses, which are of use for so many seconds.
@@ -84,7 +89,8 @@ impl<'a> Router<'a> {
 
     pub fn start_again(&mut self) {
         self.process.kill();
-        self.process = Process::start(&self.lab.outside, &self.line, Stdio::null(), self.scratch.join("log"));
+        self.process =
+            Process::start(&self.lab.outside, &self.line, Stdio::null(), self.scratch.join("log"));
     }
 }
 
@@ -113,7 +119,9 @@ impl Kea {
         std::fs::write(&file, conf.to_string()).unwrap();
         let mut line = vec!["env".to_owned()];
         // Its own directories are the machine's.
-        line.extend(["PIDFILE", "LOCKFILE"].map(|kind| format!("KEA_{kind}_DIR={}", scratch.text())));
+        line.extend(
+            ["PIDFILE", "LOCKFILE"].map(|kind| format!("KEA_{kind}_DIR={}", scratch.text())),
+        );
         line.extend(["kea-dhcp6", "-c", file.to_str().unwrap()].map(str::to_owned));
         let process = Process::start(&lab.outside, &line, Stdio::null(), scratch.join("log"));
         wait_for(&process, "DHCP6_STARTED");
@@ -128,7 +136,9 @@ impl Kea {
         let mut leases = BTreeMap::new();
         for line in text.lines().skip(1) {
             let columns: Vec<&str> = line.split(',').collect();
-            let (Some(address), Some(expires), Some(state)) = (columns.first(), columns.get(3), columns.get(13)) else {
+            let (Some(address), Some(expires), Some(state)) =
+                (columns.first(), columns.get(3), columns.get(13))
+            else {
                 continue; // it is in the middle of writing
             };
             match (columns[2], *state) {

@@ -68,7 +68,11 @@ fn split(mut bytes: &[u8]) -> Vec<(u16, u16, &[u8])> {
     let mut messages = vec![];
     while bytes.len() >= HEADER {
         let length = (number(bytes, 0, 4) as usize).clamp(HEADER, bytes.len());
-        messages.push((number(bytes, 4, 2) as u16, number(bytes, 6, 2) as u16, &bytes[HEADER..length]));
+        messages.push((
+            number(bytes, 4, 2) as u16,
+            number(bytes, 6, 2) as u16,
+            &bytes[HEADER..length],
+        ));
         bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
     }
     messages
@@ -94,13 +98,19 @@ pub fn attributes(payload: &[u8], behind: usize) -> Vec<(u16, &[u8])> {
 }
 
 pub fn attribute(payload: &[u8], behind: usize, kind: u16) -> Option<&[u8]> {
-    attributes(payload, behind).into_iter().find(|(other, _)| *other == kind).map(|(_, value)| value)
+    attributes(payload, behind)
+        .into_iter()
+        .find(|(other, _)| *other == kind)
+        .map(|(_, value)| value)
 }
 
 /// A value for people: a name as it is, all else as bytes.
 pub fn show(value: &[u8]) -> String {
     match value.split_last() {
-        Some((0, text)) if !text.is_empty() && text.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') => {
+        Some((0, text))
+            if !text.is_empty()
+                && text.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') =>
+        {
             String::from_utf8_lossy(text).into_owned()
         }
         _ => value.iter().map(|byte| format!("{byte:02x}")).collect(),

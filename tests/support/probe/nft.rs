@@ -17,7 +17,11 @@ const HEADER: usize = 4;
 pub fn facts(socket: &Socket) -> Vec<String> {
     let all = |kind, what, without: &[u16]| -> Vec<String> {
         let show = |message: &Vec<u8>| {
-            format!("nft {what} {}{}", message[0], show_without(&attributes(message, HEADER), without))
+            format!(
+                "nft {what} {}{}",
+                message[0],
+                show_without(&attributes(message, HEADER), without)
+            )
         };
         socket.dump(kind, &[0; HEADER]).iter().map(show).collect()
     };
@@ -27,7 +31,11 @@ pub fn facts(socket: &Socket) -> Vec<String> {
     facts.extend(all(GET_FLOWTABLE, "flowtable", &[4, 5]));
     facts.extend(socket.dump(GET_RULE, &[0; HEADER]).iter().map(|rule| rule_fact(rule)));
     for set in socket.dump(GET_SET, &[0; HEADER]) {
-        facts.push(format!("nft set {}{}", set[0], show_without(&attributes(&set, HEADER), &[10, 16, 20])));
+        facts.push(format!(
+            "nft set {}{}",
+            set[0],
+            show_without(&attributes(&set, HEADER), &[10, 16, 20])
+        ));
         facts.extend(element_facts(socket, &set));
     }
     facts
@@ -39,7 +47,11 @@ fn rule_fact(rule: &[u8]) -> String {
     const EXPRESSIONS: u16 = 4;
     const POSITION: u16 = 6;
     let attributes = attributes(rule, HEADER);
-    let mut fact = format!("nft rule {}{}", rule[0], show_without(&attributes, &[HANDLE, EXPRESSIONS, POSITION]));
+    let mut fact = format!(
+        "nft rule {}{}",
+        rule[0],
+        show_without(&attributes, &[HANDLE, EXPRESSIONS, POSITION])
+    );
     let expressions = attributes.iter().filter(|(kind, _)| *kind == EXPRESSIONS);
     expressions.for_each(|(_, value)| fact += &show_expressions(value));
     fact
@@ -76,7 +88,8 @@ fn element_facts(socket: &Socket, set: &[u8]) -> Vec<String> {
     let title = format!("nft element {} {} {}", set[0], show(of(TABLE)), show(of(NAME)));
     let mut facts = vec![];
     for message in socket.dump(GET_ELEMENT, &request) {
-        for (_, element) in attributes(attribute(&message, HEADER, ELEMENTS).unwrap_or_default(), 0) {
+        for (_, element) in attributes(attribute(&message, HEADER, ELEMENTS).unwrap_or_default(), 0)
+        {
             facts.push(format!("{title}{}", show_without(&attributes(element, 0), &PASSING)));
         }
     }

@@ -109,8 +109,12 @@ fn kind_of_link(info: &[u8]) -> String {
     for (kind, value) in attributes(info, 0) {
         text += &match kind {
             STATISTICS => String::new(),
-            DATA if is_bridge => format!(" bridge={{{}}}", show_without(&attributes(value, 0), &passing_of_bridge)),
-            PORT if is_port => format!(" port={{{}}}", show_without(&attributes(value, 0), &passing_of_port)),
+            DATA if is_bridge => {
+                format!(" bridge={{{}}}", show_without(&attributes(value, 0), &passing_of_bridge))
+            }
+            PORT if is_port => {
+                format!(" port={{{}}}", show_without(&attributes(value, 0), &passing_of_port))
+            }
             DATA | PORT => format!(" data={{{}}}", show_without(&attributes(value, 0), &[])),
             _ => format!(" kind={}", show(value)),
         };
@@ -123,7 +127,8 @@ fn settings(families: &[u8]) -> String {
     let mut text = String::new();
     for (family, value) in attributes(families, 0) {
         for (kind, value) in attributes(value, 0) {
-            let is_array = matches!((i32::from(family), kind), (libc::AF_INET, 1) | (libc::AF_INET6, 2));
+            let is_array =
+                matches!((i32::from(family), kind), (libc::AF_INET, 1) | (libc::AF_INET6, 2));
             if is_array && value.len() > 4 {
                 text += &format!(" settings{family}={}", show(&value[4..]));
             }
@@ -133,7 +138,9 @@ fn settings(families: &[u8]) -> String {
 }
 
 fn vlans(port: &[u8]) -> String {
-    attribute(port, LINK, 26).map(|spec| show_without(&attributes(spec, 0), &[])).unwrap_or_default()
+    attribute(port, LINK, 26)
+        .map(|spec| show_without(&attributes(spec, 0), &[]))
+        .unwrap_or_default()
 }
 
 /// What a fact begins with that says that another one will follow by itself: a route of an address that has no duplicate.
@@ -155,11 +162,20 @@ fn address_fact(address: &[u8], names: &Names) -> String {
     let attributes = attributes(address, ADDRESS);
     let of = named(&address[4..], names);
     let head = [address[0], address[1], address[3]];
-    let mut fact = format!("address {of} family/length/scope={head:?}{}", show_without(&attributes, &[FLAGS, TIMES]));
+    let mut fact = format!(
+        "address {of} family/length/scope={head:?}{}",
+        show_without(&attributes, &[FLAGS, TIMES])
+    );
     for (kind, value) in attributes {
         match kind {
             FLAGS => fact += &format!(" flags={:x}", number(value, 0, 4) & !PASSING_FLAGS),
-            TIMES => fact += if number(value, 0, 4) == u64::from(u32::MAX) { " for ever" } else { " for a time" },
+            TIMES => {
+                fact += if number(value, 0, 4) == u64::from(u32::MAX) {
+                    " for ever"
+                } else {
+                    " for a time"
+                }
+            }
             _ => (),
         }
     }

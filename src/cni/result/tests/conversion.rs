@@ -60,7 +60,9 @@ fn down_to_0_4_loses_mtu_socket_and_pci_address_only() {
 
 #[test]
 fn address_versions_come_from_the_address_going_down() {
-    let Document::V04(result) = full_result().into_document("0.4.0").unwrap() else { panic!("not 0.4") };
+    let Document::V04(result) = full_result().into_document("0.4.0").unwrap() else {
+        panic!("not 0.4")
+    };
     let versions: Vec<&str> = result.ips.iter().map(|ip| ip.version.as_str()).collect();
     assert_eq!(versions, ["4", "6", "4"]);
 }
@@ -127,9 +129,13 @@ fn document_without_label_is_of_the_newest_version_of_its_family() {
 fn unknown_versions_have_no_converter() {
     for version in ["1.0.1", "0.4", "5678.456"] {
         let err = full_result().into_document(version).unwrap_err();
-        assert_eq!(err.to_string(), format!("no converter for CNI result version 1.1.0 to {version}"));
+        assert_eq!(
+            err.to_string(),
+            format!("no converter for CNI result version 1.1.0 to {version}")
+        );
     }
-    let unknown = Document::V1(v1::Result { cni_version: "1.0.1".to_owned(), ..v1::Result::default() });
+    let unknown =
+        Document::V1(v1::Result { cni_version: "1.0.1".to_owned(), ..v1::Result::default() });
     let message = "no converter for CNI result version 1.0.1 to 0.4.0";
     assert_eq!(unknown.clone().convert("0.4.0").unwrap_err().to_string(), message);
     assert!(unknown.into_add_result().is_err());

@@ -20,7 +20,11 @@ fn route_keeps_an_explicit_zero_of_table_and_scope_only() {
 
 #[test]
 fn numbers_must_be_integers() {
-    for json in [r#"{"dst":"::/0","mtu":1.0}"#, r#"{"dst":"::/0","mtu":1e3}"#, r#"{"dst":"::/0","mtu":"1"}"#] {
+    for json in [
+        r#"{"dst":"::/0","mtu":1.0}"#,
+        r#"{"dst":"::/0","mtu":1e3}"#,
+        r#"{"dst":"::/0","mtu":"1"}"#,
+    ] {
         assert!(serde_json::from_str::<Route>(json).is_err(), "{json}");
     }
 }
@@ -29,15 +33,21 @@ fn numbers_must_be_integers() {
 #[test]
 fn null_fields_are_absent_fields() {
     let nulls = r#"{"interfaces":null,"ips":null,"routes":null,"dns":null}"#;
-    assert_eq!(parse(&nulls.replace('{', r#"{"cniVersion":"1.0.0","#)), parse(r#"{"cniVersion":"1.0.0"}"#));
+    assert_eq!(
+        parse(&nulls.replace('{', r#"{"cniVersion":"1.0.0","#)),
+        parse(r#"{"cniVersion":"1.0.0"}"#)
+    );
 }
 
 #[test]
 fn dns_is_empty_when_all_four_are() {
     assert!(Dns::default().is_empty());
-    for json in
-        [r#"{"nameservers":["1.1.1.1"]}"#, r#"{"domain":"a"}"#, r#"{"search":["a"]}"#, r#"{"options":["ndots:5"]}"#]
-    {
+    for json in [
+        r#"{"nameservers":["1.1.1.1"]}"#,
+        r#"{"domain":"a"}"#,
+        r#"{"search":["a"]}"#,
+        r#"{"options":["ndots:5"]}"#,
+    ] {
         let dns: Dns = serde_json::from_str(json).unwrap();
         assert!(!dns.is_empty());
         assert_eq!(dns.to_json().to_compact_text(), json);

@@ -58,7 +58,11 @@ fn common_result() -> AddResult {
             Route { gw: ip("10.1.2.254"), ..Route::to(cidr("10.9.0.7/16")) },
             Route { gw: ip("fd00::1"), ..Route::to(cidr("::/0")) },
         ],
-        dns: Dns { nameservers: vec!["10.1.2.1".to_owned()], domain: "a<b>&c".to_owned(), ..Dns::default() },
+        dns: Dns {
+            nameservers: vec!["10.1.2.1".to_owned()],
+            domain: "a<b>&c".to_owned(),
+            ..Dns::default()
+        },
     }
 }
 

@@ -68,7 +68,9 @@ fn one_result_prints_as_documented_in_each_family() {
     for text in [EXAMPLE_1_1_0, EXAMPLE_0_4_0, EXAMPLE_0_2_0] {
         assert_eq!(parse(text).to_text(), text);
     }
-    for (version, text) in [("1.1.0", EXAMPLE_1_1_0), ("0.4.0", EXAMPLE_0_4_0), ("0.2.0", EXAMPLE_0_2_0)] {
+    for (version, text) in
+        [("1.1.0", EXAMPLE_1_1_0), ("0.4.0", EXAMPLE_0_4_0), ("0.2.0", EXAMPLE_0_2_0)]
+    {
         assert_eq!(parse(EXAMPLE_1_1_0).convert(version).unwrap().to_text(), text);
         assert_eq!(parse(EXAMPLE_0_4_0).convert(version).unwrap().to_text(), text);
     }
@@ -262,8 +264,14 @@ const REFERENCE_INTERFACES: &str = r#"{
 fn reference_input() -> AddResult {
     let mut input = common_result();
     input.ips.push(IpConfig::new(cidr("::ffff:10.0.0.2/120")));
-    input.routes[1] =
-        Route { mtu: 1500, advmss: 1340, priority: 100, table: Some(0), scope: Some(0), ..input.routes[1].clone() };
+    input.routes[1] = Route {
+        mtu: 1500,
+        advmss: 1340,
+        priority: 100,
+        table: Some(0),
+        scope: Some(0),
+        ..input.routes[1].clone()
+    };
     input.routes[2] = Route { table: Some(50), scope: Some(253), ..input.routes[2].clone() };
     input.dns.search = vec!["x\u{2028}y".to_owned(), "é".to_owned()];
     input.dns.options = vec!["ndots:5".to_owned()];

@@ -39,7 +39,11 @@ fn parse_goes_by_own_version_then_by_the_assumed_one() {
         (json!({"ips": [{"address": "1.2.3/45"}]}), "1.0.0", "invalid CIDR address: 1.2.3/45"),
         (json!({"ips": [{}]}), "1.0.0", "missing field `address`"),
         (json!({"routes": [{"gw": "1.2.3.4"}]}), "1.0.0", "missing field `dst`"),
-        (json!({"routes": [{"dst": "::/0", "gw": "1.2.3.x"}]}), "1.0.0", "invalid IP address: 1.2.3.x"),
+        (
+            json!({"routes": [{"dst": "::/0", "gw": "1.2.3.x"}]}),
+            "1.0.0",
+            "invalid IP address: 1.2.3.x",
+        ),
     ] {
         assert_eq!(Document::parse(&document, assumed).unwrap_err().to_string(), message);
     }
@@ -86,7 +90,8 @@ fn prev_result_of_another_family_is_refused_in_the_words_of_the_reference() {
 
 #[test]
 fn stray_version_of_an_address_is_ignored_in_1_x() {
-    let document = json!({"cniVersion": "1.0.0", "ips": [{"version": "6", "address": "10.1.2.3/24"}]});
+    let document =
+        json!({"cniVersion": "1.0.0", "ips": [{"version": "6", "address": "10.1.2.3/24"}]});
     let result = prev_result("1.0.0", &document).unwrap().into_add_result().unwrap();
     assert_eq!(result.ips, [IpConfig::new(cidr("10.1.2.3/24"))]);
 }

@@ -32,7 +32,8 @@ impl<'n> Finder<'n> {
         }
         if !self.listed.contains_key(set) {
             let elements = self.nft.elements(self.table, set)?;
-            let by_key = elements.into_iter().map(|element| (element.key.clone(), element)).collect();
+            let by_key =
+                elements.into_iter().map(|element| (element.key.clone(), element)).collect();
             self.listed.insert(set.to_owned(), by_key);
         }
         Ok(self.listed.get(set).and_then(|listed| listed.get(key)).cloned())

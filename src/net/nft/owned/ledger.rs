@@ -8,7 +8,8 @@ use crate::net::nft::batch::{Batch, Holding, Holds, KeyType, Set, Table};
 use crate::net::nft::{ElementInfo, Nft};
 
 /// Says which elements belong to whom.
-pub(super) const LEDGER: Set = Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
+pub(super) const LEDGER: Set =
+    Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
 /// No owner has this id. Its first entry is made with the table and says that no entry has been lost since; behind it come
 /// those of shared elements that have lost their owners.
@@ -24,18 +25,26 @@ impl Nft {
     /// Whether nothing but the elements themselves says which are the owner's, who has these entries.
     pub(super) fn is_lost(&self, table: Table, entries: &[(u32, String)]) -> Result<bool> {
         let has_gap = (0..).zip(entries).any(|(place, (number, _))| place != *number);
-        Ok(has_gap || entries.is_empty() && !self.is_ledger_whole(table)? && self.has_table(table)?)
+        Ok(has_gap
+            || entries.is_empty() && !self.is_ledger_whole(table)? && self.has_table(table)?)
     }
 
     /// Gives back to a ledger that was flushed what the elements of owners other than this one say, and marks it as whole.
-    pub(super) fn restore_ledger(&self, batch: &mut Batch, layout: &Layout, owner: &Owner) -> Result<()> {
+    pub(super) fn restore_ledger(
+        &self,
+        batch: &mut Batch,
+        layout: &Layout,
+        owner: &Owner,
+    ) -> Result<()> {
         let table = layout.table;
         if self.is_ledger_whole(table)? {
             return Ok(());
         }
         let listed = self.elements(table, LEDGER.name)?;
         let mut next: HashMap<[u8; 16], u32> = HashMap::from([(NO_OWNER, 1)]);
-        for (id, number) in listed.iter().filter_map(|entry| Some((owner_of(&entry.key)?, number_in(&entry.key)?))) {
+        for (id, number) in
+            listed.iter().filter_map(|entry| Some((owner_of(&entry.key)?, number_in(&entry.key)?)))
+        {
             let next = next.entry(id).or_default();
             *next = (*next).max(number + 1);
         }
@@ -48,7 +57,8 @@ impl Nft {
                 let lost = match named_in(&element.comment) {
                     Some(id) if id == owner.id || known.contains(&(Some(id), &entry)) => None,
                     Some(id) => Some(id),
-                    None => (element.comment == SHARED && !shared.contains(entry.as_str())).then_some(NO_OWNER),
+                    None => (element.comment == SHARED && !shared.contains(entry.as_str()))
+                        .then_some(NO_OWNER),
                 };
                 let Some(id) = lost else { continue };
                 let number = next.entry(id).or_default();
@@ -79,18 +89,27 @@ impl Nft {
 
     /// Whether the owner has any entry, as far as two questions show it.
     pub(super) fn has_entry(&self, table: Table, owner: &Owner) -> Result<bool> {
-        Ok(self.ledger_entry(table, owner, 0)?.is_some() || self.ledger_entry(table, owner, 1)?.is_some())
+        Ok(self.ledger_entry(table, owner, 0)?.is_some()
+            || self.ledger_entry(table, owner, 1)?.is_some())
     }
 
     /// Whether a shared element is another owner's as well. He adds his entry without a look at ours; but that changes the
     /// generation, which our removal is bound to.
     pub(super) fn is_another_s(&self, table: Table, owner: &Owner, entry: &str) -> Result<bool> {
-        let names_it = |found: &ElementInfo| found.comment == entry && owner_of(&found.key) != Some(owner.id);
+        let names_it =
+            |found: &ElementInfo| found.comment == entry && owner_of(&found.key) != Some(owner.id);
         self.has_element(table, LEDGER.name, names_it)
     }
 
-    pub(super) fn ledger_entry(&self, table: Table, owner: &Owner, number: u32) -> Result<Option<String>> {
-        Ok(self.element(table, LEDGER.name, &ledger_key(owner, number))?.map(|element| element.comment))
+    pub(super) fn ledger_entry(
+        &self,
+        table: Table,
+        owner: &Owner,
+        number: u32,
+    ) -> Result<Option<String>> {
+        Ok(self
+            .element(table, LEDGER.name, &ledger_key(owner, number))?
+            .map(|element| element.comment))
     }
 }
 
@@ -175,7 +194,8 @@ mod tests {
 
     #[test]
     fn a_ledger_entry_names_its_element() {
-        let element = OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], ..OwnedElement::default() };
+        let element =
+            OwnedElement { set: "masq4", key: vec![10, 1, 0, 255], ..OwnedElement::default() };
         assert_eq!(write_entry(&element), "masq4 0a0100ff");
         assert_eq!(read_entry("masq4 0a0100ff"), Some(("masq4".into(), vec![10, 1, 0, 255])));
         for bad in ["", "masq4", "masq4 0", "masq4 zz", "masq4 ä0"] {

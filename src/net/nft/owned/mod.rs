@@ -145,7 +145,12 @@ type BySuffix = HashMap<Vec<u8>, String>;
 impl Nft {
     /// Makes the owner's elements. Those he had are replaced; one that another owner still has becomes his, for he was
     /// given what it stands for. Returns what was there in their place, for [`Nft::give_back`].
-    pub fn claim(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<Replaced> {
+    pub fn claim(
+        &self,
+        layout: &Layout,
+        owner: &Owner,
+        elements: &[OwnedElement],
+    ) -> Result<Replaced> {
         let what = format!("add elements to table {:?}", layout.table.name);
         if self.only_elements_are_missing(layout, owner, elements)? {
             let mut batch = Batch::default();
@@ -179,15 +184,23 @@ impl Nft {
 
     /// Takes back a claim to elements of sets: the owner's go, and what they replaced is as it was. What another has been
     /// given since stays his. Returns what nobody has now: who had it before the claim has gone in between, and left it.
-    pub fn give_back(&self, layout: &Layout, owner: &Owner, replaced: &Replaced) -> Result<Vec<OwnedElement>> {
-        let (what, table) = (format!("give back elements of table {:?}", layout.table.name), layout.table);
+    pub fn give_back(
+        &self,
+        layout: &Layout,
+        owner: &Owner,
+        replaced: &Replaced,
+    ) -> Result<Vec<OwnedElement>> {
+        let (what, table) =
+            (format!("give back elements of table {:?}", layout.table.name), layout.table);
         self.again(&what, || {
             let mut batch = Batch::of_generation(self.generation()?);
             self.plan_release(&mut batch, layout, owner)?;
             self.plan_lay_out(&mut batch, layout, owner)?;
             let is_free = |element: &OwnedElement| {
                 let found = self.element(table, element.set, &element.key)?;
-                Ok::<_, Error>(found.is_none_or(|found| element.is_shared || is_of(&found.comment, owner)))
+                Ok::<_, Error>(
+                    found.is_none_or(|found| element.is_shared || is_of(&found.comment, owner)),
+                )
             };
             let (mut own, mut left, mut is_any_back) = (vec![], vec![], false);
             for element in &replaced.own {
@@ -239,7 +252,12 @@ impl Nft {
     /// Makes the owner's elements, in place of those he had, unless another has one of them or a rival of one.
     ///
     /// What is looked at and what is made is of one generation of the rule set, so of two who want the same one gets it.
-    pub fn claim_free(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+    pub fn claim_free(
+        &self,
+        layout: &Layout,
+        owner: &Owner,
+        elements: &[OwnedElement],
+    ) -> Result<Option<Taken>> {
         match self.try_claim_free(layout, owner, elements, false) {
             // A set is gone, or the ledger has lost what the owner has.
             Err(error) if needs_plan(&error) => self.try_claim_free(layout, owner, elements, true),
@@ -254,21 +272,27 @@ impl Nft {
         elements: &[OwnedElement],
         is_damaged: bool,
     ) -> Result<Option<Taken>> {
-        let (what, table) = (format!("add elements to table {:?}", layout.table.name), layout.table);
+        let (what, table) =
+            (format!("add elements to table {:?}", layout.table.name), layout.table);
         self.again(&what, || {
             let mut batch = Batch::of_generation(self.generation()?);
             if let Some(taken) = self.first_taken(table, owner, elements)? {
                 return Ok(Some(taken));
             }
             let before = self.plan_release(&mut batch, layout, owner)?;
-            if is_damaged || !self.is_laid_out(layout)? || self.changed_chain(layout, RuleInfo::does)?.is_some() {
+            if is_damaged
+                || !self.is_laid_out(layout)?
+                || self.changed_chain(layout, RuleInfo::does)?.is_some()
+            {
                 self.plan_lay_out(&mut batch, layout, owner)?;
             }
             before.delete_unused(&mut batch, table, elements);
             // Another owner has none of them, unless it leads to a chain; the owner itself has those that go already.
             let may_be_there = |element: &&OwnedElement| is_damaged || element.chain.is_some();
             let mut finder = Finder::new(self, table, elements.len());
-            for element in elements.iter().filter(may_be_there).filter(|element| !before.has(element)) {
+            for element in
+                elements.iter().filter(may_be_there).filter(|element| !before.has(element))
+            {
                 if finder.find(element.set, &element.key)?.is_some() {
                     batch.delete_element(table, element.set, &element.key);
                 }
@@ -284,20 +308,37 @@ impl Nft {
     }
 
     /// The first of these elements that another has, or has a rival of.
-    pub fn first_taken(&self, table: Table, owner: &Owner, elements: &[OwnedElement]) -> Result<Option<Taken>> {
+    pub fn first_taken(
+        &self,
+        table: Table,
+        owner: &Owner,
+        elements: &[OwnedElement],
+    ) -> Result<Option<Taken>> {
         let mut finder = Finder::new(self, table, elements.len());
         let mut by_suffix = HashMap::new();
         let is_another_s = |found: &ElementInfo| found.comment != owner.comment;
         // What elements with a chain lead to is shared, so nobody has it for himself.
-        for (number, element) in elements.iter().enumerate().filter(|(_, element)| element.chain.is_none()) {
-            let mut by = finder.find(element.set, &element.key)?.filter(is_another_s).map(|found| found.comment);
+        for (number, element) in
+            elements.iter().enumerate().filter(|(_, element)| element.chain.is_none())
+        {
+            let mut by = finder
+                .find(element.set, &element.key)?
+                .filter(is_another_s)
+                .map(|found| found.comment);
             for rival in &element.rivals {
                 let by_rival = match rival {
-                    Rival::Key { set, key } => finder.find(set, key)?.filter(is_another_s).map(|found| found.comment),
+                    Rival::Key { set, key } => {
+                        finder.find(set, key)?.filter(is_another_s).map(|found| found.comment)
+                    }
                     Rival::Suffix { set, suffix } => {
                         let of_others = match by_suffix.entry((*set, suffix.len())) {
                             Entry::Occupied(known) => known.into_mut(),
-                            Entry::Vacant(new) => new.insert(self.others_by_suffix(table, owner, set, suffix.len())?),
+                            Entry::Vacant(new) => new.insert(self.others_by_suffix(
+                                table,
+                                owner,
+                                set,
+                                suffix.len(),
+                            )?),
                         };
                         of_others.get(suffix).cloned()
                     }
@@ -312,8 +353,15 @@ impl Nft {
     }
 
     /// The comments of other owners' elements by the last bytes of their keys.
-    fn others_by_suffix(&self, table: Table, owner: &Owner, set: &str, length: usize) -> Result<BySuffix> {
-        let of_others = self.elements(table, set)?.into_iter().filter(|found| found.comment != owner.comment);
+    fn others_by_suffix(
+        &self,
+        table: Table,
+        owner: &Owner,
+        set: &str,
+        length: usize,
+    ) -> Result<BySuffix> {
+        let of_others =
+            self.elements(table, set)?.into_iter().filter(|found| found.comment != owner.comment);
         let by_suffix = of_others.filter_map(|found| {
             let suffix = found.key.get(found.key.len().checked_sub(length)?..)?.to_vec();
             Some((suffix, found.comment))
@@ -322,7 +370,12 @@ impl Nft {
     }
 
     /// Adds elements to those that the owner has. One that is another's becomes his.
-    pub fn claim_more(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<()> {
+    pub fn claim_more(
+        &self,
+        layout: &Layout,
+        owner: &Owner,
+        elements: &[OwnedElement],
+    ) -> Result<()> {
         match self.try_claim_more(Batch::default(), layout, owner, elements) {
             Err(error) if error.is_not_found() => {
                 let mut batch = Batch::default();
@@ -356,7 +409,12 @@ impl Nft {
 
     /// Whether table, chains and rules are there and the owner has nothing yet. A batch that fails makes the kernel wait for
     /// all its processors, which takes longer than anything else here, so none is tried that can be seen to fail.
-    fn only_elements_are_missing(&self, layout: &Layout, owner: &Owner, elements: &[OwnedElement]) -> Result<bool> {
+    fn only_elements_are_missing(
+        &self,
+        layout: &Layout,
+        owner: &Owner,
+        elements: &[OwnedElement],
+    ) -> Result<bool> {
         if !self.is_laid_out(layout)? {
             return Ok(false);
         }
@@ -390,7 +448,8 @@ impl Nft {
         let mut batch = Batch::default();
         lay_out(&mut batch, layout);
         self.rehearse(&batch, format_args!("make table {:?}", layout.table.name)).map_err(|error| {
-            let hint = "this kernel may lack nft_chain_nat, nft_nat, nft_masq, nft_fib_inet or nft_ct";
+            let hint =
+                "this kernel may lack nft_chain_nat, nft_nat, nft_masq, nft_fib_inet or nft_ct";
             if error.is_errno(Errno::ENOENT) { error.with_details(hint) } else { error }
         })
     }
@@ -417,7 +476,10 @@ fn needs_plan(error: &Error) -> bool {
 /// The chains that elements lead to, each once.
 fn chains_of(elements: &[OwnedElement]) -> impl Iterator<Item = &SharedChain> {
     let mut seen = HashSet::new();
-    elements.iter().filter_map(|element| element.chain.as_ref()).filter(move |chain| seen.insert(chain.name.as_str()))
+    elements
+        .iter()
+        .filter_map(|element| element.chain.as_ref())
+        .filter(move |chain| seen.insert(chain.name.as_str()))
 }
 
 /// All have as many, so that the count of a chain's uses says how many elements lead to it.
@@ -432,7 +494,13 @@ fn lay_out(batch: &mut Batch, layout: &Layout) {
 }
 
 /// Adds elements and their entries in the ledger, which are numbered from `first`.
-fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, first: u32, elements: &[OwnedElement]) {
+fn add_elements(
+    batch: &mut Batch,
+    table: Table,
+    owner: &Owner,
+    first: u32,
+    elements: &[OwnedElement],
+) {
     for (number, element) in (first..).zip(elements) {
         let verdict = element.chain.as_ref().map(|chain| Verdict::Goto(chain.name.clone()));
         let holding = match (&verdict, &element.value) {
@@ -445,6 +513,12 @@ fn add_elements(batch: &mut Batch, table: Table, owner: &Owner, first: u32, elem
         } else {
             batch.element(table, element.set, &element.key, holding, &owner.comment);
         }
-        batch.element(table, LEDGER.name, &ledger_key(owner, number), Holding::Key, &write_entry(element));
+        batch.element(
+            table,
+            LEDGER.name,
+            &ledger_key(owner, number),
+            Holding::Key,
+            &write_entry(element),
+        );
     }
 }

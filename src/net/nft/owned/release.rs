@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::finder::Finder;
-use super::ledger::{LEDGER, NO_OWNER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry};
+use super::ledger::{
+    LEDGER, NO_OWNER, is_entry_of_other, is_of, ledger_key, named_in, owner_of, read_entry,
+};
 use super::{Layout, OwnedElement, Owner, SHARED, chains_of};
 use crate::error::Result;
 use crate::net::nft::batch::{Batch, Table};
@@ -19,7 +21,8 @@ impl Nft {
         self.again(&what, || {
             let generation = self.generation()?;
             let mut batch = Batch::of_generation(generation);
-            let Plan { released, unused, is_any_shared, .. } = self.plan_release(&mut batch, layout, owner)?;
+            let Plan { released, unused, is_any_shared, .. } =
+                self.plan_release(&mut batch, layout, owner)?;
             if batch.is_empty() {
                 return Ok(released);
             }
@@ -56,14 +59,17 @@ impl Nft {
     /// Whether there are other owners, by the ledger unless that was flushed.
     pub(super) fn has_others(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
         match self.is_ledger_whole(layout.table)? {
-            true => self.has_element(layout.table, LEDGER.name, |found| is_entry_of_other(&found.key, owner)),
+            true => self.has_element(layout.table, LEDGER.name, |found| {
+                is_entry_of_other(&found.key, owner)
+            }),
             false => self.is_of_others(layout, owner),
         }
     }
 
     /// Whether there are other owners, by the ledger or by their elements.
     pub(super) fn is_of_others(&self, layout: &Layout, owner: &Owner) -> Result<bool> {
-        let is_another_s = |found: &ElementInfo| found.comment != SHARED && !is_of(&found.comment, owner);
+        let is_another_s =
+            |found: &ElementInfo| found.comment != SHARED && !is_of(&found.comment, owner);
         for set in layout.sets {
             if self.has_element(layout.table, set.name, is_another_s)? {
                 return Ok(true);
@@ -76,7 +82,8 @@ impl Nft {
     /// set once.
     pub fn holdings(&self, layout: &Layout, group: Option<[u8; 8]>) -> Result<Vec<Owned>> {
         let mut held: BTreeMap<[u8; 16], Owned> = BTreeMap::new();
-        let is_wanted = |id: &[u8; 16]| *id != NO_OWNER && group.is_none_or(|group| id[..8] == group);
+        let is_wanted =
+            |id: &[u8; 16]| *id != NO_OWNER && group.is_none_or(|group| id[..8] == group);
         for entry in self.elements(layout.table, LEDGER.name)? {
             if let Some(id) = owner_of(&entry.key).filter(is_wanted) {
                 held.entry(id).or_insert_with(|| Owned::new(id));
@@ -107,7 +114,11 @@ impl Nft {
     }
 
     /// The same for an owner that may have lost its entries of the ledger: all elements of all sets are looked at as well.
-    pub fn belongings_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
+    pub fn belongings_by_comment(
+        &self,
+        layout: &Layout,
+        owner: &Owner,
+    ) -> Result<Vec<(String, Vec<u8>)>> {
         let mut elements = self.belongings(layout, owner)?;
         let known: HashSet<(String, Vec<u8>)> = elements.iter().cloned().collect();
         let all = self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key));
@@ -121,7 +132,8 @@ impl Nft {
         let mut keys: Vec<_> = entries.iter().filter_map(|(_, entry)| read_entry(entry)).collect();
         if self.is_lost(layout.table, &entries)? {
             let known: HashSet<(String, Vec<u8>)> = keys.iter().cloned().collect();
-            let all = self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key));
+            let all =
+                self.all_of(layout, owner)?.into_iter().map(|element| (element.set, element.key));
             keys.extend(all.filter(|element| !known.contains(element)));
         }
         Ok(keys)
@@ -133,7 +145,11 @@ impl Nft {
     }
 
     /// Which of these elements are not there, for whatever owner.
-    pub fn absent<'e>(&self, layout: &Layout, elements: &'e [OwnedElement]) -> Result<Vec<&'e OwnedElement>> {
+    pub fn absent<'e>(
+        &self,
+        layout: &Layout,
+        elements: &'e [OwnedElement],
+    ) -> Result<Vec<&'e OwnedElement>> {
         let mut finder = Finder::new(self, layout.table, elements.len());
         let mut absent = vec![];
         for element in elements {
@@ -145,7 +161,12 @@ impl Nft {
     }
 
     /// Plans the removal of the owner's elements.
-    pub(super) fn plan_release(&self, batch: &mut Batch, layout: &Layout, owner: &Owner) -> Result<Plan> {
+    pub(super) fn plan_release(
+        &self,
+        batch: &mut Batch,
+        layout: &Layout,
+        owner: &Owner,
+    ) -> Result<Plan> {
         let (table, entries) = (layout.table, self.entries(layout.table, owner)?);
         let mut plan = Plan::default();
         let mut finder = Finder::new(self, table, entries.len());
@@ -162,7 +183,11 @@ impl Nft {
         if self.is_lost(table, &entries)? {
             plan.released = self.all_of(layout, owner)?;
         }
-        plan.keys = plan.released.iter().map(|element| (element.set.clone(), element.key.clone())).collect();
+        plan.keys = plan
+            .released
+            .iter()
+            .map(|element| (element.set.clone(), element.key.clone()))
+            .collect();
         let mut leading: BTreeMap<&str, u32> = BTreeMap::new();
         for element in &plan.released {
             batch.delete_element(table, &element.set, &element.key);
@@ -174,7 +199,11 @@ impl Nft {
             let Some(info) = self.chain(table.family, table.name, chain)? else { continue };
             let rules = self.rules(table.family, table.name, chain)?.len();
             // A transaction between the two reads changes the generation: the plan is then made again.
-            match info.uses.checked_sub(ours).is_some_and(|others| usize::try_from(others) == Ok(rules)) {
+            match info
+                .uses
+                .checked_sub(ours)
+                .is_some_and(|others| usize::try_from(others) == Ok(rules))
+            {
                 true => plan.unused.push(chain.to_owned()),
                 false => plan.is_any_shared = true,
             }
@@ -226,7 +255,12 @@ pub struct Released {
 
 impl Released {
     fn new(set: &str, element: ElementInfo) -> Released {
-        Released { set: set.to_owned(), key: element.key, value: element.value, chain: element.chain }
+        Released {
+            set: set.to_owned(),
+            key: element.key,
+            value: element.value,
+            chain: element.chain,
+        }
     }
 }
 

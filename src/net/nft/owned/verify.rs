@@ -19,16 +19,23 @@ impl Nft {
     /// other rules.
     pub fn damage(&self, layout: &Layout) -> Result<Option<String>> {
         let table = layout.table.name;
-        let not_what_it_was = |chain| format!("chain {chain:?} of table {table:?} is not what it was");
+        let not_what_it_was =
+            |chain| format!("chain {chain:?} of table {table:?} is not what it was");
         match self.changed_chain(layout, RuleInfo::does_as_listed)? {
             Some(chain) => Ok(Some(not_what_it_was(chain))),
-            None if !self.is_in_force(layout.table)? => Ok(Some(format!("table {table:?} is dormant"))),
+            None if !self.is_in_force(layout.table)? => {
+                Ok(Some(format!("table {table:?} is dormant")))
+            }
             None => Ok(None),
         }
     }
 
     /// The first constant chain that is not there or has other rules, as `does` compares them.
-    pub(super) fn changed_chain(&self, layout: &Layout, does: Compare) -> Result<Option<&'static str>> {
+    pub(super) fn changed_chain(
+        &self,
+        layout: &Layout,
+        does: Compare,
+    ) -> Result<Option<&'static str>> {
         if let Some(chain) = self.incomplete_chain(layout)? {
             return Ok(Some(chain));
         }
@@ -37,7 +44,9 @@ impl Nft {
         for (name, _) in layout.chains {
             let found = self.rules(layout.table.family, layout.table.name, name)?;
             let mut wanted_of_chain = wanted.rules_of(name);
-            let is_each = found.iter().all(|found| wanted_of_chain.next().is_some_and(|wanted| does(found, wanted)));
+            let is_each = found
+                .iter()
+                .all(|found| wanted_of_chain.next().is_some_and(|wanted| does(found, wanted)));
             if !is_each || wanted_of_chain.next().is_some() {
                 return Ok(Some(name));
             }
@@ -48,7 +57,8 @@ impl Nft {
     /// Whether a shared chain has its rules and no others.
     pub(super) fn is_intact(&self, table: Table, chain: &SharedChain) -> Result<bool> {
         let (found, wanted) = (self.rules(table.family, table.name, &chain.name)?, &chain.rules);
-        let does = |(found, wanted): (&RuleInfo, &Expressions)| found.does_within_family(wanted.attrs());
+        let does =
+            |(found, wanted): (&RuleInfo, &Expressions)| found.does_within_family(wanted.attrs());
         Ok(found.len() == wanted.len() && found.iter().zip(wanted).all(does))
     }
 
@@ -72,7 +82,8 @@ impl Nft {
         elements: &'a [OwnedElement],
     ) -> Result<Vec<&'a OwnedElement>> {
         let table = layout.table;
-        let entries: HashSet<String> = self.entries(table, owner)?.into_iter().map(|(_, entry)| entry).collect();
+        let entries: HashSet<String> =
+            self.entries(table, owner)?.into_iter().map(|(_, entry)| entry).collect();
         let mut finder = Finder::new(self, table, elements.len());
         let mut broken = HashSet::new();
         for chain in chains_of(elements) {
@@ -89,7 +100,8 @@ impl Nft {
                     Some(value) => found.value == *value,
                     None => leads_to.is_some() && found.chain.as_deref() == leads_to,
                 };
-                let does_enough = element.is_shared || does_the_same || (element.value.is_none() && is_his);
+                let does_enough =
+                    element.is_shared || does_the_same || (element.value.is_none() && is_his);
                 does_enough && (!is_his || entries.contains(&write_entry(element)))
             };
             let is_broken = leads_to.is_some_and(|chain| broken.contains(chain));

@@ -61,7 +61,9 @@ impl PluginConf for Conf {
     fn validate(&mut self, cx: &Context<'_>) -> Result<()> {
         socket_path(cx.config)?;
         let document: Document = cx.config.decode()?;
-        let ipam = document.ipam.ok_or_else(|| Error::config("ipam", "missing, expected an object with type dhcp"))?;
+        let ipam = document
+            .ipam
+            .ok_or_else(|| Error::config("ipam", "missing, expected an object with type dhcp"))?;
         self.provide = provided(&ipam.provide, cx.args)?;
         self.request = requested(&ipam.request)?;
         self.priority = ipam.priority;
@@ -117,7 +119,9 @@ struct Request {
 /// What is leased, None standing for IPv4.
 fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
     let v6 = match (ipam.dhcpv6, ipam.slaac) {
-        (true, true) => return Err(Error::config("ipam.slaac", "true beside dhcpv6, expected one of them")),
+        (true, true) => {
+            return Err(Error::config("ipam.slaac", "true beside dhcpv6, expected one of them"));
+        }
         (true, false) => Some(Mode::Dhcp),
         (false, true) => Some(Mode::Slaac),
         (false, false) => None,
@@ -161,14 +165,18 @@ fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
         let at = format!("ipam.provide[{i}]");
         let code = option_code(&provide.option, &at)?;
         if NOT_FOR_USERS.contains(&code) {
-            return Err(Error::config(format_args!("{at}.option"), format_args!("{code} is the client's own to send")));
+            return Err(Error::config(
+                format_args!("{at}.option"),
+                format_args!("{code} is the client's own to send"),
+            ));
         }
         let value = Some(provide.value.as_str()).filter(|value| !value.is_empty());
         let of_args = value_in_args(args, &provide.from_arg);
         for (value, of) in [(value, format!("{at}.value")), (of_args, format!("{at}.fromArg"))] {
             let Some(value) = value else { continue };
             if value.len() > VALUE_MAX {
-                let problem = format!("{} bytes are too long, expected at most {VALUE_MAX}", value.len());
+                let problem =
+                    format!("{} bytes are too long, expected at most {VALUE_MAX}", value.len());
                 let sentence = format!("value too long for option {:?}", provide.option);
                 return Err(Error::config(of, problem).saying(sentence));
             }
@@ -213,8 +221,10 @@ fn option_code(text: &str, at: &str) -> Result<u8> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number).ok_or_else(|| {
         let names = OPTION_NAMES.map(|(name, _)| name).join(", ");
-        let problem = format!("{text:?} is no option, expected a number from 0 to 255, or one of {names}");
-        Error::config(format_args!("{at}.option"), problem).saying(format_args!("Can not parse option {text:?}"))
+        let problem =
+            format!("{text:?} is no option, expected a number from 0 to 255, or one of {names}");
+        Error::config(format_args!("{at}.option"), problem)
+            .saying(format_args!("Can not parse option {text:?}"))
     })
 }
 
@@ -226,7 +236,8 @@ mod tests {
     use crate::error::Code;
 
     fn decoded(ipam: &str, args: &str) -> Result<Conf> {
-        let config = Config::parse(format!(r#"{{"name":"n","ipam":{ipam}}}"#).into_bytes()).unwrap();
+        let config =
+            Config::parse(format!(r#"{{"name":"n","ipam":{ipam}}}"#).into_bytes()).unwrap();
         let env = Environment::of_process();
         let mut conf: Conf = config.decode()?;
         conf.validate(&Context::new(&[], &config, &env, args, vec![]))?;
@@ -240,7 +251,10 @@ mod tests {
     #[test]
     fn what_is_requested_comes_before_the_defaults_and_once() {
         assert_eq!(requests("[]"), [3, 1]);
-        assert_eq!(requests(r#"[{"option":"host-name"},{"option":"3"},{"option":"routers"}]"#), [12, 3, 1]);
+        assert_eq!(
+            requests(r#"[{"option":"host-name"},{"option":"3"},{"option":"routers"}]"#),
+            [12, 3, 1]
+        );
         assert_eq!(requests(r#"[{"skipDefault":true},{"option":"121"}]"#), [121]);
         assert_eq!(requests(r#"[{"skipDefault":true}]"#), [1, 3, 15, 6]);
     }
@@ -260,9 +274,18 @@ mod tests {
     fn mistakes_name_their_path_and_what_was_expected() {
         let long = "x".repeat(256);
         let cases = [
-            (r#"{"provide":[{"option":"hostname"}]}"#.to_owned(), "ipam.provide[0].option: \"hostname\" is no option"),
-            (r#"{"request":[{},{"option":"+3"}]}"#.to_owned(), "ipam.request[1].option: \"+3\" is no option"),
-            (r#"{"request":[{"option":"256"}]}"#.to_owned(), "ipam.request[0].option: \"256\" is no option"),
+            (
+                r#"{"provide":[{"option":"hostname"}]}"#.to_owned(),
+                "ipam.provide[0].option: \"hostname\" is no option",
+            ),
+            (
+                r#"{"request":[{},{"option":"+3"}]}"#.to_owned(),
+                "ipam.request[1].option: \"+3\" is no option",
+            ),
+            (
+                r#"{"request":[{"option":"256"}]}"#.to_owned(),
+                "ipam.request[0].option: \"256\" is no option",
+            ),
             (
                 r#"{"provide":[{"option":"53","value":"x"}]}"#.to_owned(),
                 "ipam.provide[0].option: 53 is the client's own",
@@ -272,8 +295,14 @@ mod tests {
                 "ipam.provide[0].value: 256 bytes are too long, expected at most 255",
             ),
             (r#"{"priority":"high"}"#.to_owned(), "ipam.priority: expected an integer"),
-            (r#"{"dhcpv6":true,"slaac":true}"#.to_owned(), "ipam.slaac: true beside dhcpv6, expected one of them"),
-            (r#"{"dhcpv4":false}"#.to_owned(), "ipam.dhcpv4: false, expected dhcpv6 or slaac with it"),
+            (
+                r#"{"dhcpv6":true,"slaac":true}"#.to_owned(),
+                "ipam.slaac: true beside dhcpv6, expected one of them",
+            ),
+            (
+                r#"{"dhcpv4":false}"#.to_owned(),
+                "ipam.dhcpv4: false, expected dhcpv6 or slaac with it",
+            ),
             (r#"{"dhcpv6":"yes"}"#.to_owned(), "ipam.dhcpv6: expected a boolean"),
             ("null".to_owned(), "ipam: missing, expected an object with type dhcp"),
         ];
@@ -281,9 +310,13 @@ mod tests {
             let error = decoded(&ipam, "").unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         }
-        let error = decoded(r#"{"provide":[{"option":"12","fromArg":"A"}]}"#, &format!("A={long}")).unwrap_err();
+        let error = decoded(r#"{"provide":[{"option":"12","fromArg":"A"}]}"#, &format!("A={long}"))
+            .unwrap_err();
         assert_eq!(error.msg, "value too long for option \"12\"");
-        assert_eq!(error.details, "ipam.provide[0].fromArg: 256 bytes are too long, expected at most 255");
+        assert_eq!(
+            error.details,
+            "ipam.provide[0].fromArg: 256 bytes are too long, expected at most 255"
+        );
         assert_eq!(error.code, Code::INVALID_CONFIG);
     }
 
@@ -305,12 +338,20 @@ mod tests {
     #[test]
     fn the_socket_is_found_whatever_the_rest_says() {
         let path = |ipam: &str| {
-            let config = Config::parse(format!(r#"{{"name":"n","ipam":{ipam}}}"#).into_bytes()).unwrap();
+            let config =
+                Config::parse(format!(r#"{{"name":"n","ipam":{ipam}}}"#).into_bytes()).unwrap();
             socket_path(&config).unwrap()
         };
         assert_eq!(path("{}"), Path::new(DEFAULT_SOCKET));
-        let config = Config::parse(br#"{"name":"n","ipam":{"daemonSocketPath":"y.sock"}}"#.to_vec()).unwrap();
-        assert!(socket_path(&config).unwrap_err().msg.starts_with("ipam.daemonSocketPath: \"y.sock\" is relative"));
+        let config =
+            Config::parse(br#"{"name":"n","ipam":{"daemonSocketPath":"y.sock"}}"#.to_vec())
+                .unwrap();
+        assert!(
+            socket_path(&config)
+                .unwrap_err()
+                .msg
+                .starts_with("ipam.daemonSocketPath: \"y.sock\" is relative")
+        );
         assert_eq!(path(r#"{"daemonSocketPath":"/x/y.sock","provide":7}"#), Path::new("/x/y.sock"));
     }
 }

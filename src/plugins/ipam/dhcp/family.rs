@@ -123,7 +123,10 @@ impl Intent {
                 ("xid", Value::number(intent.xid)),
             ],
             Intent::V6(intent) => {
-                vec![("address", Value::text(intent.address.to_string())), ("server", Value::text(hex(&intent.server)))]
+                vec![
+                    ("address", Value::text(intent.address.to_string())),
+                    ("server", Value::text(hex(&intent.server))),
+                ]
             }
         };
         Value::object(members)
@@ -136,11 +139,17 @@ impl Intent {
             let (address, server) = (member("address")?, member("server")?);
             Some(match family {
                 Family::V4 => {
-                    let xid = value.get("xid").and_then(Value::as_u64).and_then(|xid| u32::try_from(xid).ok())?;
+                    let xid = value
+                        .get("xid")
+                        .and_then(Value::as_u64)
+                        .and_then(|xid| u32::try_from(xid).ok())?;
                     let (address, server) = (address.parse().ok()?, server.parse().ok()?);
                     Intent::V4(v4::client::Intent { address, server, xid })
                 }
-                Family::V6 => Intent::V6(v6::client::Intent { address: address.parse().ok()?, server: unhex(server)? }),
+                Family::V6 => Intent::V6(v6::client::Intent {
+                    address: address.parse().ok()?,
+                    server: unhex(server)?,
+                }),
             })
         };
         read().ok_or_else(|| Error::new(Code::DECODE, "intent: expected an address and its server"))
@@ -221,7 +230,9 @@ impl Client {
     /// Takes what has come.
     pub fn on_heard(&mut self, heard: Heard, now: Moment, random: &mut Random) -> Vec<Action> {
         match (self, heard) {
-            (Client::V4(client), Heard::V4(message)) => of_v4(client.on_message(&message, now, random)),
+            (Client::V4(client), Heard::V4(message)) => {
+                of_v4(client.on_message(&message, now, random))
+            }
             (Client::V4(client), Heard::ClaimV4(claim)) => {
                 of_v4(client.on_conflict(claim.address, claim.mac, now, random))
             }
@@ -229,9 +240,15 @@ impl Client {
                 client.on_malformed(from);
                 vec![]
             }
-            (Client::V6(client), Heard::V6(message)) => of_v6(client.on_message(&message, now, random)),
-            (Client::V6(client), Heard::Router(told, own)) => of_v6(client.on_router(told, own, now, random)),
-            (Client::V6(client), Heard::ClaimV6(address)) => of_v6(client.on_conflict(address, now, random)),
+            (Client::V6(client), Heard::V6(message)) => {
+                of_v6(client.on_message(&message, now, random))
+            }
+            (Client::V6(client), Heard::Router(told, own)) => {
+                of_v6(client.on_router(told, own, now, random))
+            }
+            (Client::V6(client), Heard::ClaimV6(address)) => {
+                of_v6(client.on_conflict(address, now, random))
+            }
             _ => vec![], // the sockets of an exchange are of the client's family
         }
     }
@@ -247,7 +264,8 @@ impl Client {
 
 /// The actions of a client of DHCPv4.
 pub fn of_v4(actions: Vec<v4::client::Action>) -> Vec<Action> {
-    let of = |action: v4::client::Action| action.map(Outgoing::V4, IpAddr::V4, Intent::V4, Lease::V4);
+    let of =
+        |action: v4::client::Action| action.map(Outgoing::V4, IpAddr::V4, Intent::V4, Lease::V4);
     actions.into_iter().map(of).collect()
 }
 

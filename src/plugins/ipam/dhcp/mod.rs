@@ -102,8 +102,9 @@ impl Plugin for Dhcp {
 
     fn gc(cx: &Context<'_>, _: &Conf, valid: &ValidAttachments) -> Result<()> {
         let (socket, network) = (any_socket_path(cx), &cx.config.name);
-        let of_orphans =
-            |error: Error| daemon::orphans::gc(&socket, network, valid).map_err(|e| e.with_details(&error.msg));
+        let of_orphans = |error: Error| {
+            daemon::orphans::gc(&socket, network, valid).map_err(|e| e.with_details(&error.msg))
+        };
         let stale = match valid.is_watched().then(|| wire::ask(&socket, &Request::Leases)) {
             Some(Err(error)) if is_not_running(&error) => return of_orphans(error),
             Some(leases) => stale(&leases?, network, valid),
@@ -121,7 +122,9 @@ impl Plugin for Dhcp {
 
 /// The daemon's leases that its GC gives back, by what it tells of each.
 fn stale(leases: &Value, network: &NetworkName, valid: &ValidAttachments) -> Vec<Stale> {
-    let text = |lease: &Value, name: &str| lease.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |lease: &Value, name: &str| {
+        lease.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
     let of_lease = |lease: &Value| {
         let key = text(lease, "key");
         let [id, of, ifname] = key.split('/').take(3).collect::<Vec<_>>()[..] else { return None };
@@ -130,7 +133,13 @@ fn stale(leases: &Value, network: &NetworkName, valid: &ValidAttachments) -> Vec
         let what = address.map_or_else(|| "lease".to_owned(), |ip: IpAddr| format!("lease {ip}"));
         let (holder, addresses) = (Holder::of(&key), address.into_iter().collect());
         let is_valid = valid.contains(id, ifname);
-        let stale = Stale { what, holder, addresses, netns_path: text(lease, "namespace"), ..Stale::default() };
+        let stale = Stale {
+            what,
+            holder,
+            addresses,
+            netns_path: text(lease, "namespace"),
+            ..Stale::default()
+        };
         (!is_valid).then_some(stale)
     };
     leases.items().iter().filter_map(of_lease).collect()
@@ -165,7 +174,8 @@ fn any_socket_path(cx: &Context<'_>) -> std::path::PathBuf {
 /// What the daemon answers to these wishes, all of which it has at the same time. The results are those of
 /// [`wire::Asked::answer`].
 fn leased(socket: &Path, wishes: &[Request]) -> Result<Result<AddResult>> {
-    let asked: Result<Vec<_>> = wishes.iter().map(|wish| wire::begin_to_ask(socket, wish)).collect();
+    let asked: Result<Vec<_>> =
+        wishes.iter().map(|wish| wire::begin_to_ask(socket, wish)).collect();
     let mut all = AddResult::default();
     for asked in asked? {
         let mut result = match asked.answer()? {
@@ -186,8 +196,10 @@ fn leased(socket: &Path, wishes: &[Request]) -> Result<Result<AddResult>> {
 }
 
 fn read_result(answer: &Value) -> Result<AddResult> {
-    let document = Document::parse(answer, wire::RESULT_VERSION).and_then(Document::into_add_result);
-    document.map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
+    let document =
+        Document::parse(answer, wire::RESULT_VERSION).and_then(Document::into_add_result);
+    document
+        .map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
 }
 
 /// Lets the interface speak IPv6. What routers advertise is for the daemon: the kernel would give the interface other
@@ -222,7 +234,9 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     }
     // A bridge passes nothing on before the other end carries too, which the kernel may notice a moment later.
     match other_end(cx, &link)? {
-        Some(end) if !carries(&end) => Watch::links()?.until_operational(cx.host()?, &end.name, deadline).map(drop),
+        Some(end) if !carries(&end) => {
+            Watch::links()?.until_operational(cx.host()?, &end.name, deadline).map(drop)
+        }
         _ => Ok(()),
     }
 }
@@ -245,7 +259,8 @@ fn verify(lease: &Value, result: &AddResult) -> Result<()> {
     let (key, state, address) = (text("key"), text("state"), text("address"));
     if state == "expired" {
         let msg = format!("lease {key} is {state}");
-        return Err(Error::check(msg).with_details(format_args!("{address} is not the container's any more")));
+        return Err(Error::check(msg)
+            .with_details(format_args!("{address} is not the container's any more")));
     }
     let held: Option<IpNet> = address.parse().ok();
     match result.ips.iter().any(|ip| Some(ip.address) == held) {

@@ -91,12 +91,15 @@ impl Request {
             Request::Add(wish) => ("add", wish.members()),
             Request::Check(key, family) => {
                 let mut members = key_members(key);
-                members.push(("family", Value::number(if *family == Family::V6 { 6_u8 } else { 4 })));
+                members
+                    .push(("family", Value::number(if *family == Family::V6 { 6_u8 } else { 4 })));
                 ("check", members)
             }
             Request::Del(key) => ("del", key_members(key)),
             Request::Gc(network, valid) => {
-                let pair = |(id, ifname): &(String, String)| Value::Array(vec![Value::text(id), Value::text(ifname)]);
+                let pair = |(id, ifname): &(String, String)| {
+                    Value::Array(vec![Value::text(id), Value::text(ifname)])
+                };
                 let valid = Value::Array(valid.iter().map(pair).collect());
                 ("gc", vec![("network", Value::text(network.as_str())), ("valid", valid)])
             }
@@ -127,17 +130,22 @@ impl Request {
             }
             "del" => Request::Del(key_of(&value)?),
             "gc" => {
-                let valid = value.get("valid").map(Value::items).unwrap_or_default().iter().filter_map(|pair| {
-                    let [id, ifname] = pair.items() else { return None };
-                    Some((id.as_str()?.to_owned(), ifname.as_str()?.to_owned()))
-                });
+                let valid =
+                    value.get("valid").map(Value::items).unwrap_or_default().iter().filter_map(
+                        |pair| {
+                            let [id, ifname] = pair.items() else { return None };
+                            Some((id.as_str()?.to_owned(), ifname.as_str()?.to_owned()))
+                        },
+                    );
                 Request::Gc(NetworkName::parse(text(&value, "network")?)?, valid.collect())
             }
             "status" => Request::Status,
             "leases" => Request::Leases,
             "release" => Request::Release(text(&value, "key")?.to_owned()),
             "metrics" => Request::Metrics,
-            other => return Err(invalid(format!("op: {other:?} is nothing that this daemon does"))),
+            other => {
+                return Err(invalid(format!("op: {other:?} is nothing that this daemon does")));
+            }
         })
     }
 
@@ -157,7 +165,11 @@ impl Wish {
     }
 
     fn of_value(value: &Value) -> Result<Wish> {
-        Ok(Wish { key: key_of(value)?, netns: text(value, "netns")?.to_owned(), terms: Terms::of_value(value)? })
+        Ok(Wish {
+            key: key_of(value)?,
+            netns: text(value, "netns")?.to_owned(),
+            terms: Terms::of_value(value)?,
+        })
     }
 }
 
@@ -169,13 +181,20 @@ impl Terms {
 
     /// As members of an object.
     pub fn members(&self) -> Vec<(&'static str, Value)> {
-        let option = |(code, value): &(u8, Vec<u8>)| Value::Array(vec![Value::number(*code), Value::text(hex(value))]);
+        let option = |(code, value): &(u8, Vec<u8>)| {
+            Value::Array(vec![Value::number(*code), Value::text(hex(value))])
+        };
         let mut members = vec![
             ("provide", Value::Array(self.provide.iter().map(option).collect())),
-            ("request", Value::Array(self.request.iter().map(|code| Value::number(*code)).collect())),
+            (
+                "request",
+                Value::Array(self.request.iter().map(|code| Value::number(*code)).collect()),
+            ),
             ("priority", Value::number(self.priority)),
         ];
-        members.extend(self.v6.map(|mode| ("v6", Value::text(if mode == Mode::Dhcp { DHCP } else { SLAAC }))));
+        members.extend(
+            self.v6.map(|mode| ("v6", Value::text(if mode == Mode::Dhcp { DHCP } else { SLAAC }))),
+        );
         members
     }
 
@@ -201,7 +220,8 @@ impl Terms {
             Some(_) => None,
         };
         Ok(Terms {
-            provide: provide.ok_or_else(|| invalid("provide: expected pairs of a code and octets in hex"))?,
+            provide: provide
+                .ok_or_else(|| invalid("provide: expected pairs of a code and octets in hex"))?,
             request: request.ok_or_else(|| invalid("request: expected codes"))?,
             priority: priority.ok_or_else(|| invalid("priority: expected an integer"))?,
             v6: v6.ok_or_else(|| invalid(format!("v6: expected {DHCP:?} or {SLAAC:?}")))?,
@@ -231,7 +251,10 @@ pub fn key_of(value: &Value) -> Result<Key> {
 
 /// The member that has to be a text.
 pub fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
-    value.get(key).and_then(Value::as_str).ok_or_else(|| invalid(format!("{key}: expected a string")))
+    value
+        .get(key)
+        .and_then(Value::as_str)
+        .ok_or_else(|| invalid(format!("{key}: expected a string")))
 }
 
 fn invalid(msg: impl Into<String>) -> Error {
@@ -239,7 +262,8 @@ fn invalid(msg: impl Into<String>) -> Error {
 }
 
 fn other_version(who: &str, theirs: Option<u64>, we: &str) -> Error {
-    let theirs = theirs.map_or("no protocol of ours".to_owned(), |version| format!("protocol {version}"));
+    let theirs =
+        theirs.map_or("no protocol of ours".to_owned(), |version| format!("protocol {version}"));
     invalid(format!("{who} speaks {theirs}, this {we} {PROTOCOL}"))
         .with_details("plugin and daemon are one binary: restart the daemon after an upgrade")
 }
@@ -250,8 +274,11 @@ pub fn answer_line(answer: &Result<Value>) -> String {
         Ok(value) => ("answer", value.clone()),
         Err(error) => {
             let code = Value::number(error.code.0);
-            let members =
-                vec![("code", code), ("msg", Value::text(&error.msg)), ("details", Value::text(&error.details))];
+            let members = vec![
+                ("code", code),
+                ("msg", Value::text(&error.msg)),
+                ("details", Value::text(&error.details)),
+            ];
             ("error", Value::object(members))
         }
     };
@@ -362,9 +389,12 @@ fn hung_up(socket: &Path) -> Error {
 }
 
 fn unreached(socket: &Path, error: io::Error) -> Error {
-    let sentence =
-        Error::io(format_args!("error dialing DHCP daemon: dial unix {}: connect", socket.display()), &error);
-    let error = Error::io(format_args!("connect to the DHCP daemon at {socket:?}"), &error).saying(&sentence.msg);
+    let sentence = Error::io(
+        format_args!("error dialing DHCP daemon: dial unix {}: connect", socket.display()),
+        &error,
+    );
+    let error = Error::io(format_args!("connect to the DHCP daemon at {socket:?}"), &error)
+        .saying(&sentence.msg);
     match is_nobody(&error) {
         true => error.with_details("it does not run: start cni-dhcp.socket or cni-dhcp.service"),
         false => error,
@@ -404,12 +434,23 @@ mod tests {
         };
         let requests = [
             Request::Add(Wish { key: key(), netns: "/run/netns/x \"y\"".to_owned(), terms }),
-            Request::Add(Wish { key: key(), netns: "/run/netns/x".to_owned(), terms: v6(Mode::Dhcp) }),
-            Request::Add(Wish { key: key(), netns: "/run/netns/x".to_owned(), terms: v6(Mode::Slaac) }),
+            Request::Add(Wish {
+                key: key(),
+                netns: "/run/netns/x".to_owned(),
+                terms: v6(Mode::Dhcp),
+            }),
+            Request::Add(Wish {
+                key: key(),
+                netns: "/run/netns/x".to_owned(),
+                terms: v6(Mode::Slaac),
+            }),
             Request::Check(key(), Family::V4),
             Request::Check(key(), Family::V6),
             Request::Del(key()),
-            Request::Gc(NetworkName::parse("net").unwrap(), vec![("a".to_owned(), "eth0".to_owned())]),
+            Request::Gc(
+                NetworkName::parse("net").unwrap(),
+                vec![("a".to_owned(), "eth0".to_owned())],
+            ),
             Request::Status,
             Request::Leases,
             Request::Release("one/net/eth0".to_owned()),
@@ -425,11 +466,26 @@ mod tests {
         let named = r#""protocol":1,"network":"n","containerID":"c","ifname":"e","netns":"/x""#;
         let cases = [
             ("{}".to_owned(), "who asks speaks no protocol of ours, this daemon 1"),
-            (r#"{"protocol":2,"op":"status"}"#.to_owned(), "who asks speaks protocol 2, this daemon 1"),
-            (r#"{"protocol":1,"op":"fly"}"#.to_owned(), "op: \"fly\" is nothing that this daemon does"),
-            (r#"{"protocol":1,"op":"del","network":"n"}"#.to_owned(), "containerID: expected a string"),
-            (format!(r#"{{"op":"add",{named},"provide":[[300,""]]}}"#), "provide: expected pairs of a code and octets"),
-            (format!(r#"{{"op":"add",{named},"provide":[[12,"0"]]}}"#), "provide: expected pairs of a code and octets"),
+            (
+                r#"{"protocol":2,"op":"status"}"#.to_owned(),
+                "who asks speaks protocol 2, this daemon 1",
+            ),
+            (
+                r#"{"protocol":1,"op":"fly"}"#.to_owned(),
+                "op: \"fly\" is nothing that this daemon does",
+            ),
+            (
+                r#"{"protocol":1,"op":"del","network":"n"}"#.to_owned(),
+                "containerID: expected a string",
+            ),
+            (
+                format!(r#"{{"op":"add",{named},"provide":[[300,""]]}}"#),
+                "provide: expected pairs of a code and octets",
+            ),
+            (
+                format!(r#"{{"op":"add",{named},"provide":[[12,"0"]]}}"#),
+                "provide: expected pairs of a code and octets",
+            ),
             (format!(r#"{{"op":"add",{named},"request":["x"]}}"#), "request: expected codes"),
             (format!(r#"{{"op":"add",{named},"priority":1.5}}"#), "priority: expected an integer"),
             ("[".to_owned(), "read the request: EOF"),
@@ -477,8 +533,15 @@ mod tests {
         ];
         for (answer, expected) in cases {
             let error = asked(answer).unwrap_err();
-            assert!(error.msg.starts_with("ask the DHCP daemon at ") && error.msg.contains(expected), "{error}");
-            assert_eq!(is_not_running(&error), answer.starts_with("HTTP"), "it has no lease of ours");
+            assert!(
+                error.msg.starts_with("ask the DHCP daemon at ") && error.msg.contains(expected),
+                "{error}"
+            );
+            assert_eq!(
+                is_not_running(&error),
+                answer.starts_with("HTTP"),
+                "it has no lease of ours"
+            );
         }
     }
 
@@ -488,7 +551,8 @@ mod tests {
         let path = scratch.path().join("dhcp.sock");
         let error = ask(&path, &Request::Status).unwrap_err();
         assert!(
-            is_not_running(&error) && error.msg.ends_with("dhcp.sock: connect: no such file or directory"),
+            is_not_running(&error)
+                && error.msg.ends_with("dhcp.sock: connect: no such file or directory"),
             "{error}"
         );
         assert!(error.details.contains("cni-dhcp.socket"), "{error}");

@@ -25,17 +25,25 @@ pub fn allocate(
     let mut requested = without_repeats(requested);
     let mut ips = vec![];
     for (number, set) in sets.iter().enumerate() {
-        let wanted = requested.iter().position(|ip| set.range_of(*ip).is_some()).map(|place| requested.remove(place));
+        let wanted = requested
+            .iter()
+            .position(|ip| set.range_of(*ip).is_some())
+            .map(|place| requested.remove(place));
         let reserved = match wanted {
             Some(ip) => reserve_requested(set, ip, owner, store),
             None => reserve_next(set, number, owner, store),
         };
-        let (ip, range) = reserved.map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?;
+        let (ip, range) = reserved
+            .map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?;
         let path = store.lease_path(ip);
         rb.undo(format_args!("release {ip}"), move || remove_lease(&path));
         // Not undone: the round robin goes on after an address even if it was held for a moment only.
         store.set_last_reserved(number, ip)?;
-        ips.push(IpConfig { interface: None, address: range.with_prefix(ip), gateway: Some(range.gateway) });
+        ips.push(IpConfig {
+            interface: None,
+            address: range.with_prefix(ip),
+            gateway: Some(range.gateway),
+        });
     }
     require_none_left(&requested)?;
     Ok(ips)
@@ -77,12 +85,19 @@ fn reserve_requested<'a>(
     }
     refuse_second(set, owner, store)?;
     if !store.reserve(ip, owner)? {
-        return Err(unavailable(format!("requested IP address {ip} is not available in range set {set}")));
+        return Err(unavailable(format!(
+            "requested IP address {ip} is not available in range set {set}"
+        )));
     }
     Ok((ip, range))
 }
 
-fn reserve_next<'a>(set: &'a RangeSet, number: usize, owner: &Owner, store: &mut Store) -> Result<(IpAddr, &'a Range)> {
+fn reserve_next<'a>(
+    set: &'a RangeSet,
+    number: usize,
+    owner: &Owner,
+    store: &mut Store,
+) -> Result<(IpAddr, &'a Range)> {
     refuse_second(set, owner, store)?;
     let last = store.last_reserved(number);
     let free = first_free(set, last, &mut Reserving { owner, store })?;
@@ -116,7 +131,8 @@ fn refuse_second(set: &RangeSet, owner: &Owner, store: &Store) -> Result<()> {
         None => Ok(()),
         Some(ip) => {
             let id = &owner.container_id;
-            let msg = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
+            let msg =
+                format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
             Err(Error::new(Code::CONFLICT, msg))
         }
     }
@@ -137,7 +153,11 @@ pub trait Pool {
 
 /// The first candidate that is free. The walk ends after as many steps as there are leases, however large the set is:
 /// what the directory lists as taken is not attempted.
-pub fn first_free(set: &RangeSet, last: Option<IpAddr>, pool: &mut impl Pool) -> Result<Option<IpAddr>> {
+pub fn first_free(
+    set: &RangeSet,
+    last: Option<IpAddr>,
+    pool: &mut impl Pool,
+) -> Result<Option<IpAddr>> {
     let mut candidates = set.candidates(last);
     for ip in candidates.by_ref().take(SINGLE_LOOKS) {
         if pool.attempt(ip)? {

@@ -45,7 +45,8 @@ impl PluginConf for Conf {
         self.sets = range_sets(&document.runtime_config.ip_ranges, &ipam)?;
         refuse_several_of_a_family(&self.sets, &cx.config.version)?;
         self.routes = ipam.routes;
-        self.resolv_conf = Some(ipam.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
+        self.resolv_conf =
+            Some(ipam.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
         Ok(())
     }
 }
@@ -106,7 +107,8 @@ struct CniArgs {
 }
 
 fn missing() -> Error {
-    Error::config("ipam", "missing, expected an object with ranges").saying("IPAM config missing 'ipam' key")
+    Error::config("ipam", "missing, expected an object with ranges")
+        .saying("IPAM config missing 'ipam' key")
 }
 
 /// The network's place on the disk, from `name` and `ipam.dataDir` alone: DEL and GC work whatever the rest says.
@@ -144,7 +146,9 @@ fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> 
             range_end: ipam.range_end,
             gateway: ipam.gateway,
         };
-        push_set(&mut sets, "ipam".to_owned(), |at| RangeSet::of(vec![Range::new(&conf, at)?], at))?;
+        push_set(&mut sets, "ipam".to_owned(), |at| {
+            RangeSet::of(vec![Range::new(&conf, at)?], at)
+        })?;
     }
     for (i, set) in ipam.ranges.iter().enumerate() {
         push_set(&mut sets, format!("ipam.ranges[{i}]"), |at| RangeSet::new(set, at))?;
@@ -159,13 +163,21 @@ fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> 
     Ok(sets.into_iter().map(|(_, set)| set).collect())
 }
 
-fn push_set(sets: &mut Vec<(String, RangeSet)>, at: String, make: impl FnOnce(&str) -> Result<RangeSet>) -> Result<()> {
+fn push_set(
+    sets: &mut Vec<(String, RangeSet)>,
+    at: String,
+    make: impl FnOnce(&str) -> Result<RangeSet>,
+) -> Result<()> {
     let number = sets.len();
-    let set = make(&at).map_err(|error| error.context(format_args!("invalid range set {number}")))?;
+    let set =
+        make(&at).map_err(|error| error.context(format_args!("invalid range set {number}")))?;
     if let Some(other) = sets.iter().position(|(_, other)| other.overlaps(&set)) {
         let (other_at, other_set) = &sets[other];
-        return Err(Error::config(at, format_args!("{set} overlaps with {other_set} of {other_at}"))
-            .saying(format_args!("range set {other} overlaps with {number}")));
+        return Err(Error::config(
+            at,
+            format_args!("{set} overlaps with {other_set} of {other_at}"),
+        )
+        .saying(format_args!("range set {other} overlaps with {number}")));
     }
     sets.push((at, set));
     Ok(())
@@ -174,8 +186,11 @@ fn push_set(sets: &mut Vec<(String, RangeSet)>, at: String, make: impl FnOnce(&s
 /// Results had room for one address of each family only.
 fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result<()> {
     let ipv4 = sets.iter().filter(|set| set.is_ipv4()).count();
-    if ipv4.max(sets.len() - ipv4) > 1 && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES {
-        let msg = format!("CNI version {config_version} does not support more than 1 address per family");
+    if ipv4.max(sets.len() - ipv4) > 1
+        && version::Number::parse(config_version)? < version::WITH_MANY_ADDRESSES
+    {
+        let msg =
+            format!("CNI version {config_version} does not support more than 1 address per family");
         return Err(Error::new(Code::INVALID_CONFIG, msg)
             .with_details("set cniVersion to 0.3.0 or later, or use one range set per family"));
     }
@@ -185,9 +200,13 @@ fn refuse_several_of_a_family(sets: &[RangeSet], config_version: &str) -> Result
 /// The requested addresses: of CNI_ARGS, of `args`, of `runtimeConfig`.
 fn requested(args: &str, document: &Document) -> Result<Vec<IpAddr>> {
     let mut ips: Vec<IpAddr> = requested_in_args(args)?.into_iter().collect();
-    for (at, texts) in [("args.cni.ips", &document.args.cni.ips), ("runtimeConfig.ips", &document.runtime_config.ips)] {
+    for (at, texts) in [
+        ("args.cni.ips", &document.args.cni.ips),
+        ("runtimeConfig.ips", &document.runtime_config.ips),
+    ] {
         for (i, text) in texts.iter().enumerate() {
-            let ip = parse_requested(text).ok_or_else(|| no_address(format_args!("{at}[{i}]"), text))?;
+            let ip =
+                parse_requested(text).ok_or_else(|| no_address(format_args!("{at}[{i}]"), text))?;
             ips.push(ip);
         }
     }
@@ -195,7 +214,8 @@ fn requested(args: &str, document: &Document) -> Result<Vec<IpAddr>> {
 }
 
 fn no_address(path: impl fmt::Display, text: &str) -> Error {
-    Error::config(path, format_args!("{text:?} is no IP address")).saying(format_args!("invalid IP address {text}"))
+    Error::config(path, format_args!("{text:?} is no IP address"))
+        .saying(format_args!("invalid IP address {text}"))
 }
 
 fn requested_in_args(args: &str) -> Result<Option<IpAddr>> {
@@ -203,7 +223,8 @@ fn requested_in_args(args: &str) -> Result<Option<IpAddr>> {
     let Some(text) = args.get("IP").filter(|text| !text.is_empty()) else { return Ok(None) };
     let invalid = || {
         let pair = format!("IP={text}");
-        let msg = format!("CNI_ARGS: error parsing value of pair {pair:?}: invalid IP address {text}");
+        let msg =
+            format!("CNI_ARGS: error parsing value of pair {pair:?}: invalid IP address {text}");
         Error::new(Code::INVALID_ENVIRONMENT, msg)
     };
     parse_requested(text).map(Some).ok_or_else(invalid)

@@ -66,7 +66,8 @@ impl Index {
 
     /// Whether the index has exactly the leases of the network's directory.
     pub fn is_sealed(&self, network_dir: &Path) -> bool {
-        let (Ok(theirs), Ok(ours)) = (fs::metadata(network_dir), fs::symlink_metadata(&self.dir)) else {
+        let (Ok(theirs), Ok(ours)) = (fs::metadata(network_dir), fs::symlink_metadata(&self.dir))
+        else {
             return false;
         };
         let seal = (ours.mtime(), ours.mtime_nsec());
@@ -77,7 +78,8 @@ impl Index {
 
     /// Declares that the index has exactly the leases of the network's directory.
     pub fn seal(&self, network_dir: &Path) -> io::Result<()> {
-        let state = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
+        let state =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
         let seal = TimeSpec::from_duration(Duration::new(self.seal_of_boot(), state));
         for dir in [network_dir, &self.dir] {
             utimensat(AT_FDCWD, dir, &TimeSpec::UTIME_OMIT, &seal, UtimensatFlags::FollowSymlink)?;
@@ -97,7 +99,11 @@ impl Index {
     /// Replaces a bucket. Not atomic: whoever writes has broken the seal before, by changing a lease.
     ///
     /// An empty one has no file, so that after the last DEL nothing but the reference's own files is left.
-    pub fn write<'a>(&self, bucket: Bucket, leases: impl IntoIterator<Item = &'a Lease>) -> io::Result<()> {
+    pub fn write<'a>(
+        &self,
+        bucket: Bucket,
+        leases: impl IntoIterator<Item = &'a Lease>,
+    ) -> io::Result<()> {
         let text: String = leases.into_iter().map(to_line).collect();
         if text.is_empty() {
             return plain_file::remove(&self.path(bucket));
@@ -141,7 +147,11 @@ impl Index {
 /// Makes a directory; a link in its place is refused, since what is in the index is removed without asking.
 fn create_dir(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(path)?.is_dir() => Ok(()),
+        Err(e)
+            if e.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(path)?.is_dir() =>
+        {
+            Ok(())
+        }
         other => other,
     }
 }
@@ -156,7 +166,8 @@ fn seal_of_boot() -> u64 {
 /// The kernel's name for this boot; empty where /proc does not tell.
 fn boot_id() -> String {
     let mut text = [0; 64];
-    let read = fs::File::open("/proc/sys/kernel/random/boot_id").and_then(|mut file| file.read(&mut text));
+    let read =
+        fs::File::open("/proc/sys/kernel/random/boot_id").and_then(|mut file| file.read(&mut text));
     String::from_utf8_lossy(&text[..read.unwrap_or(0)]).into_owned()
 }
 
@@ -207,8 +218,11 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let scratch = Scratch::new();
-        let all =
-            [lease("10.1.2.3", "a", Some("eth0")), lease("fd00::3", "a", Some("eth0")), lease("10.1.2.4", "old", None)];
+        let all = [
+            lease("10.1.2.3", "a", Some("eth0")),
+            lease("fd00::3", "a", Some("eth0")),
+            lease("10.1.2.4", "old", None),
+        ];
         let (_, index) = sealed(&scratch, &all);
         assert_eq!(index.read(Bucket::of("a")).unwrap(), all[..2]);
         assert_eq!(index.read(Bucket::of("old")).unwrap(), all[2..]);
@@ -239,7 +253,8 @@ mod tests {
                 fs::create_dir(root.join("net")).unwrap();
             }),
             ("bucket gone", |root| {
-                let bucket = fs::read_dir(root.join(".cni-multi/net")).unwrap().next().unwrap().unwrap();
+                let bucket =
+                    fs::read_dir(root.join(".cni-multi/net")).unwrap().next().unwrap().unwrap();
                 fs::remove_file(bucket.path()).unwrap();
             }),
             ("index gone", |root| fs::remove_dir_all(root.join(".cni-multi/net")).unwrap()),

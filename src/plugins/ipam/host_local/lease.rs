@@ -79,7 +79,10 @@ impl Content {
         if !is_name(container_id) || !ifname.is_none_or(is_name) {
             return Content::Foreign;
         }
-        Content::Owned(Owner { container_id: container_id.to_owned(), ifname: ifname.map(str::to_owned) })
+        Content::Owned(Owner {
+            container_id: container_id.to_owned(),
+            ifname: ifname.map(str::to_owned),
+        })
     }
 }
 
@@ -154,12 +157,20 @@ mod tests {
     #[test]
     fn only_the_usual_text_of_an_address_names_a_lease() {
         let dir = Scratch::new();
-        for name in
-            ["10.1.2.3", "fd00::2", "FD00::3", "fd00:0::4", "lock", "last_reserved_ip.0", "10.1.2", "10.1.2.4.bak"]
-        {
+        for name in [
+            "10.1.2.3",
+            "fd00::2",
+            "FD00::3",
+            "fd00:0::4",
+            "lock",
+            "last_reserved_ip.0",
+            "10.1.2",
+            "10.1.2.4.bak",
+        ] {
             std::fs::write(dir.path().join(name), "x").unwrap();
         }
-        let mut found: Vec<String> = addresses(dir.path()).unwrap().iter().map(ToString::to_string).collect();
+        let mut found: Vec<String> =
+            addresses(dir.path()).unwrap().iter().map(ToString::to_string).collect();
         found.sort();
         assert_eq!(found, ["10.1.2.3", "fd00::2"]);
     }
@@ -167,7 +178,12 @@ mod tests {
     #[test]
     fn a_cursor_that_is_no_address_is_none() {
         let dir = Scratch::new();
-        for (text, ip) in [("10.1.2.3", Some("10.1.2.3")), ("fd00::2\n", Some("fd00::2")), ("", None), ("x", None)] {
+        for (text, ip) in [
+            ("10.1.2.3", Some("10.1.2.3")),
+            ("fd00::2\n", Some("fd00::2")),
+            ("", None),
+            ("x", None),
+        ] {
             std::fs::write(dir.path().join("last_reserved_ip.7"), text).unwrap();
             assert_eq!(last_reserved(dir.path(), 7), ip.map(|ip| ip.parse().unwrap()), "{text:?}");
         }

@@ -40,7 +40,9 @@ impl Plugin for HostLocal {
         let dns = conf.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv_conf::read)?;
         let owner = owner(&at.key);
         let mut store = Store::create(&conf::place(cx), &owner.container_id)?;
-        let allocated = transaction(|rb| allocator::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb));
+        let allocated = transaction(|rb| {
+            allocator::allocate(&conf.sets, &conf.requested, &owner, &mut store, rb)
+        });
         let ips = allocated.inspect_err(|_| store.forget_what_is_gone())?;
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }
@@ -58,7 +60,9 @@ impl Plugin for HostLocal {
 
     fn del(cx: &Context<'_>, _: &Conf, at: &Detachment) -> Result<()> {
         let owner = owner(&at.key);
-        let Some(mut store) = Store::open(&conf::place(cx), &owner.container_id)? else { return Ok(()) };
+        let Some(mut store) = Store::open(&conf::place(cx), &owner.container_id)? else {
+            return Ok(());
+        };
         let held = held_by_attachment(&store, &owner)?;
         if held.is_empty() {
             store.require_all_read()?; // what it holds may be what could not be read
@@ -84,7 +88,9 @@ impl Plugin for HostLocal {
         }
         // To look at all leases removes the torn ones.
         let Some(mut store) = Store::open_whole(&place)? else { return Ok(()) };
-        for lease in store.leases().iter().filter(|lease| is_stale(lease)).cloned().collect::<Vec<_>>() {
+        for lease in
+            store.leases().iter().filter(|lease| is_stale(lease)).cloned().collect::<Vec<_>>()
+        {
             errors.push(valid.remove(|| stale(&lease), || store.release(lease.ip)));
         }
         errors.push(store.require_all_read());
@@ -96,8 +102,14 @@ impl Plugin for HostLocal {
 fn stale(lease: &Lease) -> Stale {
     let (id, ifname) = (&lease.owner.container_id, lease.owner.ifname.as_deref());
     let hash = ifname.map(|ifname| attachment_hash(id, ifname));
-    let holder = Holder { hash, ifname: ifname.unwrap_or_default().to_owned(), ..Holder::of_container(id) };
-    Stale { what: format!("lease {}", lease.ip), holder, addresses: vec![lease.ip], ..Stale::default() }
+    let holder =
+        Holder { hash, ifname: ifname.unwrap_or_default().to_owned(), ..Holder::of_container(id) };
+    Stale {
+        what: format!("lease {}", lease.ip),
+        holder,
+        addresses: vec![lease.ip],
+        ..Stale::default()
+    }
 }
 
 fn owner(key: &Key) -> Owner {
@@ -113,7 +125,11 @@ fn held_by_attachment(store: &Store, owner: &Owner) -> Result<Vec<IpAddr>> {
 
 fn nothing_held(key: &Key) -> Error {
     let msg = format!("host-local: Failed to find address added by container {}", key.container_id);
-    let details = format!("no address of network {:?} is held for its {:?}", key.network.as_str(), key.ifname.as_str());
+    let details = format!(
+        "no address of network {:?} is held for its {:?}",
+        key.network.as_str(),
+        key.ifname.as_str()
+    );
     Error::check(msg).with_details(details)
 }
 

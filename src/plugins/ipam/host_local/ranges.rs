@@ -50,7 +50,8 @@ impl Range {
             return Err(error.saying("IP <nil> not v4 nor v6"));
         };
         if subnet.prefix_len() > subnet.max_prefix_len() - 2 {
-            let error = wrong("subnet", format!("{subnet} is too small, expected at least 4 addresses"));
+            let error =
+                wrong("subnet", format!("{subnet} is too small, expected at least 4 addresses"));
             return Err(error.saying(format_args!("Network {subnet} too small to allocate from")));
         }
         if subnet.addr() != subnet.network() {
@@ -58,14 +59,18 @@ impl Range {
             let sentence = format_args!(
                 "Network has host bits set. For a subnet mask of length {length} the network address is {network}"
             );
-            return Err(
-                wrong("subnet", format!("{subnet} has host bits set, expected {}", subnet.trunc())).saying(sentence)
-            );
+            return Err(wrong(
+                "subnet",
+                format!("{subnet} has host bits set, expected {}", subnet.trunc()),
+            )
+            .saying(sentence));
         }
         let second = address(subnet.addr(), number(subnet.addr()) + 1);
         let start = conf.range_start.unwrap_or(second);
         let end = conf.range_end.unwrap_or_else(|| default_end(subnet));
-        for (key, name, value) in [("rangeStart", "RangeStart", start), ("rangeEnd", "RangeEnd", end)] {
+        for (key, name, value) in
+            [("rangeStart", "RangeStart", start), ("rangeEnd", "RangeEnd", end)]
+        {
             if !subnet.contains(&value) {
                 return Err(wrong(key, format!("{value} is outside subnet {subnet}"))
                     .saying(format_args!("{name} {value} not in network {subnet}")));
@@ -77,7 +82,10 @@ impl Range {
                 None => format!("RangeEnd {end} not in network {subnet}"),
             };
             return Err(match conf.range_end {
-                Some(end) => wrong("rangeEnd", format!("{end} is before the first address {start}")).saying(sentence),
+                Some(end) => {
+                    wrong("rangeEnd", format!("{end} is before the first address {start}"))
+                        .saying(sentence)
+                }
                 None => wrong("rangeStart", format!("{start} is after the last address {end}")),
             });
         }
@@ -111,7 +119,9 @@ impl fmt::Display for Range {
 
 fn default_end(subnet: IpNet) -> IpAddr {
     match subnet {
-        IpNet::V4(subnet) => address(subnet.addr().into(), u128::from(u32::from(subnet.broadcast())) - 1),
+        IpNet::V4(subnet) => {
+            address(subnet.addr().into(), u128::from(u32::from(subnet.broadcast())) - 1)
+        }
         IpNet::V6(subnet) => subnet.broadcast().into(), // IPv6 has no broadcast; ipnet's name for the last address
     }
 }
@@ -181,8 +191,12 @@ impl RangeSet {
     /// Every address that may be given out, once, in the order of the round robin: from the one after `last`, or from
     /// the first where `last` is not in the set. Gateways are left out.
     pub fn candidates(&self, last: Option<IpAddr>) -> Candidates<'_> {
-        let place =
-            |ip| self.0.iter().position(|range| range.contains(ip)).map(|range| Place { range, number: number(ip) });
+        let place = |ip| {
+            self.0
+                .iter()
+                .position(|range| range.contains(ip))
+                .map(|range| Place { range, number: number(ip) })
+        };
         Candidates { ranges: &self.0, place: last.and_then(place), first: None, done: false }
     }
 }
@@ -283,14 +297,28 @@ mod tests {
             ("192.0.2.128/25", "192.0.2.129", "192.0.2.254", "192.0.2.129"),
             ("192.0.2.4/30", "192.0.2.5", "192.0.2.6", "192.0.2.5"),
             ("0.0.0.0/0", "0.0.0.1", "255.255.255.254", "0.0.0.1"),
-            ("2001:db8:1::/64", "2001:db8:1::1", "2001:db8:1::ffff:ffff:ffff:ffff", "2001:db8:1::1"),
+            (
+                "2001:db8:1::/64",
+                "2001:db8:1::1",
+                "2001:db8:1::ffff:ffff:ffff:ffff",
+                "2001:db8:1::1",
+            ),
             ("fd00::/126", "fd00::1", "fd00::3", "fd00::1"),
             ("::/0", "::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::1"),
-            ("192.0.2.0/24 192.0.2.40 192.0.2.50 192.0.2.254", "192.0.2.40", "192.0.2.50", "192.0.2.254"),
+            (
+                "192.0.2.0/24 192.0.2.40 192.0.2.50 192.0.2.254",
+                "192.0.2.40",
+                "192.0.2.50",
+                "192.0.2.254",
+            ),
             ("192.0.2.0/24 192.0.2.0 192.0.2.255 10.0.0.1", "192.0.2.0", "192.0.2.255", "10.0.0.1"),
         ] {
             let range = range(text).unwrap();
-            assert_eq!((range.start, range.end, range.gateway), (ip(start), ip(end), ip(gateway)), "{text}");
+            assert_eq!(
+                (range.start, range.end, range.gateway),
+                (ip(start), ip(end), ip(gateway)),
+                "{text}"
+            );
         }
     }
 
@@ -334,7 +362,10 @@ mod tests {
                 "10.2.0.0/16 - 10.2.0.0",
                 "RangeEnd 10.2.0.0 not in network 10.2.0.0/16; r.rangeEnd: 10.2.0.0 is before the first address 10.2.0.1",
             ),
-            ("10.2.0.0/16 10.2.255.255", "r.rangeStart: 10.2.255.255 is after the last address 10.2.255.254"),
+            (
+                "10.2.0.0/16 10.2.255.255",
+                "r.rangeStart: 10.2.255.255 is after the last address 10.2.255.254",
+            ),
         ] {
             let error = range(text).unwrap_err();
             assert_eq!((error.code.0, error.to_string().as_str()), (7, msg), "{text}");
@@ -397,7 +428,9 @@ mod tests {
     }
 
     fn walk(set: &RangeSet, last: Option<&str>) -> Vec<String> {
-        set.candidates(last.map(ip)).map(|ip| ip.to_string().rsplit_once(['.', ':']).unwrap().1.to_owned()).collect()
+        set.candidates(last.map(ip))
+            .map(|ip| ip.to_string().rsplit_once(['.', ':']).unwrap().1.to_owned())
+            .collect()
     }
 
     #[test]
@@ -413,8 +446,11 @@ mod tests {
 
     #[test]
     fn candidates_go_through_the_ranges_in_a_circle() {
-        let many =
-            set(&["10.0.0.0/29 10.0.0.2 10.0.0.3", "10.0.1.0/29 10.0.1.4 10.0.1.5 10.0.1.4", "10.0.2.0/29 10.0.2.6"]);
+        let many = set(&[
+            "10.0.0.0/29 10.0.0.2 10.0.0.3",
+            "10.0.1.0/29 10.0.1.4 10.0.1.5 10.0.1.4",
+            "10.0.2.0/29 10.0.2.6",
+        ]);
         assert_eq!(walk(&many, None), ["2", "3", "5", "6"]);
         assert_eq!(walk(&many, Some("10.0.0.3")), ["5", "6", "2", "3"]);
         assert_eq!(walk(&many, Some("10.0.2.6")), ["2", "3", "5", "6"]);
@@ -427,12 +463,17 @@ mod tests {
         assert!(walk(&gateway, None).is_empty() && walk(&gateway, Some("10.0.0.2")).is_empty());
         let single = set(&["10.0.0.0/29 10.0.0.2 10.0.0.2"]);
         let mut candidates = single.candidates(Some(ip("10.0.0.2")));
-        assert_eq!((candidates.next(), candidates.next(), candidates.next()), (Some(ip("10.0.0.2")), None, None));
+        assert_eq!(
+            (candidates.next(), candidates.next(), candidates.next()),
+            (Some(ip("10.0.0.2")), None, None)
+        );
     }
 
     #[test]
     fn the_ends_of_the_address_space_do_not_overflow() {
-        let v6 = set(&["ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff8/125 ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"]);
+        let v6 = set(&[
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff8/125 ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe",
+        ]);
         assert_eq!(walk(&v6, None), ["fffe", "ffff"]);
         let v4 = set(&["255.255.255.248/29 255.255.255.254 255.255.255.255"]);
         assert_eq!(walk(&v4, None), ["254", "255"]);
@@ -441,6 +482,9 @@ mod tests {
 
     #[test]
     fn sets_print_as_in_the_reference() {
-        assert_eq!(set(&["10.0.0.0/30", "10.1.0.0/30"]).to_string(), "10.0.0.1-10.0.0.2,10.1.0.1-10.1.0.2");
+        assert_eq!(
+            set(&["10.0.0.0/30", "10.1.0.0/30"]).to_string(),
+            "10.0.0.1-10.0.0.2,10.1.0.1-10.1.0.2"
+        );
     }
 }

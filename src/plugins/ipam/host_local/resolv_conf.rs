@@ -8,7 +8,8 @@ use crate::plain_file;
 
 /// Reads the file.
 pub fn read(path: &Path) -> Result<Dns> {
-    let text = plain_file::read_configuration(path).map_err(|e| Error::io(format_args!("open {path:?}"), &e))?;
+    let text = plain_file::read_configuration(path)
+        .map_err(|e| Error::io(format_args!("open {path:?}"), &e))?;
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 
@@ -54,6 +55,9 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_is_named() {
         let error = read(Path::new("/nowhere/resolv.conf")).unwrap_err();
-        assert_eq!((error.code.0, error.msg.as_str()), (5, "open \"/nowhere/resolv.conf\": no such file or directory"));
+        assert_eq!(
+            (error.code.0, error.msg.as_str()),
+            (5, "open \"/nowhere/resolv.conf\": no such file or directory")
+        );
     }
 }

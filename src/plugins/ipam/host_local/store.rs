@@ -49,7 +49,9 @@ impl Place {
                 Ok(metadata) if metadata.is_dir() => return require_writable(dir),
                 Ok(_) => return Err(unusable(dir, Errno::ENOTDIR)),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => (), // ADD makes it
-                Err(e) => return Err(Error::io(unusable_text(dir), &e).with_code(Code::NOT_AVAILABLE)),
+                Err(e) => {
+                    return Err(Error::io(unusable_text(dir), &e).with_code(Code::NOT_AVAILABLE));
+                }
             }
         }
         Ok(())
@@ -75,7 +77,11 @@ impl Place {
     pub fn leases(&self) -> Result<Option<Vec<Lease>>> {
         let mut leases = vec![];
         let ips = match lease::addresses(&self.dir) {
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                return Ok(None);
+            }
             ips => ips.map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?,
         };
         for ip in ips {
@@ -168,14 +174,24 @@ impl Store {
         let index = place.index();
         let bucket = container_id.map(Bucket::of).filter(|_| index.is_sealed(&place.dir));
         let indexed = bucket.and_then(|bucket| Some((Scope::Bucket(bucket), index.read(bucket)?)));
-        let indexed =
-            indexed.filter(|(_, leases)| are_as_indexed(&place.dir, leases, container_id.unwrap_or_default()));
+        let indexed = indexed.filter(|(_, leases)| {
+            are_as_indexed(&place.dir, leases, container_id.unwrap_or_default())
+        });
         let changed = indexed.is_none();
         let (scope, Scan { leases, unread }) = match indexed {
             Some((scope, leases)) => (scope, Scan { leases, unread: None }),
             None => (Scope::Network, scan(&place.dir)?),
         };
-        Ok(Store { dir: place.dir.clone(), index, scope, leases, draft: None, changed, unread, _lock: lock })
+        Ok(Store {
+            dir: place.dir.clone(),
+            index,
+            scope,
+            leases,
+            draft: None,
+            changed,
+            unread,
+            _lock: lock,
+        })
     }
 
     /// Fails where a lease could not be read.
@@ -192,7 +208,8 @@ impl Store {
     pub fn held_by(&self, owner: &Owner) -> Result<Vec<IpAddr>> {
         let mut held = vec![];
         for lease in self.leases.iter().filter(|lease| lease.owner == *owner) {
-            if matches!(lease::read(&self.dir, lease.ip)?, Some(Content::Owned(holder)) if holder == *owner) {
+            if matches!(lease::read(&self.dir, lease.ip)?, Some(Content::Owned(holder)) if holder == *owner)
+            {
                 held.push(lease.ip);
             }
         }
@@ -273,7 +290,8 @@ impl Store {
     pub fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()> {
         self.changed = true;
         let path = self.dir.join(lease::last_reserved_name(range_set));
-        plain_file::replace(&path, ip.to_string().as_bytes()).map_err(|e| Error::io(format_args!("write {path:?}"), &e))
+        plain_file::replace(&path, ip.to_string().as_bytes())
+            .map_err(|e| Error::io(format_args!("write {path:?}"), &e))
     }
 
     fn update_index(&self) -> io::Result<()> {
@@ -299,8 +317,7 @@ impl Drop for Store {
 /// Whether the files of the container's leases say what the index does. One that was written over in place has another owner, and the
 /// directory has the time that it had.
 fn are_as_indexed(dir: &Path, leases: &[Lease], container_id: &str) -> bool {
-    let is_as_indexed =
-        |lease: &Lease| matches!(lease::read(dir, lease.ip), Ok(Some(Content::Owned(owner))) if owner == lease.owner);
+    let is_as_indexed = |lease: &Lease| matches!(lease::read(dir, lease.ip), Ok(Some(Content::Owned(owner))) if owner == lease.owner);
     leases.iter().filter(|lease| lease.owner.container_id == container_id.trim()).all(is_as_indexed)
 }
 
@@ -310,7 +327,8 @@ pub fn remove_lease(path: &Path) -> Result<()> {
 }
 
 fn create_dir(dir: &Path) -> Result<()> {
-    plain_file::make_directories(dir, 0o755).map_err(|e| Error::io(format_args!("create directory {dir:?}"), &e))
+    plain_file::make_directories(dir, 0o755)
+        .map_err(|e| Error::io(format_args!("create directory {dir:?}"), &e))
 }
 
 fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {

@@ -28,7 +28,13 @@ struct Net {
 
 impl Net {
     fn new(ipam: &str) -> Net {
-        Net { scratch: Scratch::new(), ipam: ipam.to_owned(), more: String::new(), version: "1.1.0", args: "" }
+        Net {
+            scratch: Scratch::new(),
+            ipam: ipam.to_owned(),
+            more: String::new(),
+            version: "1.1.0",
+            args: "",
+        }
     }
 
     fn small() -> Net {
@@ -36,7 +42,9 @@ impl Net {
     }
 
     fn dual() -> Net {
-        Net::new(r#""ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"10.2.2.0/24"}],[{"subnet":"2001:db8:1::/64"}]]"#)
+        Net::new(
+            r#""ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"10.2.2.0/24"}],[{"subnet":"2001:db8:1::/64"}]]"#,
+        )
     }
 
     fn data_dir(&self) -> PathBuf {
@@ -50,13 +58,18 @@ impl Net {
     fn config(&self) -> Config {
         let (version, ipam, more) = (self.version, &self.ipam, &self.more);
         let data_dir = self.data_dir();
-        let text =
-            format!(r#"{{"cniVersion":"{version}","name":"net","ipam":{{"dataDir":{data_dir:?},{ipam}}}{more}}}"#);
+        let text = format!(
+            r#"{{"cniVersion":"{version}","name":"net","ipam":{{"dataDir":{data_dir:?},{ipam}}}{more}}}"#
+        );
         Config::parse(text.into_bytes()).unwrap()
     }
 
     /// Runs `call` with a context, as the runner does; validates the configuration if `valid`.
-    fn with<T>(&self, valid: bool, call: impl FnOnce(&Context<'_>, &Conf) -> Result<T>) -> Result<T> {
+    fn with<T>(
+        &self,
+        valid: bool,
+        call: impl FnOnce(&Context<'_>, &Conf) -> Result<T>,
+    ) -> Result<T> {
         let (config, env) = (self.config(), Environment::default());
         let cx = Context::new(&[], &config, &env, self.args, vec![]);
         let mut conf: Conf = decode::from_value(&config.value)?;
@@ -88,7 +101,12 @@ impl Net {
     }
 
     fn del(&self, id: &str) -> Result<()> {
-        let at = Detachment { key: self.key(id, "eth0"), netns_path: String::new(), netns: None, prev_result: None };
+        let at = Detachment {
+            key: self.key(id, "eth0"),
+            netns_path: String::new(),
+            netns: None,
+            prev_result: None,
+        };
         self.with(false, |cx, conf| HostLocal::del(cx, conf, &at))
     }
 
@@ -101,8 +119,10 @@ impl Net {
     }
 
     fn gc(&self, valid: &[(&str, &str)]) -> Result<()> {
-        let list: Vec<String> =
-            valid.iter().map(|(id, ifname)| format!(r#"{{"containerID":"{id}","ifname":"{ifname}"}}"#)).collect();
+        let list: Vec<String> = valid
+            .iter()
+            .map(|(id, ifname)| format!(r#"{{"containerID":"{id}","ifname":"{ifname}"}}"#))
+            .collect();
         let text = format!(r#"{{"name":"net","cni.dev/valid-attachments":[{}]}}"#, list.join(","));
         let valid = Config::parse(text.into_bytes()).unwrap().valid_attachments().unwrap().unwrap();
         self.with(false, |cx, conf| HostLocal::gc(cx, conf, &valid))
@@ -121,7 +141,8 @@ impl Net {
     /// The names in the network's directory, sorted.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir()).unwrap();
-        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -160,13 +181,20 @@ fn msg<T>(result: Result<T>) -> (u32, String) {
 fn files_are_the_reference_s_to_the_byte() {
     let net = Net::dual();
     assert_eq!(net.add("dummy").unwrap(), ["10.1.2.2/24", "2001:db8:1::2/64"]);
-    assert_eq!(net.names(), ["10.1.2.2", "2001:db8:1::2", "last_reserved_ip.0", "last_reserved_ip.1", "lock"]);
+    assert_eq!(
+        net.names(),
+        ["10.1.2.2", "2001:db8:1::2", "last_reserved_ip.0", "last_reserved_ip.1", "lock"]
+    );
     assert_eq!(net.read("10.1.2.2").unwrap(), "dummy\r\neth0");
     assert_eq!(net.read("2001:db8:1::2").unwrap(), "dummy\r\neth0");
     assert_eq!(net.read("last_reserved_ip.0").unwrap(), "10.1.2.2");
     assert_eq!(net.read("last_reserved_ip.1").unwrap(), "2001:db8:1::2");
-    let mode = |name: &str| fs::metadata(net.dir().join(name)).unwrap().permissions().mode() & 0o7777;
-    assert_eq!([mode("10.1.2.2"), mode("last_reserved_ip.0"), mode("lock"), mode("")], [0o600, 0o600, 0o750, 0o755]);
+    let mode =
+        |name: &str| fs::metadata(net.dir().join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(
+        [mode("10.1.2.2"), mode("last_reserved_ip.0"), mode("lock"), mode("")],
+        [0o600, 0o600, 0o750, 0o755]
+    );
     net.check("dummy").unwrap();
     net.del("dummy").unwrap();
     assert_eq!(net.names(), ["last_reserved_ip.0", "last_reserved_ip.1", "lock"]);
@@ -174,8 +202,9 @@ fn files_are_the_reference_s_to_the_byte() {
 
 #[test]
 fn the_result_has_gateways_routes_and_dns() {
-    let mut net =
-        Net::new(r#""subnet":"10.1.2.0/24","gateway":"10.9.9.9","routes":[{"dst":"0.0.0.0/0","gw":"10.1.2.7"}]"#);
+    let mut net = Net::new(
+        r#""subnet":"10.1.2.0/24","gateway":"10.9.9.9","routes":[{"dst":"0.0.0.0/0","gw":"10.1.2.7"}]"#,
+    );
     let resolv_conf = net.scratch.path().join("resolv.conf");
     fs::write(&resolv_conf, "nameserver 192.0.2.3").unwrap();
     net.ipam += &format!(r#","resolvConf":{resolv_conf:?}"#);
@@ -198,8 +227,11 @@ fn addresses_go_round() {
         [next("c"), next("d"), next("e"), next("f")],
         ["10.1.2.4/29", "10.1.2.5/29", "10.1.2.6/29", "10.1.2.2/29"]
     );
-    let full =
-        (101, "failed to allocate for range 0: no IP addresses available in range set: 10.1.2.1-10.1.2.6".to_owned());
+    let full = (
+        101,
+        "failed to allocate for range 0: no IP addresses available in range set: 10.1.2.1-10.1.2.6"
+            .to_owned(),
+    );
     assert_eq!(msg(net.add("g")), full);
     assert_eq!(net.read("last_reserved_ip.0").unwrap(), "10.1.2.2");
     assert!(net.is_sealed());
@@ -248,12 +280,18 @@ fn requested_addresses_that_cannot_be_had_leave_nothing_behind() {
             r#""10.1.2.2""#,
             "failed to allocate for range 0: requested IP address 10.1.2.2 is not available in range set 10.1.2.1-10.1.2.254,10.2.2.1-10.2.2.254",
         ),
-        (r#""10.2.2.1""#, "failed to allocate for range 0: requested ip 10.2.2.1 is subnet's gateway"),
+        (
+            r#""10.2.2.1""#,
+            "failed to allocate for range 0: requested ip 10.2.2.1 is subnet's gateway",
+        ),
         (
             r#""10.1.2.9","2001:db8:1::2""#,
             "failed to allocate for range 1: requested IP address 2001:db8:1::2 is not available in range set 2001:db8:1::1-2001:db8:1:0:ffff:ffff:ffff:ffff",
         ),
-        (r#""10.1.2.9","10.1.2.10","172.16.0.1""#, "failed to allocate all requested IPs: 10.1.2.10 172.16.0.1"),
+        (
+            r#""10.1.2.9","10.1.2.10","172.16.0.1""#,
+            "failed to allocate all requested IPs: 10.1.2.10 172.16.0.1",
+        ),
     ] {
         net.more = format!(r#","args":{{"cni":{{"ips":[{ips}]}}}}"#);
         assert_eq!(msg(net.add("a")), (101, text.to_owned()));
@@ -331,7 +369,10 @@ fn runtime_ranges_come_first_then_the_single_range() {
     net.more = r#","RuntimeConfig":{"ipRanges":[[{"subnet":"10.1.0.0/24"}]]}"#.into();
     assert_eq!(net.add("a").unwrap(), ["10.1.0.2/24", "10.2.0.2/24", "10.3.0.2/24"]);
     net.version = "0.2.0";
-    assert_eq!(msg(net.add("b")), (7, "CNI version 0.2.0 does not support more than 1 address per family".to_owned()));
+    assert_eq!(
+        msg(net.add("b")),
+        (7, "CNI version 0.2.0 does not support more than 1 address per family".to_owned())
+    );
 }
 
 #[test]
@@ -369,7 +410,10 @@ fn leases_of_old_plugins_are_found_after_those_of_new_ones() {
     net.check("a").unwrap();
     net.del("a").unwrap();
     assert_eq!(net.read("10.1.2.2"), None);
-    assert_eq!(msg(net.check("a")), (103, "host-local: Failed to find address added by container a".to_owned()));
+    assert_eq!(
+        msg(net.check("a")),
+        (103, "host-local: Failed to find address added by container a".to_owned())
+    );
 }
 
 #[test]
@@ -379,7 +423,9 @@ fn check_compares_prev_result_with_the_leases() {
     assert!(!net.data_dir().exists());
     net.add("a").unwrap();
     net.add("b").unwrap();
-    let prev_result = |ip: &str| format!(r#","prevResult":{{"cniVersion":"1.1.0","ips":[{{"address":"{ip}"}}]}}"#);
+    let prev_result = |ip: &str| {
+        format!(r#","prevResult":{{"cniVersion":"1.1.0","ips":[{{"address":"{ip}"}}]}}"#)
+    };
     net.more = prev_result("10.1.2.2/29");
     net.check("a").unwrap();
     let differs = (103, "address 10.1.2.2 of prevResult is not held by this container".to_owned());
@@ -400,7 +446,10 @@ fn gc_frees_what_is_not_valid_and_touches_nothing_else() {
     net.write("10.9.9.10", "what is this");
     net.write("notes", "stale\r\neth0");
     net.gc(&[("valid", "eth0"), ("old-valid", "eth7")]).unwrap();
-    assert_eq!(net.names(), ["10.1.2.2", "10.1.2.4", "10.9.9.10", "last_reserved_ip.0", "lock", "notes"]);
+    assert_eq!(
+        net.names(),
+        ["10.1.2.2", "10.1.2.4", "10.9.9.10", "last_reserved_ip.0", "lock", "notes"]
+    );
     net.assert_index_is_right();
     assert!(net.is_sealed());
     net.gc(&[]).unwrap();
@@ -419,7 +468,10 @@ fn status_tells_a_full_set_and_a_directory_that_cannot_be_used() {
         net.status().unwrap();
         net.write(&format!("10.1.2.{number}"), "a\r\neth0");
     }
-    assert_eq!(msg(net.status()), (50, "no IP addresses available in range set: 10.1.2.1-10.1.2.6".to_owned()));
+    assert_eq!(
+        msg(net.status()),
+        (50, "no IP addresses available in range set: 10.1.2.1-10.1.2.6".to_owned())
+    );
     net.write("10.1.2.4", ""); // free for the next ADD
     net.status().unwrap();
     net.write("10.1.2.4", "what is this");

@@ -43,7 +43,10 @@ fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
         return Err(Error::check(format!("prevResult has it in {:?}", told.sandbox))
             .saying(format_args!("Interface {name} should not be in sandbox")));
     }
-    let link = cx.host()?.find_link(name)?.ok_or_else(|| Error::check(format!("Interface name {name} not found")))?;
+    let link = cx
+        .host()?
+        .find_link(name)?
+        .ok_or_else(|| Error::check(format!("Interface name {name} not found")))?;
     if link.kind != "bridge" {
         return Err(Error::check(format!("Interface {name} does not have link type of bridge")));
     }
@@ -57,18 +60,33 @@ fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
 }
 
 /// The host's end is a port of the bridge with its flags, its VLANs and its spoof check.
-fn port(cx: &Context<'_>, conf: &Conf, at: &Attachment, bridge: &Link, container: &Link) -> Result<()> {
-    let not_found = |e: Error| e.saying(format_args!("CNI veth created for bridge {} was not found", bridge.name));
-    let port = veth::host_end(cx, container)?.ok_or_else(|| not_found(veth::other_end_missing(container)))?;
+fn port(
+    cx: &Context<'_>,
+    conf: &Conf,
+    at: &Attachment,
+    bridge: &Link,
+    container: &Link,
+) -> Result<()> {
+    let not_found = |e: Error| {
+        e.saying(format_args!("CNI veth created for bridge {} was not found", bridge.name))
+    };
+    let port = veth::host_end(cx, container)?
+        .ok_or_else(|| not_found(veth::other_end_missing(container)))?;
     let name = &port.name;
     if port.master != Some(bridge.index) {
-        return Err(not_found(Error::check(format!("{name:?} is not a port of bridge {:?}", bridge.name))));
+        return Err(not_found(Error::check(format!(
+            "{name:?} is not a port of bridge {:?}",
+            bridge.name
+        ))));
     }
-    for (flag, found, wanted) in
-        [("hairpin", port.hairpin, conf.hairpin_mode), ("isolated", port.isolated, conf.port_isolation)]
-    {
+    for (flag, found, wanted) in [
+        ("hairpin", port.hairpin, conf.hairpin_mode),
+        ("isolated", port.isolated, conf.port_isolation),
+    ] {
         if found != wanted {
-            return Err(Error::check(format!("bridge port {name:?} has {flag} {found}, expected {wanted}")));
+            return Err(Error::check(format!(
+                "bridge port {name:?} has {flag} {found}, expected {wanted}"
+            )));
         }
     }
     vlan::verify(cx.host()?, &port, &vlan::plan(conf))?;
@@ -78,12 +96,18 @@ fn port(cx: &Context<'_>, conf: &Conf, at: &Attachment, bridge: &Link, container
     Ok(())
 }
 
-fn gateway_addresses(cx: &Context<'_>, conf: &Conf, bridge: &Link, container: &Link, result: &AddResult) -> Result<()> {
+fn gateway_addresses(
+    cx: &Context<'_>,
+    conf: &Conf,
+    bridge: &Link,
+    container: &Link,
+    result: &AddResult,
+) -> Result<()> {
     let host = cx.host()?;
     let link = match conf.gateway_interface() {
-        Some(name) => {
-            host.find_link(&name)?.ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))?
-        }
+        Some(name) => host
+            .find_link(&name)?
+            .ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))?,
         None => bridge.clone(),
     };
     let present = host.addresses(&link)?;

@@ -102,15 +102,21 @@ impl PluginConf for Conf {
         veth::validate_mtu(self.mtu)?;
         if !(0..=VLAN_MAX).contains(&self.vlan) {
             let vlan = self.vlan;
-            return Err(Error::config("vlan", format_args!("{vlan} is out of range, expected 0 to {VLAN_MAX}"))
-                .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
+            return Err(Error::config(
+                "vlan",
+                format_args!("{vlan} is out of range, expected 0 to {VLAN_MAX}"),
+            )
+            .saying(format_args!("invalid VLAN ID {vlan} (must be between 0 and 4094)")));
         }
         for (index, trunk) in self.vlan_trunk.iter().flatten().enumerate() {
             trunk.validate(&format!("vlanTrunk[{index}]"))?;
         }
         if self.hairpin_mode && self.promisc_mode {
-            return Err(Error::config("hairpinMode", "true beside promiscMode, expected one of them")
-                .saying("cannot set hairpin mode and promiscuous mode at the same time"));
+            return Err(Error::config(
+                "hairpinMode",
+                "true beside promiscMode, expected one of them",
+            )
+            .saying("cannot set hairpin mode and promiscuous mode at the same time"));
         }
         self.validate_gateway_interface()?;
         self.mac = self.strongest_mac(cx.args)?;
@@ -125,8 +131,12 @@ impl PluginConf for Conf {
 
 impl Conf {
     fn validate_bridge(&self) -> Result<()> {
-        let refused =
-            |problem: &str| Error::config("bridge", format_args!("{:?} is no name of a link: {problem}", self.bridge));
+        let refused = |problem: &str| {
+            Error::config(
+                "bridge",
+                format_args!("{:?} is no name of a link: {problem}", self.bridge),
+            )
+        };
         // The kernel takes `br%d` for the first free name of that pattern, and a NUL for a name's end: it would make a
         // bridge that nobody finds again, each time another.
         if self.bridge.contains(['%', '\0']) {
@@ -137,7 +147,10 @@ impl Conf {
 
     /// The gateway's interface in a VLAN is named after the bridge and the VLAN.
     fn validate_gateway_interface(&self) -> Result<()> {
-        match self.gateway_interface().filter(|name| self.is_gateway() && IfName::parse(name).is_err()) {
+        match self
+            .gateway_interface()
+            .filter(|name| self.is_gateway() && IfName::parse(name).is_err())
+        {
             Some(name) => Err(Error::config(
                 "bridge",
                 format_args!(
@@ -162,8 +175,11 @@ impl Conf {
     /// An interface that stays down can have no addresses.
     fn require_use_for_ipam(&self) -> Result<()> {
         match self.disable_container_interface {
-            true => Err(Error::config("disableContainerInterface", "true beside ipam, expected one of them")
-                .saying("cannot use IPAM when DisableContainerInterface flag is set")),
+            true => Err(Error::config(
+                "disableContainerInterface",
+                "true beside ipam, expected one of them",
+            )
+            .saying("cannot use IPAM when DisableContainerInterface flag is set")),
             false => Ok(()),
         }
     }

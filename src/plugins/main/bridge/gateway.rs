@@ -12,7 +12,9 @@ use crate::cni::attachment::{Key, hex};
 use crate::cni::result::{AddResult, Route};
 use crate::error::{Code, Error, Result};
 use crate::net::mac::MacAddr;
-use crate::net::netlink::{AddressOptions, Link, LinkChange, Netlink, PeerSpec, VethSpec, VlanFlags, VlanRange};
+use crate::net::netlink::{
+    AddressOptions, Link, LinkChange, Netlink, PeerSpec, VethSpec, VlanFlags, VlanRange,
+};
 use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::{router_advertisements, veth};
@@ -31,11 +33,9 @@ pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
         for ip in &result.ips {
             let to_all = any(ip.address.addr().is_ipv6());
             // A default route without a gateway of its own takes this one anyway; a second would not be another.
-            if !result
-                .routes
-                .iter()
-                .any(|route| route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == to_all.addr().is_ipv6())
-            {
+            if !result.routes.iter().any(|route| {
+                route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == to_all.addr().is_ipv6()
+            }) {
                 result.routes.push(Route { gw: ip.gateway, ..Route::to(to_all) });
             }
         }
@@ -49,7 +49,9 @@ fn first_of(net: IpNet) -> Result<IpAddr> {
         IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|next| IpAddr::V4(next.into())),
         IpAddr::V6(ip) => u128::from(ip).checked_add(1).map(|next| IpAddr::V6(next.into())),
     };
-    next.ok_or_else(|| Error::new(Code::INVALID_CONFIG, format!("no address can be the gateway of {net}")))
+    next.ok_or_else(|| {
+        Error::new(Code::INVALID_CONFIG, format!("no address can be the gateway of {net}"))
+    })
 }
 
 fn any(is_v6: bool) -> IpNet {
@@ -61,7 +63,11 @@ fn any(is_v6: bool) -> IpNet {
 
 /// The gateways with the prefixes of the containers' addresses, as the bridge has them.
 pub fn addresses(result: &AddResult) -> Vec<IpNet> {
-    result.ips.iter().filter_map(|ip| IpNet::new(ip.gateway?, ip.address.prefix_len()).ok()).collect()
+    result
+        .ips
+        .iter()
+        .filter_map(|ip| IpNet::new(ip.gateway?, ip.address.prefix_len()).ok())
+        .collect()
 }
 
 /// Gives the bridge, or its interface in the VLAN, the gateways' addresses.
@@ -83,7 +89,9 @@ pub fn ensure<'a>(
         None => "failed to set bridge addr",
         Some(_) => "failed to set vlan interface for bridge with addr",
     };
-    gateway.ensure_addresses(&addresses(result), conf.force_address, rb).map_err(|e| e.context(what))
+    gateway
+        .ensure_addresses(&addresses(result), conf.force_address, rb)
+        .map_err(|e| e.context(what))
 }
 
 /// The link that has the gateways' addresses, and whom it is made ready for.
@@ -106,18 +114,27 @@ impl<'a> Gateway<'a> {
     }
 
     /// Other addresses that are in the way of `net` are an error, or go if `forceAddress` says so.
-    fn clear_the_way(&self, net: IpNet, wanted: &[IpNet], force: bool, rb: &mut Rollback<'a>) -> Result<()> {
+    fn clear_the_way(
+        &self,
+        net: IpNet,
+        wanted: &[IpNet],
+        force: bool,
+        rb: &mut Rollback<'a>,
+    ) -> Result<()> {
         let present = self.host.addresses(&self.link)?.into_iter().map(|address| address.net);
         for other in present.filter(|other| is_in_the_way(*other, net) && !wanted.contains(other)) {
             if !force {
-                let msg = format!("{:?} already has an IP address different from {net}", self.link.name);
+                let msg =
+                    format!("{:?} already has an IP address different from {net}", self.link.name);
                 return Err(Error::new(Code::CONFLICT, msg)
                     .with_details(format_args!("it has {other}; forceAddress replaces it")));
             }
             self.host.delete_address(&self.link, other)?;
-            self.undo(rb, format_args!("restore address {other} of {:?}", self.link.name), move |host, link| {
-                host.add_address(link, other, AT_ONCE)
-            });
+            self.undo(
+                rb,
+                format_args!("restore address {other} of {:?}", self.link.name),
+                move |host, link| host.add_address(link, other, AT_ONCE),
+            );
         }
         Ok(())
     }
@@ -130,9 +147,11 @@ impl<'a> Gateway<'a> {
                 added.map_err(|e| e.worded(what))?;
             }
         }
-        self.undo(rb, format_args!("delete address {net} of {:?}", self.link.name), move |host, link| {
-            host.delete_address(link, net)
-        });
+        self.undo(
+            rb,
+            format_args!("delete address {net} of {:?}", self.link.name),
+            move |host, link| host.delete_address(link, net),
+        );
         self.pin_mac()
     }
 
@@ -146,7 +165,9 @@ impl<'a> Gateway<'a> {
         };
         match mac.is_zero() {
             true => Ok(()), // it has no ports
-            false => self.host.change_link(&self.link, &LinkChange { mac: Some(mac), ..LinkChange::default() }),
+            false => self
+                .host
+                .change_link(&self.link, &LinkChange { mac: Some(mac), ..LinkChange::default() }),
         }
     }
 
@@ -157,9 +178,12 @@ impl<'a> Gateway<'a> {
         what: impl fmt::Display,
         undo: impl FnOnce(&Netlink, &Link) -> Result<()> + 'a,
     ) {
-        let (host, key, bridge, link) = (self.host, self.key, self.bridge.clone(), self.link.clone());
+        let (host, key, bridge, link) =
+            (self.host, self.key, self.bridge.clone(), self.link.clone());
         rb.undo(what, move || {
-            guard::undo(|| if veth::others_joined(host, &bridge, key)? { Ok(()) } else { undo(host, &link) })
+            guard::undo(|| {
+                if veth::others_joined(host, &bridge, key)? { Ok(()) } else { undo(host, &link) }
+            })
         });
     }
 }
@@ -171,7 +195,9 @@ const AT_ONCE: AddressOptions = AddressOptions { detect_duplicates: false, subne
 fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
     match (present, wanted) {
         (IpNet::V4(_), IpNet::V4(_)) => true,
-        (IpNet::V6(_), IpNet::V6(_)) => present.contains(&wanted.addr()) || wanted.contains(&present.addr()),
+        (IpNet::V6(_), IpNet::V6(_)) => {
+            present.contains(&wanted.addr()) || wanted.contains(&present.addr())
+        }
         _ => false,
     }
 }
@@ -244,7 +270,9 @@ fn create_interface<'a>(
 /// Makes the other end a port in the VLAN and sets the interface up, which is the last step: another ADD may be at it, or
 /// have been killed on the way. An interface that is not of our making is its maker's business.
 fn connect_interface(host: &Netlink, conf: &Conf, bridge: &Link, link: &Link) -> Result<()> {
-    let Some(peer) = host.find_link(&peer_name(&link.name))?.filter(|peer| link.lower == Some(peer.index)) else {
+    let Some(peer) =
+        host.find_link(&peer_name(&link.name))?.filter(|peer| link.lower == Some(peer.index))
+    else {
         return Ok(());
     };
     if link.up && peer.master == Some(bridge.index) {
@@ -304,13 +332,16 @@ mod tests {
         conf.is_default_gateway = true;
         let mut both = result(&["10.1.2.3/24", "10.2.2.3/24", "fd00::7/64"], &["0.0.0.0/0"]);
         plan(&conf, &mut both).unwrap();
-        let routes: Vec<String> = both.routes.iter().map(|route| format!("{} {:?}", route.dst, route.gw)).collect();
+        let routes: Vec<String> =
+            both.routes.iter().map(|route| format!("{} {:?}", route.dst, route.gw)).collect();
         assert_eq!(routes, ["0.0.0.0/0 None", "::/0 Some(fd00::1)"]);
     }
 
     #[test]
     fn what_is_in_the_way_depends_on_the_family() {
-        let way = |present: &str, wanted: &str| is_in_the_way(present.parse().unwrap(), wanted.parse().unwrap());
+        let way = |present: &str, wanted: &str| {
+            is_in_the_way(present.parse().unwrap(), wanted.parse().unwrap())
+        };
         assert!(way("10.0.0.1/8", "192.168.0.1/24"));
         assert!(way("fd00::1/32", "fd00:0:1::1/64") && way("fd00:0:1::1/64", "fd00::1/32"));
         assert!(!way("fd00::1/64", "fd01::1/64") && !way("10.0.0.1/8", "fd00::1/64"));

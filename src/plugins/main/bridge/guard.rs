@@ -59,7 +59,9 @@ fn lock(mode: Mode) -> Result<Option<File>> {
         opened => opened.map_err(|e| Error::io(format_args!("open {LOCK:?}"), &e))?,
     };
     match file_lock::take(file, path, mode, file_lock::PATIENCE) {
-        Err(e) if [Errno::ENOLCK, Errno::EOPNOTSUPP].iter().any(|errno| e.is_errno(*errno)) => Ok(None),
+        Err(e) if [Errno::ENOLCK, Errno::EOPNOTSUPP].iter().any(|errno| e.is_errno(*errno)) => {
+            Ok(None)
+        }
         locked => locked.map(Some),
     }
 }
@@ -82,5 +84,7 @@ fn is_impossible(error: &io::Error) -> bool {
     use Errno::{EACCES, EDQUOT, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS};
     let errno = error.raw_os_error();
     plain_file::is_no_file(errno)
-        || [EACCES, EDQUOT, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS].iter().any(|of| errno == Some(*of as i32))
+        || [EACCES, EDQUOT, ENOENT, ENOSPC, ENOTDIR, EPERM, EROFS]
+            .iter()
+            .any(|of| errno == Some(*of as i32))
 }

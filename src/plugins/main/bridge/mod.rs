@@ -102,7 +102,12 @@ impl Plugin for Bridge {
 
 /// The bridge, as it was before it had the port, and the pair that has the port as its host's end. Until that is there no undo of
 /// another ADD takes the bridge away.
-fn join<'a>(cx: &'a Context<'_>, conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
+fn join<'a>(
+    cx: &'a Context<'_>,
+    conf: &Conf,
+    at: &'a Attachment,
+    rb: &mut Rollback<'a>,
+) -> Result<(Link, veth::Pair)> {
     let _guard = guard::joining()?;
     let bridge = ensure(cx, conf, rb)?;
     let pair = veth::create(cx, at, &conf.wishes(), rb)?;
@@ -131,7 +136,12 @@ fn require_bridge(link: &Link) -> Result<()> {
 }
 
 /// A bridge that others made may be down, take less than every packet, or listen to a container that says it is a router.
-fn set_up_bridge<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+fn set_up_bridge<'a>(
+    cx: &'a Context<'_>,
+    conf: &Conf,
+    bridge: &Link,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     let host = cx.host()?;
     let up = (!bridge.up).then_some(true);
     let promisc = (conf.promisc_mode && !bridge.promisc).then_some(true);
@@ -144,7 +154,9 @@ fn set_up_bridge<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: &Link, rb: &mut R
         accept_ra,
         ports: ports.iter().map(|port| port.index).collect(),
     };
-    rb.undo(format_args!("restore bridge {:?}", bridge.name), move || guard::undo(|| before.restore(cx)));
+    rb.undo(format_args!("restore bridge {:?}", bridge.name), move || {
+        guard::undo(|| before.restore(cx))
+    });
     router_advertisements::ignore(&bridge.name)?;
     match (up, promisc) {
         (None, None) => Ok(()),
@@ -173,7 +185,12 @@ impl Before {
         }
         let (now, then) = (host.link(&self.link.name)?, self.link.mac());
         let mac = (now.mac() != then && !then.is_zero()).then_some(then);
-        let change = LinkChange { up: Some(self.link.up), promisc: self.promisc, mac, ..LinkChange::default() };
+        let change = LinkChange {
+            up: Some(self.link.up),
+            promisc: self.promisc,
+            mac,
+            ..LinkChange::default()
+        };
         let mut errors = ErrorList::default();
         errors.push(host.change_link(&self.link, &change));
         let accept_ra = |value: &String| router_advertisements::restore(&self.link.name, value);
@@ -188,17 +205,25 @@ fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result
     // when it fails. With an address of its own the bridge does not take that of whichever port is there, which
     // neighbours would have to learn again and again.
     let mac = Some(MacAddr::random());
-    let spec = BridgeSpec { name: &conf.bridge, mtu: conf.mtu(), mac, vlan_filtering: conf.filters_vlans() };
+    let spec = BridgeSpec {
+        name: &conf.bridge,
+        mtu: conf.mtu(),
+        mac,
+        vlan_filtering: conf.filters_vlans(),
+    };
     match host.create_bridge(&spec) {
         Err(e) if e.is_exists() => return host.link(&conf.bridge), // another ADD was first
         created => {
-            let what = format_args!("failed to create bridge {0:?}: could not add {0:?}", conf.bridge);
+            let what =
+                format_args!("failed to create bridge {0:?}: could not add {0:?}", conf.bridge);
             created.map_err(|e| e.worded(what))?;
         }
     }
     let bridge = host.link(&conf.bridge)?;
     let made = bridge.clone();
-    rb.undo(format_args!("delete bridge {:?}", conf.bridge), move || guard::undo(|| delete_unused(cx, &made)));
+    rb.undo(format_args!("delete bridge {:?}", conf.bridge), move || {
+        guard::undo(|| delete_unused(cx, &made))
+    });
     Ok(bridge)
 }
 
@@ -236,8 +261,10 @@ fn configure<'a>(
 fn set_up_container_end(conf: &Conf, at: &Attachment) -> Result<AddResult> {
     if !conf.disable_container_interface {
         let container = at.netlink()?;
-        container
-            .change_link(&container.link(at.ifname())?, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+        container.change_link(
+            &container.link(at.ifname())?,
+            &LinkChange { up: Some(true), ..LinkChange::default() },
+        )?;
     }
     Ok(AddResult::default())
 }
@@ -248,17 +275,27 @@ fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> 
     let link = host.link(&pair.host.name)?;
     if link.master != Some(bridge.index) {
         // Its maker saw no ports yet when it undid a failed ADD.
-        return Err(Error::new(Code::TRY_AGAIN, format!("bridge {:?} was deleted meanwhile", bridge.name))
-            .with_details(format_args!("{:?} is not its port any more", link.name)));
+        return Err(Error::new(
+            Code::TRY_AGAIN,
+            format!("bridge {:?} was deleted meanwhile", bridge.name),
+        )
+        .with_details(format_args!("{:?} is not its port any more", link.name)));
     }
     if conf.disable_container_interface || link.is_operational() {
         return Ok(link);
     }
-    let link = Watch::links()?.until_operational(host, &pair.host.name, Instant::now() + CARRIER_PATIENCE)?;
+    let link = Watch::links()?.until_operational(
+        host,
+        &pair.host.name,
+        Instant::now() + CARRIER_PATIENCE,
+    )?;
     match link.is_operational() {
         true => Ok(link),
-        false => Err(Error::new(Code::KERNEL, format!("bridge port in error state: {}", link.operstate_text()))
-            .with_details(format_args!("{:?} did not carry within {CARRIER_PATIENCE:?}", link.name))),
+        false => Err(Error::new(
+            Code::KERNEL,
+            format!("bridge port in error state: {}", link.operstate_text()),
+        )
+        .with_details(format_args!("{:?} did not carry within {CARRIER_PATIENCE:?}", link.name))),
     }
 }
 
@@ -271,8 +308,11 @@ fn interfaces(
     host_end: &Link,
     container_mac: &MacAddr,
 ) -> Result<Vec<Interface>> {
-    let interface =
-        |link: &Link| Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() };
+    let interface = |link: &Link| Interface {
+        name: link.name.clone(),
+        mac: link.mac().to_string(),
+        ..Interface::default()
+    };
     let container = Interface {
         name: at.ifname().to_owned(),
         mac: container_mac.to_string(),

@@ -12,7 +12,13 @@ use crate::steps::router_advertisements;
 const TRIES: usize = 3;
 
 /// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is a port of.
-pub fn attach<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: Link, port: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
+pub fn attach<'a>(
+    cx: &'a Context<'_>,
+    conf: &Conf,
+    bridge: Link,
+    port: &Link,
+    rb: &mut Rollback<'a>,
+) -> Result<Link> {
     let host = cx.host()?;
     router_advertisements::ignore(&port.name)?;
     let bridge = join(cx, conf, bridge, port, rb)?;
@@ -31,12 +37,20 @@ pub fn attach<'a>(cx: &'a Context<'_>, conf: &Conf, bridge: Link, port: &Link, r
 }
 
 /// A bridge that another ADD made goes with that one's rollback unless it has ports; then it is made anew.
-fn join<'a>(cx: &'a Context<'_>, conf: &Conf, mut bridge: Link, port: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
+fn join<'a>(
+    cx: &'a Context<'_>,
+    conf: &Conf,
+    mut bridge: Link,
+    port: &Link,
+    rb: &mut Rollback<'a>,
+) -> Result<Link> {
     let host = cx.host()?;
     for _ in 1..TRIES {
         match enslave(host, &bridge, port) {
             // The kernel only says that the argument is invalid.
-            Err(_) if host.find_link_by_index(bridge.index)?.is_none() => bridge = ensure(cx, conf, rb)?,
+            Err(_) if host.find_link_by_index(bridge.index)?.is_none() => {
+                bridge = ensure(cx, conf, rb)?
+            }
             done => return done.map(|()| bridge),
         }
     }

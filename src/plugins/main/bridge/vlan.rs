@@ -35,14 +35,23 @@ impl Trunk {
             }
         }
         match (self.min_id, self.max_id) {
-            (Some(min), Some(max)) if min > max => {
-                Err(Error::config(format_args!("{path}.minID"), format_args!("{min} is greater than {max}"))
-                    .saying("minID is greater than maxID in trunk parameter"))
+            (Some(min), Some(max)) if min > max => Err(Error::config(
+                format_args!("{path}.minID"),
+                format_args!("{min} is greater than {max}"),
+            )
+            .saying("minID is greater than maxID in trunk parameter")),
+            (Some(_), None) => {
+                Err(Error::config(format_args!("{path}.maxID"), "missing, expected one with minID")
+                    .saying(
+                        "minID and maxID should be configured simultaneously, maxID is missing",
+                    ))
             }
-            (Some(_), None) => Err(Error::config(format_args!("{path}.maxID"), "missing, expected one with minID")
-                .saying("minID and maxID should be configured simultaneously, maxID is missing")),
-            (None, Some(_)) => Err(Error::config(format_args!("{path}.minID"), "missing, expected one with maxID")
-                .saying("minID and maxID should be configured simultaneously, minID is missing")),
+            (None, Some(_)) => {
+                Err(Error::config(format_args!("{path}.minID"), "missing, expected one with maxID")
+                    .saying(
+                        "minID and maxID should be configured simultaneously, minID is missing",
+                    ))
+            }
             _ => Ok(()),
         }
     }
@@ -81,7 +90,13 @@ fn ranges(ids: BTreeSet<u16>) -> Vec<VlanRange> {
 }
 
 /// Makes the port a member of exactly these VLANs, and of the bridge's default one where that is to be preserved.
-pub fn set(host: &Netlink, bridge: &Link, port: &Link, plan: &[VlanRange], preserve_default: bool) -> Result<()> {
+pub fn set(
+    host: &Netlink,
+    bridge: &Link,
+    port: &Link,
+    plan: &[VlanRange],
+    preserve_default: bool,
+) -> Result<()> {
     if plan.is_empty() {
         return Ok(());
     }
@@ -97,11 +112,13 @@ pub fn verify(host: &Netlink, port: &Link, plan: &[VlanRange]) -> Result<()> {
         return Ok(());
     }
     let found = host.port_vlans(port)?;
-    let wanted = plan.iter().flat_map(|vlans| (vlans.first..=vlans.last).map(|id| (id, vlans.flags)));
+    let wanted =
+        plan.iter().flat_map(|vlans| (vlans.first..=vlans.last).map(|id| (id, vlans.flags)));
     match wanted.into_iter().find(|vlan| !found.contains(vlan)) {
-        Some((id, flags)) => {
-            Err(Error::check(format!("bridge port {:?} is not a member ({flags:?}) of VLAN {id}", port.name)))
-        }
+        Some((id, flags)) => Err(Error::check(format!(
+            "bridge port {:?} is not a member ({flags:?}) of VLAN {id}",
+            port.name
+        ))),
         None => Ok(()),
     }
 }
@@ -131,10 +148,19 @@ mod tests {
             trunk(None, None, Some(101)),
             trunk(Some(205), Some(211), Some(1)),
         ]);
-        assert_eq!(plan_of(0, trunks.clone()), [(1, 1, NativeUntagged), (101, 101, Tagged), (200, 211, Tagged)]);
+        assert_eq!(
+            plan_of(0, trunks.clone()),
+            [(1, 1, NativeUntagged), (101, 101, Tagged), (200, 211, Tagged)]
+        );
         assert_eq!(
             plan_of(205, trunks),
-            [(205, 205, NativeUntagged), (1, 1, Tagged), (101, 101, Tagged), (200, 204, Tagged), (206, 211, Tagged)]
+            [
+                (205, 205, NativeUntagged),
+                (1, 1, Tagged),
+                (101, 101, Tagged),
+                (200, 204, Tagged),
+                (206, 211, Tagged)
+            ]
         );
     }
 

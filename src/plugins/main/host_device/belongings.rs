@@ -50,7 +50,11 @@ impl Belongings {
             up: link.up,
             mac: link.mac().to_string(),
             mtu: link.mtu,
-            addresses: host.keep_addresses(link)?.iter().map(|address| address.as_text().to_owned()).collect(),
+            addresses: host
+                .keep_addresses(link)?
+                .iter()
+                .map(|address| address.as_text().to_owned())
+                .collect(),
             txqlen: Some(link.txqlen),
             promisc: Some(link.promisc),
             allmulti: Some(link.allmulti),
@@ -66,11 +70,15 @@ impl Belongings {
         if change != LinkChange::default() {
             errors.push(host.change_link(link, &change));
         }
-        for name in self.alternative_names.iter().filter(|name| !link.alternative_names.contains(name)) {
+        for name in
+            self.alternative_names.iter().filter(|name| !link.alternative_names.contains(name))
+        {
             errors.push(unless_there(host.add_alternative_name(link, name)));
         }
         if self.up {
-            errors.push(host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() }));
+            errors.push(
+                host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() }),
+            );
         }
         for address in &self.addresses {
             errors.push(unless_there(host.restore_address(link, &KeptAddress::from_text(address))));
@@ -79,7 +87,8 @@ impl Belongings {
         if restored.as_ref().is_err_and(|error| error.may_pass()) {
             return restored; // the next DEL finds it by its alias; what is refused for good is said once
         }
-        let settled = host.change_link(link, &LinkChange { alias: Some(&self.alias), ..LinkChange::default() });
+        let settled = host
+            .change_link(link, &LinkChange { alias: Some(&self.alias), ..LinkChange::default() });
         restored.and(settled)
     }
 

@@ -43,7 +43,10 @@ const DEVICES: &str = "/sys/devices/";
 
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
-        for (path, id) in [("pciBusID", &self.pci_bus_id), ("runtimeConfig.deviceID", &self.runtime_config.device_id)] {
+        for (path, id) in [
+            ("pciBusID", &self.pci_bus_id),
+            ("runtimeConfig.deviceID", &self.runtime_config.device_id),
+        ] {
             if id.contains('/') || id == "." || id == ".." || id.contains('\0') {
                 return Err(Error::config(
                     path,
@@ -51,12 +54,17 @@ impl PluginConf for Conf {
                 ));
             }
         }
-        let is_below_devices =
-            self.kernelpath.starts_with(DEVICES) && !self.kernelpath.split('/').any(|part| part == "..");
+        let is_below_devices = self.kernelpath.starts_with(DEVICES)
+            && !self.kernelpath.split('/').any(|part| part == "..");
         if !self.kernelpath.is_empty() && !is_below_devices {
             let path = &self.kernelpath;
-            return Err(Error::config("kernelpath", format_args!("{path:?} is not below {DEVICES}"))
-                .saying(format_args!("kernel device path {path:?} must be absolute and begin with {DEVICES}")));
+            return Err(Error::config(
+                "kernelpath",
+                format_args!("{path:?} is not below {DEVICES}"),
+            )
+            .saying(format_args!(
+                "kernel device path {path:?} must be absolute and begin with {DEVICES}"
+            )));
         }
         self.selector().map(drop)
     }
@@ -79,8 +87,12 @@ impl Conf {
             text(id).then_some(Selector::Id(id)),
         ];
         match given.into_iter().flatten().collect::<Vec<_>>().as_slice() {
-            [] => Err(Error::config("device", "nothing chooses a device, expected one of four keys")
-                .saying("specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"")),
+            [] => {
+                Err(Error::config("device", "nothing chooses a device, expected one of four keys")
+                    .saying(
+                        "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"",
+                    ))
+            }
             [one] => Ok(*one),
             [one, other, ..] => Err(Error::config(
                 other.path(),

@@ -32,7 +32,8 @@ pub struct Identity {
 
 impl Identity {
     fn new(link: &Link, in_sysfs: Option<SysfsLink>) -> Identity {
-        let (inode, hardware, port) = in_sysfs.map_or((None, None, 0), |it| (Some(it.inode), it.hardware, it.port));
+        let (inode, hardware, port) =
+            in_sysfs.map_or((None, None, 0), |it| (Some(it.inode), it.hardware, it.port));
         Identity {
             inode,
             kind: link.kind.clone(),
@@ -97,9 +98,10 @@ impl<'a> Links<'a> {
         let Some(sysfs) = &self.sysfs else { return Ok(Identity::new(link, None)) };
         match sysfs.link(&link.name)? {
             Some(found) if found.index == link.index => Ok(Identity::new(link, Some(found))),
-            _ => {
-                Err(Error::new(Code::TRY_AGAIN, format!("look at link {:?}: it moved or got another name", link.name)))
-            }
+            _ => Err(Error::new(
+                Code::TRY_AGAIN,
+                format!("look at link {:?}: it moved or got another name", link.name),
+            )),
         }
     }
 
@@ -109,7 +111,8 @@ impl<'a> Links<'a> {
             let found = sysfs.link_of_inode(inode)?;
             return found.map_or(Ok(None), |found| self.netlink.find_link_by_index(found.index));
         }
-        let is_told_by_kind_only = identity.permanent_mac.is_empty() && identity.other_end.is_none();
+        let is_told_by_kind_only =
+            identity.permanent_mac.is_empty() && identity.other_end.is_none();
         let is_it = |link: &Link| {
             Identity::new(link, None).attributes() == identity.attributes()
                 && (!is_told_by_kind_only || link.alias == alias)
@@ -136,9 +139,15 @@ impl<'a> Links<'a> {
     /// Whether one of these links is what the driver has made of the same port since.
     fn is_any_a_successor(&self, names: &[String], of: &Identity, sysfs: &Sysfs) -> Result<bool> {
         for name in names {
-            let (Some(link), Some(found)) = (self.netlink.find_link(name)?, sysfs.link(name)?) else { continue };
+            let (Some(link), Some(found)) = (self.netlink.find_link(name)?, sysfs.link(name)?)
+            else {
+                continue;
+            };
             let now = Identity::new(&link, Some(found));
-            if !now.permanent_mac.is_empty() && now.permanent_mac == of.permanent_mac && now.port == of.port {
+            if !now.permanent_mac.is_empty()
+                && now.permanent_mac == of.permanent_mac
+                && now.port == of.port
+            {
                 return Ok(!now.is_same_as(of));
             }
         }

@@ -39,7 +39,13 @@ impl Plugin for HostDevice {
             let mut result = match &device {
                 Device::Link(device) => {
                     let link = passage::enter(cx, at, device, rb)?;
-                    container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Shared, rb)?
+                    container_link::set_up(
+                        at,
+                        &link,
+                        ipam.as_ref(),
+                        DuplicateDetection::Shared,
+                        rb,
+                    )?
                 }
                 Device::OfUserSpace => tell(at, ipam.as_ref(), rb)?,
             };
@@ -73,7 +79,11 @@ impl Plugin for HostDevice {
 }
 
 /// The result for a device that is no link.
-fn tell<'a>(at: &'a Attachment, ipam: Option<&Ipam<'a>>, rb: &mut Rollback<'a>) -> Result<AddResult> {
+fn tell<'a>(
+    at: &'a Attachment,
+    ipam: Option<&Ipam<'a>>,
+    rb: &mut Rollback<'a>,
+) -> Result<AddResult> {
     let mut result = ipam.map_or(Ok(AddResult::default()), |ipam| ipam.add(at, rb))?;
     let (name, sandbox) = (at.ifname().to_owned(), at.netns_path.clone());
     result.interfaces = vec![Interface { name, sandbox, ..Interface::default() }];

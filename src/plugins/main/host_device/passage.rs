@@ -36,7 +36,12 @@ fn records() -> Records {
 }
 
 /// Moves the device into the container, where it is down and has the name that CNI_IFNAME says.
-pub fn enter<'a>(cx: &'a Context<'_>, at: &'a Attachment, device: &Link, rb: &mut Rollback<'a>) -> Result<Link> {
+pub fn enter<'a>(
+    cx: &'a Context<'_>,
+    at: &'a Attachment,
+    device: &Link,
+    rb: &mut Rollback<'a>,
+) -> Result<Link> {
     let host = Links::of_host(cx)?;
     let identity = host.identify(device)?;
     let device = &finish_return(&host, &at.key, device, &identity)?;
@@ -77,11 +82,15 @@ fn finish_return(host: &Links<'_>, key: &Key, device: &Link, identity: &Identity
 }
 
 /// The records of this device, but for that of `except`.
-fn records_of<'k>(identity: &Identity, except: impl Into<Option<&'k Key>>) -> Result<Vec<Found<Belongings>>> {
+fn records_of<'k>(
+    identity: &Identity,
+    except: impl Into<Option<&'k Key>>,
+) -> Result<Vec<Found<Belongings>>> {
     let except = except.into();
     let mut found = records().all::<Belongings>()?;
     found.retain(|found| {
-        Some(&found.key) != except && found.kept.identity.as_ref().is_some_and(|other| other.is_same_as(identity))
+        Some(&found.key) != except
+            && found.kept.identity.as_ref().is_some_and(|other| other.is_same_as(identity))
     });
     Ok(found)
 }
@@ -185,7 +194,11 @@ fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
     }
     let host = Links::of_host(cx)?;
     let device = move_out(&host, netns, &link, &link.alias, "")?;
-    if host.identify(&device)?.is_same_as(&identity) { Ok(()) } else { Err(send_back(&host, netns, &device)) }
+    if host.identify(&device)?.is_same_as(&identity) {
+        Ok(())
+    } else {
+        Err(send_back(&host, netns, &device))
+    }
 }
 
 /// Moves the device of a record to the host.
@@ -206,7 +219,12 @@ fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, name: &str, alias: &st
     let container = netns.netlink()?;
     delete_uppers(container, link)?;
     let here = Netns::current()?;
-    let change = LinkChange { netns: Some(here.fd()), name: Some(name), alias: Some(alias), ..LinkChange::default() };
+    let change = LinkChange {
+        netns: Some(here.fd()),
+        name: Some(name),
+        alias: Some(alias),
+        ..LinkChange::default()
+    };
     for tries_left in (0..MOVE_TRIES).rev() {
         drop_alternative_names(container, link)?;
         match container.change_link(link, &change) {
@@ -222,8 +240,12 @@ fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, name: &str, alias: &st
 fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
     match host.find_link(name)? {
         Some(other) if other.index != link.index || other.name != link.name => {
-            let msg = format!("move {:?} back to the host: the host has another link named {name:?}", link.name);
-            Err(Error::new(Code::CONFLICT, msg).with_details("it stays in the container; rename the other link"))
+            let msg = format!(
+                "move {:?} back to the host: the host has another link named {name:?}",
+                link.name
+            );
+            Err(Error::new(Code::CONFLICT, msg)
+                .with_details("it stays in the container; rename the other link"))
         }
         _ => Ok(()),
     }
@@ -232,7 +254,9 @@ fn refuse_taken_name(host: &Netlink, link: &Link, name: &str) -> Result<()> {
 /// What is on the device would go on sending and receiving through it on the host.
 fn delete_uppers(container: &Netlink, link: &Link) -> Result<()> {
     let is_upper = |upper: &Link| {
-        upper.lower == Some(link.index) && !upper.lower_is_elsewhere && UPPER_KINDS.contains(&upper.kind.as_str())
+        upper.lower == Some(link.index)
+            && !upper.lower_is_elsewhere
+            && UPPER_KINDS.contains(&upper.kind.as_str())
     };
     for upper in container.links()?.iter().filter(|upper| is_upper(upper)) {
         match container.delete_link(upper.index) {
@@ -246,24 +270,40 @@ fn delete_uppers(container: &Netlink, link: &Link) -> Result<()> {
 /// Other names would hinder the move or come along to the host; those that the device had there are in its record.
 fn drop_alternative_names(namespace: &Netlink, link: &Link) -> Result<()> {
     let Some(link) = namespace.find_link_by_index(link.index)? else { return Ok(()) };
-    link.alternative_names.iter().try_for_each(|name| namespace.delete_alternative_name(&link, name))
+    link.alternative_names
+        .iter()
+        .try_for_each(|name| namespace.delete_alternative_name(&link, name))
 }
 
 /// A link with the device's ifindex arrived: the container exchanged them in between.
 fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
     let name = &arrived.name;
-    let error = Error::new(Code::TRY_AGAIN, format!("move {name:?} back to the host: another link arrived"));
-    match host.netlink().change_link(arrived, &LinkChange { netns: Some(netns.fd()), ..LinkChange::default() }) {
-        Ok(()) => error.with_details("it is in the container again; the container exchanged the two"),
+    let error = Error::new(
+        Code::TRY_AGAIN,
+        format!("move {name:?} back to the host: another link arrived"),
+    );
+    match host
+        .netlink()
+        .change_link(arrived, &LinkChange { netns: Some(netns.fd()), ..LinkChange::default() })
+    {
+        Ok(()) => {
+            error.with_details("it is in the container again; the container exchanged the two")
+        }
         Err(e) => error.with_details(format_args!("it is on the host: {}", e.msg)),
     }
 }
 
 /// The device where it is on the host already: the kernel gave it back when the container's namespace went, or a DEL that
 /// was killed did. Hardware of a namespace that has just gone is waited for.
-fn find_returned(host: &Links<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<Option<Link>> {
+fn find_returned(
+    host: &Links<'_>,
+    found: &Found<Belongings>,
+    netns: Option<&Netns>,
+) -> Result<Option<Link>> {
     let kept = &found.kept;
-    let Some(identity) = &kept.identity else { return find_returned_by_alias(host.netlink(), found) };
+    let Some(identity) = &kept.identity else {
+        return find_returned_by_alias(host.netlink(), found);
+    };
     let deadline = Instant::now() + RETURN_PATIENCE;
     loop {
         let device = host.find(identity, &kept.device)?;
@@ -326,14 +366,20 @@ fn require_gone(host: &Links<'_>, found: &Found<Belongings>, netns: Option<&Netn
 }
 
 /// Whether the device is gone, or another attachment's since.
-fn is_known_to_be_gone(host: &Links<'_>, found: &Found<Belongings>, identity: &Identity) -> Result<bool> {
+fn is_known_to_be_gone(
+    host: &Links<'_>,
+    found: &Found<Belongings>,
+    identity: &Identity,
+) -> Result<bool> {
     Ok(!records_of(identity, &found.key)?.is_empty() || host.prove_gone(identity)?)
 }
 
 fn missing_inside(found: &Found<Belongings>, netns: &Netns, kind: &str) -> Result<Error> {
     let (key, kept) = (&found.key, &found.kept);
     let instead = match netns.netlink()?.find_link(key.ifname.as_str())? {
-        Some(link) => format!("{:?} there is another link, with address {}", key.ifname.as_str(), link.mac()),
+        Some(link) => {
+            format!("{:?} there is another link, with address {}", key.ifname.as_str(), link.mac())
+        }
         None => format!("no link there is named {:?}", key.ifname.as_str()),
     };
     let msg = format!("failed to find {:?} in containerNS: Link not found", key.ifname.as_str());

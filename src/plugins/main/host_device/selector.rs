@@ -64,7 +64,10 @@ impl fmt::Display for Selector<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Selector::Mac(mac) => mac.fmt(f),
-            Selector::Name(text) | Selector::KernelPath(text) | Selector::Pci(text) | Selector::Id(text) => {
+            Selector::Name(text)
+            | Selector::KernelPath(text)
+            | Selector::Pci(text)
+            | Selector::Id(text) => {
                 write!(f, "{text:?}")
             }
         }
@@ -76,7 +79,9 @@ pub fn find(host: &Netlink, selector: Selector<'_>) -> Result<Device> {
     let link = match selector {
         Selector::Name(name) => host.find_link(name)?,
         Selector::Mac(mac) => host.find_link_by_mac(mac)?,
-        Selector::KernelPath(path) => host.find_link(&link_in(&Path::new(path).join("net"), selector)?)?,
+        Selector::KernelPath(path) => {
+            host.find_link(&link_in(&Path::new(path).join("net"), selector)?)?
+        }
         Selector::Pci(id) => return find_on_pci(host, &Path::new(PCI_DEVICES).join(id), selector),
         Selector::Id(id) => return find_by_id(host, id, selector),
     };
@@ -118,7 +123,10 @@ fn find_on_pci(host: &Netlink, device: &Path, selector: Selector<'_>) -> Result<
         return Ok(Device::OfUserSpace);
     }
     let net = net_directory(device).ok_or_else(|| {
-        selector.mistake(format_args!("has no network interface, expected a directory net in {}", device.display()))
+        selector.mistake(format_args!(
+            "has no network interface, expected a directory net in {}",
+            device.display()
+        ))
     })?;
     found(host.find_link(&link_in(&net, selector)?)?, selector)
 }
@@ -130,14 +138,17 @@ fn net_directory(device: &Path) -> Option<PathBuf> {
         return Some(own);
     }
     let entries = fs::read_dir(device).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let is_virtio = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtio"));
+    let is_virtio = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtio"))
+    };
     entries.filter(is_virtio).map(|path| path.join("net")).filter(|net| net.exists()).min()
 }
 
 /// The name of the first link in a directory `net` of sysfs.
 fn link_in(net: &Path, selector: Selector<'_>) -> Result<String> {
-    let entries = fs::read_dir(net)
-        .map_err(|e| selector.mistake(format_args!("has no network interface: {}: {e}", net.display())))?;
+    let entries = fs::read_dir(net).map_err(|e| {
+        selector.mistake(format_args!("has no network interface: {}: {e}", net.display()))
+    })?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.min().ok_or_else(|| {
         selector

@@ -29,12 +29,20 @@ pub fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
         return Err(refused(std::io::Error::other("the host runs no SELinux")));
     }
     fs::write(NEXT_CONTEXT, context).map_err(refused)?;
-    let again = Command::new("/proc/self/exe").arg0("cni-multi").args(arguments(spec)).stdin(Stdio::null()).output();
-    let output = again.map_err(|e| Error::io("execute this program in another SELinux context", &e))?;
+    let again = Command::new("/proc/self/exe")
+        .arg0("cni-multi")
+        .args(arguments(spec))
+        .stdin(Stdio::null())
+        .output();
+    let output =
+        again.map_err(|e| Error::io("execute this program in another SELinux context", &e))?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::new(Code::KERNEL, String::from_utf8_lossy(&output.stderr).trim_end().to_owned())
-            .with_details(format_args!("in SELinux context {context:?}"))),
+        false => Err(Error::new(
+            Code::KERNEL,
+            String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+        )
+        .with_details(format_args!("in SELinux context {context:?}"))),
     }
 }
 

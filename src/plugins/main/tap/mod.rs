@@ -77,7 +77,8 @@ impl Plugin for Tap {
             let link = create(conf, at, rb)?;
             conf.equip(at, &link, bridge)?;
             let link = at.netlink()?.link(at.ifname())?; // with its address
-            let mut result = container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Off, rb)?;
+            let mut result =
+                container_link::set_up(at, &link, ipam.as_ref(), DuplicateDetection::Off, rb)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
         })
@@ -117,7 +118,12 @@ fn create<'a>(conf: &Conf, at: &'a Attachment, rb: &mut Rollback<'a>) -> Result<
 
 impl Conf {
     fn wanted(&self, ifname: &str) -> TapSpec {
-        TapSpec { name: ifname.to_owned(), owner: self.owner, group: self.group, multi_queue: self.multi_queue }
+        TapSpec {
+            name: ifname.to_owned(),
+            owner: self.owner,
+            group: self.group,
+            multi_queue: self.multi_queue,
+        }
     }
 
     /// The bridge in the container, if one is asked for.
@@ -129,30 +135,42 @@ impl Conf {
             Some(link) if link.kind == "bridge" => Ok(Some(link)),
             Some(link) => {
                 let kind = if link.kind.is_empty() { "device" } else { &link.kind };
-                Err(Error::config("bridge", format_args!("{:?} is a {kind}, expected a bridge", self.bridge)))
+                Err(Error::config(
+                    "bridge",
+                    format_args!("{:?} is a {kind}, expected a bridge", self.bridge),
+                ))
             }
             None => Err(Error::config(
                 "bridge",
-                format_args!("{:?} is no link of the container, expected the name of a bridge there", self.bridge),
+                format_args!(
+                    "{:?} is no link of the container, expected the name of a bridge there",
+                    self.bridge
+                ),
             )),
         }
     }
 
     /// Gives the interface what an ioctl cannot.
     fn equip(&self, at: &Attachment, link: &Link, bridge: Option<Link>) -> Result<()> {
-        let (mtu, master) = (Some(self.mtu).filter(|mtu| *mtu != 0), bridge.map(|bridge| bridge.index));
+        let (mtu, master) =
+            (Some(self.mtu).filter(|mtu| *mtu != 0), bridge.map(|bridge| bridge.index));
         if mtu.is_none() && master.is_none() && self.mac.is_none() {
             return Ok(());
         }
-        at.netlink()?.change_link(link, &LinkChange { mtu, master, mac: self.mac.clone(), ..LinkChange::default() })
+        at.netlink()?.change_link(
+            link,
+            &LinkChange { mtu, master, mac: self.mac.clone(), ..LinkChange::default() },
+        )
     }
 
     fn verify_bridge(&self, at: &Attachment, link: &Link) -> Result<()> {
-        let bridge = self.find_bridge(at.netlink()?).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
+        let bridge =
+            self.find_bridge(at.netlink()?).map_err(|e| e.with_code(Code::CHECK_FAILED))?;
         match bridge.filter(|bridge| link.master != Some(bridge.index)) {
-            Some(bridge) => {
-                Err(Error::check(format!("interface {:?} is no port of bridge {:?}", link.name, bridge.name)))
-            }
+            Some(bridge) => Err(Error::check(format!(
+                "interface {:?} is no port of bridge {:?}",
+                link.name, bridge.name
+            ))),
             None => Ok(()),
         }
     }

@@ -61,7 +61,8 @@ impl Limit {
 pub fn is_of_add(found: Bucket) -> bool {
     let waiting = u128::from(found.rate) * u128::from(LATENCY_MILLISECONDS) / 1000;
     let burst = u64::from(found.limit.wrapping_sub(waiting as u32));
-    let held = u128::from(found.buffer) * u128::from(TICK_NANOSECONDS) * u128::from(found.rate) / 1_000_000_000;
+    let held = u128::from(found.buffer) * u128::from(TICK_NANOSECONDS) * u128::from(found.rate)
+        / 1_000_000_000;
     // What whole microseconds lose.
     let slack = u128::from(found.rate / 500_000 + 2);
     [found.buffer, found.limit].contains(&u32::MAX)
@@ -96,7 +97,9 @@ mod tests {
 
     #[test]
     fn ordinary_limits_are_the_reference_s_to_the_last_tick() {
-        for (rate, burst) in [(8_000_000, 800_000), (20_000_000, 500_000), (1_000_000, 33_333), (3_333_333, 77_777)] {
+        for (rate, burst) in
+            [(8_000_000, 800_000), (20_000_000, 500_000), (1_000_000, 33_333), (3_333_333, 77_777)]
+        {
             let limit = Limit { rate, burst };
             assert_eq!(limit.bucket(1500), limit.reference_bucket(), "{limit:?}");
         }
@@ -112,7 +115,8 @@ mod tests {
                 let limit = Limit { rate, burst };
                 // What the reference makes of a long time, or of a rate that no link has, is nothing that could be known.
                 let is_odd = rate < 100_000 || rate == u64::MAX;
-                let of_reference = if is_odd { limit.bucket(1500) } else { limit.reference_bucket() };
+                let of_reference =
+                    if is_odd { limit.bucket(1500) } else { limit.reference_bucket() };
                 for bucket in [limit.bucket(68), limit.bucket(9000), of_reference] {
                     assert!(is_of_add(bucket), "{limit:?}: {bucket:?}");
                     assert!(limit.makes(bucket, 68), "{limit:?}: {bucket:?}");
@@ -126,13 +130,17 @@ mod tests {
     #[test]
     fn every_limit_holds_a_packet() {
         for mtu in [68, 1500, 9000, 65535] {
-            for rate in [least_rate(mtu), 8000, 999_999, 10_000_000_000, 400_000_000_000, u64::MAX] {
+            for rate in [least_rate(mtu), 8000, 999_999, 10_000_000_000, 400_000_000_000, u64::MAX]
+            {
                 for burst in [1, 80, 12_000, 800_000, u64::from(u32::MAX) * 8 - 1] {
                     let bucket = Limit { rate, burst }.bucket(mtu);
                     let held = u64::from(bucket.buffer) * TICK_NANOSECONDS;
                     let held = u128::from(held) * u128::from(bucket.rate) / u128::from(NANOSECONDS);
                     assert!(held >= u128::from(mtu + 14), "{rate} {burst} {mtu}: {bucket:?}");
-                    assert!(u64::from(bucket.limit) >= u64::from(mtu) + 14, "{rate} {burst} {mtu}: {bucket:?}");
+                    assert!(
+                        u64::from(bucket.limit) >= u64::from(mtu) + 14,
+                        "{rate} {burst} {mtu}: {bucket:?}"
+                    );
                 }
             }
         }
@@ -149,7 +157,11 @@ mod tests {
     fn a_burst_that_nobody_has_said_is_50_milliseconds_or_a_packet_of_tcp() {
         for burst in UNSAID {
             assert_eq!(holds(Limit { rate: 8_000_000, burst }.bucket(1500)), GSO_PACKET, "{burst}");
-            assert_eq!(holds(Limit { rate: 800_000_000, burst }.bucket(1500)), 5_000_000, "{burst}");
+            assert_eq!(
+                holds(Limit { rate: 800_000_000, burst }.bucket(1500)),
+                5_000_000,
+                "{burst}"
+            );
         }
     }
 

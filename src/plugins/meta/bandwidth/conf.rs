@@ -126,7 +126,9 @@ impl Limits {
             if let Some(Limit { rate, .. }) = limit.filter(|limit| limit.rate < least) {
                 return Err(Error::config(
                     format_args!("{}{direction}Rate", self.path),
-                    format_args!("with {rate} no packet of {mtu} bytes ever passes, expected 0 or at least {least}"),
+                    format_args!(
+                        "with {rate} no packet of {mtu} bytes ever passes, expected 0 or at least {least}"
+                    ),
                 ));
             }
         }
@@ -136,7 +138,9 @@ impl Limits {
 
 impl Limiting {
     fn says_a_number(&self) -> bool {
-        [self.ingress_rate, self.ingress_burst, self.egress_rate, self.egress_burst].iter().any(Option::is_some)
+        [self.ingress_rate, self.ingress_burst, self.egress_rate, self.egress_burst]
+            .iter()
+            .any(Option::is_some)
     }
 
     /// `path` leads to the keys.
@@ -171,11 +175,13 @@ fn limit(path: &str, rate: Option<u64>, burst: Option<u64>) -> Result<Option<Lim
     let of_burst = |problem: String| Error::config(format_args!("{path}Burst"), problem);
     match (rate, burst) {
         (0, 0) => Ok(None),
-        (rate, 0) => Err(of_burst(format!("0 with a rate of {rate}")).saying("if rate is set, burst must also be set")),
-        (0, burst) => {
-            Err(of_rate(format!("0 with a burst of {burst}")).saying("if burst is set, rate must also be set"))
+        (rate, 0) => Err(of_burst(format!("0 with a rate of {rate}"))
+            .saying("if rate is set, burst must also be set")),
+        (0, burst) => Err(of_rate(format!("0 with a burst of {burst}"))
+            .saying("if burst is set, rate must also be set")),
+        (1..=7, _) => {
+            Err(of_rate(format!("{rate} is less than a byte a second, expected 0 or at least 8")))
         }
-        (1..=7, _) => Err(of_rate(format!("{rate} is less than a byte a second, expected 0 or at least 8"))),
         (_, burst) if burst > LARGEST_BURST => {
             let error = of_burst(format!("{burst} is too large, expected at most {LARGEST_BURST}"));
             Err(error.saying("burst cannot be more than 4GB"))
@@ -190,13 +196,17 @@ mod tests {
 
     #[test]
     fn a_rate_needs_a_burst_and_both_have_their_limits() {
-        let refused = |rate, burst| limit("egress", Some(rate), Some(burst)).unwrap_err().to_string();
+        let refused =
+            |rate, burst| limit("egress", Some(rate), Some(burst)).unwrap_err().to_string();
         assert!(refused(8000, 0).ends_with("egressBurst: 0 with a rate of 8000"));
         assert!(refused(0, 80).ends_with("egressRate: 0 with a burst of 80"));
         assert!(refused(7, 80).starts_with("egressRate: 7 is less than a byte"));
         assert!(refused(8, LARGEST_BURST + 1).contains("egressBurst: 34359738360 is too large"));
         for (rate, burst) in [(8, 1), (u64::MAX, LARGEST_BURST)] {
-            assert_eq!(limit("egress", Some(rate), Some(burst)).unwrap(), Some(Limit { rate, burst }));
+            assert_eq!(
+                limit("egress", Some(rate), Some(burst)).unwrap(),
+                Some(Limit { rate, burst })
+            );
         }
         assert_eq!(limit("egress", Some(0), None).unwrap(), None);
     }

@@ -25,7 +25,10 @@ pub fn create<'a>(host: &'a Netlink, key: &Key, mtu: u32, rb: &mut Rollback<'a>)
     let undone = name.clone();
     rb.undo(format_args!("delete link {name:?}"), move || host.delete_link_by_name(&undone));
     let link = host.link(&name)?;
-    host.change_link(&link, &LinkChange { alias: Some(&link_alias::of(key)), ..LinkChange::default() })?;
+    host.change_link(
+        &link,
+        &LinkChange { alias: Some(&link_alias::of(key)), ..LinkChange::default() },
+    )?;
     Ok(link)
 }
 
@@ -39,26 +42,32 @@ fn create_under_free_name(host: &Netlink, key: &Key, mtu: u32) -> Result<String>
         }
     }
     let [first, second] = names(key);
-    Err(Error::new(Code::CONFLICT, format!("no name is free for the ifb of {:?}", key.ifname.as_str()))
-        .with_details(format_args!("{first:?} and {second:?} are other links of the host")))
+    Err(Error::new(
+        Code::CONFLICT,
+        format!("no name is free for the ifb of {:?}", key.ifname.as_str()),
+    )
+    .with_details(format_args!("{first:?} and {second:?} are other links of the host")))
 }
 
 fn refuse_own(host: &Netlink, key: &Key, name: &str) -> Result<()> {
     match host.find_link(name)? {
         Some(link) if is_own(&link, key) => {
-            Err(Error::new(Code::CONFLICT, format!("link {name:?} exists already")).with_details(link.alias))
+            Err(Error::new(Code::CONFLICT, format!("link {name:?} exists already"))
+                .with_details(link.alias))
         }
         _ => Ok(()),
     }
 }
 
 fn missing(key: &Key) -> Error {
-    Error::check(format!("ifb {:?} is not there", names(key)[0])).saying("get ifb device: Link not found")
+    Error::check(format!("ifb {:?} is not there", names(key)[0]))
+        .saying("get ifb device: Link not found")
 }
 
 /// The attachment's link, where CHECK expects it.
 pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
-    let found = find_own(host, key)?.map_or_else(|| find_of_reference(host, key), |own| Ok(Some(own)))?;
+    let found =
+        find_own(host, key)?.map_or_else(|| find_of_reference(host, key), |own| Ok(Some(own)))?;
     let link = found.ok_or_else(|| missing(key))?;
     match link.up {
         true => Ok(link),
@@ -75,14 +84,18 @@ pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option
     let Some(link) = find_of_reference(host, key)? else { return Ok(None) };
     let is_its = match host_end {
         None => true,
-        Some(end) => shaping::is_redirected_to(host, end, &link)? || !redirected_to(host)?.contains(&link.index),
+        Some(end) => {
+            shaping::is_redirected_to(host, end, &link)?
+                || !redirected_to(host)?.contains(&link.index)
+        }
     };
     Ok(is_its.then_some(link))
 }
 
 /// The links that packets of a veth are redirected to.
 fn redirected_to(host: &Netlink) -> Result<Vec<u32>> {
-    let targets = host.links_of_kind("veth")?.into_iter().map(|veth| shaping::redirects(host, &veth));
+    let targets =
+        host.links_of_kind("veth")?.into_iter().map(|veth| shaping::redirects(host, &veth));
     Ok(targets.collect::<Result<Vec<_>>>()?.concat())
 }
 
@@ -96,7 +109,8 @@ fn find_own(host: &Netlink, key: &Key) -> Result<Option<Link>> {
 }
 
 fn is_own(link: &Link, key: &Key) -> bool {
-    link.kind == KIND && (link_alias::is_of(&link.alias, key) || link.alias.is_empty() && link.mac() == mac(key))
+    link.kind == KIND
+        && (link_alias::is_of(&link.alias, key) || link.alias.is_empty() && link.mac() == mac(key))
 }
 
 /// Removes the links of this network's attachments that are not valid, and those that the reference has left.
@@ -107,12 +121,14 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
         false => link_alias::is_of_network(&link.alias, network),
     };
     let macs: OnceCell<HashSet<Vec<u8>>> = OnceCell::new();
-    let macs = || macs.get_or_init(|| valid.names().iter().filter_map(|at| mac_of(network, at)).collect());
+    let macs =
+        || macs.get_or_init(|| valid.names().iter().filter_map(|at| mac_of(network, at)).collect());
     let is_valid = |link: &Link| match link.alias.is_empty() {
         true => macs().contains(&link.mac),
         false => link_alias::is_of_valid(&link.alias, valid),
     };
-    let (of_network, others): (Vec<Link>, Vec<Link>) = host.links_of_kind(KIND)?.into_iter().partition(is_of_network);
+    let (of_network, others): (Vec<Link>, Vec<Link>) =
+        host.links_of_kind(KIND)?.into_iter().partition(is_of_network);
     let mut errors = ErrorList::default();
     for link in of_network.iter().filter(|link| !is_valid(link)) {
         let stale = || Stale { is_torn: link.alias.is_empty(), ..link_alias::stale(link) };
@@ -128,24 +144,35 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
 /// Those of the reference that no veth sends anything to any more, of whatever network: nothing on them says which. Its ADD gives the
 /// link its queue last, so one with a queue is not about to be used; ours gives an alias first, so one with a queue and without
 /// an alias is not ours.
-fn left_by_reference<'l>(cx: &Context<'_>, links: &'l [Link], valid: &ValidAttachments) -> Result<Vec<&'l Link>> {
+fn left_by_reference<'l>(
+    cx: &Context<'_>,
+    links: &'l [Link],
+    valid: &ValidAttachments,
+) -> Result<Vec<&'l Link>> {
     let mut found: Vec<&Link> = links.iter().filter(|link| is_of_reference(link)).collect();
     if found.is_empty() {
         return Ok(found);
     }
     let host = cx.host()?;
-    let valid: HashSet<String> = valid.containers().map(|id| name_of_reference(cx.config.name.as_str(), id)).collect();
+    let valid: HashSet<String> =
+        valid.containers().map(|id| name_of_reference(cx.config.name.as_str(), id)).collect();
     found.retain(|link| !valid.contains(&link.name));
     let used = redirected_to(host)?;
     found.retain(|link| !used.contains(&link.index));
-    let limited: Vec<bool> = found.iter().map(|link| shaping::is_limited(host, link)).collect::<Result<_>>()?;
-    Ok(found.into_iter().zip(limited).filter_map(|(link, is_limited)| is_limited.then_some(link)).collect())
+    let limited: Vec<bool> =
+        found.iter().map(|link| shaping::is_limited(host, link)).collect::<Result<_>>()?;
+    Ok(found
+        .into_iter()
+        .zip(limited)
+        .filter_map(|(link, is_limited)| is_limited.then_some(link))
+        .collect())
 }
 
 /// By its name, and without an alias: as ours may be, too, for a moment.
 fn is_of_reference(link: &Link) -> bool {
     let digits = link.name.strip_prefix("bwp").unwrap_or_default();
-    let is_digits = digits.len() == 12 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_digits =
+        digits.len() == 12 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     link.kind == KIND && is_digits && link.alias.is_empty()
 }
 
@@ -212,16 +239,22 @@ mod tests {
             ..Link::default()
         };
         assert!(is_of_reference(&link("bwpa41e7966de45", "")));
-        for (name, alias) in
-            [("bwpa41e7966de4", ""), ("bwpA41e7966de45", ""), ("ifb0", ""), ("bwpa41e7966de45", "mine")]
-        {
+        for (name, alias) in [
+            ("bwpa41e7966de4", ""),
+            ("bwpA41e7966de45", ""),
+            ("ifb0", ""),
+            ("bwpa41e7966de45", "mine"),
+        ] {
             assert!(!is_of_reference(&link(name, alias)), "{name} {alias}");
         }
     }
 
     #[test]
     fn a_link_without_an_alias_is_known_by_its_address() {
-        let (one, other) = (Key::parse("net", "one", "eth0").unwrap(), Key::parse("net", "other", "eth0").unwrap());
+        let (one, other) = (
+            Key::parse("net", "one", "eth0").unwrap(),
+            Key::parse("net", "other", "eth0").unwrap(),
+        );
         let alien = Key::parse("alien", "one", "eth0").unwrap();
         let link = |alias: &str, mac: &MacAddr| Link {
             kind: KIND.to_owned(),

@@ -125,17 +125,21 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     }
     let Some(link) = other_end(cx.host()?, &container)? else {
         let problem = format!("the other end of {:?} is not on the host", at.ifname());
-        return Err(
-            Error::new(Code::INVALID_CONFIG, problem).saying("no veth peer of container interface found in host ns")
-        );
+        return Err(Error::new(Code::INVALID_CONFIG, problem)
+            .saying("no veth peer of container interface found in host ns"));
     };
-    let is_told = |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
+    let is_told =
+        |interface: &Interface| interface.sandbox.is_empty() && interface.name == link.name;
     // Results before 0.3.0 tell no interfaces.
     match result.interfaces.is_empty() || result.interfaces.iter().any(is_told) {
         true => Ok(link),
         false => Err(Error::config(
             "prevResult.interfaces",
-            format_args!("the veth peer {:?} of the container's {:?} is not among them", link.name, at.ifname()),
+            format_args!(
+                "the veth peer {:?} of the container's {:?} is not among them",
+                link.name,
+                at.ifname()
+            ),
         )
         .saying("no veth peer of container interface found in host ns")),
     }
@@ -146,9 +150,12 @@ fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
     if let Some(own) = veth::find_host_end(host, &at.key)? {
         return Ok(Some(own));
     }
-    let container = at.netns.as_ref().map(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
+    let container =
+        at.netns.as_ref().map(|netns| netns.netlink()?.find_link(at.key.ifname.as_str()));
     let Some(container) = container.transpose()?.flatten() else { return Ok(None) };
-    let is_of_another = |link: &Link| link_alias::is_of_any(&link.alias) && !link_alias::is_of(&link.alias, &at.key);
+    let is_of_another = |link: &Link| {
+        link_alias::is_of_any(&link.alias) && !link_alias::is_of(&link.alias, &at.key)
+    };
     Ok(other_end(host, &container)?.filter(|link| !is_of_another(link)))
 }
 

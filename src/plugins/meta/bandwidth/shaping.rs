@@ -3,7 +3,9 @@
 use super::bucket::{FASTEST, is_of_add};
 use super::conf::{Limit, Traffic};
 use crate::error::{Code, Error, Result};
-use crate::net::netlink::{Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict};
+use crate::net::netlink::{
+    Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict,
+};
 use crate::rollback::Rollback;
 
 /// A link's own queue.
@@ -15,7 +17,8 @@ const QUEUE: Handle = Handle::new(0x30, 0);
 const RECEIVED: Handle = Handle::new(0xffff, 0);
 /// The class itself limits nothing: unlike tbf, HTB does not cut the super-packets of TCP, of which a short queue would
 /// drop nearly all. The kernel's log says once of each that tbf keeps packets back, which HTB can live with.
-const UNHURRIED: HtbClass = HtbClass { handle: LIMITED, rate: FASTEST, ceil: FASTEST, buffer: u32::MAX };
+const UNHURRIED: HtbClass =
+    HtbClass { handle: LIMITED, rate: FASTEST, ceil: FASTEST, buffer: u32::MAX };
 /// What a filter says of packets that go on as they are: in an HTB it is the qdisc itself, which does not limit.
 const UNLIMITED: Verdict = Verdict::Class(ROOT);
 
@@ -33,7 +36,10 @@ pub fn limit_ingress<'a>(
     }
     create_root(host, link, QdiscKind::Htb, rb)?;
     host.create_htb_class(link, ROOT, &UNHURRIED)?;
-    host.create_qdisc(link, &Qdisc { parent: LIMITED, handle: QUEUE, kind: QdiscKind::Tbf(bucket) })?;
+    host.create_qdisc(
+        link,
+        &Qdisc { parent: LIMITED, handle: QUEUE, kind: QdiscKind::Tbf(bucket) },
+    )?;
     for filter in ingress_filters(traffic) {
         host.create_filter(link, ROOT, &filter)?;
     }
@@ -51,23 +57,33 @@ pub fn limit_egress<'a>(
 ) -> Result<()> {
     create_root(host, ifb, QdiscKind::Tbf(limit.bucket(link.mtu)), rb)?;
     host.change_link(ifb, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-    create(host, link, Qdisc { parent: Handle::INGRESS, handle: RECEIVED, kind: QdiscKind::Ingress }, rb)?;
+    create(
+        host,
+        link,
+        Qdisc { parent: Handle::INGRESS, handle: RECEIVED, kind: QdiscKind::Ingress },
+        rb,
+    )?;
     for filter in egress_filters(traffic, ifb) {
         host.create_filter(link, RECEIVED, &filter)?;
     }
     Ok(())
 }
 
-fn create_root<'a>(host: &'a Netlink, link: &Link, kind: QdiscKind, rb: &mut Rollback<'a>) -> Result<()> {
+fn create_root<'a>(
+    host: &'a Netlink,
+    link: &Link,
+    kind: QdiscKind,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     create(host, link, Qdisc { parent: Handle::ROOT, handle: ROOT, kind }, rb)
 }
 
 /// Makes a qdisc that takes everything below it with it when it goes.
 fn create<'a>(host: &'a Netlink, link: &Link, qdisc: Qdisc, rb: &mut Rollback<'a>) -> Result<()> {
     host.create_qdisc(link, &qdisc).map_err(|e| match e.is_exists() {
-        true => {
-            e.with_code(Code::CONFLICT).with_details(format_args!("{:?} has another qdisc there already", link.name))
-        }
+        true => e
+            .with_code(Code::CONFLICT)
+            .with_details(format_args!("{:?} has another qdisc there already", link.name)),
         false => e,
     })?;
     let of = link.clone();
@@ -113,30 +129,54 @@ pub fn verify_ingress(host: &Netlink, link: &Link, limit: Limit, traffic: &Traff
     }
     let root = Qdisc { parent: Handle::ROOT, handle: ROOT, kind: QdiscKind::Htb };
     if host.qdisc_at(link, Handle::ROOT)? != Some(root) {
-        return Err(Error::check(format!("the qdisc of {:?} is another, expected htb {ROOT}", link.name)));
+        return Err(Error::check(format!(
+            "the qdisc of {:?} is another, expected htb {ROOT}",
+            link.name
+        )));
     }
     if host.htb_classes(link)? != [UNHURRIED] {
-        return Err(Error::check(format!("the classes of {:?} are others, expected {LIMITED} alone", link.name)));
+        return Err(Error::check(format!(
+            "the classes of {:?} are others, expected {LIMITED} alone",
+            link.name
+        )));
     }
     verify_bucket(host, link, LIMITED, link.mtu, limit)?;
     verify_filters(host, link, ROOT, &ingress_filters(traffic))
 }
 
 /// What comes from the container goes to the ifb, and waits there as it should.
-pub fn verify_egress(host: &Netlink, link: &Link, ifb: &Link, limit: Limit, traffic: &Traffic) -> Result<()> {
+pub fn verify_egress(
+    host: &Netlink,
+    link: &Link,
+    ifb: &Link,
+    limit: Limit,
+    traffic: &Traffic,
+) -> Result<()> {
     verify_bucket(host, ifb, Handle::ROOT, link.mtu, limit)?;
     verify_filters(host, link, RECEIVED, &egress_filters(traffic, ifb))
 }
 
 /// The qdisc at this place is the bucket that we make, or the one that the reference makes. Its number does not matter.
-fn verify_bucket(host: &Netlink, link: &Link, parent: Handle, mtu: u32, limit: Limit) -> Result<()> {
+fn verify_bucket(
+    host: &Netlink,
+    link: &Link,
+    parent: Handle,
+    mtu: u32,
+    limit: Limit,
+) -> Result<()> {
     let Some(qdisc) = host.qdisc_at(link, parent)? else {
-        return Err(Error::check(format!("{:?} has no qdisc at {parent}, expected tbf", link.name))
-            .saying("Failed to find qdisc"));
+        return Err(Error::check(format!(
+            "{:?} has no qdisc at {parent}, expected tbf",
+            link.name
+        ))
+        .saying("Failed to find qdisc"));
     };
     let QdiscKind::Tbf(found) = qdisc.kind else {
         let kind = qdisc.kind.name();
-        return Err(Error::check(format!("{:?} has qdisc {kind} at {parent}, expected tbf", link.name)));
+        return Err(Error::check(format!(
+            "{:?} has qdisc {kind} at {parent}, expected tbf",
+            link.name
+        )));
     };
     let expected = limit.bucket(mtu);
     // For a larger MTU: somebody has made it smaller since.
@@ -148,8 +188,11 @@ fn verify_bucket(host: &Netlink, link: &Link, parent: Handle, mtu: u32, limit: L
         ("Limit", "limit", found.limit.into(), expected.limit.into()),
         ("Buffer", "burst, in ticks,", found.buffer.into(), expected.buffer.into()),
     ];
-    let differs: Vec<_> = differs.iter().filter(|(_, _, found, expected)| found != expected).collect();
-    let words = |(_, what, found, expected): &&(_, _, u64, u64)| format!("{what} {found}, expected {expected}");
+    let differs: Vec<_> =
+        differs.iter().filter(|(_, _, found, expected)| found != expected).collect();
+    let words = |(_, what, found, expected): &&(_, _, u64, u64)| {
+        format!("{what} {found}, expected {expected}")
+    };
     let all: Vec<String> = differs.iter().map(words).collect();
     let error = Error::check(format!("qdisc tbf of {:?} has {}", link.name, all.join("; ")));
     Err(match differs.first() {
@@ -179,7 +222,9 @@ pub fn is_redirected_to(host: &Netlink, link: &Link, ifb: &Link) -> Result<bool>
 
 /// The links that what this one has received is redirected to.
 pub fn redirects(host: &Netlink, link: &Link) -> Result<Vec<u32>> {
-    let target = |filter: Filter| if let Verdict::Redirect(index) = filter.verdict { Some(index) } else { None };
+    let target = |filter: Filter| {
+        if let Verdict::Redirect(index) = filter.verdict { Some(index) } else { None }
+    };
     Ok(host.filters(link, RECEIVED)?.into_iter().filter_map(target).collect())
 }
 
@@ -191,11 +236,20 @@ pub fn is_limited(host: &Netlink, link: &Link) -> Result<bool> {
 
 /// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has gone. What is not as ADD
 /// makes it is an administrator's, over which ADD may have failed.
-pub fn unlimit(host: &Netlink, link: &Link, ingress: Option<Limit>, ifb: Option<&Link>) -> Result<()> {
+pub fn unlimit(
+    host: &Netlink,
+    link: &Link,
+    ingress: Option<Limit>,
+    ifb: Option<&Link>,
+) -> Result<()> {
     if let Some(root) = host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT) {
         let is_limit = match &root.kind {
-            QdiscKind::Tbf(found) => ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0)),
-            QdiscKind::Htb => host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE),
+            QdiscKind::Tbf(found) => {
+                ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0))
+            }
+            QdiscKind::Htb => {
+                host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE)
+            }
             _ => false,
         };
         if is_limit {
@@ -207,8 +261,8 @@ pub fn unlimit(host: &Netlink, link: &Link, ingress: Option<Limit>, ifb: Option<
         _ => false,
     };
     let filters = host.filters(link, RECEIVED)?;
-    let are_ours =
-        filters.iter().any(redirects) && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED);
+    let are_ours = filters.iter().any(redirects)
+        && filters.iter().all(|filter| redirects(filter) || filter.verdict == UNLIMITED);
     // Where the filters were deleted, the ifb says that the qdisc was made for it.
     if are_ours || filters.is_empty() && ifb.is_some() && has_ingress(host, link)? {
         host.delete_qdisc(link, Handle::INGRESS, RECEIVED, QdiscKind::Ingress.name())?;
@@ -218,5 +272,6 @@ pub fn unlimit(host: &Netlink, link: &Link, ingress: Option<Limit>, ifb: Option<
 
 fn has_ingress(host: &Netlink, link: &Link) -> Result<bool> {
     let found = host.qdisc_at(link, Handle::INGRESS)?;
-    Ok(found.is_some_and(|qdisc| qdisc.handle == RECEIVED && matches!(qdisc.kind, QdiscKind::Ingress)))
+    Ok(found
+        .is_some_and(|qdisc| qdisc.handle == RECEIVED && matches!(qdisc.kind, QdiscKind::Ingress)))
 }

@@ -105,7 +105,9 @@ impl<'de> Deserialize<'de> for Policy {
             "isolated" => Ok(Policy::Isolated),
             other => Err(de::Error::custom(UnknownWord {
                 sentence: format!("unknown ingress policy: {other:?}"),
-                problem: format!("{other:?} is no policy, expected \"open\", \"same-bridge\" or \"isolated\""),
+                problem: format!(
+                    "{other:?} is no policy, expected \"open\", \"same-bridge\" or \"isolated\""
+                ),
             })),
         }
     }
@@ -128,14 +130,17 @@ impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Zone, D::Error> {
         let name = String::deserialize(deserializer)?;
         if name.len() > ZONE_MAX {
-            let problem = format_args!("zone {name:?} has {} bytes, expected at most {ZONE_MAX}", name.len());
+            let problem =
+                format_args!("zone {name:?} has {} bytes, expected at most {ZONE_MAX}", name.len());
             return Err(de::Error::custom(problem));
         }
         let is_of_zone = |c: char| c.is_ascii_alphanumeric() || "_-/".contains(c);
         if name.chars().all(is_of_zone) {
             return Ok(Zone(name));
         }
-        Err(de::Error::custom(format_args!("zone {name:?}, expected letters, digits, \"_\", \"-\" and \"/\"")))
+        Err(de::Error::custom(format_args!(
+            "zone {name:?}, expected letters, digits, \"_\", \"-\" and \"/\""
+        )))
     }
 }
 
@@ -159,7 +164,9 @@ impl Backend {
         // A host whose bus is broken can have containers all the same, as with the reference.
         if let Err(error) = asked {
             let chosen = if has_nf_tables { "nftables" } else { "iptables" };
-            warn(format_args!("firewall with {chosen}, whether firewalld runs cannot be asked: {error}"));
+            warn(format_args!(
+                "firewall with {chosen}, whether firewalld runs cannot be asked: {error}"
+            ));
         } else if !has_nf_tables {
             warn("firewall with iptables, this kernel has no nf_tables");
         }
@@ -211,17 +218,22 @@ fn isolation(policy: Policy, result: &AddResult) -> Result<Option<Isolation>> {
         return Ok(None);
     }
     let field = "prevResult.interfaces[0].name";
-    let expected = format!("ingressPolicy {:?} is about the bridge that is named there", policy.as_str());
+    let expected =
+        format!("ingressPolicy {:?} is about the bridge that is named there", policy.as_str());
     let hint = "make sure to chain \"firewall\" plugin with \"bridge\"";
     let Some(first) = result.interfaces.first() else {
-        let sentence = format!("interface needs to be set for ingress policy {:?}, {hint}", policy.as_str());
-        return Err(Error::config("prevResult.interfaces", "missing, expected those of bridge").saying(sentence));
+        let sentence =
+            format!("interface needs to be set for ingress policy {:?}, {hint}", policy.as_str());
+        return Err(Error::config("prevResult.interfaces", "missing, expected those of bridge")
+            .saying(sentence));
     };
     if first.name.is_empty() {
-        return Err(Error::config(field, format_args!("missing, {expected}")).saying("got empty bridge name"));
+        return Err(Error::config(field, format_args!("missing, {expected}"))
+            .saying("got empty bridge name"));
     }
     let bridge = IfName::parse(&first.name).map_err(|e| {
-        Error::config(field, format_args!("{:?} is no bridge, {expected}: {}", first.name, e.msg)).with_details(hint)
+        Error::config(field, format_args!("{:?} is no bridge, {expected}: {}", first.name, e.msg))
+            .with_details(hint)
     })?;
     Ok(Some(Isolation { bridge, policy }))
 }

@@ -9,8 +9,11 @@ use crate::net::dbus::{Answer, Bus, Object};
 use crate::plugin::Context;
 
 const NAME: &str = "org.fedoraproject.FirewallD1";
-const ZONE: Object =
-    Object { destination: NAME, path: "/org/fedoraproject/FirewallD1", interface: "org.fedoraproject.FirewallD1.zone" };
+const ZONE: Object = Object {
+    destination: NAME,
+    path: "/org/fedoraproject/FirewallD1",
+    interface: "org.fedoraproject.FirewallD1.zone",
+};
 /// The system bus where the environment names none.
 const SYSTEM_BUS: &str = "unix:path=/var/run/dbus/system_bus_socket";
 /// How firewalld calls it that there is nothing to do.
@@ -43,7 +46,9 @@ impl Firewalld {
     pub fn has(&mut self, zone: &str, ip: IpAddr) -> Result<bool> {
         match self.ask("querySource", zone, ip)? {
             Answer::Done(body) => Ok(body.is_true()),
-            Answer::Refused(why) => Err(Error::new(Code::HOST_PROGRAM, format!("firewalld zone {zone:?}: {why}"))),
+            Answer::Refused(why) => {
+                Err(Error::new(Code::HOST_PROGRAM, format!("firewalld zone {zone:?}: {why}")))
+            }
         }
     }
 
@@ -52,7 +57,10 @@ impl Firewalld {
         match self.ask("addSource", zone, ip)? {
             Answer::Refused(why) if !is_one_of(&why, &DONE_ALREADY) => {
                 let code = if why.contains(CONFLICT) { Code::CONFLICT } else { Code::HOST_PROGRAM };
-                Err(Error::new(code, format!("failed to add the address {ip} to {zone} zone: {why}")))
+                Err(Error::new(
+                    code,
+                    format!("failed to add the address {ip} to {zone} zone: {why}"),
+                ))
             }
             _ => Ok(()),
         }
@@ -68,7 +76,9 @@ impl Firewalld {
                         "a reload of firewalld removes what containers added: attach the container again",
                     ));
                 }
-                Answer::Refused(why) => return Err(Error::check(format!("firewalld zone {zone:?}: {why}"))),
+                Answer::Refused(why) => {
+                    return Err(Error::check(format!("firewalld zone {zone:?}: {why}")));
+                }
             }
         }
         Ok(())

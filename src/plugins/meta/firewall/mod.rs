@@ -49,7 +49,10 @@ impl Plugin for Firewall {
         transaction(|rb| {
             let replaced = table::claim(&at.key, &wish, notes)?;
             let are_new = replaced.as_ref().is_some_and(Replaced::is_empty);
-            let outdated = replaced.as_ref().map(|replaced| table::outdated(replaced, &wish.ips)).unwrap_or_default();
+            let outdated = replaced
+                .as_ref()
+                .map(|replaced| table::outdated(replaced, &wish.ips))
+                .unwrap_or_default();
             rb.undo("give the addresses back", || {
                 replaced.map_or(Ok(()), |replaced| give_back(cx, &at.key, &replaced))
             });
@@ -62,15 +65,23 @@ impl Plugin for Firewall {
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        let wish = Wish::of(conf, &prev_result::require_chained(cx, "missing prevResult from earlier plugin")?)?;
+        let wish = Wish::of(
+            conf,
+            &prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
+        )?;
         let backend = conf.backend.resolve(cx)?;
         require_plain_bridge(backend, &wish)?;
         table::verify(&at.key, &wish, notes(conf, backend, &wish))?;
         match backend {
             Backend::Firewalld => firewalld::require(cx)?.verify(&conf.firewalld_zone.0, &wish.ips),
-            Backend::Iptables => programs::verify(&programs::of_host(&wish.ips), &wish, wish.isolation.as_ref()),
+            Backend::Iptables => {
+                programs::verify(&programs::of_host(&wish.ips), &wish, wish.isolation.as_ref())
+            }
             Backend::Automatic | Backend::Nftables => {
-                netlink::verify(&wish, &table::held(&nft_owner::of(&at.key), &[], Search::Ledger)?.rules)?;
+                netlink::verify(
+                    &wish,
+                    &table::held(&nft_owner::of(&at.key), &[], Search::Ledger)?.rules,
+                )?;
                 programs::verify(&programs::of_legacy(&wish.ips)?, &wish, None)
             }
         }
@@ -106,7 +117,13 @@ fn notes<'a>(conf: &'a Conf, backend: Backend, wish: &'a Wish) -> Notes<'a> {
 }
 
 /// What can be seen to fail fails before anything is changed.
-fn require_ready(cx: &Context<'_>, conf: &Conf, backend: Backend, wish: &Wish, notes: Notes<'_>) -> Result<()> {
+fn require_ready(
+    cx: &Context<'_>,
+    conf: &Conf,
+    backend: Backend,
+    wish: &Wish,
+    notes: Notes<'_>,
+) -> Result<()> {
     notes.require()?;
     match backend {
         Backend::Firewalld => firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0),
@@ -122,10 +139,15 @@ fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
     };
     match &wish.isolation {
-        Some(Isolation { bridge, .. }) if backend == Backend::Iptables && !is_plain(bridge.as_str()) => {
+        Some(Isolation { bridge, .. })
+            if backend == Backend::Iptables && !is_plain(bridge.as_str()) =>
+        {
             Err(Error::config(
                 "prevResult.interfaces[0].name",
-                format_args!("{:?} cannot be told to iptables, expected letters, digits and \"_.-\"", bridge.as_str()),
+                format_args!(
+                    "{:?} cannot be told to iptables, expected letters, digits and \"_.-\"",
+                    bridge.as_str()
+                ),
             )
             .with_details("backend \"nftables\" takes any name"))
         }
@@ -145,7 +167,9 @@ fn accept<'a>(
 ) -> Result<()> {
     match backend {
         Backend::Firewalld => accept_by_firewalld(cx, &conf.firewalld_zone.0, &wish.ips, rb),
-        Backend::Iptables => accept_by_programs(programs::of_host(&wish.ips), wish, wish.isolation.as_ref(), rb),
+        Backend::Iptables => {
+            accept_by_programs(programs::of_host(&wish.ips), wish, wish.isolation.as_ref(), rb)
+        }
         Backend::Automatic | Backend::Nftables => {
             let added = netlink::accept(wish, are_new)?;
             let accepts = added.accepts();
@@ -171,12 +195,19 @@ fn accept_by_programs(
     Ok(())
 }
 
-fn accept_by_firewalld<'a>(cx: &'a Context<'_>, zone: &'a str, ips: &[IpAddr], rb: &mut Rollback<'a>) -> Result<()> {
+fn accept_by_firewalld<'a>(
+    cx: &'a Context<'_>,
+    zone: &'a str,
+    ips: &[IpAddr],
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     let mut firewalld = firewalld::require(cx)?;
     for ip in ips.iter().copied() {
         if !firewalld.has(zone, ip)? {
             // The answer may be lost after it was done, so this comes first.
-            rb.undo(format_args!("remove {ip} from the zone"), move || leave_zones(cx, &[(ip, zone.to_owned())]));
+            rb.undo(format_args!("remove {ip} from the zone"), move || {
+                leave_zones(cx, &[(ip, zone.to_owned())])
+            });
             firewalld.add(zone, ip)?;
         }
     }
@@ -194,7 +225,13 @@ fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
 
 /// Removes whatever lets the attachment's packets pass, by whichever backend it was made: a configuration may have changed
 /// since. What it owned is known until all of that has succeeded.
-fn remove(cx: &Context<'_>, conf: &Conf, owner: &Owner, told: &[IpAddr], search: Search) -> Result<()> {
+fn remove(
+    cx: &Context<'_>,
+    conf: &Conf,
+    owner: &Owner,
+    told: &[IpAddr],
+    search: Search,
+) -> Result<()> {
     let held = table::held(owner, told, search)?;
     let mut errors = ErrorList::default();
     errors.push(remove_accepts(&held));
@@ -211,7 +248,9 @@ fn remove_accepts(held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(iptables::settle());
     errors.push(netlink::remove(held));
-    errors.push(programs::of_legacy(&held.ips).and_then(|programs| programs::remove(&programs, held)));
+    errors.push(
+        programs::of_legacy(&held.ips).and_then(|programs| programs::remove(&programs, held)),
+    );
     errors.finish()
 }
 
@@ -226,7 +265,8 @@ fn leave_zones(cx: &Context<'_>, sources: &[(IpAddr, String)]) -> Result<()> {
 /// The same for addresses of which nothing is noted, as of those that the reference attached: they may be in the zone of
 /// the configuration. Unless that says so, a bus that does not answer is no reason for a container to stay.
 fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<()> {
-    let sources: Vec<(IpAddr, String)> = ips.iter().map(|ip| (*ip, conf.firewalld_zone.0.clone())).collect();
+    let sources: Vec<(IpAddr, String)> =
+        ips.iter().map(|ip| (*ip, conf.firewalld_zone.0.clone())).collect();
     match leave_zones(cx, &sources) {
         Err(error) if conf.backend != Backend::Firewalld => {
             warn(format_args!(
@@ -255,7 +295,8 @@ fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
 
 /// Tells of packets between containers of one bridge that no rule sees, where they are to be dropped.
 fn tell_what_passes_unseen(conf: &Conf) {
-    let passes = |is_v6: &bool| !Sysctl::bridge_netfilter(*is_v6).read().is_ok_and(|value| value == "1");
+    let passes =
+        |is_v6: &bool| !Sysctl::bridge_netfilter(*is_v6).read().is_ok_and(|value| value == "1");
     if conf.ingress_policy == Policy::Isolated && [false, true].iter().any(passes) {
         warn(
             "firewall: the host does not see what containers of one bridge send each other, unless br_netfilter shows it: \

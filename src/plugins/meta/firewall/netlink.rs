@@ -50,7 +50,13 @@ impl AddedTo {
     }
 
     /// Puts a rule that is there in front of its chain, after all others were added.
-    fn put_in_front(&mut self, batch: &mut Batch, chain: &'static str, handle: u64, rule: &FilterRule) {
+    fn put_in_front(
+        &mut self,
+        batch: &mut Batch,
+        chain: &'static str,
+        handle: u64,
+        rule: &FilterRule,
+    ) {
         batch.delete_rule(self.table, chain, handle);
         add_rule(batch, self.table, chain, true, rule);
         self.moved += 1;
@@ -76,7 +82,11 @@ impl Added {
     pub fn accepts(&self) -> Vec<RuleHandle> {
         let of_table = |part: &AddedTo| {
             let is_v6 = part.table == filter_table(true);
-            let accepts = part.rules.iter().zip(&part.handles).filter(|((_, rule), _)| rule.target == Target::Accept);
+            let accepts = part
+                .rules
+                .iter()
+                .zip(&part.handles)
+                .filter(|((_, rule), _)| rule.target == Target::Accept);
             accepts.map(|(_, handle)| RuleHandle { is_v6, handle: *handle }).collect::<Vec<_>>()
         };
         self.0.iter().flat_map(of_table).collect()
@@ -136,14 +146,18 @@ fn plan_take_back(nft: &Nft, batch: &mut Batch, part: &AddedTo) -> Result<()> {
     let forward = nft.filter_rules(table, FORWARD)?;
     let (ours_inside, ours_before) = (part.rules_of(CNI_FORWARD), part.rules_of(FORWARD));
     let before: HashSet<&Listed> = part.before.iter().collect();
-    let is_of =
-        |ours: &HashSet<&FilterRule>, listed: &Listed| listed.rule.as_ref().is_some_and(|rule| ours.contains(rule));
+    let is_of = |ours: &HashSet<&FilterRule>, listed: &Listed| {
+        listed.rule.as_ref().is_some_and(|rule| ours.contains(rule))
+    };
     let is_known = |listed: &Listed| before.contains(listed) || is_of(&ours_inside, listed);
     let is_all_ours = inside.iter().all(is_known) && !rules::others_rely_on_chains();
-    let is_accept = |listed: &Listed| listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept);
-    for (chain, ours, listed) in
-        of_chain(CNI_FORWARD, &ours_inside, &inside).chain(of_chain(FORWARD, &ours_before, &forward))
-    {
+    let is_accept =
+        |listed: &Listed| listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept);
+    for (chain, ours, listed) in of_chain(CNI_FORWARD, &ours_inside, &inside).chain(of_chain(
+        FORWARD,
+        &ours_before,
+        &forward,
+    )) {
         if is_of(ours, listed) && (is_all_ours || is_accept(listed)) {
             batch.delete_rule(table, chain, listed.handle);
         }
@@ -151,7 +165,10 @@ fn plan_take_back(nft: &Nft, batch: &mut Batch, part: &AddedTo) -> Result<()> {
     let jumps = forward.iter().filter(|listed| is_of(&ours_before, listed)).count();
     for chain in part.chains.iter().filter(|_| is_all_ours) {
         let ours = if chain == CNI_FORWARD { inside.len() + jumps } else { 1 };
-        if nft.chain(table.family, table.name, chain)?.is_some_and(|info| info.uses as usize == ours) {
+        if nft
+            .chain(table.family, table.name, chain)?
+            .is_some_and(|info| info.uses as usize == ours)
+        {
             batch.delete_chain(table, chain);
         }
     }
@@ -188,7 +205,9 @@ pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
                 Err(rules::not_found(&format!("table \"{family} filter\""), chain, rule))
             }
         };
-        for (chain, rule) in [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(&wish.admin_chain))] {
+        for (chain, rule) in
+            [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(&wish.admin_chain))]
+        {
             require(chain, &rule, nft.has_filter_rule(table, chain, &rule)?)?;
         }
         let mut known = Known::of(noted_rules(&nft, table, noted)?);
@@ -204,7 +223,8 @@ pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
 /// Whether FORWARD drops nothing that we would accept. One that others have made since ADD may be so: iptables makes it when
 /// it is first asked for anything, and never takes it away again.
 fn passes_all(nft: &Nft, table: Table) -> Result<bool> {
-    let is_dropping = nft.chain(table.family, table.name, FORWARD)?.is_some_and(|chain| chain.is_dropping);
+    let is_dropping =
+        nft.chain(table.family, table.name, FORWARD)?.is_some_and(|chain| chain.is_dropping);
     // What isolates bridges comes before the accepts.
     let is_of_cni = |listed: &Listed| match listed.rule.as_ref().map(|rule| &rule.target) {
         Some(Target::Chain(chain)) => [CNI_FORWARD, STAGE_1].contains(&chain.as_str()),
@@ -239,8 +259,16 @@ pub fn remove(held: &Held) -> Result<()> {
             let ips = held.ips.iter().filter(|ip| ip.is_ipv6() == is_v6);
             let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
             let table = filter_table(is_v6);
-            if !theirs.is_empty() && !plan_remove_noted(&nft, &mut batch, table, &theirs, &held.rules)? {
-                plan_remove(&nft, &mut batch, table, &theirs, held.is_any_noted(|ip| ip.is_ipv6() == is_v6))?;
+            if !theirs.is_empty()
+                && !plan_remove_noted(&nft, &mut batch, table, &theirs, &held.rules)?
+            {
+                plan_remove(
+                    &nft,
+                    &mut batch,
+                    table,
+                    &theirs,
+                    held.is_any_noted(|ip| ip.is_ipv6() == is_v6),
+                )?;
             }
         }
         nft.commit(&batch, what)
@@ -258,8 +286,11 @@ fn plan_remove_noted(
     let mut known = noted_rules(nft, table, noted)?;
     let wanted: HashSet<&FilterRule> = theirs.iter().collect();
     known.retain(|listed| listed.rule.as_ref().is_some_and(|rule| wanted.contains(rule)));
-    let found: HashSet<&FilterRule> = known.iter().filter_map(|listed| listed.rule.as_ref()).collect();
-    if !theirs.iter().all(|rule| found.contains(rule)) || uses(nft, table, CNI_FORWARD)? <= known.len() + FEW {
+    let found: HashSet<&FilterRule> =
+        known.iter().filter_map(|listed| listed.rule.as_ref()).collect();
+    if !theirs.iter().all(|rule| found.contains(rule))
+        || uses(nft, table, CNI_FORWARD)? <= known.len() + FEW
+    {
         return Ok(false);
     }
     for listed in known {
@@ -291,7 +322,8 @@ fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Resu
         if !has(&forward, &rules::jump()) || late_isolation(&forward).is_some() {
             return Ok(false);
         }
-        let are_connected = uses(nft, *table, CNI_FORWARD)? >= 2 && is_led_to(nft, *table, &wish.admin_chain)?;
+        let are_connected =
+            uses(nft, *table, CNI_FORWARD)? >= 2 && is_led_to(nft, *table, &wish.admin_chain)?;
         if !are_connected {
             return Ok(false);
         }
@@ -321,7 +353,13 @@ fn leads_to(listed: &Listed, chain: &str) -> bool {
     listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Chain(chain.to_owned()))
 }
 
-fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin_chain: &str) -> Result<AddedTo> {
+fn plan_accept(
+    nft: &Nft,
+    batch: &mut Batch,
+    table: Table,
+    ips: &[IpAddr],
+    admin_chain: &str,
+) -> Result<AddedTo> {
     let inside = nft.filter_rules(table, CNI_FORWARD)?;
     let mut added = AddedTo::new(table, inside.clone());
     for chain in [CNI_FORWARD, admin_chain] {
@@ -348,10 +386,17 @@ fn plan_accept(nft: &Nft, batch: &mut Batch, table: Table, ips: &[IpAddr], admin
 
 /// `is_noted` is whether an ADD of ours has made the rules: then the chains are there for them, though they may have been
 /// flushed.
-fn plan_remove(nft: &Nft, batch: &mut Batch, table: Table, rules: &[FilterRule], is_noted: bool) -> Result<()> {
+fn plan_remove(
+    nft: &Nft,
+    batch: &mut Batch,
+    table: Table,
+    rules: &[FilterRule],
+    is_noted: bool,
+) -> Result<()> {
     let inside = nft.filter_rules(table, CNI_FORWARD)?;
     let rules: HashSet<&FilterRule> = rules.iter().collect();
-    let is_theirs = |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rules.contains(rule));
+    let is_theirs =
+        |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rules.contains(rule));
     let (theirs, others): (Vec<&Listed>, Vec<&Listed>) = inside.iter().partition(is_theirs);
     if theirs.is_empty() && !is_noted {
         return Ok(());
@@ -359,7 +404,8 @@ fn plan_remove(nft: &Nft, batch: &mut Batch, table: Table, rules: &[FilterRule],
     for listed in theirs {
         batch.delete_rule(table, CNI_FORWARD, listed.handle);
     }
-    let others: Vec<Option<&FilterRule>> = others.iter().map(|listed| listed.rule.as_ref()).collect();
+    let others: Vec<Option<&FilterRule>> =
+        others.iter().map(|listed| listed.rule.as_ref()).collect();
     let admin_chains = rules::admin_chains_of(&others);
     if admin_chains.len() == others.len() {
         plan_dismantling(nft, batch, table, inside.len(), &admin_chains)?;
@@ -381,9 +427,12 @@ fn plan_dismantling(
     if is_isolating || nft.chain(table.family, table.name, CNI_FORWARD)?.is_none() {
         return Ok(());
     }
-    let is_jump = |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rule.does(&rules::jump()));
+    let is_jump =
+        |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rule.does(&rules::jump()));
     let jumps: Vec<&Listed> = forward.iter().filter(is_jump).collect();
-    if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len() || rules::others_rely_on_chains() {
+    if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len()
+        || rules::others_rely_on_chains()
+    {
         return Ok(()); // somebody else leads packets there, or is about to
     }
     for jump in jumps {

@@ -33,7 +33,10 @@ pub fn legacy_that_cannot_be_written() -> Result<Vec<&'static str>> {
 }
 
 fn legacy() -> Result<Vec<Iptables>> {
-    [false, true].into_iter().filter_map(|is_v6| Iptables::legacy_with(FILTER, is_v6).transpose()).collect()
+    [false, true]
+        .into_iter()
+        .filter_map(|is_v6| Iptables::legacy_with(FILTER, is_v6).transpose())
+        .collect()
 }
 
 /// Whether the host's programs can list its rules. Who has only one family needs not the other's.
@@ -84,9 +87,12 @@ pub fn remove(programs: &[Iptables], held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     for iptables in programs {
         let of_family = held.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
-        let rules: Vec<String> = of_family.flat_map(rules::of_address).map(|rule| rule.to_string()).collect();
+        let rules: Vec<String> =
+            of_family.flat_map(rules::of_address).map(|rule| rule.to_string()).collect();
         let is_noted = held.is_any_noted(|ip| iptables.is_for(ip));
-        errors.push(iptables.change(FILTER, &|| Ok(removal(&iptables.save(FILTER)?, &rules, is_noted))));
+        errors.push(
+            iptables.change(FILTER, &|| Ok(removal(&iptables.save(FILTER)?, &rules, is_noted))),
+        );
     }
     errors.finish()
 }
@@ -107,7 +113,9 @@ fn wanted(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -> Ve
         first(CNI_FORWARD, rules::admin_jump(&wish.admin_chain).to_string()),
     ];
     let of_family = wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
-    wanted.extend(of_family.flat_map(rules::of_address).map(|rule| last(CNI_FORWARD, rule.to_string())));
+    wanted.extend(
+        of_family.flat_map(rules::of_address).map(|rule| last(CNI_FORWARD, rule.to_string())),
+    );
     let Some(Isolation { bridge, policy }) = isolation else { return wanted };
     let (bridge, policy) = (bridge.as_str(), *policy);
     let shared = comment("same-bridge|isolated");
@@ -141,8 +149,13 @@ fn missing(before: Saved, wanted: &[Wanted], wish: &Wish, isolation: Option<&Iso
     if isolation.is_some() {
         chains.extend([STAGE_1, STAGE_2]);
     }
-    let chains = chains.into_iter().filter(|chain| before.chain(chain).is_none()).map(str::to_owned).collect();
-    let rules = wanted.iter().filter(|wanted| !before.has(wanted.chain, &wanted.rule)).cloned().collect();
+    let chains = chains
+        .into_iter()
+        .filter(|chain| before.chain(chain).is_none())
+        .map(str::to_owned)
+        .collect();
+    let rules =
+        wanted.iter().filter(|wanted| !before.has(wanted.chain, &wanted.rule)).cloned().collect();
     Added { before, chains, rules }
 }
 
@@ -162,7 +175,8 @@ impl Added {
         let is_all_ours = self.is_all_ours(now) && !rules::others_rely_on_chains();
         let is_of_address = |wanted: &&Wanted| wanted.chain == CNI_FORWARD && !wanted.is_first;
         let goes = |wanted: &&Wanted| is_all_ours || is_of_address(wanted);
-        let rules = self.rules.iter().filter(goes).filter(|wanted| now.has(wanted.chain, &wanted.rule));
+        let rules =
+            self.rules.iter().filter(goes).filter(|wanted| now.has(wanted.chain, &wanted.rule));
         let chains = self.chains.iter().filter(|chain| is_all_ours && now.chain(chain).is_some());
         rules
             .map(|Wanted { chain, rule, .. }| format!("-D {chain} {rule}"))
@@ -172,11 +186,19 @@ impl Added {
 
     /// Whether the chains that were changed have no rules but those from before and ours, and nobody else leads there.
     fn is_all_ours(&self, now: &Saved) -> bool {
-        let lines: Vec<String> =
-            self.rules.iter().map(|Wanted { chain, rule, .. }| format!("-A {chain} {rule}")).collect();
+        let lines: Vec<String> = self
+            .rules
+            .iter()
+            .map(|Wanted { chain, rule, .. }| format!("-A {chain} {rule}"))
+            .collect();
         let ours = Saved::parse(&lines.join("\n"));
-        let is_known = |chain: &str, rule: &str| self.before.has(chain, rule) || ours.has(chain, rule);
-        let changed = self.rules.iter().map(|wanted| wanted.chain).chain(self.chains.iter().map(String::as_str));
+        let is_known =
+            |chain: &str, rule: &str| self.before.has(chain, rule) || ours.has(chain, rule);
+        let changed = self
+            .rules
+            .iter()
+            .map(|wanted| wanted.chain)
+            .chain(self.chains.iter().map(String::as_str));
         changed.into_iter().all(|chain| {
             now.chain(chain).unwrap_or_default().iter().all(|rule| is_known(chain, rule))
                 && now.leading_to(chain).all(|(from, rule)| is_known(from, rule))
@@ -202,12 +224,15 @@ fn isolation_to_front(saved: &Saved) -> Vec<String> {
 /// has made them: then the chains are there for them, though the rules may have been flushed.
 fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
     let Some(inside) = saved.chain(CNI_FORWARD) else { return vec![] };
-    let (theirs, others): (Vec<&String>, Vec<&String>) = inside.iter().partition(|rule| rules.contains(rule));
-    let mut lines: Vec<String> = theirs.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")).collect();
+    let (theirs, others): (Vec<&String>, Vec<&String>) =
+        inside.iter().partition(|rule| rules.contains(rule));
+    let mut lines: Vec<String> =
+        theirs.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")).collect();
     let admin_chains: Vec<&str> = others.iter().filter_map(|rule| admin_chain(rule)).collect();
     let leading: usize = saved.leading_to(CNI_FORWARD).count();
     let jump = rules::jump().to_string();
-    let jumps = saved.chain(FORWARD).unwrap_or_default().iter().filter(|rule| **rule == jump).count();
+    let jumps =
+        saved.chain(FORWARD).unwrap_or_default().iter().filter(|rule| **rule == jump).count();
     // An ADD of the reference would put a new jump before what keeps bridges from each other.
     let is_isolating = saved.leading_to(STAGE_1).next().is_some();
     let is_in_use = admin_chains.len() != others.len() || leading != jumps || is_isolating;
@@ -218,8 +243,9 @@ fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
     // Rule by rule, not all of the chain: if somebody has added one in between, the chain cannot go, and nothing happens.
     lines.extend(others.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")));
     lines.push(format!("-X {CNI_FORWARD}"));
-    let is_unused =
-        |chain: &&str| saved.chain(chain).is_some_and(<[_]>::is_empty) && saved.leading_to(chain).count() == 1;
+    let is_unused = |chain: &&str| {
+        saved.chain(chain).is_some_and(<[_]>::is_empty) && saved.leading_to(chain).count() == 1
+    };
     lines.extend(admin_chains.into_iter().filter(is_unused).map(|chain| format!("-X {chain}")));
     lines
 }
@@ -241,7 +267,13 @@ mod tests {
     }
 
     fn lines(saved: &Saved, wish: &Wish, isolation: Option<&Isolation>) -> Vec<String> {
-        missing(saved.clone(), &wanted(&Iptables::for_address(wish.ips[0]), wish, isolation), wish, isolation).lines()
+        missing(
+            saved.clone(),
+            &wanted(&Iptables::for_address(wish.ips[0]), wish, isolation),
+            wish,
+            isolation,
+        )
+        .lines()
     }
 
     /// What the kernel would have after these lines.
@@ -254,7 +286,10 @@ mod tests {
                 None => (),
             }
         }
-        let chains = lines.iter().filter_map(|line| line.strip_prefix("-N ")).map(|chain| format!(":{chain} - [0:0]"));
+        let chains = lines
+            .iter()
+            .filter_map(|line| line.strip_prefix("-N "))
+            .map(|chain| format!(":{chain} - [0:0]"));
         Saved::parse(&chains.chain(rules).collect::<Vec<_>>().join("\n"))
     }
 
@@ -276,7 +311,8 @@ mod tests {
 
     #[test]
     fn what_is_isolated_is_dropped_before_it_is_let_out() {
-        let isolation = Isolation { bridge: IfName::parse("br0").unwrap(), policy: Policy::Isolated };
+        let isolation =
+            Isolation { bridge: IfName::parse("br0").unwrap(), policy: Policy::Isolated };
         let wish = wish(&["10.1.0.7"]);
         let lines_of_first = lines(&Saved::default(), &wish, Some(&isolation));
         let at = |text: &str| lines_of_first.iter().position(|line| line.contains(text)).unwrap();
@@ -290,29 +326,39 @@ mod tests {
         let wish = wish(&["10.1.0.7", "10.1.0.8"]);
         let saved = after(&lines(&Saved::default(), &wish, None));
         let rules = |ips: &[&str]| -> Vec<String> {
-            ips.iter().flat_map(|ip| rules::of_address(ip.parse().unwrap())).map(|rule| rule.to_string()).collect()
+            ips.iter()
+                .flat_map(|ip| rules::of_address(ip.parse().unwrap()))
+                .map(|rule| rule.to_string())
+                .collect()
         };
         assert_eq!(removal(&saved, &rules(&["10.1.0.7"]), true).len(), 2);
         let all = removal(&saved, &rules(&["10.1.0.7", "10.1.0.8"]), true);
         assert_eq!(all[all.len() - 2..], ["-X CNI-FORWARD", "-X CNI-ADMIN"]);
-        assert!(!all.iter().any(|line| line.starts_with("-F")), "another's rule may have come: {all:?}");
+        assert!(
+            !all.iter().any(|line| line.starts_with("-F")),
+            "another's rule may have come: {all:?}"
+        );
         assert!(removal(&saved, &rules(&["10.1.0.9"]), true).is_empty());
     }
 
     #[test]
     fn flushed_chains_go_with_a_noted_address_unless_they_isolate() {
-        let flushed =
-            ":CNI-FORWARD - [0:0]\n-A FORWARD -m comment --comment \"CNI firewall plugin rules\" -j CNI-FORWARD";
+        let flushed = ":CNI-FORWARD - [0:0]\n-A FORWARD -m comment --comment \"CNI firewall plugin rules\" -j CNI-FORWARD";
         let isolating = format!("{flushed}\n-A FORWARD -j CNI-ISOLATION-STAGE-1");
         let of = |text: &str, is_noted| removal(&Saved::parse(text), &[], is_noted).len();
-        assert_eq!([of(flushed, true), of(flushed, false), of(&isolating, true), of("", true)], [2, 0, 0, 0]);
+        assert_eq!(
+            [of(flushed, true), of(flushed, false), of(&isolating, true), of("", true)],
+            [2, 0, 0, 0]
+        );
     }
 
     #[test]
     fn isolation_that_comes_too_late_is_put_in_front() {
         let lines = |text: &str| isolation_to_front(&Saved::parse(text)).len();
-        let (accepts, isolation) = ("-A FORWARD -j CNI-FORWARD\n", "-A FORWARD -j CNI-ISOLATION-STAGE-1\n");
-        let cases = [[accepts, isolation], [isolation, accepts], [accepts, ""], [isolation, ""], ["", ""]];
+        let (accepts, isolation) =
+            ("-A FORWARD -j CNI-FORWARD\n", "-A FORWARD -j CNI-ISOLATION-STAGE-1\n");
+        let cases =
+            [[accepts, isolation], [isolation, accepts], [accepts, ""], [isolation, ""], ["", ""]];
         assert_eq!(cases.map(|case| lines(&case.concat())), [2, 0, 0, 2, 0]);
     }
 
@@ -325,7 +371,11 @@ mod tests {
         let back = added.taken_back(&after(&lines));
         assert_eq!(back.len(), lines.len(), "{back:?}");
         assert_eq!(back[back.len() - 2..], ["-X CNI-FORWARD", "-X CNI-ADMIN"]);
-        for others in ["-A CNI-FORWARD -s 10.1.0.8/32 -j ACCEPT", "-A CNI-ADMIN -j DROP", "-A OUTPUT -j CNI-FORWARD"] {
+        for others in [
+            "-A CNI-FORWARD -s 10.1.0.8/32 -j ACCEPT",
+            "-A CNI-ADMIN -j DROP",
+            "-A OUTPUT -j CNI-FORWARD",
+        ] {
             let lines: Vec<String> = lines.iter().cloned().chain([others.to_owned()]).collect();
             assert_eq!(added.taken_back(&after(&lines)).len(), 2, "{others}");
         }

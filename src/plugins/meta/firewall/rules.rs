@@ -69,7 +69,10 @@ pub fn admin_jump(admin_chain: &str) -> FilterRule {
 }
 
 fn jump_to(chain: &str, comment: &str) -> FilterRule {
-    FilterRule { comment: Some(comment.to_owned()), ..FilterRule::to(Target::Chain(chain.to_owned())) }
+    FilterRule {
+        comment: Some(comment.to_owned()),
+        ..FilterRule::to(Target::Chain(chain.to_owned()))
+    }
 }
 
 /// The chains that rules lead to which are [`admin_jump`]s. Where none has the comment, as after nft(8) has loaded its own
@@ -80,7 +83,8 @@ pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
         _ => None,
     };
     let has_comment = |rule: &&FilterRule| rule.comment.is_some();
-    let commented: Vec<String> = rules.iter().flatten().copied().filter(has_comment).filter_map(chain_of).collect();
+    let commented: Vec<String> =
+        rules.iter().flatten().copied().filter(has_comment).filter_map(chain_of).collect();
     match rules.first() {
         Some(Some(first)) if commented.is_empty() => chain_of(first).into_iter().collect(),
         _ => commented,
@@ -123,12 +127,24 @@ mod tests {
 
     #[test]
     fn names_that_iptables_would_take_for_something_else_are_none() {
-        for bad in ["ACCEPT", "FORWARD", "CNI-FORWARD", "-j", "!x", "a b", "a\nb", "a\"", "ä", "a;b"] {
+        for bad in
+            ["ACCEPT", "FORWARD", "CNI-FORWARD", "-j", "!x", "a b", "a\nb", "a\"", "ä", "a;b"]
+        {
             assert!(problem_of_chain_name(bad).is_some(), "{bad:?}");
         }
-        for target in
-            ["LOG", "MARK", "SNAT", "DNAT", "MASQUERADE", "REDIRECT", "TPROXY", "NFLOG", "CT", "NOTRACK", "TCPMSS"]
-        {
+        for target in [
+            "LOG",
+            "MARK",
+            "SNAT",
+            "DNAT",
+            "MASQUERADE",
+            "REDIRECT",
+            "TPROXY",
+            "NFLOG",
+            "CT",
+            "NOTRACK",
+            "TCPMSS",
+        ] {
             assert!(problem_of_chain_name(target).is_some(), "{target:?}");
         }
         assert!(problem_of_chain_name(&"x".repeat(29)).is_some());

@@ -41,7 +41,17 @@ use crate::steps::nft_owner;
 pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_firewall" },
     comment: "cni-multi: addresses of containers, and bridges that are kept from each other",
-    sets: &[&CONTAINERS4, &CONTAINERS6, &ACCEPTS4, &ACCEPTS6, &ZONES4, &ZONES6, &BRIDGES, &SAME_BRIDGE, &ISOLATED],
+    sets: &[
+        &CONTAINERS4,
+        &CONTAINERS6,
+        &ACCEPTS4,
+        &ACCEPTS6,
+        &ZONES4,
+        &ZONES6,
+        &BRIDGES,
+        &SAME_BRIDGE,
+        &ISOLATED,
+    ],
     chains: &[(BASE_CHAIN, 3)],
     lay_out,
 };
@@ -50,10 +60,19 @@ const CONTAINERS4: Set = Set { name: "containers4", key: &[KeyType::Ipv4], holds
 const CONTAINERS6: Set = Set { name: "containers6", key: &[KeyType::Ipv6], holds: Holds::Keys };
 const ACCEPTS4: Set = Set { name: "accepts4", key: &[KeyType::Mark; 2], holds: Holds::Keys };
 const ACCEPTS6: Set = Set { name: "accepts6", key: &[KeyType::Mark; 2], holds: Holds::Keys };
-const ZONES4: Set = Set { name: "zones4", key: &[KeyType::Ipv4, KeyType::IfName, KeyType::IfName], holds: Holds::Keys };
-const ZONES6: Set = Set { name: "zones6", key: &[KeyType::Ipv6, KeyType::IfName, KeyType::IfName], holds: Holds::Keys };
+const ZONES4: Set = Set {
+    name: "zones4",
+    key: &[KeyType::Ipv4, KeyType::IfName, KeyType::IfName],
+    holds: Holds::Keys,
+};
+const ZONES6: Set = Set {
+    name: "zones6",
+    key: &[KeyType::Ipv6, KeyType::IfName, KeyType::IfName],
+    holds: Holds::Keys,
+};
 const BRIDGES: Set = Set { name: "bridges", key: &[KeyType::IfName], holds: Holds::Keys };
-const SAME_BRIDGE: Set = Set { name: "same_bridge", key: &[KeyType::IfName; 2], holds: Holds::Keys };
+const SAME_BRIDGE: Set =
+    Set { name: "same_bridge", key: &[KeyType::IfName; 2], holds: Holds::Keys };
 const ISOLATED: Set = Set { name: "isolated", key: &[KeyType::IfName; 2], holds: Holds::Keys };
 const BASE_CHAIN: &str = "forward";
 /// NF_INET_FORWARD, and filter of nft(8).
@@ -136,7 +155,9 @@ pub fn verify(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
 fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
     let table = LAYOUT.table.name;
     let what = match (isolation, address(element.set, &element.key)) {
-        (Some(isolation), _) if element.is_shared => format!("bridge {:?}", isolation.bridge.as_str()),
+        (Some(isolation), _) if element.is_shared => {
+            format!("bridge {:?}", isolation.bridge.as_str())
+        }
         (_, Some(address)) => format!("address {address}"),
         (_, None) => "an element".to_owned(),
     };
@@ -159,8 +180,12 @@ pub struct Held {
 impl Held {
     fn add(&mut self, set: &str, key: &[u8]) {
         match set {
-            set if set == ACCEPTS4.name || set == ACCEPTS6.name => self.rules.extend(rule_handle(set, key)),
-            set if set == ZONES4.name || set == ZONES6.name => self.sources.extend(source(set, key)),
+            set if set == ACCEPTS4.name || set == ACCEPTS6.name => {
+                self.rules.extend(rule_handle(set, key))
+            }
+            set if set == ZONES4.name || set == ZONES6.name => {
+                self.sources.extend(source(set, key))
+            }
             set => self.ips.extend(address(set, key)),
         }
     }
@@ -210,7 +235,8 @@ pub fn held(owner: &Owner, told: &[IpAddr], search: Search) -> Result<Held> {
     };
     belongings.iter().for_each(|(set, key)| held.add(set, key));
     let known: HashSet<IpAddr> = held.ips.iter().copied().collect();
-    let told: Vec<OwnedElement> = told.iter().filter(|ip| !known.contains(*ip)).copied().map(of_address).collect();
+    let told: Vec<OwnedElement> =
+        told.iter().filter(|ip| !known.contains(*ip)).copied().map(of_address).collect();
     for element in nft.absent(&LAYOUT, &told)? {
         address(element.set, &element.key).into_iter().for_each(|ip| held.add_unknown(ip));
     }
@@ -222,14 +248,19 @@ pub fn note_rules(key: &Key, rules: &[RuleHandle]) -> Result<()> {
     let element = |rule: &RuleHandle| {
         let set = if rule.is_v6 { ACCEPTS6 } else { ACCEPTS4 };
         let halves = [(rule.handle >> 32) as u32, rule.handle as u32];
-        OwnedElement { set: set.name, key: halves.map(u32::to_ne_bytes).concat(), ..OwnedElement::default() }
+        OwnedElement {
+            set: set.name,
+            key: halves.map(u32::to_ne_bytes).concat(),
+            ..OwnedElement::default()
+        }
     };
     let elements: Vec<OwnedElement> = rules.iter().map(element).collect();
     nft_owner::require()?.claim_more(&LAYOUT, &nft_owner::of(key), &elements)
 }
 
 fn rule_handle(set: &str, key: &[u8]) -> Option<RuleHandle> {
-    let half = |at: usize| Some(u64::from(u32::from_ne_bytes(key.get(at..at + 4)?.try_into().ok()?)));
+    let half =
+        |at: usize| Some(u64::from(u32::from_ne_bytes(key.get(at..at + 4)?.try_into().ok()?)));
     Some(RuleHandle { is_v6: set == ACCEPTS6.name, handle: half(0)? << 32 | half(4)? })
 }
 
@@ -256,7 +287,11 @@ fn of_source(ip: IpAddr, zone: &str) -> OwnedElement {
     let length = key.len() + ZONE_MAX;
     key.extend(zone.bytes());
     key.resize(length, 0);
-    OwnedElement { set: if ip.is_ipv6() { ZONES6.name } else { ZONES4.name }, key, ..OwnedElement::default() }
+    OwnedElement {
+        set: if ip.is_ipv6() { ZONES6.name } else { ZONES4.name },
+        key,
+        ..OwnedElement::default()
+    }
 }
 
 fn source(set: &str, key: &[u8]) -> Option<(IpAddr, String)> {
@@ -277,7 +312,12 @@ fn of_bridge(isolation: &Isolation) -> [OwnedElement; 2] {
     let mut name = isolation.bridge.as_str().as_bytes().to_vec();
     name.resize(IFNAME, 0);
     let pairs = if isolation.policy == Policy::Isolated { ISOLATED } else { SAME_BRIDGE };
-    let shared = |set: Set, key| OwnedElement { set: set.name, key, is_shared: true, ..OwnedElement::default() };
+    let shared = |set: Set, key| OwnedElement {
+        set: set.name,
+        key,
+        is_shared: true,
+        ..OwnedElement::default()
+    };
     [shared(BRIDGES, name.clone()), shared(pairs, [name.clone(), name].concat())]
 }
 
@@ -299,7 +339,10 @@ fn lay_out(batch: &mut Batch, table: Table) {
     for (pairs, verdict) in [(ISOLATED, Verdict::Drop), (SAME_BRIDGE, Verdict::Accept)] {
         batch.rule(table, BASE_CHAIN, |rule| {
             // A name fills a register, so the second stands right behind the first.
-            rule.meta(Meta::IifName, 1).meta(Meta::OifName, 2).in_set(pairs.name, 1, false).verdict(&verdict);
+            rule.meta(Meta::IifName, 1)
+                .meta(Meta::OifName, 2)
+                .in_set(pairs.name, 1, false)
+                .verdict(&verdict);
         });
     }
     batch.rule(table, BASE_CHAIN, |rule| {
@@ -317,12 +360,18 @@ mod tests {
 
     #[test]
     fn addresses_are_one_s_own_and_bridges_shared() {
-        let isolation = Isolation { bridge: IfName::parse("br0").unwrap(), policy: Policy::Isolated };
+        let isolation =
+            Isolation { bridge: IfName::parse("br0").unwrap(), policy: Policy::Isolated };
         let ips = ["10.1.0.7", "fd00::7", "10.1.0.7"].map(|ip| ip.parse().unwrap());
         let notes = Notes { isolation: Some(&isolation), zone: None };
-        let plain: Vec<_> = elements(&ips, notes).iter().map(|e| (e.set, e.key.len(), e.is_shared)).collect();
-        let expected =
-            [("bridges", 16, true), ("isolated", 32, true), ("containers4", 4, false), ("containers6", 16, false)];
+        let plain: Vec<_> =
+            elements(&ips, notes).iter().map(|e| (e.set, e.key.len(), e.is_shared)).collect();
+        let expected = [
+            ("bridges", 16, true),
+            ("isolated", 32, true),
+            ("containers4", 4, false),
+            ("containers6", 16, false),
+        ];
         assert_eq!(plain, expected);
     }
 

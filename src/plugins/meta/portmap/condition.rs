@@ -15,8 +15,7 @@ const IFNAME: usize = 16;
 /// A rule of the kernel has at most 128 expressions (NFT_RULE_MAXEXPRS), and a condition three or four.
 const MOST: usize = 10;
 /// What can be said.
-const EXPECTED: &str =
-    "expected (ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number";
+const EXPECTED: &str = "expected (ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number";
 
 /// Something that a packet must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +42,10 @@ impl Condition {
         while let Some(word) = rest.next() {
             let condition = Condition::parse_one(word, &mut rest);
             conditions.push(condition.ok_or_else(|| {
-                Error::config(path, format_args!("{text:?} is not understood at {word:?}, {EXPECTED}"))
+                Error::config(
+                    path,
+                    format_args!("{text:?} is not understood at {word:?}, {EXPECTED}"),
+                )
             })?);
         }
         if conditions.len() > MOST {
@@ -52,7 +54,10 @@ impl Condition {
         }
         if conditions.iter().any(|condition| condition.is_of_other_family(is_v6)) {
             let family = if is_v6 { "ip6" } else { "ip" };
-            return Err(Error::config(path, format_args!("{text:?} is never true, expected {family} saddr and daddr")));
+            return Err(Error::config(
+                path,
+                format_args!("{text:?} is never true, expected {family} saddr and daddr"),
+            ));
         }
         Ok(conditions)
     }
@@ -76,7 +81,11 @@ impl Condition {
             ("ip" | "ip6", "saddr") => What::Source(network(value, first == "ip6")?),
             ("ip" | "ip6", "daddr") => What::Destination(network(value, first == "ip6")?),
             ("iifname", _) => What::CameBy(
-                IfName::parse(value).ok().filter(|name| !name.as_str().ends_with('*'))?.as_str().to_owned(),
+                IfName::parse(value)
+                    .ok()
+                    .filter(|name| !name.as_str().ends_with('*'))?
+                    .as_str()
+                    .to_owned(),
             ),
             ("meta", "mark") => What::Mark(number(value)?),
             _ => return None,
@@ -109,7 +118,8 @@ impl Condition {
 }
 
 fn network(text: &str, is_v6: bool) -> Option<IpNet> {
-    let net = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
+    let net =
+        text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
     Some(net).filter(|net| net.addr().is_ipv6() == is_v6)
 }
 
@@ -135,7 +145,11 @@ mod tests {
     use super::*;
 
     fn parse(words: &[&str]) -> Result<Vec<Condition>> {
-        Condition::parse("conditionsV4", &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(), false)
+        Condition::parse(
+            "conditionsV4",
+            &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(),
+            false,
+        )
     }
 
     #[test]
@@ -143,14 +157,20 @@ mod tests {
         let apart = parse(&["ip", "saddr", "!=", "10.0.0.0/8", "iifname", "\"eth0\""]).unwrap();
         assert_eq!(apart, parse(&["ip saddr != 10.0.0.0/8 iifname eth0"]).unwrap());
         assert!(apart[0].negated && !apart[1].negated);
-        assert_eq!(parse(&["meta mark 0x10"]).unwrap(), parse(&["meta", "mark", "==", "16"]).unwrap());
+        assert_eq!(
+            parse(&["meta mark 0x10"]).unwrap(),
+            parse(&["meta", "mark", "==", "16"]).unwrap()
+        );
         assert_eq!(parse(&[]).unwrap(), []);
     }
 
     #[test]
     fn what_can_never_be_is_refused() {
         let error = parse(&["ip6 saddr fd00::/64"]).unwrap_err();
-        assert_eq!(error.msg, "conditionsV4: \"ip6 saddr fd00::/64\" is never true, expected ip saddr and daddr");
+        assert_eq!(
+            error.msg,
+            "conditionsV4: \"ip6 saddr fd00::/64\" is never true, expected ip saddr and daddr"
+        );
         let error = parse(&["meta mark 1"; 11]).unwrap_err();
         assert_eq!(error.msg, "conditionsV4: 11 conditions, expected at most 10");
     }
@@ -168,7 +188,10 @@ mod tests {
             "; drop",
         ] {
             let error = parse(&[bad]).unwrap_err();
-            assert!(error.msg.starts_with(&format!("conditionsV4: {bad:?} is not understood at ")), "{error:?}");
+            assert!(
+                error.msg.starts_with(&format!("conditionsV4: {bad:?} is not understood at ")),
+                "{error:?}"
+            );
         }
     }
 }

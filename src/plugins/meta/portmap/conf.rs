@@ -116,12 +116,18 @@ impl Default for Conf {
 impl PluginConf for Conf {
     fn validate(&mut self, _cx: &Context<'_>) -> Result<()> {
         if let Some(bit) = self.mark_masq_bit.filter(|bit| !(0..=31).contains(bit)) {
-            return Err(Error::config("markMasqBit", format_args!("{bit} is out of range, expected 0 to 31"))
-                .saying("MasqMarkBit must be between 0 and 31"));
+            return Err(Error::config(
+                "markMasqBit",
+                format_args!("{bit} is out of range, expected 0 to 31"),
+            )
+            .saying("MasqMarkBit must be between 0 and 31"));
         }
         if self.mark_masq_bit.is_some() && !self.external_set_mark_chain.is_empty() {
-            return Err(Error::config("markMasqBit", "given beside externalSetMarkChain, expected one of them")
-                .saying("Cannot specify externalSetMarkChain and markMasqBit"));
+            return Err(Error::config(
+                "markMasqBit",
+                "given beside externalSetMarkChain, expected one of them",
+            )
+            .saying("Cannot specify externalSetMarkChain and markMasqBit"));
         }
         self.validate_chain()?;
         self.validate_conditions()?;
@@ -132,7 +138,8 @@ impl PluginConf for Conf {
                 Condition::parse("conditionsV6", &self.conditions_v6, true)?,
             ];
         }
-        self.mappings = Mapping::read_all("runtimeConfig.portMappings", &self.runtime_config.port_mappings)?;
+        self.mappings =
+            Mapping::read_all("runtimeConfig.portMappings", &self.runtime_config.port_mappings)?;
         Ok(())
     }
 }
@@ -148,19 +155,26 @@ impl Conf {
             true => Ok(()),
             false => Err(Error::config(
                 "externalSetMarkChain",
-                format_args!("{chain:?} is no name of a chain, expected at most {CHAIN_MAX} letters, digits, - and _"),
+                format_args!(
+                    "{chain:?} is no name of a chain, expected at most {CHAIN_MAX} letters, digits, - and _"
+                ),
             )),
         }
     }
 
     /// They become words in a line of a program's input, or are read by us.
     fn validate_conditions(&self) -> Result<()> {
-        for (path, words) in [("conditionsV4", &self.conditions_v4), ("conditionsV6", &self.conditions_v6)] {
+        for (path, words) in
+            [("conditionsV4", &self.conditions_v4), ("conditionsV6", &self.conditions_v6)]
+        {
             if let Some(index) = words.iter().position(|word| word.contains(char::is_control)) {
-                let problem = format!("{:?} has control characters, expected words of a rule", words[index]);
+                let problem =
+                    format!("{:?} has control characters, expected words of a rule", words[index]);
                 return Err(Error::config(format_args!("{path}[{index}]"), problem));
             }
-            if let Some(word) = words.iter().find(|word| is_order(word)).filter(|_| is_of_iptables(words)) {
+            if let Some(word) =
+                words.iter().find(|word| is_order(word)).filter(|_| is_of_iptables(words))
+            {
                 return Err(Error::config(
                     path,
                     format_args!("{word:?} is no condition, expected matches of iptables"),
@@ -173,9 +187,15 @@ impl Conf {
     fn validate_backend(&self) -> Result<()> {
         let (of_iptables, of_nftables) = (self.keys_of_iptables(), self.keys_of_nftables());
         let (backend, other, keys) = match self.backend {
-            Some(Backend::Nftables) if !of_iptables.is_empty() => ("nftables", "iptables", of_iptables),
-            Some(Backend::Iptables) if !of_nftables.is_empty() => ("iptables", "nftables", of_nftables),
-            None if !of_iptables.is_empty() && !of_nftables.is_empty() => ("iptables", "nftables", of_nftables),
+            Some(Backend::Nftables) if !of_iptables.is_empty() => {
+                ("nftables", "iptables", of_iptables)
+            }
+            Some(Backend::Iptables) if !of_nftables.is_empty() => {
+                ("iptables", "nftables", of_nftables)
+            }
+            None if !of_iptables.is_empty() && !of_nftables.is_empty() => {
+                ("iptables", "nftables", of_nftables)
+            }
             _ => return Ok(()),
         };
         let keys_text = keys.join(" ");
@@ -197,7 +217,8 @@ impl Conf {
 
     fn keys_of_nftables(&self) -> Vec<&'static str> {
         let mut keys = vec![];
-        let is_of_nftables = |conditions: &[String]| !conditions.is_empty() && !is_of_iptables(conditions);
+        let is_of_nftables =
+            |conditions: &[String]| !conditions.is_empty() && !is_of_iptables(conditions);
         keys.extend(is_of_nftables(&self.conditions_v4).then_some("conditionsV4"));
         keys.extend(is_of_nftables(&self.conditions_v6).then_some("conditionsV6"));
         keys
@@ -213,7 +234,10 @@ impl Conf {
         if !self.is_for_nftables() {
             return Ok(Backend::Iptables);
         }
-        if self.backend.is_none() && self.keys_of_nftables().is_empty() && nft_owner::open()?.is_none() {
+        if self.backend.is_none()
+            && self.keys_of_nftables().is_empty()
+            && nft_owner::open()?.is_none()
+        {
             warn("publish ports with iptables, this kernel has no nf_tables");
             return Ok(Backend::Iptables);
         }
@@ -233,7 +257,9 @@ fn is_order(word: &str) -> bool {
             let name = long.split('=').next().unwrap_or_default();
             name.is_empty() || ORDERS.iter().any(|order| order.starts_with(name))
         }
-        (None, Some(short)) => !short.starts_with(|c| SHORT_MATCHES.contains(c) || char::is_ascii_digit(&c)),
+        (None, Some(short)) => {
+            !short.starts_with(|c| SHORT_MATCHES.contains(c) || char::is_ascii_digit(&c))
+        }
         (None, None) => false,
     }
 }

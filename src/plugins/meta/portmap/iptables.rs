@@ -68,9 +68,17 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
 }
 
 /// Opens the ports. One that another container has is code 102. What stood there before comes back if a later step fails.
-pub fn create<'a>(key: &'a Key, conf: &'a Conf, forwards: &[Forward], rb: &mut Rollback<'a>) -> Result<()> {
+pub fn create<'a>(
+    key: &'a Key,
+    conf: &'a Conf,
+    forwards: &[Forward],
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     if conf.mappings.len() > MOST {
-        let problem = format_args!("{} ports, expected at most {MOST} with backend \"iptables\"", conf.mappings.len());
+        let problem = format_args!(
+            "{} ports, expected at most {MOST} with backend \"iptables\"",
+            conf.mappings.len()
+        );
         let error = Error::config("runtimeConfig.portMappings", problem);
         return Err(error.with_details("backend \"nftables\" takes every port there is"));
     }
@@ -81,12 +89,14 @@ pub fn create<'a>(key: &'a Key, conf: &'a Conf, forwards: &[Forward], rb: &mut R
             let saved = iptables.save(NAT)?;
             refuse_taken_in(&saved, key, &of_family)?;
             require_external_chain(conf, &saved)?;
-            let lines = [shared_rules(conf, &saved), own_lines(key, conf, &of_family, &saved)].concat();
+            let lines =
+                [shared_rules(conf, &saved), own_lines(key, conf, &of_family, &saved)].concat();
             before.replace(saved);
             Ok(lines)
         })?;
         rb.undo("put back the port rules", move || {
-            iptables.change(NAT, &|| Ok(lines_back(key, conf, &before.borrow(), &iptables.save(NAT)?)))
+            iptables
+                .change(NAT, &|| Ok(lines_back(key, conf, &before.borrow(), &iptables.save(NAT)?)))
         });
     }
     Ok(())
@@ -98,7 +108,9 @@ fn own_lines(key: &Key, conf: &Conf, forwards: &[Forward], saved: &Saved) -> Vec
     let (chain, is_v6) = (chain(key), forwards[0].to.addr().is_ipv6());
     let is_replaced = |rule: &str| {
         let of_port = |forward: &Forward| is_about(rule, forward.protocol, forward.host_port);
-        forwards.iter().any(|forward| of_port(forward) || rule.contains(&format!(" {}", destination(forward))))
+        forwards
+            .iter()
+            .any(|forward| of_port(forward) || rule.contains(&format!(" {}", destination(forward))))
     };
     let others = saved.chain(&chain).unwrap_or_default().iter().filter(|rule| !is_replaced(rule));
     let rules = own_rules(conf, forwards).into_iter().chain(others.cloned());
@@ -125,7 +137,9 @@ fn lines_back(key: &Key, conf: &Conf, before: &Saved, now: &Saved) -> Vec<String
     }
     let is_another_s = |rule: &&String| !rule.ends_with(&format!(" -j {chain}"));
     // A portmap of others that is at work, as in the middle of an upgrade, relies on chains that it has seen.
-    if !now.chain(DNAT).unwrap_or_default().iter().any(|rule| is_another_s(&rule)) && !another_runs("portmap") {
+    if !now.chain(DNAT).unwrap_or_default().iter().any(|rule| is_another_s(&rule))
+        && !another_runs("portmap")
+    {
         lines.extend(shared_lines_back(conf, before, now));
     }
     lines
@@ -135,9 +149,12 @@ fn lines_back(key: &Key, conf: &Conf, before: &Saved, now: &Saved) -> Vec<String
 fn shared_lines_back(conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
     let (chains, rules) = shared(conf);
     let is_new = |chain: &str, rule: &str| now.has(chain, rule) && !before.has(chain, rule);
-    let rules =
-        rules.iter().filter(|(chain, rule)| is_new(chain, rule)).map(|(chain, rule)| format!("-D {chain} {rule}"));
-    let chains = chains.iter().filter(|chain| now.chain(chain).is_some() && before.chain(chain).is_none());
+    let rules = rules
+        .iter()
+        .filter(|(chain, rule)| is_new(chain, rule))
+        .map(|(chain, rule)| format!("-D {chain} {rule}"));
+    let chains =
+        chains.iter().filter(|chain| now.chain(chain).is_some() && before.chain(chain).is_none());
     rules.chain(chains.map(|chain| format!("-X {chain}"))).collect()
 }
 
@@ -163,18 +180,27 @@ pub fn missing(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<Option<Er
 /// The first thing that is not in the saved rules, in the reference's words.
 fn first_missing(saved: &Saved, key: &Key, conf: &Conf, forwards: &[Forward]) -> Option<String> {
     let chain = chain(key);
-    let no_rule = |rule: &str, chain: &str| format!("rule [{rule}] in chain {chain} not found in table {NAT}");
+    let no_rule = |rule: &str, chain: &str| {
+        format!("rule [{rule}] in chain {chain} not found in table {NAT}")
+    };
     if saved.chain(&chain).is_none() {
         return Some(format!("chain {chain} not found in iptables table {NAT}"));
     }
     if let Some(rule) = own_rules(conf, forwards).iter().find(|rule| !saved.has(&chain, rule)) {
         return Some(no_rule(rule, &chain));
     }
-    let is_lost = |(protocol, ports): &&(Protocol, Vec<u16>)| entries_of(saved, key, *protocol, ports).is_empty();
+    let is_lost = |(protocol, ports): &&(Protocol, Vec<u16>)| {
+        entries_of(saved, key, *protocol, ports).is_empty()
+    };
     if let Some((protocol, ports)) = entry_ports(conf).iter().find(is_lost) {
-        return Some(no_rule(&format!("-p {protocol} --dports {} -j {chain}", listed(ports)), DNAT));
+        return Some(no_rule(
+            &format!("-p {protocol} --dports {} -j {chain}", listed(ports)),
+            DNAT,
+        ));
     }
-    shared_rules(conf, saved).first().map(|line| format!("what `{line}` makes not found in table {NAT}"))
+    shared_rules(conf, saved)
+        .first()
+        .map(|line| format!("what `{line}` makes not found in table {NAT}"))
 }
 
 /// Closes the ports and returns them; the shared chains stay, as the reference leaves them.
@@ -221,7 +247,8 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
     for iptables in programs_with(DNAT)? {
         let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
         let entries = saved.chain(DNAT).unwrap_or_default();
-        let mut stale: Vec<&str> = entries.iter().filter_map(|rule| chain_in(rule, network)).collect();
+        let mut stale: Vec<&str> =
+            entries.iter().filter_map(|rule| chain_in(rule, network)).collect();
         stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
         stale.dedup();
         for chain in stale {
@@ -264,7 +291,8 @@ fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
 fn shared(conf: &Conf) -> (Vec<&'static str>, Vec<(&'static str, String)>) {
     let mark = format!("{:#x}/{:#x}", conf.mark(), conf.mark());
     let jump = format!("-m addrtype --dst-type LOCAL -j {DNAT}");
-    let (mut chains, mut rules) = (vec![DNAT], vec![("PREROUTING", jump.clone()), ("OUTPUT", jump)]);
+    let (mut chains, mut rules) =
+        (vec![DNAT], vec![("PREROUTING", jump.clone()), ("OUTPUT", jump)]);
     if conf.snat && conf.external_set_mark_chain.is_empty() {
         chains.extend([SETMARK, MASQ]);
         rules.extend([
@@ -281,11 +309,14 @@ fn shared(conf: &Conf) -> (Vec<&'static str>, Vec<(&'static str, String)>) {
 fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
     let (chains, rules) = shared(conf);
     let chains = chains.into_iter().filter(|chain| saved.chain(chain).is_none());
-    let rules = rules.into_iter().filter(|(chain, rule)| !saved.has(chain, rule)).map(|(chain, rule)| match chain {
-        // What masquerades comes before what others have there, as in the reference.
-        POSTROUTING => format!("-I {chain} 1 {rule}"),
-        _ => format!("-A {chain} {rule}"),
-    });
+    let rules =
+        rules.into_iter().filter(|(chain, rule)| !saved.has(chain, rule)).map(|(chain, rule)| {
+            match chain {
+                // What masquerades comes before what others have there, as in the reference.
+                POSTROUTING => format!("-I {chain} 1 {rule}"),
+                _ => format!("-A {chain} {rule}"),
+            }
+        });
     chains.map(|chain| format!("-N {chain}")).chain(rules).collect()
 }
 
@@ -318,7 +349,8 @@ fn listed(ports: &[u16]) -> String {
 /// Such entries that are there. Conditions and comments are shown in another way than they were written.
 fn entries_of<'s>(saved: &'s Saved, key: &Key, protocol: Protocol, ports: &[u16]) -> Vec<&'s str> {
     let (of_protocol, ports) = (format!("-p {protocol} "), listed(ports));
-    let is_it = |rule: &str| rule.contains(&of_protocol) && rule.split(' ').any(|word| word == ports);
+    let is_it =
+        |rule: &str| rule.contains(&of_protocol) && rule.split(' ').any(|word| word == ports);
     let target = format!(" -j {}", chain(key));
     let entries = saved.chain(DNAT).unwrap_or_default().iter().map(String::as_str);
     entries.filter(|rule| rule.ends_with(&target) && is_it(rule)).collect()
@@ -326,7 +358,9 @@ fn entries_of<'s>(saved: &'s Saved, key: &Key, protocol: Protocol, ports: &[u16]
 
 /// Whose packets carry the host's address: who would be answered past the host, or everyone.
 fn marks(conf: &Conf, forward: &Forward, base: &str) -> Vec<String> {
-    let target = Some(conf.external_set_mark_chain.as_str()).filter(|chain| !chain.is_empty()).unwrap_or(SETMARK);
+    let target = Some(conf.external_set_mark_chain.as_str())
+        .filter(|chain| !chain.is_empty())
+        .unwrap_or(SETMARK);
     let from = |source: String| format!("{source}{base} -j {target}");
     match (conf.snat, conf.masq_all) {
         (false, _) => vec![],
@@ -368,8 +402,13 @@ fn comment(key: &Key) -> String {
 
 /// A word as iptables-restore reads it and iptables-save writes it.
 fn quoted(word: &str) -> String {
-    let is_plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_graphic() && !"\"'\\".contains(c));
-    if is_plain { word.to_owned() } else { format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")) }
+    let is_plain =
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_graphic() && !"\"'\\".contains(c));
+    if is_plain {
+        word.to_owned()
+    } else {
+        format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
+    }
 }
 
 /// The lines that take away what leads to a chain.
@@ -392,7 +431,8 @@ pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
 
 fn refuse_taken_in(saved: &Saved, key: &Key, forwards: &[Forward]) -> Result<()> {
     let own = chain(key);
-    for (chain, rules) in saved.chains().filter(|(chain, _)| chain.starts_with(DN) && *chain != own) {
+    for (chain, rules) in saved.chains().filter(|(chain, _)| chain.starts_with(DN) && *chain != own)
+    {
         for (protocol, port, at) in rules.iter().filter_map(|rule| redirected(rule)) {
             let overlaps = |forward: &&Forward| {
                 (forward.protocol.as_str(), forward.host_port) == (protocol, port)
@@ -432,7 +472,8 @@ fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
 
 /// Whether a rule is about this port.
 fn is_about(rule: &str, protocol: Protocol, port: u16) -> bool {
-    rule.contains(&format!("-p {protocol} ")) && format!("{rule} ").contains(&format!(" --dport {port} "))
+    rule.contains(&format!("-p {protocol} "))
+        && format!("{rule} ").contains(&format!(" --dport {port} "))
 }
 
 #[cfg(test)]
@@ -457,7 +498,10 @@ mod tests {
     fn a_rule_that_redirects_is_read() {
         let line = "-A CNI-DN-x -d 198.51.100.1/32 -p udp -m udp --dport 8081 -j DNAT --to-destination 10.10.0.2:53";
         assert_eq!(redirected(line), Some(("udp", 8081, "198.51.100.1".parse().ok())));
-        assert_eq!(redirected("-A CNI-DN-x -p udp -m udp --dport 8081 -j CNI-HOSTPORT-SETMARK"), None);
+        assert_eq!(
+            redirected("-A CNI-DN-x -p udp -m udp --dport 8081 -j CNI-HOSTPORT-SETMARK"),
+            None
+        );
     }
 
     #[test]
@@ -470,7 +514,8 @@ mod tests {
 
     #[test]
     fn a_rule_is_about_one_port() {
-        let rule = "-d 198.51.100.1/32 -p udp -m udp --dport 808 -j DNAT --to-destination 10.10.0.2:53";
+        let rule =
+            "-d 198.51.100.1/32 -p udp -m udp --dport 808 -j DNAT --to-destination 10.10.0.2:53";
         assert!(is_about(rule, Protocol::Udp, 808));
         assert!(!is_about(rule, Protocol::Udp, 80) && !is_about(rule, Protocol::Tcp, 808));
     }

@@ -25,7 +25,9 @@ pub enum Protocol {
 impl Protocol {
     /// The protocol with this number.
     pub fn of_number(number: u8) -> Option<Protocol> {
-        [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|protocol| *protocol as u8 == number)
+        [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
+            .into_iter()
+            .find(|protocol| *protocol as u8 == number)
     }
 
     /// Its name in rules.
@@ -88,8 +90,9 @@ impl Host {
         if text.is_empty() {
             return Ok(Host::Any);
         }
-        let ip: IpAddr =
-            text.parse().map_err(|_| format!("{text:?} is no IP address, expected one of the host's or none"))?;
+        let ip: IpAddr = text.parse().map_err(|_| {
+            format!("{text:?} is no IP address, expected one of the host's or none")
+        })?;
         let ip = ip.to_canonical(); // ::ffff:10.0.0.1 is on no wire
         Ok(if ip.is_unspecified() { Host::AnyOf { is_v6: ip.is_ipv6() } } else { Host::At(ip) })
     }
@@ -143,7 +146,8 @@ impl Mapping {
         for (index, given) in given.iter().enumerate() {
             let mapping = Mapping::read(format!("{path}[{index}]"), given)?;
             let of_port = |claim| (mapping.protocol, mapping.host_port, claim);
-            let rivals = mapping.host.rivals().into_iter().filter_map(|claim| claimed.get(&of_port(claim)));
+            let rivals =
+                mapping.host.rivals().into_iter().filter_map(|claim| claimed.get(&of_port(claim)));
             if let Some(same) = rivals.min().map(|same| &mappings[*same]) {
                 return Err(Error::config(
                     format_args!("{}.hostPort", mapping.path),
@@ -174,8 +178,12 @@ impl Mapping {
         Ok(Mapping {
             container_port: port("containerPort", given.container_port)?,
             host_port: port("hostPort", given.host_port)?,
-            protocol: given.protocol.parse().map_err(|problem: String| Error::config(at("protocol"), problem))?,
-            host: Host::parse(&given.host_ip).map_err(|problem| Error::config(at("hostIP"), problem))?,
+            protocol: given
+                .protocol
+                .parse()
+                .map_err(|problem: String| Error::config(at("protocol"), problem))?,
+            host: Host::parse(&given.host_ip)
+                .map_err(|problem| Error::config(at("hostIP"), problem))?,
             path,
         })
     }
@@ -288,13 +296,22 @@ mod tests {
     #[test]
     fn mistakes_have_their_path() {
         for (bad, msg) in [
-            (given("", 0, ""), "Invalid host port number: 0; p[0].hostPort: 0 is no port, expected 1 to 65535"),
+            (
+                given("", 0, ""),
+                "Invalid host port number: 0; p[0].hostPort: 0 is no port, expected 1 to 65535",
+            ),
             (
                 given("", 65536, ""),
                 "Invalid host port number: 65536; p[0].hostPort: 65536 is no port, expected 1 to 65535",
             ),
-            (given("", 1, "icmp"), "p[0].protocol: \"icmp\" is no protocol with ports, expected tcp, udp or sctp"),
-            (given("10.0.0", 1, ""), "p[0].hostIP: \"10.0.0\" is no IP address, expected one of the host's or none"),
+            (
+                given("", 1, "icmp"),
+                "p[0].protocol: \"icmp\" is no protocol with ports, expected tcp, udp or sctp",
+            ),
+            (
+                given("10.0.0", 1, ""),
+                "p[0].hostIP: \"10.0.0\" is no IP address, expected one of the host's or none",
+            ),
         ] {
             assert_eq!(Mapping::read_all("p", &[bad]).unwrap_err().to_string(), msg);
         }
@@ -316,13 +333,17 @@ mod tests {
         let (v4, v6) = ("10.1.0.2/24".parse().ok(), "fd00::2/64".parse().ok());
         let plan = |host: &str, v4, v6| {
             let mappings = Mapping::read_all("p", &[given(host, 8080, "")]).unwrap();
-            super::plan(&mappings, v4, v6).map(|all| all.iter().map(|f| format!("{f} {}", f.to)).collect::<Vec<_>>())
+            super::plan(&mappings, v4, v6)
+                .map(|all| all.iter().map(|f| format!("{f} {}", f.to)).collect::<Vec<_>>())
         };
         assert_eq!(plan("", v4, v6).unwrap(), ["8080/tcp 10.1.0.2/24", "8080/tcp fd00::2/64"]);
         assert_eq!(plan("::", v4, v6).unwrap(), ["8080/tcp fd00::2/64"]);
         assert_eq!(plan("::", v4, None).unwrap(), [""; 0]);
         assert_eq!(plan("::1", v4, v6).unwrap(), ["[::1]:8080/tcp fd00::2/64"]);
         let error = plan("::1", v4, None).unwrap_err();
-        assert_eq!(error.msg, "p[0].hostIP: \"::1\" leads nowhere: the container has no IPv6 address");
+        assert_eq!(
+            error.msg,
+            "p[0].hostIP: \"::1\" leads nowhere: the container has no IPv6 address"
+        );
     }
 }

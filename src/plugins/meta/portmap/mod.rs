@@ -76,7 +76,9 @@ impl Plugin for Portmap {
         }
         let localnets = if conf.snat { localnets(cx, &forwards)? } else { vec![] };
         match localnets.iter().find(|localnet| localnet.read().is_ok_and(|value| value != "1")) {
-            Some(off) => Err(Error::check(format!("sysctl {off} is off, so the ports do not answer at 127.0.0.1"))),
+            Some(off) => Err(Error::check(format!(
+                "sysctl {off} is off, so the ports do not answer at 127.0.0.1"
+            ))),
             None => Ok(()),
         }
     }
@@ -105,8 +107,11 @@ impl Plugin for Portmap {
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        let mut released = errors.push(nft::collect_garbage(&cx.config.name, valid)).unwrap_or_default();
-        released.extend(errors.push(iptables::collect_garbage(&cx.config.name, valid)).unwrap_or_default());
+        let mut released =
+            errors.push(nft::collect_garbage(&cx.config.name, valid)).unwrap_or_default();
+        released.extend(
+            errors.push(iptables::collect_garbage(&cx.config.name, valid)).unwrap_or_default(),
+        );
         forget_flows_of(&released);
         errors.finish()
     }
@@ -129,11 +134,19 @@ fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forw
         _ => true,
     };
     let first = |is_v6: bool| {
-        result.ips.iter().filter(is_in_container).find(|ip| ip.address.addr().is_ipv6() == is_v6).map(|ip| ip.address)
+        result
+            .ips
+            .iter()
+            .filter(is_in_container)
+            .find(|ip| ip.address.addr().is_ipv6() == is_v6)
+            .map(|ip| ip.address)
     };
     let (v4, v6) = (first(false), first(true));
     if !conf.mappings.is_empty() && v4.is_none() && v6.is_none() {
-        let problem = format!("interface {:?} has no address, expected one for the ports to lead to", at.ifname());
+        let problem = format!(
+            "interface {:?} has no address, expected one for the ports to lead to",
+            at.ifname()
+        );
         return Err(Error::config("prevResult.ips", problem));
     }
     mapping::plan(&conf.mappings, v4, v6)
@@ -144,13 +157,20 @@ fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forw
 fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
     let is_own = |ip| cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false);
     let of_udp = |forward: &&Forward| forward.protocol == Protocol::Udp;
-    let ports =
-        |is_v6| of_family(forwards.iter().filter(of_udp).map(|forward| (forward.to.addr(), forward.host_port)), is_v6);
+    let ports = |is_v6| {
+        of_family(
+            forwards.iter().filter(of_udp).map(|forward| (forward.to.addr(), forward.host_port)),
+            is_v6,
+        )
+    };
     let leads_elsewhere = |flow: &Flow, forward: &Forward| {
-        flow.port == forward.host_port && flow.answering != forward.to.addr() && forward.answers_at(flow.destination)
+        flow.port == forward.host_port
+            && flow.answering != forward.to.addr()
+            && forward.answers_at(flow.destination)
     };
     let is_stale = |flow: &Flow| {
-        forwards.iter().filter(of_udp).any(|forward| leads_elsewhere(flow, forward)) && is_own(flow.destination)
+        forwards.iter().filter(of_udp).any(|forward| leads_elsewhere(flow, forward))
+            && is_own(flow.destination)
     };
     forget(ports, is_stale);
 }
@@ -158,8 +178,11 @@ fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
 /// Nor would flows to a container that is gone get to the next one.
 fn forget_flows_of(released: &[Released]) {
     let of_udp = |gone: &&Released| gone.protocol == Protocol::Udp;
-    let ports = |is_v6| of_family(released.iter().filter(of_udp).map(|gone| (gone.to, gone.host_port)), is_v6);
-    let led_there = |flow: &Flow, gone: &Released| flow.port == gone.host_port && flow.answering == gone.to;
+    let ports = |is_v6| {
+        of_family(released.iter().filter(of_udp).map(|gone| (gone.to, gone.host_port)), is_v6)
+    };
+    let led_there =
+        |flow: &Flow, gone: &Released| flow.port == gone.host_port && flow.answering == gone.to;
     forget(ports, |flow| released.iter().filter(of_udp).any(|gone| led_there(flow, gone)));
 }
 
@@ -172,7 +195,8 @@ fn forget(ports: impl Fn(bool) -> BTreeSet<u16>, is_stale: impl Fn(&Flow) -> boo
     for is_v6 in [false, true] {
         let ports = ports(is_v6);
         if !ports.is_empty()
-            && let Err(error) = Conntrack::open().and_then(|conntrack| conntrack.forget_udp(is_v6, &ports, &is_stale))
+            && let Err(error) = Conntrack::open()
+                .and_then(|conntrack| conntrack.forget_udp(is_v6, &ports, &is_stale))
         {
             warn(error); // the ports are open all the same
         }
@@ -189,7 +213,9 @@ const LOOPBACK: u32 = 1;
 
 /// The settings that let packets with the source 127.0.0.1 out to the containers. The reference leaves them on as well.
 fn localnets(cx: &Context<'_>, forwards: &[Forward]) -> Result<Vec<Sysctl>> {
-    let Some(ip) = forwards.iter().map(|forward| forward.to.addr()).find(IpAddr::is_ipv4) else { return Ok(vec![]) };
+    let Some(ip) = forwards.iter().map(|forward| forward.to.addr()).find(IpAddr::is_ipv4) else {
+        return Ok(vec![]);
+    };
     let host = cx.host()?;
     let link = match host.link_towards(ip) {
         Ok(LOOPBACK) => None, // an address of the host's own is no container's

@@ -115,14 +115,22 @@ static V4: OfFamily = OfFamily {
     number: 2,
     length: 4,
     source: 12,
-    at_address: Set { name: "hostport4", key: &[Ipv4, L4Proto, Service], holds: Holds::Values(&[Ipv4, Service]) },
+    at_address: Set {
+        name: "hostport4",
+        key: &[Ipv4, L4Proto, Service],
+        holds: Holds::Values(&[Ipv4, Service]),
+    },
     at_all: Set { name: "port4", key: &[L4Proto, Service], holds: Holds::Values(&[Ipv4, Service]) },
     conditional_at_address: Set {
         name: "conditional_hostport4",
         key: &[Ipv4, L4Proto, Service],
         holds: Holds::Verdicts,
     },
-    conditional_at_all: Set { name: "conditional_port4", key: &[L4Proto, Service], holds: Holds::Verdicts },
+    conditional_at_all: Set {
+        name: "conditional_port4",
+        key: &[L4Proto, Service],
+        holds: Holds::Verdicts,
+    },
     snat: Set { name: "snat4", key: &[Ipv4], holds: Holds::Verdicts },
     loopback: IpNet::V4(ipnet::Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
 };
@@ -131,14 +139,22 @@ static V6: OfFamily = OfFamily {
     number: 10,
     length: 16,
     source: 8,
-    at_address: Set { name: "hostport6", key: &[Ipv6, L4Proto, Service], holds: Holds::Values(&[Ipv6, Service]) },
+    at_address: Set {
+        name: "hostport6",
+        key: &[Ipv6, L4Proto, Service],
+        holds: Holds::Values(&[Ipv6, Service]),
+    },
     at_all: Set { name: "port6", key: &[L4Proto, Service], holds: Holds::Values(&[Ipv6, Service]) },
     conditional_at_address: Set {
         name: "conditional_hostport6",
         key: &[Ipv6, L4Proto, Service],
         holds: Holds::Verdicts,
     },
-    conditional_at_all: Set { name: "conditional_port6", key: &[L4Proto, Service], holds: Holds::Verdicts },
+    conditional_at_all: Set {
+        name: "conditional_port6",
+        key: &[L4Proto, Service],
+        holds: Holds::Verdicts,
+    },
     snat: Set { name: "snat6", key: &[Ipv6], holds: Holds::Verdicts },
     loopback: IpNet::V6(ipnet::Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
 };
@@ -184,7 +200,11 @@ pub fn verify(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
         Some(_) if is_made_by_reference(&nft, key, forwards)? => Ok(()),
         Some(element) => {
-            let what = format!("{} is not published: no element in map {:?}", port_of(element), element.set);
+            let what = format!(
+                "{} is not published: no element in map {:?}",
+                port_of(element),
+                element.set
+            );
             Err(rules_missing(what))
         }
         None => damage.map_or(Ok(()), |damage| Err(rules_missing(damage))),
@@ -231,7 +251,9 @@ fn explain(taken: &Taken, forwards: &[Forward]) -> Error {
 
 /// `8080/tcp`, with the host's address where the element has one.
 fn port_of(element: &OwnedElement) -> String {
-    let Some((protocol, port)) = protocol_and_port(&element.key) else { return format!("in {:?}", element.set) };
+    let Some((protocol, port)) = protocol_and_port(&element.key) else {
+        return format!("in {:?}", element.set);
+    };
     match read_ip(&element.key[..element.key.len() - 8]) {
         Some(ip) => format!("{port}/{protocol} of {ip}"),
         None => format!("{port}/{protocol}"),
@@ -250,8 +272,13 @@ fn port_elements(forwards: &[Forward]) -> Vec<OwnedElement> {
     let element = |forward: &Forward| {
         let family = OfFamily::of(forward.to.addr());
         let (set, rival) = match forward.at {
-            Some(_) => (&family.at_address, Rival::Key { set: family.at_all.name, key: port_key(forward) }),
-            None => (&family.at_all, Rival::Suffix { set: family.at_address.name, suffix: port_key(forward) }),
+            Some(_) => {
+                (&family.at_address, Rival::Key { set: family.at_all.name, key: port_key(forward) })
+            }
+            None => (
+                &family.at_all,
+                Rival::Suffix { set: family.at_address.name, suffix: port_key(forward) },
+            ),
         };
         let value = [octets(forward.to.addr()), padded(forward.container_port).to_vec()].concat();
         let (set, value, rivals) = (set.name, Some(value), vec![rival]);
@@ -273,7 +300,11 @@ fn port_key(forward: &Forward) -> Vec<u8> {
 fn conditional_elements(key: &Key, conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
     let element = |forward: &Forward| {
         let family = OfFamily::of(forward.to.addr());
-        let set = if forward.at.is_some() { &family.conditional_at_address } else { &family.conditional_at_all };
+        let set = if forward.at.is_some() {
+            &family.conditional_at_address
+        } else {
+            &family.conditional_at_all
+        };
         let chain = Some(conditional_chain(key, conf, family)?);
         Some(OwnedElement { set: set.name, key: key_of(forward), chain, ..OwnedElement::default() })
     };
@@ -293,7 +324,11 @@ fn snat_elements(conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
         let family = OfFamily::of(forward.to.addr());
         let (set, key) = (family.snat.name, octets(forward.to.addr()));
         if !elements.iter().any(|element| element.key == key) {
-            let chain = Some(if conf.masq_all { everyone() } else { neighbours(family, forward.to.trunc()) });
+            let chain = Some(if conf.masq_all {
+                everyone()
+            } else {
+                neighbours(family, forward.to.trunc())
+            });
             elements.push(OwnedElement { set, key, chain, ..OwnedElement::default() });
         }
     }
@@ -306,7 +341,8 @@ fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
     let masquerade_from = |net: IpNet| {
         let mut rule = Expressions::default();
         rule.meta(Meta::NfProto, 1).equal(1, &[family.number]);
-        rule.payload(Header::Network, family.source, family.length, 1).mask(1, &octets(net.netmask()));
+        rule.payload(Header::Network, family.source, family.length, 1)
+            .mask(1, &octets(net.netmask()));
         rule.equal(1, &octets(net.network())).masquerade();
         rule
     };
@@ -333,7 +369,8 @@ fn conditional_chain(key: &Key, conf: &Conf, family: &OfFamily) -> Option<Shared
         rule
     };
     let name = format!("if{}-{}", if family.number == V6.number { 6 } else { 4 }, key.identity());
-    (!conditions.is_empty()).then(|| SharedChain { name, rules: [rule(to_value_at_address), rule(to_value_at_all)] })
+    (!conditions.is_empty())
+        .then(|| SharedChain { name, rules: [rule(to_value_at_address), rule(to_value_at_all)] })
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
@@ -349,7 +386,9 @@ fn lay_out(batch: &mut Batch, table: Table) {
             });
         }
         batch.rule(table, chain, |rule| {
-            rule.type_of_destination(1).equal(1, &LOCAL.to_ne_bytes()).verdict(&Verdict::Goto(PORTS.to_owned()));
+            rule.type_of_destination(1)
+                .equal(1, &LOCAL.to_ne_bytes())
+                .verdict(&Verdict::Goto(PORTS.to_owned()));
         });
     }
     batch.base_chain(table, POSTROUTING, AT_POSTROUTING).flush_chain(table, POSTROUTING);
@@ -403,13 +442,21 @@ fn lay_out_ports(batch: &mut Batch, table: Table, family: &OfFamily) {
 /// `dnat to ip daddr . meta l4proto . th dport map @hostport4`.
 fn to_value_at_address(rule: &mut Expressions, family: &OfFamily) {
     load_address_and_port(rule, family);
-    rule.value_of(family.at_address.name, 1, 1).destination_nat(family.number, 1, WORD + family.words());
+    rule.value_of(family.at_address.name, 1, 1).destination_nat(
+        family.number,
+        1,
+        WORD + family.words(),
+    );
 }
 
 /// `dnat to meta l4proto . th dport map @port4`.
 fn to_value_at_all(rule: &mut Expressions, family: &OfFamily) {
     load_port(rule, 1, WORD + 1);
-    rule.value_of(family.at_all.name, 1, 1).destination_nat(family.number, 1, WORD + family.words());
+    rule.value_of(family.at_all.name, 1, 1).destination_nat(
+        family.number,
+        1,
+        WORD + family.words(),
+    );
 }
 
 fn load_address_and_port(rule: &mut Expressions, family: &OfFamily) {
@@ -449,8 +496,10 @@ fn lay_out_guard(batch: &mut Batch, table: Table) {
 // ---- what the reference made ----
 
 /// The tables of the reference, and the chains in them that have rules of containers.
-const REFERENCE: [Table; 2] =
-    [Table { family: Family::Ip, name: "cni_hostport" }, Table { family: Family::Ip6, name: "cni_hostport" }];
+const REFERENCE: [Table; 2] = [
+    Table { family: Family::Ip, name: "cni_hostport" },
+    Table { family: Family::Ip6, name: "cni_hostport" },
+];
 const REFERENCE_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
 
 /// Whether the reference made as many rules as there are ports: it tells them by the container's id only.
@@ -469,12 +518,17 @@ pub fn refuse_taken_by_reference(key: &Key, forwards: &[Forward]) -> Result<()> 
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
     for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
         // The jump that leads there counts as well.
-        if nft.chain(table.family, table.name, REFERENCE_CHAINS[0])?.is_none_or(|chain| chain.uses <= 1) {
+        if nft
+            .chain(table.family, table.name, REFERENCE_CHAINS[0])?
+            .is_none_or(|chain| chain.uses <= 1)
+        {
             continue;
         }
         let rules = nft.rules(table.family, table.name, REFERENCE_CHAINS[0])?;
         for forward in forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6) {
-            let takes = |rule: &&RuleInfo| rule.comment != key.container_id.as_str() && redirects(rule, forward);
+            let takes = |rule: &&RuleInfo| {
+                rule.comment != key.container_id.as_str() && redirects(rule, forward)
+            };
             if let Some(rule) = rules.iter().find(takes) {
                 return Err(forward.taken(&format!("container {}", rule.comment)));
             }
@@ -496,7 +550,9 @@ fn redirects(rule: &RuleInfo, forward: &Forward) -> bool {
 pub fn delete_of_reference(key: &Key) -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
     let mut errors = ErrorList::default();
-    for (table, chain) in REFERENCE.into_iter().flat_map(|table| REFERENCE_CHAINS.map(|chain| (table, chain))) {
+    for (table, chain) in
+        REFERENCE.into_iter().flat_map(|table| REFERENCE_CHAINS.map(|chain| (table, chain)))
+    {
         for handle in errors.push(rules_of_reference(&nft, table, chain, key)).unwrap_or_default() {
             let mut batch = Batch::default();
             batch.delete_rule(table, chain, handle);
@@ -512,5 +568,9 @@ fn rules_of_reference(nft: &Nft, table: Table, chain: &str, key: &Key) -> Result
         return Ok(vec![]);
     }
     let rules = nft.rules(table.family, table.name, chain)?;
-    Ok(rules.iter().filter(|rule| rule.comment == key.container_id.as_str()).map(|rule| rule.handle).collect())
+    Ok(rules
+        .iter()
+        .filter(|rule| rule.comment == key.container_id.as_str())
+        .map(|rule| rule.handle)
+        .collect())
 }

@@ -34,7 +34,10 @@ impl<'a> Allowlist<'a> {
         let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
         let pattern = |(number, line): (usize, &'a str)| {
             let whole = whole_name(line).map_err(|e| {
-                Error::new(Code::INVALID_CONFIG, format!("{PATH}: line {number}: {line:?} is no pattern: {e}"))
+                Error::new(
+                    Code::INVALID_CONFIG,
+                    format!("{PATH}: line {number}: {line:?} is no pattern: {e}"),
+                )
             })?;
             Ok((line, whole))
         };
@@ -42,12 +45,18 @@ impl<'a> Allowlist<'a> {
     }
 
     fn require(&self, settings: &[Setting]) -> Result<()> {
-        let allows = |setting: &&Setting| self.0.iter().any(|(_, pattern)| pattern.is_match(&setting.name));
+        let allows =
+            |setting: &&Setting| self.0.iter().any(|(_, pattern)| pattern.is_match(&setting.name));
         let Some(refused) = settings.iter().find(|setting| !allows(setting)) else { return Ok(()) };
         let lines: Vec<&str> = self.0.iter().map(|(line, _)| *line).collect();
         let (name, lines) = (&refused.name, lines.join(" "));
-        Err(Error::config(&refused.path, format_args!("no line of {PATH} is a pattern for the whole name"))
-            .saying(format_args!("Sysctl {name} is not allowed. Only the following sysctls are allowed: [{lines}]")))
+        Err(Error::config(
+            &refused.path,
+            format_args!("no line of {PATH} is a pattern for the whole name"),
+        )
+        .saying(format_args!(
+            "Sysctl {name} is not allowed. Only the following sysctls are allowed: [{lines}]"
+        )))
     }
 }
 
@@ -70,7 +79,10 @@ mod tests {
             value: String::new(),
         };
         let settings: Vec<Setting> = names.iter().map(setting).collect();
-        Allowlist::parse(list).and_then(|list| list.require(&settings)).map_err(|e| e.msg.clone()).err()
+        Allowlist::parse(list)
+            .and_then(|list| list.require(&settings))
+            .map_err(|e| e.msg.clone())
+            .err()
     }
 
     #[test]
@@ -78,10 +90,19 @@ mod tests {
         let list = "^net.ipv4.conf.IFNAME.[a-z_]*$\n\n  net\\.core\\.somaxconn  \nnet.a|net.b\n";
         let allowed = ["net.ipv4.conf.IFNAME.arp_filter", "net.core.somaxconn", "net.a", "net.b"];
         assert_eq!(refused(list, &allowed), None);
-        for bad in
-            ["net.core.somaxconn2", "net.core.netdev", "net.ab", "net.ipv4.conf.IFNAME.arp_filter.x", "net.x.net.b"]
-        {
-            assert!(refused(list, &["net.a", bad]).unwrap().contains(&format!("Sysctl {bad} is not allowed")), "{bad}");
+        for bad in [
+            "net.core.somaxconn2",
+            "net.core.netdev",
+            "net.ab",
+            "net.ipv4.conf.IFNAME.arp_filter.x",
+            "net.x.net.b",
+        ] {
+            assert!(
+                refused(list, &["net.a", bad])
+                    .unwrap()
+                    .contains(&format!("Sysctl {bad} is not allowed")),
+                "{bad}"
+            );
         }
         assert!(refused("", &["net.a"]).unwrap().ends_with("allowed: []"));
     }

@@ -70,7 +70,10 @@ impl Attributes {
         match self.mtu.filter(|mtu| !(link.min_mtu..=most).contains(mtu)) {
             Some(mtu) => Err(Error::config(
                 "mtu",
-                format_args!("{mtu} is out of range of interface {:?}, expected {} to {most}", link.name, link.min_mtu),
+                format_args!(
+                    "{mtu} is out of range of interface {:?}, expected {} to {most}",
+                    link.name, link.min_mtu
+                ),
             )),
             None => Ok(()),
         }
@@ -81,14 +84,19 @@ impl Attributes {
         let Attributes { mac, promisc, mtu: _, allmulti, txqlen } = self.clone();
         match (Attributes { mtu: None, ..self.clone() }).is_empty() {
             true => Ok(()),
-            false => netlink.change_link(link, &LinkChange { mac, promisc, allmulti, txqlen, ..LinkChange::default() }),
+            false => netlink.change_link(
+                link,
+                &LinkChange { mac, promisc, allmulti, txqlen, ..LinkChange::default() },
+            ),
         }
     }
 
     /// Sets the MTU.
     pub fn set_mtu(&self, netlink: &Netlink, link: &Link) -> Result<()> {
         match self.mtu {
-            Some(mtu) => netlink.change_link(link, &LinkChange { mtu: Some(mtu), ..LinkChange::default() }),
+            Some(mtu) => {
+                netlink.change_link(link, &LinkChange { mtu: Some(mtu), ..LinkChange::default() })
+            }
             None => Ok(()),
         }
     }
@@ -100,7 +108,8 @@ impl Attributes {
         errors.push(self.set_mtu(netlink, link));
         errors.push(Attributes { mac: self.mac.clone(), ..none() }.set_all_but_mtu(netlink, link));
         errors.push(Attributes { promisc: self.promisc, ..none() }.set_all_but_mtu(netlink, link));
-        errors.push(Attributes { allmulti: self.allmulti, ..none() }.set_all_but_mtu(netlink, link));
+        errors
+            .push(Attributes { allmulti: self.allmulti, ..none() }.set_all_but_mtu(netlink, link));
         errors.push(Attributes { txqlen: self.txqlen, ..none() }.set_all_but_mtu(netlink, link));
         errors.finish()
     }
@@ -124,9 +133,13 @@ impl Attributes {
                 let name = &link.name;
                 return Err(Error::check(match what {
                     "promisc" => {
-                        format!("Error: Tuning link {name} configured promisc is {expected}, current value is {found}")
+                        format!(
+                            "Error: Tuning link {name} configured promisc is {expected}, current value is {found}"
+                        )
                     }
-                    _ => format!("Error: Tuning configured {what} of {name} is {expected}, current value is {found}"),
+                    _ => format!(
+                        "Error: Tuning configured {what} of {name} is {expected}, current value is {found}"
+                    ),
                 }));
             }
         }
@@ -143,15 +156,23 @@ mod tests {
         let told = |mtu, txqlen| Attributes { mtu, txqlen, ..Attributes::default() };
         assert_eq!(told(Some(1), None).or(told(Some(2), Some(3))), told(Some(1), Some(3)));
         let was = told(Some(1500), Some(1000));
-        assert_eq!(was.where_equal(&told(Some(1400), Some(5)), &told(Some(1400), Some(6))), told(Some(1500), None));
-        assert_eq!(told(Some(1500), None).where_equal(&told(None, None), &told(None, None)), told(None, None));
+        assert_eq!(
+            was.where_equal(&told(Some(1400), Some(5)), &told(Some(1400), Some(6))),
+            told(Some(1500), None)
+        );
+        assert_eq!(
+            told(Some(1500), None).where_equal(&told(None, None), &told(None, None)),
+            told(None, None)
+        );
     }
 
     #[test]
     fn an_mtu_must_be_one_that_the_link_takes() {
         let link = |max_mtu| Link { name: "eth0".into(), min_mtu: 68, max_mtu, ..Link::default() };
         let wanted = |mtu| Attributes { mtu: Some(mtu), ..Attributes::default() };
-        assert!(wanted(68).validate(&link(1500)).is_ok() && wanted(65536).validate(&link(0)).is_ok());
+        assert!(
+            wanted(68).validate(&link(1500)).is_ok() && wanted(65536).validate(&link(0)).is_ok()
+        );
         assert_eq!(
             wanted(1501).validate(&link(1500)).unwrap_err().msg,
             "mtu: 1501 is out of range of interface \"eth0\", expected 68 to 1500"

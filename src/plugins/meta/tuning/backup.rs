@@ -76,7 +76,12 @@ impl Backup {
     /// The first backup counts: of an earlier one, all that still is as it was set is kept, and the rest comes from a file
     /// whose link or container is no more. `now` is what the link has of the earlier one's attributes, `values` what its
     /// sysctls have.
-    pub fn after_earlier(self, earlier: Backup, now: &Attributes, values: &[Option<String>]) -> Backup {
+    pub fn after_earlier(
+        self,
+        earlier: Backup,
+        now: &Attributes,
+        values: &[Option<String>],
+    ) -> Backup {
         // The reference does not tell what it has set. An ADD that is repeated asks for what is there already.
         let set = earlier.after.or(self.after.clone());
         let before = earlier.before.where_equal(&set, now).or(self.before);
@@ -93,7 +98,14 @@ impl Backup {
                 None => sysctls.push(new),
             }
         }
-        Backup { key: self.key, netns: self.netns, link: self.link, before, after: self.after.or(set), sysctls }
+        Backup {
+            key: self.key,
+            netns: self.netns,
+            link: self.link,
+            before,
+            after: self.after.or(set),
+            sysctls,
+        }
     }
 
     /// What a file says. One that cannot be understood says nothing: it restores nothing, and keeps nobody from anything.
@@ -122,8 +134,11 @@ impl Backup {
 
     /// The file that says it.
     pub fn text(&self) -> Result<Vec<u8>> {
-        let sysctl =
-            self.sysctls.iter().map(|saved| (saved.sysctl.to_string(), &*saved.before, &*saved.after)).collect();
+        let sysctl = self
+            .sysctls
+            .iter()
+            .map(|saved| (saved.sysctl.to_string(), &*saved.before, &*saved.after))
+            .collect();
         let ours = self.key.as_ref().map(|key| Ours {
             network: key.network.as_str(),
             container_id: key.container_id.as_str(),
@@ -139,7 +154,9 @@ impl Backup {
         let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
         document
             .serialize(&mut serde_json::Serializer::with_formatter(&mut text, formatter))
-            .map_err(|e| Error::new(Code::BUG, format!("a backup cannot be written as JSON: {e}")))?;
+            .map_err(|e| {
+                Error::new(Code::BUG, format!("a backup cannot be written as JSON: {e}"))
+            })?;
         Ok(text)
     }
 }
@@ -251,7 +268,8 @@ impl Backups {
     pub fn has_another_in(&self, netns: Option<u64>, key: &Key) -> Result<bool> {
         let ending = format!("_{}.json", key.ifname);
         let is_other = |path: &Path| {
-            *path != self.path(key) && path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&ending))
+            *path != self.path(key)
+                && path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&ending))
         };
         let is_there = |backup: &Backup| {
             backup.netns.is_some()
@@ -270,7 +288,9 @@ impl Backups {
     fn entries(&self) -> Result<impl Iterator<Item = io::Result<DirEntry>>> {
         let entries = match fs::read_dir(&self.0) {
             Err(e) if is_nowhere(&e) => None,
-            entries => Some(entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?),
+            entries => Some(
+                entries.map_err(|e| Error::io(format_args!("open {}", self.0.display()), &e))?,
+            ),
         };
         Ok(entries.into_iter().flatten())
     }
@@ -320,15 +340,21 @@ impl Backups {
     /// say: a file of the same container and interface may be another network's, so they stay until DEL. Drafts are ours.
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
-        let is_stale =
-            |key: &Key| key.network == *network && !valid.contains(key.container_id.as_str(), key.ifname.as_str());
+        let is_stale = |key: &Key| {
+            key.network == *network
+                && !valid.contains(key.container_id.as_str(), key.ifname.as_str())
+        };
         for entry in self.entries()? {
             let Some(path) = errors.push(self.listed(entry)) else { continue };
             let is_draft = path.extension() == Some(OsStr::new(plain_file::DRAFT));
             let Some(backup) = errors.push(read_if_any(&path)) else { continue };
             match backup.and_then(|backup| backup.key) {
                 Some(key) if self.path(&key) == path && is_stale(&key) => {
-                    let stale = || Stale { what: "backup".to_owned(), holder: Holder::of(&key), ..Stale::default() };
+                    let stale = || Stale {
+                        what: "backup".to_owned(),
+                        holder: Holder::of(&key),
+                        ..Stale::default()
+                    };
                     errors.push(valid.remove(stale, || self.remove(&key)));
                 }
                 // Nobody restores anything from a draft, so one that does not say whose it is need not stay.
@@ -337,7 +363,9 @@ impl Backups {
                     let what = format!("torn backup {}", path.display());
                     let stale = || Stale { what, holder, is_torn: true, ..Stale::default() };
                     // A directory is nothing that we have left.
-                    let _ = valid.remove(stale, || plain_file::remove(&path).map_err(|e| Error::io("remove", &e)));
+                    let _ = valid.remove(stale, || {
+                        plain_file::remove(&path).map_err(|e| Error::io("remove", &e))
+                    });
                 }
                 _ => (),
             }
@@ -351,7 +379,8 @@ impl Backups {
         let there = self.0.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
         let what = || format!("dataDir: {} cannot be written", self.0.display());
         if !there.is_dir() {
-            return Err(Error::new(Code::NOT_AVAILABLE, what()).with_details(format_args!("{there:?} is no directory")));
+            return Err(Error::new(Code::NOT_AVAILABLE, what())
+                .with_details(format_args!("{there:?} is no directory")));
         }
         access(there, AccessFlags::W_OK | AccessFlags::X_OK)
             .map_err(|errno| Error::system(Code::NOT_AVAILABLE, what(), errno as i32))
@@ -404,7 +433,11 @@ mod tests {
     }
 
     fn saved(name: &str, before: &str, after: &str) -> SavedSysctl {
-        SavedSysctl { sysctl: Sysctl::parse(name).unwrap(), before: before.into(), after: after.into() }
+        SavedSysctl {
+            sysctl: Sysctl::parse(name).unwrap(),
+            before: before.into(),
+            after: after.into(),
+        }
     }
 
     #[test]
@@ -420,7 +453,10 @@ mod tests {
         let backup = Backup { before, ..Backup::default() };
         assert_eq!(String::from_utf8(backup.text().unwrap()).unwrap(), theirs);
         assert_eq!(Backup::parse(theirs.as_bytes()).unwrap(), backup);
-        let sysctls = vec![saved("net/ipv4/conf/eth0.5/arp_filter", "0", "1"), saved("net.core.somaxconn", "", "a b")];
+        let sysctls = vec![
+            saved("net/ipv4/conf/eth0.5/arp_filter", "0", "1"),
+            saved("net.core.somaxconn", "", "a b"),
+        ];
         let ours = Backup {
             key: Some(key("net", "c")),
             netns: Some(1 << 40),
@@ -452,7 +488,11 @@ mod tests {
             sysctls: vec![saved("net.b", "5", "6")],
             ..Backup::default()
         };
-        let merged = new.clone().after_earlier(earlier.clone(), &mtu(1400), &[Some("1".into()), Some("7".into())]);
+        let merged = new.clone().after_earlier(
+            earlier.clone(),
+            &mtu(1400),
+            &[Some("1".into()), Some("7".into())],
+        );
         assert_eq!((merged.before, merged.after), (mtu(1500), mtu(1300)));
         assert_eq!(merged.sysctls, [saved("net.a", "0", "1"), saved("net.b", "5", "6")]);
         let fresh = new.after_earlier(earlier, &mtu(1450), &[None, None]);
@@ -463,17 +503,29 @@ mod tests {
     fn the_reference_s_backup_counts_when_add_is_repeated() {
         let reference = Backup { before: mtu(1500), ..Backup::default() };
         let again = Backup { before: mtu(1400), after: mtu(1400), ..Backup::default() };
-        assert_eq!(again.clone().after_earlier(reference.clone(), &mtu(1400), &[]).before, mtu(1500));
-        assert_eq!(Backup { before: mtu(1600), ..again }.after_earlier(reference, &mtu(1600), &[]).before, mtu(1600));
+        assert_eq!(
+            again.clone().after_earlier(reference.clone(), &mtu(1400), &[]).before,
+            mtu(1500)
+        );
+        assert_eq!(
+            Backup { before: mtu(1600), ..again }.after_earlier(reference, &mtu(1600), &[]).before,
+            mtu(1600)
+        );
     }
 
     #[test]
     fn directories_are_absolute_and_without_dots() {
-        let dir =
-            |text: &str| Backups::parse(text).map(|backups| backups.0.display().to_string()).map_err(|e| e.msg.clone());
+        let dir = |text: &str| {
+            Backups::parse(text)
+                .map(|backups| backups.0.display().to_string())
+                .map_err(|e| e.msg.clone())
+        };
         assert_eq!(dir("").unwrap(), DEFAULT_DIR);
         assert_eq!(dir("/run/../../a/./b/../c/").unwrap(), "/a/c");
-        assert_eq!(dir("x/y").unwrap_err(), "dataDir: \"x/y\" is not usable, expected an absolute path");
+        assert_eq!(
+            dir("x/y").unwrap_err(),
+            "dataDir: \"x/y\" is not usable, expected an absolute path"
+        );
         assert!(dir("/a\0b").is_err());
     }
 
@@ -485,7 +537,9 @@ mod tests {
         std::os::unix::fs::symlink(&victims, scratch.path().join("link")).unwrap();
         let linked = Backups(scratch.path().join("link"));
         assert!(
-            linked.write(&of, &Backup::default()).is_err() && linked.text(&of).is_err() && linked.status().is_err()
+            linked.write(&of, &Backup::default()).is_err()
+                && linked.text(&of).is_err()
+                && linked.status().is_err()
         );
         assert_eq!(fs::read_dir(&victims).unwrap().count(), 0);
 
@@ -507,7 +561,9 @@ mod tests {
         for of in [key("net", "valid"), key("net", "stale"), key("other", "alien")] {
             backups.write(&of, &Backup { key: Some(of.clone()), ..Backup::default() }).unwrap();
         }
-        backups.write(&key("net", "reference"), &Backup { before: mtu(1500), ..Backup::default() }).unwrap();
+        backups
+            .write(&key("net", "reference"), &Backup { before: mtu(1500), ..Backup::default() })
+            .unwrap();
         backups.put(&key("net", "torn"), b"{").unwrap();
         let draft = |of: Key| backups.path(&of).with_extension("draft");
         fs::copy(backups.path(&key("net", "valid")), draft(key("net", "valid"))).unwrap();
@@ -516,7 +572,9 @@ mod tests {
         fs::write(draft(key("net", "torn")), "{").unwrap();
         let text = br#"{"name":"net","cni.dev/valid-attachments":[{"containerID":"valid","ifname":"eth0"}]}"#;
         let config = Config::parse(text.to_vec()).unwrap();
-        backups.collect_garbage(&config.name, &config.valid_attachments().unwrap().unwrap()).unwrap();
+        backups
+            .collect_garbage(&config.name, &config.valid_attachments().unwrap().unwrap())
+            .unwrap();
         let mut left: Vec<_> = fs::read_dir(scratch.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -90,9 +90,10 @@ impl PluginConf for Conf {
     fn validate_add(&self, _cx: &Context<'_>) -> Result<()> {
         let mtus = [("mtu", self.mtu), ("args.cni.mtu", self.args.cni.mtu.unwrap_or_default())];
         match mtus.into_iter().find(|(_, mtu)| *mtu > MTU_MOST) {
-            Some((path, mtu)) => {
-                Err(Error::config(path, format_args!("{mtu} is out of range, expected 0 to {MTU_MOST}")))
-            }
+            Some((path, mtu)) => Err(Error::config(
+                path,
+                format_args!("{mtu} is out of range, expected 0 to {MTU_MOST}"),
+            )),
             None => Ok(()),
         }
     }
@@ -117,7 +118,9 @@ impl Conf {
     }
 }
 
-fn given_mac<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<MacAddr>>, D::Error> {
+fn given_mac<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<MacAddr>>, D::Error> {
     mac::optional(deserializer).map(Some)
 }
 
@@ -146,7 +149,9 @@ fn is_same(one: &Sysctl, other: &Sysctl, ifname: &str) -> bool {
 
 /// What is given later takes the place of the same sysctl, in whatever spelling.
 fn merged(mut settings: Vec<Setting>, given: Vec<Setting>, ifname: &str) -> Vec<Setting> {
-    settings.retain(|setting| given.iter().all(|other| !is_same(&other.sysctl, &setting.sysctl, ifname)));
+    settings.retain(|setting| {
+        given.iter().all(|other| !is_same(&other.sysctl, &setting.sysctl, ifname))
+    });
     settings.extend(given);
     settings
 }
@@ -194,15 +199,13 @@ mod tests {
 
     #[test]
     fn sysctls_keep_their_order_and_args_count() {
-        let text =
-            r#"{"sysctl":{"net.b":"1","net.a":"2","net.c":"3"},"args":{"cni":{"Sysctl":{"net/a":"4","net.d":"5"}}}}"#;
+        let text = r#"{"sysctl":{"net.b":"1","net.a":"2","net.c":"3"},"args":{"cni":{"Sysctl":{"net/a":"4","net.d":"5"}}}}"#;
         assert_eq!(parsed(text).unwrap(), ["net/b = 1", "net/c = 3", "net/a = 4", "net/d = 5"]);
     }
 
     #[test]
     fn the_link_s_name_may_be_written_out() {
-        let text =
-            r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1"},"args":{"cni":{"sysctl":{"net/ipv4/conf/eth0/x":"2"}}}}"#;
+        let text = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1"},"args":{"cni":{"sysctl":{"net/ipv4/conf/eth0/x":"2"}}}}"#;
         assert_eq!(parsed(text).unwrap(), ["net/ipv4/conf/eth0/x = 2"]);
         let twins = r#"{"sysctl":{"net.ipv4.conf.IFNAME.x":"1","net.ipv4.conf.eth0.x":"2"}}"#;
         assert_eq!(

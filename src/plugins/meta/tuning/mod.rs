@@ -107,7 +107,8 @@ impl Plugin for Tuning {
     }
 
     fn gc(cx: &Context<'_>, _conf: &Conf, valid: &ValidAttachments) -> Result<()> {
-        Backups::if_usable(cx.config).map_or(Ok(()), |backups| backups.collect_garbage(&cx.config.name, valid))
+        Backups::if_usable(cx.config)
+            .map_or(Ok(()), |backups| backups.collect_garbage(&cx.config.name, valid))
     }
 }
 
@@ -116,8 +117,11 @@ fn link_if_tuned(at: &Attachment, attributes: &Attributes) -> Result<Link> {
     match attributes.is_empty() {
         true => Ok(Link::default()),
         false => at.netlink()?.find_link(at.ifname())?.ok_or_else(|| {
-            Error::new(Code::INVALID_CONFIG, format!("Cannot find container link {:?}", at.ifname()))
-                .with_details("tuning must come after the plugin that makes it")
+            Error::new(
+                Code::INVALID_CONFIG,
+                format!("Cannot find container link {:?}", at.ifname()),
+            )
+            .with_details("tuning must come after the plugin that makes it")
         }),
     }
 }
@@ -157,7 +161,9 @@ fn back_up<'a>(
     let text = backups.text(&at.key)?;
     let earlier = text.as_deref().and_then(Backup::understood);
     let of = earlier.as_ref().and_then(|earlier| earlier.key.clone());
-    if let Some(earlier) = earlier.filter(|earlier| earlier.may_be_of(&at.key) && earlier.may_be_in(backup.netns)) {
+    if let Some(earlier) =
+        earlier.filter(|earlier| earlier.may_be_of(&at.key) && earlier.may_be_in(backup.netns))
+    {
         let names: Vec<Sysctl> = earlier.sysctls.iter().map(|saved| saved.sysctl.clone()).collect();
         let (now, values) = (earlier.before.on(link), sysctls::read(at, &names)?);
         backup = backup.after_earlier(earlier, &now, &values);
@@ -165,11 +171,15 @@ fn back_up<'a>(
     if backup.is_empty() {
         return Ok(());
     }
-    let is_taken = |of: &Key| of.ifname != at.key.ifname && backups.path(of) == backups.path(&at.key);
+    let is_taken =
+        |of: &Key| of.ifname != at.key.ifname && backups.path(of) == backups.path(&at.key);
     if let Some(Key { container_id, ifname, .. }) = of.filter(is_taken) {
         // a_b and c, a and b_c: the reference's file is called the same.
-        let problem = format!("the backup's file is that of interface {ifname} of container {container_id}");
-        return Err(Error::new(Code::CONFLICT, problem).with_details("another dataDir keeps them apart"));
+        let problem =
+            format!("the backup's file is that of interface {ifname} of container {container_id}");
+        return Err(
+            Error::new(Code::CONFLICT, problem).with_details("another dataDir keeps them apart")
+        );
     }
     backups.write(&at.key, &backup)?;
     rb.undo("put the backup back", move || backups.put_back(&at.key, text.as_deref()));
@@ -177,7 +187,12 @@ fn back_up<'a>(
 }
 
 /// Hardware address, flags and queue length. The kernel sets one after the other, and may refuse the second.
-fn set_all_but_mtu<'a>(at: &'a Attachment, conf: &Conf, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+fn set_all_but_mtu<'a>(
+    at: &'a Attachment,
+    conf: &Conf,
+    link: &Link,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     let before = Attributes { mtu: None, ..conf.attributes.on(link) };
     if before.is_empty() {
         return Ok(());
@@ -190,7 +205,11 @@ fn set_all_but_mtu<'a>(at: &'a Attachment, conf: &Conf, link: &Link, rb: &mut Ro
 /// The container's interface in the result, as it is now. The reference changes the host's too, where it has the name.
 fn tell(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
     let is_ours = |name: &str, sandbox: &str| name == at.ifname() && !sandbox.is_empty();
-    for interface in result.interfaces.iter_mut().filter(|interface| is_ours(&interface.name, &interface.sandbox)) {
+    for interface in result
+        .interfaces
+        .iter_mut()
+        .filter(|interface| is_ours(&interface.name, &interface.sandbox))
+    {
         if let Some(mac) = &attributes.mac {
             interface.mac = mac.to_string();
         }
@@ -231,7 +250,11 @@ fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl,
         Some(_) => link.map(|link| sysctl.renamed(&link.name)),
         None => Some(sysctl.clone()),
     };
-    backup.sysctls.iter().filter_map(|saved| Some((now(&saved.sysctl)?, saved.before.clone()))).collect()
+    backup
+        .sysctls
+        .iter()
+        .filter_map(|saved| Some((now(&saved.sysctl)?, saved.before.clone())))
+        .collect()
 }
 
 /// A process that lacks the rights could restore nothing, nor one that gets no memory or thread: the backup is for the next

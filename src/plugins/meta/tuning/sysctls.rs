@@ -56,7 +56,8 @@ pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
         return Ok(vec![]);
     }
     let ifname = at.ifname();
-    let changes: Vec<Change> = at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
+    let changes: Vec<Change> =
+        at.run(|| settings.iter().map(|setting| look(setting, ifname)).collect())?;
     let is_last = |change: &Change| change.sysctl.to_string().ends_with("/disable_ipv6");
     let (last, mut changes): (Vec<Change>, Vec<Change>) = changes.into_iter().partition(is_last);
     changes.extend(last);
@@ -67,12 +68,20 @@ fn look(setting: &Setting, ifname: &str) -> Result<Change> {
     let sysctl = setting.sysctl.of_link(PLACEHOLDER, ifname);
     // A link cannot have settings by these names: they are those of all links, or of those to come.
     let (text, written) = (sysctl.to_string(), setting.sysctl.to_string());
-    if text.split('/').zip(written.split('/')).any(|(now, was)| now != was && matches!(now, "all" | "default")) {
+    if text
+        .split('/')
+        .zip(written.split('/'))
+        .any(|(now, was)| now != was && matches!(now, "all" | "default"))
+    {
         let problem = format!("IFNAME is {ifname:?}, expected the name of a link");
-        return Err(Error::config(&setting.path, problem).with_details(format_args!("{sysctl} is not of one link")));
+        return Err(Error::config(&setting.path, problem)
+            .with_details(format_args!("{sysctl} is not of one link")));
     }
     if !sysctl.exists()? {
-        return Err(Error::config(&setting.path, format_args!("{sysctl} is no setting of the container")));
+        return Err(Error::config(
+            &setting.path,
+            format_args!("{sysctl} is no setting of the container"),
+        ));
     }
     let (path, after) = (setting.path.clone(), setting.value.clone());
     Ok(Change { path, before: sysctl.read_if_readable()?, sysctl, after })
@@ -84,7 +93,11 @@ pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) 
         return Ok(());
     }
     let (tried, outcome) = at.run(|| {
-        let mut errors = changes.iter().map(write_one).zip(1..).filter_map(|(set, tried)| Some((tried, set.err()?)));
+        let mut errors = changes
+            .iter()
+            .map(write_one)
+            .zip(1..)
+            .filter_map(|(set, tried)| Some((tried, set.err()?)));
         Ok(errors.next().map_or((changes.len(), Ok(())), |(tried, error)| (tried, Err(error))))
     })?;
     // The one that was refused, too: the kernel writes a list number by number, up to the one that it cannot read.
@@ -101,9 +114,10 @@ fn write_one(change: &Change) -> Result<()> {
         // A /proc/sys that is read-only and has the value already is good enough.
         Err(_) if change.before.is_some() && change.to_undo().is_none() => Ok(()),
         // There is such a setting, so what is not there is what the value names: an algorithm, say.
-        Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => {
-            Err(e.context(&change.path).with_code(Code::INVALID_CONFIG).with_details("the kernel refuses the value"))
-        }
+        Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Err(e
+            .context(&change.path)
+            .with_code(Code::INVALID_CONFIG)
+            .with_details("the kernel refuses the value")),
         written => written.map_err(|e| e.context(&change.path)),
     }
 }
@@ -115,7 +129,9 @@ pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     }
     netns.run(|| {
         let mut errors = ErrorList::default();
-        for (sysctl, value) in values.iter().rev().filter(|(sysctl, _)| sysctl.exists() != Ok(false)) {
+        for (sysctl, value) in
+            values.iter().rev().filter(|(sysctl, _)| sysctl.exists() != Ok(false))
+        {
             errors.push(sysctl.ensure(value));
         }
         errors.finish()
@@ -124,7 +140,8 @@ pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
 
 /// The values of these sysctls, in their order; None for one that is gone or that no process may read.
 pub fn read(at: &Attachment, sysctls: &[Sysctl]) -> Result<Vec<Option<String>>> {
-    let read = |sysctl: &Sysctl| if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) };
+    let read =
+        |sysctl: &Sysctl| if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) };
     match sysctls.is_empty() {
         true => Ok(vec![]),
         false => at.run(|| sysctls.iter().map(read).collect()),

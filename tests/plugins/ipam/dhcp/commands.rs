@@ -26,7 +26,8 @@ fn succeed(lab: &Lab, args: &[&str]) -> String {
 #[test]
 fn leases_are_listed() {
     on_the_lan(|lab, _, _| {
-        let listed = || -> Value { serde_json::from_str(&succeed(lab, &["leases", "-o", "json"])).unwrap() };
+        let listed =
+            || -> Value { serde_json::from_str(&succeed(lab, &["leases", "-o", "json"])).unwrap() };
         assert_eq!(listed(), json!([]));
         let (first, second) = (lab.container(), lab.container());
         lab.attach(&first, &conf()).add();
@@ -34,9 +35,10 @@ fn leases_are_listed() {
         let text = succeed(lab, &["leases"]);
         let rows: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(rows.len(), 2, "{text}");
-        for (row, (key, address)) in
-            rows.iter().zip([("container-1/net1/eth0", "10.60.0.50/24"), ("container-2/net1/net0", "10.60.0.51/24")])
-        {
+        for (row, (key, address)) in rows.iter().zip([
+            ("container-1/net1/eth0", "10.60.0.50/24"),
+            ("container-2/net1/net0", "10.60.0.51/24"),
+        ]) {
             assert!(row.contains(key) && row.contains(address) && row.contains("bound"), "{row}");
         }
         let leases = listed();
@@ -83,13 +85,17 @@ fn metrics_count() {
         second.del();
         let text = succeed(lab, &["metrics"]);
         for line in text.lines() {
-            let is_a_sample = line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok());
+            let is_a_sample =
+                line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok());
             assert!(line.starts_with("# ") || is_a_sample, "{line:?} is not of the format");
         }
         assert_eq!(metric(&text, "cni_dhcp_leases{state=\"bound\"}"), Some(1.0), "{text}");
         assert_eq!(metric(&text, "cni_dhcp_packets_sent_total"), Some(5.0), "{text}");
         assert_eq!(metric(&text, "cni_dhcp_packets_received_total"), Some(4.0), "{text}");
-        assert!(metric(&text, "cni_dhcp_packets_malformed_total").is_some_and(|count| count >= 2.0), "{text}");
+        assert!(
+            metric(&text, "cni_dhcp_packets_malformed_total").is_some_and(|count| count >= 2.0),
+            "{text}"
+        );
         assert_eq!(metric(&text, "cni_dhcp_acquire_failures_total"), Some(0.0), "{text}");
     });
 }
@@ -100,7 +106,10 @@ fn without_a_daemon_the_error_names_the_socket() {
         for args in [&["leases"][..], &["metrics"], &["release", "a/b/c"]] {
             let outcome = lab.dhcp(args);
             assert_eq!(outcome.status, 1, "{outcome:?}");
-            assert!(outcome.stderr.contains(SOCKET) && outcome.stderr.contains("cni-dhcp.service"), "{outcome:?}");
+            assert!(
+                outcome.stderr.contains(SOCKET) && outcome.stderr.contains("cni-dhcp.service"),
+                "{outcome:?}"
+            );
             assert_eq!(outcome.stdout, "");
         }
     });
@@ -110,7 +119,9 @@ fn without_a_daemon_the_error_names_the_socket() {
 #[test]
 fn the_daemon_starts_by_either_name() {
     for_ours("dhcp", |lab| {
-        let output = lab.host.try_sh(&format!("{} dhcp daemon -nonsense", crate::support::call::binary().display()));
+        let output = lab
+            .host
+            .try_sh(&format!("{} dhcp daemon -nonsense", crate::support::call::binary().display()));
         assert_eq!(output.status.code(), Some(2));
         let log = String::from_utf8_lossy(&output.stderr);
         assert!(log.contains("-resendtimeout"), "{log}");
@@ -133,7 +144,9 @@ fn each_transition_is_a_line_of_the_log() {
             let lines = log.lines().filter(|line| line.contains("lease=container-1/net1/eth0"));
             lines.map(str::to_owned).collect()
         };
-        wait_until("the end is told", 3, || of_lease().iter().any(|line| line.contains("state=released")));
+        wait_until("the end is told", 3, || {
+            of_lease().iter().any(|line| line.contains("state=released"))
+        });
         let lines = of_lease();
         let at = |state: &str| {
             let found = lines.iter().position(|line| line.contains(&format!("state={state}")));
@@ -141,6 +154,9 @@ fn each_transition_is_a_line_of_the_log() {
         };
         assert!(at("bound") < at("renewing") && at("renewing") < at("released"), "{lines:#?}");
         let bound = &lines[at("bound")];
-        assert!(bound.contains("address=10.60.0.50/24") && bound.contains("server=10.60.0.1"), "{bound}");
+        assert!(
+            bound.contains("address=10.60.0.50/24") && bound.contains("server=10.60.0.1"),
+            "{bound}"
+        );
     });
 }

@@ -24,7 +24,8 @@ const NUMBERS: [(&str, u32); 6] = [
 /// What SECURITY.md says that the daemon keeps, and whether it runs without.
 fn table() -> Vec<(String, bool)> {
     let rows = Page::read("SECURITY.md").rows(Some("The DHCP daemon"));
-    let row = |row: Vec<String>| (code_spans(&row[0])[0].clone(), row[2].starts_with("does not start"));
+    let row =
+        |row: Vec<String>| (code_spans(&row[0])[0].clone(), row[2].starts_with("does not start"));
     let table: Vec<(String, bool)> = rows.into_iter().map(row).collect();
     let names: BTreeSet<&str> = table.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, NUMBERS.iter().map(|(name, _)| *name).collect());
@@ -34,7 +35,9 @@ fn table() -> Vec<(String, bool)> {
 /// `setpriv` with the capabilities of the table but one.
 fn all_but(dropped: &str) -> Vec<String> {
     let kept = table().into_iter().filter(|(name, _)| name != dropped);
-    let kept: String = kept.map(|(name, _)| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase())).collect();
+    let kept: String = kept
+        .map(|(name, _)| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()))
+        .collect();
     ["setpriv", "--bounding-set", &format!("-all{kept}"), "--"].map(str::to_owned).to_vec()
 }
 
@@ -59,7 +62,10 @@ fn the_daemon_has_the_capabilities_of_the_table_and_no_others() {
         assert_eq!(["CapPrm:", "CapEff:", "CapBnd:"].map(has), [&*all, &all, &all]);
         assert_eq!(["CapInh:", "CapAmb:"].map(has), [&*none, &none]);
         assert_eq!(["NoNewPrivs:", "Umask:"].map(has), ["1", "0077"]);
-        assert!(proc(&daemon, "limits", "Max core file size").starts_with("0 "), "no memory is written to a file");
+        assert!(
+            proc(&daemon, "limits", "Max core file size").starts_with("0 "),
+            "no memory is written to a file"
+        );
     });
 }
 
@@ -83,7 +89,10 @@ fn without_what_it_needs_it_does_not_start_and_says_what_that_is() {
         for name in needed {
             let (status, log) = Daemon::refused(lab, &words(&all_but(&name)));
             assert_eq!(status, 1, "{name}: {log}");
-            assert!(log.contains(&format!("start the DHCP daemon: it has not got {name};")), "{log}");
+            assert!(
+                log.contains(&format!("start the DHCP daemon: it has not got {name};")),
+                "{log}"
+            );
             assert_eq!(lab.host.sh("ls -A /run/cni"), "", "nothing is left");
         }
     });
@@ -97,7 +106,12 @@ fn without_what_is_of_use_it_starts_and_says_what_will_not_be() {
         let _server = Scripted::start(lab, json!({}));
         for (name, _) in table().into_iter().filter(|(_, is_needed)| !is_needed) {
             let mut daemon = Daemon::wrapped(lab, &words(&all_but(&name)));
-            assert_eq!(daemon.log().matches(&format!("without {name}: ")).count(), 1, "{}", daemon.log());
+            assert_eq!(
+                daemon.log().matches(&format!("without {name}: ")).count(),
+                1,
+                "{}",
+                daemon.log()
+            );
             assert_eq!(daemon.log().matches("without CAP_").count(), 1, "{}", daemon.log());
             let attachment = lab.attach(&lab.container(), &conf());
             attachment.add();
@@ -117,7 +131,8 @@ fn a_namespace_that_is_named_by_a_process_takes_cap_sys_ptrace() {
         let mut lacking = Daemon::wrapped(lab, &words(&all_but("CAP_SYS_PTRACE")));
         let error = attachment.try_add().err();
         assert!(
-            error.text().contains("open netns \"/proc/") && error.text().contains("permission denied"),
+            error.text().contains("open netns \"/proc/")
+                && error.text().contains("permission denied"),
             "{error:?}"
         );
         lacking.kill();
@@ -144,7 +159,10 @@ fn a_namespace_in_another_user_s_directory_takes_cap_dac_read_search() {
         let attachment = lab.attach(&container, &conf()).netns(Some("/run/theirs/ns"));
         let mut lacking = Daemon::wrapped(lab, &words(&all_but("CAP_DAC_READ_SEARCH")));
         let error = attachment.try_add().err();
-        assert!(error.msg.ends_with("open netns \"/run/theirs/ns\": permission denied"), "{error:?}");
+        assert!(
+            error.msg.ends_with("open netns \"/run/theirs/ns\": permission denied"),
+            "{error:?}"
+        );
         lacking.kill();
         let _daemon = Daemon::start(lab);
         attachment.add();
@@ -163,7 +181,10 @@ fn the_process_id_may_be_read_by_others() {
 
 #[test]
 fn the_unit_keeps_what_the_daemon_keeps() {
-    let unit = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/cni-dhcp.service"));
+    let unit = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/packaging/systemd/cni-dhcp.service"
+    ));
     let unit = unit.unwrap();
     let kept = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
     // systemd has the bounding set limited before the daemon starts, so that it needs no CAP_SETPCAP for that.

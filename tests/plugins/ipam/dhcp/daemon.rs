@@ -98,7 +98,11 @@ fn daemons_of_two_sockets_are_two() {
         let second = Daemon::with_flags(lab, &["-socketpath", "/run/second/dhcp.sock"]);
         let conf = with(&conf(), json!({"ipam": {"daemonSocketPath": "/run/second/dhcp.sock"}}));
         lab.attach(&lab.container(), &conf).add();
-        assert_ne!(lab.host.sh("find /run/second/dhcp.leases -type f ! -name '*lock'"), "", "its journal is beside it");
+        assert_ne!(
+            lab.host.sh("find /run/second/dhcp.leases -type f ! -name '*lock'"),
+            "",
+            "its journal is beside it"
+        );
         assert!(second.log().contains("state=bound"), "{}", second.log());
     });
 }
@@ -136,8 +140,23 @@ fn flags_are_written_as_go_has_them() {
             &["-socketpath", "/run/a.sock"][..],
             &["--socketpath", "/run/a.sock"],
             &["-socketpath=/run/a.sock"],
-            &["--socketpath=/run/a.sock", "-broadcast", "-timeout=1m2s", "--resendmax", "1h", "-resendtimeout", "208s"],
-            &["-broadcast=false", "-socketpath", "/run/a.sock", "-timeout", "1.5s", "-resendmax=100ms"],
+            &[
+                "--socketpath=/run/a.sock",
+                "-broadcast",
+                "-timeout=1m2s",
+                "--resendmax",
+                "1h",
+                "-resendtimeout",
+                "208s",
+            ],
+            &[
+                "-broadcast=false",
+                "-socketpath",
+                "/run/a.sock",
+                "-timeout",
+                "1.5s",
+                "-resendmax=100ms",
+            ],
             &["-broadcast=1", "-socketpath", "/run/a.sock", "--"],
         ] {
             let mut daemon = Daemon::with_flags(lab, flags);
@@ -150,14 +169,24 @@ fn flags_are_written_as_go_has_them() {
 #[test]
 fn bad_flags_are_told_with_the_usage() {
     for_each_peer("dhcp", |lab| {
-        for flags in
-            [&["-nonsense"][..], &["-timeout", "soon"], &["-timeout", "10"], &["-socketpath"], &["-broadcast=maybe"]]
-        {
+        for flags in [
+            &["-nonsense"][..],
+            &["-timeout", "soon"],
+            &["-timeout", "10"],
+            &["-socketpath"],
+            &["-broadcast=maybe"],
+        ] {
             let (status, log) = refused(lab, flags);
             assert_eq!(status, 2, "{flags:?}: {log}");
-            for flag in
-                ["-pidfile", "-hostprefix", "-socketpath", "-broadcast", "-timeout", "-resendmax", "-resendtimeout"]
-            {
+            for flag in [
+                "-pidfile",
+                "-hostprefix",
+                "-socketpath",
+                "-broadcast",
+                "-timeout",
+                "-resendmax",
+                "-resendtimeout",
+            ] {
                 assert!(log.contains(flag), "{flags:?}: no {flag} in {log}");
             }
         }
@@ -171,10 +200,15 @@ fn the_host_may_be_below_a_prefix() {
         let _server = network(lab);
         let container = lab.container();
         lab.host.sh("mkdir /run/host; mount --rbind / /run/host");
-        let mut daemon = Daemon::with_flags(lab, &["-hostprefix", "/run/host", "-pidfile", "/run/dhcp.pid"]);
+        let mut daemon =
+            Daemon::with_flags(lab, &["-hostprefix", "/run/host", "-pidfile", "/run/dhcp.pid"]);
         assert!(lab.path("/run/dhcp.pid").exists());
-        lab.host.sh(&format!("ip link add link lan name eth0 netns {} type macvlan", name(&container.netns)));
-        let attachment = lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        lab.host.sh(&format!(
+            "ip link add link lan name eth0 netns {} type macvlan",
+            name(&container.netns)
+        ));
+        let attachment =
+            lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
         attachment.add();
         attachment.del();
         assert_eq!(daemon.end_by("TERM"), 0);
@@ -263,17 +297,23 @@ fn the_capabilities_of_the_unit_suffice() {
     let units = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/cni-dhcp");
     let value = |unit: &str, key: &str| {
         let text = std::fs::read_to_string(format!("{units}.{unit}")).unwrap();
-        let found = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned));
+        let found = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned));
         found.unwrap_or_else(|| panic!("no {key} in the {unit}"))
     };
     assert_eq!(value("socket", "ListenStream"), SOCKET);
     assert_eq!(value("socket", "SocketMode"), "0600");
     assert!(value("service", "ExecStart").ends_with("/dhcp daemon"));
-    let capabilities = value("service", "CapabilityBoundingSet").to_lowercase().replace("cap_", "+").replace(' ', ",");
+    let capabilities = value("service", "CapabilityBoundingSet")
+        .to_lowercase()
+        .replace("cap_", "+")
+        .replace(' ', ",");
     for_ours("dhcp", |lab| {
         let server = network(lab);
         server.change(json!({"lease": 8, "t1": 1, "t2": 6}));
-        let wrapper = ["setpriv", "--no-new-privs", "--bounding-set", &format!("-all,{capabilities}"), "--"];
+        let wrapper =
+            ["setpriv", "--no-new-privs", "--bounding-set", &format!("-all,{capabilities}"), "--"];
         let mut daemon = Daemon::wrapped(lab, &wrapper);
         for container in [lab.container(), lab.container_of_process()] {
             let attachment = lab.attach(&container, &conf());
@@ -309,7 +349,8 @@ fn other_protocols_are_told_what_this_is() {
     for_ours("dhcp", |lab| {
         let _server = network(lab);
         let mut daemon = Daemon::start(lab);
-        let answer: Value = serde_json::from_str(&say(lab, b"{\"protocol\":99,\"op\":\"status\"}\n")).unwrap();
+        let answer: Value =
+            serde_json::from_str(&say(lab, b"{\"protocol\":99,\"op\":\"status\"}\n")).unwrap();
         assert!(answer["error"]["msg"].as_str().unwrap().contains("99"), "{answer}");
         let http = say(lab, b"CONNECT /_goRPC_ HTTP/1.0\n\n");
         assert!(http.starts_with("HTTP/1.") && http.contains("cni-multi"), "{http}");
@@ -343,7 +384,8 @@ fn silent_clients_keep_nobody_waiting() {
     for_ours("dhcp", |lab| {
         let _server = network(lab);
         let _daemon = Daemon::start(lab);
-        let mut silent: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(lab.path(SOCKET)).unwrap()).collect();
+        let mut silent: Vec<UnixStream> =
+            (0..100).map(|_| UnixStream::connect(lab.path(SOCKET)).unwrap()).collect();
         silent.iter_mut().for_each(|stream| stream.write_all(b"{\"protocol\":1,").unwrap());
         add_and_del(&lab.attach(&lab.container(), &conf()));
     });
@@ -354,11 +396,17 @@ fn silent_clients_keep_nobody_waiting() {
 fn one_exchange_keeps_no_other_waiting() {
     for_ours("dhcp", |lab| {
         let _server = network(lab);
-        lab.host.sh("ip link add dead type veth peer name alive; ip link set dead up; ip link set alive up");
-        let _daemon = Daemon::with_flags(lab, &["-timeout", "2s", "-resendmax", "4s", "-resendtimeout", "6s"]);
+        lab.host.sh(
+            "ip link add dead type veth peer name alive; ip link set dead up; ip link set alive up",
+        );
+        let _daemon = Daemon::with_flags(
+            lab,
+            &["-timeout", "2s", "-resendmax", "4s", "-resendtimeout", "6s"],
+        );
         let (dead, container) = (lab.container(), lab.container());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| lab.attach(&dead, &with(&conf(), json!({"master": "dead"}))).try_add());
+            let waiting = scope
+                .spawn(|| lab.attach(&dead, &with(&conf(), json!({"master": "dead"}))).try_add());
             std::thread::sleep(std::time::Duration::from_millis(500)); // it is in the middle of its silence then
             let start = std::time::Instant::now();
             add_and_del(&lab.attach(&container, &conf()));

@@ -89,7 +89,10 @@ fn del_needs_no_daemon() {
         attachment.del();
         let released = server.wait_for(RELEASE, 1, 5);
         assert_eq!(released[0]["ciaddr"], "10.60.0.50");
-        assert_eq!(option(&released[0], 61), Some(hex(format!("\0{}/net1/eth0", attachment.container_id).as_bytes())));
+        assert_eq!(
+            option(&released[0], 61),
+            Some(hex(format!("\0{}/net1/eth0", attachment.container_id).as_bytes()))
+        );
         assert_eq!(journal(lab).len(), 1);
         attachment.del();
         lab.attach(&lab.container(), &conf()).del();
@@ -133,7 +136,11 @@ fn del_takes_any_configuration_that_says_where_the_daemon_is() {
         let _daemon = Daemon::start(lab);
         let attachment = plugged(lab, &lab.container());
         attachment.add();
-        attachment.clone().args("NONSENSE=1;IP=999").conf(json!({"ipam": {"provide": [{"option": "nonsense"}]}})).del();
+        attachment
+            .clone()
+            .args("NONSENSE=1;IP=999")
+            .conf(json!({"ipam": {"provide": [{"option": "nonsense"}]}}))
+            .del();
         server.wait_for(RELEASE, 1, 5);
     });
 }

@@ -133,7 +133,10 @@ fn no_address_is_left() {
             first.del();
             if lab.peer == Peer::Ours {
                 server.assert_has_no_lease();
-                assert_eq!(lab.attach(&lab.container(), &conf()).add()["ips"][0]["address"], "10.60.0.50/24");
+                assert_eq!(
+                    lab.attach(&lab.container(), &conf()).add()["ips"][0]["address"],
+                    "10.60.0.50/24"
+                );
             }
         });
     }
@@ -202,9 +205,9 @@ pub fn begun(attachment: &Attachment) -> Child {
 
 /// The journal's files that are leases.
 pub fn journal(lab: &Lab) -> Vec<String> {
-    let listing = lab
-        .host
-        .sh(&format!("find {JOURNAL} -type f ! -name lock ! -name '*.lock' -printf '%P\\n' 2>/dev/null || true"));
+    let listing = lab.host.sh(&format!(
+        "find {JOURNAL} -type f ! -name lock ! -name '*.lock' -printf '%P\\n' 2>/dev/null || true"
+    ));
     listing.lines().map(str::to_owned).collect()
 }
 
@@ -212,7 +215,11 @@ pub fn journal(lab: &Lab) -> Vec<String> {
 fn the_interface_is_not_there() {
     for_ours("dhcp", |lab| {
         let (server, _daemon) = hasty(lab, json!({}));
-        assert_fails(lab, &with(&conf(), json!({"type": "dhcp", "master": null})), &["eth0", "ptp"]);
+        assert_fails(
+            lab,
+            &with(&conf(), json!({"type": "dhcp", "master": null})),
+            &["eth0", "ptp"],
+        );
         assert!(server.heard().is_empty());
     });
 }
@@ -222,7 +229,11 @@ fn the_interface_is_not_there() {
 fn a_mistake_in_the_configuration() {
     let long = "x".repeat(256);
     let cases = [
-        (json!({"provide": [{"option": "hostname", "value": "x"}]}), "ipam.provide[0].option", "hostname"),
+        (
+            json!({"provide": [{"option": "hostname", "value": "x"}]}),
+            "ipam.provide[0].option",
+            "hostname",
+        ),
         (json!({"provide": [{"option": "256", "value": "x"}]}), "ipam.provide[0].option", "256"),
         (json!({"provide": [{"option": "12", "value": long}]}), "ipam.provide[0].value", "255"),
         (json!({"provide": [{"option": "12", "value": 5}]}), "ipam.provide[0].value", "string"),
@@ -247,7 +258,9 @@ fn the_disk_is_full() {
     for_ours("dhcp", |lab| {
         lab.lan(Kind::Macvlan);
         let server = Scripted::start(lab, json!({"lease": 4}));
-        lab.host.sh(&format!("mkdir -p {JOURNAL}; mount -t tmpfs -o size=16k,nr_inodes=64,mode=0700 full {JOURNAL}"));
+        lab.host.sh(&format!(
+            "mkdir -p {JOURNAL}; mount -t tmpfs -o size=16k,nr_inodes=64,mode=0700 full {JOURNAL}"
+        ));
         let mut daemon = Daemon::with_flags(lab, &HASTY);
         let kept = lab.attach(&lab.container(), &conf());
         let result = kept.add();

@@ -64,7 +64,9 @@ fn a_lease_ends_with_its_link() {
     for_ours("dhcp", |lab| {
         let server = short(lab);
         let daemon = Daemon::start(lab);
-        for what in ["ip link del eth0", "ip link del eth0; ip link add eth0 up type veth peer name other"] {
+        for what in
+            ["ip link del eth0", "ip link del eth0; ip link add eth0 up type veth peer name other"]
+        {
             let container = lab.container();
             let attachment = lab.attach(&container, &conf());
             let result = attachment.add();
@@ -89,7 +91,10 @@ fn a_new_namespace_at_the_old_path_is_left_alone() {
         lab.attach(&container, &conf()).add();
         let path = &container.netns;
         lab.host.sh(&format!("umount {path}; unshare --net={path} true"));
-        lab.host.sh(&format!("ip link add link lan name eth0 netns {} type macvlan", path.rsplit('/').next().unwrap()));
+        lab.host.sh(&format!(
+            "ip link add link lan name eth0 netns {} type macvlan",
+            path.rsplit('/').next().unwrap()
+        ));
         container.sh("ip addr add 10.60.0.50/24 dev eth0; ip link set eth0 up");
         let heard = server.heard_of(REQUEST).len();
         wait_until("the lease is forgotten", 4, || journal(lab).is_empty());
@@ -146,8 +151,9 @@ fn descriptors_and_threads_belong_to_no_lease() {
         wait_until("it is at rest", 3, || threads() == 1);
         let before = daemon.descriptors();
         let container = lab.container();
-        let attachments: Vec<_> =
-            (0..8).map(|n| lab.attach(&container, &with(&conf(), json!({}))).ifname(&format!("eth{n}"))).collect();
+        let attachments: Vec<_> = (0..8)
+            .map(|n| lab.attach(&container, &with(&conf(), json!({}))).ifname(&format!("eth{n}")))
+            .collect();
         attachments.iter().for_each(|attachment| drop(attachment.add()));
         wait_until("no descriptor is left", 3, || daemon.descriptors() == before);
         wait_until("no thread is left", 3, || threads() == 1);

@@ -26,8 +26,9 @@ impl Crowd {
         let containers: Vec<_> = (0..self.containers).map(|_| lab.container()).collect();
         let links = containers.iter().flat_map(|container| {
             let name = container.netns.rsplit('/').next().unwrap().to_owned();
-            (0..self.each)
-                .map(move |n| format!("link add link lan name eth{n} netns {name} type macvlan mode private\n"))
+            (0..self.each).map(move |n| {
+                format!("link add link lan name eth{n} netns {name} type macvlan mode private\n")
+            })
         });
         std::fs::write(lab.path("/run/links"), links.collect::<String>()).unwrap();
         lab.host.sh("ip -batch /run/links; rm /run/links");
@@ -92,7 +93,8 @@ fn a_thousand_leases_need_little_and_nothing_while_idle() {
         assert_idle(&daemon);
         daemon.crash_and_start_again();
         let known = lab.dhcp(&["leases", "-o", "json"]).ok();
-        let bound = known.as_array().unwrap().iter().filter(|lease| lease["state"] == "bound").count();
+        let bound =
+            known.as_array().unwrap().iter().filter(|lease| lease["state"] == "bound").count();
         assert_eq!(bound, 1000, "all are known again");
         assert_modest(&daemon, "after a crash");
         assert_idle(&daemon);
@@ -108,10 +110,13 @@ fn a_thousand_leases_need_little_and_nothing_while_idle() {
 fn collect_by_and_by(lab: &Lab, crowd: &Crowd, server: &Server) {
     let alone = with(&conf(), json!({"type": "dhcp", "master": null}));
     let collector = lab.attach(&lab.container(), &alone);
-    let each = |container| (0..crowd.each).map(move |n| (format!("container-{container}"), format!("eth{n}")));
+    let each = |container| {
+        (0..crowd.each).map(move |n| (format!("container-{container}"), format!("eth{n}")))
+    };
     let everyone: Vec<(String, String)> = (1..=crowd.containers).flat_map(each).collect();
     for released in (AT_ONCE..=everyone.len()).step_by(AT_ONCE) {
-        let valid: Vec<(&str, &str)> = everyone[released..].iter().map(|(id, name)| (&**id, &**name)).collect();
+        let valid: Vec<(&str, &str)> =
+            everyone[released..].iter().map(|(id, name)| (&**id, &**name)).collect();
         collector.gc(&valid).ok();
         wait_until("the server has what is valid", 3, || server.leases().len() == valid.len());
     }
@@ -120,7 +125,8 @@ fn collect_by_and_by(lab: &Lab, crowd: &Crowd, server: &Server) {
 /// A process that is not woken has nothing to do.
 fn assert_idle(daemon: &Daemon) {
     std::thread::sleep(Duration::from_millis(500)); // the last hang-up may be on its way
-    let switches = || daemon.status("voluntary_ctxt_switches") + daemon.status("nonvoluntary_ctxt_switches");
+    let switches =
+        || daemon.status("voluntary_ctxt_switches") + daemon.status("nonvoluntary_ctxt_switches");
     let before = switches();
     std::thread::sleep(Duration::from_secs(2)); // nothing is to happen in it
     assert_eq!(switches(), before, "it was woken");

@@ -20,8 +20,9 @@ fn our_plugin_and_the_reference_s_daemon() {
         lab.lan(Kind::Macvlan);
         let server = Scripted::start(lab, json!({}));
         let _daemon = Daemon::start(lab);
-        let attachment =
-            lab.attach(&lab.container(), &with(&conf(), json!({"type": "dhcp", "master": null}))).by(&Peer::Ours);
+        let attachment = lab
+            .attach(&lab.container(), &with(&conf(), json!({"type": "dhcp", "master": null})))
+            .by(&Peer::Ours);
         let text = attachment.try_add().err().text();
         assert!(text.contains("reference") && text.contains("cni-dhcp.service"), "{text}");
         assert_eq!(attachment.status().err().code, 50);

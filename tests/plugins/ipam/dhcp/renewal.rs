@@ -157,7 +157,9 @@ fn a_lease_that_expired_while_nobody_ran_is_over() {
         std::thread::sleep(std::time::Duration::from_millis(2500)); // what passes is the lease's own time
         assert!(leased.has_address());
         leased.daemon.start_again();
-        wait_until("the address is taken back", 3, || leased.container.addresses("eth0").is_empty());
+        wait_until("the address is taken back", 3, || {
+            leased.container.addresses("eth0").is_empty()
+        });
         leased.attachment.check(&leased.result).err();
     });
 }
@@ -180,9 +182,13 @@ fn another_server_takes_the_lease_over() {
         lab.outside.sh("ip addr add 10.60.0.2/16 dev lan");
         let Leased { server, daemon: _daemon, container, attachment, result, monitor, .. } = leased;
         drop(server);
-        let second = Scripted::start(lab, json!({"server": "10.60.0.2", "lease": 8, "t1": 1, "t2": 6}));
+        let second =
+            Scripted::start(lab, json!({"server": "10.60.0.2", "lease": 8, "t1": 1, "t2": 6}));
         let heard = second.wait_for(REQUEST, 3, 10);
-        assert_eq!((&heard[0]["to"], &heard[0]["ciaddr"]), (&json!("broadcast"), &json!("10.60.0.50")));
+        assert_eq!(
+            (&heard[0]["to"], &heard[0]["ciaddr"]),
+            (&json!("broadcast"), &json!("10.60.0.50"))
+        );
         assert_eq!((option(&heard[0], 50), option(&heard[0], 54)), (None, None));
         assert_eq!(heard[2]["to"], "unicast", "to the server that has extended it");
         assert!(!monitor.output().contains("Deleted"), "{}", monitor.output());
@@ -199,7 +205,11 @@ fn a_refused_renewal_and_the_same_address_again() {
         let before = leased.server.heard_of(DISCOVER).len();
         leased.server.change(json!({"renew": "nak"}));
         let asked = leased.server.wait_for(DISCOVER, before + 1, 10);
-        assert_eq!(option(&asked[before], 50).as_deref(), Some("0a3c0032"), "the old address is asked for");
+        assert_eq!(
+            option(&asked[before], 50).as_deref(),
+            Some("0a3c0032"),
+            "the old address is asked for"
+        );
         leased.server.change(json!({"renew": "ack"}));
         let before = leased.server.heard_of(REQUEST).len();
         leased.server.wait_for(REQUEST, before + 2, 5);
@@ -227,8 +237,12 @@ fn a_refused_renewal_and_only_another_address() {
 fn an_expired_lease_takes_its_address_along_and_may_come_back() {
     for_ours("dhcp", |lab| {
         let silence = json!({"discover": "silence", "request": "silence", "renew": "silence", "rebind": "silence"});
-        let answers = json!({"discover": "offer", "request": "ack", "renew": "ack", "rebind": "ack"});
-        let leased = lease(lab, json!({"lease": 3, "t1": 1, "t2": 2, "options": {"33": "c00002000a3c0008"}}));
+        let answers =
+            json!({"discover": "offer", "request": "ack", "renew": "ack", "rebind": "ack"});
+        let leased = lease(
+            lab,
+            json!({"lease": 3, "t1": 1, "t2": 2, "options": {"33": "c00002000a3c0008"}}),
+        );
         let routes = leased.container.sh("ip route");
         leased.server.change(silence);
         wait_until("the address is gone", 5, || leased.container.addresses("eth0").is_empty());
@@ -256,7 +270,9 @@ fn a_lease_without_end_is_never_renewed() {
 /// RFC 2131, 4.4.5: half of the lease, and seven eighths of it.
 #[test]
 fn times_that_make_no_sense_are_the_usual_ones() {
-    for times in [json!({"t1": 100, "t2": 200}), json!({"t1": 0, "t2": 0}), json!({"t1": null, "t2": 100})] {
+    for times in
+        [json!({"t1": 100, "t2": 200}), json!({"t1": 0, "t2": 0}), json!({"t1": null, "t2": 100})]
+    {
         for_ours("dhcp", |lab| {
             let leased = lease(lab, with(&json!({"lease": 4}), times.clone()));
             let requests = leased.server.wait_for(REQUEST, 2, 4);
@@ -342,10 +358,12 @@ fn a_crash_while_a_lease_is_requested_gives_it_back() {
             "ip link add link lan name eth0 netns {} type macvlan",
             container.netns.rsplit('/').next().unwrap()
         ));
-        let attachment = lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
+        let attachment =
+            lab.attach(&container, &with(&conf(), json!({"type": "dhcp", "master": null})));
         let mut plugin = begun(&attachment);
         server.wait_for(REQUEST, 1, 5);
-        let stopped = Command::new("kill").args(["-STOP", &plugin.id().to_string()]).status().unwrap();
+        let stopped =
+            Command::new("kill").args(["-STOP", &plugin.id().to_string()]).status().unwrap();
         assert!(stopped.success(), "the plugin would see to it itself");
         daemon.kill();
         plugin.kill().unwrap();
@@ -422,9 +440,15 @@ fn a_link_with_another_hardware_address_and_another_name_keeps_its_lease() {
         let before = leased.server.heard_of(DISCOVER).len();
         leased.server.change(json!({"renew": "nak"}));
         let asked = &leased.server.wait_for(DISCOVER, before + 1, 15)[before];
-        assert_eq!((&asked["chaddr"], &asked["flags"]), (&mac, &json!(0x8000)), "to the old one nothing comes");
+        assert_eq!(
+            (&asked["chaddr"], &asked["flags"]),
+            (&mac, &json!(0x8000)),
+            "to the old one nothing comes"
+        );
         leased.server.change(json!({"renew": "ack"}));
-        leased.container.sh("ip link set eth0 down; ip link set eth0 name other; ip link set other up");
+        leased
+            .container
+            .sh("ip link set eth0 down; ip link set eth0 name other; ip link set other up");
         let renewed = leased.server.heard_of(REQUEST).len();
         leased.server.wait_for(REQUEST, renewed + 3, 15);
         assert!(!leased.monitor.output().contains("Deleted inet"), "{}", leased.monitor.output());

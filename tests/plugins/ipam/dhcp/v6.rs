@@ -45,7 +45,8 @@ fn on_network(kind: Kind, programs: &[&str], case: impl Fn(&Lab)) {
 fn link_local(at: &Namespace, link: &str) -> String {
     let links = at.json(&format!("ip -j addr show dev {link}"));
     let addresses = links[0]["addr_info"].as_array().unwrap().iter();
-    let mut local = addresses.filter_map(|a| a["local"].as_str()).filter(|local| local.starts_with("fe80:"));
+    let mut local =
+        addresses.filter_map(|a| a["local"].as_str()).filter(|local| local.starts_with("fe80:"));
     local.next().unwrap().to_owned()
 }
 
@@ -74,14 +75,17 @@ fn both_families_from_one_server() {
         assert_eq!(container.addresses("eth0"), [format!("{v4}/24"), format!("{v6}/64")]);
         assert_eq!(result["ips"][1]["gateway"], router(lab));
         assert_eq!(result["routes"][1], json!({"dst": "::/0", "gw": router(lab)}));
-        assert!(default_route(&container).starts_with(&format!("default via {} dev eth0", router(lab))));
+        assert!(
+            default_route(&container).starts_with(&format!("default via {} dev eth0", router(lab)))
+        );
         assert_eq!(result["dns"]["search"], json!(["lan.example"]), "each once");
         assert_pings(&container, SERVER_V6);
         attachment.check(&result).ok();
         wait_until("the server has both leases", 3, || server.leases().len() == 2);
         let key = format!("{}/net1/eth0", container.id);
         let leases = lab.dhcp(&["leases", "-o", "json"]).ok();
-        let keys: Vec<&str> = leases.as_array().unwrap().iter().map(|lease| lease["key"].as_str().unwrap()).collect();
+        let keys: Vec<&str> =
+            leases.as_array().unwrap().iter().map(|lease| lease["key"].as_str().unwrap()).collect();
         assert_eq!(keys, [key.clone(), format!("{key}/6")]);
         attachment.del();
         wait_until("the server has no lease", 3, || server.leases().is_empty());
@@ -103,7 +107,10 @@ fn an_address_of_kea_is_renewed_and_released() {
         let result = attachment.add();
         let address = ips(&result)[0].clone();
         assert_eq!(container.addresses("eth0"), [format!("{address}/64")]);
-        assert_eq!(result["dns"], json!({"nameservers": ["2001:db8::54"], "search": ["lan.example"]}));
+        assert_eq!(
+            result["dns"],
+            json!({"nameservers": ["2001:db8::54"], "search": ["lan.example"]})
+        );
         let wait_for_renewal = |what: &str| {
             let before = server.leases()[&address];
             wait_until(&format!("a renewal {what}"), 10, || server.leases()[&address] > before);
@@ -130,15 +137,21 @@ fn two_containers_on_ipvlan_have_addresses_of_their_own() {
         let _router = Router::with_prefix(lab, 600, 600);
         let server = Kea::start(lab, 0x50, 0x59);
         let _daemon = Daemon::start(lab);
-        for ipam in [json!({"dhcpv4": false, "dhcpv6": true}), json!({"dhcpv4": false, "slaac": true})] {
+        for ipam in
+            [json!({"dhcpv4": false, "dhcpv6": true}), json!({"dhcpv4": false, "slaac": true})]
+        {
             let containers = [lab.container(), lab.container()];
-            let attachments = containers.each_ref().map(|c| lab.attach(c, &conf(Kind::Ipvlan, ipam.clone())));
+            let attachments =
+                containers.each_ref().map(|c| lab.attach(c, &conf(Kind::Ipvlan, ipam.clone())));
             let results = attachments.each_ref().map(|attachment| attachment.add());
             let [one, other] = results.each_ref().map(|result| ips(result)[0].clone());
             assert_ne!(one, other);
             assert_pings(&containers[0], SERVER_V6);
             assert_pings(&containers[0], &other);
-            attachments.iter().zip(&results).for_each(|(attachment, result)| drop(attachment.check(result).ok()));
+            attachments
+                .iter()
+                .zip(&results)
+                .for_each(|(attachment, result)| drop(attachment.check(result).ok()));
             attachments.iter().for_each(|attachment| attachment.del());
             wait_until("the server has no lease", 3, || server.leases().is_empty());
         }
@@ -157,9 +170,12 @@ fn another_router_leads_out_after_the_next_renewal() {
         let before = router(lab);
         assert!(default_route(&container).starts_with(&format!("default via {before} ")));
         advertising.stop();
-        lab.outside.sh(&format!("ip addr add fe80::2/64 dev lan nodad; ip addr del {before}/64 dev lan"));
+        lab.outside
+            .sh(&format!("ip addr add fe80::2/64 dev lan nodad; ip addr del {before}/64 dev lan"));
         advertising.start_again();
-        wait_until("the other router", 10, || default_route(&container).starts_with("default via fe80::2 "));
+        wait_until("the other router", 10, || {
+            default_route(&container).starts_with("default via fe80::2 ")
+        });
         assert_eq!(default_route(&container).lines().count(), 1);
         attachment.check(&result).ok();
         assert_pings(&container, SERVER_V6);
@@ -206,7 +222,9 @@ fn nobody_answers() {
         let _daemon = Daemon::with_flags(lab, &HASTY);
         let container = lab.container();
         let watch = Watch::start(lab, &[&container]);
-        for (conf, why) in [(only_v6(), "no answer to Solicit"), (slaac(), "no router has answered")] {
+        for (conf, why) in
+            [(only_v6(), "no answer to Solicit"), (slaac(), "no router has answered")]
+        {
             let error = lab.attach(&container, &conf).try_add().err().text();
             assert!(error.contains("no more tries within 3s") && error.contains(why), "{error}");
             watch.assert_unchanged("since before the ADD that failed");
@@ -269,10 +287,21 @@ fn an_address_is_made_of_a_routers_prefix_and_renewed() {
         let result = attachment.add();
         let address = ips(&result)[0].clone();
         let own = link_local(&container, "eth0");
-        assert_eq!(address.strip_prefix("2001:db8::"), own.strip_prefix("fe80::"), "{address} {own}");
-        assert_eq!(container.addresses("eth0"), [format!("{address}/64")], "and none of the kernel's");
+        assert_eq!(
+            address.strip_prefix("2001:db8::"),
+            own.strip_prefix("fe80::"),
+            "{address} {own}"
+        );
+        assert_eq!(
+            container.addresses("eth0"),
+            [format!("{address}/64")],
+            "and none of the kernel's"
+        );
         assert_eq!(result["ips"][0]["gateway"], router(lab));
-        assert_eq!(result["dns"], json!({"nameservers": ["2001:db8::53"], "search": ["lan.example"]}));
+        assert_eq!(
+            result["dns"],
+            json!({"nameservers": ["2001:db8::53"], "search": ["lan.example"]})
+        );
         assert_pings(&container, SERVER_V6);
         let renewals = |daemon: &Daemon| daemon.log().matches("state=bound").count();
         wait_until("a renewal", 8, || renewals(&daemon) >= 2);

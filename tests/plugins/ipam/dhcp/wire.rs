@@ -5,12 +5,20 @@ use serde_json::{Value, json};
 use super::conf;
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
-use crate::support::dhcp::scripted::{DISCOVER, NONSENSE, RELEASE, REQUEST, Scripted, hex, option, wait_for_release};
+use crate::support::dhcp::scripted::{
+    DISCOVER, NONSENSE, RELEASE, REQUEST, Scripted, hex, option, wait_for_release,
+};
 use crate::support::dhcp::{Daemon, Kind, SERVER};
 use crate::support::netns::Lab;
 
 /// One ADD and DEL; everything that the server heard.
-fn conversation(lab: &Lab, flags: &[&str], kind: Kind, ipam: Value, args: Option<&str>) -> Vec<Value> {
+fn conversation(
+    lab: &Lab,
+    flags: &[&str],
+    kind: Kind,
+    ipam: Value,
+    args: Option<&str>,
+) -> Vec<Value> {
     lab.lan(kind);
     let server = Scripted::start(lab, json!({}));
     let _daemon = Daemon::with_flags(lab, flags);
@@ -54,20 +62,28 @@ fn the_packets_are_those_of_the_reference() {
             assert!(packet["length"].as_u64().unwrap() >= 300, "no shorter than BOOTP's: {packet}");
             assert_eq!(packet["flags"], 0, "answers may come by unicast");
             assert_eq!(option(packet, 61).as_deref(), Some(&*client_id));
-            let order: Vec<u64> = packet["order"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+            let order: Vec<u64> =
+                packet["order"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
             assert!(order.is_sorted(), "options are in the order of their numbers: {order:?}");
         }
         let [discover, request, rest @ ..] = &heard[..] else { unreachable!() };
         assert_eq!(discover["to"], "broadcast");
         assert_eq!(option(discover, 55).as_deref(), Some("0301"), "routers and mask are asked for");
-        assert_eq!(option(discover, 57).as_deref(), Some("05dc"), "packets of 1500 bytes are taken");
+        assert_eq!(
+            option(discover, 57).as_deref(),
+            Some("05dc"),
+            "packets of 1500 bytes are taken"
+        );
         assert_eq!(option(discover, 50), None);
         assert_eq!(request["xid"], discover["xid"]);
         assert_eq!(option(request, 50).as_deref(), Some("0a3c0032"));
         assert_eq!(option(request, 54).as_deref(), Some("0a3c0001"));
         assert_eq!(option(request, 55), option(discover, 55));
         for release in rest {
-            assert_eq!((&release["to"], &release["from"]), (&json!("unicast"), &json!("10.60.0.50")));
+            assert_eq!(
+                (&release["to"], &release["from"]),
+                (&json!("unicast"), &json!("10.60.0.50"))
+            );
             assert_eq!(release["ciaddr"], "10.60.0.50");
             assert_eq!(option(release, 54).as_deref(), Some("0a3c0001"));
             assert_eq!(option(release, 50), None);
@@ -104,7 +120,13 @@ fn provided_options_are_sent() {
             {"option": "250", "value": "configured", "fromArg": "K8S_POD_NAME"},
             {"option": "251", "fromArg": "NOT_THERE"},
         ]});
-        let heard = conversation(lab, &[], Kind::Macvlan, ipam, Some("IgnoreUnknown=1;K8S_POD_NAME=web-0;CLASS=gold"));
+        let heard = conversation(
+            lab,
+            &[],
+            Kind::Macvlan,
+            ipam,
+            Some("IgnoreUnknown=1;K8S_POD_NAME=web-0;CLASS=gold"),
+        );
         for packet in &heard[..2] {
             for (code, value) in [(12, "web"), (60, "cni"), (77, "gold"), (250, "web-0")] {
                 assert_eq!(option(packet, code), Some(hex(value.as_bytes())), "option {code}");
@@ -270,7 +292,8 @@ fn the_priority_is_that_of_every_route() {
         let _daemon = Daemon::start(lab);
         let options = json!({"33": "c00002000a3c0008"});
         let result = result_of(lab, json!({"priority": 77}), options);
-        let priorities: Vec<&Value> = result["routes"].as_array().unwrap().iter().map(|r| &r["priority"]).collect();
+        let priorities: Vec<&Value> =
+            result["routes"].as_array().unwrap().iter().map(|r| &r["priority"]).collect();
         assert_eq!(priorities, [77, 77]);
     });
 }
@@ -303,14 +326,26 @@ fn name_service_and_mtu_are_in_the_result() {
 fn options_that_make_no_sense_are_left_out() {
     let cases = [
         ("a router of three bytes", json!({"3": "0a3c00"}), json!({"routes": null, "dns": null})),
-        ("a route that is cut", json!({"121": "18c000"}), json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]})),
+        (
+            "a route that is cut",
+            json!({"121": "18c000"}),
+            json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]}),
+        ),
         (
             "a prefix of 33",
             json!({"121": "21c00002000a3c0009"}),
             json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]}),
         ),
-        ("an MTU of one byte", json!({"26": "05"}), json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]})),
-        ("an MTU that cannot be", json!({"26": "0001"}), json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]})),
+        (
+            "an MTU of one byte",
+            json!({"26": "05"}),
+            json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]}),
+        ),
+        (
+            "an MTU that cannot be",
+            json!({"26": "0001"}),
+            json!({"routes": [{"dst": "0.0.0.0/0", "gw": SERVER}]}),
+        ),
         ("half a name server", json!({"6": "0a3c"}), json!({"dns": null})),
         ("names that point at themselves", json!({"119": "c000"}), json!({"dns": null})),
     ];

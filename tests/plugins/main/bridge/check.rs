@@ -28,7 +28,12 @@ fn check_finds_what_has_changed() {
             host: "",
             names: "2001:db8:10::2",
         },
-        Case { what: "v4 route removed", container: "ip route del 10.99.0.0/16", host: "", names: "10.99.0.0" },
+        Case {
+            what: "v4 route removed",
+            container: "ip route del 10.99.0.0/16",
+            host: "",
+            names: "10.99.0.0",
+        },
         Case {
             what: "v6 route removed",
             container: "ip -6 route del 2001:db8:99::/48",
@@ -42,8 +47,18 @@ fn check_finds_what_has_changed() {
             host: "",
             names: "eth0",
         },
-        Case { what: "mac changed", container: "ip link set eth0 address 02:00:00:00:00:01", host: "", names: "eth0" },
-        Case { what: "port without bridge", container: "true", host: "ip link set $port nomaster", names: "veth" },
+        Case {
+            what: "mac changed",
+            container: "ip link set eth0 address 02:00:00:00:00:01",
+            host: "",
+            names: "eth0",
+        },
+        Case {
+            what: "port without bridge",
+            container: "true",
+            host: "ip link set $port nomaster",
+            names: "veth",
+        },
         Case {
             what: "wrong bridge",
             container: "true",

@@ -64,7 +64,11 @@ fn del_finds_the_pair_by_its_second_name_when_the_first_is_free_again() {
             let container = lab.container();
             let attachment = lab.attach(&container, &conf);
             let name = |result: &Value| {
-                let mut names = result["interfaces"].as_array().unwrap().iter().map(|i| i["name"].as_str().unwrap());
+                let mut names = result["interfaces"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|i| i["name"].as_str().unwrap());
                 names.find(|name| name.starts_with("veth")).unwrap().to_owned()
             };
             let first = name(&attachment.add());
@@ -155,7 +159,8 @@ fn del_without_a_namespace_leaves_nothing_at_all() {
 fn del_removes_the_link_even_if_the_namespace_has_others() {
     for_each_peer("bridge", |lab| {
         let container = lab.container();
-        let (first, second) = (lab.attach(&container, &conf()), lab.attach(&container, &conf()).ifname("net1"));
+        let (first, second) =
+            (lab.attach(&container, &conf()), lab.attach(&container, &conf()).ifname("net1"));
         first.add();
         second.add();
         first.del();
@@ -202,15 +207,21 @@ fn del_finds_a_container_of_any_id_and_interface() {
     for_ours("bridge", |lab| {
         let conf = with(&conf(), json!({"ipMasq": true, "macspoofchk": true}));
         warm_up(lab, &conf);
-        for (id, ifname) in
-            [("i".repeat(120), "eth0"), ("i".repeat(300), "eth0"), ("i".repeat(5000), "e"), ("c".into(), "e\u{1}")]
-        {
+        for (id, ifname) in [
+            ("i".repeat(120), "eth0"),
+            ("i".repeat(300), "eth0"),
+            ("i".repeat(5000), "e"),
+            ("c".into(), "e\u{1}"),
+        ] {
             let container = lab.container();
             let before = Watch::start(lab, &[&container]);
             let attachment = lab.attach(&container, &conf).id(&id).ifname(ifname);
             attachment.add();
             attachment.del();
-            before.assert_unchanged(&format!("ADD of an id of {} bytes, interface {ifname:?}", id.len()));
+            before.assert_unchanged(&format!(
+                "ADD of an id of {} bytes, interface {ifname:?}",
+                id.len()
+            ));
         }
     });
 }

@@ -24,7 +24,15 @@ pub struct Case {
 
 impl Case {
     pub fn new(what: &'static str, changes: Value, code: u64, names: &'static str) -> Case {
-        Case { what, host: "true", container: "true", changes, code, names, reference_leaves_something: true }
+        Case {
+            what,
+            host: "true",
+            container: "true",
+            changes,
+            code,
+            names,
+            reference_leaves_something: true,
+        }
     }
 
     pub fn host(self, host: &'static str) -> Case {
@@ -51,28 +59,49 @@ const BRIDGE_OF_OTHERS: &str = "ip link add br0 up type bridge && echo 2 >/proc/
 
 pub fn cases() -> Vec<Case> {
     // A route that cannot be reached: the kernel refuses after everything else is done.
-    let late =
-        json!({"ipMasq": true, "macspoofchk": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
+    let late = json!({"ipMasq": true, "macspoofchk": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}});
     vec![
-        Case::new("IPAM plugin unknown", json!({"ipam": {"type": "no-such-ipam"}}), 104, "no-such-ipam"),
+        Case::new(
+            "IPAM plugin unknown",
+            json!({"ipam": {"type": "no-such-ipam"}}),
+            104,
+            "no-such-ipam",
+        ),
         Case::new("IPAM refuses", json!({"ipam": {"subnet": "10.10.0.0/31"}}), 7, "10.10.0.0/31"),
-        Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000").reference_leaves_nothing(),
+        Case::new("mtu out of range", json!({"mtu": 100_000}), 7, "mtu: 100000")
+            .reference_leaves_nothing(),
         Case::new("mtu out of range, bridge exists", json!({"mtu": 100_000}), 7, "mtu: 100000")
             .host("ip link add br0 type bridge"),
-        Case::new("bad mac", json!({"runtimeConfig": {"mac": "02:00:00:00:00"}}), 7, "02:00:00:00:00"),
+        Case::new(
+            "bad mac",
+            json!({"runtimeConfig": {"mac": "02:00:00:00:00"}}),
+            7,
+            "02:00:00:00:00",
+        ),
         Case::new("vlan out of range", json!({"vlan": 5000}), 7, "5000").reference_leaves_nothing(),
-        Case::new("name of the bridge too long", json!({"bridge": "a-name-of-16-byte"}), 7, "a-name-of-16-byte")
-            .reference_leaves_nothing(),
+        Case::new(
+            "name of the bridge too long",
+            json!({"bridge": "a-name-of-16-byte"}),
+            7,
+            "a-name-of-16-byte",
+        )
+        .reference_leaves_nothing(),
         // The kernel makes br0, and the next time br1.
         Case::new("name of the bridge is a pattern", json!({"bridge": "br%d"}), 7, "br%d"),
         Case::new("bridge name taken by a non-bridge", json!({}), 102, "br0")
             .host("ip link add br0 type veth peer name br1")
             .reference_leaves_nothing(),
-        Case::new("interface exists", json!({}), 102, "eth0").container("ip link add eth0 type veth peer name other"),
+        Case::new("interface exists", json!({}), 102, "eth0")
+            .container("ip link add eth0 type veth peer name other"),
         Case::new("another address on the bridge", json!({}), 102, "10.99.0.1").host(USED_BRIDGE),
         Case::new("route unreachable", late.clone(), 100, "10.88.0.1"),
-        Case::new("route unreachable, bridge of others", with(&late, json!({"promiscMode": true})), 100, "10.88.0.1")
-            .host(BRIDGE_OF_OTHERS),
+        Case::new(
+            "route unreachable, bridge of others",
+            with(&late, json!({"promiscMode": true})),
+            100,
+            "10.88.0.1",
+        )
+        .host(BRIDGE_OF_OTHERS),
     ]
 }
 
@@ -82,7 +111,12 @@ pub fn fail(lab: &Lab, conf: &Value, case: &Case) -> (String, ErrorObject) {
     fail_at(lab, &container, &lab.attach(&container, conf), case)
 }
 
-fn fail_at(lab: &Lab, container: &Container, at: &Attachment<'_>, case: &Case) -> (String, ErrorObject) {
+fn fail_at(
+    lab: &Lab,
+    container: &Container,
+    at: &Attachment<'_>,
+    case: &Case,
+) -> (String, ErrorObject) {
     lab.host.sh(case.host);
     container.sh(case.container);
     let before = Watch::start(lab, &[container]);
@@ -129,7 +163,12 @@ fn add_fails_and_nothing_has_changed() {
 #[test]
 fn add_that_fails_late_leaves_a_bridge_of_others_as_it_was() {
     for_ours("bridge", |lab| {
-        let case = Case::new("masquerading refused", json!({"ipMasq": true, "promiscMode": true}), 100, "masquerade");
+        let case = Case::new(
+            "masquerading refused",
+            json!({"ipMasq": true, "promiscMode": true}),
+            100,
+            "masquerade",
+        );
         assert_fails(lab, &conf(), &case.host(BRIDGE_OF_OTHERS));
     });
 }
@@ -138,7 +177,12 @@ fn add_that_fails_late_leaves_a_bridge_of_others_as_it_was() {
 #[test]
 fn add_to_a_bridge_whose_name_has_a_nul_is_refused() {
     for_ours("bridge", |lab| {
-        let case = Case::new("name of the bridge has a NUL", json!({"bridge": "br\u{0}0"}), 7, "bridge: \"br\\00\"");
+        let case = Case::new(
+            "name of the bridge has a NUL",
+            json!({"bridge": "br\u{0}0"}),
+            7,
+            "bridge: \"br\\00\"",
+        );
         let (changes, error) = fail(lab, &conf(), &case);
         assert_eq!((changes.as_str(), error.code), ("", 7), "{error:?}");
         assert!(error.text().contains(case.names), "{error:?}");
@@ -154,7 +198,10 @@ fn add_that_the_rule_set_refuses_says_why_at_once() {
         let before = Watch::start(lab, &[&container]);
         let error = lab.attach(&container, &with(&conf(), json!({"ipMasq": true}))).try_add().err();
         assert_eq!(error.code, 100, "{error:?}");
-        assert!(error.text().contains("masquerade") && !error.text().contains("tries"), "{error:?}");
+        assert!(
+            error.text().contains("masquerade") && !error.text().contains("tries"),
+            "{error:?}"
+        );
         before.assert_unchanged("the refused ADD");
     });
 }
@@ -167,7 +214,10 @@ fn add_on_a_full_subnet_fails_and_nothing_has_changed() {
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         let error = lab.attach(&container, &small).try_add().err();
-        assert!(error.text().contains("10.10.0.1-10.10.0.2"), "the error shows the range: {error:?}");
+        assert!(
+            error.text().contains("10.10.0.1-10.10.0.2"),
+            "the error shows the range: {error:?}"
+        );
         if lab.peer == Peer::Ours {
             assert_eq!(error.code, 101);
             before.assert_unchanged("the failed ADD");

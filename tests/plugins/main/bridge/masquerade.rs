@@ -74,8 +74,10 @@ fn the_host_sees_the_container_s_own_address() {
 /// Two interfaces of one container on one network; taking one away must not touch the other.
 pub fn second_attachment_survives_del_of_the_first(lab: &Lab, backend: Option<&str>) -> bool {
     let container = lab.container();
-    let (first, second) =
-        (lab.attach(&container, &conf(backend)), lab.attach(&container, &conf(backend)).ifname("net1"));
+    let (first, second) = (
+        lab.attach(&container, &conf(backend)),
+        lab.attach(&container, &conf(backend)).ifname("net1"),
+    );
     first.add();
     let result = second.add();
     let deleted = first.try_del().status == 0;
@@ -189,8 +191,10 @@ fn a_second_add_without_a_del_takes_the_rules_of_iptables_of_the_first_with_it()
         warm_up(lab, &by_iptables);
         for has_other_interface in [false, true] {
             let container = lab.container();
-            let (first, other) =
-                (lab.attach(&container, &by_iptables), lab.attach(&container, &by_iptables).ifname("net1"));
+            let (first, other) = (
+                lab.attach(&container, &by_iptables),
+                lab.attach(&container, &by_iptables).ifname("net1"),
+            );
             let before = Watch::start(lab, &[]);
             let kept = if has_other_interface { ips(&other.add()) } else { vec![] };
             let gone = ips(&first.add());
@@ -208,7 +212,9 @@ fn a_second_add_without_a_del_takes_the_rules_of_iptables_of_the_first_with_it()
             if has_other_interface {
                 other.del();
             }
-            before.assert_unchanged(&format!("three ADDs and their DELs, other interface: {has_other_interface}"));
+            before.assert_unchanged(&format!(
+                "three ADDs and their DELs, other interface: {has_other_interface}"
+            ));
         }
     });
 }
@@ -221,11 +227,14 @@ fn a_repeated_del_keeps_the_other_interface_masqueraded() {
         warm_up(lab, &by_iptables);
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
-        let (first, other) =
-            (lab.attach(&container, &by_iptables), lab.attach(&container, &by_iptables).ifname("net1"));
+        let (first, other) = (
+            lab.attach(&container, &by_iptables),
+            lab.attach(&container, &by_iptables).ifname("net1"),
+        );
         let gone = ips(&first.add());
         let kept = ips(&other.add());
-        container.sh("ip link set eth0 down; ip link set eth0 name renamed; ip link set renamed up");
+        container
+            .sh("ip link set eth0 down; ip link set eth0 name renamed; ip link set renamed up");
         first.del();
         let rules = rules_of_iptables(lab);
         assert!(!gone.iter().any(|ip| rules.contains(&format!("-s {ip}/"))), "{rules}");

@@ -14,7 +14,8 @@ use crate::support::tracer::{Stop, Then, is_waited_for, trace};
 use crate::support::traffic::assert_pings;
 
 /// nf_tables refuses the elements: others have the name of the table.
-const REFUSAL: &str = "nft add table inet cni_multi_masquerade; nft add chain inet cni_multi_masquerade postrouting";
+const REFUSAL: &str =
+    "nft add table inet cni_multi_masquerade; nft add chain inet cni_multi_masquerade postrouting";
 
 /// NFNL_SUBSYS_NFTABLES of a message's type, and the subsystem of the messages that begin a batch.
 const NFTABLES: [u16; 2] = [10, 0];
@@ -26,7 +27,10 @@ fn network(name: &str, address: &str) -> Value {
 
 /// Fails after the bridge has its port and its address.
 fn failing(lab: &Lab) -> Attachment<'_> {
-    lab.attach(&lab.container(), &with(&network("failing", "10.10.0.66/24"), json!({"ipMasq": true})))
+    lab.attach(
+        &lab.container(),
+        &with(&network("failing", "10.10.0.66/24"), json!({"ipMasq": true})),
+    )
 }
 
 /// The number of the first system call of the undo, which follows the refusal.
@@ -51,7 +55,12 @@ fn is_of_nftables(stop: &Stop) -> bool {
 
 /// What came of an ADD that ran while the other one was stopped before this call, and whether it had to wait for that one. None
 /// where the failing ADD makes fewer calls.
-fn add_at(lab: &Lab, failing: &Attachment<'_>, number: usize, other: &Attachment<'_>) -> Option<(Outcome, bool)> {
+fn add_at(
+    lab: &Lab,
+    failing: &Attachment<'_>,
+    number: usize,
+    other: &Attachment<'_>,
+) -> Option<(Outcome, bool)> {
     std::thread::scope(|scope| {
         let (mut running, mut waited, lock) = (None, false, lab.path("/run/cni/bridge/lock"));
         let traced = trace(&failing.call("ADD", None), |stop| {
@@ -94,7 +103,10 @@ fn assert_undo_disturbs_no_other_add(prepare: &str) {
             lab.host.sh(&format!("ip link del {port}"));
         }
         eprintln!("{stops} stops, the other ADD had to wait at {waited}");
-        assert!(waited > 5 && stops > waited + 5, "the lock is held for a part of the undo: {waited} of {stops}");
+        assert!(
+            waited > 5 && stops > waited + 5,
+            "the lock is held for a part of the undo: {waited} of {stops}"
+        );
     });
 }
 
@@ -105,5 +117,7 @@ fn undo_takes_no_bridge_from_an_add_that_joined() {
 
 #[test]
 fn undo_takes_no_address_from_an_add_that_joined() {
-    assert_undo_disturbs_no_other_add("ip link add br0 type bridge; echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra");
+    assert_undo_disturbs_no_other_add(
+        "ip link add br0 type bridge; echo 2 >/proc/sys/net/ipv6/conf/br0/accept_ra",
+    );
 }

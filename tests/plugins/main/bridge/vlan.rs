@@ -9,12 +9,16 @@ use crate::support::call::Peer;
 use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{
-    assert_masqueraded, assert_no_ping, assert_not_masqueraded, assert_pings, assert_pings_with, hears_broadcasts,
-    is_answered,
+    assert_masqueraded, assert_no_ping, assert_not_masqueraded, assert_pings, assert_pings_with,
+    hears_broadcasts, is_answered,
 };
 
 pub fn filters_vlans(lab: &Lab) -> bool {
-    let made = lab.host.try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe").status.success();
+    let made = lab
+        .host
+        .try_sh("ip link add probe type bridge vlan_filtering 1 && ip link del probe")
+        .status
+        .success();
     if !made {
         skip("bridge vlan_filtering");
     }
@@ -48,7 +52,10 @@ fn ports_are_members_of_the_vlans_asked_for() {
             json!({"vlanTrunk": [{"minID": 200, "maxID": 203}, {"id": 101}]}),
             json!([[1, "PVID", "Egress Untagged"], [101], [200], [201], [202], [203]]),
         ),
-        (json!({"vlan": 100, "vlanTrunk": [{"id": 101}]}), json!([[100, "PVID", "Egress Untagged"], [101]])),
+        (
+            json!({"vlan": 100, "vlanTrunk": [{"id": 101}]}),
+            json!([[100, "PVID", "Egress Untagged"], [101]]),
+        ),
     ];
     for_each_peer("bridge", |lab| {
         if !filters_vlans(lab) {
@@ -80,7 +87,8 @@ fn switched(lab: &Lab, changes: Value) -> Container {
 /// Addresses of both families for a link: the host of this number in the network of this number.
 fn give_addresses(container: &Container, link: &str, network: u16, host: u16) {
     let [v4, v6] = addresses(network, host);
-    container.sh(&format!("ip addr add {v4}/24 dev {link} && ip addr add {v6}/64 dev {link} nodad"));
+    container
+        .sh(&format!("ip addr add {v4}/24 dev {link} && ip addr add {v6}/64 dev {link} nodad"));
 }
 
 fn addresses(network: u16, host: u16) -> [String; 2] {
@@ -103,7 +111,9 @@ fn only_members_of_one_vlan_hear_each_other() {
         }
         let member = |vlan: u16| {
             let container = lab.container();
-            let result = lab.attach(&container, &with(&dual_stack(), json!({"isGateway": false, "vlan": vlan}))).add();
+            let result = lab
+                .attach(&container, &with(&dual_stack(), json!({"isGateway": false, "vlan": vlan})))
+                .add();
             (container, ips(&result))
         };
         let ((a, _), (_b, same), (_c, other)) = (member(100), member(100), member(200));
@@ -120,7 +130,8 @@ fn a_trunk_carries_its_vlans_and_no_other() {
         if !filters_vlans(lab) {
             return;
         }
-        let trunk = switched(lab, json!({"vlanTrunk": [{"minID": 200, "maxID": 203}, {"id": 101}]}));
+        let trunk =
+            switched(lab, json!({"vlanTrunk": [{"minID": 200, "maxID": 203}, {"id": 101}]}));
         let wide = switched(lab, json!({"vlanTrunk": [{"minID": 100, "maxID": 204}]}));
         let all = [CARRIED, DROPPED].concat();
         open_tags(&trunk, &all, 1);
@@ -151,7 +162,11 @@ fn untagged_frames_of_a_trunk_are_in_its_native_vlan() {
         hears_default: bool,
     }
     let trunk = json!({"vlanTrunk": [{"id": 200}]});
-    let case = |changes: Value, vlan, hears_default| Native { changes: with(&trunk, changes), vlan, hears_default };
+    let case = |changes: Value, vlan, hears_default| Native {
+        changes: with(&trunk, changes),
+        vlan,
+        hears_default,
+    };
     let cases = [
         case(json!({}), 1, true),
         case(json!({"preserveDefaultVlan": true}), 1, true),
@@ -177,7 +192,11 @@ fn untagged_frames_of_a_trunk_are_in_its_native_vlan() {
             addresses(1, inside).iter().for_each(|address| assert_pings(&container, address));
             addresses(1, outside).iter().for_each(|address| assert_no_ping(&container, address));
             addresses(200, 2).iter().for_each(|address| assert_pings(&container, address));
-            assert_eq!(hears_broadcasts(&container, &default, "10.30.1"), *hears_default, "{changes}");
+            assert_eq!(
+                hears_broadcasts(&container, &default, "10.30.1"),
+                *hears_default,
+                "{changes}"
+            );
             attachment.del();
         }
     });
@@ -209,8 +228,11 @@ fn isolated_ports_of_a_vlan_reach_its_gateway_but_not_each_other() {
 
 #[test]
 fn hairpin_mode_sends_frames_back_in_their_vlan() {
-    let cases =
-        [json!({"vlan": 100}), json!({"vlan": 100, "vlanTrunk": [{"id": 200}]}), json!({"vlanTrunk": [{"id": 200}]})];
+    let cases = [
+        json!({"vlan": 100}),
+        json!({"vlan": 100, "vlanTrunk": [{"id": 200}]}),
+        json!({"vlanTrunk": [{"id": 200}]}),
+    ];
     for_each_peer("bridge", |lab| {
         if !filters_vlans(lab) {
             return;
@@ -247,15 +269,13 @@ fn the_gateway_of_a_vlan_has_an_interface_of_its_own() {
 
 /// Where br_netfilter shows bridged frames to the rules of IP, those on their way to the gateway's interface, which is behind
 /// a port, may be masqueraded before they are routed. Here only what is routed is of interest.
-const NO_BRIDGE_NETFILTER: &str =
-    "for call in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $call ] || echo 0 >$call; done";
+const NO_BRIDGE_NETFILTER: &str = "for call in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $call ] || echo 0 >$call; done";
 
 #[test]
 fn the_gateways_route_between_vlans_and_to_the_outside() {
     let network = |vlan: u16, changes: Value| {
         let ranges = json!([[{"subnet": format!("10.{vlan}.0.0/24")}], [{"subnet": format!("2001:db8:{vlan}::/64")}]]);
-        let own =
-            json!({"name": format!("net{vlan}"), "vlan": vlan, "isDefaultGateway": true, "ipam": {"ranges": ranges}});
+        let own = json!({"name": format!("net{vlan}"), "vlan": vlan, "isDefaultGateway": true, "ipam": {"ranges": ranges}});
         with(&with(&dual_stack(), own), changes)
     };
     for_each_peer("bridge", |lab| {
@@ -273,7 +293,10 @@ fn the_gateways_route_between_vlans_and_to_the_outside() {
         let (masqueraded, sources) = add(&network(150, json!({"ipMasq": true})));
         for family in 0..2 {
             assert_pings_with(&a, &other[family], "-t 2");
-            assert!(!is_answered(&a, &other[family], "-t 1"), "there is a router between two VLANs");
+            assert!(
+                !is_answered(&a, &other[family], "-t 1"),
+                "there is a router between two VLANs"
+            );
             assert_masqueraded(lab, &masqueraded, &sources[family]);
             assert_not_masqueraded(lab, &a, &own[family]);
         }
@@ -324,18 +347,34 @@ fn del_takes_the_vlans_away_and_leaves_the_bridge_as_it_was() {
 
 #[test]
 fn a_failed_add_in_a_vlan_leaves_the_bridge_as_it_was() {
-    let in_vlans = |changes| with(&json!({"vlan": 100, "vlanTrunk": [{"minID": 200, "maxID": 210}]}), changes);
-    let unreachable =
-        || in_vlans(json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}}));
+    let in_vlans =
+        |changes| with(&json!({"vlan": 100, "vlanTrunk": [{"minID": 200, "maxID": 210}]}), changes);
+    let unreachable = || {
+        in_vlans(
+            json!({"ipMasq": true, "ipam": {"routes": [{"dst": "10.99.0.0/16", "gw": "10.88.0.1"}]}}),
+        )
+    };
     let taken = "ip link add br0 up type bridge vlan_filtering 1 && \
         ip link add br0.100 type veth peer name gateway && ip link set gateway master br0 up && \
         ip link set br0.100 up && ip addr add 10.99.0.1/24 dev br0.100 && bridge vlan add dev gateway vid 100 pvid untagged";
     let cases = [
         Case::new("route unreachable", unreachable(), 100, "10.88.0.1"),
-        Case::new("route unreachable, a bridge of others", unreachable(), 100, "10.88.0.1").host(BRIDGE_OF_OTHERS),
-        Case::new("IPAM refuses", in_vlans(json!({"ipam": {"subnet": "10.10.0.0/31"}})), 7, "10.10.0.0/31")
+        Case::new("route unreachable, a bridge of others", unreachable(), 100, "10.88.0.1")
             .host(BRIDGE_OF_OTHERS),
-        Case::new("another address on the gateway's interface", in_vlans(json!({})), 102, "10.99.0.1").host(taken),
+        Case::new(
+            "IPAM refuses",
+            in_vlans(json!({"ipam": {"subnet": "10.10.0.0/31"}})),
+            7,
+            "10.10.0.0/31",
+        )
+        .host(BRIDGE_OF_OTHERS),
+        Case::new(
+            "another address on the gateway's interface",
+            in_vlans(json!({})),
+            102,
+            "10.99.0.1",
+        )
+        .host(taken),
     ];
     // One lab says it for all of them: each case has labs of its own.
     if filters_vlans(&Lab::new(Peer::Ours)) {
@@ -372,7 +411,8 @@ fn impossible_vlans_are_refused() {
     ];
     for_each_peer("bridge", |lab| {
         for (changes, names) in &cases {
-            let error = lab.attach(&lab.container(), &with(&conf(), changes.clone())).try_add().err();
+            let error =
+                lab.attach(&lab.container(), &with(&conf(), changes.clone())).try_add().err();
             assert!(error.text().contains(names), "{changes}: {error:?}");
             assert!(lab.host.link("br0").is_none(), "refused before anything is made");
         }

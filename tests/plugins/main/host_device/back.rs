@@ -29,11 +29,16 @@ fn del_leaves_the_device_as_it_was_before_add() {
         ip addr add 192.0.2.9/32 dev dev0 && ip addr add 2001:db8:40::9/64 dev dev0";
     let up = "ip link set dev0 up mtu 1400";
     for_ours("host-device", |lab| {
-        for (state, names) in
-            [(up, addresses), ("ip link set dev0 mtu 9000", "true"), ("true", addresses), (up, "true")]
-        {
+        for (state, names) in [
+            (up, addresses),
+            ("ip link set dev0 mtu 9000", "true"),
+            ("true", addresses),
+            (up, "true"),
+        ] {
             lab.host.try_sh("ip link del dev0");
-            lab.host.sh(&format!("ip link add dev0 address {MAC} type veth peer name peer0 netns outside"));
+            lab.host.sh(&format!(
+                "ip link add dev0 address {MAC} type veth peer name peer0 netns outside"
+            ));
             lab.host.sh(&format!("ip -n outside link set peer0 up && {state} && {names}"));
             let container = lab.container();
             let before = Watch::start(lab, &[&container]);
@@ -41,7 +46,9 @@ fn del_leaves_the_device_as_it_was_before_add() {
                 let attachment = lab.attach(&container, &base);
                 attachment.add();
                 assert_eq!(records(lab), ["600 0"]);
-                container.sh("ip link set eth0 down; ip link set eth0 mtu 1300 address 02:00:00:00:dd:77");
+                container.sh(
+                    "ip link set eth0 down; ip link set eth0 mtu 1300 address 02:00:00:00:dd:77",
+                );
                 container.sh("ip link set eth0 txqueuelen 77 promisc on allmulticast on");
                 attachment.del();
                 assert_eq!(records(lab), [""; 0]);
@@ -83,7 +90,9 @@ fn a_del_that_was_killed_after_the_move_is_finished_by_whatever_comes_next() {
             attachment.add();
             let mut moved = false;
             let traced = trace(&attachment.call("DEL", None), |stop| {
-                moved |= stop.result.is_some() && stop.call == libc::SYS_sendto && stop.netlink_type() == SETLINK;
+                moved |= stop.result.is_some()
+                    && stop.call == libc::SYS_sendto
+                    && stop.netlink_type() == SETLINK;
                 if moved { Then::Kill } else { Then::Go }
             });
             assert!(traced.killed && lab.host.link("dev0").is_some() && !is_up(&lab.host, "dev0"));
@@ -127,8 +136,10 @@ fn the_container_keeps_nothing() {
             attachment.del();
             assert_is_back(lab, &container);
             let left = before.changes();
-            let left: Vec<&str> =
-                left.lines().filter(|line| !line.contains("dev0") && !line.contains("10.40.0.")).collect();
+            let left: Vec<&str> = left
+                .lines()
+                .filter(|line| !line.contains("dev0") && !line.contains("10.40.0."))
+                .collect();
             if lab.peer == Peer::Ours {
                 assert_eq!(left, [""; 0]);
             }
@@ -176,7 +187,8 @@ fn del_does_not_need_the_namespace() {
             lab.outside.try_sh("ip link del peer0"); // the kernel takes its time with what went with a namespace
             before.get_or_insert_with(|| Watch::start(lab, &[]));
             device(lab);
-            let container = if how == "of a process" { lab.container_of_process() } else { lab.container() };
+            let container =
+                if how == "of a process" { lab.container_of_process() } else { lab.container() };
             let attachment = lab.attach(&container, &leased());
             attachment.add();
             if how == "stale" {
@@ -265,7 +277,10 @@ fn gc_gives_back_what_no_runtime_knows_any_more() {
             let conf = with(&base, json!({"cniVersion": "1.1.0"}));
             let (container, bystander) = (lab.container(), lab.container());
             lab.host.sh("ip link add dev1 type veth peer name peer1 netns outside");
-            let other_network = with(&layer_two(), json!({"cniVersion": "1.1.0", "name": "net2", "device": "dev1"}));
+            let other_network = with(
+                &layer_two(),
+                json!({"cniVersion": "1.1.0", "name": "net2", "device": "dev1"}),
+            );
             lab.attach(&bystander, &other_network).add();
             let before = Watch::start(lab, &[&container, &bystander]);
             let attachment = lab.attach(&container, &conf);
@@ -274,7 +289,10 @@ fn gc_gives_back_what_no_runtime_knows_any_more() {
             assert_is_inside(lab, &container, "dev0");
             assert_eq!(attachment.call("GC", None).run().ok(), Value::Null); // without the list
             assert_is_inside(lab, &container, "dev0");
-            assert_eq!(attachment.gc(&[(&container.id, "eth1"), ("another", "eth0")]).ok(), Value::Null);
+            assert_eq!(
+                attachment.gc(&[(&container.id, "eth1"), ("another", "eth0")]).ok(),
+                Value::Null
+            );
             before.assert_unchanged("the ADD that was forgotten");
             // And where the namespace is gone, and the veth with it.
             attachment.add();
@@ -297,7 +315,10 @@ fn a_device_comes_back_whoever_took_it() {
     for_ours("host-device", |lab| {
         for (from, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
             for base in [
-                with(&conf(), json!({"ipam": {"addresses": [{"address": "10.40.0.2/24"}], "routes": null}})),
+                with(
+                    &conf(),
+                    json!({"ipam": {"addresses": [{"address": "10.40.0.2/24"}], "routes": null}}),
+                ),
                 leased(),
                 layer_two(),
             ] {
@@ -339,7 +360,8 @@ fn a_record_that_a_rollback_left_is_not_believed() {
         attachment.add();
         attachment.del();
         let changes = before.changes();
-        let changes: Vec<&str> = changes.lines().filter(|line| !line.contains("/run/cni/host-device/")).collect();
+        let changes: Vec<&str> =
+            changes.lines().filter(|line| !line.contains("/run/cni/host-device/")).collect();
         assert_eq!(changes, [""; 0]);
         assert_eq!(records(lab), [""; 0]);
     });

@@ -22,34 +22,64 @@ fn mistakes() -> Vec<(Value, &'static str)> {
     };
     vec![
         (json!({}), "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
-        (json!({"device": ""}), "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
+        (
+            json!({"device": ""}),
+            "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"",
+        ),
         (two("device", "hwaddr"), "hwaddr"),
         (two("device", "kernelpath"), "kernelpath"),
         (two("device", "pciBusID"), "pciBusID"),
         (two("hwaddr", "kernelpath"), "kernelpath"),
         (two("hwaddr", "pciBusID"), "pciBusID"),
         (two("kernelpath", "pciBusID"), "pciBusID"),
-        (json!({"device": "dev0", "runtimeConfig": {"deviceID": "0000:00:1f.6"}}), "runtimeConfig.deviceID"),
-        (json!({"hwaddr": super::MAC, "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}), "runtimeConfig.deviceID"),
+        (
+            json!({"device": "dev0", "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+            "runtimeConfig.deviceID",
+        ),
+        (
+            json!({"hwaddr": super::MAC, "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),
+            "runtimeConfig.deviceID",
+        ),
         (json!({"device": "nonesuch"}), "device: \"nonesuch\""),
-        (json!({"device": "an-other-name-that-no-device-has"}), "device: \"an-other-name-that-no-device-has\""),
+        (
+            json!({"device": "an-other-name-that-no-device-has"}),
+            "device: \"an-other-name-that-no-device-has\"",
+        ),
         (json!({"hwaddr": "02:00:00:00:dd:99"}), "hwaddr: 02:00:00:00:dd:99 "),
         (json!({"hwaddr": "02:00:00:00:dd"}), "hwaddr: \"02:00:00:00:dd\""),
         (
             json!({"kernelpath": "/sys/devices/pci0000:00/0000:00:1f.7"}),
             "kernelpath: \"/sys/devices/pci0000:00/0000:00:1f.7\"",
         ),
-        (json!({"kernelpath": "/sys/devices/pci0000:00"}), "kernelpath: \"/sys/devices/pci0000:00\""),
-        (json!({"kernelpath": "/sys/devices/../devices/pci0000:00/0000:00:1f.6"}), "kernelpath: \"/sys/devices/.."),
+        (
+            json!({"kernelpath": "/sys/devices/pci0000:00"}),
+            "kernelpath: \"/sys/devices/pci0000:00\"",
+        ),
+        (
+            json!({"kernelpath": "/sys/devices/../devices/pci0000:00/0000:00:1f.6"}),
+            "kernelpath: \"/sys/devices/..",
+        ),
         (json!({"kernelpath": "/sys/bus/pci/devices/0000:00:1f.6"}), "kernelpath: \"/sys/bus/pci/"),
-        (json!({"kernelpath": "sys/devices/pci0000:00/0000:00:1f.6"}), "kernelpath: \"sys/devices/"),
+        (
+            json!({"kernelpath": "sys/devices/pci0000:00/0000:00:1f.6"}),
+            "kernelpath: \"sys/devices/",
+        ),
         (json!({"pciBusID": "0000:00:1f.7"}), "pciBusID: \"0000:00:1f.7\""),
         (json!({"pciBusID": "0000:00:1f.8"}), "pciBusID: \"0000:00:1f.8\""), // is there, and no network device
         (json!({"pciBusID": "../devices/0000:00:1f.6"}), "pciBusID: \"../devices/0000:00:1f.6\""),
         (json!({"pciBusID": ".."}), "pciBusID: \"..\""),
-        (json!({"runtimeConfig": {"deviceID": "0000:00:1f.7"}}), "runtimeConfig.deviceID: \"0000:00:1f.7\""),
-        (json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.5"}}), "runtimeConfig.deviceID: \"mlx5_core.sf.5\""),
-        (json!({"runtimeConfig": {"deviceID": "../devices/0000:00:1f.6"}}), "runtimeConfig.deviceID: \"../devices"),
+        (
+            json!({"runtimeConfig": {"deviceID": "0000:00:1f.7"}}),
+            "runtimeConfig.deviceID: \"0000:00:1f.7\"",
+        ),
+        (
+            json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.5"}}),
+            "runtimeConfig.deviceID: \"mlx5_core.sf.5\"",
+        ),
+        (
+            json!({"runtimeConfig": {"deviceID": "../devices/0000:00:1f.6"}}),
+            "runtimeConfig.deviceID: \"../devices",
+        ),
     ]
 }
 
@@ -87,7 +117,9 @@ fn a_device_that_is_not_there_is_refused_by_both() {
         for (names, _) in mistakes() {
             let selectors = names.as_object().unwrap().len();
             if selectors < 2 && !names.to_string().contains("..") {
-                lab.attach(&container, &with(&with(&layer_two(), json!({"device": null})), names)).try_add().err();
+                lab.attach(&container, &with(&with(&layer_two(), json!({"device": null})), names))
+                    .try_add()
+                    .err();
             }
         }
         assert!(is_up(&lab.host, "dev0"));
@@ -143,7 +175,10 @@ fn add_that_leaves_without_its_lease_keeps_none() {
         device(lab);
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
-        let late = with(&leased(), json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}}));
+        let late = with(
+            &leased(),
+            json!({"ipam": {"routes": [{"dst": "10.98.0.0/16", "gw": "10.88.0.1"}]}}),
+        );
         let error = lab.attach(&container, &late).try_add().err();
         assert_eq!(error.code, 100, "{error:?}");
         before.assert_unchanged("the failed ADD");
@@ -182,7 +217,10 @@ fn a_network_without_addresses_has_no_result_in_old_versions_and_nothing_is_touc
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
         for version in [None, Some("0.1.0"), Some("0.2.0")] {
-            let error = lab.attach(&container, &with(&layer_two(), json!({"cniVersion": version}))).try_add().err();
+            let error = lab
+                .attach(&container, &with(&layer_two(), json!({"cniVersion": version})))
+                .try_add()
+                .err();
             assert_eq!(error.code, 7, "{error:?}");
             assert_eq!(error.msg, "cannot convert: no valid IP addresses");
         }

@@ -35,18 +35,34 @@ fn ways() -> Vec<Way> {
         way("name", json!({"device": "dev0"}), "true"),
         way("alternative name", json!({"device": "an-other-name-of-the-device"}), "true"),
         way("hardware address", json!({"hwaddr": MAC}), "true"),
-        way("hardware address, in capitals and with dashes", json!({"hwaddr": "02-00-00-00-DD-00"}), "true"),
+        way(
+            "hardware address, in capitals and with dashes",
+            json!({"hwaddr": "02-00-00-00-DD-00"}),
+            "true",
+        ),
         way("path in the kernel", kernelpath.clone(), "mkdir -p net/dev0"),
-        way("path in the kernel, the first of its interfaces", kernelpath, "mkdir -p net/dev0 net/dev1"),
+        way(
+            "path in the kernel, the first of its interfaces",
+            kernelpath,
+            "mkdir -p net/dev0 net/dev1",
+        ),
         way("PCI", json!({"pciBusID": "0000:00:1f.6"}), "mkdir -p net/dev0"),
         way("PCI, virtio", json!({"pciBusID": "0000:00:1f.6"}), "mkdir -p virtio0/net/dev0"),
-        way("device plugin, PCI", json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}), "mkdir -p net/dev0"),
+        way(
+            "device plugin, PCI",
+            json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+            "mkdir -p net/dev0",
+        ),
         way(
             "device plugin, virtio",
             json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
             "mkdir -p virtio3/net/dev0",
         ),
-        way("device plugin, auxiliary bus", json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}), aux),
+        way(
+            "device plugin, auxiliary bus",
+            json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}),
+            aux,
+        ),
         way(
             "device plugin, in place of what is configured",
             json!({"pciBusID": "0000:00:1f.7", "runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
@@ -70,8 +86,10 @@ fn a_device_is_found_by_whatever_names_it() {
             fake_sysfs(lab, "e1000e", way.sysfs);
             for base in [conf(), layer_two()] {
                 let container = lab.container();
-                let attachment =
-                    lab.attach(&container, &with(&with(&base, json!({"device": null})), way.names.clone()));
+                let attachment = lab.attach(
+                    &container,
+                    &with(&with(&base, json!({"device": null})), way.names.clone()),
+                );
                 let result = attachment.add();
                 assert_is_inside(lab, &container, "dev0");
                 attachment.check(&result).ok();
@@ -88,7 +106,10 @@ fn a_device_of_a_user_space_driver_stays_where_it_is() {
     for_each_peer("host-device", |lab| {
         for driver in ["vfio-pci", "uio_pci_generic", "igb_uio"] {
             fake_sysfs(lab, driver, "true");
-            for names in [json!({"pciBusID": "0000:00:1f.6"}), json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}})] {
+            for names in [
+                json!({"pciBusID": "0000:00:1f.6"}),
+                json!({"runtimeConfig": {"deviceID": "0000:00:1f.6"}}),
+            ] {
                 let container = lab.container();
                 let before = Watch::start(lab, &[&container]);
                 for base in [conf(), layer_two()] {
@@ -118,7 +139,8 @@ fn dpdk_mode_is_no_key() {
     for_ours("host-device", |lab| {
         device(lab);
         let container = lab.container();
-        let attachment = lab.attach(&container, &with(&conf(), json!({"DPDKMode": true, "dpdkMode": "yes"})));
+        let attachment =
+            lab.attach(&container, &with(&conf(), json!({"DPDKMode": true, "dpdkMode": "yes"})));
         attachment.add();
         assert_is_inside(lab, &container, "dev0");
         attachment.del();

@@ -21,8 +21,14 @@ fn disguises() -> Vec<(&'static str, String)> {
     let case = |what, script: &str| (what, script.to_owned());
     vec![
         case("renamed", renamed),
-        case("renamed to its name on the host", "ip link set eth0 down; ip link set eth0 name dev0"),
-        case("renamed to that of another link of the host", "ip link set eth0 down; ip link set eth0 name uplink"),
+        case(
+            "renamed to its name on the host",
+            "ip link set eth0 down; ip link set eth0 name dev0",
+        ),
+        case(
+            "renamed to that of another link of the host",
+            "ip link set eth0 down; ip link set eth0 name uplink",
+        ),
         case("alias of another", "ip link set eth0 alias dev7"),
         case("no alias", "ip link set eth0 alias ''"),
         case("alias of ours", "ip link set eth0 alias 'cni x'"),
@@ -30,9 +36,15 @@ fn disguises() -> Vec<(&'static str, String)> {
         case("altname of another link of the host", "ip link property add dev eth0 altname uplink"),
         case("altname that is its name on the host", "ip link property add dev eth0 altname dev0"),
         case("hardware address", "ip link set eth0 address 02:00:00:00:00:01"),
-        case("down, with other queues", "ip link set eth0 down; ip link set eth0 mtu 1300 txqueuelen 7 promisc on"),
+        case(
+            "down, with other queues",
+            "ip link set eth0 down; ip link set eth0 mtu 1300 txqueuelen 7 promisc on",
+        ),
         case("port of a bridge", "ip link add br0 type bridge && ip link set eth0 master br0"),
-        case("below a macvlan", "ip link add link eth0 name mv0 type macvlan && ip link set mv0 up"),
+        case(
+            "below a macvlan",
+            "ip link add link eth0 name mv0 type macvlan && ip link set mv0 up",
+        ),
         ("an impostor in its place", format!("{renamed}; {}", IMPOSTOR.replace("$END", ""))),
         (
             "an impostor, its peer in a nested namespace",
@@ -73,7 +85,8 @@ fn attach<'a>(lab: &'a Lab, container: &Container) -> Attachment<'a> {
 type End = fn(&Attachment<'_>) -> Outcome;
 
 /// Both ways in which an attachment ends.
-const WAYS: [(&str, End); 2] = [("DEL", |attachment| attachment.try_del()), ("GC", |attachment| attachment.gc(&[]))];
+const WAYS: [(&str, End); 2] =
+    [("DEL", |attachment| attachment.try_del()), ("GC", |attachment| attachment.gc(&[]))];
 
 #[test]
 fn device_in_any_disguise_comes_back() {
@@ -90,7 +103,10 @@ fn device_in_any_disguise_comes_back() {
                 let had_impostor = container.link("trap").is_some();
                 assert_eq!(end(&attachment).ok(), Value::Null, "{what}, {way}");
                 unnest(lab);
-                assert!(container.link("mv0").is_none(), "{what}: a macvlan would go on receiving the host's frames");
+                assert!(
+                    container.link("mv0").is_none(),
+                    "{what}: a macvlan would go on receiving the host's frames"
+                );
                 assert_eq!(
                     had_impostor,
                     container.link("trap").is_some(),
@@ -114,7 +130,11 @@ fn hiding_places() -> Vec<(&'static str, String, &'static str)> {
     vec![
         ("nested namespace", away.to_owned(), back),
         ("nested namespace, an impostor in its place", format!("{away}; {}", impostor("")), beside),
-        ("nested namespace, an impostor with its peer there", format!("{away}; {}", impostor("netns nest")), beside),
+        (
+            "nested namespace, an impostor with its peer there",
+            format!("{away}; {}", impostor("netns nest")),
+            beside,
+        ),
         (
             "nested namespace, an impostor with its ifindex",
             format!(
@@ -142,9 +162,15 @@ fn device_out_of_its_namespace_is_an_error_until_it_is_back() {
                 for (other, try_end) in WAYS {
                     let error = try_end(&attachment).err();
                     assert_eq!(error.code, 11, "{what}, {other}: {error:?}");
-                    assert!(error.msg.contains("failed to find \"eth0\" in containerNS"), "{what}, {other}: {error:?}");
+                    assert!(
+                        error.msg.contains("failed to find \"eth0\" in containerNS"),
+                        "{what}, {other}: {error:?}"
+                    );
                     for part in ["dev0", MAC, container.netns.as_str(), "/run/cni/host-device"] {
-                        assert!(error.details.contains(part), "{what}, {other}: {error:?} does not say {part}");
+                        assert!(
+                            error.details.contains(part),
+                            "{what}, {other}: {error:?} does not say {part}"
+                        );
                     }
                     assert_eq!(records(lab), ["600 0"], "{what}, {other}");
                 }
@@ -154,7 +180,11 @@ fn device_out_of_its_namespace_is_an_error_until_it_is_back() {
                 assert_pings(&lab.host, "10.40.0.1");
                 drop(before);
                 unnest(lab);
-                assert_eq!((is_up(&lab.host, "dev0"), records(lab)), (true, vec![]), "{what}, {way}");
+                assert_eq!(
+                    (is_up(&lab.host, "dev0"), records(lab)),
+                    (true, vec![]),
+                    "{what}, {way}"
+                );
                 container.vanish();
                 lab.host.sh("ip link del dev0");
             }
@@ -170,7 +200,8 @@ fn del_succeeds_after_the_container_deleted_the_device() {
             lab.host.sh("ip link add dev0 type veth peer name end0");
             let container = lab.container();
             let before = Watch::start(lab, &[&container]);
-            let attachment = lab.attach(&container, &with(&layer_two(), json!({"cniVersion": "1.1.0"})));
+            let attachment =
+                lab.attach(&container, &with(&layer_two(), json!({"cniVersion": "1.1.0"})));
             attachment.add();
             container.sh("ip link del eth0");
             assert_eq!(end(&attachment).ok(), Value::Null, "{way}");
@@ -243,7 +274,10 @@ fn path_of_another_container_gives_nothing_away() {
             let record = lab.host.sh("ls /run/cni/host-device/*.json").trim().to_owned();
             lab.host.sh(&format!("cp {record} /run/kept"));
             // As the reference does it: the record stays.
-            first.sh(&format!("ip link set eth0 down; ip link set eth0 alias '' name dev0 netns {}", lab.pid()));
+            first.sh(&format!(
+                "ip link set eth0 down; ip link set eth0 alias '' name dev0 netns {}",
+                lab.pid()
+            ));
             lab.host.sh("ip addr add 10.40.0.9/24 dev dev0 && ip link set dev0 up");
             first.vanish();
             let path = &first.netns;
@@ -254,11 +288,16 @@ fn path_of_another_container_gives_nothing_away() {
                 lab.host.sh(&format!("cp -p /run/kept {record}"));
             }
             let inside = Watch::start(lab, &[&first]);
-            let outcome = if way == "DEL" { stale.try_del() } else { stale.gc(&[("another", "eth0")]) };
+            let outcome =
+                if way == "DEL" { stale.try_del() } else { stale.gc(&[("another", "eth0")]) };
             assert_eq!(outcome.ok(), Value::Null, "{way}");
-            assert!(first.link("eth0").is_some(), "{way}: the device of a valid attachment was taken");
+            assert!(
+                first.link("eth0").is_some(),
+                "{way}: the device of a valid attachment was taken"
+            );
             let changes = inside.changes();
-            let others: Vec<_> = changes.lines().filter(|line| !line.contains("/run/cni/host-device/")).collect();
+            let others: Vec<_> =
+                changes.lines().filter(|line| !line.contains("/run/cni/host-device/")).collect();
             assert_eq!(others, [""; 0], "{way}");
             valid.check(&result).ok();
             stale.del(); // once more, without a record
@@ -277,7 +316,8 @@ fn del_without_a_record_leaves_the_container_its_own_links() {
     for_ours("host-device", |lab| {
         for kind in ["veth peer name trap", "bridge"] {
             let container = lab.container();
-            container.sh(&format!("ip link add eth0 type {kind} && ip link set eth0 alias port0 up"));
+            container
+                .sh(&format!("ip link add eth0 type {kind} && ip link set eth0 alias port0 up"));
             let before = Watch::start(lab, &[&container]);
             lab.attach(&container, &layer_two()).del();
             before.assert_unchanged(kind);
@@ -296,13 +336,13 @@ fn device_is_known_without_sysfs_by_kind_and_other_end() {
         let before = Watch::start(lab, &[]);
         for (what, script) in disguises() {
             attachment.add();
-            let forget =
-                "sed -i 's/\"identity\":{\"inode\":[0-9]*/\"identity\":{\"inode\":null/' /run/cni/host-device/*.json";
+            let forget = "sed -i 's/\"identity\":{\"inode\":[0-9]*/\"identity\":{\"inode\":null/' /run/cni/host-device/*.json";
             lab.host.sh(&format!("{forget} && grep -q inode.:null /run/cni/host-device/*.json"));
             by_container(&container, &script);
             attachment.del();
             before.assert_unchanged(what);
-            container.try_sh("ip link del eth0; ip link del br0; ip link del other; ip link del eth9");
+            container
+                .try_sh("ip link del eth0; ip link del br0; ip link del other; ip link del eth9");
         }
     });
 }
@@ -327,9 +367,15 @@ fn record_of_an_earlier_version_gives_the_device_back() {
         lab.host.sh(forget);
         by_container(
             &container,
-            &format!("ip link set eth0 down; ip link set eth0 name eth9; {}", IMPOSTOR.replace("$END", "")),
+            &format!(
+                "ip link set eth0 down; ip link set eth0 name eth9; {}",
+                IMPOSTOR.replace("$END", "")
+            ),
         );
         assert_eq!(attachment.try_del().err().code, 11);
-        assert!(lab.host.link("dev0").is_none() && container.link("eth0").is_some(), "the impostor stays");
+        assert!(
+            lab.host.link("dev0").is_none() && container.link("eth0").is_some(),
+            "the impostor stays"
+        );
     });
 }

@@ -58,7 +58,12 @@ impl Drop for Relay {
 }
 
 fn start(mut command: Command, arguments: [&str; 5]) -> Result<Relay, String> {
-    command.args(["-e", RELAY]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["-e", RELAY])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let stdin = child.stdin.take().unwrap();
     let mut said = String::new();
@@ -81,7 +86,8 @@ impl Cable {
         let path = "/run/cable";
         lab.host.sh(&format!("rm -f {path}"));
         let end = |at: &Namespace, role| {
-            start(at.command("perl"), ["/dev/net/tun", "eth0", &queues.to_string(), role, path]).unwrap()
+            start(at.command("perl"), ["/dev/net/tun", "eth0", &queues.to_string(), role, path])
+                .unwrap()
         };
         Cable { _ends: [end(a, "listen"), end(b, "connect")] }
     }
@@ -91,6 +97,11 @@ impl Cable {
 pub fn open_as(lab: &Lab, at: &Namespace, user: u32, group: u32) -> Result<(), String> {
     lab.host.sh("[ -e /run/tun ] || mknod -m 666 /run/tun c 10 200"); // the machine's may be root's alone
     let mut command = at.command("setpriv");
-    command.args([&format!("--reuid={user}"), &format!("--regid={group}"), "--clear-groups", "perl"]);
+    command.args([
+        &format!("--reuid={user}"),
+        &format!("--regid={group}"),
+        "--clear-groups",
+        "perl",
+    ]);
     start(command, ["/run/tun", "eth0", "1", "open", ""]).map(drop)
 }

@@ -38,10 +38,12 @@ fn the_tap_is_made_in_the_context_asked_for() {
         }
         let container = lab.container();
         let before = Watch::start(lab, &[&container]);
-        let own = json!({"selinuxContext": CONTEXT, "owner": 1000, "group": 1001, "multiQueue": true});
+        let own =
+            json!({"selinuxContext": CONTEXT, "owner": 1000, "group": 1001, "multiQueue": true});
         let attachment = lab.attach(&container, &with(&layer_two(), own));
         let mut call = attachment.call("ADD", None);
-        let strace = "strace -f -qq -o /dev/null -e trace=ioctl -e inject=ioctl:delay_enter=2000000";
+        let strace =
+            "strace -f -qq -o /dev/null -e trace=ioctl -e inject=ioctl:delay_enter=2000000";
         call.wrapper.extend(strace.split(' ').map(str::to_owned));
         let maker = std::thread::scope(|scope| {
             let adding = scope.spawn(|| call.run().ok());
@@ -53,7 +55,10 @@ fn the_tap_is_made_in_the_context_asked_for() {
         let link = tap(&container);
         let has = data(&link);
         assert_eq!((&has["type"], &has["multi_queue"]), (&json!("tap"), &json!(true)), "{has}");
-        assert!(has.get("user").is_some() && has.get("group").is_some(), "what was asked for goes along: {has}");
+        assert!(
+            has.get("user").is_some() && has.get("group").is_some(),
+            "what was asked for goes along: {has}"
+        );
         attachment.del();
         before.assert_unchanged("ADD");
     });

@@ -9,9 +9,24 @@ use crate::support::call::Peer;
 /// What is done to the limits, where `$v` is the host's end and `$i` the ifb; what the error names; whether the reference sees it.
 const BREAKS: [(&str, &str, &str, bool); 12] = [
     ("no queue towards the container", "tc qdisc del dev $v root", "expected tbf", false),
-    ("another rate", "tc qdisc change dev $v root tbf rate 30mbit burst 250000 limit 312500", "rate 3750000", true),
-    ("another burst", "tc qdisc change dev $v root tbf rate 20mbit burst 290000 limit 312500", "burst", true),
-    ("another limit", "tc qdisc change dev $v root tbf rate 20mbit burst 250000 limit 99000", "limit 99000", true),
+    (
+        "another rate",
+        "tc qdisc change dev $v root tbf rate 30mbit burst 250000 limit 312500",
+        "rate 3750000",
+        true,
+    ),
+    (
+        "another burst",
+        "tc qdisc change dev $v root tbf rate 20mbit burst 290000 limit 312500",
+        "burst",
+        true,
+    ),
+    (
+        "another limit",
+        "tc qdisc change dev $v root tbf rate 20mbit burst 250000 limit 99000",
+        "limit 99000",
+        true,
+    ),
     ("another queue", "tc qdisc replace dev $v root handle 2: htb", "htb", false),
     (
         "another rate from the container",
@@ -75,7 +90,8 @@ fn check_needs_the_result_of_add() {
 #[test]
 fn check_minds_an_mtu_that_grows_but_none_that_shrinks() {
     for_able_ours(|lab| {
-        let chain = lab.chain(&network(), &with(&both(), json!({"ingressBurst": 80, "egressBurst": 80})));
+        let chain =
+            lab.chain(&network(), &with(&both(), json!({"ingressBurst": 80, "egressBurst": 80})));
         let result = chain.add();
         let link = host_end(&chain);
         lab.host.sh(&format!("ip link set {link} mtu 1400"));
@@ -91,9 +107,11 @@ fn check_compares_with_the_configuration() {
     for_able_ours(|lab| {
         let chain = lab.chain(&network(), &both());
         let result = chain.add();
-        for changes in
-            [json!({"ingressRate": 10_000_000}), json!({"egressBurst": 600_000}), json!({"egressRate": 10_000_000})]
-        {
+        for changes in [
+            json!({"ingressRate": 10_000_000}),
+            json!({"egressBurst": 600_000}),
+            json!({"egressRate": 10_000_000}),
+        ] {
             let error = chain.clone().conf(changes.clone()).check(&result).err();
             assert_eq!(error.code, 103, "{changes}: {error:?}");
         }

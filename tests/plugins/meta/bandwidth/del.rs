@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{BURST, RATE, bandwidth, both, for_able_ours, for_each_able_peer, host_end, network, queue};
+use super::{
+    BURST, RATE, bandwidth, both, for_able_ours, for_each_able_peer, host_end, network, queue,
+};
 use crate::plugins::main::bridge;
 use crate::support::attachment::{interface, with};
 use crate::support::snapshot::Watch;
@@ -14,7 +16,8 @@ fn del_needs_nothing_but_the_key() {
         let limits = json!({"ingressRate": RATE, "ingressBurst": BURST, "egressRate": RATE, "egressBurst": BURST});
         for stale in [false, true] {
             let before = Watch::start(lab, &[]);
-            let chain = lab.chain(&network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
+            let chain =
+                lab.chain(&network(), &bandwidth(json!({"runtimeConfig": {"bandwidth": limits}})));
             chain.add();
             if stale {
                 chain.container.go_stale();
@@ -81,7 +84,8 @@ fn del_with_a_path_that_is_another_container_s_by_now_leaves_that_one_s_limits()
 #[test]
 fn del_is_not_misled_by_the_numbers_of_links() {
     for_able_ours(|lab| {
-        let (chain, other, third) = (lab.chain(&network(), &both()), lab.chain(&network(), &both()), lab.container());
+        let (chain, other, third) =
+            (lab.chain(&network(), &both()), lab.chain(&network(), &both()), lab.container());
         let limited = other.add();
         let [end, container] = [lab.host.link(&host_end(&other)), other.container.link("eth0")]
             .map(|link| link.unwrap()["ifindex"].as_u64().unwrap());
@@ -109,7 +113,10 @@ fn del_leaves_what_is_another_s() {
         before.assert_unchanged("DEL");
         other.check(&limited).ok();
         // A queue that somebody else has given to a host's end.
-        lab.host.sh(&format!("tc qdisc add dev {} root handle 7: htb; tc qdisc add dev {0} ingress", host_end(&chain)));
+        lab.host.sh(&format!(
+            "tc qdisc add dev {} root handle 7: htb; tc qdisc add dev {0} ingress",
+            host_end(&chain)
+        ));
         let before = Watch::start(lab, &[]);
         chain.del();
         before.assert_unchanged("DEL");
@@ -155,8 +162,10 @@ fn del_after_a_part_was_deleted_leaves_nothing() {
 fn gc_removes_what_no_runtime_knows_any_more() {
     for_able_ours(|lab| {
         let latest = with(&network(), json!({"cniVersion": "1.1.0"}));
-        let other_network =
-            with(&latest, json!({"name": "net2", "ipam": {"ranges": [[{"subnet": "10.20.0.0/24"}]], "routes": []}}));
+        let other_network = with(
+            &latest,
+            json!({"name": "net2", "ipam": {"ranges": [[{"subnet": "10.20.0.0/24"}]], "routes": []}}),
+        );
         let (kept, bystander) = (lab.chain(&latest, &both()), lab.chain(&other_network, &both()));
         let results: Vec<Value> = [&kept, &bystander].map(|chain| chain.add()).to_vec();
         let before = Watch::start(lab, &[&kept.container]);
@@ -199,9 +208,17 @@ fn an_ifb_that_has_no_alias_yet_is_the_attachment_s_all_the_same() {
         before.assert_unchanged("DEL");
         let chain = nameless();
         assert_eq!(chain.gc(&[(&chain.container_id, &chain.ifname)]).ok(), Value::Null);
-        assert_ne!(lab.host.json("ip -j link show type ifb"), json!([]), "it is spared while it is valid");
+        assert_ne!(
+            lab.host.json("ip -j link show type ifb"),
+            json!([]),
+            "it is spared while it is valid"
+        );
         assert_eq!(chain.clone().conf(json!({"name": "net2"})).gc(&[]).ok(), Value::Null);
-        assert_ne!(lab.host.json("ip -j link show type ifb"), json!([]), "it is no other network's");
+        assert_ne!(
+            lab.host.json("ip -j link show type ifb"),
+            json!([]),
+            "it is no other network's"
+        );
         assert_eq!(chain.gc(&[]).ok(), Value::Null);
         assert_eq!(chain.main.gc(&[]).ok(), Value::Null);
         before.assert_unchanged("GC");

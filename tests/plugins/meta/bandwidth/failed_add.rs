@@ -20,8 +20,18 @@ fn cases() -> Vec<Case> {
     };
     let too_large = json!({"egressBurst": 34_359_738_360_u64});
     vec![
-        Case::new("rate without burst", json!({"ingressBurst": null}), 7, "ingressBurst: 0 with a rate of 20000000"),
-        Case::new("burst without rate", json!({"egressRate": 0}), 7, "egressRate: 0 with a burst of 2000000"),
+        Case::new(
+            "rate without burst",
+            json!({"ingressBurst": null}),
+            7,
+            "ingressBurst: 0 with a rate of 20000000",
+        ),
+        Case::new(
+            "burst without rate",
+            json!({"egressRate": 0}),
+            7,
+            "egressRate: 0 with a burst of 2000000",
+        ),
         Case::new(
             "burst too large",
             too_large,
@@ -34,8 +44,18 @@ fn cases() -> Vec<Case> {
             7,
             "ingressRate: -8 is out of range, expected an integer from 0",
         ),
-        Case::new("rate is no integer", json!({"ingressRate": 1.5}), 6, "ingressRate: expected an integer from 0"),
-        Case::new("rate is a text", json!({"egressRate": "10M"}), 6, "egressRate: expected an integer"),
+        Case::new(
+            "rate is no integer",
+            json!({"ingressRate": 1.5}),
+            6,
+            "ingressRate: expected an integer from 0",
+        ),
+        Case::new(
+            "rate is a text",
+            json!({"egressRate": "10M"}),
+            6,
+            "egressRate: expected an integer",
+        ),
         Case::new(
             "runtime: burst without rate",
             runtime(json!({"ingressBurst": 80})),
@@ -48,7 +68,12 @@ fn cases() -> Vec<Case> {
             7,
             "runtimeConfig.bandwidth.egressRate: -1",
         ),
-        Case::new("runtime: no object", runtime(json!([])), 6, "runtimeConfig.bandwidth: expected an object"),
+        Case::new(
+            "runtime: no object",
+            runtime(json!([])),
+            6,
+            "runtimeConfig.bandwidth: expected an object",
+        ),
         Case::new("no prevResult", json!({"prevResult": null}), 7, "prevResult: "),
         Case::new(
             "the peer is not in prevResult",
@@ -63,9 +88,15 @@ fn cases() -> Vec<Case> {
             "no veth peer of container interface found in host ns",
         )
         .container("ip link del eth0; ip link add eth0 type veth peer name other"),
-        Case::new("the container's interface is no veth", json!({}), 7, "bandwidth can limit veth only")
-            .container("ip link del eth0; ip link add eth0 type bridge"),
-        Case::new("no interface in the container", json!({}), 100, "find link \"eth0\"").container("ip link del eth0"),
+        Case::new(
+            "the container's interface is no veth",
+            json!({}),
+            7,
+            "bandwidth can limit veth only",
+        )
+        .container("ip link del eth0; ip link add eth0 type bridge"),
+        Case::new("no interface in the container", json!({}), 100, "find link \"eth0\"")
+            .container("ip link del eth0"),
     ]
 }
 
@@ -91,7 +122,10 @@ fn add_fails_and_nothing_has_changed() {
 fn add_that_only_ours_refuses_changes_nothing() {
     for_able_ours(|lab| {
         let cases = [
-            (json!({"ingressRate": 7}), "ingressRate: 7 is less than a byte a second, expected 0 or at least 8"),
+            (
+                json!({"ingressRate": 7}),
+                "ingressRate: 7 is less than a byte a second, expected 0 or at least 8",
+            ),
             (
                 json!({"egressRate": 47}),
                 "egressRate: with 47 no packet of 1500 bytes ever passes, expected 0 or at least 48",
@@ -103,8 +137,14 @@ fn add_that_only_ours_refuses_changes_nothing() {
                 }),
                 "runtimeConfig.bandwidth.ingressRate: with 40 no packet",
             ),
-            (json!({"unshapedSubnets": ["10.0.0.0/8", "hello"]}), "unshapedSubnets[1]: invalid CIDR address: hello"),
-            (json!({"shapedSubnets": ["10.0.0.0/33"]}), "shapedSubnets[0]: invalid CIDR address: 10.0.0.0/33"),
+            (
+                json!({"unshapedSubnets": ["10.0.0.0/8", "hello"]}),
+                "unshapedSubnets[1]: invalid CIDR address: hello",
+            ),
+            (
+                json!({"shapedSubnets": ["10.0.0.0/33"]}),
+                "shapedSubnets[0]: invalid CIDR address: 10.0.0.0/33",
+            ),
             (
                 json!({"shapedSubnets": ["10.0.0.0/8"], "unshapedSubnets": ["fd00::/8"]}),
                 "unshapedSubnets and shapedSubnets cannot be both specified",
@@ -125,8 +165,16 @@ fn add_that_only_ours_refuses_changes_nothing() {
 fn what_is_in_the_way_is_left_alone() {
     for_able_ours(|lab| {
         let cases = [
-            ("tc qdisc add dev $v root handle 7: tbf rate 1mbit burst 10kb latency 25ms", 102, "add qdisc tbf 1:"),
-            ("tc qdisc add dev $v root handle 1: tbf rate 1mbit burst 10kb latency 25ms", 102, "add qdisc tbf 1:"),
+            (
+                "tc qdisc add dev $v root handle 7: tbf rate 1mbit burst 10kb latency 25ms",
+                102,
+                "add qdisc tbf 1:",
+            ),
+            (
+                "tc qdisc add dev $v root handle 1: tbf rate 1mbit burst 10kb latency 25ms",
+                102,
+                "add qdisc tbf 1:",
+            ),
             ("tc qdisc add dev $v root handle 1: htb", 102, "add qdisc tbf 1:"),
             ("tc qdisc add dev $v ingress", 102, "add qdisc ingress ffff:"),
             (
@@ -142,7 +190,11 @@ fn what_is_in_the_way_is_left_alone() {
             let before = Watch::start(lab, &[&chain.container]);
             let error = chain.try_add().err();
             before.assert_unchanged(&format!("the failed ADD with {script}"));
-            assert_eq!((error.code, error.text().contains(names)), (code, true), "{script}: {error:?}");
+            assert_eq!(
+                (error.code, error.text().contains(names)),
+                (code, true),
+                "{script}: {error:?}"
+            );
             // As runtimes do then.
             chain.del();
             chain.bare().del();
@@ -175,9 +227,13 @@ fn del_leaves_an_ingress_qdisc_with_another_s_filter() {
         let chain = lab.chain(&network(), &both());
         chain.add();
         let link = host_end(&chain);
-        lab.host.sh(&format!("tc filter add dev {link} parent ffff: protocol ip pref 7 u32 match u32 0 0 flowid 1:7"));
+        lab.host.sh(&format!(
+            "tc filter add dev {link} parent ffff: protocol ip pref 7 u32 match u32 0 0 flowid 1:7"
+        ));
         chain.del();
-        assert!(lab.host.sh(&format!("tc filter show dev {link} parent ffff:")).contains("flowid 1:7"));
+        assert!(
+            lab.host.sh(&format!("tc filter show dev {link} parent ffff:")).contains("flowid 1:7")
+        );
     });
 }
 
@@ -228,8 +284,11 @@ fn with_failing_message(
     errno: &str,
     nth: usize,
 ) -> Option<crate::support::call::Call> {
-    let strace = format!("strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:error={errno}:when={nth}");
-    let tried = std::process::Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
+    let strace = format!(
+        "strace -f -qq -o /dev/null -e trace=sendto -e inject=sendto:error={errno}:when={nth}"
+    );
+    let tried =
+        std::process::Command::new("sh").args(["-c", &format!("{strace} true")]).output().unwrap();
     if !tried.status.success() {
         crate::support::attachment::skip("strace that can make system calls fail");
         return None;
@@ -248,7 +307,11 @@ fn an_add_that_fails_at_any_message_leaves_nothing() {
             let before = Watch::start(lab, &[&chain.container]);
             let mut failed = 0;
             loop {
-                let Some(call) = with_failing_message(chain.call("ADD", None), "ENOBUFS", failed + 1) else { return };
+                let Some(call) =
+                    with_failing_message(chain.call("ADD", None), "ENOBUFS", failed + 1)
+                else {
+                    return;
+                };
                 let outcome = call.run();
                 if outcome.status == 0 {
                     break;
@@ -268,17 +331,27 @@ fn an_add_that_fails_at_any_message_leaves_nothing() {
 fn status_says_what_the_kernel_lacks() {
     for_able_ours(|lab| {
         let chain = lab.chain(&with(&network(), json!({"cniVersion": "1.1.0"})), &both());
-        for (nth, errno, names) in [(1, "ENOENT", "qdisc tbf"), (2, "EOPNOTSUPP", "links of type ifb")] {
-            let Some(call) = with_failing_message(chain.call("STATUS", None), errno, nth) else { return };
+        for (nth, errno, names) in
+            [(1, "ENOENT", "qdisc tbf"), (2, "EOPNOTSUPP", "links of type ifb")]
+        {
+            let Some(call) = with_failing_message(chain.call("STATUS", None), errno, nth) else {
+                return;
+            };
             let error = call.run().err();
             let msg = format!("the kernel has no {names}");
             assert_eq!((error.code, error.msg.as_str()), (50, msg.as_str()));
             // Containers that the runtime does not limit need neither.
             let of_runtime = chain.also(&bandwidth(json!({"capabilities": {"bandwidth": true}})));
-            let Some(call) = with_failing_message(of_runtime.call("STATUS", None), errno, nth) else { return };
+            let Some(call) = with_failing_message(of_runtime.call("STATUS", None), errno, nth)
+            else {
+                return;
+            };
             let told = call.run();
             told.ok();
-            assert!(told.stderr.starts_with(&format!("bandwidth: no container can be limited: {msg}")), "{told:?}");
+            assert!(
+                told.stderr.starts_with(&format!("bandwidth: no container can be limited: {msg}")),
+                "{told:?}"
+            );
         }
     });
 }

@@ -12,7 +12,8 @@ use crate::support::snapshot::Watch;
 /// Two addresses of the host in each family, so that one can be limited and the other not.
 const NEAR: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
 const FAR: [&str; 2] = ["192.0.2.1", "2001:db8:eeee::1"];
-const ADD_FAR: &str = "ip addr add 192.0.2.1/32 dev lo; ip addr add 2001:db8:eeee::1/128 dev lo nodad";
+const ADD_FAR: &str =
+    "ip addr add 192.0.2.1/32 dev lo; ip addr add 2001:db8:eeee::1/128 dev lo nodad";
 /// Nothing that is limited to [`RATE`] is as fast.
 const UNLIMITED: u64 = 3 * RATE;
 
@@ -43,7 +44,8 @@ fn limits_of(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, bool)> {
         for there in [NEAR[family], FAR[family]] {
             let out = measure(container, &lab.host, there, 3);
             // From this address of the host's: the route to the container says so.
-            let net = if family == 0 { format!("{}/32", own[0]) } else { format!("{}/128", own[1]) };
+            let net =
+                if family == 0 { format!("{}/32", own[0]) } else { format!("{}/128", own[1]) };
             let route = format!("ip route replace {net} dev {} src {there}", host_end(chain));
             lab.host.sh(&route);
             let back = measure(&lab.host, container, &own[family], 3);
@@ -52,7 +54,10 @@ fn limits_of(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, bool)> {
                 eprintln!("{what} {there}: {seconds:?}");
                 let least = if is_emulated() { 1 } else { RATE / 2 };
                 let expected = least..RATE + RATE / 5;
-                assert!(!is_limited || seconds[1..].iter().all(|bits| expected.contains(bits)), "{seconds:?}");
+                assert!(
+                    !is_limited || seconds[1..].iter().all(|bits| expected.contains(bits)),
+                    "{seconds:?}"
+                );
                 found.push((format!("{what} {there}"), is_limited));
             }
         }
@@ -61,8 +66,13 @@ fn limits_of(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, bool)> {
 }
 
 fn expected(near: bool, far: bool) -> Vec<(String, bool)> {
-    let line = |there: &str, limited| ["to", "from"].map(|what| (format!("{what} {there}"), limited));
-    [0, 1].iter().flat_map(|family| [line(NEAR[*family], near), line(FAR[*family], far)]).flatten().collect()
+    let line =
+        |there: &str, limited| ["to", "from"].map(|what| (format!("{what} {there}"), limited));
+    [0, 1]
+        .iter()
+        .flat_map(|family| [line(NEAR[*family], near), line(FAR[*family], far)])
+        .flatten()
+        .collect()
 }
 
 #[test]
@@ -70,7 +80,9 @@ fn traffic_with_unshaped_subnets_is_not_limited() {
     for_able_ours(|lab| {
         let chain = lab.chain(
             &network(),
-            &limited(json!({"unshapedSubnets": ["192.0.2.0/24", "2001:db8:eeee::/48", "10.99.0.0/16"]})),
+            &limited(
+                json!({"unshapedSubnets": ["192.0.2.0/24", "2001:db8:eeee::/48", "10.99.0.0/16"]}),
+            ),
         );
         let result = chain.add();
         assert_eq!(limits_of(lab, &chain), expected(true, false));
@@ -81,7 +93,10 @@ fn traffic_with_unshaped_subnets_is_not_limited() {
 #[test]
 fn only_traffic_with_shaped_subnets_is_limited() {
     for_able_ours(|lab| {
-        let chain = lab.chain(&network(), &limited(json!({"shapedSubnets": ["2001:db8:eeee::1/128", "192.0.2.7/24"]})));
+        let chain = lab.chain(
+            &network(),
+            &limited(json!({"shapedSubnets": ["2001:db8:eeee::1/128", "192.0.2.7/24"]})),
+        );
         let result = chain.add();
         assert_eq!(limits_of(lab, &chain), expected(false, true));
         chain.check(&result).ok();
@@ -116,11 +131,17 @@ fn subnets_of_the_network_are_for_the_limits_of_the_runtime_too() {
             chain.check(&result).ok();
             let filters = lab.host.sh(&format!("tc filter show dev {}", host_end(&chain)));
             chain.del_all();
-            filters.lines().filter(|line| line.contains("match")).map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+            filters
+                .lines()
+                .filter(|line| line.contains("match"))
+                .map(|line| line.trim().to_owned())
+                .collect::<Vec<_>>()
         };
-        let of_network = json!({"shapedSubnets": ["10.0.0.0/8"], "runtimeConfig": {"bandwidth": limits}});
+        let of_network =
+            json!({"shapedSubnets": ["10.0.0.0/8"], "runtimeConfig": {"bandwidth": limits}});
         assert_eq!(classes(of_network.clone()), ["match 0a000000/ff000000 at 12"]);
-        let of_runtime = json!({"runtimeConfig": {"bandwidth": {"ShapedSubnets": ["192.168.0.0/16"]}}});
+        let of_runtime =
+            json!({"runtimeConfig": {"bandwidth": {"ShapedSubnets": ["192.168.0.0/16"]}}});
         assert_eq!(classes(with(&of_network, of_runtime)), ["match c0a80000/ffff0000 at 12"]);
         let of_static = json!({"ingressRate": RATE, "ingressBurst": BURST});
         assert_eq!(classes(with(&of_network, of_static)), ["match 0a000000/ff000000 at 12"]);
@@ -134,7 +155,10 @@ fn del_and_check_know_limits_with_subnets() {
             ("tc filter del dev $v parent 1: pref 1", "filters"),
             ("tc filter del dev $v parent ffff: pref 1", "filters"),
             ("tc class change dev $v classid 1:30 htb rate 30mbit burst 250000", "classes"),
-            ("tc qdisc change dev $v parent 1:30 handle 30: tbf rate 30mbit burst 250000 limit 312500", "rate 3750000"),
+            (
+                "tc qdisc change dev $v parent 1:30 handle 30: tbf rate 30mbit burst 250000 limit 312500",
+                "rate 3750000",
+            ),
             ("tc class add dev $v parent 1: classid 1:40 htb rate 30mbit", "classes"),
             (
                 "tc qdisc del dev $v parent 1:30; tc qdisc add dev $v parent 1:30 handle 30: bfifo limit 9999",
@@ -143,7 +167,10 @@ fn del_and_check_know_limits_with_subnets() {
             ("tc qdisc del dev $v root", "expected htb"),
         ];
         for (script, names) in breaks {
-            let chain = lab.chain(&network(), &limited(json!({"unshapedSubnets": ["10.0.0.0/8", "fd00::/8"]})));
+            let chain = lab.chain(
+                &network(),
+                &limited(json!({"unshapedSubnets": ["10.0.0.0/8", "fd00::/8"]})),
+            );
             let before = Watch::start(lab, &[&chain.container]);
             let result = chain.add();
             chain.check(&result).ok();
@@ -162,7 +189,8 @@ fn del_and_check_know_limits_with_subnets() {
 #[test]
 fn hundreds_of_subnets_are_taken() {
     for_able_ours(|lab| {
-        let subnets: Vec<String> = (0..600).map(|n| format!("10.{}.{}.0/24", 100 + n / 256, n % 256)).collect();
+        let subnets: Vec<String> =
+            (0..600).map(|n| format!("10.{}.{}.0/24", 100 + n / 256, n % 256)).collect();
         let chain = lab.chain(&network(), &limited(json!({"unshapedSubnets": subnets})));
         let result = chain.add();
         chain.check(&result).ok();

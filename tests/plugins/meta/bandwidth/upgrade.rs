@@ -13,7 +13,9 @@ use crate::support::snapshot::Watch;
 /// Limits that both make alike.
 fn limits() -> [Value; 3] {
     let keys = |rate: u64, burst: u64| {
-        bandwidth(json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst}))
+        bandwidth(
+            json!({"ingressRate": rate, "ingressBurst": burst, "egressRate": rate, "egressBurst": burst}),
+        )
     };
     [keys(RATE, BURST), keys(3_333_333, 777_777), keys(100_000_000_000, 1_000_000_000)]
 }
@@ -55,7 +57,9 @@ fn ours_checks_and_removes_what_the_reference_made() {
 
 #[test]
 fn ours_removes_what_the_reference_made_when_the_namespace_is_gone() {
-    with_reference(|reference| handed_over(reference, &Peer::Ours, |_, chain, _| chain.container.vanish()));
+    with_reference(|reference| {
+        handed_over(reference, &Peer::Ours, |_, chain, _| chain.container.vanish())
+    });
 }
 
 #[test]
@@ -72,8 +76,7 @@ fn ours_checks_the_numbers_that_the_reference_made_of_no_burst() {
             return;
         }
         for burst in [80, 2_147_483_647_u64, 4_294_967_295, 34_359_738_352] {
-            let keys =
-                json!({"ingressRate": 1_000_000, "ingressBurst": burst, "egressRate": 8_000_000, "egressBurst": burst});
+            let keys = json!({"ingressRate": 1_000_000, "ingressBurst": burst, "egressRate": 8_000_000, "egressBurst": burst});
             let chain = lab.chain(&network(), &bandwidth(keys));
             let result = chain.add();
             let outcome = chain.clone().by(&Peer::Ours).check(&result);
@@ -110,7 +113,12 @@ fn limits_of_the_reference_hold_after_the_upgrade() {
 /// The names of the host's ifbs.
 fn ifbs(lab: &Lab) -> Vec<String> {
     let links = lab.host.json("ip -j link show type ifb");
-    links.as_array().unwrap().iter().map(|link| link["ifname"].as_str().unwrap().to_owned()).collect()
+    links
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|link| link["ifname"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -127,7 +135,10 @@ fn del_removes_the_reference_s_ifb_that_lost_its_filter() {
 fn del_of_another_interface_leaves_the_reference_s_ifb() {
     limited_by_reference(|lab, chain| {
         let before = ifbs(lab);
-        lab.host.sh(&format!("ip link add second type veth peer name eth1 netns {}", chain.container.netns));
+        lab.host.sh(&format!(
+            "ip link add second type veth peer name eth1 netns {}",
+            chain.container.netns
+        ));
         (**chain).clone().ifname("eth1").by(&Peer::Ours).del();
         assert_eq!((before.len(), ifbs(lab)), (1, before));
     });
@@ -157,14 +168,19 @@ fn gc_removes_the_ifbs_that_the_reference_left() {
         lab.host.sh("tc qdisc add dev bwp012345678902 root handle 1: tbf rate 1mbit burst 10kb latency 25ms");
         assert_eq!(ifbs(&lab).len(), 5);
         let ours = gone.clone().by(&Peer::Ours);
-        assert_eq!(ours.gc(&[(&gone.container_id, "eth0"), (&valid.container_id, "eth0")]).ok(), Value::Null);
+        assert_eq!(
+            ours.gc(&[(&gone.container_id, "eth0"), (&valid.container_id, "eth0")]).ok(),
+            Value::Null
+        );
         assert_eq!(ifbs(&lab).len(), 4, "they are valid");
         assert_eq!(ours.gc(&[(&valid.container_id, "eth0")]).ok(), Value::Null);
         assert_eq!(ifbs(&lab).len(), 3);
         assert_eq!(ours.gc(&[]).ok(), Value::Null);
         let left = ifbs(&lab);
         assert!(
-            left.len() == 2 && left.contains(&of_alive[0]) && left.contains(&"bwp012345678901".to_owned()),
+            left.len() == 2
+                && left.contains(&of_alive[0])
+                && left.contains(&"bwp012345678901".to_owned()),
             "{left:?}"
         );
     });

@@ -67,7 +67,10 @@ fn what_is_missing_in_our_table_is_named() {
         for (remove, names) in [
             ("nft delete element inet cni_multi_firewall containers4 '{ 10.10.0.2 }'", "10.10.0.2"),
             ("nft delete element inet cni_multi_firewall bridges '{ \"br0\" }'", "\"br0\""),
-            ("nft delete element inet cni_multi_firewall isolated '{ \"br0\" . \"br0\" }'", "\"isolated\""),
+            (
+                "nft delete element inet cni_multi_firewall isolated '{ \"br0\" . \"br0\" }'",
+                "\"isolated\"",
+            ),
         ] {
             let chain = admit(lab, &policy(None, "isolated"));
             let remove = remove.replace("10.10.0.2", &chain.ips()[0]);
@@ -93,7 +96,10 @@ fn a_table_that_appears_later_is_told() {
         lab.host.sh(DROPPING);
         let error = chain.check(&chain.result).err();
         assert_eq!(error.code, 103, "{error:?}");
-        assert!(error.text().contains("ip filter") && error.text().contains("CNI-FORWARD"), "{error:?}");
+        assert!(
+            error.text().contains("ip filter") && error.text().contains("CNI-FORWARD"),
+            "{error:?}"
+        );
         chain.add();
         chain.check(&chain.result).ok();
         chain.del_all();
@@ -119,7 +125,10 @@ fn a_table_that_appears_later_and_lets_everything_pass_is_no_fault() {
         check().ok();
         OUTSIDE.iter().for_each(|outside| assert_pings(&chain.container, outside));
         for (drop, undo) in [
-            ("iptables-nft -A FORWARD -s 10.10.0.0/16 -j DROP", "iptables-nft -D FORWARD -s 10.10.0.0/16 -j DROP"),
+            (
+                "iptables-nft -A FORWARD -s 10.10.0.0/16 -j DROP",
+                "iptables-nft -D FORWARD -s 10.10.0.0/16 -j DROP",
+            ),
             ("ip6tables-nft -P FORWARD DROP", "ip6tables-nft -P FORWARD ACCEPT"),
         ] {
             lab.host.sh(drop);
@@ -153,8 +162,9 @@ fn issue_17_check_of_many_addresses_takes_a_time_in_proportion() {
         lab.host.sh(DROPPING);
         let chain = admit(lab, &firewall(None));
         let seconds = |count: u32| {
-            let ips: Vec<_> =
-                (0..count).map(|n| json!({"address": format!("10.11.{}.{}/16", n / 256, n % 256)})).collect();
+            let ips: Vec<_> = (0..count)
+                .map(|n| json!({"address": format!("10.11.{}.{}/16", n / 256, n % 256)}))
+                .collect();
             let result = with(&chain.result, json!({"ips": ips}));
             let many = chain.also(&firewall(None)).conf(json!({"prevResult": result}));
             many.add();

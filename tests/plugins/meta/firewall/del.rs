@@ -83,7 +83,8 @@ fn issue_8_chains_stay_while_a_plugin_of_others_is_at_work() {
         for_ours("firewall", |lab| {
             lab.host.sh(DROPPING);
             let before = rules(lab);
-            let (first, second) = (admit(lab, &firewall(backend)), lab.chain(&network(), &firewall(backend)));
+            let (first, second) =
+                (admit(lab, &firewall(backend)), lab.chain(&network(), &firewall(backend)));
             let others = Others::begin(lab, "firewall");
             first.del();
             let left = rules(lab);
@@ -106,8 +107,12 @@ fn a_late_del_leaves_the_rules_of_who_has_the_address_now() {
             let first = admit(lab, &firewall(backend));
             first.main.del();
             // host-local hands out addresses in turn; this one is told which.
-            let addresses: Vec<Value> =
-                first.result["ips"].as_array().unwrap().iter().map(|ip| json!({"address": ip["address"]})).collect();
+            let addresses: Vec<Value> = first.result["ips"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|ip| json!({"address": ip["address"]}))
+                .collect();
             let main = with(
                 &network(),
                 json!({"ipam": {"type": "static", "ranges": null, "addresses": addresses, "routes": [{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]}, "isDefaultGateway": null}),
@@ -140,12 +145,18 @@ fn gc_removes_what_no_runtime_knows_any_more() {
             other.add();
             kept.gc(&[(&kept.container_id, "eth0")]).ok();
             let rules = rules(lab);
-            assert!(!rules.contains(&format!("{}/", stale.ips()[0])) && !rules.contains(&stale.ips()[1]), "{rules}");
+            assert!(
+                !rules.contains(&format!("{}/", stale.ips()[0]))
+                    && !rules.contains(&stale.ips()[1]),
+                "{rules}"
+            );
             kept.check(&kept.result).ok();
             other.check(&other.result).ok();
             kept.gc(&[]).ok();
             other.gc(&[]).ok();
-            assert!(!lab.host.sh("nft list ruleset; iptables -S; ip6tables -S").contains("CNI-FORWARD"));
+            assert!(
+                !lab.host.sh("nft list ruleset; iptables -S; ip6tables -S").contains("CNI-FORWARD")
+            );
         });
     }
 }
@@ -158,14 +169,18 @@ fn gc_finds_what_the_ledger_has_lost() {
         warm_up(lab, &network());
         lab.host.sh("ip link del br0");
         let before = Watch::start(lab, &[]);
-        let (stale, kept) = (admit(lab, &policy(None, "same-bridge")), admit(lab, &policy(None, "same-bridge")));
+        let (stale, kept) =
+            (admit(lab, &policy(None, "same-bridge")), admit(lab, &policy(None, "same-bridge")));
         lab.host.sh("nft flush set inet cni_multi_firewall attachments");
         stale.gc(&[(&kept.container_id, "eth0")]).ok();
         let rules = rules(lab);
         assert!(stale.ips().iter().all(|ip| !rules.contains(&format!("{ip}/"))), "{rules}");
         assert!(kept.ips().iter().all(|ip| rules.contains(&format!("{ip}/"))), "{rules}");
         let table = lab.host.sh("nft list table inet cni_multi_firewall");
-        assert!(table.contains(&kept.ips()[0]) && table.contains("elements = { \"br0\" comment"), "{table}");
+        assert!(
+            table.contains(&kept.ips()[0]) && table.contains("elements = { \"br0\" comment"),
+            "{table}"
+        );
         kept.gc(&[]).ok();
         [stale, kept].iter().for_each(|chain| chain.main.del());
         lab.host.sh("ip link del br0");
@@ -267,7 +282,9 @@ fn del_removes_what_another_backend_has_made() {
         warm_up(lab, &network());
         lab.host.sh("ip link del br0");
         let before = Watch::start(lab, &[]);
-        for (made_by, removed_by) in [("iptables", "nftables"), ("nftables", "iptables"), ("iptables", "firewalld")] {
+        for (made_by, removed_by) in
+            [("iptables", "nftables"), ("nftables", "iptables"), ("iptables", "firewalld")]
+        {
             let chain = admit(lab, &firewall(Some(made_by)));
             chain.bare().conf(json!({"backend": removed_by})).del();
             chain.main.del();

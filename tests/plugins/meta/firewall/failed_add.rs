@@ -11,12 +11,25 @@ use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 
 fn cases() -> Vec<Case> {
-    let name = |what, name: &str, names| Case::new(what, json!({"iptablesAdminChainName": name}), 7, names);
+    let name = |what, name: &str, names| {
+        Case::new(what, json!({"iptablesAdminChainName": name}), 7, names)
+    };
     let first = |interface: Value| json!({"ingressPolicy": "same-bridge", "prevResult": {"interfaces": [interface]}});
     vec![
-        Case::new("unknown backend", json!({"backend": "ipfw"}), 7, "backend: unknown backend \"ipfw\""),
-        Case::new("backend is a number", json!({"backend": 1}), 6, "backend").reference_leaves_nothing(),
-        Case::new("unknown policy", json!({"ingressPolicy": "closed"}), 7, "unknown ingress policy: \"closed\""),
+        Case::new(
+            "unknown backend",
+            json!({"backend": "ipfw"}),
+            7,
+            "backend: unknown backend \"ipfw\"",
+        ),
+        Case::new("backend is a number", json!({"backend": 1}), 6, "backend")
+            .reference_leaves_nothing(),
+        Case::new(
+            "unknown policy",
+            json!({"ingressPolicy": "closed"}),
+            7,
+            "unknown ingress policy: \"closed\"",
+        ),
         name("chain name too long", "a-chain-name-of-29-characters", "iptablesAdminChainName"),
         name("rules in the name", "X\n-A INPUT -j ACCEPT", "iptablesAdminChainName"),
         name("options in the name", "ACCEPT -m comment", "iptablesAdminChainName"),
@@ -25,24 +38,41 @@ fn cases() -> Vec<Case> {
         name("another table's chain as the name", "PREROUTING", "iptablesAdminChainName"),
         name("our own chain as the name", "CNI-FORWARD", "iptablesAdminChainName"),
         name("name begins with a dash", "-j", "iptablesAdminChainName"),
-        Case::new("hostile zone", json!({"firewalldZone": "trusted\", \"drop"}), 7, "firewalldZone"),
-        Case::new("long zone", json!({"firewalldZone": "a-zone-with-a-name-of-33-letters-"}), 7, "firewalldZone"),
+        Case::new(
+            "hostile zone",
+            json!({"firewalldZone": "trusted\", \"drop"}),
+            7,
+            "firewalldZone",
+        ),
+        Case::new(
+            "long zone",
+            json!({"firewalldZone": "a-zone-with-a-name-of-33-letters-"}),
+            7,
+            "firewalldZone",
+        ),
         Case::new("NUL in the zone", json!({"firewalldZone": "a\u{0}b"}), 7, "firewalldZone"),
-        Case::new("no result", json!({"prevResult": null}), 7, "prevResult").reference_leaves_nothing(),
+        Case::new("no result", json!({"prevResult": null}), 7, "prevResult")
+            .reference_leaves_nothing(),
         Case::new(
             "no interface",
             json!({"ingressPolicy": "isolated", "prevResult": {"interfaces": []}}),
             7,
             "prevResult.interfaces",
         ),
-        Case::new("bridge without a name", first(json!({"name": ""})), 7, "prevResult.interfaces[0].name"),
+        Case::new(
+            "bridge without a name",
+            first(json!({"name": ""})),
+            7,
+            "prevResult.interfaces[0].name",
+        ),
         Case::new(
             "bridge with a long name",
             first(json!({"name": "a-name-of-16-byte"})),
             7,
             "prevResult.interfaces[0].name",
         ),
-        Case::new("no firewalld", json!({"backend": "firewalld"}), 105, "firewalld").reference_leaves_nothing(),
+        Case::new("no firewalld", json!({"backend": "firewalld"}), 105, "firewalld")
+            .reference_leaves_nothing(),
     ]
 }
 
@@ -77,7 +107,8 @@ fn add_fails_and_nothing_has_changed() {
 fn a_bridge_whose_name_is_a_pattern_is_no_pattern() {
     for_ours("firewall", |lab| {
         let main = with(&network(), json!({"bridge": "br+"}));
-        let chain = lab.chain(&main, &with(&firewall(Some("iptables")), json!({"ingressPolicy": "isolated"})));
+        let chain = lab
+            .chain(&main, &with(&firewall(Some("iptables")), json!({"ingressPolicy": "isolated"})));
         let before = Watch::start(lab, &[&chain.container]);
         let error = chain.try_add().err();
         assert_eq!(error.code, 7, "{error:?}");
@@ -114,7 +145,10 @@ fn assert_undone(lab: &Lab, attachment: &Attachment<'_>, what: &str) {
     before.assert_unchanged(what);
     assert_eq!(error.code, 105, "{what}: {error:?}");
     assert!(!error.text().contains("undo"), "{what}: {error:?}");
-    assert!(error.text().contains("this one fails"), "{what}: failed before the program did: {error:?}");
+    assert!(
+        error.text().contains("this one fails"),
+        "{what}: failed before the program did: {error:?}"
+    );
 }
 
 /// IPv4 is done and IPv6 fails.
@@ -170,7 +204,11 @@ fn a_failed_add_gives_the_addresses_of_another_back() {
 
             failing(lab, "ip6tables-restore");
             lab.host.sh(&format!("ip6tables -D CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
-            assert_undone(lab, &next.clone().conf(json!({"backend": "iptables"})), "ADD with a program that fails");
+            assert_undone(
+                lab,
+                &next.clone().conf(json!({"backend": "iptables"})),
+                "ADD with a program that fails",
+            );
             lab.host.sh(&format!("ip6tables -A CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
             lab.host.sh("rm -r /run/fails");
             super::assert_admitted(lab, &chain);
@@ -192,7 +230,11 @@ fn a_repeated_add_that_fails_leaves_what_the_first_made() {
             let chain = admit(lab, &policy(backend, "same-bridge"));
             failing(lab, "ip6tables-restore");
             lab.host.sh(&format!("ip6tables -D CNI-FORWARD -s {}/128 -j ACCEPT", chain.ips()[1]));
-            assert_undone(lab, &(*chain).clone().conf(json!({"backend": "iptables"})), "the repeated ADD");
+            assert_undone(
+                lab,
+                &(*chain).clone().conf(json!({"backend": "iptables"})),
+                "the repeated ADD",
+            );
             chain.add();
             chain.check(&chain.result).ok();
             chain.bare().del();
@@ -206,7 +248,8 @@ fn a_repeated_add_that_fails_leaves_what_the_first_made() {
 fn isolation_without_nf_tables_is_an_error() {
     for_ours("firewall", |lab| {
         let chain = lab.chain(&network(), &policy(Some("firewalld"), "isolated"));
-        let inject = ["strace", "-f", "-o", "/dev/null", "-e", "inject=socket:error=EPROTONOSUPPORT"];
+        let inject =
+            ["strace", "-f", "-o", "/dev/null", "-e", "inject=socket:error=EPROTONOSUPPORT"];
         for command in ["ADD", "CHECK"] {
             let mut call = chain.call(command, None);
             call.wrapper.extend(inject.map(str::to_owned));

@@ -53,7 +53,9 @@ impl Firewalld {
 
     fn spawn(&mut self, lab: &Lab, line: &[&str]) {
         let mut command = lab.host.command(line[0]);
-        self.0.push(command.args(&line[1..]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        self.0.push(
+            command.args(&line[1..]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(),
+        );
     }
 }
 
@@ -134,7 +136,10 @@ fn a_reload_of_firewalld_is_told_by_check_and_another_add_repairs_it() {
         lab.host.sh("firewall-cmd --reload");
         let error = chain.check(&chain.result).err();
         assert_eq!(error.code, 103, "{error:?}");
-        assert!(error.text().contains(&chain.ips()[0]) && error.text().contains("reload"), "{error:?}");
+        assert!(
+            error.text().contains(&chain.ips()[0]) && error.text().contains("reload"),
+            "{error:?}"
+        );
         chain.add();
         chain.check(&chain.result).ok();
         chain.bare().del();
@@ -151,7 +156,10 @@ fn what_firewalld_refuses_is_an_error_and_leaves_nothing() {
         let refused = |changes: Value| chain.clone().conf(changes).try_add().err();
         let error = refused(json!({"firewalldZone": "no-such-zone"}));
         assert_eq!(error.code, 105, "{error:?}");
-        assert!(error.text().contains("INVALID_ZONE") && error.text().contains("no-such-zone"), "{error:?}");
+        assert!(
+            error.text().contains("INVALID_ZONE") && error.text().contains("no-such-zone"),
+            "{error:?}"
+        );
         before.assert_unchanged("the refused ADD");
 
         let [v4, v6] = [0, 1].map(|at| with_prefixes(&chain)[at].clone());
@@ -162,7 +170,11 @@ fn what_firewalld_refuses_is_an_error_and_leaves_nothing() {
         assert!(!sources(lab, "trusted").contains(&v4), "the first address is taken back");
 
         let status = |conf: Value| {
-            lab.attach(&lab.container(), &with(&conf, json!({"name": "net1", "cniVersion": "1.1.0"}))).status()
+            lab.attach(
+                &lab.container(),
+                &with(&conf, json!({"name": "net1", "cniVersion": "1.1.0"})),
+            )
+            .status()
         };
         status(firewall(None)).ok();
         let unknown = status(with(&firewall(None), json!({"firewalldZone": "no-such-zone"}))).err();
@@ -195,9 +207,14 @@ fn mute_bus(lab: &Lab) -> UnixListener {
 }
 
 #[track_caller]
-fn with_mute_bus(attachment: &Attachment<'_>, command: &str, prev_result: Option<&Value>) -> (Outcome, Duration) {
+fn with_mute_bus(
+    attachment: &Attachment<'_>,
+    command: &str,
+    prev_result: Option<&Value>,
+) -> (Outcome, Duration) {
     let begin = Instant::now();
-    let call = attachment.call(command, prev_result).env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/mute");
+    let call =
+        attachment.call(command, prev_result).env("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/mute");
     (call.run(), begin.elapsed())
 }
 
@@ -261,7 +278,10 @@ fn a_bus_that_does_not_answer_is_told_of_and_not_waited_for() {
         let chain = lab.chain(&network(), &firewall(None));
         let (outcome, time) = with_mute_bus(&chain, "ADD", None);
         outcome.ok();
-        assert!(outcome.stderr.contains("nftables") && outcome.stderr.contains("no answer"), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("nftables") && outcome.stderr.contains("no answer"),
+            "{outcome:?}"
+        );
         assert!(time < patience(8), "{time:?}");
         let (outcome, time) = with_mute_bus(&chain.bare(), "DEL", None);
         assert_eq!((outcome.ok(), outcome.stderr.as_str()), (Value::Null, ""));
@@ -269,7 +289,8 @@ fn a_bus_that_does_not_answer_is_told_of_and_not_waited_for() {
         let (outcome, _) = with_mute_bus(&chain, "DEL", None); // as of what the reference attached
         assert_eq!(outcome.ok(), Value::Null);
         assert!(outcome.stderr.contains("trusted"), "{outcome:?}");
-        let (outcome, _) = with_mute_bus(&(*chain).clone().conf(json!({"backend": "firewalld"})), "DEL", None);
+        let (outcome, _) =
+            with_mute_bus(&(*chain).clone().conf(json!({"backend": "firewalld"})), "DEL", None);
         assert_eq!(outcome.err().code, 105, "{outcome:?}");
     });
 }

@@ -22,7 +22,9 @@ fn other_network() -> Value {
 
 /// A single ping, in either family; both have to agree.
 fn passes(from: &Namespace, to: &[String]) -> bool {
-    let one = |ip: &String| (0..2).any(|_| from.try_sh(&format!("ping -n -q -c1 -W0.6 {ip}")).status.success());
+    let one = |ip: &String| {
+        (0..2).any(|_| from.try_sh(&format!("ping -n -q -c1 -W0.6 {ip}")).status.success())
+    };
     let [v4, v6] = [one(&to[0]), one(&to[1])];
     assert_eq!(v4, v6, "{to:?}: IPv4 and IPv6 differ");
     v4
@@ -32,7 +34,9 @@ fn passes(from: &Namespace, to: &[String]) -> bool {
 fn matrix(lab: &Lab, chained: &Value) -> Vec<String> {
     route_from_outside(lab);
     // Packets inside a bridge come by the rules only with br_netfilter, where the kernel has it.
-    lab.host.sh("for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done");
+    lab.host.sh(
+        "for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done",
+    );
     let (one, neighbour) = (lab.chain(&network(), chained), lab.chain(&network(), chained));
     let stranger = lab.chain(&other_network(), chained);
     [&one, &neighbour, &stranger].iter().for_each(|chain| drop(chain.add()));
@@ -74,7 +78,9 @@ const APART: [&str; 7] = [
 fn bridges_are_kept_apart_by_policy() {
     for backend in [None, Some("iptables")] {
         for_each_peer("firewall", |lab| assert_eq!(matrix(lab, &policy(backend, "open")), OPEN));
-        for_each_peer("firewall", |lab| assert_eq!(matrix(lab, &policy(backend, "same-bridge")), APART));
+        for_each_peer("firewall", |lab| {
+            assert_eq!(matrix(lab, &policy(backend, "same-bridge")), APART)
+        });
     }
 }
 
@@ -95,7 +101,8 @@ fn containers_of_one_bridge_are_kept_apart_when_isolated() {
     for backend in [None, Some("iptables")] {
         for (word, expected) in [("open", true), ("same-bridge", true), ("isolated", false)] {
             for_each_peer("firewall", |lab| {
-                lab.host.sh("for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done");
+                lab.host
+                    .sh("for f in /proc/sys/net/ipv4/conf/*/send_redirects; do echo 0 > $f; done");
                 let chains = [0, 1].map(|_| lab.chain(&network(), &policy(backend, word)));
                 chains.iter().for_each(|chain| drop(chain.add()));
                 for (from, to) in [(0, 1), (1, 0)] {
@@ -142,7 +149,9 @@ fn packets_inside_a_bridge_are_kept_apart_where_br_netfilter_shows_them() {
 #[test]
 fn status_tells_that_packets_inside_a_bridge_are_not_seen() {
     for_ours("firewall", |lab| {
-        lab.host.sh("for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done");
+        lab.host.sh(
+            "for f in /proc/sys/net/bridge/bridge-nf-call-ip*; do [ ! -e $f ] || echo 0 > $f; done",
+        );
         for (word, is_told) in [("open", false), ("same-bridge", false), ("isolated", true)] {
             let conf = with(&policy(None, word), json!({"name": "net1", "cniVersion": "1.1.0"}));
             let status = lab.attach(&lab.container(), &conf).status();
@@ -168,11 +177,23 @@ fn a_published_port_is_reached_in_spite_of_isolation() {
                 let _server = TcpServer::start(&one.container, 80);
                 let by = [format!("{}:8080", UPLINK[0]), format!("[{}]:8080", UPLINK[1])];
                 for (family, to) in by.iter().enumerate() {
-                    assert_eq!(connect(&lab.outside, to).as_deref(), Some(OUTSIDE[family]), "{word} with {backend:?}");
-                    assert_eq!(connect(&lab.host, to).as_deref(), Some(UPLINK[family]), "{word} with {backend:?}");
+                    assert_eq!(
+                        connect(&lab.outside, to).as_deref(),
+                        Some(OUTSIDE[family]),
+                        "{word} with {backend:?}"
+                    );
+                    assert_eq!(
+                        connect(&lab.host, to).as_deref(),
+                        Some(UPLINK[family]),
+                        "{word} with {backend:?}"
+                    );
                     assert_eq!(connect(&stranger.container, to), None, "{word} with {backend:?}");
                     let direct = at(&one.ips()[family], 80);
-                    assert_eq!(connect(&stranger.container, &direct), None, "{word} with {backend:?}");
+                    assert_eq!(
+                        connect(&stranger.container, &direct),
+                        None,
+                        "{word} with {backend:?}"
+                    );
                 }
             });
         }
@@ -183,8 +204,9 @@ fn a_published_port_is_reached_in_spite_of_isolation() {
 #[test]
 fn a_bridge_is_released_with_its_last_container() {
     for_ours("firewall", |lab| {
-        let elements =
-            |set: &str| lab.host.sh(&format!("nft list set inet cni_multi_firewall {set}")).contains("\"br0\"");
+        let elements = |set: &str| {
+            lab.host.sh(&format!("nft list set inet cni_multi_firewall {set}")).contains("\"br0\"")
+        };
         warm_up(lab, &network());
         lab.host.sh("ip link del br0");
         let before = Watch::start(lab, &[]);
@@ -219,7 +241,10 @@ fn a_second_interface_of_the_container_is_kept_apart_too() {
         let chained = lab
             .attach(
                 &first.container,
-                &with(&chained, json!({"name": "net2", "cniVersion": "1.1.0", "prevResult": result})),
+                &with(
+                    &chained,
+                    json!({"name": "net2", "cniVersion": "1.1.0", "prevResult": result}),
+                ),
             )
             .ifname("eth1");
         chained.add();

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{for_each_backend, for_ours_with_each_backend, is_open, network, portmap, publish, web};
+use super::{
+    for_each_backend, for_ours_with_each_backend, is_open, network, portmap, publish, web,
+};
 use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::call::Peer;
 use crate::support::chain::Chain;
@@ -61,7 +63,8 @@ fn check_finds_what_the_reference_looks_for() {
 #[test]
 fn check_says_in_the_reference_s_words_what_is_gone() {
     let own = "$(iptables-save -t nat | grep -o 'CNI-DN-[0-9a-f]*' | head -1)";
-    let flushed = "nft flush chain ip cni_hostport hostports || nft flush map inet cni_multi_portmap port4";
+    let flushed =
+        "nft flush chain ip cni_hostport hostports || nft flush map inet cni_multi_portmap port4";
     let cases: [(&str, String, &[&str]); 3] = [
         (
             "iptables",
@@ -113,7 +116,9 @@ fn check_finds_rules_that_are_others_than_they_were() {
             lab.host.sh(script);
             assert_missed(&chain, &lab.peer, script);
             chain.del_all();
-            lab.host.sh("nft list tables | grep cni_multi && nft delete table inet cni_multi_portmap; true");
+            lab.host.sh(
+                "nft list tables | grep cni_multi && nft delete table inet cni_multi_portmap; true",
+            );
         }
     });
 }
@@ -152,7 +157,10 @@ fn check_without_add_fails() {
 fn rules_of_iptables(lab: &Lab) -> Vec<String> {
     let rules = |family: &str| {
         let saved = lab.host.sh(&format!("{family}-save -t nat | grep '^-A'"));
-        saved.lines().map(|rule| format!("{family} -t nat {}", rule.replacen("-A", "-D", 1))).collect::<Vec<_>>()
+        saved
+            .lines()
+            .map(|rule| format!("{family} -t nat {}", rule.replacen("-A", "-D", 1)))
+            .collect::<Vec<_>>()
     };
     [rules("iptables"), rules("ip6tables")].concat()
 }
@@ -228,7 +236,10 @@ fn every_object_of_nftables_can_be_found_and_taken_away() {
             lab.attach(&lab.container(), &masqueraded).add();
             let objects = objects_of_nftables(lab);
             for kind in ["rule", "element"] {
-                assert!(objects.iter().any(|object| object.get(kind).is_some()), "no {kind} in {objects:#?}");
+                assert!(
+                    objects.iter().any(|object| object.get(kind).is_some()),
+                    "no {kind} in {objects:#?}"
+                );
             }
             take_away(lab, &objects[at]);
             assert_eq!(objects_of_nftables(lab).len(), objects.len() - 1, "{}", objects[at]);

@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use super::{SNAT, at, for_each_backend, is_open, network, other_network, portmap, publish, sources, warm_up, web};
+use super::{
+    SNAT, at, for_each_backend, is_open, network, other_network, portmap, publish, sources,
+    warm_up, web,
+};
 use crate::plugins::meta::firewall;
 use crate::plugins::meta::firewall::firewalld::Firewalld;
 use crate::support::attachment::{for_each_peer, for_ours, with};
@@ -50,7 +53,9 @@ fn a_table_that_drops_has_the_last_word() {
         let chain = publish(lab, backend, json!([web()]));
         let _server = TcpServer::start(&chain.container, 80);
         assert_eq!(is_open(lab, 8080), [false, false], "{backend:?}");
-        UPLINK.iter().for_each(|own| assert!(connect(&lab.host, &at(own, 8080)).is_some(), "nothing is forwarded"));
+        UPLINK.iter().for_each(|own| {
+            assert!(connect(&lab.host, &at(own, 8080)).is_some(), "nothing is forwarded")
+        });
         lab.host.sh("nft add rule inet strict redirected ct status dnat accept");
         assert_eq!(is_open(lab, 8080), [true, true], "{backend:?}");
         chain.check(&chain.result).ok();
@@ -79,7 +84,11 @@ fn connections_that_others_redirect_keep_their_sources() {
             for family in [0, 1] {
                 let seen = |port| connect(&lab.outside, &at(UPLINK[family], port));
                 assert_eq!(seen(9090).as_deref(), Some(OUTSIDE[family]), "masqAll {masq_all}");
-                assert_eq!(seen(8080).as_deref() == Some(OUTSIDE[family]), !masq_all, "masqAll {masq_all}");
+                assert_eq!(
+                    seen(8080).as_deref() == Some(OUTSIDE[family]),
+                    !masq_all,
+                    "masqAll {masq_all}"
+                );
             }
         });
     }
@@ -115,7 +124,9 @@ fn with_firewall_on_a_host_that_drops_the_administrator_lets_published_ports_in(
             let admitted = published.also(&firewall::firewall(backends[1]));
             admitted.add();
             let _server = TcpServer::start(&published.container, 80);
-            UPLINK.iter().for_each(|own| assert!(connect(&lab.host, &at(own, 8080)).is_some(), "{backends:?}"));
+            UPLINK.iter().for_each(|own| {
+                assert!(connect(&lab.host, &at(own, 8080)).is_some(), "{backends:?}")
+            });
             assert_eq!(is_open(lab, 8080), [false, false], "{backends:?}");
             let each = |what: &str| {
                 format!(
@@ -124,10 +135,16 @@ fn with_firewall_on_a_host_that_drops_the_administrator_lets_published_ports_in(
             };
             lab.host.sh(&each("-A"));
             for (family, own) in UPLINK.iter().enumerate() {
-                assert_eq!(connect(&lab.outside, &at(own, 8080)).as_deref(), Some(OUTSIDE[family]), "{backends:?}");
+                assert_eq!(
+                    connect(&lab.outside, &at(own, 8080)).as_deref(),
+                    Some(OUTSIDE[family]),
+                    "{backends:?}"
+                );
             }
             lab.host.sh(&each("-D"));
-            [&*published, &admitted].iter().for_each(|plugin| drop(plugin.check(&published.result).ok()));
+            [&*published, &admitted]
+                .iter()
+                .for_each(|plugin| drop(plugin.check(&published.result).ok()));
             admitted.del();
             published.del_all();
         }

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::{at, for_each_backend, for_ours_with_each_backend, is_open, network, portmap, publish, web};
+use super::{
+    at, for_each_backend, for_ours_with_each_backend, is_open, network, portmap, publish, web,
+};
 use crate::support::attachment::{for_ours, with};
 use crate::support::netns::{Lab, UPLINK};
 use crate::support::snapshot::Watch;
@@ -130,7 +132,10 @@ fn what_differs_in_address_family_or_protocol_is_no_conflict() {
                         Some("::") => UPLINK[1],
                         Some(address) => address,
                     };
-                    assert!(connect(&lab.host, &at(to, 8080)).is_some(), "{mapping} of {first}, {second}, {backend:?}");
+                    assert!(
+                        connect(&lab.host, &at(to, 8080)).is_some(),
+                        "{mapping} of {first}, {second}, {backend:?}"
+                    );
                 }
             }
             chains.iter().for_each(|chain| chain.del_all());
@@ -145,7 +150,8 @@ fn another_interface_of_the_container_is_another_attachment() {
         let chain = publish(lab, None, json!([web()]));
         let second = chain.main.clone().ifname("net1");
         let result = second.add();
-        let error = (*chain).clone().ifname("net1").conf(json!({"prevResult": result})).try_add().err();
+        let error =
+            (*chain).clone().ifname("net1").conf(json!({"prevResult": result})).try_add().err();
         assert_eq!(error.code, 102, "{error:?}");
         assert!(error.text().contains("eth0"), "{error:?}");
         second.del();
@@ -184,7 +190,9 @@ fn an_attachment_that_is_added_again_keeps_its_port_and_has_each_rule_once() {
 fn an_add_that_is_repeated_adds_no_rule_to_iptables() {
     super::for_each_peer("portmap", |lab| {
         let chain = publish(lab, Some("iptables"), json!([web(), udp()]));
-        let save = || lab.host.sh("iptables-save -t nat | grep '^[-:]'; ip6tables-save -t nat | grep '^[-:]'");
+        let save = || {
+            lab.host.sh("iptables-save -t nat | grep '^[-:]'; ip6tables-save -t nat | grep '^[-:]'")
+        };
         let once = save();
         assert_eq!(chain.add(), chain.result);
         assert_eq!(save(), once);

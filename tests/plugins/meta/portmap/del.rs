@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    BACKENDS, for_each_backend, for_ours_with_each_backend, is_open, network, other_network, portmap, publish, warm_up,
-    web,
+    BACKENDS, for_each_backend, for_ours_with_each_backend, is_open, network, other_network,
+    portmap, publish, warm_up, web,
 };
 use crate::support::attachment::{for_ours, with};
 use crate::support::snapshot::Watch;
@@ -74,8 +74,11 @@ fn del_does_not_depend_on_the_mappings() {
         warm_up(lab, &network(), &portmap(backend, everything()));
         let chain = lab.chain(&network(), &portmap(backend, everything()));
         let before = Watch::start(lab, &[]);
-        let others =
-            [json!([]), json!([{"hostPort": 9, "containerPort": 9}]), json!([{"hostPort": 0, "containerPort": 0}])];
+        let others = [
+            json!([]),
+            json!([{"hostPort": 9, "containerPort": 9}]),
+            json!([{"hostPort": 0, "containerPort": 0}]),
+        ];
         for mappings in others {
             chain.add();
             (*chain).clone().conf(json!({"runtimeConfig": {"portMappings": mappings}})).del();
@@ -128,7 +131,11 @@ fn del_leaves_the_same_container_in_another_network_alone() {
 fn del_leaves_the_rules_of_others_alone() {
     for_each_backend(|lab, backend| {
         let chained = portmap(backend, everything());
-        let owner = publish(lab, backend, json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]));
+        let owner = publish(
+            lab,
+            backend,
+            json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]),
+        );
         lab.host.sh("iptables -t nat -A PREROUTING -p tcp --dport 8080 -j ACCEPT; nft add table inet others; \
             nft add chain inet others c; nft add rule inet others c tcp dport 8080 accept comment container-2");
         warm_up(lab, &network(), &chained);
@@ -162,7 +169,10 @@ fn gc_removes_what_no_runtime_knows_any_more() {
         lost.main.del();
         lost.container.vanish();
         let gc = lost.bare().conf(json!({"backend": null}));
-        assert_eq!(gc.gc(&[(&kept.container_id, "eth0"), (&lost.container_id, "eth0")]).ok(), Value::Null);
+        assert_eq!(
+            gc.gc(&[(&kept.container_id, "eth0"), (&lost.container_id, "eth0")]).ok(),
+            Value::Null
+        );
         assert!(!before.changes_now().is_empty(), "what is valid stays");
         assert_eq!(gc.gc(&[(&kept.container_id, "eth0")]).ok(), Value::Null);
         before.assert_unchanged(&format!("the ADD that was forgotten, {backend:?}"));
@@ -183,10 +193,10 @@ fn del_finds_a_container_of_any_id_and_interface() {
             let main = lab.attach(&container, &network()).ifname(ifname);
             let result = main.add();
             let before = Watch::start(lab, &[]);
-            let attachment = main
-                .clone()
-                .id(&"i".repeat(length))
-                .conf(with(&portmap(backend, json!([web()])), json!({"prevResult": result, "ipam": null})));
+            let attachment = main.clone().id(&"i".repeat(length)).conf(with(
+                &portmap(backend, json!([web()])),
+                json!({"prevResult": result, "ipam": null}),
+            ));
             attachment.add();
             attachment.check(&result).ok();
             attachment.clone().conf(json!({"prevResult": null, "runtimeConfig": null})).del();

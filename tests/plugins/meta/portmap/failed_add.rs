@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{for_each_backend, for_ours_with_each_backend, is_open, network, portmap, warm_up, web};
+use super::{
+    for_each_backend, for_ours_with_each_backend, is_open, network, portmap, warm_up, web,
+};
 use crate::plugins::main::bridge::failed_add::Case;
 use crate::plugins::meta::firewall::del::Others;
 use crate::support::attachment::{for_each_peer, for_ours, skip, with};
@@ -14,26 +16,55 @@ use crate::support::traffic::TcpServer;
 /// A mapping with some keys changed, as the second of two.
 fn mapping(what: &'static str, changes: Value, names: &'static str) -> Case {
     let first = json!({"hostPort": 9090, "containerPort": 80, "protocol": "tcp"});
-    Case::new(what, json!({"runtimeConfig": {"portMappings": [first, with(&web(), changes)]}}), 7, names)
+    Case::new(
+        what,
+        json!({"runtimeConfig": {"portMappings": [first, with(&web(), changes)]}}),
+        7,
+        names,
+    )
 }
 
 /// What is wrong with either backend.
 pub fn cases() -> Vec<Case> {
     vec![
-        mapping("host port too large", json!({"hostPort": 70_000}), "runtimeConfig.portMappings[1].hostPort: 70000"),
-        mapping("host port 65536", json!({"hostPort": 65_536}), "runtimeConfig.portMappings[1].hostPort: 65536"),
-        mapping("host port negative", json!({"hostPort": -1}), "runtimeConfig.portMappings[1].hostPort: -1")
-            .reference_leaves_nothing(),
-        mapping("container port 0", json!({"containerPort": 0}), "runtimeConfig.portMappings[1].containerPort: 0")
-            .reference_leaves_nothing(),
-        mapping("no container port", json!({"containerPort": null}), "runtimeConfig.portMappings[1].containerPort")
-            .reference_leaves_nothing(),
+        mapping(
+            "host port too large",
+            json!({"hostPort": 70_000}),
+            "runtimeConfig.portMappings[1].hostPort: 70000",
+        ),
+        mapping(
+            "host port 65536",
+            json!({"hostPort": 65_536}),
+            "runtimeConfig.portMappings[1].hostPort: 65536",
+        ),
+        mapping(
+            "host port negative",
+            json!({"hostPort": -1}),
+            "runtimeConfig.portMappings[1].hostPort: -1",
+        )
+        .reference_leaves_nothing(),
+        mapping(
+            "container port 0",
+            json!({"containerPort": 0}),
+            "runtimeConfig.portMappings[1].containerPort: 0",
+        )
+        .reference_leaves_nothing(),
+        mapping(
+            "no container port",
+            json!({"containerPort": null}),
+            "runtimeConfig.portMappings[1].containerPort",
+        )
+        .reference_leaves_nothing(),
         mapping(
             "container port too large",
             json!({"containerPort": 70_000}),
             "runtimeConfig.portMappings[1].containerPort: 70000",
         ),
-        mapping("protocol unknown", json!({"protocol": "xyz"}), "runtimeConfig.portMappings[1].protocol: \"xyz\""),
+        mapping(
+            "protocol unknown",
+            json!({"protocol": "xyz"}),
+            "runtimeConfig.portMappings[1].protocol: \"xyz\"",
+        ),
         mapping(
             "protocol without ports",
             json!({"protocol": "icmp"}),
@@ -44,15 +75,25 @@ pub fn cases() -> Vec<Case> {
             json!({"protocol": "tcp dport 1 accept; add rule ip x y tcp"}),
             "runtimeConfig.portMappings[1].protocol",
         ),
-        mapping("hostIP is no address", json!({"hostIP": "1.2.3"}), "runtimeConfig.portMappings[1].hostIP: \"1.2.3\""),
+        mapping(
+            "hostIP is no address",
+            json!({"hostIP": "1.2.3"}),
+            "runtimeConfig.portMappings[1].hostIP: \"1.2.3\"",
+        ),
         mapping(
             "hostIP is a network",
             json!({"hostIP": "10.0.0.0/8"}),
             "runtimeConfig.portMappings[1].hostIP: \"10.0.0.0/8\"",
         ),
-        mapping("rules in hostIP", json!({"hostIP": "127.0.0.1 accept;"}), "runtimeConfig.portMappings[1].hostIP"),
-        Case::new("markMasqBit too large", json!({"markMasqBit": 32}), 7, "markMasqBit: 32").reference_leaves_nothing(),
-        Case::new("markMasqBit negative", json!({"markMasqBit": -1}), 7, "markMasqBit: -1").reference_leaves_nothing(),
+        mapping(
+            "rules in hostIP",
+            json!({"hostIP": "127.0.0.1 accept;"}),
+            "runtimeConfig.portMappings[1].hostIP",
+        ),
+        Case::new("markMasqBit too large", json!({"markMasqBit": 32}), 7, "markMasqBit: 32")
+            .reference_leaves_nothing(),
+        Case::new("markMasqBit negative", json!({"markMasqBit": -1}), 7, "markMasqBit: -1")
+            .reference_leaves_nothing(),
         Case::new(
             "both marks",
             json!({"markMasqBit": 5, "externalSetMarkChain": "KUBE-MARK-MASQ"}),
@@ -60,9 +101,15 @@ pub fn cases() -> Vec<Case> {
             "externalSetMarkChain",
         )
         .reference_leaves_nothing(),
-        Case::new("backend unknown", json!({"backend": "ebtables"}), 7, "unrecognized backend \"ebtables\"")
+        Case::new(
+            "backend unknown",
+            json!({"backend": "ebtables"}),
+            7,
+            "unrecognized backend \"ebtables\"",
+        )
+        .reference_leaves_nothing(),
+        Case::new("snat is no boolean", json!({"snat": "no"}), 6, "snat")
             .reference_leaves_nothing(),
-        Case::new("snat is no boolean", json!({"snat": "no"}), 6, "snat").reference_leaves_nothing(),
         Case::new(
             "port is a text",
             json!({"runtimeConfig": {"portMappings": [{"hostPort": "80"}]}}),
@@ -70,17 +117,37 @@ pub fn cases() -> Vec<Case> {
             "portMappings[0].hostPort",
         )
         .reference_leaves_nothing(),
-        Case::new("mappings are an object", json!({"runtimeConfig": {"portMappings": {"a": 1}}}), 6, "portMappings")
-            .reference_leaves_nothing(),
+        Case::new(
+            "mappings are an object",
+            json!({"runtimeConfig": {"portMappings": {"a": 1}}}),
+            6,
+            "portMappings",
+        )
+        .reference_leaves_nothing(),
     ]
 }
 
 /// What is for iptables only. The reference takes the mark's bit and masqAll for nftables, and ignores them.
 fn iptables_only() -> Vec<Case> {
     vec![
-        Case::new("chain", json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}), 7, "externalSetMarkChain"),
-        Case::new("condition", json!({"conditionsV4": ["!", "-d", "192.0.2.0/24"]}), 7, "conditionsV4"),
-        Case::new("condition for IPv6", json!({"conditionsV6": ["-s", "2001:db8::/64"]}), 7, "conditionsV6"),
+        Case::new(
+            "chain",
+            json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}),
+            7,
+            "externalSetMarkChain",
+        ),
+        Case::new(
+            "condition",
+            json!({"conditionsV4": ["!", "-d", "192.0.2.0/24"]}),
+            7,
+            "conditionsV4",
+        ),
+        Case::new(
+            "condition for IPv6",
+            json!({"conditionsV6": ["-s", "2001:db8::/64"]}),
+            7,
+            "conditionsV6",
+        ),
     ]
 }
 
@@ -106,7 +173,12 @@ fn injections() -> Vec<Case> {
             7,
             "externalSetMarkChain",
         ),
-        Case::new("no chain of that name", json!({"externalSetMarkChain": "NO-SUCH-CHAIN"}), 7, "NO-SUCH-CHAIN"),
+        Case::new(
+            "no chain of that name",
+            json!({"externalSetMarkChain": "NO-SUCH-CHAIN"}),
+            7,
+            "NO-SUCH-CHAIN",
+        ),
         Case::new(
             "lines in a condition",
             json!({"conditionsV4": ["-s", format!("192.0.2.1\n{evil}\n")]}),
@@ -119,15 +191,26 @@ fn injections() -> Vec<Case> {
             7,
             "conditionsV6[3]",
         ),
-        Case::new("target in a condition", json!({"conditionsV4": ["-j", "ACCEPT"]}), 7, "conditionsV4"),
-        Case::new("conditions of nftables", json!({"conditionsV4": ["ip", "saddr", "192.0.2.1"]}), 7, "conditionsV4")
-            .reference_leaves_nothing(),
+        Case::new(
+            "target in a condition",
+            json!({"conditionsV4": ["-j", "ACCEPT"]}),
+            7,
+            "conditionsV4",
+        ),
+        Case::new(
+            "conditions of nftables",
+            json!({"conditionsV4": ["ip", "saddr", "192.0.2.1"]}),
+            7,
+            "conditionsV4",
+        )
+        .reference_leaves_nothing(),
     ]
 }
 
 /// Makes the case in a lab; what has changed afterwards, and the error.
 pub fn fail(lab: &Lab, backend: Option<&str>, case: &Case) -> (String, ErrorObject) {
-    let chain = lab.chain(&network(), &with(&portmap(backend, json!([web()])), case.changes.clone()));
+    let chain =
+        lab.chain(&network(), &with(&portmap(backend, json!([web()])), case.changes.clone()));
     let before = Watch::start(lab, &[&chain.container]);
     let error = chain.try_add().err();
     let changes = before.changes_now();
@@ -149,7 +232,9 @@ fn assert_refused(lab: &Lab, backend: Option<&str>, case: &Case) {
 
 #[test]
 fn add_fails_and_nothing_has_changed() {
-    for_each_backend(|lab, backend| cases().iter().for_each(|case| assert_refused(lab, backend, case)));
+    for_each_backend(|lab, backend| {
+        cases().iter().for_each(|case| assert_refused(lab, backend, case))
+    });
 }
 
 #[test]
@@ -159,12 +244,16 @@ fn without_a_backend_add_fails_and_nothing_has_changed() {
 
 #[test]
 fn what_only_iptables_has_is_refused_for_nftables() {
-    for_each_peer("portmap", |lab| iptables_only().iter().for_each(|case| assert_refused(lab, Some("nftables"), case)));
+    for_each_peer("portmap", |lab| {
+        iptables_only().iter().for_each(|case| assert_refused(lab, Some("nftables"), case))
+    });
 }
 
 #[test]
 fn nothing_gets_into_the_rules_of_iptables_by_a_name_or_condition() {
-    for_ours("portmap", |lab| injections().iter().for_each(|case| assert_refused(lab, Some("iptables"), case)));
+    for_ours("portmap", |lab| {
+        injections().iter().for_each(|case| assert_refused(lab, Some("iptables"), case))
+    });
 }
 
 /// Not all of nft's language is spoken here; what is not is shown.
@@ -172,8 +261,13 @@ fn nothing_gets_into_the_rules_of_iptables_by_a_name_or_condition() {
 fn conditions_of_nftables_that_are_not_understood_are_refused() {
     for_ours("portmap", |lab| {
         for backend in [None, Some("nftables")] {
-            for words in [json!(["tcp", "sport", "1024"]), json!(["ip saddr { 192.0.2.1 }"]), json!(["ip", "saddr"])] {
-                let case = Case::new("condition", json!({"conditionsV4": words}), 7, "conditionsV4: \"");
+            for words in [
+                json!(["tcp", "sport", "1024"]),
+                json!(["ip saddr { 192.0.2.1 }"]),
+                json!(["ip", "saddr"]),
+            ] {
+                let case =
+                    Case::new("condition", json!({"conditionsV4": words}), 7, "conditionsV4: \"");
                 assert_refused(lab, backend, &case);
             }
         }
@@ -184,9 +278,12 @@ fn conditions_of_nftables_that_are_not_understood_are_refused() {
 #[test]
 fn a_host_ip_of_a_family_that_the_container_has_not_got_is_refused() {
     for_ours_with_each_backend(|lab, backend| {
-        for (subnet, host_ip) in [("10.10.0.0/24", "2001:db8:ffff::1"), ("2001:db8:10::/64", "198.51.100.1")] {
+        for (subnet, host_ip) in
+            [("10.10.0.0/24", "2001:db8:ffff::1"), ("2001:db8:10::/64", "198.51.100.1")]
+        {
             let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": subnet}}));
-            let chain = lab.chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
+            let chain = lab
+                .chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
             let before = Watch::start(lab, &[]);
             let error = chain.try_add().err();
             assert_eq!(error.code, 7, "{error:?}");
@@ -206,7 +303,8 @@ fn all_addresses_of_a_family_that_the_container_has_not_got_are_none() {
             let main = with(&network(), json!({"ipam": {"ranges": null, "subnet": subnet}}));
             warm_up(lab, &main, &portmap(backend, json!([])));
             let before = Watch::start(lab, &[]);
-            let chain = lab.chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
+            let chain = lab
+                .chain(&main, &portmap(backend, json!([with(&web(), json!({"hostIP": host_ip}))])));
             chain.add();
             chain.del();
             chain.main.del();
@@ -243,7 +341,8 @@ fn a_port_that_is_mapped_twice_is_refused() {
 #[test]
 fn a_container_without_an_address_is_refused() {
     for_ours_with_each_backend(|lab, backend| {
-        let main = with(&network(), json!({"ipam": null, "isGateway": null, "isDefaultGateway": null}));
+        let main =
+            with(&network(), json!({"ipam": null, "isGateway": null, "isDefaultGateway": null}));
         let chain = lab.chain(&main, &portmap(backend, json!([web()])));
         let before = Watch::start(lab, &[]);
         let error = chain.try_add().err();
@@ -271,8 +370,10 @@ fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
         lab.host.sh("for c in PREROUTING OUTPUT POSTROUTING; do iptables -t nat -A $c; iptables -t nat -D $c; done");
         for shared_is_there in [false, true] {
             if shared_is_there {
-                let other =
-                    lab.chain(&network(), &portmap(Some("iptables"), json!([{"hostPort": 1, "containerPort": 1}])));
+                let other = lab.chain(
+                    &network(),
+                    &portmap(Some("iptables"), json!([{"hostPort": 1, "containerPort": 1}])),
+                );
                 other.add();
             }
             let chain = lab.chain(&network(), &portmap(Some("iptables"), json!([web()])));
@@ -281,7 +382,9 @@ fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
             let error = call.run().err();
             assert_eq!(error.code, 105, "{error:?}");
             assert!(error.text().contains("no such luck"), "{error:?}");
-            before.assert_unchanged(&format!("the failed ADD, shared rules there: {shared_is_there}"));
+            before.assert_unchanged(&format!(
+                "the failed ADD, shared rules there: {shared_is_there}"
+            ));
         }
     });
 }
@@ -320,7 +423,9 @@ fn a_repeated_add_that_fails_leaves_the_ports_of_the_first() {
 #[test]
 fn conditions_of_the_other_family_are_refused() {
     for_ours("portmap", |lab| {
-        for (key, words) in [("conditionsV4", "ip6 saddr fd00::/8"), ("conditionsV6", "ip daddr 10.0.0.0/8")] {
+        for (key, words) in
+            [("conditionsV4", "ip6 saddr fd00::/8"), ("conditionsV6", "ip daddr 10.0.0.0/8")]
+        {
             let case = Case::new("family", json!({key: [words]}), 7, "is never true");
             assert_refused(lab, None, &case);
         }
@@ -331,10 +436,11 @@ fn conditions_of_the_other_family_are_refused() {
 #[test]
 fn conditions_are_those_of_the_last_add() {
     for_ours("portmap", |lab| {
-        let with_condition =
-            |words: Value| json!({"conditionsV4": words, "conditionsV6": ["ip6", "saddr", "fd00::/8"]});
-        let chain =
-            lab.chain(&network(), &with(&portmap(None, json!([web()])), with_condition(json!(["ip saddr 192.0.2.1"]))));
+        let with_condition = |words: Value| json!({"conditionsV4": words, "conditionsV6": ["ip6", "saddr", "fd00::/8"]});
+        let chain = lab.chain(
+            &network(),
+            &with(&portmap(None, json!([web()])), with_condition(json!(["ip saddr 192.0.2.1"]))),
+        );
         let _server = TcpServer::start(&chain.container, 80);
         chain.add();
         assert_eq!(is_open(lab, 8080), [false, false]);
@@ -367,7 +473,10 @@ fn a_table_of_iptables_legacy_without_its_programs_is_no_matter() {
 fn status_tells_of_programs_that_fail_and_is_no_error() {
     for_ours("portmap", |lab| {
         lab.host.sh("mkdir -p /run/broken && printf '#!/bin/sh\\necho no tables >&2; exit 3\\n' >/run/broken/iptables-save; chmod +x /run/broken/*");
-        let conf = with(&portmap(Some("iptables"), json!([])), json!({"name": "net1", "cniVersion": "1.1.0"}));
+        let conf = with(
+            &portmap(Some("iptables"), json!([])),
+            json!({"name": "net1", "cniVersion": "1.1.0"}),
+        );
         let status = lab.attach(&lab.container(), &conf);
         assert_eq!(status.status().stderr, "");
         let path = format!("/run/broken:{}", std::env::var("PATH").unwrap());
@@ -391,11 +500,18 @@ fn a_backend_that_is_not_there_is_an_error() {
         assert!(error.code >= 100, "{error:?}");
         before.assert_unchanged("the failed ADD");
         chain.del();
-        let status = (*chain).clone().conf(json!({"cniVersion": "1.1.0", "prevResult": null})).status();
+        let status =
+            (*chain).clone().conf(json!({"cniVersion": "1.1.0", "prevResult": null})).status();
         status.ok();
-        assert!(status.stderr.contains("no port can be published") && status.stderr.contains("iptables"), "{status:?}");
-        let nftables =
-            lab.attach(&chain.container, &with(&chain.conf, json!({"cniVersion": "1.1.0", "backend": null})));
+        assert!(
+            status.stderr.contains("no port can be published")
+                && status.stderr.contains("iptables"),
+            "{status:?}"
+        );
+        let nftables = lab.attach(
+            &chain.container,
+            &with(&chain.conf, json!({"cniVersion": "1.1.0", "backend": null})),
+        );
         nftables.status().ok();
     });
 }

@@ -22,7 +22,9 @@ const WAYS: [(&str, &str); 8] = [
 /// `x` for a way that is open, `.` for one that is not.
 fn open_ways(lab: &Lab) -> String {
     let from = |who: &str| if who == "host" { &lab.host } else { &lab.outside };
-    WAYS.iter().map(|(who, to)| if connect(from(who), &at(to, 8080)).is_some() { 'x' } else { '.' }).collect()
+    WAYS.iter()
+        .map(|(who, to)| if connect(from(who), &at(to, 8080)).is_some() { 'x' } else { '.' })
+        .collect()
 }
 
 #[test]
@@ -83,7 +85,11 @@ fn one_port_on_two_addresses_leads_to_two_containers() {
     for_each_backend(|lab, backend| {
         lab.host.sh("ip addr add 198.51.100.7/24 dev uplink; ip addr add 2001:db8:ffff::7/64 dev uplink nodad");
         let on = |v4: &str, v6: &str| {
-            publish(lab, backend, json!([with(&web(), json!({"hostIP": v4})), with(&web(), json!({"hostIP": v6}))]))
+            publish(
+                lab,
+                backend,
+                json!([with(&web(), json!({"hostIP": v4})), with(&web(), json!({"hostIP": v6}))]),
+            )
         };
         let first = on(UPLINK[0], UPLINK[1]);
         let second = on("198.51.100.7", "2001:db8:ffff::7");
@@ -110,7 +116,8 @@ fn assert_other_destinations_are_left_alone(lab: &Lab, backend: Option<&str>, ho
     let near = ips(&lab.attach(&neighbour, &network()).add());
     lab.outside.sh("ip route add 10.10.0.0/24 via 198.51.100.1; ip route add 2001:db8:10::/64 via 2001:db8:ffff::1");
     let server = TcpServer::start(&chain.container, 80);
-    let shown = if host_ip.as_str().is_some_and(|ip| ip.contains(':')) { UPLINK[1] } else { UPLINK[0] };
+    let shown =
+        if host_ip.as_str().is_some_and(|ip| ip.contains(':')) { UPLINK[1] } else { UPLINK[0] };
     assert!(connect(&lab.outside, &at(shown, 8080)).is_some(), "the mapping works: {host_ip}");
     drop(server);
     let _servers = [TcpServer::start(&lab.outside, 8080), TcpServer::start(&neighbour, 8080)];
@@ -125,7 +132,10 @@ fn assert_other_destinations_are_left_alone(lab: &Lab, backend: Option<&str>, ho
         ("host to another container", &lab.host, &near[1]),
     ];
     for (way, from, to) in ways {
-        assert!(connect(from, &at(to, 8080)).is_some(), "{way} ({to}), hostIP {host_ip}, {backend:?}");
+        assert!(
+            connect(from, &at(to, 8080)).is_some(),
+            "{way} ({to}), hostIP {host_ip}, {backend:?}"
+        );
     }
     chain.del_all();
     lab.outside.sh("ip route del 10.10.0.0/24; ip route del 2001:db8:10::/64");
@@ -134,7 +144,9 @@ fn assert_other_destinations_are_left_alone(lab: &Lab, backend: Option<&str>, ho
 #[test]
 fn cve_2025_67499_traffic_to_other_machines_is_left_alone() {
     for_each_backend(|lab, backend| {
-        for host_ip in [Value::Null, json!("0.0.0.0"), json!("::"), json!(UPLINK[0]), json!(UPLINK[1])] {
+        for host_ip in
+            [Value::Null, json!("0.0.0.0"), json!("::"), json!(UPLINK[0]), json!(UPLINK[1])]
+        {
             assert_other_destinations_are_left_alone(lab, backend, &host_ip);
         }
     });
@@ -186,7 +198,12 @@ END"#,
 ];
 
 /// Who answers at the service's address and at the host's port: the service's container, or the published one.
-pub fn answering(lab: &Lab, service: &Service, backend: Option<&str>, service_first: bool) -> [&'static str; 2] {
+pub fn answering(
+    lab: &Lab,
+    service: &Service,
+    backend: Option<&str>,
+    service_first: bool,
+) -> [&'static str; 2] {
     lab.host.sh("ip route add 203.0.113.10 via 198.51.100.2"); // where such an address goes does not matter
     lab.outside.sh("ip route add 203.0.113.10 via 198.51.100.1");
     let published = lab.chain(&network(), &portmap(backend, json!([web()])));
@@ -222,7 +239,12 @@ fn cve_2019_9946_the_address_of_a_service_is_left_alone() {
             for service_first in [true, false] {
                 let lab = Lab::new(lab.peer.clone());
                 let seen = answering(&lab, service, backend, service_first);
-                assert_eq!(seen, ["service", "published"], "{}, {backend:?}, first: {service_first}", service.what);
+                assert_eq!(
+                    seen,
+                    ["service", "published"],
+                    "{}, {backend:?}, first: {service_first}",
+                    service.what
+                );
             }
         }
     });

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{SNAT, at, is_open, network, portmap, publish, sources, web};
-use crate::support::attachment::{for_each_peer, for_ours, not_compared, reference_with, skip, with};
+use crate::support::attachment::{
+    for_each_peer, for_ours, not_compared, reference_with, skip, with,
+};
 use crate::support::call::{Peer, farm};
 use crate::support::netns::{Lab, UPLINK};
 use crate::support::traffic::{TcpServer, connect};
@@ -20,9 +22,11 @@ pub fn rules(lab: &Lab) -> Vec<String> {
 fn two_interfaces_of_a_container_in_one_network_keep_their_ports() {
     for_each_peer("portmap", |lab| {
         let chain = publish(lab, Some("iptables"), json!([web()]));
-        let second =
-            lab.attach(&chain.container, &with(&chain.main.conf, json!({"isDefaultGateway": false}))).ifname("eth1");
-        let mut published = chain.also(&portmap(Some("iptables"), json!([with(&web(), json!({"hostPort": 8081}))])));
+        let second = lab
+            .attach(&chain.container, &with(&chain.main.conf, json!({"isDefaultGateway": false})))
+            .ifname("eth1");
+        let mut published = chain
+            .also(&portmap(Some("iptables"), json!([with(&web(), json!({"hostPort": 8081}))])));
         let result = second.add();
         published.conf["prevResult"] = result.clone();
         let published = published.ifname("eth1");
@@ -54,13 +58,17 @@ fn variants() -> Vec<(&'static str, Value, Value)> {
     let mapping = |changes: Value| with(&web(), changes);
     let all = json!([
         web(),
-        mapping(json!({"hostPort": 8081, "containerPort": 53, "protocol": "udp", "hostIP": UPLINK[0]})),
+        mapping(
+            json!({"hostPort": 8081, "containerPort": 53, "protocol": "udp", "hostIP": UPLINK[0]})
+        ),
         mapping(json!({"hostPort": 8082, "hostIP": "::"})),
         mapping(json!({"hostPort": 8083, "hostIP": "0.0.0.0"})),
         mapping(json!({"hostPort": 8084, "hostIP": UPLINK[1]})),
         mapping(json!({"hostPort": 8085, "hostIP": "127.0.0.1"})),
     ]);
-    let many: Value = (0..40).map(|n| json!({"hostPort": 8000 + n, "containerPort": 80, "protocol": "tcp"})).collect();
+    let many: Value = (0..40)
+        .map(|n| json!({"hostPort": 8000 + n, "containerPort": 80, "protocol": "tcp"}))
+        .collect();
     let conditions = json!({
         "conditionsV4": ["!", "-d", "192.0.2.0/24", "-i", "uplink"],
         "conditionsV6": ["!", "-d", "2001:db8:dead::/64", "-m", "comment", "--comment", "a \"quoted\" word"],
@@ -86,7 +94,8 @@ const MARK_OF_OTHERS: &str = "for f in iptables ip6tables; do $f -t nat -N KUBE-
 /// A container published with a variant of the options.
 fn with_variant(lab: &Lab, mappings: &Value, changes: &Value) -> Vec<String> {
     lab.host.sh(MARK_OF_OTHERS);
-    let chain = lab.chain(&network(), &with(&portmap(Some("iptables"), mappings.clone()), changes.clone()));
+    let chain =
+        lab.chain(&network(), &with(&portmap(Some("iptables"), mappings.clone()), changes.clone()));
     chain.add();
     chain.check(&chain.result).ok();
     rules(lab)
@@ -106,7 +115,9 @@ fn one_mapping_makes_these_rules() {
             format!("-A {dn} -s {subnet} -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"),
         ];
         if localhost {
-            lines.push(format!("-A {dn} -s 127.0.0.1/32 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"));
+            lines.push(format!(
+                "-A {dn} -s 127.0.0.1/32 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK"
+            ));
         }
         lines.extend([
             format!("-A {dn} -p tcp -m tcp --dport 8080 -j DNAT --to-destination {to}:80"),
@@ -132,13 +143,19 @@ fn one_mapping_makes_these_rules() {
 
 #[test]
 fn all_variants_make_the_rules_of_the_reference() {
-    let Some(reference) = reference_with("portmap") else { return not_compared("specification 1.1.0") };
+    let Some(reference) = reference_with("portmap") else {
+        return not_compared("specification 1.1.0");
+    };
     let ours_is_there = farm().join("portmap").exists();
     for (what, mappings, changes) in variants() {
         let expected = with_variant(&Lab::new(reference.clone()), &mappings, &changes);
         assert!(expected.len() > 10, "{what}: {expected:#?}");
         if ours_is_there {
-            assert_eq!(with_variant(&Lab::new(Peer::Ours).without_dad(), &mappings, &changes), expected, "{what}");
+            assert_eq!(
+                with_variant(&Lab::new(Peer::Ours).without_dad(), &mappings, &changes),
+                expected,
+                "{what}"
+            );
         }
     }
     if !ours_is_there {
@@ -155,7 +172,8 @@ fn a_long_id_is_cut_in_the_comment() {
         let main = lab.attach(&container, &network()).id(&id);
         let result = main.add();
         let chained = json!({"prevResult": result, "ipam": null});
-        let attachment = main.clone().conf(with(&portmap(Some("iptables"), json!([web()])), chained));
+        let attachment =
+            main.clone().conf(with(&portmap(Some("iptables"), json!([web()])), chained));
         attachment.add();
         let begin = r#"dnat name: "net1" id: ""#;
         let cut = format!("{begin}{}", "i".repeat(253 - begin.len())).replace('"', "\\\"");
@@ -183,13 +201,19 @@ fn the_chains_of_all_stay_and_that_of_the_container_goes() {
 fn marks_of_every_kind_hide_the_same_sources() {
     for_each_peer("portmap", |lab| {
         lab.host.sh(MARK_OF_OTHERS);
-        for changes in [json!({"markMasqBit": 5}), json!({"externalSetMarkChain": "KUBE-MARK-MASQ"})] {
+        for changes in
+            [json!({"markMasqBit": 5}), json!({"externalSetMarkChain": "KUBE-MARK-MASQ"})]
+        {
             for backend in [None, Some("iptables")] {
-                let chain = lab.chain(&network(), &with(&portmap(backend, json!([web()])), changes.clone()));
+                let chain = lab
+                    .chain(&network(), &with(&portmap(backend, json!([web()])), changes.clone()));
                 chain.add();
                 assert_eq!(sources(lab, &chain), SNAT, "{changes}");
                 let used = rules(lab).iter().any(|rule| rule.contains("CNI-DN-"));
-                assert!(used, "what only iptables has is a word for iptables: {changes}, {backend:?}");
+                assert!(
+                    used,
+                    "what only iptables has is a word for iptables: {changes}, {backend:?}"
+                );
                 chain.del();
             }
         }
@@ -202,12 +226,14 @@ fn conditions_decide_whose_packets_are_for_the_port() {
     for_each_peer("portmap", |lab| {
         lab.host.sh("ip addr add 198.51.100.7/24 dev uplink; ip addr add 2001:db8:ffff::7/64 dev uplink nodad");
         for backend in [None, Some("iptables")] {
-            let conditions = json!({"conditionsV4": ["!", "-d", UPLINK[0]], "conditionsV6": ["-d", UPLINK[1]]});
+            let conditions =
+                json!({"conditionsV4": ["!", "-d", UPLINK[0]], "conditionsV6": ["-d", UPLINK[1]]});
             let chain = lab.chain(&network(), &with(&portmap(backend, json!([web()])), conditions));
             let _server = TcpServer::start(&chain.container, 80);
             chain.add();
             assert_eq!(is_open(lab, 8080), [false, true], "{backend:?}");
-            let others = ["198.51.100.7", "2001:db8:ffff::7"].map(|to| connect(&lab.outside, &at(to, 8080)).is_some());
+            let others = ["198.51.100.7", "2001:db8:ffff::7"]
+                .map(|to| connect(&lab.outside, &at(to, 8080)).is_some());
             assert_eq!(others, [true, false], "{backend:?}");
             chain.check(&chain.result).ok();
             chain.del();

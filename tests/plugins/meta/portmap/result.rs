@@ -38,8 +38,10 @@ fn a_rich_result_is_passed_through() {
     });
     for_each_backend(|lab, backend| {
         for mappings in [json!([web()]), json!([]), Value::Null] {
-            let conf =
-                with(&portmap(backend, mappings), json!({"cniVersion": "1.1.0", "name": "net1", "prevResult": prev}));
+            let conf = with(
+                &portmap(backend, mappings),
+                json!({"cniVersion": "1.1.0", "name": "net1", "prevResult": prev}),
+            );
             let attachment = lab.attach(&lab.container(), &conf);
             assert_eq!(attachment.add(), prev);
             attachment.del();
@@ -68,7 +70,8 @@ fn without_mappings_nothing_is_done() {
 fn without_a_previous_result_add_and_check_are_refused() {
     for_each_backend(|lab, backend| {
         for mappings in [json!([web()]), json!([])] {
-            let conf = with(&portmap(backend, mappings), json!({"cniVersion": "1.0.0", "name": "net1"}));
+            let conf =
+                with(&portmap(backend, mappings), json!({"cniVersion": "1.0.0", "name": "net1"}));
             let container = lab.container();
             let before = Watch::start(lab, &[&container]);
             let attachment = lab.attach(&container, &conf);

@@ -20,7 +20,9 @@ fn remember_flows(lab: &Lab) {
 
 /// How many flows to a port of the host are remembered.
 fn flows(lab: &Lab, port: u16) -> usize {
-    let list = format!("for f in ipv4 ipv6; do conntrack -L -f $f -p udp --orig-port-dst {port} 2>/dev/null; done");
+    let list = format!(
+        "for f in ipv4 ipv6; do conntrack -L -f $f -p udp --orig-port-dst {port} 2>/dev/null; done"
+    );
     lab.host.sh(&list).lines().count()
 }
 

@@ -27,7 +27,8 @@ fn references() -> Vec<(Peer, Option<&'static str>)> {
     let mut found: Vec<(Peer, Option<&str>)> = vec![];
     for peer in all.filter(|peer| peer.dir().join("portmap").exists()) {
         let is_new = Call::new(&peer, "portmap", "VERSION", "").run().stdout.contains("\"1.1.0\"");
-        let backends: &[Option<&str>] = if is_new { &[None, Some("iptables"), Some("nftables")] } else { &[None] };
+        let backends: &[Option<&str>] =
+            if is_new { &[None, Some("iptables"), Some("nftables")] } else { &[None] };
         found.extend(backends.iter().map(|backend| (peer.clone(), *backend)));
     }
     found
@@ -107,7 +108,8 @@ fn containers_of_before_and_after_the_upgrade_are_published_side_by_side() {
         let error = refused.try_add().err();
         assert_eq!(error.code, 102, "{error:?}");
         assert!(error.text().contains(&old.container_id), "{error:?}");
-        let new = publish(lab, None, json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]));
+        let new =
+            publish(lab, None, json!([{"hostPort": 9090, "containerPort": 80, "protocol": "tcp"}]));
         let _servers = [TcpServer::start(&old.container, 80), TcpServer::start(&new.container, 80)];
         assert_eq!((is_open(lab, 8080), is_open(lab, 9090)), ([true, true], [true, true]));
         new.del();

@@ -71,7 +71,9 @@ fn del_removes_its_rules_and_routes_and_no_other() {
         let others = rules(&container);
         sbr.add();
         assert_eq!(rules(&container).len(), others.len() + 2);
-        container.sh("ip rule add from 10.20.0.2 lookup 300; ip route add 10.67.0.0/16 dev eth0 table 101");
+        container.sh(
+            "ip rule add from 10.20.0.2 lookup 300; ip route add 10.67.0.0/16 dev eth0 table 101",
+        );
         let table = |number: &str| routes(&container, 4, number, "net1");
         assert_eq!(table("101"), ["10.20.0.0/24", "10.77.0.0/16", "default"], "100 is in use");
         bare(&sbr).del();
@@ -164,7 +166,11 @@ fn rules_of_the_reference_to_a_shared_table_stay() {
             sbr.clone().by(&reference).add();
             container.sh(&format!("ip route add 10.66.0.0/16 dev eth0 table {table}"));
             sbr.clone().by(&Peer::Ours).del();
-            assert_eq!(rules(&container), vec![super::pair("10.20.0.2", table); left], "table {table}");
+            assert_eq!(
+                rules(&container),
+                vec![super::pair("10.20.0.2", table); left],
+                "table {table}"
+            );
             assert_eq!(routes(&container, 4, table, "eth0"), ["10.66.0.0/16"]);
             lab.attach(&container, &first()).del();
             sbr.main.del();
@@ -175,7 +181,9 @@ fn rules_of_the_reference_to_a_shared_table_stay() {
 #[test]
 fn del_removes_the_rules_of_every_add() {
     for_ours("sbr", |lab| {
-        for tables in [[json!({"table": 5000}), json!({"table": 6000})], [json!({}), json!({"table": 5000})]] {
+        for tables in
+            [[json!({"table": 5000}), json!({"table": 6000})], [json!({}), json!({"table": 5000})]]
+        {
             crate::plugins::main::bridge::warm_up(lab, &first());
             let (container, sbr) = two_uplinks(lab, json!({}));
             for table in tables {
@@ -200,12 +208,17 @@ fn del_of_a_container_leaves_the_one_that_has_its_namespace_now() {
             let earlier = sbr.clone().id("earlier");
             if was_attached {
                 earlier.add();
-                container.sh("ip rule del from 10.20.0.2; ip -6 rule del from 2001:db8:20::2 lookup 101
+                container.sh(
+                    "ip rule del from 10.20.0.2; ip -6 rule del from 2001:db8:20::2 lookup 101
                      ip route flush table 100; ip -6 route flush table 101
-                     ip route add 10.20.0.0/24 dev net1; ip -6 route add 2001:db8:20::/64 dev net1");
+                     ip route add 10.20.0.0/24 dev net1; ip -6 route add 2001:db8:20::/64 dev net1",
+                );
             }
             let result = sbr.add();
-            assert_eq!(rules(&container), [super::pair("10.20.0.2", "100"), super::pair("2001:db8:20::2", "101")]);
+            assert_eq!(
+                rules(&container),
+                [super::pair("10.20.0.2", "100"), super::pair("2001:db8:20::2", "101")]
+            );
             earlier.del();
             sbr.check(&result).ok();
             earlier.del();

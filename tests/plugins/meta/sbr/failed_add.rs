@@ -14,18 +14,30 @@ fn cases() -> Vec<Case> {
     vec![
         Case::new("not chained", json!({"prevResult": null}), 7, "prevResult"),
         Case::new("no addresses", json!({"prevResult": {"ips": []}}), 7, "prevResult.ips"),
-        Case::new("prevResult of another version", json!({"prevResult": {"cniVersion": "0.4.0"}}), 6, "prevResult"),
+        Case::new(
+            "prevResult of another version",
+            json!({"prevResult": {"cniVersion": "0.4.0"}}),
+            6,
+            "prevResult",
+        ),
         Case::new("table unspec", json!({"table": 0}), 7, "table: 0 is out of range"),
         Case::new("table negative", json!({"table": -1}), 7, "table: -1 is out of range"),
-        Case::new("table too large", json!({"table": 4294967296u64}), 7, "table: 4294967296 is out of range"),
+        Case::new(
+            "table too large",
+            json!({"table": 4294967296u64}),
+            7,
+            "table: 4294967296 is out of range",
+        ),
         Case::new("table default", json!({"table": 253}), 7, kernel_s),
         Case::new("table main", json!({"table": 254}), 7, kernel_s),
         Case::new("table local", json!({"table": 255}), 7, kernel_s),
         Case::new("table is no number", json!({"table": "main"}), 6, "table"),
         Case::new("no such interface", json!({}), 100, "net1")
             .container("ip link set net1 down; ip link set net1 name other"),
-        Case::new("interface is down", json!({}), 100, "10.20.0.1").container("ip link set net1 down"),
-        Case::new("nothing can be kept", json!({}), 5, "/run/cni/sbr").host("mkdir -p /run/cni && : > /run/cni/sbr"),
+        Case::new("interface is down", json!({}), 100, "10.20.0.1")
+            .container("ip link set net1 down"),
+        Case::new("nothing can be kept", json!({}), 5, "/run/cni/sbr")
+            .host("mkdir -p /run/cni && : > /run/cni/sbr"),
     ]
 }
 
@@ -33,7 +45,8 @@ fn cases() -> Vec<Case> {
 fn late_cases() -> Vec<(Value, Case)> {
     // The second address's gateway is nowhere.
     let network = |second_address: Value| {
-        let addresses = json!([{"address": "10.20.0.5/24", "gateway": "10.20.0.1"}, second_address]);
+        let addresses =
+            json!([{"address": "10.20.0.5/24", "gateway": "10.20.0.1"}, second_address]);
         static_ipam(&with(&second(), json!({"isGateway": null})), addresses, json!([]))
     };
     vec![
@@ -94,7 +107,10 @@ fn del_after_a_refused_add_leaves_what_was_in_its_way() {
             for _ in 0..2 {
                 let error = sbr.try_add().err();
                 assert_eq!(error.code, 102, "{error:?}");
-                assert_eq!(error.msg, format!("address {source} has a rule already: it leads to table 5000"));
+                assert_eq!(
+                    error.msg,
+                    format!("address {source} has a rule already: it leads to table 5000")
+                );
             }
             sbr.del();
             before.assert_unchanged("the refused ADD");
@@ -107,11 +123,16 @@ fn del_after_a_refused_add_leaves_the_interface_that_has_the_address() {
     for_ours("sbr", |lab| {
         let (container, sbr) = super::two_uplinks(lab, json!({}));
         let result = sbr.add();
-        container.sh("ip link add net2 type veth peer name other; ip link set net2 up; ip link set other up
-             ip addr add 10.20.0.2/24 dev net2");
+        container.sh(
+            "ip link add net2 type veth peer name other; ip link set net2 up; ip link set other up
+             ip addr add 10.20.0.2/24 dev net2",
+        );
         let before = Watch::start(lab, &[&container]);
         let other = sbr.also(&json!({"type": "sbr"})).ifname("net2");
-        assert_eq!(other.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().err().code, 102);
+        assert_eq!(
+            other.clone().conf(json!({"prevResult": {"interfaces": null}})).try_add().err().code,
+            102
+        );
         other.del();
         before.assert_unchanged("the refused ADD");
         sbr.check(&result).ok();
@@ -123,8 +144,10 @@ fn del_after_a_refused_add_leaves_what_the_reference_made_for_another_interface(
     for_reference("sbr", |lab| {
         let (container, sbr) = super::two_uplinks(lab, json!({}));
         sbr.add();
-        container.sh("ip link add net2 type veth peer name other; ip link set net2 up; ip link set other up
-             ip addr add 10.20.0.2/24 dev net2");
+        container.sh(
+            "ip link add net2 type veth peer name other; ip link set net2 up; ip link set other up
+             ip addr add 10.20.0.2/24 dev net2",
+        );
         let other = sbr.also(&json!({"type": "sbr"})).ifname("net2").by(&Peer::Ours);
         let before = Watch::start(lab, &[&container]);
         other.del();

@@ -21,7 +21,11 @@ fn set(name: &str) -> Value {
 fn what_a_pattern_matches_may_be_set() {
     for_each_peer("tuning", |lab| {
         write(lab, "^net.ipv4.conf.IFNAME.[a-z_]*$\n\n  ^net\\.core\\.somaxconn$  \n");
-        for name in ["net.ipv4.conf.IFNAME.arp_filter", "net/ipv4/conf/IFNAME/arp_filter", "net.core.somaxconn"] {
+        for name in [
+            "net.ipv4.conf.IFNAME.arp_filter",
+            "net/ipv4/conf/IFNAME/arp_filter",
+            "net.core.somaxconn",
+        ] {
             for changes in [set(name), json!({"sysctl": {}, "args": {"cni": set(name)}})] {
                 let chain = chain(lab, changes);
                 let result = chain.add();
@@ -38,9 +42,12 @@ fn what_a_pattern_matches_may_be_set() {
 fn what_no_pattern_matches_is_refused_and_nothing_is_done() {
     for_each_peer("tuning", |lab| {
         write(lab, "^net.ipv4.conf.IFNAME.[a-z_]*$\n");
-        for name in
-            ["net.ipv4.conf.eth0.arp_filter", "net.ipv4.conf.IFNAME.0", "net.core.somaxconn", "net.ipv4.ip_forward"]
-        {
+        for name in [
+            "net.ipv4.conf.eth0.arp_filter",
+            "net.ipv4.conf.IFNAME.0",
+            "net.core.somaxconn",
+            "net.ipv4.ip_forward",
+        ] {
             let both = json!({"mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.log_martians": "1", name: "1"}});
             let args = json!({"mtu": 1400, "sysctl": {}, "args": {"cni": set(name)}});
             for changes in [both, args] {
@@ -67,22 +74,34 @@ fn patterns_are_for_whole_names() {
     for_ours("tuning", |lab| {
         let chain = chain(lab, set("net.core.somaxconn"));
         let result = chain.add();
-        for list in ["somaxconn", "net.core.somax", "core.somaxconn$", "x", "net.core.somaxcon.?nn"] {
+        for list in ["somaxconn", "net.core.somax", "core.somaxconn$", "x", "net.core.somaxcon.?nn"]
+        {
             write(lab, list);
             let error = chain.check(&result).err();
             assert_eq!(error.code, 7, "{list}: {error:?}");
-            assert!(error.text().contains("sysctl.net.core.somaxconn: no line"), "{list}: {error:?}");
+            assert!(
+                error.text().contains("sysctl.net.core.somaxconn: no line"),
+                "{list}: {error:?}"
+            );
             assert_eq!(chain.try_add().err(), error, "{list}");
         }
-        for list in ["net.core.somaxconn\n(", "net\\.core\\.somaxconn)|(x", "[", "net.core.somaxconn(?x)#"] {
+        for list in
+            ["net.core.somaxconn\n(", "net\\.core\\.somaxconn)|(x", "[", "net.core.somaxconn(?x)#"]
+        {
             write(lab, list);
             let error = chain.try_add().err();
-            assert!(error.msg.starts_with("/etc/cni/tuning/allowlist.conf: line "), "{list}: {error:?}");
+            assert!(
+                error.msg.starts_with("/etc/cni/tuning/allowlist.conf: line "),
+                "{list}: {error:?}"
+            );
             assert_eq!(error.code, 7, "{list}: {error:?}");
         }
-        for list in
-            ["net.core.somaxconn", "(?i)NET.CORE.SOMAXCONN", "a|net.core.somaxconn|b", "net\\.core\\.[[:alpha:]]+"]
-        {
+        for list in [
+            "net.core.somaxconn",
+            "(?i)NET.CORE.SOMAXCONN",
+            "a|net.core.somaxconn|b",
+            "net\\.core\\.[[:alpha:]]+",
+        ] {
             write(lab, list);
             chain.check(&result).ok();
         }

@@ -55,11 +55,17 @@ fn the_file_has_no_more_than_what_is_tuned() {
         let chain = chain(lab, set_filter());
         chain.add();
         let set = json!(["net/ipv4/conf/eth0/arp_filter", "0", "1"]);
-        let ours =
-            json!({"network": "net1", "containerID": chain.container_id, "ifname": "eth0", "set": {}, "sysctl": [set]});
+        let ours = json!({"network": "net1", "containerID": chain.container_id, "ifname": "eth0", "set": {}, "sysctl": [set]});
         let mut found = read(lab, &backup_of(&chain)).unwrap();
         for number in ["netnsCookie", "ifindex"] {
-            assert!(found["cni-multi"].as_object_mut().unwrap().remove(number).is_some_and(|n| n.is_u64()), "{number}");
+            assert!(
+                found["cni-multi"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove(number)
+                    .is_some_and(|n| n.is_u64()),
+                "{number}"
+            );
         }
         assert_eq!(found, json!({"cni-multi": ours}));
         chain.container.sh("echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_filter");
@@ -79,14 +85,20 @@ fn either_restores_what_the_other_has_tuned() {
     let Some(reference) = reference_with("tuning") else { return not_compared("tuning") };
     for_ours("tuning", |lab| {
         for (from, to) in [(&reference, &Peer::Ours), (&Peer::Ours, &reference)] {
-            for changes in [every_attribute(), json!({"mtu": 1400}), json!({"promisc": true}), set_filter()] {
+            for changes in
+                [every_attribute(), json!({"mtu": 1400}), json!({"promisc": true}), set_filter()]
+            {
                 let chain = chain(lab, changes.clone());
                 let before = Watch::start(lab, &[&chain.container]);
                 let had = attributes(&chain.container, "eth0");
                 let result = chain.clone().by(from).add();
                 chain.clone().by(to).check(&result).ok();
                 chain.clone().by(to).del();
-                assert_eq!(attributes(&chain.container, "eth0"), had, "{changes} by {from:?}, DEL by {to:?}");
+                assert_eq!(
+                    attributes(&chain.container, "eth0"),
+                    had,
+                    "{changes} by {from:?}, DEL by {to:?}"
+                );
                 assert!(read(lab, &backup_of(&chain)).is_none(), "{changes}");
                 // Neither the reference's DEL nor its ADD knows of sysctls.
                 if changes.get("sysctl").is_none() {
@@ -108,7 +120,10 @@ fn the_first_backup_is_kept() {
         chain.add();
         chain.add();
         // A configuration that was changed in between.
-        chain.clone().conf(json!({"mtu": 1300, "txQLen": 5, "sysctl": {"net.core.somaxconn": "9"}})).add();
+        chain
+            .clone()
+            .conf(json!({"mtu": 1300, "txQLen": 5, "sysctl": {"net.core.somaxconn": "9"}}))
+            .add();
         chain.del();
         before.assert_unchanged("three ADDs");
     });
@@ -148,7 +163,9 @@ fn a_stale_file_is_not_believed() {
         let stale = std::fs::read(lab.path(&backup_of(&old))).unwrap();
         old.del();
         let chain = chain(lab, changes);
-        chain.container.sh("ip link set eth0 mtu 1450; echo 0 > /proc/sys/net/core/somaxconn; true");
+        chain
+            .container
+            .sh("ip link set eth0 mtu 1450; echo 0 > /proc/sys/net/core/somaxconn; true");
         let before = Watch::start(lab, &[&chain.container]);
         std::fs::write(lab.path(&backup_of(&chain)), stale).unwrap();
         let attachment = chain.clone();
@@ -207,10 +224,17 @@ fn del_does_all_it_can_and_says_what_it_could_not() {
         chain.add();
         let mut file = read(lab, &backup_of(&chain)).unwrap();
         file["mtu"] = json!(999_999);
-        file["cni-multi"]["sysctl"].as_array_mut().unwrap().push(json!(["net/ipv4/ip_forward", "nonsense", "1"]));
+        file["cni-multi"]["sysctl"].as_array_mut().unwrap().push(json!([
+            "net/ipv4/ip_forward",
+            "nonsense",
+            "1"
+        ]));
         std::fs::write(lab.path(&backup_of(&chain)), file.to_string()).unwrap();
         let error = chain.try_del().err();
-        assert!(error.text().contains("mtu 999999") && error.text().contains("net/ipv4/ip_forward"), "{error:?}");
+        assert!(
+            error.text().contains("mtu 999999") && error.text().contains("net/ipv4/ip_forward"),
+            "{error:?}"
+        );
         assert_eq!(attributes(&chain.container, "eth0"), with(&had, json!({"mtu": 1400})));
         assert_eq!(sysctl(&chain.container, "ipv4/conf/eth0/arp_filter"), "0");
         assert_eq!(read(lab, &backup_of(&chain)), None);
@@ -223,7 +247,8 @@ fn del_does_all_it_can_and_says_what_it_could_not() {
 fn a_torn_file_is_no_backup() {
     for_ours("tuning", |lab| {
         let chain = chain(lab, json!({"mtu": 1400}));
-        for content in ["", "{", "[]", "7", r#"{"mtu":"x"}"#, r#"{"cni-multi":{"network":"../x"}}"#] {
+        for content in ["", "{", "[]", "7", r#"{"mtu":"x"}"#, r#"{"cni-multi":{"network":"../x"}}"#]
+        {
             std::fs::create_dir_all(lab.path("/run/cni/tuning")).unwrap();
             std::fs::write(lab.path(&backup_of(&chain)), content).unwrap();
             chain.del();
@@ -267,8 +292,10 @@ fn a_file_of_the_same_name_is_not_overwritten() {
         let [first, second] = [("a_b", "c"), ("a", "b_c")].map(|(id, ifname)| {
             let container = lab.container();
             container.sh(&format!("ip link add {ifname} type veth peer name other"));
-            let conf =
-                with(&tuning(json!({"mtu": 1400})), json!({"name": "net1", "cniVersion": "1.0.0", "prevResult": {}}));
+            let conf = with(
+                &tuning(json!({"mtu": 1400})),
+                json!({"name": "net1", "cniVersion": "1.0.0", "prevResult": {}}),
+            );
             let attachment = lab.attach(&container, &conf).id(id).ifname(ifname);
             (container, attachment)
         });
@@ -302,7 +329,8 @@ fn del_of_another_network_spares_the_attachment() {
 fn gc_removes_the_files_of_its_network_s_attachments_that_are_not_valid() {
     for_ours("tuning", |lab| {
         let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
-        let [valid, stale, other] = [(); 3].map(|()| lab.chain(&main, &tuning(json!({"mtu": 1400}))));
+        let [valid, stale, other] =
+            [(); 3].map(|()| lab.chain(&main, &tuning(json!({"mtu": 1400}))));
         valid.add();
         stale.add();
         other.clone().conf(json!({"name": "net2"})).add();
@@ -310,11 +338,18 @@ fn gc_removes_the_files_of_its_network_s_attachments_that_are_not_valid() {
         std::fs::write(&reference, r#"{"mtu":1500}"#).unwrap();
         valid.gc(&[(valid.container_id.as_str(), "eth0")]).ok();
         let there = |chain| lab.path(&backup_of(chain)).exists();
-        assert_eq!((there(&valid), there(&stale), there(&other), reference.exists()), (true, false, true, true));
+        assert_eq!(
+            (there(&valid), there(&stale), there(&other), reference.exists()),
+            (true, false, true, true)
+        );
         valid.clone().conf(json!({"dataDir": "/run/nowhere"})).gc(&[]).ok();
         valid.gc(&[]).ok();
         assert_eq!((there(&valid), there(&other)), (false, true));
-        assert_eq!(valid.container.link("eth0").unwrap()["mtu"], 1400, "a namespace may be another container's by now");
+        assert_eq!(
+            valid.container.link("eth0").unwrap()["mtu"],
+            1400,
+            "a namespace may be another container's by now"
+        );
     });
 }
 
@@ -324,7 +359,10 @@ fn what_can_hold_no_backup_keeps_neither_del_nor_gc_from_succeeding() {
     for_ours("tuning", |lab| {
         let main = with(&bridge::conf(), json!({"cniVersion": "1.1.0"}));
         let chain = lab.chain(&main, &tuning(json!({"mtu": 1400})));
-        lab.host.sh(&format!("touch /run/file; mkdir -p /run/planted/{}_eth0.json", chain.container_id));
+        lab.host.sh(&format!(
+            "touch /run/file; mkdir -p /run/planted/{}_eth0.json",
+            chain.container_id
+        ));
         let before = Watch::start(lab, &[&chain.container]);
         for data_dir in ["/run/file", "/run/file/x", "/dev/null/x", "/run/planted"] {
             let attachment = chain.clone().conf(json!({"dataDir": data_dir}));
@@ -372,7 +410,10 @@ fn links_in_the_way_are_not_followed() {
         linked.add();
         linked.del();
         assert_eq!(lab.host.sh("cat /run/victims/*"), "precious\n");
-        assert_eq!(lab.host.sh("ls /run/data /run/victims | tr '\\n' ' '"), "/run/data:  /run/victims: file ");
+        assert_eq!(
+            lab.host.sh("ls /run/data /run/victims | tr '\\n' ' '"),
+            "/run/data:  /run/victims: file "
+        );
     });
 }
 

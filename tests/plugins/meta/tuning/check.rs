@@ -15,14 +15,24 @@ fn check_finds_what_has_changed() {
         ),
         ("ip link set eth0 mtu 1300", "MTU of eth0 is 1400, current value is 1300"),
         ("ip link set eth0 promisc off", "promisc is true, current value is false"),
-        ("ip link set eth0 allmulticast off", "all-multicast mode of eth0 is true, current value is false"),
-        ("ip link set eth0 txqueuelen 5", "Transmit Queue Length of eth0 is 77, current value is 5"),
-        ("echo 0 > /proc/sys/net/ipv4/conf/eth0/arp_filter", "net/ipv4/conf/eth0/arp_filter is 1, current value is 0"),
+        (
+            "ip link set eth0 allmulticast off",
+            "all-multicast mode of eth0 is true, current value is false",
+        ),
+        (
+            "ip link set eth0 txqueuelen 5",
+            "Transmit Queue Length of eth0 is 77, current value is 5",
+        ),
+        (
+            "echo 0 > /proc/sys/net/ipv4/conf/eth0/arp_filter",
+            "net/ipv4/conf/eth0/arp_filter is 1, current value is 0",
+        ),
         ("echo 5 > /proc/sys/net/core/somaxconn", "net/core/somaxconn is 99, current value is 5"),
         ("ip link del eth0", "eth0"),
     ];
     for_each_peer("tuning", |lab| {
-        let sysctls = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "99"}});
+        let sysctls =
+            json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "99"}});
         for (change, words) in changes {
             let chain = chain(lab, with(&every_attribute(), sysctls.clone()));
             let result = chain.add();
@@ -71,7 +81,9 @@ fn check_does_not_mind_what_was_not_asked_for() {
     for_ours("tuning", |lab| {
         let chain = chain(lab, json!({"mtu": 1400}));
         let result = chain.add();
-        chain.container.sh("ip link set eth0 promisc on allmulticast on txqueuelen 5 address 02:00:00:00:00:01");
+        chain.container.sh(
+            "ip link set eth0 promisc on allmulticast on txqueuelen 5 address 02:00:00:00:00:01",
+        );
         chain.check(&result).ok();
     });
 }
@@ -105,7 +117,10 @@ fn check_compares_meanings() {
     for_ours("tuning", |lab| {
         let set = json!({"sysctl": {"net.core.somaxconn": "0x10", "net.ipv4.ip_local_port_range": "20000 30000"}});
         let chain = chain(lab, set);
-        let read = || ["core/somaxconn", "ipv4/ip_local_port_range"].map(|name| sysctl(&chain.container, name));
+        let read = || {
+            ["core/somaxconn", "ipv4/ip_local_port_range"]
+                .map(|name| sysctl(&chain.container, name))
+        };
         let untouched = read();
         chain.add();
         chain.add();

@@ -10,7 +10,8 @@ use crate::support::snapshot::Watch;
 
 /// Everything that is done before it is refused.
 fn after(changes: Value) -> Value {
-    let sysctls = json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.conf.IFNAME.arp_filter": "1"}});
+    let sysctls =
+        json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.conf.IFNAME.arp_filter": "1"}});
     with(&with(&every_attribute(), sysctls), changes)
 }
 
@@ -35,8 +36,18 @@ fn add_fails_and_nothing_has_changed() {
             7,
             "sysctl.net.ipv4.nonesuch: net/ipv4/nonesuch",
         ),
-        ("a sysctl that is a directory", json!({"sysctl": {"net.ipv4.conf": "1"}}), 7, "net/ipv4/conf"),
-        ("a sysctl of another link", json!({"sysctl": {"net.ipv4.conf.eth7.arp_filter": "1"}}), 7, "eth7"),
+        (
+            "a sysctl that is a directory",
+            json!({"sysctl": {"net.ipv4.conf": "1"}}),
+            7,
+            "net/ipv4/conf",
+        ),
+        (
+            "a sysctl of another link",
+            json!({"sysctl": {"net.ipv4.conf.eth7.arp_filter": "1"}}),
+            7,
+            "eth7",
+        ),
         (
             "an mtu that is too large",
             json!({"mtu": 70_000}),
@@ -57,14 +68,24 @@ fn add_fails_and_nothing_has_changed() {
             "mtu: -5 is out of range, expected an integer from 0 to 4294967295",
         ),
         ("a queue that is none", json!({"txQLen": -1}), 7, "txQLen: -1 is out of range"),
-        ("a mac that is none", json!({"mac": "02:00:00:00:00"}), 7, "mac: \"02:00:00:00:00\" is no hardware address"),
+        (
+            "a mac that is none",
+            json!({"mac": "02:00:00:00:00"}),
+            7,
+            "mac: \"02:00:00:00:00\" is no hardware address",
+        ),
         (
             "a mac of a group",
             json!({"args": {"cni": {"mac": "01:00:5e:00:00:01"}}}),
             7,
             "args.cni.mac: 01:00:5e:00:00:01",
         ),
-        ("a mac of the runtime", json!({"runtimeConfig": {"mac": "x"}}), 7, "runtimeConfig.mac: \"x\""),
+        (
+            "a mac of the runtime",
+            json!({"runtimeConfig": {"mac": "x"}}),
+            7,
+            "runtimeConfig.mac: \"x\"",
+        ),
         (
             "a value that is no text",
             json!({"sysctl": {"net.core.somaxconn": 5}}),
@@ -96,12 +117,18 @@ fn add_fails_and_nothing_has_changed() {
 #[test]
 fn a_list_that_is_refused_is_given_back_whole() {
     for_ours("tuning", |lab| {
-        let chain =
-            chain(lab, json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.tcp_rmem": "5000 60000 bogus"}}));
-        let read = || ["core/somaxconn", "ipv4/tcp_rmem"].map(|name| sysctl(&chain.container, name));
+        let chain = chain(
+            lab,
+            json!({"sysctl": {"net.core.somaxconn": "99", "net.ipv4.tcp_rmem": "5000 60000 bogus"}}),
+        );
+        let read =
+            || ["core/somaxconn", "ipv4/tcp_rmem"].map(|name| sysctl(&chain.container, name));
         let untouched = read();
         let error = chain.try_add().err();
-        assert!(error.msg.starts_with("sysctl.net.ipv4.tcp_rmem: write sysctl net/ipv4/tcp_rmem"), "{error:?}");
+        assert!(
+            error.msg.starts_with("sysctl.net.ipv4.tcp_rmem: write sysctl net/ipv4/tcp_rmem"),
+            "{error:?}"
+        );
         assert_eq!((error.code, read()), (7, untouched));
     });
 }
@@ -113,7 +140,10 @@ fn ipv6_is_disabled_when_all_else_is_done() {
         for name in ["IFNAME", "all"] {
             let disable = format!("net.ipv6.conf.{name}.disable_ipv6");
             // serde_json sorts keys, so the one that fails comes after.
-            let chain = chain(lab, json!({"sysctl": {disable: "1", "net/ipv4/tcp_congestion_control": "nonesuch"}}));
+            let chain = chain(
+                lab,
+                json!({"sysctl": {disable: "1", "net/ipv4/tcp_congestion_control": "nonesuch"}}),
+            );
             chain.container.sh("ip addr add 2001:db8::2/64 dev eth0 nodad; ip -6 route add default via 2001:db8::1");
             let before = Watch::start(lab, &[&chain.container]);
             let error = chain.try_add().err();
@@ -134,9 +164,14 @@ fn add_without_an_interface_or_with_wrong_args_changes_nothing() {
         let before = Watch::start(lab, &[&chain.container]);
         let error = chain.clone().ifname("eth7").try_add().err();
         if lab.peer == Peer::Ours {
-            assert_eq!((error.code, error.msg.as_str()), (7, "Cannot find container link \"eth7\""));
+            assert_eq!(
+                (error.code, error.msg.as_str()),
+                (7, "Cannot find container link \"eth7\"")
+            );
         }
-        for (args, code) in [("MAC=x", 7), ("MAC=01:00:5e:00:00:01", 7), ("UNKNOWN=1", 4), ("MAC", 4)] {
+        for (args, code) in
+            [("MAC=x", 7), ("MAC=01:00:5e:00:00:01", 7), ("UNKNOWN=1", 4), ("MAC", 4)]
+        {
             let outcome = chain.clone().conf(json!({"mac": null})).args(args).try_add();
             if lab.peer == Peer::Ours {
                 assert_eq!(outcome.err().code, code, "{args}: {outcome:?}");

@@ -40,7 +40,11 @@ fn links_may_have_dots_in_their_names() {
                 );
                 let attachment = lab.attach(&container, &conf).ifname(ifname);
                 let result = attachment.add();
-                assert_eq!(sysctl(&container, &format!("ipv4/conf/{ifname}/arp_filter")), "1", "{name}");
+                assert_eq!(
+                    sysctl(&container, &format!("ipv4/conf/{ifname}/arp_filter")),
+                    "1",
+                    "{name}"
+                );
                 attachment.check(&result).ok();
                 attachment.del();
                 main.del();
@@ -48,9 +52,11 @@ fn links_may_have_dots_in_their_names() {
         }
     });
     for_ours("tuning", |lab| {
-        for name in
-            ["net.ipv4.conf.eth0.5.arp_filter", "net/ipv4/conf/eth0.5/arp_filter", "net.ipv4.conf.eth0/5.arp_filter"]
-        {
+        for name in [
+            "net.ipv4.conf.eth0.5.arp_filter",
+            "net/ipv4/conf/eth0.5/arp_filter",
+            "net.ipv4.conf.eth0/5.arp_filter",
+        ] {
             let chain = chain(lab, json!({"sysctl": {name: "1"}}));
             chain.container.sh("ip link add eth0.5 type veth peer name x");
             let before = Watch::start(lab, &[&chain.container]);
@@ -68,7 +74,8 @@ fn links_may_have_dots_in_their_names() {
 /// Whatever is written there, it is a setting of the container's network or an error. Both are asked; the second of a pair is what must stay.
 #[test]
 fn nothing_outside_the_container_s_network_can_be_written() {
-    const OUTSIDE: &str = "cat /proc/sys/vm/swappiness /proc/sys/kernel/hostname /proc/sys/kernel/core_pattern";
+    const OUTSIDE: &str =
+        "cat /proc/sys/vm/swappiness /proc/sys/kernel/hostname /proc/sys/kernel/core_pattern";
     let names = [
         "vm.swappiness",
         "kernel.hostname",
@@ -99,8 +106,10 @@ fn nothing_outside_the_container_s_network_can_be_written() {
         let outside = lab.host.sh(OUTSIDE);
         let before = Watch::start(lab, &[&chain.container]);
         for name in names {
-            for set in [json!({"sysctl": {name: "1"}}), json!({"sysctl": {}, "args": {"cni": {"sysctl": {name: "1"}}}})]
-            {
+            for set in [
+                json!({"sysctl": {name: "1"}}),
+                json!({"sysctl": {}, "args": {"cni": {"sysctl": {name: "1"}}}}),
+            ] {
                 let error = chain.clone().conf(set.clone()).try_add().err();
                 assert_eq!(lab.host.sh(OUTSIDE), outside, "{set}");
                 if lab.peer == crate::support::call::Peer::Ours {
@@ -122,7 +131,9 @@ fn ifname_stands_for_a_link_only() {
             let error = chain.clone().ifname(ifname).try_add().err();
             assert_eq!(error.code, 7, "{error:?}");
             assert!(
-                error.text().contains(&format!("sysctl.net.ipv4.conf.IFNAME.arp_filter: IFNAME is \"{ifname}\"")),
+                error.text().contains(&format!(
+                    "sysctl.net.ipv4.conf.IFNAME.arp_filter: IFNAME is \"{ifname}\""
+                )),
                 "{error:?}"
             );
             assert_eq!(sysctl(&chain.container, &format!("ipv4/conf/{ifname}/arp_filter")), "0");
@@ -134,7 +145,11 @@ fn ifname_stands_for_a_link_only() {
         assert_eq!(sysctl(&chain_of_al.container, "ipv4/conf/all/arp_filter"), "0");
         let chain = chain(lab, json!({"sysctl": {"net.ipv4.conf.all.arp_filter": "1"}}));
         chain.add();
-        assert_eq!(sysctl(&chain.container, "ipv4/conf/all/arp_filter"), "1", "whoever writes it means it");
+        assert_eq!(
+            sysctl(&chain.container, "ipv4/conf/all/arp_filter"),
+            "1",
+            "whoever writes it means it"
+        );
     });
 }
 
@@ -164,7 +179,11 @@ fn del_gives_sysctls_back() {
             .sh("cat /proc/sys/net/ipv4/tcp_fin_timeout > /run/was; echo 5 > /proc/sys/net/ipv4/tcp_fin_timeout");
         chain.del();
         assert_eq!(read(), untouched);
-        assert_eq!(sysctl(&chain.container, "ipv4/tcp_fin_timeout"), "5", "nobody asked for that one");
+        assert_eq!(
+            sysctl(&chain.container, "ipv4/tcp_fin_timeout"),
+            "5",
+            "nobody asked for that one"
+        );
         chain.container.sh("cat /run/was > /proc/sys/net/ipv4/tcp_fin_timeout; rm /run/was");
         before.assert_unchanged("ADD");
     });
@@ -175,11 +194,17 @@ fn del_gives_sysctls_back() {
 fn sysctls_that_cannot_be_read_can_be_set() {
     for_each_peer("tuning", |lab| {
         let secret = "2001:db8:0:0:0:0:0:1";
-        let chain =
-            chain(lab, json!({"sysctl": {"net.ipv4.route.flush": "1", "net.ipv6.conf.IFNAME.stable_secret": secret}}));
+        let chain = chain(
+            lab,
+            json!({"sysctl": {"net.ipv4.route.flush": "1", "net.ipv6.conf.IFNAME.stable_secret": secret}}),
+        );
         let result = chain.add();
         if lab.peer == crate::support::call::Peer::Ours {
-            chain.clone().conf(json!({"sysctl": {"net.ipv6.conf.IFNAME.stable_secret": null}})).check(&result).ok();
+            chain
+                .clone()
+                .conf(json!({"sysctl": {"net.ipv6.conf.IFNAME.stable_secret": null}}))
+                .check(&result)
+                .ok();
         }
         chain.del();
     });

@@ -21,18 +21,31 @@ fn last_del_takes_no_vrf_from_the_next_add() {
         );
         let join = |number: u8| {
             let addresses = json!([{"address": format!("10.20.{number}.2/24")}]);
-            let main = with(&network(number, 2), json!({"ipam": {"addresses": addresses, "routes": []}}));
+            let main =
+                with(&network(number, 2), json!({"ipam": {"addresses": addresses, "routes": []}}));
             attach(lab, &container, &main, &format!("net{number}"), json!({"vrfname": "blue"}))
         };
         let [last, next] = [1, 2].map(join);
         last.add();
         for number in stops(&last.call("DEL", None)) {
             last.add();
-            let outcomes = run_beside(&last.call("DEL", None), number, &next.call("ADD", None), || false, LIMIT);
+            let outcomes = run_beside(
+                &last.call("DEL", None),
+                number,
+                &next.call("ADD", None),
+                || false,
+                LIMIT,
+            );
             outcomes.iter().for_each(|outcome| drop(outcome.ok()));
-            assert_eq!((master(&container, "net1"), master(&container, "net2")), (Value::Null, json!("blue")));
+            assert_eq!(
+                (master(&container, "net1"), master(&container, "net2")),
+                (Value::Null, json!("blue"))
+            );
             // The first DEL has taken the routes, so there is nothing that CHECK would find.
-            assert_eq!(container.link("blue").unwrap()["ifalias"], "cni-multi: goes with its last interface");
+            assert_eq!(
+                container.link("blue").unwrap()["ifalias"],
+                "cni-multi: goes with its last interface"
+            );
             next.del();
             assert!(container.link("blue").is_none(), "stopped at {number}");
         }

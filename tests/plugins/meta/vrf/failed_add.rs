@@ -13,12 +13,22 @@ fn mistakes() -> Vec<Case> {
     vec![
         Case::new("no name", json!({"vrfname": null}), 7, "vrfname: missing"),
         Case::new("empty name", json!({"vrfname": ""}), 7, "vrfname: missing"),
-        Case::new("name too long", json!({"vrfname": "a-name-of-16-byt"}), 7, "vrfname: \"a-name-of-16-byt\""),
+        Case::new(
+            "name too long",
+            json!({"vrfname": "a-name-of-16-byt"}),
+            7,
+            "vrfname: \"a-name-of-16-byt\"",
+        ),
         Case::new("name with a slash", json!({"vrfname": "a/b"}), 7, "vrfname: \"a/b\""),
         Case::new("name is a pattern", json!({"vrfname": "vrf%d"}), 7, "vrfname: \"vrf%d\""),
         Case::new("name is no string", json!({"vrfname": 5}), 6, "vrfname"),
         Case::new("table negative", json!({"table": -1}), 7, "table: -1 is out of range"),
-        Case::new("table too large", json!({"table": 4294967296u64}), 7, "table: 4294967296 is out of range"),
+        Case::new(
+            "table too large",
+            json!({"table": 4294967296u64}),
+            7,
+            "table: 4294967296 is out of range",
+        ),
         Case::new("table main", json!({"table": 254}), 7, "table: 254 is a table of the kernel"),
         Case::new("table local", json!({"table": 255}), 7, "table: 255 is a table of the kernel"),
         Case::new("not chained", json!({"prevResult": null}), 7, "prevResult"),
@@ -26,15 +36,25 @@ fn mistakes() -> Vec<Case> {
             .container("ip link set net1 down; ip link set net1 name other"),
         Case::new("has a master", json!({}), 102, "interface net1 has already a master set: br0")
             .container("ip link add br0 type bridge; ip link set net1 master br0"),
-        Case::new("name of a bridge", json!({}), 102, "vrfname: \"blue\" is a bridge of the container")
-            .container("ip link add blue type bridge"),
+        Case::new(
+            "name of a bridge",
+            json!({}),
+            102,
+            "vrfname: \"blue\" is a bridge of the container",
+        )
+        .container("ip link add blue type bridge"),
         Case::new(
             "name of the interface",
             json!({"vrfname": "net1"}),
             102,
             "vrfname: \"net1\" is a veth of the container",
         ),
-        Case::new("name of the loopback interface", json!({"vrfname": "lo"}), 102, "vrfname: \"lo\" is a device"),
+        Case::new(
+            "name of the loopback interface",
+            json!({"vrfname": "lo"}),
+            102,
+            "vrfname: \"lo\" is a device",
+        ),
     ]
 }
 
@@ -122,7 +142,11 @@ fn a_second_add_is_refused_and_changes_nothing() {
 fn a_kernel_without_vrfs_is_named() {
     for_ours("vrf", |lab| {
         let container = lab.container();
-        if container.try_sh("ip link add probe type vrf table 9 && ip link del probe").status.success() {
+        if container
+            .try_sh("ip link add probe type vrf table 9 && ip link del probe")
+            .status
+            .success()
+        {
             return; // add_fails_and_nothing_has_changed
         }
         let missing = Case::new("no VRF in the kernel", json!({}), 100, "does the kernel have vrf");

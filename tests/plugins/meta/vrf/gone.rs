@@ -24,7 +24,8 @@ fn del_takes_not_there_as_done() {
     for_each_peer("vrf", |lab| {
         for (what, script) in losses {
             let Some(container) = container(lab) else { return };
-            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+            let member =
+                attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
             member.add();
             container.sh(script);
             bare(&member).del();
@@ -55,7 +56,8 @@ fn del_does_not_need_the_namespace() {
             let Some(container) = container(lab) else { return };
             bridge::warm_up(lab, &network(1, 3));
             let before = Watch::start(lab, &[]);
-            let member = attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
+            let member =
+                attach(lab, &container, &network(1, 2), "net1", json!({"vrfname": "blue"}));
             member.add();
             if lose == "vanish" {
                 container.vanish();

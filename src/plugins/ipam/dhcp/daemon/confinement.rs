@@ -23,7 +23,9 @@ pub fn require_capabilities(log: &Log) -> Result<()> {
     if !missing.is_empty() {
         let names: Vec<&str> = missing.into_iter().map(Capability::name).collect();
         let msg = format!("start the DHCP daemon: it has not got {}", names.join(", "));
-        return Err(Error::new(Code::KERNEL, msg).with_details("SECURITY.md says what each one is for"));
+        return Err(
+            Error::new(Code::KERNEL, msg).with_details("SECURITY.md says what each one is for")
+        );
     }
     for (capability, lack) in USEFUL {
         if !capabilities::missing(&[capability]).is_empty() {
@@ -46,7 +48,8 @@ pub fn set_limits() {
 /// Gives up all that is not needed to keep leases, for good. The socket and the files of the start are there already.
 pub fn give_up_the_rest(log: &Log) -> Result<()> {
     umask(Mode::from_bits_truncate(0o077)); // every file of leases says it as well
-    let kept: Vec<Capability> = NEEDED.into_iter().chain(USEFUL.map(|(capability, _)| capability)).collect();
+    let kept: Vec<Capability> =
+        NEEDED.into_iter().chain(USEFUL.map(|(capability, _)| capability)).collect();
     capabilities::keep_only(&kept).map_err(|e| Error::kernel("give up capabilities", e))?;
     // A kernel, or a sandbox, that has no filters is no reason to leave containers without leases.
     if let Err(e) = system_calls::allow() {
@@ -124,8 +127,14 @@ mod system_calls {
 
     /// Those of the first Unixes, which younger architectures have not got.
     #[cfg(target_arch = "x86_64")]
-    const OLD: [c_long; 6] =
-        [libc::SYS_poll, libc::SYS_open, libc::SYS_stat, libc::SYS_lstat, libc::SYS_rename, libc::SYS_unlink];
+    const OLD: [c_long; 6] = [
+        libc::SYS_poll,
+        libc::SYS_open,
+        libc::SYS_stat,
+        libc::SYS_lstat,
+        libc::SYS_rename,
+        libc::SYS_unlink,
+    ];
     /// renameat(2), whose number the libc crate has not got here.
     #[cfg(target_arch = "aarch64")]
     const OLD: [c_long; 1] = [38];
@@ -133,7 +142,11 @@ mod system_calls {
     const SOME: [Call; 6] = [
         call(libc::SYS_clone, 0, Is::With(libc::CLONE_THREAD)),
         call(libc::SYS_setns, 1, Is::OneOf(&[libc::CLONE_NEWNET])),
-        call(libc::SYS_socket, 0, Is::OneOf(&[libc::AF_NETLINK, libc::AF_PACKET, libc::AF_INET, libc::AF_INET6])),
+        call(
+            libc::SYS_socket,
+            0,
+            Is::OneOf(&[libc::AF_NETLINK, libc::AF_PACKET, libc::AF_INET, libc::AF_INET6]),
+        ),
         call(libc::SYS_ioctl, 1, Is::OneOf(&[libc::FIONBIO as i32])),
         call(libc::SYS_mmap, 2, Is::Without(libc::PROT_EXEC)),
         call(libc::SYS_mprotect, 2, Is::Without(libc::PROT_EXEC)),

@@ -57,15 +57,21 @@ impl Connections {
     pub fn add(&mut self, stream: UnixStream, now: Moment) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         self.last += 1;
-        let connection =
-            Connection { stream, input: vec![], output: vec![], phase: Phase::Asking, deadline: now + PATIENCE };
+        let connection = Connection {
+            stream,
+            input: vec![],
+            output: vec![],
+            phase: Phase::Asking,
+            deadline: now + PATIENCE,
+        };
         self.all.insert(self.last, connection);
         Ok(())
     }
 
     /// Whether there is room for another.
     pub fn has_room(&self) -> bool {
-        self.all.values().filter(|connection| connection.phase != Phase::Waiting).count() < CONNECTIONS_MAX
+        self.all.values().filter(|connection| connection.phase != Phase::Waiting).count()
+            < CONNECTIONS_MAX
     }
 
     /// What each waits for. One that waits for us is heard of only when it hangs up.
@@ -114,7 +120,11 @@ impl Connections {
 
     /// When the first of them is to be hung up on.
     pub fn next(&self) -> Option<Moment> {
-        self.all.values().map(|connection| connection.deadline).filter(|deadline| *deadline != NEVER).min()
+        self.all
+            .values()
+            .map(|connection| connection.deadline)
+            .filter(|deadline| *deadline != NEVER)
+            .min()
     }
 
     /// Hangs up on those that take too long.

@@ -37,7 +37,9 @@ impl Exchange {
     /// Sends what a client wants to be sent.
     pub fn send(&mut self, outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
         match (self, outgoing) {
-            (Exchange::V4(exchange), Outgoing::V4(outgoing)) => exchange.send(outgoing, place, prefix),
+            (Exchange::V4(exchange), Outgoing::V4(outgoing)) => {
+                exchange.send(outgoing, place, prefix)
+            }
             (Exchange::V6(exchange), Outgoing::V6(message)) => Ok(exchange.send(message)?),
             (Exchange::V6(exchange), Outgoing::Routers) => Ok(exchange.ask_routers()?),
             _ => Ok(()), // a client has an exchange of its own family

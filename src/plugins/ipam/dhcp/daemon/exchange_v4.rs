@@ -31,7 +31,8 @@ pub struct ExchangeV4 {
 impl ExchangeV4 {
     /// Opens the sockets, if the interface still is there.
     pub fn open(place: &Place, prefix: &str) -> Result<ExchangeV4, Absent> {
-        let (mut packets, mut master, mut master_here, mut is_readdressed) = (None, None, None, false);
+        let (mut packets, mut master, mut master_here, mut is_readdressed) =
+            (None, None, None, false);
         place.visit(prefix, &mut |_, link| {
             packets = Some(PacketSocket::open(link.index)?);
             is_readdressed = link.mac() != place.mac;
@@ -85,7 +86,10 @@ impl ExchangeV4 {
 
     /// What becomes readable: datagrams, and claims.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let others = [self.master.as_ref().map(|master| master.as_fd()), self.arp.as_ref().map(|arp| arp.as_fd())];
+        let others = [
+            self.master.as_ref().map(|master| master.as_fd()),
+            self.arp.as_ref().map(|arp| arp.as_fd()),
+        ];
         std::iter::once(self.packets.as_fd()).chain(others.into_iter().flatten()).collect()
     }
 
@@ -117,7 +121,13 @@ pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(),
 
 /// Sends a datagram to a server as any program of the container would; None where the interface does not have the address,
 /// and then it can only go to whoever is on the link.
-fn by_routes(from: Ipv4Addr, to: Ipv4Addr, payload: &[u8], place: &Place, prefix: &str) -> Option<UdpSocket> {
+fn by_routes(
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+    payload: &[u8],
+    place: &Place,
+    prefix: &str,
+) -> Option<UdpSocket> {
     let mut sent = None;
     let _ = place.visit(prefix, &mut |netlink, link| {
         // Binding tells nothing: in a namespace that never had an address, any can be bound.

@@ -48,7 +48,11 @@ impl ExchangeV6 {
             let watch = Watch::ipv6_addresses()?; // begun before the look
             let link_local = match usable(netlink, link)? {
                 Some(address) => LinkLocal::Usable(address),
-                None => LinkLocal::Awaited(Box::new(Awaited { netlink: Netlink::open()?, link: link.clone(), watch })),
+                None => LinkLocal::Awaited(Box::new(Awaited {
+                    netlink: Netlink::open()?,
+                    link: link.clone(),
+                    watch,
+                })),
             };
             opened = Some(ExchangeV6 { servers, neighbours, link_local, mac: link.mac() });
             Ok(())
@@ -113,7 +117,9 @@ impl ExchangeV6 {
 
 /// Sends what gives a lease back.
 pub fn send_once(message: &Message, place: &Place, prefix: &str) -> Result<(), Absent> {
-    place.visit(prefix, &mut |_, link| LinkSocket::dhcp(link.index, &link.name)?.send(&message.encode(), ALL_SERVERS))
+    place.visit(prefix, &mut |_, link| {
+        LinkSocket::dhcp(link.index, &link.name)?.send(&message.encode(), ALL_SERVERS)
+    })
 }
 
 /// The link-local address that can be sent from.
@@ -124,7 +130,10 @@ fn usable(netlink: &Netlink, link: &Link) -> Result<Option<Ipv6Addr>> {
             continue;
         }
         if address.dad_failed {
-            let msg = format!("address {} of interface {:?} is in use by another (DADFAILED)", net, link.name);
+            let msg = format!(
+                "address {} of interface {:?} is in use by another (DADFAILED)",
+                net, link.name
+            );
             return Err(Error::new(Code::CONFLICT, msg));
         }
         if !address.tentative {

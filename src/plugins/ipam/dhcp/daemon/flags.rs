@@ -66,10 +66,13 @@ impl Flags {
         let mut flags = Flags::default();
         let mut args = args.iter();
         while let Some(arg) = args.next() {
-            let Some(word) = arg.strip_prefix("--").or(arg.strip_prefix('-')).filter(|word| !word.is_empty()) else {
+            let Some(word) =
+                arg.strip_prefix("--").or(arg.strip_prefix('-')).filter(|word| !word.is_empty())
+            else {
                 break;
             };
-            let (name, given) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+            let (name, given) =
+                word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
             if name.is_empty() || name.starts_with('-') {
                 return Err(Refused::Mistake(format!("bad flag syntax: {arg}")));
             }
@@ -87,7 +90,8 @@ impl Flags {
                     args.next().ok_or_else(missing)?
                 }
             };
-            let problem = |why| Refused::Mistake(format!("invalid value {value:?} for flag -{name}: {why}"));
+            let problem =
+                |why| Refused::Mistake(format!("invalid value {value:?} for flag -{name}: {why}"));
             flags.set(name, value).map_err(problem)?;
         }
         Ok(flags)
@@ -133,8 +137,15 @@ fn truth(text: &str) -> Option<bool> {
 
 /// time.ParseDuration of what is not negative: `1h2m3.5s`, `300ms`, `0`.
 fn duration(text: &str) -> Option<Duration> {
-    const UNITS: [(&str, f64); 7] =
-        [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    const UNITS: [(&str, f64); 7] = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
         return Some(Duration::ZERO);
@@ -142,14 +153,17 @@ fn duration(text: &str) -> Option<Duration> {
     let (given, mut seconds) = (!rest.is_empty(), 0.0);
     while !rest.is_empty() {
         let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let unit_end =
-            rest[number..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| number + at);
+        let unit_end = rest[number..]
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .map_or(rest.len(), |at| number + at);
         let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == &rest[number..unit_end])?;
         seconds += rest[..number].parse::<f64>().ok()? * unit;
         rest = &rest[unit_end..];
     }
     // Go's are nanoseconds in 63 bits.
-    Duration::try_from_secs_f64(seconds).ok().filter(|time| given && time.as_nanos() <= i64::MAX as u128)
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| given && time.as_nanos() <= i64::MAX as u128)
 }
 
 #[cfg(test)]
@@ -185,7 +199,10 @@ mod tests {
             ("---timeout 1s", "bad flag syntax: ---timeout"),
             ("-=1", "bad flag syntax: -=1"),
             ("-broadcast=2", "invalid value \"2\" for flag -broadcast: expected true or false"),
-            ("-timeout 10", "invalid value \"10\" for flag -timeout: expected a duration such as 10s or 3m28s"),
+            (
+                "-timeout 10",
+                "invalid value \"10\" for flag -timeout: expected a duration such as 10s or 3m28s",
+            ),
         ];
         for (line, expected) in cases {
             assert_eq!(parse(line), Err(Refused::Mistake(expected.to_owned())), "{line}");
@@ -195,11 +212,30 @@ mod tests {
 
     #[test]
     fn durations_are_go_s() {
-        let cases = [("0", 0), ("10s", 10_000), ("1m2s", 62_000), ("3m28s", 208_000), ("1.5h", 5_400_000), ("+7ms", 7)];
+        let cases = [
+            ("0", 0),
+            ("10s", 10_000),
+            ("1m2s", 62_000),
+            ("3m28s", 208_000),
+            ("1.5h", 5_400_000),
+            ("+7ms", 7),
+        ];
         for (text, millis) in cases {
             assert_eq!(duration(text), Some(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "s", "1", "-1s", "1x", "1s2", ".s", "1..s", "99999999999999999999h", "9300000000s", "+"] {
+        for text in [
+            "",
+            "s",
+            "1",
+            "-1s",
+            "1x",
+            "1s2",
+            ".s",
+            "1..s",
+            "99999999999999999999h",
+            "9300000000s",
+            "+",
+        ] {
             assert_eq!(duration(text), None, "{text}");
         }
     }

@@ -76,7 +76,8 @@ impl Place {
             let netlink = Netlink::open()?;
             let link = netlink.link(ifname)?;
             if !link.up {
-                netlink.change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+                netlink
+                    .change_link(&link, &LinkChange { up: Some(true), ..LinkChange::default() })?;
             }
             Ok((netlink.netns_cookie(), link))
         })?;
@@ -158,7 +159,8 @@ impl Place {
         let missing = |key: &str| Error::new(Code::DECODE, format!("{key}: expected a number"));
         let number = |key: &str| value.get(key).and_then(Value::as_u64).ok_or_else(|| missing(key));
         let is_set = |key: &str| value.get(key) == Some(&Value::Bool(true));
-        let mac = unhex(text(value, "mac")?).ok_or_else(|| Error::new(Code::DECODE, "mac: expected hex digits"))?;
+        let mac = unhex(text(value, "mac")?)
+            .ok_or_else(|| Error::new(Code::DECODE, "mac: expected hex digits"))?;
         Ok(Place {
             netns: text(value, "netns")?.to_owned(),
             identity: (number("device")?, number("inode")?),
@@ -185,7 +187,13 @@ pub fn take_off(netlink: &Netlink, link: &Link, address: IpAddr) -> Result<Vec<R
 
 /// Gives the interface its address back, and the routes that went with it; after a restart of the daemon those that the
 /// server has sent.
-pub fn put_back(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64, routes: &[RouteEntry]) -> Result<()> {
+pub fn put_back(
+    netlink: &Netlink,
+    link: &Link,
+    lease: &Lease,
+    priority: i64,
+    routes: &[RouteEntry],
+) -> Result<()> {
     let options = AddressOptions { detect_duplicates: false, subnet_on_link: true };
     match netlink.add_address(link, lease.net(), options) {
         Err(e) if !e.is_exists() => return Err(e),
@@ -208,11 +216,21 @@ fn add_routes(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64) -> R
 }
 
 /// Leads the routes by the router that is another now, in whichever tables they are; where there was none, adds them.
-pub fn reroute(netlink: &Netlink, link: &Link, before: Option<Ipv6Addr>, lease: &Lease, priority: i64) -> Result<()> {
+pub fn reroute(
+    netlink: &Netlink,
+    link: &Link,
+    before: Option<Ipv6Addr>,
+    lease: &Lease,
+    priority: i64,
+) -> Result<()> {
     let (Some(before), Some(router)) = (before, lease.router()) else {
         return add_routes(netlink, link, lease, priority);
     };
-    for route in netlink.routes_through(link)?.iter().filter(|route| route.gateways() == [IpAddr::V6(before)]) {
+    for route in netlink
+        .routes_through(link)?
+        .iter()
+        .filter(|route| route.gateways() == [IpAddr::V6(before)])
+    {
         netlink.put_route(link, &route.by(router.into()))?;
         netlink.delete_route(link, route)?;
     }

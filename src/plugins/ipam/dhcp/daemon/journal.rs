@@ -78,8 +78,16 @@ impl Record {
         let (place, terms) = (Place::of_value(value)?, Terms::of_value(value)?);
         let family = terms.family();
         let lease = value.get("lease").map(|lease| Lease::of_value(lease, family)).transpose()?;
-        let intent = value.get("intent").map(|intent| Intent::of_value(intent, family)).transpose()?;
-        Ok(Record { key, place, terms, lease, lost: value.get("lost") == Some(&Value::Bool(true)), intent })
+        let intent =
+            value.get("intent").map(|intent| Intent::of_value(intent, family)).transpose()?;
+        Ok(Record {
+            key,
+            place,
+            terms,
+            lease,
+            lost: value.get("lost") == Some(&Value::Bool(true)),
+            intent,
+        })
     }
 }
 
@@ -121,15 +129,19 @@ impl Journal {
     /// here before [`Journal::started`].
     pub fn open(dir: &Path) -> Result<Journal> {
         let made = plain_file::make_directories(dir, 0o700);
-        made.and_then(|()| require_own(dir)).map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
+        made.and_then(|()| require_own(dir))
+            .map_err(|e| Error::io(format_args!("make {}", dir.display()), &e))?;
         let mut journal = Journal::at(dir, Mode::Exclusive)?;
         let advice = "two daemons cannot have the same leases: stop that one, or give this one another -socketpath";
         journal.lock_for(Mode::Exclusive, advice)?;
-        require_unlinked(&journal.lock)
-            .map_err(|e| Error::io(format_args!("lock {}", journal.path_of_lock().display()), &e))?;
+        require_unlinked(&journal.lock).map_err(|e| {
+            Error::io(format_args!("lock {}", journal.path_of_lock().display()), &e)
+        })?;
         let own = std::process::id().to_string();
         let written = journal.lock.set_len(0).and_then(|()| journal.lock.write_all(own.as_bytes()));
-        written.map_err(|e| Error::io(format_args!("write {}", journal.path_of_lock().display()), &e))?;
+        written.map_err(|e| {
+            Error::io(format_args!("write {}", journal.path_of_lock().display()), &e)
+        })?;
         Ok(journal)
     }
 
@@ -144,7 +156,11 @@ impl Journal {
         // A power loss may have left records without the lock. No daemon has its journal behind a link.
         let failed = |e: io::Error| Error::io(format_args!("open {}", dir.display()), &e);
         let is_empty = match fs::symlink_metadata(dir) {
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => true,
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                true
+            }
             Ok(found) if !found.is_dir() => true,
             _ => fs::read_dir(dir).map_err(failed)?.next().is_none(),
         };
@@ -158,13 +174,18 @@ impl Journal {
 
     /// Waits for the door, which is the directory itself: each process has it for milliseconds.
     fn at(dir: &Path, mode: Mode) -> Result<Journal> {
-        close_to_others(dir).map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
-        let door = File::open(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
+        close_to_others(dir)
+            .map_err(|e| Error::io(format_args!("close {} to others", dir.display()), &e))?;
+        let door =
+            File::open(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
         let door = file_lock::take(door, dir, mode, file_lock::PATIENCE)?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let lock = options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(dir.join(LOCK));
-        let lock = lock.map_err(|e| Error::io(format_args!("open {}", dir.join(LOCK).display()), &e))?;
+        let lock = options
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(dir.join(LOCK));
+        let lock =
+            lock.map_err(|e| Error::io(format_args!("open {}", dir.join(LOCK).display()), &e))?;
         Ok(Journal { dir: dir.to_owned(), boot: boot_id()?, lock, door: Some(door) })
     }
 
@@ -187,19 +208,23 @@ impl Journal {
         let mut lock = &self.lock;
         let read = lock.rewind().and_then(|()| lock.take(20).read_to_string(&mut holder));
         let holder = read.ok().and_then(|_| holder.trim().parse::<u32>().ok());
-        let holder =
-            holder.map_or("another process".to_owned(), |pid| format!("the DHCP daemon with process id {pid}"));
+        let holder = holder.map_or("another process".to_owned(), |pid| {
+            format!("the DHCP daemon with process id {pid}")
+        });
         Error::new(Code::CONFLICT, format!("{what}: {holder} has it"))
     }
 
     /// All records. What is none is removed, or set aside where it may tell people something.
     pub fn read_all(&self) -> Result<Vec<Read>> {
-        let entries =
-            fs::read_dir(&self.dir).map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?;
+        let entries = fs::read_dir(&self.dir)
+            .map_err(|e| Error::io(format_args!("open {}", self.dir.display()), &e))?;
         let mut all = vec![];
         for entry in entries {
-            let path = entry.map_err(|e| Error::io(format_args!("list {}", self.dir.display()), &e))?.path();
-            let extension = path.extension().map(|extension| extension.to_string_lossy().into_owned());
+            let path = entry
+                .map_err(|e| Error::io(format_args!("list {}", self.dir.display()), &e))?
+                .path();
+            let extension =
+                path.extension().map(|extension| extension.to_string_lossy().into_owned());
             match extension.as_deref() {
                 Some(RECORD) => all.push(self.read_file(path)),
                 Some(plain_file::DRAFT) => {
@@ -236,11 +261,15 @@ impl Journal {
         }
         match version {
             Some(VERSION) => (),
-            Some(newer) if newer > VERSION => return Read::Unread(path, format!("it is of version {newer}")),
+            Some(newer) if newer > VERSION => {
+                return Read::Unread(path, format!("it is of version {newer}"));
+            }
             _ => return torn(path, format!("it is not of version {VERSION}")),
         }
         match Record::of_value(&value) {
-            Ok(record) if path == self.path(&record.key, record.family()) => Read::Record(Box::new(record)),
+            Ok(record) if path == self.path(&record.key, record.family()) => {
+                Read::Record(Box::new(record))
+            }
             Ok(_) => torn(path, "it has the name of another attachment".to_owned()),
             Err(error) => torn(path, error.to_string()),
         }
@@ -251,7 +280,9 @@ impl Journal {
         let path = self.path(key, family);
         let text = match plain_file::read(&path, LIMIT) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) if may_be_read_later(&e) => return Err(Error::io(format_args!("read {}", path.display()), &e)),
+            Err(e) if may_be_read_later(&e) => {
+                return Err(Error::io(format_args!("read {}", path.display()), &e));
+            }
             text => text,
         };
         match self.judge(path, text) {
@@ -264,13 +295,15 @@ impl Journal {
     pub fn write(&self, record: &Record) -> Result<()> {
         let path = self.path(&record.key, record.family());
         let text = record.to_value(&self.boot).to_text();
-        plain_file::put(&path, text.as_bytes()).map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
+        plain_file::put(&path, text.as_bytes())
+            .map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
     /// Keeps nothing of an attachment's lease.
     pub fn remove(&self, key: &Key, family: Family) -> Result<()> {
         let path = self.path(key, family);
-        let removed = plain_file::take(&path).and_then(|()| plain_file::remove(&path.with_extension(TORN)));
+        let removed =
+            plain_file::take(&path).and_then(|()| plain_file::remove(&path.with_extension(TORN)));
         removed.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
@@ -282,14 +315,21 @@ impl Journal {
     }
 
     /// Removes what was set aside of a network's leases, but for those of valid attachments. Whose they are their names tell.
-    pub fn forget_all_torn<'v>(&self, network: &NetworkName, valid: impl Iterator<Item = (&'v str, &'v str)>) {
+    pub fn forget_all_torn<'v>(
+        &self,
+        network: &NetworkName,
+        valid: impl Iterator<Item = (&'v str, &'v str)>,
+    ) {
         let key = |(id, ifname)| Key::parse(network.as_str(), id, ifname).ok();
-        let paths = |key: Key| Family::ALL.map(|family| self.path(&key, family).with_extension(TORN));
+        let paths =
+            |key: Key| Family::ALL.map(|family| self.path(&key, family).with_extension(TORN));
         let valid: HashSet<PathBuf> = valid.filter_map(key).flat_map(paths).collect();
         let of_network = format!("{}-", hex(&Key::network_hash(network)));
         let is_stale = |path: &PathBuf| {
             path.extension() == Some(OsStr::new(TORN))
-                && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&of_network))
+                && path
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with(&of_network))
                 && !valid.contains(path)
         };
         let entries = fs::read_dir(&self.dir).into_iter().flatten();
@@ -363,10 +403,18 @@ mod tests {
         Record {
             key: Key::parse("net", id, "eth0").unwrap(),
             place: Place::of_value(&value(place)).unwrap(),
-            terms: Terms { provide: vec![(12, b"web".to_vec())], request: vec![3, 1], priority: 5, v6: None },
+            terms: Terms {
+                provide: vec![(12, b"web".to_vec())],
+                request: vec![3, 1],
+                priority: 5,
+                v6: None,
+            },
             lease: Some(Lease::of_value(&value(lease), Family::V4).unwrap()),
             lost: false,
-            intent: Some(intent(r#"{"address":"10.0.0.6","server":"10.0.0.1","xid":9}"#, Family::V4)),
+            intent: Some(intent(
+                r#"{"address":"10.0.0.6","server":"10.0.0.1","xid":9}"#,
+                Family::V4,
+            )),
         }
     }
 
@@ -387,7 +435,8 @@ mod tests {
 
     fn records(journal: &Journal) -> Vec<Record> {
         let all = journal.read_all().unwrap().into_iter();
-        all.filter_map(|read| if let Read::Record(record) = read { Some(*record) } else { None }).collect()
+        all.filter_map(|read| if let Read::Record(record) = read { Some(*record) } else { None })
+            .collect()
     }
 
     #[test]
@@ -409,14 +458,20 @@ mod tests {
         );
         journal.remove(&one.key, Family::V4).unwrap();
         journal.remove(&one.key, Family::V4).unwrap();
-        assert_eq!((journal.find(&one.key, Family::V4).unwrap(), records(&journal)), (None, vec![]));
+        assert_eq!(
+            (journal.find(&one.key, Family::V4).unwrap(), records(&journal)),
+            (None, vec![])
+        );
     }
 
     #[test]
     fn a_directory_that_others_could_lock_is_closed_to_them() {
         let scratch = Scratch::new();
         let mode = || fs::metadata(scratch.path()).unwrap().permissions().mode() & 0o777;
-        for open in [|dir: &Path| Journal::open(dir).map(drop), |dir: &Path| Journal::left_behind(dir).map(drop)] {
+        for open in [
+            |dir: &Path| Journal::open(dir).map(drop),
+            |dir: &Path| Journal::left_behind(dir).map(drop),
+        ] {
             fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
             open(scratch.path()).unwrap();
             assert_eq!(mode(), 0o700);
@@ -428,7 +483,8 @@ mod tests {
         let scratch = Scratch::new();
         let journal = Journal::open(scratch.path()).unwrap();
         let (v4, v6) = (record("one"), record_v6("one"));
-        let slaac = Record { terms: Terms { v6: Some(Mode::Slaac), ..v6.terms.clone() }, ..v6.clone() };
+        let slaac =
+            Record { terms: Terms { v6: Some(Mode::Slaac), ..v6.terms.clone() }, ..v6.clone() };
         journal.write(&v4).unwrap();
         for v6 in [v6, slaac] {
             journal.write(&v6).unwrap();
@@ -447,21 +503,35 @@ mod tests {
         journal.write(&good).unwrap();
         journal.write(&record("other")).unwrap();
         fs::rename(journal.path(&record("other").key, Family::V4), path("renamed.json")).unwrap();
-        for (name, text) in [("a.json", ""), ("b.json", "{\"version\":1,"), ("c.json", "{}"), ("d.draft", "x")] {
+        for (name, text) in
+            [("a.json", ""), ("b.json", "{\"version\":1,"), ("c.json", "{}"), ("d.draft", "x")]
+        {
             fs::write(path(name), text).unwrap();
         }
         fs::create_dir(path("e.json")).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", path("f.json")).unwrap();
         nix::unistd::mkfifo(&path("g.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let torn = journal.read_all().unwrap().iter().filter(|read| matches!(read, Read::Torn(..))).count();
+        let torn = journal
+            .read_all()
+            .unwrap()
+            .iter()
+            .filter(|read| matches!(read, Read::Torn(..)))
+            .count();
         assert_eq!(torn, 7);
         journal.remove(&good.key, Family::V4).unwrap();
         fs::write(journal.path(&good.key, Family::V4).with_extension(TORN), "x").unwrap();
         journal.remove(&good.key, Family::V4).unwrap();
-        assert!(!journal.path(&good.key, Family::V4).with_extension(TORN).exists(), "DEL is the end of it");
-        let newer = good.to_value(&journal.boot).to_text().replace("\"version\":1", "\"version\":2");
+        assert!(
+            !journal.path(&good.key, Family::V4).with_extension(TORN).exists(),
+            "DEL is the end of it"
+        );
+        let newer =
+            good.to_value(&journal.boot).to_text().replace("\"version\":1", "\"version\":2");
         fs::write(journal.path(&good.key, Family::V4), newer).unwrap();
-        assert!(matches!(journal.read_all().unwrap()[..], [Read::Unread(..)]), "it is still there for who made it");
+        assert!(
+            matches!(journal.read_all().unwrap()[..], [Read::Unread(..)]),
+            "it is still there for who made it"
+        );
         journal.write(&good).unwrap();
         assert!(path("b.torn").exists() && !path("b.json").exists() && !path("d.draft").exists());
         assert_eq!(records(&journal), [good]);
@@ -493,13 +563,18 @@ mod tests {
         let mut first = Journal::open(scratch.path()).unwrap();
         first.started();
         let own = format!("the DHCP daemon with process id {} has it", std::process::id());
-        for second in [Journal::open(scratch.path()).map(drop), Journal::left_behind(scratch.path()).map(drop)] {
+        for second in [
+            Journal::open(scratch.path()).map(drop),
+            Journal::left_behind(scratch.path()).map(drop),
+        ] {
             let error = second.unwrap_err();
             assert!(error.code == Code::CONFLICT && error.msg.ends_with(&own), "{error}");
         }
         drop(first);
-        let (_one, _other) =
-            (Journal::left_behind(scratch.path()).unwrap(), Journal::left_behind(scratch.path()).unwrap());
+        let (_one, _other) = (
+            Journal::left_behind(scratch.path()).unwrap(),
+            Journal::left_behind(scratch.path()).unwrap(),
+        );
     }
 
     #[test]
@@ -526,16 +601,19 @@ mod tests {
             scope.spawn(|| sender.send(Journal::left_behind(scratch.path()).map(drop)).unwrap());
             assert!(receiver.recv_timeout(std::time::Duration::from_millis(50)).is_err());
             daemon.started();
-            let error = receiver.recv_timeout(std::time::Duration::from_secs(5)).unwrap().unwrap_err();
+            let error =
+                receiver.recv_timeout(std::time::Duration::from_secs(5)).unwrap().unwrap_err();
             assert_eq!(error.code, Code::CONFLICT);
         });
     }
 
     #[test]
     fn the_journal_lies_beside_the_socket() {
-        for (socket, dir) in
-            [("/run/cni/dhcp.sock", "/run/cni/dhcp.leases"), ("/x/a.b", "/x/a.b.leases"), ("/x/y", "/x/y.leases")]
-        {
+        for (socket, dir) in [
+            ("/run/cni/dhcp.sock", "/run/cni/dhcp.leases"),
+            ("/x/a.b", "/x/a.b.leases"),
+            ("/x/y", "/x/y.leases"),
+        ] {
             assert_eq!(Journal::beside(Path::new(socket)), Path::new(dir));
         }
     }

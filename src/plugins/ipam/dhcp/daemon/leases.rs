@@ -40,11 +40,15 @@ impl Daemon {
         for read in self.journal.read_all()? {
             match read {
                 Read::Record(record) => self.resume(Entry::new(*record, NEVER), now),
-                Read::Void(path) => {
-                    self.log.line(format_args!("{}: of an earlier start of the machine", path.display()))
+                Read::Void(path) => self
+                    .log
+                    .line(format_args!("{}: of an earlier start of the machine", path.display())),
+                Read::Unread(path, why) => {
+                    self.log.line(format_args!("{}: left alone: {why}", path.display()))
                 }
-                Read::Unread(path, why) => self.log.line(format_args!("{}: left alone: {why}", path.display())),
-                Read::Torn(path, why) => self.log.line(format_args!("{}: set aside: {why}", path.display())),
+                Read::Torn(path, why) => {
+                    self.log.line(format_args!("{}: set aside: {why}", path.display()))
+                }
             }
         }
         self.log.line(format_args!(
@@ -85,7 +89,8 @@ impl Daemon {
         if !entry.exchange.as_ref().is_some_and(Exchange::is_ready) {
             return self.settle(name, entry, now);
         }
-        let (client, actions) = acquire(&entry.record, &self.flags, (entry.wanted, entry.limit), now, &mut self.random);
+        let (client, actions) =
+            acquire(&entry.record, &self.flags, (entry.wanted, entry.limit), now, &mut self.random);
         entry.client = Some(client);
         self.go_on(name, entry, actions, now);
     }
@@ -119,8 +124,12 @@ impl Daemon {
         let name = name.to_owned();
         if entry.client.is_none() {
             let msg = match entry.exchange {
-                None => format!("{NO_MORE_TRIES}: {EXCHANGES_MAX} others were under way all the time"),
-                Some(_) => format!("interface {:?} has no link-local address", entry.record.place.ifname),
+                None => {
+                    format!("{NO_MORE_TRIES}: {EXCHANGES_MAX} others were under way all the time")
+                }
+                Some(_) => {
+                    format!("interface {:?} has no link-local address", entry.record.place.ifname)
+                }
             };
             return self.forget(&name, entry, End::Failed(Error::new(Code::TRY_AGAIN, msg)));
         }
@@ -155,7 +164,9 @@ impl Daemon {
             Ok(()) => (),
             Err(Absent::Gone(why)) => return self.forget(&name, entry, End::Gone(why)),
             // The time of the lease runs on all the same, and what is not sent now is sent again later.
-            Err(Absent::Failed(error)) => self.log.lease(&name, format_args!("problem={:?}", error.to_string())),
+            Err(Absent::Failed(error)) => {
+                self.log.lease(&name, format_args!("problem={:?}", error.to_string()))
+            }
         }
         let Some(client) = &mut entry.client else { return };
         let actions = client.on_time(now, &mut self.random);
@@ -191,10 +202,15 @@ impl Daemon {
                 Heard::Malformed(from) => {
                     self.metrics.count(Count::Malformed);
                     if !std::mem::replace(&mut entry.told_malformed, true) {
-                        self.log.lease(name, format_args!("problem=\"what {from} sends is no DHCP message\""));
+                        self.log.lease(
+                            name,
+                            format_args!("problem=\"what {from} sends is no DHCP message\""),
+                        );
                     }
                 }
-                Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => self.metrics.count(Count::Received),
+                Heard::V4(_) | Heard::V6(_) | Heard::Router(..) => {
+                    self.metrics.count(Count::Received)
+                }
                 Heard::ClaimV4(_) | Heard::ClaimV6(_) => (),
             }
             let Some(client) = &mut entry.client else { continue };
@@ -216,7 +232,13 @@ impl Daemon {
         self.settle(name, entry, now);
     }
 
-    fn perform(&mut self, name: &str, entry: &mut Entry, action: Action, now: Moment) -> Result<(), End> {
+    fn perform(
+        &mut self,
+        name: &str,
+        entry: &mut Entry,
+        action: Action,
+        now: Moment,
+    ) -> Result<(), End> {
         match action {
             Action::Send(outgoing) => {
                 let Some(exchange) = &mut entry.exchange else { return Ok(()) };
@@ -243,7 +265,8 @@ impl Daemon {
             }
             Action::Bound(lease) => self.bound(name, entry, lease, now)?,
             Action::Renewed(lease) => {
-                let (before, router) = (entry.record.lease.as_ref().and_then(Lease::router), lease.router());
+                let (before, router) =
+                    (entry.record.lease.as_ref().and_then(Lease::router), lease.router());
                 entry.record.lease = Some(lease);
                 self.save(name, entry);
                 self.tell_state(name, entry, State::Bound);
@@ -258,14 +281,22 @@ impl Daemon {
                 let ifname = &entry.record.place.ifname;
                 let msg = format!("lease an address for interface {ifname:?}: {why}");
                 entry.record.intent = None; // the client has given it back
-                return Err(End::Failed(Error::new(Code::ADDRESS_UNAVAILABLE, msg).saying(NO_MORE_TRIES)));
+                return Err(End::Failed(
+                    Error::new(Code::ADDRESS_UNAVAILABLE, msg).saying(NO_MORE_TRIES),
+                ));
             }
         }
         Ok(())
     }
 
     /// A new lease is had once it is written down and those who asked have been told.
-    fn bound(&mut self, name: &str, entry: &mut Entry, lease: Lease, now: Moment) -> Result<(), End> {
+    fn bound(
+        &mut self,
+        name: &str,
+        entry: &mut Entry,
+        lease: Lease,
+        now: Moment,
+    ) -> Result<(), End> {
         entry.record.intent = None;
         entry.record.lease = Some(lease);
         self.journal.write(&entry.record).map_err(End::Failed)?;
@@ -284,8 +315,12 @@ impl Daemon {
     /// The address leaves the interface: it may be another's soon.
     fn lost(&mut self, name: &str, entry: &mut Entry, reason: Reason) -> Result<(), End> {
         entry.record.lost = true;
-        let address = entry.record.lease.as_ref().map(|lease| lease.net().to_string()).unwrap_or_default();
-        self.log.lease(name, format_args!("state=expired address={address} reason={:?}", reason.to_string()));
+        let address =
+            entry.record.lease.as_ref().map(|lease| lease.net().to_string()).unwrap_or_default();
+        self.log.lease(
+            name,
+            format_args!("state=expired address={address} reason={:?}", reason.to_string()),
+        );
         self.metrics.transition(State::Expired);
         entry.state = Some(State::Expired);
         entry.undone = Some(Undone::TakeOff);
@@ -305,13 +340,20 @@ impl Daemon {
 
     /// Does what has to be done at the interface. What fails stays to be done.
     fn change_interface(&mut self, name: &str, entry: &mut Entry) -> Result<(), End> {
-        let (Some(undone), Some(lease)) = (entry.undone, &entry.record.lease) else { return Ok(()) };
+        let (Some(undone), Some(lease)) = (entry.undone, &entry.record.lease) else {
+            return Ok(());
+        };
         let (routes, priority) = (&mut entry.routes, entry.record.terms.priority);
-        let done = entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| match undone {
-            Undone::TakeOff => interface::take_off(netlink, link, lease.address()).map(|taken| *routes = taken),
-            Undone::PutBack => interface::put_back(netlink, link, lease, priority, routes),
-            Undone::Reroute(before) => interface::reroute(netlink, link, before, lease, priority),
-        });
+        let done =
+            entry.record.place.visit(&self.flags.hostprefix, &mut |netlink, link| match undone {
+                Undone::TakeOff => {
+                    interface::take_off(netlink, link, lease.address()).map(|taken| *routes = taken)
+                }
+                Undone::PutBack => interface::put_back(netlink, link, lease, priority, routes),
+                Undone::Reroute(before) => {
+                    interface::reroute(netlink, link, before, lease, priority)
+                }
+            });
         if done.is_ok() {
             entry.undone = None;
         }
@@ -342,8 +384,10 @@ impl Daemon {
 
     /// Puts a lease back into the table: closes what is not needed, and notes when it has to be looked at.
     pub(super) fn settle(&mut self, name: Name, mut entry: Entry, now: Moment) {
-        let Some((state, due, needs)) =
-            entry.client.as_ref().map(|client| (client.state(), client.deadline(), client.needs_sockets(now)))
+        let Some((state, due, needs)) = entry
+            .client
+            .as_ref()
+            .map(|client| (client.state(), client.deadline(), client.needs_sockets(now)))
         else {
             let limit = entry.limit;
             return self.table.put(name, entry, limit);
@@ -402,7 +446,8 @@ impl Daemon {
 
     /// Gives back what a lease has, and forgets it.
     pub(super) fn let_go(&mut self, name: &str, mut entry: Entry) {
-        let given_back = give_back(&entry.record, entry.exchange.as_mut(), &self.flags, &mut self.random);
+        let given_back =
+            give_back(&entry.record, entry.exchange.as_mut(), &self.flags, &mut self.random);
         entry.close();
         match given_back {
             Ok(true) => {
@@ -411,7 +456,9 @@ impl Daemon {
                 self.log.lease(name, format_args!("state=released"));
             }
             Ok(false) => self.log.lease(name, format_args!("state=ended")),
-            Err(Absent::Gone(why)) => self.log.lease(name, format_args!("state=ended reason={why:?}")),
+            Err(Absent::Gone(why)) => {
+                self.log.lease(name, format_args!("state=ended reason={why:?}"))
+            }
             Err(Absent::Failed(error)) => {
                 self.metrics.count(Count::Unsent);
                 self.log.lease(name, format_args!("state=ended problem={:?}", error.to_string()));

@@ -45,7 +45,10 @@ impl Listener {
         }
         let what = format!("Error writing pidfile {path:?}");
         if !path.is_absolute() {
-            return Err(Error::new(Code::INVALID_ENVIRONMENT, format!("{what}: path not absolute")));
+            return Err(Error::new(
+                Code::INVALID_ENVIRONMENT,
+                format!("{what}: path not absolute"),
+            ));
         }
         let written = plain_file::replace(path, std::process::id().to_string().as_bytes());
         let readable = || fs::set_permissions(path, Permissions::from_mode(0o644)); // others want to know it as well
@@ -81,20 +84,23 @@ fn bind(path: &Path) -> Result<UnixListener> {
 fn remove_stale(path: &Path) -> Result<()> {
     let taken = |why: &str| {
         let msg = format!("listen at {path:?}: {why}");
-        Err(Error::new(Code::CONFLICT, msg).with_details("stop what is there, or set another -socketpath"))
+        Err(Error::new(Code::CONFLICT, msg)
+            .with_details("stop what is there, or set another -socketpath"))
     };
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(Error::io(format_args!("listen at {path:?}"), &e)),
-        Ok(found) if !found.file_type().is_socket() => return taken("something that is no socket has this name"),
+        Ok(found) if !found.file_type().is_socket() => {
+            return taken("something that is no socket has this name");
+        }
         Ok(_) => (),
     }
-    let address = UnixAddr::new(path).map_err(|e| Error::kernel(format_args!("listen at {path:?}"), e))?;
+    let address =
+        UnixAddr::new(path).map_err(|e| Error::kernel(format_args!("listen at {path:?}"), e))?;
     match LocalStream::connect(&address, PATIENCE) {
         Ok(_) => taken("another program listens there; is it the reference's dhcp daemon?"),
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-            plain_file::remove(path).map_err(|e| Error::io(format_args!("remove the stale socket {path:?}"), &e))
-        }
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => plain_file::remove(path)
+            .map_err(|e| Error::io(format_args!("remove the stale socket {path:?}"), &e)),
         Err(e) => Err(Error::io(format_args!("listen at {path:?}"), &e)),
     }
 }
@@ -127,7 +133,10 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let first = Listener::open(&path, nothing).unwrap();
         let error = Listener::open(&path, nothing).map(drop).unwrap_err();
-        assert!(error.code == Code::CONFLICT && error.msg.contains("another program listens there"), "{error}");
+        assert!(
+            error.code == Code::CONFLICT && error.msg.contains("another program listens there"),
+            "{error}"
+        );
         drop(first);
         fs::write(&path, "x").unwrap();
         let error = Listener::open(&path, nothing).map(drop).unwrap_err();
@@ -164,6 +173,9 @@ mod tests {
         };
         assert_eq!(handed("1".to_owned(), "2"), Ok(false), "for another process");
         assert_eq!(handed(own.clone(), "0"), Ok(false));
-        assert_eq!(handed(own, "3").unwrap_err().msg, "Too many (3) FDs passed through socket activation");
+        assert_eq!(
+            handed(own, "3").unwrap_err().msg,
+            "Too many (3) FDs passed through socket activation"
+        );
     }
 }

@@ -86,9 +86,17 @@ impl Metrics {
             let count = table.iter().filter(|(_, entry)| state_text(entry.state) == state).count();
             let _ = writeln!(text, "cni_dhcp_leases{{state=\"{state}\"}} {count}"); // a String takes everything
         }
-        text.push_str(&head("exchanges", "Conversations with servers that are under way.", "gauge"));
+        text.push_str(&head(
+            "exchanges",
+            "Conversations with servers that are under way.",
+            "gauge",
+        ));
         let _ = writeln!(text, "cni_dhcp_exchanges {}", table.exchanges());
-        text.push_str(&head("transitions_total", "Changes of leases by the state that they came to.", "counter"));
+        text.push_str(&head(
+            "transitions_total",
+            "Changes of leases by the state that they came to.",
+            "counter",
+        ));
         for ((_, state), count) in STATES.iter().zip(self.transitions) {
             let _ = writeln!(text, "cni_dhcp_transitions_total{{to=\"{state}\"}} {count}");
         }
@@ -111,7 +119,9 @@ mod tests {
     #[test]
     fn each_counter_has_its_name() {
         let mut metrics = Metrics::default();
-        for (count, times) in (1..).zip([Count::Sent, Count::Unsent, Count::Received, Count::Malformed]) {
+        for (count, times) in
+            (1..).zip([Count::Sent, Count::Unsent, Count::Received, Count::Malformed])
+        {
             (0..count).for_each(|_| metrics.count(times));
         }
         metrics.count(Count::JournalFailures);

@@ -92,13 +92,17 @@ impl Daemon {
         // Blocked in every thread from here on: what is on its way when the signal comes is finished first.
         let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
         ends.thread_block().map_err(starting)?;
-        let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(starting)?;
+        let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+            .map_err(starting)?;
         let log = Log::new(&variable);
         confinement::require_capabilities(&log)?;
         confinement::set_limits();
         let (socket, journal) = places(&flags);
         if !socket.is_absolute() {
-            return Err(Error::new(Code::INVALID_ENVIRONMENT, format!("listen at {socket:?}: path not absolute")));
+            return Err(Error::new(
+                Code::INVALID_ENVIRONMENT,
+                format!("listen at {socket:?}: path not absolute"),
+            ));
         }
         let mut journal = Journal::open(&journal)?;
         let mut listener = Listener::open(&socket, &variable)?;
@@ -188,10 +192,20 @@ impl Daemon {
             Ok((stream, _)) => {
                 let _ = self.connections.add(stream, since_boot()); // it hangs up where it cannot be served
             }
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => (),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted
+                ) =>
+            {
+                ()
+            }
             Err(e) => {
                 // The socket stays ready, so that it would be tried again at once, and for ever.
-                self.log.line(format_args!("take a connection: {e}; again in {} s", BREATHER.as_secs()));
+                self.log.line(format_args!(
+                    "take a connection: {e}; again in {} s",
+                    BREATHER.as_secs()
+                ));
                 self.breathing = Some(since_boot() + BREATHER);
             }
         }

@@ -30,7 +30,9 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
     for read in journal.read_all()? {
         let Read::Record(record) = read else { continue };
         let key = &record.key;
-        if key.network == *network && !valid.contains(key.container_id.as_str(), key.ifname.as_str()) {
+        if key.network == *network
+            && !valid.contains(key.container_id.as_str(), key.ifname.as_str())
+        {
             errors.push(valid.remove(
                 || stale(&record),
                 || {
@@ -42,7 +44,10 @@ pub fn gc(socket: &Path, network: &NetworkName, valid: &ValidAttachments) -> Res
     }
     if !valid.is_look() {
         let names = valid.names();
-        journal.forget_all_torn(network, names.iter().map(|at| (at.container_id.as_str(), at.ifname.as_str())));
+        journal.forget_all_torn(
+            network,
+            names.iter().map(|at| (at.container_id.as_str(), at.ifname.as_str())),
+        );
     }
     errors.finish()
 }

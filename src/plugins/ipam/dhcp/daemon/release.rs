@@ -12,7 +12,9 @@ use crate::cni::attachment::Key;
 use crate::net::clock::since_boot;
 use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::client::Moment;
-use crate::plugins::ipam::dhcp::family::{Action, Client, Family, Intent, Lease, Outgoing, of_v4, of_v6};
+use crate::plugins::ipam::dhcp::family::{
+    Action, Client, Family, Intent, Lease, Outgoing, of_v4, of_v6,
+};
 use crate::plugins::ipam::dhcp::v4::client::{self, Patience, Setup};
 use crate::plugins::ipam::dhcp::v6;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
@@ -31,13 +33,15 @@ pub fn acquire(
     match record.terms.v6 {
         None => {
             let wanted = if let Some(IpAddr::V4(wanted)) = wanted { Some(wanted) } else { None };
-            let (mut client, actions) = client::Client::acquire(setup_of(record, flags), wanted, now, random);
+            let (mut client, actions) =
+                client::Client::acquire(setup_of(record, flags), wanted, now, random);
             client.end_by(limit);
             (Client::V4(Box::new(client)), of_v4(actions))
         }
         Some(_) => {
             let wanted = if let Some(IpAddr::V6(wanted)) = wanted { Some(wanted) } else { None };
-            let (mut client, actions) = v6::client::Client::acquire(setup_of_v6(record, flags), wanted, now, random);
+            let (mut client, actions) =
+                v6::client::Client::acquire(setup_of_v6(record, flags), wanted, now, random);
             client.end_by(limit);
             (Client::V6(Box::new(client)), of_v6(actions))
         }
@@ -47,12 +51,18 @@ pub fn acquire(
 /// The client of a lease that the journal has.
 pub fn resume(record: &Record, lease: &Lease, flags: &Flags, now: Moment) -> Client {
     match lease.clone() {
-        Lease::V4(lease) => {
-            Client::V4(Box::new(client::Client::resume(setup_of(record, flags), lease, record.lost, now)))
-        }
-        Lease::V6(lease) => {
-            Client::V6(Box::new(v6::client::Client::resume(setup_of_v6(record, flags), lease, record.lost, now)))
-        }
+        Lease::V4(lease) => Client::V4(Box::new(client::Client::resume(
+            setup_of(record, flags),
+            lease,
+            record.lost,
+            now,
+        ))),
+        Lease::V6(lease) => Client::V6(Box::new(v6::client::Client::resume(
+            setup_of_v6(record, flags),
+            lease,
+            record.lost,
+            now,
+        ))),
     }
 }
 

@@ -25,9 +25,15 @@ const ON_TOP: Duration = Duration::from_secs(5);
 /// The answer to an ADD.
 pub fn result_text(record: &Record) -> String {
     let lease = record.lease.as_ref();
-    let result = lease.map(|lease| lease.result(record.terms.priority, record.place.mtu)).unwrap_or_default();
-    let document = result.into_document(wire::RESULT_VERSION).map_err(|e| Error::new(Code::BUG, e.to_string()));
-    wire::answer_line(&document.and_then(|document| Value::parse(document.to_compact_text().as_bytes())))
+    let result = lease
+        .map(|lease| lease.result(record.terms.priority, record.place.mtu))
+        .unwrap_or_default();
+    let document = result
+        .into_document(wire::RESULT_VERSION)
+        .map_err(|e| Error::new(Code::BUG, e.to_string()));
+    wire::answer_line(
+        &document.and_then(|document| Value::parse(document.to_compact_text().as_bytes())),
+    )
 }
 
 /// The answer to what cannot be done.
@@ -80,12 +86,22 @@ impl Daemon {
                 return self.settle(name, entry, now);
             }
             // The container was made anew, or has lost its address. To the server it is the same client.
-            let error = Error::new(Code::TRY_AGAIN, format!("lease {name}: another ADD has come in between"));
+            let error = Error::new(
+                Code::TRY_AGAIN,
+                format!("lease {name}: another ADD has come in between"),
+            );
             self.tell(std::mem::take(&mut entry.asked_by), &error);
             entry.close();
             wanted = entry.record.lease.map(|lease| lease.address());
         }
-        let record = Record { key: wish.key, place, terms: wish.terms, lease: None, lost: false, intent: None };
+        let record = Record {
+            key: wish.key,
+            place,
+            terms: wish.terms,
+            lease: None,
+            lost: false,
+            intent: None,
+        };
         let mut entry = Entry::new(record, now + self.flags.resendtimeout);
         entry.wanted = wanted;
         self.promise(id, &mut entry);
@@ -100,7 +116,11 @@ impl Daemon {
 
     /// One has hung up. What is looked for on its behalf, and on nobody else's, is given back.
     pub(super) fn hung_up(&mut self, id: u64) {
-        let asked = self.table.iter().find(|(_, entry)| entry.asked_by.contains(&id)).map(|(name, _)| name.clone());
+        let asked = self
+            .table
+            .iter()
+            .find(|(_, entry)| entry.asked_by.contains(&id))
+            .map(|(name, _)| name.clone());
         let Some(name) = asked else { return };
         let Some(mut entry) = self.table.take(&name) else { return };
         entry.asked_by.retain(|other| *other != id);
@@ -114,7 +134,9 @@ impl Daemon {
         let name = name_of(key, family);
         let unknown = || Error::check(format!("the DHCP daemon has no lease {name}"));
         let entry = self.table.get(&name).filter(|entry| !entry.is_new()).ok_or_else(unknown)?;
-        if let Err(Absent::Gone(why)) = entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(())) {
+        if let Err(Absent::Gone(why)) =
+            entry.record.place.visit(&self.flags.hostprefix, &mut |_, _| Ok(()))
+        {
             return Err(Error::check(format!("lease {name}: {why}")));
         }
         Ok(self.described(&name, entry, since_boot()))
@@ -125,20 +147,30 @@ impl Daemon {
         let Some(mut entry) = self.table.take(name) else { return };
         let asked_by = std::mem::take(&mut entry.asked_by);
         self.let_go(name, entry);
-        self.tell(asked_by, &Error::new(Code::TRY_AGAIN, format!("lease {name}: a DEL has come in between")));
+        self.tell(
+            asked_by,
+            &Error::new(Code::TRY_AGAIN, format!("lease {name}: a DEL has come in between")),
+        );
     }
 
     /// What somebody waits for is not stale: its ADD is on its way.
     fn gc(&mut self, network: &NetworkName, valid: &[(String, String)]) {
-        let listed: HashSet<(&str, &str)> = valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())).collect();
-        let is_valid = |key: &Key| listed.contains(&(key.container_id.as_str(), key.ifname.as_str()));
+        let listed: HashSet<(&str, &str)> =
+            valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())).collect();
+        let is_valid =
+            |key: &Key| listed.contains(&(key.container_id.as_str(), key.ifname.as_str()));
         let stale = self.table.iter().filter(|(_, entry)| {
-            entry.record.key.network == *network && entry.asked_by.is_empty() && !is_valid(&entry.record.key)
+            entry.record.key.network == *network
+                && entry.asked_by.is_empty()
+                && !is_valid(&entry.record.key)
         });
         for name in stale.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.end(&name);
         }
-        self.journal.forget_all_torn(network, valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())));
+        self.journal.forget_all_torn(
+            network,
+            valid.iter().map(|(id, ifname)| (id.as_str(), ifname.as_str())),
+        );
     }
 
     /// What people end: the container still runs, so its address is taken off the interface.
@@ -147,26 +179,33 @@ impl Daemon {
             let error = Error::new(Code::UNKNOWN_CONTAINER, format!("there is no lease {name:?}"));
             return Err(error.with_details("`cni-multi dhcp leases` lists them by key"));
         };
-        let (place, address) = (entry.record.place.clone(), entry.record.lease.as_ref().map(Lease::address));
+        let (place, address) =
+            (entry.record.place.clone(), entry.record.lease.as_ref().map(Lease::address));
         self.end(name); // the message goes out from the address
         let Some(address) = address else { return Ok(Value::Null) };
-        let taken = place
-            .visit(&self.flags.hostprefix, &mut |netlink, link| interface::take_off(netlink, link, address).map(drop));
+        let taken = place.visit(&self.flags.hostprefix, &mut |netlink, link| {
+            interface::take_off(netlink, link, address).map(drop)
+        });
         match taken {
-            Err(Absent::Failed(error)) => Err(error.context(format_args!("take {address} off the interface"))),
+            Err(Absent::Failed(error)) => {
+                Err(error.context(format_args!("take {address} off the interface")))
+            }
             _ => Ok(Value::Null),
         }
     }
 
     fn leases(&self, now: Moment) -> Value {
-        Value::Array(self.table.iter().map(|(name, entry)| self.described(name, entry, now)).collect())
+        Value::Array(
+            self.table.iter().map(|(name, entry)| self.described(name, entry, now)).collect(),
+        )
     }
 
     /// A lease as people and CHECK see it.
     fn described(&self, name: &str, entry: &Entry, now: Moment) -> Value {
         // It may be over before it is its turn to be looked at.
         let state = if now < entry.end() { entry.state } else { Some(State::Expired) };
-        let mut members = vec![("key", Value::text(name)), ("state", Value::text(state_text(state)))];
+        let mut members =
+            vec![("key", Value::text(name)), ("state", Value::text(state_text(state)))];
         if let Some(lease) = &entry.record.lease {
             members.push(("address", Value::text(lease.net().to_string())));
             members.push(("server", Value::text(lease.server())));

@@ -159,6 +159,8 @@ impl Table {
 
     /// Those that have an exchange open.
     pub fn talking(&self) -> impl Iterator<Item = (&Name, &Exchange)> {
-        self.talking.iter().filter_map(|name| Some((name, self.entries.get(name)?.exchange.as_ref()?)))
+        self.talking
+            .iter()
+            .filter_map(|name| Some((name, self.entries.get(name)?.exchange.as_ref()?)))
     }
 }

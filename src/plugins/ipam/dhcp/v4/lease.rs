@@ -51,7 +51,12 @@ pub struct Lease {
 
 impl Lease {
     /// What an ACK grants that answers a request sent at `asked`; None where it has no mask and there was no lease `before`.
-    pub fn of_ack(ack: &Message, server: Ipv4Addr, asked: Moment, before: Option<&Lease>) -> Option<Lease> {
+    pub fn of_ack(
+        ack: &Message,
+        server: Ipv4Addr,
+        asked: Moment,
+        before: Option<&Lease>,
+    ) -> Option<Lease> {
         let options = ack.options.clone();
         let prefix_len = before.map(|lease| lease.prefix_len).or_else(|| prefix_len(&options))?;
         let mut lease = Lease {
@@ -72,15 +77,22 @@ impl Lease {
     /// Sets the times by the options. Where T1 < T2 < end does not hold, what is wrong is as RFC 2131, section 4.4.5, has it.
     fn set_times(&mut self) {
         // As with others, no time at all is the same as none told.
-        let time = self.options.long(code::LEASE_TIME).filter(|seconds| *seconds != 0).unwrap_or(DEFAULT_TIME);
+        let time = self
+            .options
+            .long(code::LEASE_TIME)
+            .filter(|seconds| *seconds != 0)
+            .unwrap_or(DEFAULT_TIME);
         if time == INFINITE {
             return;
         }
-        let seconds = |code| self.options.long(code).map(|seconds| Duration::from_secs(seconds.into()));
-        let sane = |given: Option<Duration>, end| given.filter(|given| !given.is_zero() && *given < end);
+        let seconds =
+            |code| self.options.long(code).map(|seconds| Duration::from_secs(seconds.into()));
+        let sane =
+            |given: Option<Duration>, end| given.filter(|given| !given.is_zero() && *given < end);
         let time = Duration::from_secs(time.into());
         let t2 = sane(seconds(code::REBINDING_TIME), time).unwrap_or(time * 7 / 8);
-        let t1 = sane(seconds(code::RENEWAL_TIME), t2).unwrap_or_else(|| (time / 2).min(t2 * 4 / 7));
+        let t1 =
+            sane(seconds(code::RENEWAL_TIME), t2).unwrap_or_else(|| (time / 2).min(t2 * 4 / 7));
         self.t1 = self.acquired + t1;
         self.t2 = self.acquired + t2;
         self.expires = self.acquired + time;
@@ -99,32 +111,41 @@ impl Lease {
 
     /// What ADD returns, by what the server has sent. Nonsense in an option is left out. A `priority` of 0 is none.
     pub fn result(&self, priority: i64) -> AddResult {
-        let gateway = self.options.addresses(code::ROUTERS).next().filter(|router| !router.is_unspecified());
+        let gateway =
+            self.options.addresses(code::ROUTERS).next().filter(|router| !router.is_unspecified());
         let mut routes = self.routes(gateway);
-        let mtu = self.options.short(code::MTU).filter(|mtu| MTUS.contains(mtu)).unwrap_or_default();
+        let mtu =
+            self.options.short(code::MTU).filter(|mtu| MTUS.contains(mtu)).unwrap_or_default();
         for route in &mut routes {
             (route.priority, route.mtu) = (priority, mtu.into());
         }
-        let address = IpConfig { interface: None, address: self.net().into(), gateway: gateway.map(IpAddr::V4) };
+        let address = IpConfig {
+            interface: None,
+            address: self.net().into(),
+            gateway: gateway.map(IpAddr::V4),
+        };
         AddResult { ips: vec![address], routes, dns: self.dns(), ..AddResult::default() }
     }
 
     /// Those of option 121 in place of all others (RFC 3442), else those of option 33 and the default route.
     fn routes(&self, gateway: Option<Ipv4Addr>) -> Vec<Route> {
         let classless = [code::CLASSLESS_ROUTES, code::CLASSLESS_ROUTES_OF_MICROSOFT];
-        let classless = classless.into_iter().find_map(|code| classless_routes(self.options.get(code)?));
+        let classless =
+            classless.into_iter().find_map(|code| classless_routes(self.options.get(code)?));
         if let Some(routes) = classless.filter(|routes| !routes.is_empty()) {
             return routes;
         }
         let pairs: Vec<Ipv4Addr> = self.options.addresses(code::STATIC_ROUTES).collect();
         let (pairs, _) = pairs.as_chunks::<2>();
-        let of_class = |[to, router]: &[Ipv4Addr; 2]| Some(route(*to, prefix_len_of_class(*to)?, *router));
+        let of_class =
+            |[to, router]: &[Ipv4Addr; 2]| Some(route(*to, prefix_len_of_class(*to)?, *router));
         let default = gateway.map(|gateway| route(Ipv4Addr::UNSPECIFIED, 0, gateway));
         pairs.iter().filter_map(of_class).chain(default).collect()
     }
 
     fn dns(&self) -> Dns {
-        let nameservers = self.options.addresses(code::NAME_SERVERS).filter(|server| !server.is_unspecified());
+        let nameservers =
+            self.options.addresses(code::NAME_SERVERS).filter(|server| !server.is_unspecified());
         Dns {
             nameservers: nameservers.map(|server| server.to_string()).collect(),
             domain: self.options.get(code::DOMAIN).and_then(domain).unwrap_or_default(),
@@ -157,9 +178,12 @@ impl Lease {
     /// Reads what [`Lease::to_value`] has made.
     pub fn of_value(value: &Value) -> Result<Lease> {
         let net: Ipv4Net = parsed(value, "address")?;
-        let moment = |key| value.get(key).map_or(Ok(NEVER), |_| whole(value, key).map(Duration::from_millis));
+        let moment = |key| {
+            value.get(key).map_or(Ok(NEVER), |_| whole(value, key).map(Duration::from_millis))
+        };
         let mut options = Options::default();
-        let octets = text(value, "options").ok().and_then(of_hex).ok_or_else(|| unread(value, "options"))?;
+        let octets =
+            text(value, "options").ok().and_then(of_hex).ok_or_else(|| unread(value, "options"))?;
         options.read(&octets).map_err(|why| unread(value, "options").with_details(why))?;
         Ok(Lease {
             address: net.addr(),
@@ -177,14 +201,20 @@ impl Lease {
 
 pub(in crate::plugins::ipam::dhcp) fn unread(value: &Value, key: &str) -> Error {
     let found = value.get(key).unwrap_or(&Value::Null).to_text();
-    Error::new(Code::DECODE, format!("lease.{key}: {found} cannot be, expected what a lease has there"))
+    Error::new(
+        Code::DECODE,
+        format!("lease.{key}: {found} cannot be, expected what a lease has there"),
+    )
 }
 
 pub(in crate::plugins::ipam::dhcp) fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
     value.get(key).and_then(Value::as_str).ok_or_else(|| unread(value, key))
 }
 
-pub(in crate::plugins::ipam::dhcp) fn parsed<T: std::str::FromStr>(value: &Value, key: &str) -> Result<T> {
+pub(in crate::plugins::ipam::dhcp) fn parsed<T: std::str::FromStr>(
+    value: &Value,
+    key: &str,
+) -> Result<T> {
     text(value, key)?.parse().map_err(|_| unread(value, key))
 }
 
@@ -225,7 +255,8 @@ fn route(to: Ipv4Addr, prefix_len: u8, router: Ipv4Addr) -> Route {
 fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
     let (mut rest, mut routes) = (value, vec![]);
     while let Some((prefix_len, behind)) = rest.split_first() {
-        let (significant, behind) = behind.split_at_checked(usize::from(*prefix_len).div_ceil(8))?;
+        let (significant, behind) =
+            behind.split_at_checked(usize::from(*prefix_len).div_ceil(8))?;
         let (router, behind) = behind.split_first_chunk::<4>()?;
         let mut to = [0; 4];
         to.get_mut(..significant.len())?.copy_from_slice(significant);
@@ -266,7 +297,9 @@ fn name(value: &[u8], at: usize) -> Option<(String, usize)> {
             0 => return Some((name, end.unwrap_or(at + 1))),
             1..64 => {
                 let label = value.get(at + 1..=at + usize::from(length))?;
-                if !label.iter().copied().all(is_of_label) || name.len() + label.len() >= LONGEST_NAME {
+                if !label.iter().copied().all(is_of_label)
+                    || name.len() + label.len() >= LONGEST_NAME
+                {
                     return None;
                 }
                 name.push_str(if name.is_empty() { "" } else { "." });

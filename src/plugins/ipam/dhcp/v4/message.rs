@@ -126,7 +126,8 @@ impl Message {
 
     /// Reads the payload of a datagram. The options have to have an END, in overloaded fields as well.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
-        let (fixed, options) = bytes.split_at_checked(OPTIONS).ok_or(Malformed("it is shorter than 240 octets"))?;
+        let (fixed, options) =
+            bytes.split_at_checked(OPTIONS).ok_or(Malformed("it is shorter than 240 octets"))?;
         let op = match fixed[0] {
             1 => Op::Request,
             2 => Op::Reply,
@@ -145,7 +146,9 @@ impl Message {
             yiaddr: octets(fixed, 16).into(),
             siaddr: octets(fixed, 20).into(),
             giaddr: octets(fixed, 24).into(),
-            chaddr: MacAddr::new(chaddr.ok_or(Malformed("its hardware address is longer than 16 octets"))?),
+            chaddr: MacAddr::new(
+                chaddr.ok_or(Malformed("its hardware address is longer than 16 octets"))?,
+            ),
             options: read_options(fixed, options)?,
         })
     }
@@ -154,7 +157,8 @@ impl Message {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 * SHORTEST);
         // No room is there for InfiniBand's, and none is needed (RFC 4390).
-        let chaddr = Some(self.chaddr.octets()).filter(|octets| octets.len() <= CHADDR).unwrap_or_default();
+        let chaddr =
+            Some(self.chaddr.octets()).filter(|octets| octets.len() <= CHADDR).unwrap_or_default();
         bytes.extend([self.op as u8, ETHERNET, chaddr.len() as u8, 0]);
         bytes.extend(self.xid.to_be_bytes());
         bytes.extend(self.secs.to_be_bytes());

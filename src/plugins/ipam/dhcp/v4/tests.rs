@@ -57,7 +57,10 @@ fn lease_of(options: Options) -> Lease {
 fn routes(result: &AddResult) -> Vec<String> {
     let text = |value: Option<String>| value.unwrap_or("-".to_owned());
     let line = |route: &crate::cni::result::Route| {
-        let (gw, scope) = (text(route.gw.map(|gw| gw.to_string())), text(route.scope.map(|scope| scope.to_string())));
+        let (gw, scope) = (
+            text(route.gw.map(|gw| gw.to_string())),
+            text(route.scope.map(|scope| scope.to_string())),
+        );
         format!("{} {gw} {} {} {scope}", route.dst, route.mtu, route.priority)
     };
     result.routes.iter().map(line).collect()
@@ -74,7 +77,10 @@ fn a_message_of_dnsmasq_is_read() {
     assert_eq!(message.options.long(code::LEASE_TIME), Some(120));
     let server = message.options.address(code::SERVER_ID).unwrap();
     let lease = Lease::of_ack(&message, server, SECOND * 10, None).unwrap();
-    assert_eq!((lease.net().to_string(), lease.server), ("192.0.2.19/24".to_owned(), Ipv4Addr::new(192, 0, 2, 1)));
+    assert_eq!(
+        (lease.net().to_string(), lease.server),
+        ("192.0.2.19/24".to_owned(), Ipv4Addr::new(192, 0, 2, 1))
+    );
     assert_eq!((lease.t1, lease.t2, lease.expires), (SECOND * 70, SECOND * 115, SECOND * 130));
     let result = lease.result(3);
     assert_eq!(routes(&result), ["10.9.0.0/16 192.0.2.2 1400 3 -", "0.0.0.0/0 192.0.2.1 1400 3 -"]);
@@ -88,13 +94,16 @@ fn a_message_of_dnsmasq_is_read() {
 
 #[test]
 fn what_is_written_is_read_again() {
-    let mut message = Message::of_client(MessageType::Discover, 0x0102_0304, &MacAddr::new(&[2, 0, 0, 0, 0, 1]));
+    let mut message =
+        Message::of_client(MessageType::Discover, 0x0102_0304, &MacAddr::new(&[2, 0, 0, 0, 0, 1]));
     (message.secs, message.broadcast) = (0x0506, true);
-    [message.ciaddr, message.yiaddr, message.siaddr, message.giaddr] = [1, 2, 3, 4].map(|n| [10, 0, 0, n].into());
+    [message.ciaddr, message.yiaddr, message.siaddr, message.giaddr] =
+        [1, 2, 3, 4].map(|n| [10, 0, 0, n].into());
     message.options.set(code::CLIENT_ID, b"id");
     message.options.set(code::HOST_NAME, b"");
     let bytes = message.encode();
-    let mut expected = octets("01010600 01020304 05068000 0a000001 0a000002 0a000003 0a000004 020000000001");
+    let mut expected =
+        octets("01010600 01020304 05068000 0a000001 0a000002 0a000003 0a000004 020000000001");
     expected.resize(236, 0);
     expected.extend(octets("63825363 0c00 350101 3d026964 ff"));
     expected.resize(300, 0);
@@ -122,7 +131,8 @@ fn long_options_go_out_in_pieces_and_come_back_whole() {
         assert_eq!(Message::decode(&message.encode()), Ok(message), "{length}");
     }
     // Pieces need not be side by side.
-    let torn = Message::decode(&with_options(&[15, 2, b'a', b'b', 53, 1, 5, 0, 15, 1, b'c', 255])).unwrap();
+    let torn = Message::decode(&with_options(&[15, 2, b'a', b'b', 53, 1, 5, 0, 15, 1, b'c', 255]))
+        .unwrap();
     assert_eq!(torn.options.get(code::DOMAIN), Some(b"abc".as_slice()));
 }
 
@@ -139,7 +149,11 @@ fn overloaded_fields_have_options() {
     for (overload, domain) in [(0, "a"), (1, "ab"), (2, "ac"), (3, "abc"), (4, "a")] {
         let message = message(overload, &file, &sname).unwrap();
         assert_eq!(message.options.get(code::DOMAIN), Some(domain.as_bytes()), "{overload}");
-        assert_eq!(message.options.get(code::OVERLOAD), None, "it is none of what the server tells");
+        assert_eq!(
+            message.options.get(code::OVERLOAD),
+            None,
+            "it is none of what the server tells"
+        );
     }
     assert_eq!(message(1, &[15, 200], &sname), Err(Malformed("an option is cut off")));
     assert_eq!(message(3, &file, &[0; 64]), Err(Malformed("its options have no end")));
@@ -171,7 +185,10 @@ fn what_is_no_message_is_refused_with_a_reason() {
     for (bytes, reason) in cases {
         assert_eq!(Message::decode(&bytes), Err(Malformed(reason)));
     }
-    assert!(Message::decode(&[good, vec![1, 2, 3]].concat()).is_ok(), "what follows the end is nothing");
+    assert!(
+        Message::decode(&[good, vec![1, 2, 3]].concat()).is_ok(),
+        "what follows the end is nothing"
+    );
 }
 
 #[test]
@@ -197,8 +214,17 @@ fn message_types_are_those_of_the_rfc() {
 
 #[test]
 fn options_of_a_wrong_length_are_none() {
-    let options = options(&[(1, &[255, 255, 255]), (3, &[10, 0, 0, 1, 10, 0]), (26, &[5]), (58, &[]), (53, &[1, 2])]);
-    assert_eq!((options.address(1), options.short(26), options.long(58), options.octet(53)), (None, None, None, None));
+    let options = options(&[
+        (1, &[255, 255, 255]),
+        (3, &[10, 0, 0, 1, 10, 0]),
+        (26, &[5]),
+        (58, &[]),
+        (53, &[1, 2]),
+    ]);
+    assert_eq!(
+        (options.address(1), options.short(26), options.long(58), options.octet(53)),
+        (None, None, None, None)
+    );
     assert_eq!(options.addresses(3).collect::<Vec<_>>(), [Ipv4Addr::new(10, 0, 0, 1)]);
     assert_eq!(options.addresses(6).count(), 0);
 }
@@ -226,13 +252,19 @@ fn times_that_cannot_be_are_as_the_rfc_has_them() {
     ];
     for (sent, expected) in cases {
         let mut options = Options::default();
-        for (code, seconds) in [code::LEASE_TIME, code::RENEWAL_TIME, code::REBINDING_TIME].into_iter().zip(sent) {
+        for (code, seconds) in
+            [code::LEASE_TIME, code::RENEWAL_TIME, code::REBINDING_TIME].into_iter().zip(sent)
+        {
             seconds.into_iter().for_each(|seconds| options.set(code, &seconds.to_be_bytes()));
         }
         let lease = lease_of(options);
-        let found = [lease.t1, lease.t2, lease.expires].map(|moment| (moment - lease.acquired).as_secs());
+        let found =
+            [lease.t1, lease.t2, lease.expires].map(|moment| (moment - lease.acquired).as_secs());
         assert_eq!(found, expected, "{sent:?}");
-        assert!(lease.acquired < lease.t1 && lease.t1 < lease.t2 && lease.t2 < lease.expires, "{sent:?}");
+        assert!(
+            lease.acquired < lease.t1 && lease.t1 < lease.t2 && lease.t2 < lease.expires,
+            "{sent:?}"
+        );
     }
     let endless = lease_of(options(&[(51, &[255; 4]), (58, &[0, 0, 0, 9])]));
     assert_eq!([endless.t1, endless.t2, endless.expires], [NEVER; 3]);
@@ -241,9 +273,15 @@ fn times_that_cannot_be_are_as_the_rfc_has_them() {
 #[test]
 fn routes_are_those_of_option_121_or_those_of_33_and_the_router() {
     let router: (u8, &[u8]) = (3, &[10, 0, 0, 1, 10, 0, 0, 2]);
-    let by_class: (u8, &[u8]) =
-        (33, &[10, 1, 2, 3, 10, 0, 0, 9, 172, 16, 5, 0, 10, 0, 0, 9, 192, 0, 2, 7, 10, 0, 0, 9, 1, 2]);
-    let of_class = ["10.0.0.0/8 10.0.0.9 0 0 -", "172.16.0.0/16 10.0.0.9 0 0 -", "192.0.2.0/24 10.0.0.9 0 0 -"];
+    let by_class: (u8, &[u8]) = (
+        33,
+        &[10, 1, 2, 3, 10, 0, 0, 9, 172, 16, 5, 0, 10, 0, 0, 9, 192, 0, 2, 7, 10, 0, 0, 9, 1, 2],
+    );
+    let of_class = [
+        "10.0.0.0/8 10.0.0.9 0 0 -",
+        "172.16.0.0/16 10.0.0.9 0 0 -",
+        "192.0.2.0/24 10.0.0.9 0 0 -",
+    ];
     let default = "0.0.0.0/0 10.0.0.1 0 0 -";
     let cases: [(&str, Options, Vec<&str>); 13] = [
         ("nothing", options(&[]), vec![]),
@@ -253,23 +291,41 @@ fn routes_are_those_of_option_121_or_those_of_33_and_the_router() {
         ("by class", options(&[by_class, router]), [of_class.as_slice(), &[default]].concat()),
         (
             "default and groups by class",
-            options(&[(33, &[0, 0, 0, 0, 10, 0, 0, 9, 224, 0, 0, 0, 10, 0, 0, 9, 255, 0, 0, 0, 10, 0, 0, 9])]),
+            options(&[(
+                33,
+                &[0, 0, 0, 0, 10, 0, 0, 9, 224, 0, 0, 0, 10, 0, 0, 9, 255, 0, 0, 0, 10, 0, 0, 9],
+            )]),
             vec![],
         ),
         (
             "without class",
             options(&[
-                (121, &[0, 10, 0, 0, 7, 25, 10, 1, 1, 255, 10, 0, 0, 8, 32, 1, 2, 3, 4, 0, 0, 0, 0]),
+                (
+                    121,
+                    &[0, 10, 0, 0, 7, 25, 10, 1, 1, 255, 10, 0, 0, 8, 32, 1, 2, 3, 4, 0, 0, 0, 0],
+                ),
                 by_class,
                 router,
             ]),
-            vec!["0.0.0.0/0 10.0.0.7 0 0 -", "10.1.1.128/25 10.0.0.8 0 0 -", "1.2.3.4/32 0.0.0.0 0 0 253"],
+            vec![
+                "0.0.0.0/0 10.0.0.7 0 0 -",
+                "10.1.1.128/25 10.0.0.8 0 0 -",
+                "1.2.3.4/32 0.0.0.0 0 0 253",
+            ],
         ),
         ("empty 121", options(&[(121, &[]), router]), vec![default]),
         ("121 cut off", options(&[(121, &[24, 10, 1, 1, 10, 0, 0]), router]), vec![default]),
-        ("121 with an impossible prefix", options(&[(121, &[33, 1, 2, 3, 4, 5, 10, 0, 0, 8]), router]), vec![default]),
+        (
+            "121 with an impossible prefix",
+            options(&[(121, &[33, 1, 2, 3, 4, 5, 10, 0, 0, 8]), router]),
+            vec![default],
+        ),
         ("121 with an odd end", options(&[(121, &[8, 10, 10, 0, 0, 8, 8]), router]), vec![default]),
-        ("249 alone", options(&[(249, &[8, 10, 10, 0, 0, 8]), router]), vec!["10.0.0.0/8 10.0.0.8 0 0 -"]),
+        (
+            "249 alone",
+            options(&[(249, &[8, 10, 10, 0, 0, 8]), router]),
+            vec!["10.0.0.0/8 10.0.0.8 0 0 -"],
+        ),
         (
             "249 and 121",
             options(&[(249, &[8, 10, 10, 0, 0, 8]), (121, &[8, 11, 10, 0, 0, 8])]),
@@ -283,7 +339,9 @@ fn routes_are_those_of_option_121_or_those_of_33_and_the_router() {
 
 #[test]
 fn an_mtu_is_that_of_the_routes_unless_it_cannot_be() {
-    for (mtu, expected) in [(1400_u16, 1400), (68, 68), (67, 0), (0, 0), (1500, 1500), (1501, 0), (9000, 0)] {
+    for (mtu, expected) in
+        [(1400_u16, 1400), (68, 68), (67, 0), (0, 0), (1500, 1500), (1501, 0), (9000, 0)]
+    {
         let lease = lease_of(options(&[(3, &[10, 0, 0, 1]), (26, &mtu.to_be_bytes())]));
         assert_eq!(routes(&lease.result(7)), [format!("0.0.0.0/0 10.0.0.1 {expected} 7 -")]);
     }
@@ -308,7 +366,11 @@ fn a_domain_has_nothing_in_it_that_resolv_conf_would_take_for_more() {
         (&long[..253], &long[..253]),
         (&long, ""),
     ] {
-        assert_eq!(lease_of(options(&[(15, sent.as_bytes())])).result(0).dns.domain, expected, "{sent:?}");
+        assert_eq!(
+            lease_of(options(&[(15, sent.as_bytes())])).result(0).dns.domain,
+            expected,
+            "{sent:?}"
+        );
     }
     assert_eq!(lease_of(options(&[(15, b"\xff")])).result(0).dns.domain, "");
 }
@@ -333,9 +395,15 @@ fn search_lists_are_uncompressed_or_left_out() {
         (b"\x01a\0\x03a.b\0", &[]),
     ];
     for (sent, expected) in cases {
-        assert_eq!(lease_of(options(&[(119, sent)])).result(0).dns.search, expected, "{}", sent.escape_ascii());
+        assert_eq!(
+            lease_of(options(&[(119, sent)])).result(0).dns.search,
+            expected,
+            "{}",
+            sent.escape_ascii()
+        );
     }
-    let longest = [b"\x01a\0".to_vec(), b"\x3f".to_vec(), vec![b'x'; 63], b"\xc0\0".to_vec()].concat();
+    let longest =
+        [b"\x01a\0".to_vec(), b"\x3f".to_vec(), vec![b'x'; 63], b"\xc0\0".to_vec()].concat();
     assert_eq!(lease_of(options(&[(119, &longest)])).result(0).dns.search.len(), 2);
     let too_long = [[b"\x3f".to_vec(), vec![b'x'; 63]].concat().repeat(4), vec![0]].concat();
     assert!(lease_of(options(&[(119, &too_long)])).result(0).dns.search.is_empty());
@@ -374,7 +442,11 @@ fn a_torn_journal_is_no_lease() {
         ("xid", "null", "lease.xid: null cannot be"),
         ("options", r#""f""#, "lease.options: "),
         ("options", r#""zz""#, "lease.options: "),
-        ("options", r#""""#, "lease.options: \"\" cannot be, expected what a lease has there; its options have no end"),
+        (
+            "options",
+            r#""""#,
+            "lease.options: \"\" cannot be, expected what a lease has there; its options have no end",
+        ),
         ("options", r#""ää""#, "lease.options: "),
         ("t1", r#""soon""#, "lease.t1: \"soon\" cannot be"),
         ("acquired", "1.5", "lease.acquired: 1.5 cannot be"),
@@ -396,7 +468,10 @@ fn take(bytes: &[u8]) -> bool {
         let result = lease.result(1);
         assert!(result.routes.iter().all(|route| route.dst == route.dst.trunc()));
         assert!(lease.t1 <= lease.t2 && lease.t2 <= lease.expires);
-        assert_eq!(Lease::of_value(&lease.to_value()).map(|lease| lease.options), Ok(lease.options));
+        assert_eq!(
+            Lease::of_value(&lease.to_value()).map(|lease| lease.options),
+            Ok(lease.options)
+        );
     }
     true
 }
@@ -415,7 +490,11 @@ impl Changes {
     /// Changes, cuts or lengthens a message; the options most of all, and their lengths there.
     fn change(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(4) {
-            let at = if self.below(8) == 0 { self.below(bytes.len()) } else { 240 + self.below(bytes.len() - 240) };
+            let at = if self.below(8) == 0 {
+                self.below(bytes.len())
+            } else {
+                240 + self.below(bytes.len() - 240)
+            };
             match self.below(5) {
                 0 => bytes[at] ^= 1 << self.below(8),
                 1 => bytes[at] = [0, 1, 52, 121, 119, 254, 255][self.below(7)],
@@ -438,7 +517,10 @@ fn no_octets_are_taken_wrongly() {
         changes.change(&mut bytes);
         read += usize::from(take(&bytes));
     }
-    assert!((2_000..18_000).contains(&read), "{read} of 20000 were messages: the changes are too small or too great");
+    assert!(
+        (2_000..18_000).contains(&read),
+        "{read} of 20000 were messages: the changes are too small or too great"
+    );
     for length in 0..of_dnsmasq().len() {
         assert!(!take(&of_dnsmasq()[..length]));
     }

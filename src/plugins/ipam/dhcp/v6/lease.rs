@@ -80,7 +80,8 @@ impl Lease {
         let known = before.and_then(|lease| lease.router);
         // The one that is known stays unless another is better.
         let default_routers = routers.iter().filter(|router| router.lifetime != 0);
-        let best = default_routers.min_by_key(|told| (-told.preference, Some(told.router) != known));
+        let best =
+            default_routers.min_by_key(|told| (-told.preference, Some(told.router) != known));
         if let Some(best) = best {
             self.router = Some(best.router);
             self.routes.clone_from(&best.routes);
@@ -90,7 +91,8 @@ impl Lease {
             self.routes.clone_from(&before.routes);
         }
         let prefixes = routers.iter().flat_map(|told| &told.prefixes);
-        let on_link = prefixes.filter(|prefix| prefix.on_link && prefix.net.contains(&self.address));
+        let on_link =
+            prefixes.filter(|prefix| prefix.on_link && prefix.net.contains(&self.address));
         let longest = on_link.map(|prefix| prefix.net.prefix_len()).max();
         self.prefix_len = before.map(|lease| lease.prefix_len).or(longest).unwrap_or(128);
         // Where the server tells none.
@@ -121,19 +123,29 @@ impl Lease {
     /// What ADD returns. A `priority` of 0 is none.
     pub fn result(&self, priority: i64) -> AddResult {
         let router = self.router.map(IpAddr::V6);
-        let route = |to: Ipv6Net| Route { gw: router, priority, mtu: self.mtu.into(), ..Route::to(to.into()) };
+        let route = |to: Ipv6Net| Route {
+            gw: router,
+            priority,
+            mtu: self.mtu.into(),
+            ..Route::to(to.into())
+        };
         let destinations = self.routes.iter().copied().chain([Ipv6Net::default()]);
         AddResult {
             ips: vec![IpConfig { interface: None, address: self.net().into(), gateway: router }],
             routes: if router.is_some() { destinations.map(route).collect() } else { vec![] },
-            dns: Dns { nameservers: self.name_servers.clone(), search: self.domains.clone(), ..Dns::default() },
+            dns: Dns {
+                nameservers: self.name_servers.clone(),
+                search: self.domains.clone(),
+                ..Dns::default()
+            },
             ..AddResult::default()
         }
     }
 
     /// As it is journalled; times in milliseconds, and none where there is no end.
     pub fn to_value(&self) -> Value {
-        let texts = |texts: Vec<String>| Value::Array(texts.into_iter().map(Value::String).collect());
+        let texts =
+            |texts: Vec<String>| Value::Array(texts.into_iter().map(Value::String).collect());
         let number = |number: u64| Value::Number(number.into());
         let mut members = vec![
             ("address", Value::text(self.net().to_string())),
@@ -144,8 +156,12 @@ impl Lease {
             ("domains", texts(self.domains.clone())),
         ];
         members.extend(self.router.map(|router| ("router", Value::text(router.to_string()))));
-        for (key, moment) in [("acquired", self.acquired), ("t1", self.t1), ("t2", self.t2), ("expires", self.expires)]
-        {
+        for (key, moment) in [
+            ("acquired", self.acquired),
+            ("t1", self.t1),
+            ("t2", self.t2),
+            ("expires", self.expires),
+        ] {
             if moment != NEVER {
                 members.push((key, number(moment.as_millis() as u64)));
             }
@@ -156,8 +172,13 @@ impl Lease {
     /// Reads what [`Lease::to_value`] has made.
     pub fn of_value(value: &Value) -> Result<Lease> {
         let net: Ipv6Net = parsed(value, "address")?;
-        let moment = |key| value.get(key).map_or(Ok(NEVER), |_| whole(value, key).map(Duration::from_millis));
-        let routes = list(value, "routes")?.iter().map(|route| route.parse().ok()).collect::<Option<Vec<_>>>();
+        let moment = |key| {
+            value.get(key).map_or(Ok(NEVER), |_| whole(value, key).map(Duration::from_millis))
+        };
+        let routes = list(value, "routes")?
+            .iter()
+            .map(|route| route.parse().ok())
+            .collect::<Option<Vec<_>>>();
         Ok(Lease {
             address: net.addr(),
             prefix_len: net.prefix_len(),
@@ -182,7 +203,8 @@ fn after(now: Moment, seconds: u32) -> Moment {
 
 fn list(value: &Value, key: &str) -> Result<Vec<String>> {
     let items = value.get(key).map(Value::items).unwrap_or_default();
-    let items: Option<Vec<String>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
+    let items: Option<Vec<String>> =
+        items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
     items.ok_or_else(|| unread(value, key))
 }
 
@@ -224,7 +246,8 @@ mod tests {
 
     #[test]
     fn times_are_those_of_the_server_where_they_make_sense() {
-        let seconds = |moment: Moment| if moment == NEVER { u64::MAX } else { (moment - NOW).as_secs() };
+        let seconds =
+            |moment: Moment| if moment == NEVER { u64::MAX } else { (moment - NOW).as_secs() };
         let (infinite, never) = (u32::MAX, u64::MAX);
         let cases = [
             ((60, 120, 30, 48), (30, 48, 120)),
@@ -251,8 +274,12 @@ mod tests {
     fn routers_tell_prefix_gateway_and_routes() {
         let mut lease = granted(60, 120, 0, 0);
         lease.learn(&[], None);
-        assert_eq!((lease.net().to_string().as_str(), lease.result(0).routes), ("2001:db8::10/128", vec![]));
-        let silent = Advertisement { lifetime: 0, preference: 1, ..router(9, 1, &["2001:db8::/56"]) };
+        assert_eq!(
+            (lease.net().to_string().as_str(), lease.result(0).routes),
+            ("2001:db8::10/128", vec![])
+        );
+        let silent =
+            Advertisement { lifetime: 0, preference: 1, ..router(9, 1, &["2001:db8::/56"]) };
         let best = Advertisement {
             routes: vec!["2001:db9::/32".parse().unwrap()],
             mtu: Some(1400),
@@ -264,10 +291,17 @@ mod tests {
         let result = lease.result(7);
         assert_eq!(result.ips[0].address.to_string(), "2001:db8::10/64");
         assert_eq!(result.ips[0].gateway, Some(IpAddr::V6(address("fe80::2"))));
-        let routes: Vec<_> = result.routes.iter().map(|r| (r.dst.to_string(), r.gw, r.mtu, r.priority)).collect();
+        let routes: Vec<_> =
+            result.routes.iter().map(|r| (r.dst.to_string(), r.gw, r.mtu, r.priority)).collect();
         let gw = Some(IpAddr::V6(address("fe80::2")));
-        assert_eq!(routes, [("2001:db9::/32".to_owned(), gw, 1400, 7), ("::/0".to_owned(), gw, 1400, 7)]);
-        assert_eq!((result.dns.nameservers, result.dns.search), (vec!["2001:db8::53".into()], vec!["lan".into()]));
+        assert_eq!(
+            routes,
+            [("2001:db9::/32".to_owned(), gw, 1400, 7), ("::/0".to_owned(), gw, 1400, 7)]
+        );
+        assert_eq!(
+            (result.dns.nameservers, result.dns.search),
+            (vec!["2001:db8::53".into()], vec!["lan".into()])
+        );
     }
 
     #[test]
@@ -284,7 +318,11 @@ mod tests {
         for (routers, last) in cases {
             let mut lease = granted(60, 120, 0, 0);
             lease.learn(&routers, Some(&before));
-            assert_eq!(lease.router, Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last)), "{routers:?}");
+            assert_eq!(
+                lease.router,
+                Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last)),
+                "{routers:?}"
+            );
             assert_eq!(lease.prefix_len, 64, "the link has the address with it");
         }
     }
@@ -295,12 +333,18 @@ mod tests {
         lease.learn(&[router(2, 0, &["2001:db8::/64"])], None);
         (lease.server, lease.mtu) = (vec![0, 1, 0xff], 1400);
         lease.routes = vec!["2001:db9::/32".parse().unwrap()];
-        (lease.name_servers, lease.domains) = (vec!["2001:db8::53".to_owned()], vec!["lan".to_owned()]);
+        (lease.name_servers, lease.domains) =
+            (vec!["2001:db8::53".to_owned()], vec!["lan".to_owned()]);
         let endless = Lease { router: None, ..granted(u32::MAX, u32::MAX, 0, 0) };
         for lease in [lease, endless] {
             assert_eq!(Lease::of_value(&lease.to_value()), Ok(lease));
         }
-        for torn in ["{}", r#"{"address":"10.0.0.1/8"}"#, r#"{"address":"2001:db8::1/64","server":"0"}"#, "[]"] {
+        for torn in [
+            "{}",
+            r#"{"address":"10.0.0.1/8"}"#,
+            r#"{"address":"2001:db8::1/64","server":"0"}"#,
+            "[]",
+        ] {
             assert!(Lease::of_value(&Value::parse(torn.as_bytes()).unwrap()).is_err(), "{torn}");
         }
     }

@@ -2,7 +2,9 @@
 
 use std::net::Ipv6Addr;
 
-use super::options::{self, Options, read_address, read_addresses, read_domains, read_u16, read_u32};
+use super::options::{
+    self, Options, read_address, read_addresses, read_domains, read_u16, read_u32,
+};
 
 /// All servers and relays of the link (section 7.1).
 pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
@@ -55,7 +57,10 @@ impl Status {
 
     /// Of these options; none is success.
     fn within(options: &Options) -> Status {
-        options.get(options::STATUS_CODE).and_then(|value| read_u16(value, 0)).map_or(Status::SUCCESS, Status)
+        options
+            .get(options::STATUS_CODE)
+            .and_then(|value| read_u16(value, 0))
+            .map_or(Status::SUCCESS, Status)
     }
 }
 
@@ -106,7 +111,8 @@ impl Message {
 
     /// The packet.
     pub fn encode(&self) -> Vec<u8> {
-        let mut packet = ((self.kind as u32) << 24 | self.transaction & 0xff_ffff).to_be_bytes().to_vec();
+        let mut packet =
+            ((self.kind as u32) << 24 | self.transaction & 0xff_ffff).to_be_bytes().to_vec();
         self.options.encode(&mut packet);
         packet
     }
@@ -118,17 +124,28 @@ impl Message {
 
     /// How much the server wants to be chosen.
     pub fn preference(&self) -> u8 {
-        self.options.get(options::PREFERENCE).and_then(|value| value.first()).copied().unwrap_or_default()
+        self.options
+            .get(options::PREFERENCE)
+            .and_then(|value| value.first())
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The association with this id. One whose T1 is behind its T2 is none (section 21.4).
     pub fn association(&self, iaid: u32) -> Option<Association> {
-        let value = self.options.all(options::IA_NA).find(|value| read_u32(value, 0) == Some(iaid))?;
+        let value =
+            self.options.all(options::IA_NA).find(|value| read_u32(value, 0) == Some(iaid))?;
         let (t1, t2) = (read_u32(value, 4)?, read_u32(value, 8)?);
         let within = Options::decode(value.get(12..)?)?;
         let addresses = within.all(options::IA_ADDRESS).filter_map(Grant::read).collect();
         let offered = within.get(options::IA_ADDRESS).and_then(|value| read_address(value, 0));
-        (t1 <= t2 || t2 == 0).then(|| Association { t1, t2, addresses, offered, status: Status::within(&within) })
+        (t1 <= t2 || t2 == 0).then(|| Association {
+            t1,
+            t2,
+            addresses,
+            offered,
+            status: Status::within(&within),
+        })
     }
 
     /// The name servers that the server tells.
@@ -146,13 +163,18 @@ impl Grant {
     /// An address that is no host's, that the server complains of, or that is preferred for longer than it is valid
     /// (section 21.6), is none.
     fn read(value: &[u8]) -> Option<Grant> {
-        let (address, preferred, valid) = (read_address(value, 0)?, read_u32(value, 16)?, read_u32(value, 20)?);
+        let (address, preferred, valid) =
+            (read_address(value, 0)?, read_u32(value, 16)?, read_u32(value, 20)?);
         let status = Status::within(&Options::decode(&value[24..])?);
         let is_hosts = !(address.is_unspecified()
             || address.is_loopback()
             || address.is_multicast()
             || address.is_unicast_link_local());
-        (is_hosts && status == Status::SUCCESS && preferred <= valid).then_some(Grant { address, preferred, valid })
+        (is_hosts && status == Status::SUCCESS && preferred <= valid).then_some(Grant {
+            address,
+            preferred,
+            valid,
+        })
     }
 }
 
@@ -191,7 +213,10 @@ mod tests {
     #[test]
     fn a_reply_of_kea_is_understood() {
         let reply = Message::decode(&bytes(REPLY)).unwrap();
-        assert_eq!((reply.kind, reply.transaction, reply.status()), (Kind::Reply, 0xa1_b2c4, Status::SUCCESS));
+        assert_eq!(
+            (reply.kind, reply.transaction, reply.status()),
+            (Kind::Reply, 0xa1_b2c4, Status::SUCCESS)
+        );
         let granted = Grant { address: address("2001:db8::10"), preferred: 60, valid: 120 };
         let association = Association {
             t1: 30,
@@ -206,19 +231,25 @@ mod tests {
         assert_eq!(reply.domains(), ["lan", "example.org"]);
         assert_eq!(reply.encode(), bytes(REPLY));
         let released = Message::decode(&bytes(RELEASED)).unwrap();
-        let none = Association { t1: 0, t2: 0, addresses: vec![], offered: None, status: Status::SUCCESS };
+        let none =
+            Association { t1: 0, t2: 0, addresses: vec![], offered: None, status: Status::SUCCESS };
         assert_eq!((released.status(), released.association(1)), (Status::SUCCESS, Some(none)));
     }
 
     /// An association of id 1 in a Reply, with these bytes for its options.
     fn association(t1: u32, t2: u32, within: &[u8]) -> Option<Association> {
         let mut options = Options::default();
-        options.push(options::IA_NA, [&[0, 0, 0, 1], &t1.to_be_bytes()[..], &t2.to_be_bytes(), within].concat());
+        options.push(
+            options::IA_NA,
+            [&[0, 0, 0, 1], &t1.to_be_bytes()[..], &t2.to_be_bytes(), within].concat(),
+        );
         Message { kind: Kind::Reply, transaction: 0, options }.association(1)
     }
 
     fn grant(ip: &str, preferred: u32, valid: u32, options: &[u8]) -> Vec<u8> {
-        let value = [&address(ip).octets()[..], &preferred.to_be_bytes(), &valid.to_be_bytes(), options].concat();
+        let value =
+            [&address(ip).octets()[..], &preferred.to_be_bytes(), &valid.to_be_bytes(), options]
+                .concat();
         [&[0, 5, 0, value.len() as u8], &value[..]].concat()
     }
 
@@ -240,7 +271,11 @@ mod tests {
         }
         let good = grant("2001:db8::1", 60, 60, &[]);
         assert_eq!(association(30, 48, &good).unwrap().addresses.len(), 1);
-        assert_eq!(association(30, 0, &good).unwrap().addresses.len(), 1, "T2 is the client's choice");
+        assert_eq!(
+            association(30, 0, &good).unwrap().addresses.len(),
+            1,
+            "T2 is the client's choice"
+        );
         assert_eq!(association(49, 48, &good), None, "T1 behind T2");
         assert_eq!(association(30, 48, &complaint).unwrap().status, Status::NOT_ON_LINK);
         assert_eq!(association(30, 48, &[0, 5, 9]), None);
@@ -248,9 +283,16 @@ mod tests {
 
     #[test]
     fn what_a_client_has_no_use_for_is_no_message() {
-        for packet in
-            [&[][..], &[7], &[7, 0, 0], &[0, 0, 0, 1], &[4, 0, 0, 1], &[11, 0, 0, 1], &[12, 0, 0, 1], &[7, 0, 0, 1, 0]]
-        {
+        for packet in [
+            &[][..],
+            &[7],
+            &[7, 0, 0],
+            &[0, 0, 0, 1],
+            &[4, 0, 0, 1],
+            &[11, 0, 0, 1],
+            &[12, 0, 0, 1],
+            &[7, 0, 0, 1, 0],
+        ] {
             assert_eq!(Message::decode(packet), None, "{packet:?}");
         }
         assert_eq!(Message::decode(&[7, 0xff, 0xff, 0xff]).unwrap().transaction, 0xff_ffff);

@@ -88,7 +88,11 @@ pub fn read_address(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
 
 /// Addresses one behind the other, as text; what is cut off is left out.
 pub fn read_addresses(bytes: &[u8]) -> Vec<String> {
-    bytes.chunks_exact(16).filter_map(|address| read_address(address, 0)).map(|address| address.to_string()).collect()
+    bytes
+        .chunks_exact(16)
+        .filter_map(|address| read_address(address, 0))
+        .map(|address| address.to_string())
+        .collect()
 }
 
 /// Domains to search. What no resolver's configuration takes is left out, and so is the padding of RFC 8106.

@@ -130,7 +130,13 @@ impl Prefix {
         let net = Ipv6Net::new(read_address(option, 16)?, option[2]).ok()?.trunc();
         let (flags, valid, preferred) = (option[3], read_u32(option, 4)?, read_u32(option, 8)?);
         let is_hosts = !net.addr().is_unicast_link_local() && !net.addr().is_multicast();
-        let prefix = Prefix { net, on_link: flags & 0x80 != 0, autonomous: flags & 0x40 != 0, preferred, valid };
+        let prefix = Prefix {
+            net,
+            on_link: flags & 0x80 != 0,
+            autonomous: flags & 0x40 != 0,
+            preferred,
+            valid,
+        };
         (is_hosts && preferred <= valid).then_some(prefix)
     }
 }
@@ -154,7 +160,9 @@ pub fn solicitation(mac: &MacAddr) -> Vec<u8> {
 
 /// Asks whoever has the address to say so, and the group that he listens to.
 pub fn probe(address: Ipv6Addr, mac: &MacAddr) -> (Vec<u8>, Ipv6Addr) {
-    let message = [&[NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &address.octets()[..], &link_address(mac)].concat();
+    let message =
+        [&[NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &address.octets()[..], &link_address(mac)]
+            .concat();
     let mut group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0).octets();
     group[13..].copy_from_slice(&address.octets()[13..]);
     (message, group.into())
@@ -202,7 +210,13 @@ mod tests {
             lifetime: 1800,
             preference: 0,
             mtu: Some(1500),
-            prefixes: vec![Prefix { net, on_link: true, autonomous: true, preferred: 1800, valid: 1800 }],
+            prefixes: vec![Prefix {
+                net,
+                on_link: true,
+                autonomous: true,
+                preferred: 1800,
+                valid: 1800,
+            }],
             routes: vec![],
             name_servers: vec!["2001:db8::53".to_owned()],
             domains: vec!["lan".to_owned()],
@@ -214,7 +228,10 @@ mod tests {
 
     /// An advertisement with these flags and options.
     fn advertised(flags: u8, options: &str) -> Option<Advertisement> {
-        read(&[&[134, 0, 0, 0, 64, flags, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0][..], &bytes(options)].concat())
+        read(
+            &[&[134, 0, 0, 0, 64, flags, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0][..], &bytes(options)]
+                .concat(),
+        )
     }
 
     #[test]
@@ -231,7 +248,8 @@ mod tests {
             ("1801 2000 00000708", &[]),                  // too short for its prefix,
         ];
         for (options, routes) in cases {
-            let told: Vec<String> = advertised(0, options).unwrap().routes.iter().map(ToString::to_string).collect();
+            let told: Vec<String> =
+                advertised(0, options).unwrap().routes.iter().map(ToString::to_string).collect();
             assert_eq!(told, routes, "{options}");
         }
     }
@@ -241,15 +259,26 @@ mod tests {
         let told =
             advertised(0, "0501 0000 000004ff 0304 8180 00000708 00000708 00000000 20010db8000000000000000000000000")
                 .unwrap();
-        assert_eq!((told.mtu, told.prefixes), (None, vec![]), "an MTU of 1279, a prefix of 129 bits");
-        for prefix in ["40c0 00000707 00000708 00000000 20010db8", "40c0 00000708 00000708 00000000 fe800000"] {
-            let told = advertised(0, &format!("0304 {prefix} 0000 0000 0000 0000 0000 0000")).unwrap();
+        assert_eq!(
+            (told.mtu, told.prefixes),
+            (None, vec![]),
+            "an MTU of 1279, a prefix of 129 bits"
+        );
+        for prefix in
+            ["40c0 00000707 00000708 00000000 20010db8", "40c0 00000708 00000708 00000000 fe800000"]
+        {
+            let told =
+                advertised(0, &format!("0304 {prefix} 0000 0000 0000 0000 0000 0000")).unwrap();
             assert_eq!(told.prefixes, [], "{prefix}");
         }
         for torn in ["0300", "0304 40c0", "05", "0501 0000 000005dc 01"] {
             assert_eq!(advertised(0, torn), None, "{torn}");
         }
-        assert_eq!(advertised(0, "0301 40c0 00000708 1901 0000 00000708").unwrap().prefixes, [], "too short");
+        assert_eq!(
+            advertised(0, "0301 40c0 00000708 1901 0000 00000708").unwrap().prefixes,
+            [],
+            "too short"
+        );
         assert_eq!(decode(&bytes(SLAAC), "2001:db8::1".parse().unwrap()), None, "no router");
         assert_eq!(read(&bytes(SLAAC)[..15]), None);
     }
@@ -269,7 +298,10 @@ mod tests {
         let mac = "0a:58:0a:01:02:03".parse().unwrap();
         assert_eq!(solicitation(&mac), bytes("85000000 00000000 0101 0a580a010203"));
         let (message, group) = probe("2001:db8::12:3456".parse().unwrap(), &mac);
-        assert_eq!(message, bytes("87000000 00000000 20010db8000000000000000000123456 0101 0a580a010203"));
+        assert_eq!(
+            message,
+            bytes("87000000 00000000 20010db8000000000000000000123456 0101 0a580a010203")
+        );
         assert_eq!(group.to_string(), "ff02::1:ff12:3456");
         assert_eq!(solicitation(&MacAddr::new(&[])).len(), 8, "a link without addresses");
     }
@@ -278,6 +310,9 @@ mod tests {
     fn whatever_comes_is_read_without_a_panic() {
         let packets = changed([bytes(SLAAC), bytes(MANAGED)]);
         let understood = packets.filter(|packet| decode(packet, router()).is_some()).count();
-        assert!((1_000..19_000).contains(&understood), "{understood} of the packets were advertisements");
+        assert!(
+            (1_000..19_000).contains(&understood),
+            "{understood} of the packets were advertisements"
+        );
     }
 }

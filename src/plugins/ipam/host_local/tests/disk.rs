@@ -22,7 +22,10 @@ fn things_that_are_no_files_are_taken_and_stay() {
     assert_eq!(net.add("a").unwrap(), ["10.1.2.6/29"]);
     assert_eq!(msg(net.add("b")).0, 101);
     net.gc(&[]).unwrap();
-    assert_eq!(net.names(), ["10.1.2.2", "10.1.2.3", "10.1.2.4", "10.1.2.5", "last_reserved_ip.0", "lock"]);
+    assert_eq!(
+        net.names(),
+        ["10.1.2.2", "10.1.2.3", "10.1.2.4", "10.1.2.5", "last_reserved_ip.0", "lock"]
+    );
 }
 
 /// Nothing writes so but an administrator; the directory's time stays, and with it the seal.

@@ -45,8 +45,15 @@ impl Client {
     }
 
     /// A server gives more time. It may be another one than before, and then it is asked the next time.
-    pub(super) fn take_renewal(&mut self, ack: &Message, server: Option<Ipv4Addr>, random: &mut Random) -> Vec<Action> {
-        let Some(before) = self.lease.as_ref().filter(|lease| lease.address == ack.yiaddr) else { return vec![] };
+    pub(super) fn take_renewal(
+        &mut self,
+        ack: &Message,
+        server: Option<Ipv4Addr>,
+        random: &mut Random,
+    ) -> Vec<Action> {
+        let Some(before) = self.lease.as_ref().filter(|lease| lease.address == ack.yiaddr) else {
+            return vec![];
+        };
         match Lease::of_ack(ack, server.unwrap_or(before.server), self.asked, Some(before)) {
             Some(lease) => self.bind(lease, random),
             None => vec![],
@@ -55,7 +62,12 @@ impl Client {
 
     /// A server gives no more time. Often it has only forgotten the lease, and offers the same address again: then the
     /// container does not notice.
-    pub(super) fn take_refusal(&mut self, server: Option<Ipv4Addr>, now: Moment, random: &mut Random) -> Vec<Action> {
+    pub(super) fn take_refusal(
+        &mut self,
+        server: Option<Ipv4Addr>,
+        now: Moment,
+        random: &mut Random,
+    ) -> Vec<Action> {
         let its_server = self.lease.as_ref().map(|lease| lease.server);
         let is_its_own = server == its_server || matches!(self.phase, Phase::Rebinding);
         if server.is_none() || !is_its_own {

@@ -90,7 +90,12 @@ pub struct Client {
 
 impl Client {
     /// A client that looks for a lease, if possible with the address that is `wanted`.
-    pub fn acquire(setup: Setup, wanted: Option<Ipv4Addr>, now: Moment, random: &mut Random) -> (Client, Vec<Action>) {
+    pub fn acquire(
+        setup: Setup,
+        wanted: Option<Ipv4Addr>,
+        now: Moment,
+        random: &mut Random,
+    ) -> (Client, Vec<Action>) {
         let mut client = Client::new(setup, now);
         client.wanted = wanted;
         client.limit = client.end_of_search();
@@ -181,9 +186,12 @@ impl Client {
             Phase::Waiting => self.discover(now, random),
             Phase::Discovering => self.send_discover(now, random),
             Phase::Requesting(Request { granted: Some(lease), .. }) => self.bind(lease, random),
-            Phase::Requesting(request) if request.sent < REQUESTS => self.send_request(request, now, random),
+            Phase::Requesting(request) if request.sent < REQUESTS => {
+                self.send_request(request, now, random)
+            }
             Phase::Requesting(request) => {
-                self.troubles.note(format!("no answer of {} to DHCPREQUEST", request.intent.server));
+                self.troubles
+                    .note(format!("no answer of {} to DHCPREQUEST", request.intent.server));
                 self.search_again(Duration::ZERO, now, random)
             }
             Phase::Bound | Phase::Renewing | Phase::Rebinding => self.keep(now, random),
@@ -191,26 +199,43 @@ impl Client {
     }
 
     /// Takes what a server has sent; what is not for us, or is not awaited, is nothing.
-    pub fn on_message(&mut self, message: &Message, now: Moment, random: &mut Random) -> Vec<Action> {
+    pub fn on_message(
+        &mut self,
+        message: &Message,
+        now: Moment,
+        random: &mut Random,
+    ) -> Vec<Action> {
         if !self.is_for_us(message) {
             return vec![];
         }
-        let server = message.options.address(code::SERVER_ID).filter(|server| !server.is_unspecified());
+        let server =
+            message.options.address(code::SERVER_ID).filter(|server| !server.is_unspecified());
         match (self.phase.clone(), message.kind()) {
             (Phase::Discovering, Some(MessageType::Offer)) => match server {
                 Some(server) => self.take_offer(message.yiaddr, server, now, random),
                 None => {
-                    self.troubles.note(format!("an offer of {} does not say by which server", message.yiaddr));
+                    self.troubles.note(format!(
+                        "an offer of {} does not say by which server",
+                        message.yiaddr
+                    ));
                     vec![]
                 }
             },
-            (Phase::Requesting(request), Some(kind)) if server == Some(request.intent.server) => match kind {
-                MessageType::Ack if request.granted.is_none() => self.take_ack(message, request, now, random),
-                MessageType::Nak => self.take_nak(message, request.intent.server, now, random),
-                _ => vec![],
-            },
-            (Phase::Renewing | Phase::Rebinding, Some(MessageType::Ack)) => self.take_renewal(message, server, random),
-            (Phase::Renewing | Phase::Rebinding, Some(MessageType::Nak)) => self.take_refusal(server, now, random),
+            (Phase::Requesting(request), Some(kind)) if server == Some(request.intent.server) => {
+                match kind {
+                    MessageType::Ack if request.granted.is_none() => {
+                        self.take_ack(message, request, now, random)
+                    }
+                    MessageType::Nak => self.take_nak(message, request.intent.server, now, random),
+                    _ => vec![],
+                }
+            }
+            (Phase::Renewing | Phase::Rebinding, Some(MessageType::Ack)) => {
+                self.take_renewal(message, server, random)
+            }
+            (Phase::Renewing | Phase::Rebinding, Some(MessageType::Nak)) => {
+                self.take_refusal(server, now, random)
+            }
             _ => vec![],
         }
     }
@@ -221,13 +246,22 @@ impl Client {
     }
 
     /// Takes that `holder` answers ARP for an address.
-    pub fn on_conflict(&mut self, address: Ipv4Addr, holder: MacAddr, now: Moment, random: &mut Random) -> Vec<Action> {
-        let Phase::Requesting(Request { intent, probed_until, .. }) = &self.phase else { return vec![] };
+    pub fn on_conflict(
+        &mut self,
+        address: Ipv4Addr,
+        holder: MacAddr,
+        now: Moment,
+        random: &mut Random,
+    ) -> Vec<Action> {
+        let Phase::Requesting(Request { intent, probed_until, .. }) = &self.phase else {
+            return vec![];
+        };
         if intent.address != address || *probed_until == Moment::ZERO || holder == self.setup.mac {
             return vec![];
         }
         let decline = Action::Send(self.setup.decline(intent));
-        self.troubles.note(format!("{address}, which {} offers, is in use by {holder}", intent.server));
+        self.troubles
+            .note(format!("{address}, which {} offers, is in use by {holder}", intent.server));
         let more = self.search_again(AFTER_DECLINE, now, random);
         [decline].into_iter().chain(more).collect()
     }
@@ -236,7 +270,9 @@ impl Client {
     pub fn release(&mut self, random: &mut Random) -> Option<Outgoing> {
         let (address, server) = match (&self.phase, &self.lease) {
             (Phase::Requesting(Request { intent, .. }), _) => (intent.address, intent.server),
-            (Phase::Bound | Phase::Renewing | Phase::Rebinding, Some(lease)) => (lease.address, lease.server),
+            (Phase::Bound | Phase::Renewing | Phase::Rebinding, Some(lease)) => {
+                (lease.address, lease.server)
+            }
             _ => {
                 self.end();
                 return None;

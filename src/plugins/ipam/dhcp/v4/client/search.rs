@@ -3,7 +3,9 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use super::{Action, Client, Intent, Moment, Phase, Reason, Request, SHORTEST_WAIT, release_of, seconds};
+use super::{
+    Action, Client, Intent, Moment, Phase, Reason, Request, SHORTEST_WAIT, release_of, seconds,
+};
 use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::client::{NEVER, Troubles};
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
@@ -37,7 +39,8 @@ impl Client {
         self.wait_for_answer(now, random);
         if self.lease.is_some() {
             // This may go on for days, and nothing shall be open in the container for that long.
-            self.listening = Some(self.next.min(now + self.setup.patience.timeout.max(SHORTEST_WAIT)));
+            self.listening =
+                Some(self.next.min(now + self.setup.patience.timeout.max(SHORTEST_WAIT)));
         }
         vec![Action::Send(self.setup.discover(self.xid, self.secs, self.wanted))]
     }
@@ -106,7 +109,12 @@ impl Client {
         actions
     }
 
-    pub(super) fn send_request(&mut self, mut request: Request, now: Moment, random: &mut Random) -> Vec<Action> {
+    pub(super) fn send_request(
+        &mut self,
+        mut request: Request,
+        now: Moment,
+        random: &mut Random,
+    ) -> Vec<Action> {
         request.sent += 1;
         self.wait_for_answer(now, random);
         let message = Action::Send(self.setup.request(self.secs, &request.intent));
@@ -123,7 +131,8 @@ impl Client {
     ) -> Vec<Action> {
         if ack.yiaddr != request.intent.address {
             let Intent { address, server, .. } = request.intent;
-            self.troubles.note(format!("{server} grants {} where it has offered {address}", ack.yiaddr));
+            self.troubles
+                .note(format!("{server} grants {} where it has offered {address}", ack.yiaddr));
             return vec![];
         }
         let server = request.intent.server;
@@ -178,17 +187,29 @@ impl Client {
         now: Moment,
         random: &mut Random,
     ) -> Vec<Action> {
-        let why = nak.options.get(code::MESSAGE).map(|text| String::from_utf8_lossy(text).escape_debug().to_string());
+        let why = nak
+            .options
+            .get(code::MESSAGE)
+            .map(|text| String::from_utf8_lossy(text).escape_debug().to_string());
         let why = why.as_deref().unwrap_or("no reason given");
         self.troubles.note(format!("{server} has refused DHCPREQUEST: {why}"));
         self.refusals += 1;
         let doubled = AFTER_NAK * 2_u32.saturating_pow(self.refusals.saturating_sub(2).min(16));
-        let pause = if self.refusals == 1 { Duration::ZERO } else { doubled.min(self.setup.patience.resend_max) };
+        let pause = if self.refusals == 1 {
+            Duration::ZERO
+        } else {
+            doubled.min(self.setup.patience.resend_max)
+        };
         self.search_again(pause, now, random)
     }
 
     /// Looks for servers after a pause; after the longest where there is no hurry any more.
-    pub(super) fn search_again(&mut self, pause: Duration, now: Moment, random: &mut Random) -> Vec<Action> {
+    pub(super) fn search_again(
+        &mut self,
+        pause: Duration,
+        now: Moment,
+        random: &mut Random,
+    ) -> Vec<Action> {
         self.wanted = self.wanted.filter(|_| self.lease.is_some()); // what was only a wish may be the trouble
         let pause = if self.lost { self.setup.patience.resend_max } else { pause };
         if pause.is_zero() {
@@ -207,7 +228,10 @@ impl Client {
         // Its acknowledgement may be lost, or yet to come.
         let release = self.release(random).map(Action::Send);
         let within = self.setup.patience.resend_timeout.as_secs();
-        let why = format!("no more tries within {within}s: {}", self.troubles.or("no answer to DHCPDISCOVER"));
+        let why = format!(
+            "no more tries within {within}s: {}",
+            self.troubles.or("no answer to DHCPDISCOVER")
+        );
         release.into_iter().chain([Action::GaveUp(why)]).collect()
     }
 }

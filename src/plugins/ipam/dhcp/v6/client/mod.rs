@@ -115,7 +115,12 @@ struct Turn<'a> {
 
 impl Client {
     /// A client that looks for a lease, if possible with the address that is `wanted`.
-    pub fn acquire(setup: Setup, wanted: Option<Ipv6Addr>, now: Moment, random: &mut Random) -> (Client, Vec<Action>) {
+    pub fn acquire(
+        setup: Setup,
+        wanted: Option<Ipv6Addr>,
+        now: Moment,
+        random: &mut Random,
+    ) -> (Client, Vec<Action>) {
         let mut client = Client::new(setup, State::Selecting);
         client.wanted = wanted;
         client.limit = now + client.setup.within;
@@ -165,7 +170,11 @@ impl Client {
 
     /// When [`Client::on_time`] has to be called, unless something else comes before.
     pub fn deadline(&self) -> Moment {
-        let routers_until = self.asking.as_ref().filter(|_| self.setup.mode == Mode::Dhcp).map(|_| self.routers_until);
+        let routers_until = self
+            .asking
+            .as_ref()
+            .filter(|_| self.setup.mode == Mode::Dhcp)
+            .map(|_| self.routers_until);
         let all = [
             Some(self.limit),
             self.next_stage(),
@@ -213,7 +222,12 @@ impl Client {
     }
 
     /// Takes what a server has sent; what is not for us, or is not awaited, is nothing (RFC 8415, section 16).
-    pub fn on_message(&mut self, message: &Message, now: Moment, random: &mut Random) -> Vec<Action> {
+    pub fn on_message(
+        &mut self,
+        message: &Message,
+        now: Moment,
+        random: &mut Random,
+    ) -> Vec<Action> {
         self.turn(now, random, |client, turn| client.take_message(message, turn))
     }
 
@@ -230,7 +244,12 @@ impl Client {
     }
 
     /// Takes that somebody on the link says that he has an address.
-    pub fn on_conflict(&mut self, address: Ipv6Addr, now: Moment, random: &mut Random) -> Vec<Action> {
+    pub fn on_conflict(
+        &mut self,
+        address: Ipv6Addr,
+        now: Moment,
+        random: &mut Random,
+    ) -> Vec<Action> {
         self.turn(now, random, |client, _| {
             client.conflict |= client.probed.is_some_and(|(probed, _)| probed == address);
         })
@@ -258,7 +277,12 @@ impl Client {
     }
 
     /// Takes what has come, and then does what is due.
-    fn turn(&mut self, now: Moment, random: &mut Random, take: impl FnOnce(&mut Client, &mut Turn<'_>)) -> Vec<Action> {
+    fn turn(
+        &mut self,
+        now: Moment,
+        random: &mut Random,
+        take: impl FnOnce(&mut Client, &mut Turn<'_>),
+    ) -> Vec<Action> {
         let mut turn = Turn { now, random, actions: vec![] };
         take(self, &mut turn);
         self.do_what_is_due(&mut turn);
@@ -322,7 +346,8 @@ impl Client {
             Kind::Solicit if self.offer.is_some() => self.request(turn),
             Kind::Decline if exchange.timer.is_exhausted() => self.search(turn.now),
             Kind::Request if exchange.timer.is_exhausted() => {
-                let server = self.offer.as_ref().map(|offer| name_of(&offer.server)).unwrap_or_default();
+                let server =
+                    self.offer.as_ref().map(|offer| name_of(&offer.server)).unwrap_or_default();
                 self.troubles.note(format!("no answer of {server} to Request"));
                 self.start_over(turn.now);
             }
@@ -411,7 +436,8 @@ impl Client {
         }
         let probed_until = self.probed.map_or(Moment::ZERO, |(_, until)| until);
         let has_router = self.routers.iter().any(|told| told.lifetime != 0);
-        settling.next = if has_router { probed_until } else { probed_until.max(self.routers_until) };
+        settling.next =
+            if has_router { probed_until } else { probed_until.max(self.routers_until) };
         if turn.now >= settling.next {
             let lease = settling.lease.clone();
             self.bind(lease, turn);
@@ -437,7 +463,8 @@ impl Client {
         if lease.t1 != NEVER {
             lease.t1 -= turn.random.below(lease.t1.saturating_sub(turn.now) / T1_SPREAD);
         }
-        let (has_router, is_renewal) = (self.routers.iter().any(|told| told.lifetime != 0), self.lease.is_some());
+        let (has_router, is_renewal) =
+            (self.routers.iter().any(|told| told.lifetime != 0), self.lease.is_some());
         if has_router || !is_renewal || self.setup.mode == Mode::Slaac {
             (self.asking, self.listening) = (None, None);
         }
@@ -456,7 +483,9 @@ impl Client {
 
     /// Sees to a lease by the clock.
     fn keep(&mut self, turn: &mut Turn<'_>) {
-        let Some(lease) = self.lease.as_ref().filter(|_| self.next_stage().is_some()) else { return };
+        let Some(lease) = self.lease.as_ref().filter(|_| self.next_stage().is_some()) else {
+            return;
+        };
         if turn.now >= lease.expires {
             self.lose(Reason::Expired, turn);
         } else if turn.now >= lease.t2 && self.state != State::Rebinding {
@@ -480,7 +509,9 @@ impl Client {
         self.asking = None;
         self.routers.clear();
         turn.actions.push(Action::Lost(reason));
-        self.search(turn.now + if reason == Reason::Expired { Duration::ZERO } else { AFTER_REFUSAL });
+        self.search(
+            turn.now + if reason == Reason::Expired { Duration::ZERO } else { AFTER_REFUSAL },
+        );
     }
 
     /// The search has taken too long, or can come to nothing.

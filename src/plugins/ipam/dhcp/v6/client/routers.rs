@@ -17,26 +17,34 @@ const SLAAC_PREFIX_LEN: u8 = 64;
 
 impl Client {
     /// Takes what a router tells, if it is awaited.
-    pub(super) fn take_advertisement(&mut self, told: Advertisement, link_local: Ipv6Addr, turn: &mut Turn<'_>) {
+    pub(super) fn take_advertisement(
+        &mut self,
+        told: Advertisement,
+        link_local: Ipv6Addr,
+        turn: &mut Turn<'_>,
+    ) {
         if self.asking.is_none() && self.settling.is_none() {
             return;
         }
         let autonomous = told.prefixes.iter().find(|prefix| {
             let held = self.lease.as_ref().map(|lease| lease.address);
-            let is_fit =
-                prefix.net.prefix_len() == SLAAC_PREFIX_LEN && held.is_none_or(|held| prefix.net.contains(&held));
+            let is_fit = prefix.net.prefix_len() == SLAAC_PREFIX_LEN
+                && held.is_none_or(|held| prefix.net.contains(&held));
             prefix.autonomous && prefix.preferred != 0 && is_fit
         });
         let autonomous = autonomous.copied();
         if self.setup.mode == Mode::Slaac && autonomous.is_none() {
-            self.troubles.note(format!("{} advertises no prefix that addresses are made of", told.router));
+            self.troubles
+                .note(format!("{} advertises no prefix that addresses are made of", told.router));
         }
         self.routers.retain(|known| known.router != told.router);
         if self.routers.len() < ROUTERS_MAX {
             self.routers.push(told);
         }
         match (self.setup.mode, autonomous) {
-            (Mode::Slaac, Some(prefix)) if self.settling.is_none() => self.take_prefix(&prefix, link_local, turn),
+            (Mode::Slaac, Some(prefix)) if self.settling.is_none() => {
+                self.take_prefix(&prefix, link_local, turn)
+            }
             _ if self.state == State::Bound => self.learn(turn),
             _ => (),
         }

@@ -16,7 +16,10 @@ const SOL_MAX_RT_RANGE: std::ops::RangeInclusive<u32> = 60..=86_400;
 impl Client {
     /// Takes what a server has sent; what is not for us, or is not awaited, is nothing (RFC 8415, section 16).
     pub(super) fn take_message(&mut self, message: &Message, turn: &mut Turn<'_>) {
-        let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.timer.sent != 0) else { return };
+        let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.timer.sent != 0)
+        else {
+            return;
+        };
         let server = message.options.get(options::SERVER_ID).filter(|server| !server.is_empty());
         let is_ours = message.transaction == exchange.transaction
             && message.options.get(options::CLIENT_ID) == Some(&self.setup.duid);
@@ -27,7 +30,9 @@ impl Client {
         }
         match (exchange.kind, message.kind) {
             (Kind::Solicit, Kind::Advertise) => self.take_offer(message, server, turn),
-            (Kind::Request | Kind::Renew | Kind::Rebind, Kind::Reply) => self.take_reply(message, server, turn),
+            (Kind::Request | Kind::Renew | Kind::Rebind, Kind::Reply) => {
+                self.take_reply(message, server, turn)
+            }
             (Kind::Decline, Kind::Reply) => self.search(turn.now + AFTER_REFUSAL),
             _ => (),
         }
@@ -37,16 +42,19 @@ impl Client {
     /// only that address is one.
     fn take_offer(&mut self, message: &Message, server: &[u8], turn: &mut Turn<'_>) {
         let association = message.association(IAID);
-        if [Some(message.status()), association.as_ref().map(|told| told.status)].contains(&Some(Status::NO_ADDRESSES))
+        if [Some(message.status()), association.as_ref().map(|told| told.status)]
+            .contains(&Some(Status::NO_ADDRESSES))
         {
             self.troubles.note(format!("{} has no address left (NoAddrsAvail)", name_of(server)));
         }
         let Some(Association { addresses, offered, .. }) = association else { return };
         let held = self.lease.as_ref().map(|lease| lease.address);
-        let is_fit = |grant: &&Grant| grant.valid != 0 && held.is_none_or(|held| held == grant.address);
+        let is_fit =
+            |grant: &&Grant| grant.valid != 0 && held.is_none_or(|held| held == grant.address);
         let Some(Grant { address, .. }) = addresses.iter().find(is_fit).copied() else {
             if let Some(offered) = offered {
-                self.troubles.note(format!("{} offers {offered}, which is not usable", name_of(server)));
+                self.troubles
+                    .note(format!("{} offers {offered}, which is not usable", name_of(server)));
             }
             return;
         };
@@ -69,15 +77,25 @@ impl Client {
         };
         let is_request = self.is_sending(Kind::Request);
         match (status, association) {
-            (Status::SUCCESS, Some(association)) => self.take_association(&association, message, server, turn),
+            (Status::SUCCESS, Some(association)) => {
+                self.take_association(&association, message, server, turn)
+            }
             (Status::NO_BINDING, _) if !is_request => {
                 // It has forgotten the lease, or has never known it, and may give it anew.
                 let address = self.lease.as_ref().map(|lease| lease.address);
-                self.offer = address.map(|address| Offer { address, server: server.to_vec(), preference: 0 });
+                self.offer = address.map(|address| Offer {
+                    address,
+                    server: server.to_vec(),
+                    preference: 0,
+                });
                 self.request(turn);
             }
             (Status::NO_ADDRESSES | Status::NOT_ON_LINK | Status::NO_BINDING, _) if is_request => {
-                self.troubles.note(format!("{} has refused the Request (status {})", name_of(server), status.0));
+                self.troubles.note(format!(
+                    "{} has refused the Request (status {})",
+                    name_of(server),
+                    status.0
+                ));
                 self.take_refusal(server, turn);
             }
             _ => (),
@@ -85,7 +103,13 @@ impl Client {
     }
 
     /// What is granted. With a lease, all that counts is its address.
-    fn take_association(&mut self, told: &Association, message: &Message, server: &[u8], turn: &mut Turn<'_>) {
+    fn take_association(
+        &mut self,
+        told: &Association,
+        message: &Message,
+        server: &[u8],
+        turn: &mut Turn<'_>,
+    ) {
         let is_request = self.is_sending(Kind::Request);
         let held = self.lease.as_ref().map(|lease| lease.address);
         let is_fit = |grant: &&Grant| held.map_or(grant.valid != 0, |held| held == grant.address);
@@ -93,14 +117,22 @@ impl Client {
             Some(grant) if grant.valid != 0 => {
                 let (name_servers, domains) = (message.name_servers(), message.domains());
                 let lease = Lease::of_grant(grant, told.t1, told.t2, turn.now);
-                self.offer = Some(Offer { address: grant.address, server: server.to_vec(), preference: 0 });
-                self.take_lease(Lease { server: server.to_vec(), name_servers, domains, ..lease }, turn);
+                self.offer =
+                    Some(Offer { address: grant.address, server: server.to_vec(), preference: 0 });
+                self.take_lease(
+                    Lease { server: server.to_vec(), name_servers, domains, ..lease },
+                    turn,
+                );
             }
             Some(_) => self.take_refusal(server, turn), // its time is over
             None if is_request => {
                 if let Some(other) = told.addresses.first() {
                     let other = Intent { address: other.address, server: server.to_vec() };
-                    turn.actions.push(Action::Send(Outgoing::Message(release_of(&other, &self.setup, turn.random))));
+                    turn.actions.push(Action::Send(Outgoing::Message(release_of(
+                        &other,
+                        &self.setup,
+                        turn.random,
+                    ))));
                 }
                 self.take_refusal(server, turn);
             }

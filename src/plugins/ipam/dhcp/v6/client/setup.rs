@@ -54,7 +54,13 @@ pub fn duid(key: &str) -> Vec<u8> {
 
 /// Gives back what was requested, for who does not know whether it was granted.
 pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Message {
-    setup.message(Kind::Release, random.word(), Duration::ZERO, &intent.server, Some(intent.address))
+    setup.message(
+        Kind::Release,
+        random.word(),
+        Duration::ZERO,
+        &intent.server,
+        Some(intent.address),
+    )
 }
 
 impl Setup {

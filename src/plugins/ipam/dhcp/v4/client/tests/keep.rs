@@ -10,9 +10,15 @@ fn a_lease_is_renewed_again_and_again_with_no_socket_between() {
         story.until(t1 - 0.001);
         assert!(!story.client.needs_sockets(story.now));
         story.until(t1);
-        assert_eq!((story.client.state(), story.client.needs_sockets(story.now)), (State::Renewing, true));
+        assert_eq!(
+            (story.client.state(), story.client.needs_sockets(story.now)),
+            (State::Renewing, true)
+        );
         story.ack();
-        assert_eq!((story.client.state(), story.client.needs_sockets(story.now)), (State::Bound, false));
+        assert_eq!(
+            (story.client.state(), story.client.needs_sockets(story.now)),
+            (State::Bound, false)
+        );
     }
     story.check(&[
         "500 Request ci 10.0.0.5 [10.0.0.5 > 10.0.0.1]",
@@ -126,7 +132,8 @@ fn a_refusal_by_nobody_or_while_renewing_by_another_server_than_ours_is_nothing(
         let mut story = Story::bound();
         story.until(at);
         story.lines.clear();
-        let (mut nak, state) = (story.reply(MessageType::Nak, Ipv4Addr::UNSPECIFIED), story.client.state());
+        let (mut nak, state) =
+            (story.reply(MessageType::Nak, Ipv4Addr::UNSPECIFIED), story.client.state());
         nak.options.remove(code::SERVER_ID); // which each one must have
         server.into_iter().for_each(|server| nak.options.set(code::SERVER_ID, &server.octets()));
         story.hear(&nak);
@@ -207,7 +214,12 @@ fn a_refused_address_that_nobody_offers_is_lost_by_its_end() {
     story.nak();
     story.lines.clear();
     story.until(1001.0);
-    story.check(&["969 Discover 10.0.0.5", "987 Discover 10.0.0.5", "1000 lost: expired", "1000 Discover 10.0.0.5"]);
+    story.check(&[
+        "969 Discover 10.0.0.5",
+        "987 Discover 10.0.0.5",
+        "1000 lost: expired",
+        "1000 Discover 10.0.0.5",
+    ]);
 }
 
 #[test]
@@ -272,8 +284,14 @@ fn an_endless_lease_is_never_looked_at_again() {
     let mut ack = story.reply(MessageType::Ack, ADDRESS);
     ack.options.set(code::LEASE_TIME, &u32::MAX.to_be_bytes());
     story.hear(&ack);
-    assert_eq!(story.lines.pop().unwrap(), "0 bound 10.0.0.5/24 of 10.0.0.1, t1 never, t2 never, end never");
-    assert_eq!((story.client.deadline(), story.client.needs_sockets(NEVER - Duration::from_nanos(1))), (NEVER, false));
+    assert_eq!(
+        story.lines.pop().unwrap(),
+        "0 bound 10.0.0.5/24 of 10.0.0.1, t1 never, t2 never, end never"
+    );
+    assert_eq!(
+        (story.client.deadline(), story.client.needs_sockets(NEVER - Duration::from_nanos(1))),
+        (NEVER, false)
+    );
     let lease = story.client.lease().unwrap().clone();
     assert_eq!(Client::resume(setup(), lease, false, story.now).deadline(), NEVER);
 }
@@ -316,7 +334,10 @@ fn a_daemon_that_starts_again_does_what_is_due() {
     story.until(600.0);
     story.offer();
     story.ack();
-    assert_eq!(story.lines.pop().unwrap(), "600 regained 10.0.0.5/24 of 10.0.0.1, t1 1100, t2 1475, end 1600");
+    assert_eq!(
+        story.lines.pop().unwrap(),
+        "600 regained 10.0.0.5/24 of 10.0.0.1, t1 1100, t2 1475, end 1600"
+    );
 }
 
 #[test]

@@ -47,22 +47,29 @@ fn seconds_of(moment: Moment) -> String {
 
 fn line_of(message: &Message) -> String {
     let options = &message.options;
-    let requested = options.address(code::REQUESTED_ADDRESS).map(|a| format!(" {a}")).unwrap_or_default();
+    let requested =
+        options.address(code::REQUESTED_ADDRESS).map(|a| format!(" {a}")).unwrap_or_default();
     let server = options.address(code::SERVER_ID).map(|s| format!(" of {s}")).unwrap_or_default();
-    let ciaddr = if message.ciaddr.is_unspecified() { String::new() } else { format!(" ci {}", message.ciaddr) };
+    let ciaddr = if message.ciaddr.is_unspecified() {
+        String::new()
+    } else {
+        format!(" ci {}", message.ciaddr)
+    };
     format!("{:?}{ciaddr}{requested}{server}", message.kind().unwrap())
 }
 
 fn line(action: &Action) -> String {
     let times = |lease: &Lease| {
-        let [t1, t2, end] =
-            [lease.t1, lease.t2, lease.expires].map(|m| if m == NEVER { "never".to_owned() } else { seconds_of(m) });
+        let [t1, t2, end] = [lease.t1, lease.t2, lease.expires]
+            .map(|m| if m == NEVER { "never".to_owned() } else { seconds_of(m) });
         format!("{} of {}, t1 {t1}, t2 {t2}, end {end}", lease.net(), lease.server)
     };
     match action {
         Action::Send(outgoing) => match outgoing.to {
             Destination::Broadcast => line_of(&outgoing.message),
-            Destination::Server { from, to } => format!("{} [{from} > {to}]", line_of(&outgoing.message)),
+            Destination::Server { from, to } => {
+                format!("{} [{from} > {to}]", line_of(&outgoing.message))
+            }
         },
         Action::Probe(address) => format!("probe {address}"),
         Action::Intend(intent) => format!("intend {} of {}", intent.address, intent.server),

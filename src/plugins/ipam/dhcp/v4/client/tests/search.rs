@@ -6,11 +6,20 @@ use crate::plugins::ipam::dhcp::v4::client::search::jittered;
 #[test]
 fn an_address_is_discovered_offered_requested_and_acknowledged() {
     let mut story = Story::new(setup());
-    assert_eq!((story.client.state(), story.client.needs_sockets(story.now)), (State::Selecting, true));
+    assert_eq!(
+        (story.client.state(), story.client.needs_sockets(story.now)),
+        (State::Selecting, true)
+    );
     story.offer();
-    assert_eq!((story.client.state(), story.client.needs_sockets(story.now)), (State::Requesting, true));
+    assert_eq!(
+        (story.client.state(), story.client.needs_sockets(story.now)),
+        (State::Requesting, true)
+    );
     story.ack();
-    assert_eq!((story.client.state(), story.client.needs_sockets(story.now)), (State::Bound, false));
+    assert_eq!(
+        (story.client.state(), story.client.needs_sockets(story.now)),
+        (State::Bound, false)
+    );
     story.check(&[
         "0 Discover",
         "0 intend 10.0.0.5 of 10.0.0.1",
@@ -21,7 +30,8 @@ fn an_address_is_discovered_offered_requested_and_acknowledged() {
 
 #[test]
 fn messages_have_what_the_rfc_and_the_reference_have() {
-    let codes = |message: &Message| message.options.iter().map(|(code, _)| code).collect::<Vec<_>>();
+    let codes =
+        |message: &Message| message.options.iter().map(|(code, _)| code).collect::<Vec<_>>();
     let mut story = Story::wanting(setup(), Some(ADDRESS));
     assert_eq!(codes(&story.last), [50, 53, 55, 57, 61]);
     assert_eq!(story.last.options.get(55), Some([3, 1].as_slice()));
@@ -31,12 +41,22 @@ fn messages_have_what_the_rfc_and_the_reference_have() {
     story.until(9.0);
     assert_eq!((story.last.secs, story.last.xid), (9, xid));
     story.offer();
-    assert_eq!((codes(&story.last), story.last.secs, story.last.xid), (vec![50, 53, 54, 55, 57, 61], 9, xid));
+    assert_eq!(
+        (codes(&story.last), story.last.secs, story.last.xid),
+        (vec![50, 53, 54, 55, 57, 61], 9, xid)
+    );
     story.ack();
     story.until(600.0);
-    assert_eq!((codes(&story.last), story.last.ciaddr, story.last.secs), (vec![53, 55, 57, 61], ADDRESS, 0));
+    assert_eq!(
+        (codes(&story.last), story.last.ciaddr, story.last.secs),
+        (vec![53, 55, 57, 61], ADDRESS, 0)
+    );
     story.until(700.0);
-    assert_eq!((story.last.secs, story.last.ciaddr), (187, ADDRESS), "since the first try to renew");
+    assert_eq!(
+        (story.last.secs, story.last.ciaddr),
+        (187, ADDRESS),
+        "since the first try to renew"
+    );
     assert_ne!(story.last.xid, xid);
     let release = story.client.release(&mut story.random).unwrap().message;
     assert_eq!((codes(&release), release.ciaddr), (vec![53, 54, 61], ADDRESS));
@@ -47,18 +67,32 @@ fn messages_have_what_the_rfc_and_the_reference_have() {
 
 #[test]
 fn what_is_provided_is_sent_and_does_not_change_what_a_message_is() {
-    let provide =
-        [(12, "host"), (50, "wish"), (52, "x"), (53, "x"), (54, "serv"), (57, "??"), (60, "class"), (61, "id")];
+    let provide = [
+        (12, "host"),
+        (50, "wish"),
+        (52, "x"),
+        (53, "x"),
+        (54, "serv"),
+        (57, "??"),
+        (60, "class"),
+        (61, "id"),
+    ];
     let provide = provide.map(|(code, value)| (code, value.as_bytes().to_vec())).to_vec();
     let mut story = Story::new(Setup { provide, request: vec![], broadcast: true, ..setup() });
     let texts = |message: &Message| {
         let options = message.options.iter().filter(|(code, _)| *code != code::MESSAGE_TYPE);
-        options.map(|(code, value)| format!("{code} {}", value.escape_ascii())).collect::<Vec<_>>().join(", ")
+        options
+            .map(|(code, value)| format!("{code} {}", value.escape_ascii()))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     assert_eq!(texts(&story.last), "12 host, 50 wish, 57 ??, 60 class, 61 id");
     assert!(story.last.broadcast);
     story.offer();
-    assert_eq!(texts(&story.last), r"12 host, 50 \n\x00\x00\x05, 54 \n\x00\x00\x01, 57 ??, 60 class, 61 id");
+    assert_eq!(
+        texts(&story.last),
+        r"12 host, 50 \n\x00\x00\x05, 54 \n\x00\x00\x01, 57 ??, 60 class, 61 id"
+    );
     assert!(story.last.broadcast);
     story.ack();
     story.until(500.0);
@@ -188,7 +222,10 @@ fn a_refused_request_begins_anew_ever_more_slowly() {
     ]);
     story.until(208.0);
     let last = story.lines.pop().unwrap();
-    assert_eq!(last, r"208 gave up: no more tries within 208s: 10.0.0.1 has refused DHCPREQUEST: no\nway");
+    assert_eq!(
+        last,
+        r"208 gave up: no more tries within 208s: 10.0.0.1 has refused DHCPREQUEST: no\nway"
+    );
 }
 
 #[test]
@@ -234,7 +271,8 @@ fn who_waits_in_vain_is_told_what_has_come() {
         let mut story = Story::new(setup());
         story.hear(&story.reply(MessageType::Offer, address.into()));
         story.until(208.0);
-        let told = format!("208s: 10.0.0.1 offers {}, which no host can have", Ipv4Addr::from(address));
+        let told =
+            format!("208s: 10.0.0.1 offers {}, which no host can have", Ipv4Addr::from(address));
         assert!(story.lines.pop().unwrap().ends_with(&told));
     }
     let mut story = Story::new(setup());
@@ -277,8 +315,10 @@ fn what_is_not_for_us_is_nothing() {
         ("another address", |m| m.yiaddr = OTHER_ADDRESS),
         ("an offer again", |m| m.options.set(code::MESSAGE_TYPE, &[2])),
     ];
-    let renewals: [(&str, Change); 2] =
-        [("another address", |m| m.yiaddr = OTHER_ADDRESS), ("an offer", |m| m.options.set(code::MESSAGE_TYPE, &[2]))];
+    let renewals: [(&str, Change); 2] = [
+        ("another address", |m| m.yiaddr = OTHER_ADDRESS),
+        ("an offer", |m| m.options.set(code::MESSAGE_TYPE, &[2])),
+    ];
     let mut story = Story::new(setup());
     let refuse = |story: &mut Story, kind, changes: &[&[(&str, Change)]]| {
         story.lines.clear();
@@ -318,7 +358,10 @@ fn an_address_is_probed_and_bound_when_nobody_answers() {
     let mut story = Story::new(probing());
     story.offer();
     story.ack();
-    assert_eq!((story.client.state(), story.client.needs_sockets(story.now)), (State::Requesting, true));
+    assert_eq!(
+        (story.client.state(), story.client.needs_sockets(story.now)),
+        (State::Requesting, true)
+    );
     story.ack(); // a second one changes nothing
     story.until(0.05);
     story.check(&[
@@ -348,7 +391,10 @@ fn an_address_that_somebody_has_is_declined() {
         story.conflict(mac(1)); // our own
         story.check(&[]);
         story.conflict(mac(7));
-        assert_eq!((story.client.state(), story.client.needs_sockets(story.now)), (State::Waiting, false));
+        assert_eq!(
+            (story.client.state(), story.client.needs_sockets(story.now)),
+            (State::Waiting, false)
+        );
         story.ack();
         story.until(11.0);
         story.hear(&story.reply(MessageType::Offer, OTHER_ADDRESS));
@@ -405,7 +451,8 @@ fn waits_are_a_tenth_more_or_less_and_never_nothing() {
         assert!((9.0..11.0).contains(&wait), "{wait}");
         seen.push(wait);
     }
-    let (least, most) = (seen.iter().copied().fold(f64::MAX, f64::min), seen.iter().copied().fold(0.0, f64::max));
+    let (least, most) =
+        (seen.iter().copied().fold(f64::MAX, f64::min), seen.iter().copied().fold(0.0, f64::max));
     assert!(least < 9.2 && most > 10.8, "{least} {most}");
     assert!(jittered(Duration::ZERO, &mut random) >= SHORTEST_WAIT * 9 / 10);
 }

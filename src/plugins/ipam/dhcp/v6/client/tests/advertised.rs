@@ -11,12 +11,19 @@ fn an_address_is_made_of_a_routers_prefix() {
         Prefix { preferred: 0, ..router(1).prefixes[0] },
         Prefix { net: "2001:db8::/63".parse().unwrap(), ..router(1).prefixes[0] },
     ] {
-        assert_eq!(run.router(0.5, Advertisement { prefixes: vec![unfit], ..router(1) }), [], "{unfit:?}");
+        assert_eq!(
+            run.router(0.5, Advertisement { prefixes: vec![unfit], ..router(1) }),
+            [],
+            "{unfit:?}"
+        );
     }
     let address = ip("2001:db8::858:aff:fe01:203");
     assert_eq!(run.router(1.0, router(1)), [Action::Probe(address)]);
     let [Action::Bound(lease)] = run.time(1.05) else { panic!("{:?}", run.actions) };
-    assert_eq!((lease.net().to_string(), lease.router), (format!("{address}/64"), Some(ip("fe80::1"))));
+    assert_eq!(
+        (lease.net().to_string(), lease.router),
+        (format!("{address}/64"), Some(ip("fe80::1")))
+    );
     assert_eq!(run.client.release(&mut Random::counting()), None, "nobody has granted it");
 }
 
@@ -59,7 +66,11 @@ fn nobody_on_the_link_ends_a_prefix_within_two_hours() {
     assert_eq!(run.client.lease().unwrap().expires, seconds(10_000.0 + 7200.0));
     run.time(10_003.0);
     run.router(10_003.0, of(5));
-    assert_eq!(run.client.lease().unwrap().expires, seconds(10_000.0 + 7200.0), "it is not made longer either");
+    assert_eq!(
+        run.client.lease().unwrap().expires,
+        seconds(10_000.0 + 7200.0),
+        "it is not made longer either"
+    );
 }
 
 #[test]
@@ -67,7 +78,10 @@ fn an_address_in_use_cannot_be_made() {
     let mut run = Run::acquire(Mode::Slaac);
     run.router(1.0, router(1));
     let address = "2001:db8::858:aff:fe01:203";
-    assert_eq!(run.conflict(1.01, address), [Action::GaveUp(format!("{address} is in use by another"))]);
+    assert_eq!(
+        run.conflict(1.01, address),
+        [Action::GaveUp(format!("{address} is in use by another"))]
+    );
     assert_eq!(run.client.state(), State::Ended);
 
     let mut run = Run::acquire(Mode::Slaac);
@@ -88,7 +102,8 @@ fn without_a_prefix_it_gives_up() {
     while run.client.state() != State::Ended {
         at = run.deadline();
         run.time(at);
-        asked += run.actions.iter().filter(|action| **action == Action::Send(Outgoing::Routers)).count();
+        asked +=
+            run.actions.iter().filter(|action| **action == Action::Send(Outgoing::Routers)).count();
     }
     assert_eq!((asked, at), (7, 208.0));
     let why = "no more tries within 208s: no router has answered";

@@ -11,9 +11,14 @@ fn at_t1_the_server_is_asked_for_more_time_at_t2_any() {
     assert_eq!((run.sent(), run.client.state()), (vec![Kind::Renew], State::Renewing));
     assert_eq!(run.actions[1], Action::Send(Outgoing::Routers));
     let renew = run.messages()[0].clone();
-    assert_eq!((asked(&renew), renew.options.get(options::SERVER_ID)), (Some(ip(ADDRESS)), Some(SERVER)));
+    assert_eq!(
+        (asked(&renew), renew.options.get(options::SERVER_ID)),
+        (Some(ip(ADDRESS)), Some(SERVER))
+    );
     run.router(31.1, router(1));
-    let [Action::Renewed(lease)] = run.reply(31.2, SERVER, &Said::grants(GRANTED)) else { panic!("{:?}", run.actions) };
+    let [Action::Renewed(lease)] = run.reply(31.2, SERVER, &Said::grants(GRANTED)) else {
+        panic!("{:?}", run.actions)
+    };
     assert_eq!(lease.expires, seconds(151.2));
     assert_eq!((run.client.state(), run.deadline()), (State::Bound, 61.2));
     assert!(!run.client.needs_sockets(seconds(32.0)));
@@ -26,7 +31,9 @@ fn at_t1_the_server_is_asked_for_more_time_at_t2_any() {
     assert_eq!((run.sent(), run.client.state()), (vec![Kind::Rebind], State::Rebinding));
     let rebind = run.messages()[0].clone();
     assert_eq!((asked(&rebind), rebind.options.get(options::SERVER_ID)), (Some(ip(ADDRESS)), None));
-    let [Action::Renewed(lease)] = run.reply(79.3, SECOND, &Said::grants(GRANTED)) else { panic!("{:?}", run.actions) };
+    let [Action::Renewed(lease)] = run.reply(79.3, SECOND, &Said::grants(GRANTED)) else {
+        panic!("{:?}", run.actions)
+    };
     assert_eq!(lease.server, SECOND, "renewals go to it from now on");
 }
 
@@ -46,7 +53,9 @@ fn nothing_is_open_while_an_answer_is_no_longer_awaited() {
 fn a_renewal_does_not_wait_for_routers_and_another_one_is_told_later() {
     let mut run = Run::bound();
     run.time(31.0);
-    let [Action::Renewed(lease)] = run.reply(31.1, SERVER, &Said::grants(GRANTED)) else { panic!("{:?}", run.actions) };
+    let [Action::Renewed(lease)] = run.reply(31.1, SERVER, &Said::grants(GRANTED)) else {
+        panic!("{:?}", run.actions)
+    };
     assert_eq!((lease.router, lease.prefix_len), (Some(ip("fe80::1")), 64));
     assert!(run.client.needs_sockets(seconds(32.0)));
     assert_eq!(run.router(32.0, Advertisement { lifetime: 0, ..router(1) }), []);
@@ -60,7 +69,9 @@ fn a_server_that_has_forgotten_the_lease_is_asked_to_give_it_anew() {
     let mut run = Run::bound();
     run.time(31.0);
     run.reply(31.1, SECOND, &Said::refuses(Status::NO_BINDING));
-    let [Action::Send(Outgoing::Message(request))] = &run.actions[..] else { panic!("{:?}", run.actions) };
+    let [Action::Send(Outgoing::Message(request))] = &run.actions[..] else {
+        panic!("{:?}", run.actions)
+    };
     assert_eq!((request.kind, asked(request)), (Kind::Request, Some(ip(ADDRESS))));
     assert_eq!(request.options.get(options::SERVER_ID), Some(SECOND));
     assert_eq!(run.client.state(), State::Renewing, "the container has its address");
@@ -71,7 +82,9 @@ fn a_server_that_has_forgotten_the_lease_is_asked_to_give_it_anew() {
     run.time(31.0);
     run.reply(31.1, SERVER, &Said::refuses(Status::NO_BINDING));
     run.reply(31.2, SERVER, &Said::grants(&[(OTHER, 60, 120)]));
-    let [Action::Send(Outgoing::Message(release)), Action::Lost(Reason::Refused)] = &run.actions[..] else {
+    let [Action::Send(Outgoing::Message(release)), Action::Lost(Reason::Refused)] =
+        &run.actions[..]
+    else {
         panic!("{:?}", run.actions)
     };
     assert_eq!((release.kind, asked(release)), (Kind::Release, Some(ip(OTHER))));
@@ -89,11 +102,16 @@ fn a_server_that_has_forgotten_the_lease_is_asked_to_give_it_anew() {
 fn an_address_that_is_not_renewed_stays_and_one_whose_time_is_set_to_nothing_goes() {
     let mut run = Run::bound();
     run.time(31.0);
-    for said in [Said::NOTHING, Said::grants(&[(OTHER, 60, 120)]), Said::refuses(Status::NO_ADDRESSES)] {
+    for said in
+        [Said::NOTHING, Said::grants(&[(OTHER, 60, 120)]), Said::refuses(Status::NO_ADDRESSES)]
+    {
         assert_eq!(run.reply(31.1, SERVER, &said), []);
         assert_eq!(run.client.state(), State::Renewing);
     }
-    assert_eq!(run.reply(31.2, SERVER, &Said::grants(&[(ADDRESS, 0, 0)])), [Action::Lost(Reason::Refused)]);
+    assert_eq!(
+        run.reply(31.2, SERVER, &Said::grants(&[(ADDRESS, 0, 0)])),
+        [Action::Lost(Reason::Refused)]
+    );
     assert_eq!(run.client.state(), State::Expired);
 }
 
@@ -115,7 +133,8 @@ fn an_expired_address_leaves_and_is_regained_if_it_is_offered_again() {
     for at in [31.0, 49.0, 120.9] {
         run.time(at);
     }
-    let [Action::Lost(Reason::Expired), Action::Send(Outgoing::Message(solicit))] = run.time(121.0) else {
+    let [Action::Lost(Reason::Expired), Action::Send(Outgoing::Message(solicit))] = run.time(121.0)
+    else {
         panic!("{:?}", run.actions)
     };
     assert_eq!((solicit.kind, asked(solicit)), (Kind::Solicit, Some(ip(ADDRESS))));
@@ -124,14 +143,18 @@ fn an_expired_address_leaves_and_is_regained_if_it_is_offered_again() {
 
     let mut run = Run::bound();
     run.time(121.0);
-    let at_once = Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(&[(OTHER, 60, 120)]) };
+    let at_once =
+        Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(&[(OTHER, 60, 120)]) };
     assert_eq!(run.advertise(121.1, SERVER, &at_once), [], "the container cannot have another");
     run.advertise(121.2, SERVER, &Said { addresses: GRANTED, ..at_once });
-    let [Action::Probe(_), Action::Send(_), Action::Send(Outgoing::Routers)] = &run.actions[..] else {
+    let [Action::Probe(_), Action::Send(_), Action::Send(Outgoing::Routers)] = &run.actions[..]
+    else {
         panic!("{:?}", run.actions)
     };
     run.reply(121.3, SERVER, &Said::grants(GRANTED));
-    let [Action::Regained(lease)] = run.router(121.4, router(1)) else { panic!("{:?}", run.actions) };
+    let [Action::Regained(lease)] = run.router(121.4, router(1)) else {
+        panic!("{:?}", run.actions)
+    };
     assert_eq!((lease.prefix_len, lease.expires), (64, seconds(241.3)));
     assert_eq!(run.client.state(), State::Bound);
 }
@@ -178,23 +201,42 @@ fn a_daemon_that_starts_again_goes_on_where_the_clock_says() {
 fn a_lease_without_end_is_never_renewed() {
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
-    run.reply(1.0, SERVER, &Said { times: (0, 0), ..Said::grants(&[(ADDRESS, u32::MAX, u32::MAX)]) });
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
+    run.reply(
+        1.0,
+        SERVER,
+        &Said { times: (0, 0), ..Said::grants(&[(ADDRESS, u32::MAX, u32::MAX)]) },
+    );
     assert!(matches!(run.actions[..], [Action::Bound(_)]));
     run.time(10.0);
     assert_eq!(run.client.deadline(), NEVER);
-    assert_eq!(run.client.on_time(START + Duration::from_secs(u32::MAX.into()), &mut Random::counting()), []);
+    assert_eq!(
+        run.client.on_time(START + Duration::from_secs(u32::MAX.into()), &mut Random::counting()),
+        []
+    );
 }
 
 #[test]
 fn what_is_had_or_requested_is_released() {
-    let released =
-        |run: &Run| run.client.clone().release(&mut Random::counting()).map(|message| (message.kind, asked(&message)));
+    let released = |run: &Run| {
+        run.client
+            .clone()
+            .release(&mut Random::counting())
+            .map(|message| (message.kind, asked(&message)))
+    };
     let given_back = Some((Kind::Release, Some(ip(ADDRESS))));
     let run = Run::acquire(Mode::Dhcp);
     assert_eq!(released(&run), None, "nothing was asked for");
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
     assert_eq!(released(&run), given_back);
     run.reply(0.2, SERVER, &Said::grants(GRANTED));
     assert_eq!(released(&run), given_back);
@@ -206,6 +248,9 @@ fn what_is_had_or_requested_is_released() {
     assert_eq!((run.client.state(), released(&run)), (State::Ended, None));
     let intent = Intent { address: ip(ADDRESS), server: SERVER.to_vec() };
     let message = release_of(&intent, &setup(Mode::Dhcp), &mut Random::counting());
-    assert_eq!((message.kind, message.options.get(options::SERVER_ID)), (Kind::Release, Some(SERVER)));
+    assert_eq!(
+        (message.kind, message.options.get(options::SERVER_ID)),
+        (Kind::Release, Some(SERVER))
+    );
     assert_eq!(message.options.get(options::OPTION_REQUEST), None);
 }

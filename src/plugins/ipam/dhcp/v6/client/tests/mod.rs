@@ -50,13 +50,15 @@ impl Said<'_> {
     fn by(&self, server: &[u8], kind: Kind, transaction: u32) -> Message {
         let mut within = Options::default();
         for (address, preferred, valid) in self.addresses {
-            let value = [&ip(address).octets()[..], &preferred.to_be_bytes(), &valid.to_be_bytes()].concat();
+            let value = [&ip(address).octets()[..], &preferred.to_be_bytes(), &valid.to_be_bytes()]
+                .concat();
             within.push(options::IA_ADDRESS, value);
         }
         if self.status != 0 {
             within.push(options::STATUS_CODE, self.status.to_be_bytes().to_vec());
         }
-        let mut association = [IAID.to_be_bytes(), self.times.0.to_be_bytes(), self.times.1.to_be_bytes()].concat();
+        let mut association =
+            [IAID.to_be_bytes(), self.times.0.to_be_bytes(), self.times.1.to_be_bytes()].concat();
         within.encode(&mut association);
         let mut options = Options::default();
         options.push(options::CLIENT_ID, duid("id/net/eth0"));
@@ -92,7 +94,11 @@ impl Run {
     fn bound() -> Run {
         let mut run = Run::acquire(Mode::Dhcp);
         run.router(0.1, router(1));
-        run.advertise(0.2, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+        run.advertise(
+            0.2,
+            SERVER,
+            &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+        );
         run.reply(1.0, SERVER, &Said::grants(GRANTED));
         assert!(matches!(run.actions[..], [Action::Bound(_)]), "{:?}", run.actions);
         run
@@ -119,7 +125,12 @@ impl Run {
     }
 
     fn router(&mut self, at: f64, told: Advertisement) -> &[Action] {
-        self.actions = self.client.on_router(told, ip("fe80::858:aff:fe01:203"), seconds(at), &mut self.random);
+        self.actions = self.client.on_router(
+            told,
+            ip("fe80::858:aff:fe01:203"),
+            seconds(at),
+            &mut self.random,
+        );
         &self.actions
     }
 
@@ -144,14 +155,21 @@ impl Run {
     fn messages(&self) -> Vec<&Message> {
         self.actions
             .iter()
-            .filter_map(|a| if let Action::Send(Outgoing::Message(message)) = a { Some(message) } else { None })
+            .filter_map(|a| {
+                if let Action::Send(Outgoing::Message(message)) = a { Some(message) } else { None }
+            })
             .collect()
     }
 }
 
 fn router(last: u16) -> Advertisement {
-    let prefix =
-        Prefix { net: "2001:db8::/64".parse().unwrap(), on_link: true, autonomous: true, preferred: 60, valid: 120 };
+    let prefix = Prefix {
+        net: "2001:db8::/64".parse().unwrap(),
+        on_link: true,
+        autonomous: true,
+        preferred: 60,
+        valid: 120,
+    };
     Advertisement {
         router: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last),
         lifetime: 1800,
@@ -167,5 +185,8 @@ fn router(last: u16) -> Advertisement {
 /// The address that a message asks for.
 fn asked(message: &Message) -> Option<Ipv6Addr> {
     let value = message.options.get(options::IA_NA).unwrap();
-    Some(options::read_address(Options::decode(&value[12..]).unwrap().get(options::IA_ADDRESS)?, 0).unwrap())
+    Some(
+        options::read_address(Options::decode(&value[12..]).unwrap().get(options::IA_ADDRESS)?, 0)
+            .unwrap(),
+    )
 }

@@ -6,7 +6,9 @@ use super::*;
 fn servers_and_routers_are_asked_and_a_lease_is_made_of_both_answers() {
     let mut run = Run::acquire(Mode::Dhcp);
     assert_eq!(run.client.state(), State::Selecting);
-    let [Action::Send(Outgoing::Message(solicit)), Action::Send(Outgoing::Routers)] = &run.actions[..] else {
+    let [Action::Send(Outgoing::Message(solicit)), Action::Send(Outgoing::Routers)] =
+        &run.actions[..]
+    else {
         panic!("{:?}", run.actions)
     };
     assert_eq!((solicit.kind, asked(solicit)), (Kind::Solicit, None));
@@ -14,21 +16,34 @@ fn servers_and_routers_are_asked_and_a_lease_is_made_of_both_answers() {
     assert_eq!(solicit.options.get(options::OPTION_REQUEST), Some(&[0, 23, 0, 24, 0, 82][..]));
     assert_eq!(solicit.options.get(options::SERVER_ID), None);
 
-    assert_eq!(run.advertise(0.3, SERVER, &Said::grants(GRANTED)), [], "other servers have their second");
+    assert_eq!(
+        run.advertise(0.3, SERVER, &Said::grants(GRANTED)),
+        [],
+        "other servers have their second"
+    );
     assert_eq!(run.deadline(), 1.0);
     run.time(1.0);
-    let [Action::Intend(intent), Action::Probe(probed), Action::Send(Outgoing::Message(request))] = &run.actions[..]
+    let [Action::Intend(intent), Action::Probe(probed), Action::Send(Outgoing::Message(request))] =
+        &run.actions[..]
     else {
         panic!("{:?}", run.actions)
     };
     assert_eq!((intent.address, &intent.server[..]), (ip(ADDRESS), SERVER));
-    assert_eq!((*probed, request.kind, asked(request)), (ip(ADDRESS), Kind::Request, Some(ip(ADDRESS))));
+    assert_eq!(
+        (*probed, request.kind, asked(request)),
+        (ip(ADDRESS), Kind::Request, Some(ip(ADDRESS)))
+    );
     assert_eq!(request.options.get(options::SERVER_ID), Some(SERVER));
     assert_eq!(run.client.state(), State::Requesting);
 
     let dns = [&ip("2001:db8::53").octets()[..]].concat();
-    let more: &[(u16, &[u8])] = &[(options::DNS_SERVERS, &dns), (options::DOMAIN_LIST, b"\x03lan\0")];
-    assert_eq!(run.reply(1.01, SERVER, &Said { more, ..Said::grants(GRANTED) }), [], "the owner may answer the probe");
+    let more: &[(u16, &[u8])] =
+        &[(options::DNS_SERVERS, &dns), (options::DOMAIN_LIST, b"\x03lan\0")];
+    assert_eq!(
+        run.reply(1.01, SERVER, &Said { more, ..Said::grants(GRANTED) }),
+        [],
+        "the owner may answer the probe"
+    );
     assert!(run.client.needs_sockets(seconds(1.02)));
     assert_eq!(run.router(1.02, router(1)), []);
     assert_eq!(run.deadline(), 1.05);
@@ -36,7 +51,10 @@ fn servers_and_routers_are_asked_and_a_lease_is_made_of_both_answers() {
     let result = lease.result(0);
     assert_eq!(result.ips[0].address.to_string(), "2001:db8::10/64");
     assert_eq!(result.routes[0].gw, Some("fe80::1".parse().unwrap()));
-    assert_eq!((result.dns.nameservers, result.dns.search), (vec!["2001:db8::53".into()], vec!["lan".into()]));
+    assert_eq!(
+        (result.dns.nameservers, result.dns.search),
+        (vec!["2001:db8::53".into()], vec!["lan".into()])
+    );
     assert_eq!(run.client.state(), State::Bound);
     assert!(!run.client.needs_sockets(seconds(2.0)));
     assert_eq!(run.deadline(), 31.01);
@@ -73,7 +91,9 @@ fn a_message_that_is_not_for_us_or_not_awaited_is_nothing() {
     let good = good.by(SERVER, Kind::Advertise, run.transaction());
     let without = |code: u16| {
         let mut options = Options::default();
-        for other in [options::CLIENT_ID, options::SERVER_ID, options::IA_NA].into_iter().filter(|other| *other != code)
+        for other in [options::CLIENT_ID, options::SERVER_ID, options::IA_NA]
+            .into_iter()
+            .filter(|other| *other != code)
         {
             options.push(other, good.options.get(other).unwrap().to_vec());
         }
@@ -113,7 +133,11 @@ fn each_kind_is_repeated_as_the_rfc_has_it() {
     assert_eq!(solicits, [1.0, 2.8, 6.04, 11.87, 22.37, 41.27]);
 
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
     let mut requests = vec![Kind::Request];
     while *requests.last().unwrap() == Kind::Request {
         let at = run.deadline();
@@ -131,7 +155,11 @@ fn each_kind_is_repeated_as_the_rfc_has_it() {
         timer.sends(last, &mut random);
         let wait = timer.due - last;
         assert!(wait <= Duration::from_secs(110), "{wait:?}");
-        assert!(timer.sent > 1 || (Duration::from_secs(1)..=Duration::from_millis(1100)).contains(&wait), "{wait:?}");
+        assert!(
+            timer.sent > 1
+                || (Duration::from_secs(1)..=Duration::from_millis(1100)).contains(&wait),
+            "{wait:?}"
+        );
         last = timer.due;
     }
     assert!(timer.due - last <= Duration::from_secs(110));
@@ -142,7 +170,11 @@ fn servers_set_the_longest_pause_between_solicits() {
     for (value, longest) in [(60, 60), (86_400, 86_400), (59, 3600), (86_401, 3600)] {
         let mut run = Run::acquire(Mode::Dhcp);
         let value = u32::to_be_bytes(value);
-        run.advertise(0.1, SERVER, &Said { more: &[(options::SOL_MAX_RT, &value)], ..Said::NOTHING });
+        run.advertise(
+            0.1,
+            SERVER,
+            &Said { more: &[(options::SOL_MAX_RT, &value)], ..Said::NOTHING },
+        );
         assert_eq!(run.client.sol_max_rt, Duration::from_secs(longest));
     }
 }
@@ -151,7 +183,10 @@ fn servers_set_the_longest_pause_between_solicits() {
 fn without_an_answer_it_gives_up_in_time_and_says_why() {
     let mut run = Run::acquire(Mode::Dhcp);
     run.time(207.9);
-    assert_eq!(run.time(208.0), [Action::GaveUp("no more tries within 208s: no answer to Solicit".into())]);
+    assert_eq!(
+        run.time(208.0),
+        [Action::GaveUp("no more tries within 208s: no answer to Solicit".into())]
+    );
     assert_eq!((run.client.state(), run.client.deadline()), (State::Ended, NEVER));
     assert!(!run.client.needs_sockets(seconds(300.0)));
 
@@ -171,10 +206,17 @@ fn without_an_answer_it_gives_up_in_time_and_says_why() {
 
     let mut run = Run::acquire(Mode::Dhcp);
     run.client.end_by(seconds(30.0));
-    assert_eq!(run.time(30.0), [Action::GaveUp("no more tries within 208s: no answer to Solicit".into())]);
+    assert_eq!(
+        run.time(30.0),
+        [Action::GaveUp("no more tries within 208s: no answer to Solicit".into())]
+    );
 
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(200.0, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+    run.advertise(
+        200.0,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
     run.time(208.0);
     assert_eq!(run.sent(), [Kind::Release], "the server may have granted it");
     assert_eq!(asked(run.messages()[0]), Some(ip(ADDRESS)));
@@ -184,7 +226,11 @@ fn without_an_answer_it_gives_up_in_time_and_says_why() {
 fn a_refused_request_is_followed_by_a_new_search_and_not_at_once() {
     for status in [Status::NO_ADDRESSES, Status::NOT_ON_LINK, Status::NO_BINDING] {
         let mut run = Run::acquire(Mode::Dhcp);
-        run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+        run.advertise(
+            0.1,
+            SERVER,
+            &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+        );
         assert_eq!(run.reply(0.2, SERVER, &Said::refuses(status)), []);
         assert_eq!((run.client.state(), run.deadline()), (State::Selecting, 1.2));
         run.time(1.2);
@@ -192,7 +238,11 @@ fn a_refused_request_is_followed_by_a_new_search_and_not_at_once() {
     }
     // A status of the whole message, without any association.
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
     let mut options = Options::default();
     options.push(options::CLIENT_ID, duid("id/net/eth0"));
     options.push(options::SERVER_ID, SERVER.to_vec());
@@ -202,9 +252,20 @@ fn a_refused_request_is_followed_by_a_new_search_and_not_at_once() {
     // UnspecFail and UseMulticast are no refusal: it asks again when that is due.
     for status in [1_u16, 5] {
         let mut run = Run::acquire(Mode::Dhcp);
-        run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+        run.advertise(
+            0.1,
+            SERVER,
+            &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+        );
         let status = status.to_be_bytes();
-        assert_eq!(run.reply(0.2, SERVER, &Said { more: &[(options::STATUS_CODE, &status)], ..Said::NOTHING }), []);
+        assert_eq!(
+            run.reply(
+                0.2,
+                SERVER,
+                &Said { more: &[(options::STATUS_CODE, &status)], ..Said::NOTHING }
+            ),
+            []
+        );
         assert_eq!((run.client.state(), run.deadline()), (State::Requesting, 1.1));
     }
 }
@@ -212,7 +273,11 @@ fn a_refused_request_is_followed_by_a_new_search_and_not_at_once() {
 #[test]
 fn a_network_without_routers_gives_an_address_after_a_while() {
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
     assert_eq!(run.reply(0.2, SERVER, &Said::grants(GRANTED)), []);
     assert_eq!(run.deadline(), 4.0);
     assert_eq!(run.time(4.0), [Action::Send(Outgoing::Routers)]);
@@ -224,7 +289,11 @@ fn a_network_without_routers_gives_an_address_after_a_while() {
 #[test]
 fn a_router_that_is_none_by_default_tells_its_prefix_and_is_not_waited_for_alone() {
     let mut run = Run::acquire(Mode::Dhcp);
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
     run.router(0.2, Advertisement { lifetime: 0, ..router(1) });
     run.reply(0.3, SERVER, &Said::grants(GRANTED));
     run.time(4.0);
@@ -236,19 +305,30 @@ fn a_router_that_is_none_by_default_tells_its_prefix_and_is_not_waited_for_alone
 fn an_address_in_use_is_declined_and_another_asked_for() {
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
     run.conflict(0.11, OTHER);
     run.conflict(0.12, ADDRESS);
     assert_eq!(run.actions, [], "nothing was granted yet");
     run.reply(0.13, SERVER, &Said::grants(GRANTED));
     assert_eq!(run.sent(), [Kind::Decline]);
     let decline = run.messages()[0].clone();
-    assert_eq!((asked(&decline), decline.options.get(options::SERVER_ID)), (Some(ip(ADDRESS)), Some(SERVER)));
+    assert_eq!(
+        (asked(&decline), decline.options.get(options::SERVER_ID)),
+        (Some(ip(ADDRESS)), Some(SERVER))
+    );
     assert_eq!(run.client.release(&mut Random::counting()), None, "it has nothing to give back");
 
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
     run.reply(0.11, SERVER, &Said::grants(GRANTED));
     run.conflict(0.12, ADDRESS);
     let mut declines = run.sent();
@@ -262,13 +342,21 @@ fn an_address_in_use_is_declined_and_another_asked_for() {
 
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
     run.reply(0.11, SERVER, &Said::grants(GRANTED));
     run.conflict(0.12, ADDRESS);
     run.reply(0.2, SERVER, &Said::NOTHING);
     run.time(1.2);
     assert_eq!(run.sent(), [Kind::Solicit]);
-    run.advertise(1.3, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(&[(OTHER, 60, 120)]) });
+    run.advertise(
+        1.3,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(&[(OTHER, 60, 120)]) },
+    );
     assert_eq!(run.actions[1], Action::Probe(ip(OTHER)));
     run.reply(1.31, SERVER, &Said::grants(&[(OTHER, 60, 120)]));
     assert!(matches!(run.time(1.35), [Action::Bound(_)]));
@@ -278,8 +366,15 @@ fn an_address_in_use_is_declined_and_another_asked_for() {
 fn an_address_that_was_not_advertised_is_probed_when_it_is_granted() {
     let mut run = Run::acquire(Mode::Dhcp);
     run.router(0.0, router(1));
-    run.advertise(0.1, SERVER, &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) });
-    assert_eq!(run.reply(1.0, SERVER, &Said::grants(&[(OTHER, 60, 120)])), [Action::Probe(ip(OTHER))]);
+    run.advertise(
+        0.1,
+        SERVER,
+        &Said { more: &[(options::PREFERENCE, &[255])], ..Said::grants(GRANTED) },
+    );
+    assert_eq!(
+        run.reply(1.0, SERVER, &Said::grants(&[(OTHER, 60, 120)])),
+        [Action::Probe(ip(OTHER))]
+    );
     let [Action::Bound(lease)] = run.time(1.05) else { panic!("{:?}", run.actions) };
     assert_eq!(lease.address, ip(OTHER));
 }
