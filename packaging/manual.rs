@@ -1,7 +1,8 @@
-//! Writes the pages of the manual and the completions of shells, from the command line that the binary itself reads.
+//! Writes the pages of the manual and the completions of shells, from the command line that the
+//! binary itself reads.
 //!
-//! `cargo run --example manual -- DIR`, or `./install.sh --manual DIR`, makes below `DIR`, which is a `share` like
-//! /usr/local/share:
+//! `cargo run --example manual -- DIR`, or `./install.sh --manual DIR`, makes below `DIR`, which is
+//! a `share` like /usr/local/share:
 //!
 //! * `man/man1/cni-multi*.1`, a page for each command
 //! * `bash-completion/completions/cni-multi`
@@ -102,7 +103,8 @@ fn write_completions(commands: &mut Command, shell: Shell, dir: &Path) -> io::Re
     fs::create_dir_all(dir)?;
     let mut text = vec![];
     clap_complete::aot::generate(shell, commands, "cni-multi", &mut text);
-    // clap_complete 4.6 for bash writes the `-` of our name in two ways, and no command of ours would be found.
+    // clap_complete 4.6 for bash writes the `-` of our name in two ways, and no command of ours
+    // would be found.
     let text = String::from_utf8_lossy(&text).replace("cni__subcmd__multi", "cni__multi");
     let file = match shell {
         Shell::Bash => "cni-multi".to_owned(), // bash-completion looks for the command's own name

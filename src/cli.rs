@@ -1,4 +1,5 @@
-//! From argv to what runs: a plugin by the name we were called by, `cni-multi <plugin>`, or the operator's commands.
+//! From argv to what runs: a plugin by the name we were called by, `cni-multi <plugin>`, or the
+//! operator's commands.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,7 +15,8 @@ use crate::plugins::main::tap::labelled;
 use crate::registry::{self, PLUGINS};
 use crate::runner::{self, Streams};
 
-/// The binary's own name: called by it, or by a name that begins with it, we are the operator's command line.
+/// The binary's own name: called by it, or by a name that begins with it, we are the operator's
+/// command line.
 const NAME: &str = "cni-multi";
 
 /// All that a process is given.
@@ -29,7 +31,8 @@ pub struct Invocation<'a> {
 
 /// Runs what argv asks for; returns the exit status.
 ///
-/// A runtime calls us by a plugin's name and without arguments, so that comes first and costs nothing else.
+/// A runtime calls us by a plugin's name and without arguments, so that comes first and costs
+/// nothing else.
 pub fn run(mut invocation: Invocation<'_>) -> u8 {
     let called = invocation.args.first().map(basename).unwrap_or_default();
     if called == dhcp::NAME && is_command_of_dhcp(invocation.args.get(1), &invocation.env) {
@@ -66,13 +69,15 @@ fn basename(argv0: &OsString) -> String {
     Path::new(argv0).file_name().unwrap_or(argv0).to_string_lossy().into_owned()
 }
 
-/// The plugin's name alone is the plugin, as a runtime calls it. With a word behind it people mean a command.
+/// The plugin's name alone is the plugin, as a runtime calls it. With a word behind it people mean
+/// a command.
 fn is_command_of_dhcp(word: Option<&OsString>, env: &Environment) -> bool {
     let is_plugin = || !env.get("CNI_COMMAND").is_empty();
     word.is_some_and(|word| dhcp::is_command(&word.to_string_lossy()) || !is_plugin())
 }
 
-/// Never a silent success: a runtime that called a plugin must learn that there is none of that name.
+/// Never a silent success: a runtime that called a plugin must learn that there is none of that
+/// name.
 fn unknown_plugin(name: &str, io: &mut Streams<'_>) -> u8 {
     let names: Vec<&str> = PLUGINS.iter().map(|entry| entry.name).collect();
     let error = Error::new(Code::INVALID_ENVIRONMENT, format!("unknown plugin {name:?}"))

@@ -1,8 +1,9 @@
-//! The one error type: what the runtime reads as the error object of the CNI specification, section 5.
+//! The one error type: what the runtime reads as the error object of the CNI specification, section
+//! 5.
 //!
-//! `msg` says what was attempted and names the object, in the reference plugin's sentence where it has one; `details` says
-//! where and why in more words, what the reader can do and what was undone. The runtime prepends the plugin's name, so
-//! messages do not.
+//! `msg` says what was attempted and names the object, in the reference plugin's sentence where it
+//! has one; `details` says where and why in more words, what the reader can do and what was undone.
+//! The runtime prepends the plugin's name, so messages do not.
 
 use std::fmt;
 use std::fs::File;
@@ -15,7 +16,8 @@ use nix::errno::Errno;
 /// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Error codes. 0 to 99 are the specification's; ours begin at 100 and are listed in docs/errors.md.
+/// Error codes. 0 to 99 are the specification's; ours begin at 100 and are listed in
+/// docs/errors.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u32);
 
@@ -32,7 +34,8 @@ impl Code {
     pub const DECODE: Code = Code(6);
     /// The configuration decodes and is wrong.
     pub const INVALID_CONFIG: Code = Code(7);
-    /// The namespace cannot be used: the plugin's own, or not a namespace. The library's code, not the specification's.
+    /// The namespace cannot be used: the plugin's own, or not a namespace. The library's code, not
+    /// the specification's.
     pub const INVALID_NETNS: Code = Code(8);
     /// Something passing is in the way.
     pub const TRY_AGAIN: Code = Code(11);
@@ -71,7 +74,8 @@ pub struct Report {
     pub details: String,
     /// The system's reason, where it was the system.
     pub errno: Option<i32>,
-    /// The reasons of the errors that `details` tell besides, one for each: see [`ErrorList::finish`].
+    /// The reasons of the errors that `details` tell besides, one for each: see
+    /// [`ErrorList::finish`].
     pub also: Vec<Option<i32>>,
     /// What is wrong with the configuration and where, where that is the reason.
     pub mistake: Option<Mistake>,
@@ -92,8 +96,8 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// A word that is none of those that a field knows. `{}` is what is wrong and what was expected, `{:#}` the reference
-/// plugin's sentence.
+/// A word that is none of those that a field knows. `{}` is what is wrong and what was expected,
+/// `{:#}` the reference plugin's sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWord {
     /// The reference plugin's sentence.
@@ -121,8 +125,8 @@ impl Error {
         }))
     }
 
-    /// The field at `path` (`ipam.ranges[0][1].subnet`) has a value that cannot be: `problem` says which and what was
-    /// expected.
+    /// The field at `path` (`ipam.ranges[0][1].subnet`) has a value that cannot be: `problem` says
+    /// which and what was expected.
     pub fn config(path: impl fmt::Display, problem: impl fmt::Display) -> Error {
         Error::new(Code::INVALID_CONFIG, problem.to_string()).at(path)
     }
@@ -187,7 +191,8 @@ impl Error {
         self
     }
 
-    /// The same error in the reference plugin's sentence, which tools may look for. What the message was leads the details.
+    /// The same error in the reference plugin's sentence, which tools may look for. What the
+    /// message was leads the details.
     #[must_use]
     pub fn saying(mut self, sentence: impl fmt::Display) -> Error {
         let own = std::mem::replace(&mut self.msg, sentence.to_string());
@@ -195,7 +200,8 @@ impl Error {
         self.with_details(details)
     }
 
-    /// The same error of the system, led by the reference plugin's words for what failed, which tools may look for.
+    /// The same error of the system, led by the reference plugin's words for what failed, which
+    /// tools may look for.
     #[must_use]
     pub fn worded(mut self, what: impl fmt::Display) -> Error {
         let Some(errno) = self.errno else { return self.context(what) };
@@ -209,7 +215,8 @@ impl Error {
         self.details.strip_prefix(&mistake).unwrap_or(&self.details).trim_start_matches("; ")
     }
 
-    /// Whether the system is busy or short of something for the moment: the same may succeed another time.
+    /// Whether the system is busy or short of something for the moment: the same may succeed
+    /// another time.
     pub fn may_pass(&self) -> bool {
         use Errno::{EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM};
         [EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM]
@@ -278,8 +285,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The system's text for an errno in the spelling of Go's libraries: lower case, no number. go-cni lets a DEL pass by
-/// the words "no such file or directory" and "not found", so the spelling matters.
+/// The system's text for an errno in the spelling of Go's libraries: lower case, no number. go-cni
+/// lets a DEL pass by the words "no such file or directory" and "not found", so the spelling
+/// matters.
 pub fn errno_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     let text = text.rsplit_once(" (os error").map_or(text.as_str(), |(text, _)| text);
@@ -287,8 +295,8 @@ pub fn errno_text(errno: i32) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// Tells people something that is no error. Nobody need read it, and it may be told on any thread: `eprintln!` panics where
-/// the reader has gone and waits for main's lock on the stream.
+/// Tells people something that is no error. Nobody need read it, and it may be told on any thread:
+/// `eprintln!` panics where the reader has gone and waits for main's lock on the stream.
 pub fn warn(text: impl fmt::Display) {
     let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
     let _ = stderr.and_then(|mut stderr| stderr.write_all(format!("{text}\n").as_bytes())); // see above
@@ -304,9 +312,10 @@ impl ErrorList {
         result.map_err(|error| self.0.push(error)).ok()
     }
 
-    /// Success, or one error that tells all: the first one's code and message, the others in the details. What several
-    /// have said one after the other stands there once. It has the reason of each: an error that may pass is not hidden by one
-    /// before it that does not, and that one object is not there says nothing of the others.
+    /// Success, or one error that tells all: the first one's code and message, the others in the
+    /// details. What several have said one after the other stands there once. It has the reason
+    /// of each: an error that may pass is not hidden by one before it that does not, and that
+    /// one object is not there says nothing of the others.
     pub fn finish(self) -> Result<()> {
         let mut all = self.0.into_iter();
         let Some(mut first) = all.next() else { return Ok(()) };

@@ -1,9 +1,11 @@
-//! flock(2) that is not waited for without end: whoever has the lock may be stopped, or hang on a disk that does not answer.
+//! flock(2) that is not waited for without end: whoever has the lock may be stopped, or hang on a
+//! disk that does not answer.
 //!
-//! A lock that is free is taken by one system call. Where it is not, a thread waits in the kernel, and we wait for the
-//! thread with a limit. So whoever comes first is first, and each starts when the one before lets go. With tries and pauses
-//! between them, late comers overtake and every hand-over costs half a pause; a signal that ends the wait would be for the
-//! whole process, and comes for nothing when it comes a moment before the wait.
+//! A lock that is free is taken by one system call. Where it is not, a thread waits in the kernel,
+//! and we wait for the thread with a limit. So whoever comes first is first, and each starts when
+//! the one before lets go. With tries and pauses between them, late comers overtake and every
+//! hand-over costs half a pause; a signal that ends the wait would be for the whole process, and
+//! comes for nothing when it comes a moment before the wait.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,19 +22,21 @@ use nix::sys::stat::{major, minor};
 
 use crate::error::{Code, Error, Result};
 
-/// How long one holder may have a lock that a plugin waits for. What is done under our locks takes milliseconds, and with
-/// iptables a tenth of a second. An ADD that gives up and the runtime's DEL after it can meet the same lock, and kubelet
-/// waits two minutes for each call.
+/// How long one holder may have a lock that a plugin waits for. What is done under our locks takes
+/// milliseconds, and with iptables a tenth of a second. An ADD that gives up and the runtime's DEL
+/// after it can meet the same lock, and kubelet waits two minutes for each call.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often we are so patient while the lock goes from hand to hand: who stands in a long line gets on.
+/// How often we are so patient while the lock goes from hand to hand: who stands in a long line
+/// gets on.
 const TURNS: u32 = 3;
 
-/// How often we look in that time who has it. While /proc/locks is read nobody gets any lock, so it is not done at once.
+/// How often we look in that time who has it. While /proc/locks is read nobody gets any lock, so it
+/// is not done at once.
 const LOOKS: u32 = 3;
 
-/// How often /proc/locks is read for a lock that is not found there. It comes in pages: a lock that goes from one that has
-/// been read lets another slip past the next.
+/// How often /proc/locks is read for a lock that is not found there. It comes in pages: a lock that
+/// goes from one that has been read lets another slip past the next.
 const READS: u32 = 3;
 
 /// The thread does nothing but wait.
@@ -74,7 +78,8 @@ impl Mode {
     }
 }
 
-/// Bytes of a file that are locked by themselves, for as long as the file is open (F_OFD_SETLK of fcntl(2)).
+/// Bytes of a file that are locked by themselves, for as long as the file is open (F_OFD_SETLK of
+/// fcntl(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The first byte.
@@ -115,8 +120,8 @@ impl Range {
     }
 }
 
-/// The file goes with the thread that waits for its lock, and comes back locked. Where nobody takes it any more, it is closed with
-/// this and so unlocked.
+/// The file goes with the thread that waits for its lock, and comes back locked. Where nobody takes
+/// it any more, it is closed with this and so unlocked.
 #[derive(Default)]
 struct Handover {
     locked: Mutex<Option<io::Result<File>>>,
@@ -137,8 +142,8 @@ impl Handover {
     }
 }
 
-/// Locks the file, which is at `path`, until it is closed. Code 11 where one process does not let go of it for so long, or
-/// a line of them for [`TURNS`] times as long.
+/// Locks the file, which is at `path`, until it is closed. Code 11 where one process does not let
+/// go of it for so long, or a line of them for [`TURNS`] times as long.
 pub fn take(file: File, path: &Path, mode: Mode, patience: Duration) -> Result<File> {
     let failed = |e: io::Error| Error::io(format_args!("lock {path:?}"), &e);
     if mode.try_take(&file).map_err(failed)? {
@@ -213,8 +218,9 @@ impl Place {
         Place(format!("{:02x}:{:02x}:{}", major(device), minor(device), metadata.ino()))
     }
 
-    /// Who has the file locked: `process 17 (name)`. None where /proc does not tell: on file systems that have other numbers
-    /// there (btrfs, overlay), in another process namespace, or when who took the lock has ended and left it to a child.
+    /// Who has the file locked: `process 17 (name)`. None where /proc does not tell: on file
+    /// systems that have other numbers there (btrfs, overlay), in another process namespace, or
+    /// when who took the lock has ended and left it to a child.
     pub fn holder(&self) -> Option<String> {
         let pid = (0..READS).find_map(|_| {
             let locks = fs::read_to_string("/proc/locks").ok()?;
@@ -224,7 +230,8 @@ impl Place {
         Some(format!("process {pid} ({})", name.trim_end().escape_debug()))
     }
 
-    /// `1: FLOCK  ADVISORY  WRITE 17 08:01:4242 0 EOF`; those who wait have an arrow behind the number.
+    /// `1: FLOCK  ADVISORY  WRITE 17 08:01:4242 0 EOF`; those who wait have an arrow behind the
+    /// number.
     fn holder_in(&self, line: &str) -> Option<u32> {
         let mut words = line.split_whitespace().skip(1);
         let is_held = words.next() == Some("FLOCK");

@@ -18,10 +18,10 @@
 //!
 //! # The walk of one ADD
 //!
-//! A runtime starts `/opt/cni/bin/bridge` with CNI_* in the environment and a configuration on stdin. [`cli`] finds
-//! `bridge` in the [`registry`] by argv[0]. [`runner`] checks environment, configuration and version and refuses its
-//! own namespace, then decodes the plugin's configuration and calls `add`. That reads as a list of steps inside
-//! [`rollback::transaction`]: each changes the kernel and registers its undo. `runner` converts the result to the
+//! A runtime starts `/opt/cni/bin/bridge` with CNI_* in the environment and a configuration on
+//! stdin. [`cli`] finds `bridge` in the [`registry`] by argv[0]. [`runner`] checks environment,
+//! configuration and version and refuses its own namespace, then decodes the plugin's configuration
+//! and calls `add`. That reads as a list of steps inside [`rollback::transaction`]: each changes the kernel and registers its undo. `runner` converts the result to the
 //! configuration's version and writes it, once.
 
 pub mod cli;

@@ -1,4 +1,5 @@
-//! The process: its arguments, environment and streams handed to the library, its exit status taken from there.
+//! The process: its arguments, environment and streams handed to the library, its exit status taken
+//! from there.
 
 #![no_main]
 
@@ -13,7 +14,8 @@ use cni_multi::runner::Streams;
 cni_multi::c_main!(run);
 
 fn run(args: Vec<OsString>) -> u8 {
-    // A panic is reported once, as an error object; the default hook would put it on stderr as well.
+    // A panic is reported once, as an error object; the default hook would put it on stderr as
+    // well.
     std::panic::set_hook(Box::new(|_| ()));
     let (mut stdin, mut stdout, mut stderr) =
         (io::stdin().lock(), Whole(io::stdout()), io::stderr().lock());
@@ -21,8 +23,8 @@ fn run(args: Vec<OsString>) -> u8 {
     cli::run(Invocation { args, env: Environment::of_process(), io })
 }
 
-/// A stream that is written as it comes. std's stdout holds back what follows the last newline: a document, which ends
-/// without one, would arrive in two pieces.
+/// A stream that is written as it comes. std's stdout holds back what follows the last newline: a
+/// document, which ends without one, would arrive in two pieces.
 struct Whole<T>(T);
 
 impl<T: AsFd> Write for Whole<T> {

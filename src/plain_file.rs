@@ -1,5 +1,5 @@
-//! Files in a directory that others may have written into: a symlink is never followed, unless it is asked for, a FIFO
-//! never waited for, and no more is read than such a file can rightly have.
+//! Files in a directory that others may have written into: a symlink is never followed, unless it
+//! is asked for, a FIFO never waited for, and no more is read than such a file can rightly have.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -13,8 +13,8 @@ use nix::sys::stat::Mode;
 /// What no file of ours is opened without.
 const GUARD: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
-/// In bytes: room for a GC of 200 000 attachments with ids of 64 digits, which libcni lists twice. What is larger is something
-/// else, and may be larger than the memory.
+/// In bytes: room for a GC of 200 000 attachments with ids of 64 digits, which libcni lists twice.
+/// What is larger is something else, and may be larger than the memory.
 pub const LARGEST_CONFIGURATION: usize = 64 << 20;
 
 /// Reads a regular file of at most `limit` bytes.
@@ -42,14 +42,16 @@ fn read_with(flags: OFlag, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Whether [`read`] has met something that is no file of ours: a link, a FIFO, a directory, a socket, or what is far too long.
-/// With any other error there may be a file, and another time it may be read.
+/// Whether [`read`] has met something that is no file of ours: a link, a FIFO, a directory, a
+/// socket, or what is far too long. With any other error there may be a file, and another time it
+/// may be read.
 pub fn is_no_file(errno: Option<i32>) -> bool {
     const OF_OTHER_KINDS: [Errno; 4] = [Errno::ELOOP, Errno::EISDIR, Errno::ENXIO, Errno::ENODEV];
     errno.is_none_or(|errno| OF_OTHER_KINDS.contains(&Errno::from_raw(errno)))
 }
 
-/// Makes a directory where nothing has its name, and those above it. Whether what is there is a directory shows when it is used.
+/// Makes a directory where nothing has its name, and those above it. Whether what is there is a
+/// directory shows when it is used.
 pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
     let make = || DirBuilder::new().mode(mode).create(path);
     let made = match (make(), path.parent()) {
@@ -61,7 +63,8 @@ pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
     made.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
 }
 
-/// The same for a directory that is its owner's alone; those above it are for others too. A link in its place is refused.
+/// The same for a directory that is its owner's alone; those above it are for others too. A link in
+/// its place is refused.
 pub fn make_private_directory(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         make_directories(parent, 0o755)?;
@@ -81,7 +84,8 @@ pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Creates a file in place of whatever has its name.
 ///
-/// What has the name is unlinked first, never truncated: a draft that a crash left behind may be linked to a lease.
+/// What has the name is unlinked first, never truncated: a draft that a crash left behind may be
+/// linked to a lease.
 pub fn create_anew(path: &Path, content: &[u8]) -> io::Result<()> {
     match create(path, content) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -92,10 +96,12 @@ pub fn create_anew(path: &Path, content: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Replaces the content of a file, or creates it. A crash can leave half of the old and half of the new.
+/// Replaces the content of a file, or creates it. A crash can leave half of the old and half of the
+/// new.
 ///
-/// The file is never emptied, nor is another one renamed over it: ext4 takes either for a program that forgot to sync
-/// and writes to the disk at once, which costs more than all the rest of an ADD.
+/// The file is never emptied, nor is another one renamed over it: ext4 takes either for a program
+/// that forgot to sync and writes to the disk at once, which costs more than all the rest of an
+/// ADD.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = open_or_create(path)?;
     let old = file.metadata()?;
@@ -112,8 +118,8 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// The names of drafts end so.
 pub const DRAFT: &str = "draft";
 
-/// Gives a file this content at once or not at all, whether there was one or not. Until then it is a draft beside it, which a
-/// crash leaves there: what was put is to be taken away with [`take`].
+/// Gives a file this content at once or not at all, whether there was one or not. Until then it is
+/// a draft beside it, which a crash leaves there: what was put is to be taken away with [`take`].
 pub fn put(path: &Path, content: &[u8]) -> io::Result<()> {
     let draft = path.with_extension(DRAFT);
     let put = || create_anew(&draft, content).and_then(|()| std::fs::rename(&draft, path));

@@ -36,11 +36,11 @@ impl Kind {
     }
 }
 
-/// A plugin's typed configuration: every key the plugin reads, with `#[serde(default)]`. For DEL and GC it is the default
-/// one where the configuration does not decode.
+/// A plugin's typed configuration: every key the plugin reads, with `#[serde(default)]`. For DEL
+/// and GC it is the default one where the configuration does not decode.
 pub trait PluginConf: DeserializeOwned + Default {
-    /// Checks what the types cannot say; no kernel access. Not called for DEL and GC, which must work with whatever
-    /// configuration is left.
+    /// Checks what the types cannot say; no kernel access. Not called for DEL and GC, which must
+    /// work with whatever configuration is left.
     fn validate(&mut self, cx: &Context<'_>) -> Result<()>;
 
     /// Checks what ADD alone refuses, and CHECK and STATUS take; no kernel access.
@@ -48,7 +48,8 @@ pub trait PluginConf: DeserializeOwned + Default {
         Ok(())
     }
 
-    /// Checks what ADD leaves to the kernel, as far as the configuration alone tells it: for who only asks.
+    /// Checks what ADD leaves to the kernel, as far as the configuration alone tells it: for who
+    /// only asks.
     fn validate_alone(&self) -> Result<()> {
         Ok(())
     }
@@ -64,7 +65,8 @@ pub trait Plugin {
     const ABOUT: &'static str;
     /// The versions of the specification that it speaks.
     const VERSIONS: &'static [&'static str] = crate::cni::version::ALL;
-    /// Whether it gives addresses back by what it sends over the interface, which has to be there then.
+    /// Whether it gives addresses back by what it sends over the interface, which has to be there
+    /// then.
     const NEEDS_LINK: bool = false;
     /// Its configuration.
     type Conf: PluginConf;
@@ -137,7 +139,8 @@ impl Entry {
     }
 }
 
-/// One function a plugin, wherever it is called: it has the whole decoder of the configuration in it.
+/// One function a plugin, wherever it is called: it has the whole decoder of the configuration in
+/// it.
 #[inline(never)]
 fn validated<P: Plugin>(cx: &Context<'_>, is_for_add: bool) -> Result<P::Conf> {
     let mut conf: P::Conf = cx.config.decode()?;
@@ -150,7 +153,8 @@ fn validated<P: Plugin>(cx: &Context<'_>, is_for_add: bool) -> Result<P::Conf> {
 
 fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
     let conf = match call {
-        // Whatever was attached must go, also when its configuration has become one that ADD would refuse.
+        // Whatever was attached must go, also when its configuration has become one that ADD would
+        // refuse.
         Call::Del(_) | Call::Gc(_) => cx.config.decode().unwrap_or_default(),
         Call::Add(_) => validated::<P>(cx, true)?,
         Call::Check(_) | Call::Status => validated::<P>(cx, false)?,
@@ -167,7 +171,8 @@ fn run<P: Plugin>(cx: &Context<'_>, call: Call<'_>) -> Result<AddResult> {
 
 /// What a call has besides its subject.
 pub struct Context<'a> {
-    /// The plugins that are compiled in; delegation looks here, so plugins never import the registry.
+    /// The plugins that are compiled in; delegation looks here, so plugins never import the
+    /// registry.
     pub plugins: &'static [Entry],
     /// The configuration on stdin.
     pub config: &'a Config,
@@ -180,8 +185,8 @@ pub struct Context<'a> {
     handles: Rc<Handles>,
 }
 
-/// What is open to the kernel, each opened when it is first used. The plugins of a chain that run in one process share
-/// it.
+/// What is open to the kernel, each opened when it is first used. The plugins of a chain that run
+/// in one process share it.
 #[derive(Default)]
 pub struct Handles {
     host: OnceCell<Netlink>,
@@ -284,7 +289,8 @@ impl Attachment {
 }
 
 impl From<&Attachment> for Detachment {
-    /// What an ADD that failed, or lost its result, is undone with. A namespace that ADD did not open has nothing of it.
+    /// What an ADD that failed, or lost its result, is undone with. A namespace that ADD did not
+    /// open has nothing of it.
     fn from(at: &Attachment) -> Detachment {
         let netns = at.netns.get().cloned();
         Detachment {

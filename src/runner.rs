@@ -1,4 +1,5 @@
-//! One plugin execution: environment and stdin in, one JSON document and an exit status out. Only this writes to stdout.
+//! One plugin execution: environment and stdin in, one JSON document and an exit status out. Only
+//! this writes to stdout.
 
 use std::io::{ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -92,8 +93,9 @@ pub fn collect(
         .map_err(with_missing_rights)
 }
 
-/// Without CNI_COMMAND a plugin says what it is. nerdctl reads the rest of the first line as one semantic version,
-/// Nomad takes the first word that is one: so it is the reference's version, and our own is its build number.
+/// Without CNI_COMMAND a plugin says what it is. nerdctl reads the rest of the first line as one
+/// semantic version, Nomad takes the first word that is one: so it is the reference's version, and
+/// our own is its build number.
 fn about(entry: &Entry, stderr: &mut dyn Write) -> u8 {
     let versions = entry.versions.join(", ");
     let _ = writeln!(
@@ -158,7 +160,8 @@ fn write(stdout: &mut dyn Write, text: &str) -> Result<()> {
         .map_err(|e| Error::io("write to stdout", &e))
 }
 
-/// The order of the reference: environment, stdin, configuration, command, version, and then the work.
+/// The order of the reference: environment, stdin, configuration, command, version, and then the
+/// work.
 fn execute(
     entry: &'static Entry,
     plugins: &'static [Entry],
@@ -243,7 +246,8 @@ fn key(cx: &Context<'_>, parameters: &Parameters) -> Result<Key> {
 }
 
 fn attachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Attachment> {
-    // Whether a namespace that cannot be opened matters is for the plugin to say: an IPAM plugin never enters it.
+    // Whether a namespace that cannot be opened matters is for the plugin to say: an IPAM plugin
+    // never enters it.
     let netns = cx.handles().netns(&parameters.netns, |path| Ok(Netns::open(path).ok()))?;
     if parameters.command == Ok(Command::Add) {
         refuse_own(netns.as_deref(), parameters)?;
@@ -263,8 +267,8 @@ fn detachment(cx: &Context<'_>, parameters: &Parameters) -> Result<Detachment> {
     })
 }
 
-/// A namespace that is the plugin's own is never a container's. The reference looks after it has done its work there;
-/// we look before.
+/// A namespace that is the plugin's own is never a container's. The reference looks after it has
+/// done its work there; we look before.
 fn refuse_own(netns: Option<&Netns>, parameters: &Parameters) -> Result<()> {
     let Some(netns) = netns.filter(|_| !parameters.netns_override) else { return Ok(()) };
     let own = Netns::current()
@@ -300,7 +304,8 @@ fn print_result(cx: &Context<'_>, result: AddResult, stdout: &mut dyn Write) -> 
     write(stdout, &document.to_text())
 }
 
-/// GET of specification 0.4.0-dev: the result of ADD again, if what IPAM holds still says that there is one.
+/// GET of specification 0.4.0-dev: the result of ADD again, if what IPAM holds still says that
+/// there is one.
 fn get(entry: &Entry, cx: &Context<'_>, at: &Attachment, stdout: &mut dyn Write) -> Result<()> {
     let unknown = |details: &str| {
         let msg = format!(

@@ -1,8 +1,8 @@
-//! Runtimes' ways of calling, call by call: what their sources send, for those that no package lets us record, and for
-//! what no recording has. Recorded ones are in `traces.rs`.
+//! Runtimes' ways of calling, call by call: what their sources send, for those that no package lets
+//! us record, and for what no recording has. Recorded ones are in `traces.rs`.
 //!
-//! `fixtures/callers/<runtime>.json` has networks as the runtime writes them, and operations in its order. A request is
-//! derived as libcni does it, with `capabilities` left in.
+//! `fixtures/callers/<runtime>.json` has networks as the runtime writes them, and operations in its
+//! order. A request is derived as libcni does it, with `capabilities` left in.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -89,7 +89,8 @@ struct Operation {
     /// The namespace is named by a process.
     #[serde(default)]
     process: bool,
-    /// CNI_NETNS: the container's path, or `` (nothing), `gone` (its path, after it has been removed), `invalid` (another file).
+    /// CNI_NETNS: the container's path, or `` (nothing), `gone` (its path, after it has been
+    /// removed), `invalid` (another file).
     netns: Option<String>,
     /// The namespace has been removed before.
     #[serde(default)]

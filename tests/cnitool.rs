@@ -1,4 +1,5 @@
-//! `cnitool`, side by side with the real one: `CNI_TOOL` names it (tests/run compiles it from Debian's source).
+//! `cnitool`, side by side with the real one: `CNI_TOOL` names it (tests/run compiles it from
+//! Debian's source).
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +11,8 @@ use crate::support::scratch::Scratch;
 use crate::support::shells::Shell;
 use crate::support::snapshot::Watch;
 
-/// The names under which a lab has its tools: ours by argv[0], ours as a command, and the reference's.
+/// The names under which a lab has its tools: ours by argv[0], ours as a command, and the
+/// reference's.
 const OURS: &str = "/run/tools/ours/cnitool";
 const REFERENCE: &str = "/run/tools/reference/cnitool";
 
@@ -48,7 +50,8 @@ fn network(lab: &Lab, file: &str, text: &str) {
     std::fs::write(lab.path(&format!("/etc/cni/net.d/{file}")), text).unwrap();
 }
 
-/// Every combination of two tools over three operations that begins with an ADD; ours alone where there is no other.
+/// Every combination of two tools over three operations that begins with an ADD; ours alone where
+/// there is no other.
 fn turns() -> Vec<[&'static str; 3]> {
     let tools: &[&str] = if reference().is_some() { &[OURS, REFERENCE] } else { &[OURS] };
     let mut turns = vec![];
@@ -60,7 +63,8 @@ fn turns() -> Vec<[&'static str; 3]> {
     turns
 }
 
-/// The words of the README of libcni's cnitool, from the configuration on, with the plugins of the peer in `./bin`.
+/// The words of the README of libcni's cnitool, from the configuration on, with the plugins of the
+/// peer in `./bin`.
 const README: &str = r#"set -e
 sudo() { env "$@"; }
 echo '{"cniVersion":"0.4.0","name":"myptp","type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"172.16.29.0/24","routes":[{"dst":"0.0.0.0/0"}]}}' | sudo tee /etc/cni/net.d/10-myptp.conf
@@ -211,7 +215,8 @@ fn both_find_the_same_mistakes_in_the_same_order() {
     lab.host.sh("mkdir -p /run/bad /run/none; echo '{' > /run/bad/10.conflist");
     let path = format!("CNI_PATH={}", farm().display());
     let netns = lab.container().netns;
-    // Each with what it prints on stderr; `gone` is looked for last, after all that the tool itself reads.
+    // Each with what it prints on stderr; `gone` is looked for last, after all that the tool itself
+    // reads.
     let cases = [
         (
             format!("NETCONFPATH=/run/none TOOL add lo {netns}"),
@@ -278,7 +283,8 @@ fn both_find_the_same_mistakes_in_the_same_order() {
     }
 }
 
-/// libcni reads numbers as floats, so 1400.0 reaches plugins as 1400; a plugin of Go would refuse the other.
+/// libcni reads numbers as floats, so 1400.0 reaches plugins as 1400; a plugin of Go would refuse
+/// the other.
 #[test]
 fn whole_numbers_reach_plugins_as_integers() {
     let lab = lab(Peer::Ours);
@@ -323,7 +329,8 @@ fn whole_numbers_reach_plugins_as_integers() {
     }
 }
 
-/// The id is made from the path as text, so a relative one and one with dots are the same container.
+/// The id is made from the path as text, so a relative one and one with dots are the same
+/// container.
 #[test]
 fn a_path_is_made_absolute_before_it_becomes_an_id() {
     let lab = lab(Peer::Ours);

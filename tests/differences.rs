@@ -1,7 +1,9 @@
-//! Where ours behaves otherwise than the reference plugins 1.9.1, on purpose. docs/differences.md has the reasons.
+//! Where ours behaves otherwise than the reference plugins 1.9.1, on purpose. docs/differences.md
+//! has the reasons.
 //!
-//! Every test here is one difference: it makes the same observation on both, and asserts what each of them does. So this list cannot
-//! promise what ours does not keep, and an entry that a newer reference makes untrue is found.
+//! Every test here is one difference: it makes the same observation on both, and asserts what each
+//! of them does. So this list cannot promise what ours does not keep, and an entry that a newer
+//! reference makes untrue is found.
 
 use serde_json::{Value, json};
 
@@ -55,7 +57,8 @@ fn check_of_a_layer_two_bridge_succeeds() {
     );
 }
 
-/// CHECK looks for a route to the address's network in the main table; the kernel has none for a /32.
+/// CHECK looks for a route to the address's network in the main table; the kernel has none for a
+/// /32.
 #[test]
 fn check_of_a_host_address_succeeds() {
     let conf = static_ipam(
@@ -90,7 +93,8 @@ fn check_does_not_mind_a_capture_on_the_bridge() {
 
 // --- links and addresses ---
 
-/// The reference's library asks for a queue of no packets at the host's end, by a field that nobody set.
+/// The reference's library asks for a queue of no packets at the host's end, by a field that nobody
+/// set.
 #[test]
 fn the_host_s_end_keeps_the_kernel_s_queue_length() {
     for plugin in ["bridge", "ptp"] {
@@ -118,8 +122,9 @@ fn host_end(lab: &Lab, plugin: &str) -> Value {
     lab.host.link(&crate::support::attachment::interface(&result, at)).unwrap()
 }
 
-/// Nobody else can have the addresses of a link that was just made, so they are usable when ADD is done. The reference lets the
-/// kernel look for others first where `accept_dad` says so: on its bridge, and in a container of ptp.
+/// Nobody else can have the addresses of a link that was just made, so they are usable when ADD is
+/// done. The reference lets the kernel look for others first where `accept_dad` says so: on its
+/// bridge, and in a container of ptp.
 #[test]
 fn ipv6_addresses_can_be_used_at_once() {
     let nodad =
@@ -207,7 +212,8 @@ fn metrics_of_a_route_are_in_the_kernel() {
     differs("bridge", observe, json!({"mtu": 1300, "advmss": 1200}), Value::Null);
 }
 
-/// ptp with a /32: the reference adds IPAM's routes before the one to the gateway, and takes away a subnet route that does not exist.
+/// ptp with a /32: the reference adds IPAM's routes before the one to the gateway, and takes away a
+/// subnet route that does not exist.
 #[test]
 fn ptp_takes_a_host_address() {
     let observe = |lab: &Lab| {
@@ -229,7 +235,8 @@ fn ptp_takes_a_host_address() {
     differs("ptp", observe, OK, FAILED);
 }
 
-/// A bridge that has lost its last port has a MAC of zeros; the reference reads that before its own port comes, and sets it.
+/// A bridge that has lost its last port has a MAC of zeros; the reference reads that before its own
+/// port comes, and sets it.
 #[test]
 fn a_bridge_without_ports_can_be_used() {
     let observe = |lab: &Lab| {
@@ -245,7 +252,8 @@ fn a_bridge_without_ports_can_be_used() {
     differs("bridge", observe, OK, FAILED);
 }
 
-/// A name with a NUL is refused; the reference makes a bridge of what stands before it, and never finds it again by its own name.
+/// A name with a NUL is refused; the reference makes a bridge of what stands before it, and never
+/// finds it again by its own name.
 #[test]
 fn a_name_with_a_nul_is_refused() {
     let conf = with(&bridge::conf(), json!({"bridge": "br\u{0}0"}));
@@ -256,7 +264,8 @@ fn a_name_with_a_nul_is_refused() {
     differs("bridge", observe, (FAILED, false), (OK, true));
 }
 
-/// The second gateway is not in the way of the first; the reference refuses it, or replaces the first by it.
+/// The second gateway is not in the way of the first; the reference refuses it, or replaces the
+/// first by it.
 #[test]
 fn gateways_of_two_subnets_are_on_the_bridge_together() {
     let ranges = json!([[{"subnet": "10.10.0.0/24"}], [{"subnet": "10.20.0.0/24"}]]);
@@ -297,7 +306,8 @@ fn failed_adds_leave_nothing() {
     }
 }
 
-/// A result that has no form in the configuration's version: the reference notices when everything is done, and leaves it.
+/// A result that has no form in the configuration's version: the reference notices when everything
+/// is done, and leaves it.
 #[test]
 fn a_result_without_addresses_is_refused_for_old_versions_and_nothing_is_left() {
     let observe = |lab: &Lab| {
@@ -315,7 +325,8 @@ fn a_result_without_addresses_is_refused_for_old_versions_and_nothing_is_left() 
     differs("bridge", observe, true, false);
 }
 
-/// The plugin's own namespace as the container: the reference notices after ADD, prints a result and an error, and leaves everything.
+/// The plugin's own namespace as the container: the reference notices after ADD, prints a result
+/// and an error, and leaves everything.
 #[test]
 fn the_host_s_own_namespace_is_refused_before_anything_is_done() {
     let observe = |lab: &Lab| {
@@ -369,7 +380,8 @@ fn a_null_in_a_list_is_no_crash() {
         let outcome = lab
             .attach(&lab.container(), &with(&bridge::conf(), json!({"vlanTrunk": [null]})))
             .try_add();
-        // On a kernel whose bridge filters VLANs the null may also count as an entry that asks for nothing.
+        // On a kernel whose bridge filters VLANs the null may also count as an entry that asks for
+        // nothing.
         serde_json::from_str::<Value>(&outcome.stdout).is_ok()
     };
     differs("bridge", observe, true, false);
@@ -389,7 +401,8 @@ fn error_codes_tell_what_kind_of_error_it_is() {
     differs("bridge", observe, (101, 7), (999, 999));
 }
 
-/// A namespace that cannot be opened is a mistake in CNI_NETNS, and is noticed before an address is taken.
+/// A namespace that cannot be opened is a mistake in CNI_NETNS, and is noticed before an address is
+/// taken.
 #[test]
 fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
     for plugin in ["bridge", "ptp", "loopback"] {
@@ -405,7 +418,8 @@ fn a_namespace_that_is_not_there_is_an_error_of_the_environment() {
     }
 }
 
-/// Masquerading or not, an MTU that no veth takes is refused before anything is done; the reference makes the bridge first.
+/// Masquerading or not, an MTU that no veth takes is refused before anything is done; the reference
+/// makes the bridge first.
 #[test]
 fn an_mtu_that_cannot_be_is_a_mistake_of_the_configuration() {
     let observe = |lab: &Lab| {
@@ -437,8 +451,8 @@ fn an_error_object_has_the_version_of_the_configuration() {
     differs("bridge", observe, Some(json!("1.0.0")), None);
 }
 
-/// JSON that has no text or no number of ours: half a character of UTF-16, a number beyond a double. The reference puts a
-/// replacement in its place, or never looks.
+/// JSON that has no text or no number of ours: half a character of UTF-16, a number beyond a
+/// double. The reference puts a replacement in its place, or never looks.
 #[test]
 fn half_a_character_and_a_number_beyond_a_double_are_refused() {
     for unknown in [r#""\ud800""#, "1e999"] {
@@ -458,7 +472,8 @@ fn half_a_character_and_a_number_beyond_a_double_are_refused() {
 
 // --- DEL and GC ---
 
-/// With the namespace gone the reference's DEL stops before the rules of masquerade and macspoofchk.
+/// With the namespace gone the reference's DEL stops before the rules of masquerade and
+/// macspoofchk.
 #[test]
 fn del_with_a_vanished_namespace_leaves_no_rule() {
     for backend in ["nftables", "iptables"] {
@@ -479,7 +494,8 @@ fn del_with_a_vanished_namespace_leaves_no_rule() {
     differs("ptp", observe, false, true);
 }
 
-/// A runtime may call DEL without CNI_NETNS while the namespace still lives; the reference leaves the link there.
+/// A runtime may call DEL without CNI_NETNS while the namespace still lives; the reference leaves
+/// the link there.
 #[test]
 fn del_without_netns_takes_the_link_of_a_living_namespace() {
     for plugin in ["bridge", "ptp"] {
@@ -504,7 +520,8 @@ fn del_with_a_stale_netns_file_succeeds() {
     }
 }
 
-/// ADD refuses CNI_ARGS it does not know; DEL does too, so what an older or newer runtime added cannot be deleted.
+/// ADD refuses CNI_ARGS it does not know; DEL does too, so what an older or newer runtime added
+/// cannot be deleted.
 #[test]
 fn del_takes_any_cni_args() {
     let observe = |lab: &Lab| {
@@ -530,7 +547,8 @@ fn del_takes_a_configuration_that_does_not_decode() {
     differs("bridge", observe, (OK, false), (FAILED, true));
 }
 
-/// A DEL that comes late, when the namespace has another attachment's interface of that name already.
+/// A DEL that comes late, when the namespace has another attachment's interface of that name
+/// already.
 #[test]
 fn del_spares_the_interface_of_another_attachment() {
     for plugin in ["bridge", "ptp"] {
@@ -545,7 +563,8 @@ fn del_spares_the_interface_of_another_attachment() {
     }
 }
 
-/// The iptables chain has the name of the container, not of the interface: DEL of one takes the other's rules along, and then fails.
+/// The iptables chain has the name of the container, not of the interface: DEL of one takes the
+/// other's rules along, and then fails.
 #[test]
 fn del_of_one_attachment_keeps_the_iptables_rules_of_the_other() {
     differs(
@@ -563,8 +582,8 @@ fn an_add_takes_the_iptables_rules_of_one_that_had_no_del_with_it() {
     differs("bridge", bridge::masquerade::add_takes_the_rules_of_a_lost_one_with_it, true, false);
 }
 
-/// The reference's DEL tries iptables too. Of 1.8.9's "Chain … does not exist" (status 2) Debian's build makes an error, so DEL of a
-/// network that nf_tables masquerades fails on such a host.
+/// The reference's DEL tries iptables too. Of 1.8.9's "Chain … does not exist" (status 2) Debian's
+/// build makes an error, so DEL of a network that nf_tables masquerades fails on such a host.
 #[test]
 fn del_of_an_nftables_network_succeeds_where_iptables_is_installed() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true, "ipMasqBackend": "nftables"}));
@@ -599,7 +618,8 @@ fn gc_removes_what_no_runtime_knows_any_more() {
 
 // --- firewall ---
 
-/// Without `ipMasqBackend` ours uses nf_tables, and needs no program for it; the reference uses iptables.
+/// Without `ipMasqBackend` ours uses nf_tables, and needs no program for it; the reference uses
+/// iptables.
 #[test]
 fn masquerade_is_done_by_nftables_unless_the_user_says_otherwise() {
     let conf = with(&bridge::conf(), json!({"ipMasq": true}));
@@ -641,7 +661,8 @@ fn macspoofchk_needs_no_nft_program() {
     differs("bridge", observe, OK, FAILED);
 }
 
-/// Two addresses of one family in two subnets: the reference's iptables chain masquerades what goes to the second subnet.
+/// Two addresses of one family in two subnets: the reference's iptables chain masquerades what goes
+/// to the second subnet.
 #[test]
 fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
     let conf = |last: u8| {
@@ -654,7 +675,8 @@ fn neighbours_in_a_second_subnet_see_the_container_s_own_address() {
             json!([{"dst": "0.0.0.0/0", "gw": "10.10.0.1"}]),
         )
     };
-    // The packet to the second subnet's far end has to pass the host: the host has that address on another link.
+    // The packet to the second subnet's far end has to pass the host: the host has that address on
+    // another link.
     let observe = |lab: &Lab| {
         let container = lab.container();
         lab.attach(&container, &conf(7)).add();
@@ -704,7 +726,8 @@ fn loopback_results_have_the_form_of_their_version() {
 
 // --- host-local ---
 
-/// A reservation of no bytes (the node crashed) belongs to nobody; the reference never gives the address out again.
+/// A reservation of no bytes (the node crashed) belongs to nobody; the reference never gives the
+/// address out again.
 #[test]
 fn an_empty_reservation_is_free() {
     let observe = |lab: &Lab| {
@@ -728,7 +751,8 @@ fn status_of_a_full_range_is_an_error() {
     differs("host-local", observe, FAILED, OK);
 }
 
-/// A second ADD of the same attachment that fails gives back the addresses of the first one, which are in use.
+/// A second ADD of the same attachment that fails gives back the addresses of the first one, which
+/// are in use.
 #[test]
 fn a_failed_second_add_keeps_the_addresses_of_the_first() {
     let conf =
@@ -744,7 +768,8 @@ fn a_failed_second_add_keeps_the_addresses_of_the_first() {
     differs("host-local", observe, "10.0.0.2 10.1.0.2".to_owned(), String::new());
 }
 
-/// A requested address is not compared with what the attachment has already; the reference then holds two.
+/// A requested address is not compared with what the attachment has already; the reference then
+/// holds two.
 #[test]
 fn a_requested_address_does_not_make_a_second_one() {
     let observe = |lab: &Lab| {
@@ -755,7 +780,8 @@ fn a_requested_address_does_not_make_a_second_one() {
     differs("host-local", observe, FAILED, OK);
 }
 
-/// DEL reads ranges it does not need: with a mistake in them, made after ADD, the reference never releases.
+/// DEL reads ranges it does not need: with a mistake in them, made after ADD, the reference never
+/// releases.
 #[test]
 fn del_does_not_need_the_ranges() {
     let observe = |lab: &Lab| {
@@ -769,7 +795,8 @@ fn del_does_not_need_the_ranges() {
     differs("host-local", observe, (OK, 0), (FAILED, 1));
 }
 
-/// The last address that is given out by default is the one before the broadcast address; the reference compares a start with no end.
+/// The last address that is given out by default is the one before the broadcast address; the
+/// reference compares a start with no end.
 #[test]
 fn a_range_that_starts_after_its_end_is_refused() {
     let conf = host_local::ranges(json!([[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.255"}]]));
@@ -812,7 +839,8 @@ fn del_makes_no_directory() {
     differs("host-local", observe, false, true);
 }
 
-/// What lies below the network's directory is not of the network; the reference reads all of it, and DEL removes files there.
+/// What lies below the network's directory is not of the network; the reference reads all of it,
+/// and DEL removes files there.
 #[test]
 fn files_in_deeper_directories_are_left_alone() {
     let observe = |lab: &Lab| {
@@ -825,7 +853,8 @@ fn files_in_deeper_directories_are_left_alone() {
     differs("host-local", observe, true, false);
 }
 
-/// CHECK of the reference asks whether the container has any address; ours whether it has those that prevResult tells.
+/// CHECK of the reference asks whether the container has any address; ours whether it has those
+/// that prevResult tells.
 #[test]
 fn check_compares_the_lease_with_the_result() {
     let observe = |lab: &Lab| {
@@ -851,7 +880,8 @@ fn check_misses_a_configured_address() {
     differs("static", observe, FAILED, OK);
 }
 
-/// Two networks with one subnet give one address to two containers: there is one element for it, and it is the last one's.
+/// Two networks with one subnet give one address to two containers: there is one element for it,
+/// and it is the last one's.
 #[test]
 fn an_address_in_two_networks_is_masqueraded_for_the_last() {
     let conf = |network: &str, bridge: &str| {
@@ -887,7 +917,8 @@ fn stacked_differs<T: PartialEq + std::fmt::Debug>(
     kind.for_reference(|lab| assert_eq!(observe(lab), reference, "the reference"));
 }
 
-/// The reference leaves the link, for its roll back looks at another variable than the one that has the error.
+/// The reference leaves the link, for its roll back looks at another variable than the one that has
+/// the error.
 #[test]
 fn failed_adds_of_stacked_links_leave_nothing() {
     let late = [(104, "no-such-ipam"), (100, "10.88.0.1")];
@@ -1067,7 +1098,8 @@ fn del_of_another_network_leaves_the_device_in_the_container() {
     differs("host-device", observe, (OK, false, true), (OK, true, true));
 }
 
-/// The reference keeps the device in the container when IPAM or an address fails, and a second ADD does not find it.
+/// The reference keeps the device in the container when IPAM or an address fails, and a second ADD
+/// does not find it.
 #[test]
 fn a_failed_add_gives_the_device_back() {
     let refused = with(
@@ -1086,7 +1118,8 @@ fn a_failed_add_gives_the_device_back() {
     differs("host-device", observe, (true, OK), (false, FAILED));
 }
 
-/// The interface is looked for, and the namespace, and what has not been found is an error. A runtime repeats DEL until it succeeds.
+/// The interface is looked for, and the namespace, and what has not been found is an error. A
+/// runtime repeats DEL until it succeeds.
 #[test]
 fn del_of_a_device_that_is_back_already_succeeds() {
     let repeated = |lab: &Lab| {
@@ -1184,7 +1217,8 @@ fn dpdk_mode_is_found_out_and_not_configured() {
     differs("host-device", observe, true, false);
 }
 
-/// The reference's host-device and tap drop what IPAM tells, and host-device without IPAM what is configured.
+/// The reference's host-device and tap drop what IPAM tells, and host-device without IPAM what is
+/// configured.
 #[test]
 fn dns_is_told_by_whoever_knows_it() {
     let told = json!({"nameservers": ["192.0.2.53"]});
@@ -1238,7 +1272,8 @@ fn check_of_a_dummy_looks_at_routes() {
     }
 }
 
-/// With owner and group the reference makes a tap in a way of its own, and forgets the rest; its reader gets another header too.
+/// With owner and group the reference makes a tap in a way of its own, and forgets the rest; its
+/// reader gets another header too.
 #[test]
 fn a_tap_with_owner_and_group_is_one_as_any_other() {
     let conf = with(
@@ -1260,7 +1295,8 @@ fn a_tap_with_owner_and_group_is_one_as_any_other() {
     }
 }
 
-/// The reference does not see that the name was refused: it takes the interface that has it for the new one.
+/// The reference does not see that the name was refused: it takes the interface that has it for the
+/// new one.
 #[test]
 fn a_tap_takes_no_interface_over() {
     let observe = |lab: &Lab| {
@@ -1390,7 +1426,8 @@ fn portmap_uses_nftables_unless_iptables_is_asked_for() {
     differs("portmap", observe, true, false);
 }
 
-/// A runtime that calls DEL with what it has in its configuration, as after a restart, leaves the reference's port open.
+/// A runtime that calls DEL with what it has in its configuration, as after a restart, leaves the
+/// reference's port open.
 #[test]
 fn del_of_portmap_needs_no_mappings() {
     for backend in portmap::BACKENDS {
@@ -1443,7 +1480,8 @@ fn a_failed_add_of_portmap_leaves_no_rule() {
     differs("portmap", observe, false, true);
 }
 
-/// The jumps, the mark and the masquerading are shared, and the reference's CHECK does not look at them.
+/// The jumps, the mark and the masquerading are shared, and the reference's CHECK does not look at
+/// them.
 #[test]
 fn check_of_portmap_looks_at_what_is_shared() {
     for script in ["iptables -t nat -F CNI-HOSTPORT-MASQ", "ip6tables -t nat -F PREROUTING"] {
@@ -1456,7 +1494,8 @@ fn check_of_portmap_looks_at_what_is_shared() {
     }
 }
 
-/// A packet that the kernel's bridge sends from port to port is not seen by the host, so the answer to a neighbour must come by the gateway.
+/// A packet that the kernel's bridge sends from port to port is not seen by the host, so the answer
+/// to a neighbour must come by the gateway.
 #[test]
 fn a_neighbour_reaches_a_port_where_bridges_go_their_own_way() {
     let observe = |lab: &Lab| {
@@ -1525,8 +1564,8 @@ fn a_mapping_that_cannot_be_made_is_refused() {
     }
 }
 
-/// The reference writes them in front of the jump that all containers share, and the last ADD decides for all: a container
-/// that has been there for long is cut off.
+/// The reference writes them in front of the jump that all containers share, and the last ADD
+/// decides for all: a container that has been there for long is cut off.
 #[test]
 fn conditions_of_nftables_are_of_one_container() {
     let conditions = json!({"conditionsV4": ["ip", "saddr", "192.0.2.1"]});
@@ -1568,7 +1607,8 @@ fn a_repeated_add_of_portmap_adds_nothing() {
     differs("portmap", observe, true, false);
 }
 
-/// The kernel would go on sending a known flow to the container; the reference takes flows away at the next ADD of the port.
+/// The kernel would go on sending a known flow to the container; the reference takes flows away at
+/// the next ADD of the port.
 #[test]
 fn del_of_portmap_ends_the_flows_of_udp() {
     let observe = |lab: &Lab| portmap::udp::flows_after_del(lab);
@@ -1686,7 +1726,8 @@ fn a_sysctl_of_a_link_with_a_dot_is_found() {
     differs("tuning", observe, OK, FAILED);
 }
 
-/// Where a pod may choose the name of its interface, it must not get at the settings of all of them.
+/// Where a pod may choose the name of its interface, it must not get at the settings of all of
+/// them.
 #[test]
 fn ifname_is_never_all_links() {
     let observe = |lab: &Lab| {
@@ -1870,7 +1911,8 @@ fn limits_differ<T: PartialEq + Clone + std::fmt::Debug>(
     for_reference("bandwidth", |lab| case(&reference, lab));
 }
 
-/// Runtimes send 2^31-1 and its like where nobody has said a burst; the bucket of the reference is full of it.
+/// Runtimes send 2^31-1 and its like where nobody has said a burst; the bucket of the reference is
+/// full of it.
 #[test]
 fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
     let limits = json!({"ingressRate": bandwidth::RATE, "ingressBurst": 2_147_483_647_u64});
@@ -2046,7 +2088,8 @@ fn a_table_of_sbr_has_routes_of_its_address_s_family() {
     differs("sbr", observe, true, false);
 }
 
-/// A gateway that is in no address's subnet: the reference removes the route from main and puts it nowhere.
+/// A gateway that is in no address's subnet: the reference removes the route from main and puts it
+/// nowhere.
 #[test]
 fn sbr_loses_no_route() {
     let observe = |lab: &Lab| {
@@ -2127,7 +2170,8 @@ fn sbr_takes_a_previous_result_without_a_version() {
 
 // --- vrf ---
 
-/// Makes one observation on both, where the kernel has VRFs. The interface is to join the VRF `blue`.
+/// Makes one observation on both, where the kernel has VRFs. The interface is to join the VRF
+/// `blue`.
 fn differs_in_vrf<T: PartialEq + std::fmt::Debug>(
     changes: Value,
     observe: impl Fn(&Container, &Chained<'_>) -> T,
@@ -2356,7 +2400,8 @@ fn the_dhcp_daemon_keeps_no_namespace_alive() {
     differs("dhcp", observe, 1, 2);
 }
 
-/// An address that nobody has leased any more is another's soon; the container's other addresses are its own.
+/// An address that nobody has leased any more is another's soon; the container's other addresses
+/// are its own.
 #[test]
 fn an_expired_lease_takes_the_address_and_not_the_link() {
     let observe = |lab: &Lab, server: &Scripted, _: &mut Daemon| {

@@ -1,4 +1,5 @@
-//! By which name the binary is called decides what it is: a plugin, the operator's command line, or an error.
+//! By which name the binary is called decides what it is: a plugin, the operator's command line, or
+//! an error.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -60,7 +61,8 @@ fn about_text_of_a_plugin(peer: &Peer) {
     }
 }
 
-/// Three numbers and the build metadata of a semantic version with nothing around it but a leading `v`.
+/// Three numbers and the build metadata of a semantic version with nothing around it but a leading
+/// `v`.
 fn semver(text: &str) -> Option<([u64; 3], &str)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (core, build) = text.split_once('+').unwrap_or((text, ""));
@@ -174,7 +176,8 @@ fn link_in_any_directory_and_of_any_kind_is_the_plugin() {
     let dir = Scratch::new();
     symlink(binary(), dir.join("first")).unwrap();
     symlink("first", dir.join("static")).unwrap();
-    // By way of a process: what this one has open for writing, another test could inherit and nobody execute.
+    // By way of a process: what this one has open for writing, another test could inherit and
+    // nobody execute.
     assert!(Command::new("cp").arg(binary()).arg(dir.join("loopback")).status().unwrap().success());
     for name in ["static", "loopback"] {
         let mut call = Call::new(&Peer::Ours, name, "VERSION", "");
@@ -201,7 +204,8 @@ fn version_option_prints_a_semantic_version() {
     assert!(outcome.stdout.contains(env!("CARGO_PKG_VERSION")), "{outcome:?}");
 }
 
-/// Nomad executes every file of the plugin directory, waits three seconds and takes the first word that is a version.
+/// Nomad executes every file of the plugin directory, waits three seconds and takes the first word
+/// that is a version.
 #[test]
 fn binary_without_arguments_prints_help_at_once() {
     let start = Instant::now();
@@ -216,7 +220,8 @@ fn binary_without_arguments_prints_help_at_once() {
     );
 }
 
-/// In a minimal container image there is nothing but the binary. A build for development needs its loader.
+/// In a minimal container image there is nothing but the binary. A build for development needs its
+/// loader.
 #[test]
 fn the_static_binary_runs_in_an_empty_root() {
     let linked = Command::new("ldd").arg(binary()).output().unwrap();

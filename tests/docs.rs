@@ -1,17 +1,21 @@
-//! README and docs are true: links lead somewhere, tables have what the code has, examples print what is written there.
+//! README and docs are true: links lead somewhere, tables have what the code has, examples print
+//! what is written there.
 //!
-//! A page's examples are its fenced blocks `json conflist`, a network that is put where `cni-multi net` looks, and `console`,
-//! commands after `$ ` with what they print; `json file NAME` is put there as it is. Those of a page run in one lab, in their
-//! order. In what is printed, hardware addresses, link-local addresses, ages and the numbers behind `@if` are not compared, and a
+//! A page's examples are its fenced blocks `json conflist`, a network that is put where `cni-multi
+//! net` looks, and `console`, commands after `$ ` with what they print; `json file NAME` is put
+//! there as it is. Those of a page run in one lab, in their order. In what is printed, hardware
+//! addresses, link-local addresses, ages and the numbers behind `@if` are not compared, and a
 //! line `...` stands for any lines.
 //!
-//! A block `sh` is for a host of the reader's and says who runs its commands: `sh run by packages::NAME`, the test of tests/packages
-//! that takes them from the page; `sh run by runtimes::NAME`, the case of tests/runtimes that does so; `sh run by MODULE::NAME`, one
+//! A block `sh` is for a host of the reader's and says who runs its commands: `sh run by
+//! packages::NAME`, the test of tests/packages that takes them from the page; `sh run by
+//! runtimes::NAME`, the case of tests/runtimes that does so; `sh run by MODULE::NAME`, one
 //! that does the same elsewhere; or `sh not run here`.
 //!
-//! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as `ip link add` makes it. Such pages
-//! have tests of their own, which skip where the kernel has no such link and are run in the virtual machine then. `needs program dnsmasq`
-//! is a program of the host.
+//! A network that not every kernel can make says so: `json conflist needs vlan id 1` is a link as
+//! `ip link add` makes it. Such pages have tests of their own, which skip where the kernel has no
+//! such link and are run in the virtual machine then. `needs program dnsmasq` is a program of the
+//! host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -124,7 +128,8 @@ impl Page {
         prose.lines().filter_map(heading).collect()
     }
 
-    /// The rows of the tables in a chapter, cell by cell, heads left out; in the whole page where no chapter is named.
+    /// The rows of the tables in a chapter, cell by cell, heads left out; in the whole page where
+    /// no chapter is named.
     pub fn rows(&self, chapter: Option<&str>) -> Vec<Vec<String>> {
         let prose = self.prose();
         let mut now = String::new();
@@ -440,7 +445,8 @@ fn camel_case(name: &str) -> String {
     words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
 }
 
-/// The sources of a plugin: the file of its name, or all of the folder but what is in folders of it, such as dhcp's daemon.
+/// The sources of a plugin: the file of its name, or all of the folder but what is in folders of
+/// it, such as dhcp's daemon.
 fn sources(plugin: &str, kind: &str) -> String {
     let name = root().join("src/plugins").join(kind).join(plugin.replace('-', "_"));
     let file = name.with_extension("rs");
@@ -504,7 +510,8 @@ impl Terminal {
         Terminal { lab }
     }
 
-    /// A terminal where the page's examples can run; None, and a skip, where the kernel has not the links for them.
+    /// A terminal where the page's examples can run; None, and a skip, where the kernel has not the
+    /// links for them.
     fn for_page(page: &Page) -> Option<Terminal> {
         let terminal = Terminal::new();
         let missing = |kind: &String| {
@@ -559,7 +566,8 @@ impl Terminal {
 }
 
 impl Drop for Terminal {
-    /// Ends what the page's commands have left running: everything of the lab's mount namespace but the lab itself.
+    /// Ends what the page's commands have left running: everything of the lab's mount namespace but
+    /// the lab itself.
     fn drop(&mut self) {
         let script = r#"lab=$(readlink /proc/self/ns/mnt); [ -n "$lab" ] || exit 1
             for process in /proc/[0-9]*; do
@@ -670,8 +678,8 @@ fn assert_prints_what_is_written(page: &Page) {
     }
 }
 
-/// A row of a page's errors has a change to the plugin in its first example, or CNI_ARGS; ADD answers with the rest of the row, after
-/// those of the plugins before it.
+/// A row of a page's errors has a change to the plugin in its first example, or CNI_ARGS; ADD
+/// answers with the rest of the row, after those of the plugins before it.
 /// The object below the table is the answer to the first row.
 #[test]
 fn the_errors_are_those_of_the_pages() {
@@ -706,8 +714,8 @@ fn assert_errors_are_written(page: &Page) {
     assert_eq!(whole.as_ref(), answers.first(), "{}", page.path);
 }
 
-/// The configurations of the first example that has the page's plugin, up to that; of an IPAM plugin, which is in none, that of the
-/// plugin that calls it.
+/// The configurations of the first example that has the page's plugin, up to that; of an IPAM
+/// plugin, which is in none, that of the plugin that calls it.
 fn first_chain(page: &Page) -> Vec<Value> {
     let lists = page.blocks().into_iter().filter(Block::is_network);
     let lists: Vec<Value> = lists.map(|block| serde_json::from_str(&block.text).unwrap()).collect();
@@ -764,8 +772,8 @@ fn tests_in(source: &str) -> BTreeSet<String> {
     found
 }
 
-/// `differences::NAME`, `protocol::args::NAME`: the module's path below `tests`, or below `src` where it begins with that;
-/// `packages::NAME` is in the script.
+/// `differences::NAME`, `protocol::args::NAME`: the module's path below `tests`, or below `src`
+/// where it begins with that; `packages::NAME` is in the script.
 pub fn is_test(path: &str) -> bool {
     let (module, name) = path.rsplit_once("::").unwrap_or(("", path));
     if module == "packages" {

@@ -1,4 +1,5 @@
-//! ADD on a host that cannot do what is asked: an error that names the obstacle, and everything as it was.
+//! ADD on a host that cannot do what is asked: an error that names the obstacle, and everything as
+//! it was.
 
 use serde_json::{Value, json};
 
@@ -210,7 +211,8 @@ fn run_cni_is_not_touched_where_it_is_not_needed() {
     }
 }
 
-/// Every plugin, as what a runtime detaches that an ADD could not attach, or that an earlier start of the machine did.
+/// Every plugin, as what a runtime detaches that an ADD could not attach, or that an earlier start
+/// of the machine did.
 fn every_plugin() -> Vec<Value> {
     let conf = |kind: &str, keys: Value| {
         with(&json!({"cniVersion": "1.1.0", "name": "net1", "type": kind}), keys)

@@ -1,5 +1,5 @@
-//! install.sh as an operator runs it, on directories of its own, with small scripts in the place of the binary; and the
-//! binary's own `install`, which has to leave the same files.
+//! install.sh as an operator runs it, on directories of its own, with small scripts in the place of
+//! the binary; and the binary's own `install`, which has to leave the same files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,8 @@ impl Place {
         Place { root, dir }
     }
 
-    /// A directory as the reference leaves it: two plugins, one of them a symlink, and one of someone else.
+    /// A directory as the reference leaves it: two plugins, one of them a symlink, and one of
+    /// someone else.
     fn with_foreign_plugins() -> Place {
         let place = Place::new();
         write_script(&place.dir.join("bridge"), "echo reference bridge");

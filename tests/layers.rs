@@ -1,4 +1,5 @@
-//! The shape of the source, as DESIGN has it: which layer may know which, what is done where, and that everything of a plugin is there.
+//! The shape of the source, as DESIGN has it: which layer may know which, what is done where, and
+//! that everything of a plugin is there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -97,7 +98,8 @@ pub fn after<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> 
         .map(move |(at, _)| &code[at + word.len()..])
 }
 
-/// The modules of the crate's root that a piece of code names: `crate::a::…`, `crate::{a::…, b}`, and `super::a` where `a` is a layer.
+/// The modules of the crate's root that a piece of code names: `crate::a::…`, `crate::{a::…, b}`,
+/// and `super::a` where `a` is a layer.
 fn imports(code: &str) -> BTreeSet<String> {
     let word = |text: &str| text.chars().take_while(|c| is_of_word(*c)).collect::<String>();
     let mut named = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! The packet sockets of DHCP on a real link: which frames they hear, and what arrives of what they send.
+//! The packet sockets of DHCP on a real link: which frames they hear, and what arrives of what they
+//! send.
 //!
 //! These run in this process, so it has to be root, be it of a user namespace.
 

@@ -102,8 +102,9 @@ fn no_address_is_given_twice_and_none_is_lost_when_the_range_is_too_small() {
     });
 }
 
-/// An ADD that waits before each message to the kernel, so that a case can come between; None where that cannot be done. Who
-/// comes between has to start programs meanwhile, which takes longer on a busy machine.
+/// An ADD that waits before each message to the kernel, so that a case can come between; None where
+/// that cannot be done. Who comes between has to start programs meanwhile, which takes longer on a
+/// busy machine.
 fn slow_add(attachment: &Attachment<'_>) -> Option<Call> {
     let delay = patience(1).as_micros().min(5_000_000) / 5;
     let strace =

@@ -1,5 +1,5 @@
-//! `cni-multi schema`: what it prints is JSON Schema, has the keys that the pages have, and takes what the pages have as examples.
-//! A validator of others judges, `python3-jsonschema`.
+//! `cni-multi schema`: what it prints is JSON Schema, has the keys that the pages have, and takes
+//! what the pages have as examples. A validator of others judges, `python3-jsonschema`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,8 @@ use crate::support::attachment::{skip, with};
 use crate::support::call::{binary, farm};
 use crate::support::scratch::Scratch;
 
-/// Reads `[[schema, document], …]` and prints for each what is wrong with the document, null where nothing is.
+/// Reads `[[schema, document], …]` and prints for each what is wrong with the document, null where
+/// nothing is.
 const VALIDATOR: &str = "
 import json, sys
 from jsonschema import Draft202012Validator as Validator
@@ -105,7 +106,8 @@ fn the_examples_of_the_pages_are_valid() {
     }
 }
 
-/// The example in the schema that the specification's page has, which our schema for it takes as well.
+/// The example in the schema that the specification's page has, which our schema for it takes as
+/// well.
 #[test]
 fn the_specification_s_example_is_taken() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,5 +1,6 @@
-//! STATUS of every plugin: what makes every ADD fail is code 50, and nothing is changed by asking. A runtime calls the whole
-//! node unready for it. docs/status-and-gc.md has a row for each plugin; conditions of one plugin alone are in its own tests.
+//! STATUS of every plugin: what makes every ADD fail is code 50, and nothing is changed by asking.
+//! A runtime calls the whole node unready for it. docs/status-and-gc.md has a row for each plugin;
+//! conditions of one plugin alone are in its own tests.
 
 use std::process::Command;
 
@@ -41,7 +42,8 @@ fn assert_not_available(outcome: &Outcome, msg: &str) {
     assert!(error.msg.starts_with(msg), "expected {msg:?}: {error:?}");
 }
 
-/// A conf of each plugin whose ADD makes a link, what it makes, and which message of STATUS asks for that.
+/// A conf of each plugin whose ADD makes a link, what it makes, and which message of STATUS asks
+/// for that.
 fn makers() -> [(Value, &'static str, usize); 8] {
     let leased = |changes: Value| {
         with(
@@ -206,8 +208,8 @@ echo '{"cniVersion":"1.1.0","code":51,"msg":"half the pool is cut off","details"
     }
 }
 
-/// Runtimes ask every few seconds. Neither kernel nor disk is different after it, and who watches the ruleset sees nothing:
-/// tables are tried in a transaction without an end.
+/// Runtimes ask every few seconds. Neither kernel nor disk is different after it, and who watches
+/// the ruleset sees nothing: tables are tried in a transaction without an end.
 #[test]
 fn asking_changes_nothing() {
     for_ours("bridge", |lab| {

@@ -1,9 +1,10 @@
 //! Calls that real runtimes made of the reference plugins 1.9.1, made again.
 //!
-//! `fixtures/traces/<runtime>.jsonl` has one call a line, in the order they were made: `plugin`, `env`, `stdin`, `stdout`,
-//! `stderr` and `rc`, the exit status. Container ids, MAC addresses, host link names and namespace paths are made up;
-//! each stands for the same thing wherever it appears. Of VERSION calls there is one of each kind. Calls of host-local
-//! are the main plugins' own: they are made again where those are not.
+//! `fixtures/traces/<runtime>.jsonl` has one call a line, in the order they were made: `plugin`,
+//! `env`, `stdin`, `stdout`, `stderr` and `rc`, the exit status. Container ids, MAC addresses, host
+//! link names and namespace paths are made up; each stands for the same thing wherever it appears.
+//! Of VERSION calls there is one of each kind. Calls of host-local are the main plugins' own: they
+//! are made again where those are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -69,7 +70,8 @@ fn recorded(text: &str) -> Vec<Recorded> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The recorded calls of all runtimes that `wanted` picks, with the runtime's name; there has to be one.
+/// The recorded calls of all runtimes that `wanted` picks, with the runtime's name; there has to be
+/// one.
 fn all_recorded(wanted: impl Fn(&Recorded) -> bool) -> Vec<(&'static str, Recorded)> {
     let of_runtime = |(runtime, text)| recorded(text).into_iter().map(move |call| (runtime, call));
     let calls: Vec<_> =
@@ -99,7 +101,8 @@ pub fn published(mapping: &Value) -> Option<(u64, u16)> {
         .then_some((of("hostPort")?.as_u64()?, of("containerPort")?.as_u64()?.try_into().unwrap()))
 }
 
-/// Asserts that a call failed as it did for the runtime. The words are what the runtime's user reads; ours has a code.
+/// Asserts that a call failed as it did for the runtime. The words are what the runtime's user
+/// reads; ours has a code.
 #[track_caller]
 fn assert_failed_as_recorded(peer: &Peer, outcome: &Outcome, recorded: &Recorded) {
     let error = outcome.err();
@@ -136,8 +139,8 @@ fn status_calls_succeed_as_recorded(peer: &Peer) {
     }
 }
 
-/// Runtimes make calls at the same time, so which of them got which address is no matter of the record's order. Of the
-/// calls between two DELs all addresses are the recorded ones.
+/// Runtimes make calls at the same time, so which of them got which address is no matter of the
+/// record's order. Of the calls between two DELs all addresses are the recorded ones.
 fn host_local_hands_out_the_recorded_addresses(peer: &Peer) {
     for (runtime, text) in RUNTIMES {
         let data = Scratch::new();
@@ -272,7 +275,8 @@ pub const LEFT_BY_CONTRACT: &str = "
     echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
     iptables -P FORWARD ACCEPT; ip6tables -P FORWARD ACCEPT";
 
-/// The calls of one runtime, made again on a pretend host. What the kernel chooses anew stands for what was recorded.
+/// The calls of one runtime, made again on a pretend host. What the kernel chooses anew stands for
+/// what was recorded.
 struct Replay {
     lab: Lab,
     /// By the recorded path of the namespace.
@@ -311,7 +315,8 @@ impl Replay {
         replay.assert_no_veth_is_left(runtime);
     }
 
-    /// All plugins in the recorded order, with what passes and what the kernel has, and nothing left at the end.
+    /// All plugins in the recorded order, with what passes and what the kernel has, and nothing
+    /// left at the end.
     fn of_chains(peer: &Peer, (runtime, text): (&str, &str)) {
         let mut replay = Replay::new(peer);
         let is_wanted = |call: &Recorded| {
@@ -346,8 +351,9 @@ impl Replay {
         }
     }
 
-    /// podman learns that a port is taken after its plugins have published it, and the reference's do that. Ours refuse, and
-    /// what the runtime called after that it would not call then, up to DEL.
+    /// podman learns that a port is taken after its plugins have published it, and the reference's
+    /// do that. Ours refuse, and what the runtime called after that it would not call then, up
+    /// to DEL.
     fn is_to_be_refused(&mut self, recorded: &Recorded) -> bool {
         let id = &recorded.env["CNI_CONTAINERID"];
         if recorded.command() == "DEL" {
@@ -486,7 +492,8 @@ impl Replay {
         }
     }
 
-    /// A runtime makes a namespace before it names it; where it names none any more, it has removed it.
+    /// A runtime makes a namespace before it names it; where it names none any more, it has removed
+    /// it.
     fn follow_the_namespace(&mut self, recorded: &Recorded) {
         let (netns, id) = (&recorded.env["CNI_NETNS"], &recorded.env["CNI_CONTAINERID"]);
         if recorded.command() == "DEL" && netns.is_empty() {
@@ -504,7 +511,8 @@ impl Replay {
         }
     }
 
-    /// The addresses of links, the name of the veth on the host, and which of the next IP addresses it was.
+    /// The addresses of links, the name of the veth on the host, and which of the next IP addresses
+    /// it was.
     fn take_what_is_chosen_anew(&mut self, recorded: &Value, expected: &mut Value, result: &Value) {
         for (number, interface) in
             expected["interfaces"].as_array_mut().unwrap().iter_mut().enumerate()
@@ -531,7 +539,8 @@ impl Replay {
         }
     }
 
-    /// bandwidth has a link of its own, whose name it makes from the container's id; the kernel chooses the address.
+    /// bandwidth has a link of its own, whose name it makes from the container's id; the kernel
+    /// chooses the address.
     fn take_ifb(&self, expected: &mut Value, result: &Value) {
         for (interface, now) in expected["interfaces"]
             .as_array_mut()

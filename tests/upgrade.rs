@@ -1,4 +1,5 @@
-//! A node is upgraded, or rolled back, with its containers running: what one added the other checks and deletes.
+//! A node is upgraded, or rolled back, with its containers running: what one added the other checks
+//! and deletes.
 
 mod check;
 
@@ -144,7 +145,8 @@ fn ours_deletes_what_the_reference_added_when_the_namespace_is_gone() {
     });
 }
 
-/// A rollback: the reference cannot know our rules, but link, address and lease are gone, and DEL does not fail.
+/// A rollback: the reference cannot know our rules, but link, address and lease are gone, and DEL
+/// does not fail.
 #[test]
 fn the_reference_deletes_links_and_addresses_that_ours_added() {
     with_reference(|_, reference| {
@@ -159,7 +161,8 @@ fn the_reference_deletes_links_and_addresses_that_ours_added() {
             }
             let (left, outcome) = handed_over(&lab, &network, &Peer::Ours, reference, |_| ());
             assert_eq!(outcome.ok(), Value::Null, "{}", network.what);
-            // With iptables our rules are the reference's own, and go. The index beside the store is not known to the reference, and heals.
+            // With iptables our rules are the reference's own, and go. The index beside the store
+            // is not known to the reference, and heals.
             let is_ours = |line: &&str| {
                 line.contains("/.cni-multi/")
                     || !iptables && (line.starts_with("+ nft:") || line.starts_with("- nft:"))
@@ -170,8 +173,8 @@ fn the_reference_deletes_links_and_addresses_that_ours_added() {
     });
 }
 
-/// The reference's DEL may fail over iptables rules that nobody made (see differences.rs). By then link and address are gone, and the
-/// runtime that tries again gets through.
+/// The reference's DEL may fail over iptables rules that nobody made (see differences.rs). By then
+/// link and address are gone, and the runtime that tries again gets through.
 #[test]
 fn a_second_del_of_the_reference_succeeds_where_iptables_is_installed() {
     with_reference(|lab, reference| {

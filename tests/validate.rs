@@ -1,5 +1,6 @@
-//! `cni-multi validate`: each folder of tests/fixtures/validate is a directory of configurations, and `expected` in it is what is
-//! printed about that, with the exit status below. Plugins are ours, and those in `bin` of the folder.
+//! `cni-multi validate`: each folder of tests/fixtures/validate is a directory of configurations,
+//! and `expected` in it is what is printed about that, with the exit status below. Plugins are
+//! ours, and those in `bin` of the folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -324,9 +325,10 @@ fn stdin_has_no_plugins_of_a_directory() {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{outcome:?}");
 }
 
-/// Time grows with the text, not with its square: one line of twenty thousand mistakes, one key of three million letters,
-/// and five thousand files. It is the
-/// processor's time, which a busy machine does not make longer; a process that needs more is killed.
+/// Time grows with the text, not with its square: one line of twenty thousand mistakes, one key of
+/// three million letters, and five thousand files. It is the
+/// processor's time, which a busy machine does not make longer; a process that needs more is
+/// killed.
 #[test]
 fn much_is_looked_at_in_little_time() {
     let validate = |dir: &Path, args: &[&str], stdin: &[u8]| {
@@ -361,7 +363,8 @@ fn much_is_looked_at_in_little_time() {
     assert_eq!(outcome.stdout.matches("[bridge-gateway]").count(), 4999);
 }
 
-/// `cni-multi net` runs what is compiled in; who else reads the file looks for a program of that name.
+/// `cni-multi net` runs what is compiled in; who else reads the file looks for a program of that
+/// name.
 #[test]
 fn a_plugin_that_is_compiled_in_and_on_no_path_is_told_once() {
     let text = r#"{ "cniVersion": "1.1.0", "name": "n", "plugins": [ { "type": "loopback" }, { "type": "loopback" } ] }"#;
@@ -411,7 +414,8 @@ fn files_torn_at_any_byte_are_told() {
     assert!(findings.iter().all(|finding| finding["code"] == "syntax"), "a torn file is no JSON");
 }
 
-/// Whatever a file says, there is an answer: each value of every fixture is replaced by values of other kinds.
+/// Whatever a file says, there is an answer: each value of every fixture is replaced by values of
+/// other kinds.
 #[test]
 fn values_of_any_kind_at_any_place_are_told() {
     let dir = Scratch::new();

@@ -72,7 +72,8 @@ fn whole() -> Vec<Value> {
     confs
 }
 
-/// A root directory with the binary, and /proc as every container has it. Each call has to be one process.
+/// A root directory with the binary, and /proc as every container has it. Each call has to be one
+/// process.
 fn in_an_empty_root(lab: &Lab, mut call: Call) -> Outcome {
     call.wrapper.extend(
         "strace -f -qq -e trace=execve -o /run/started chroot /mnt".split(' ').map(str::to_owned),
@@ -224,7 +225,8 @@ fn each_plugin_does_its_part_and_del_leaves_nothing() {
     });
 }
 
-/// As after a restart of the machine: no namespace, no results, nothing of what the runtime said at ADD.
+/// As after a restart of the machine: no namespace, no results, nothing of what the runtime said at
+/// ADD.
 #[test]
 fn del_and_gc_of_each_plugin_need_nothing_but_the_keys() {
     for_strict_ours(|lab| {
@@ -282,8 +284,9 @@ fn del_undoes_a_chain_wherever_it_failed() {
     });
 }
 
-/// Who reaches a published container, and with which source: by the host's port and directly; v4, then v6.
-/// The lab's containers have no loopback, so none reaches itself directly; neighbour and stranger are not told to the firewall.
+/// Who reaches a published container, and with which source: by the host's port and directly; v4,
+/// then v6. The lab's containers have no loopback, so none reaches itself directly; neighbour and
+/// stranger are not told to the firewall.
 fn matrix(lab: &Lab, chain: &Chain<'_>, addresses: &[String]) -> Vec<String> {
     let (neighbour, stranger) = (lab.container(), lab.container());
     let near = lab.attach(&neighbour, &chain.plugins[0].conf);

@@ -20,7 +20,8 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// Whether they know a version of the specification: tells old plugins from new ones, which all say "version unknown".
+    /// Whether they know a version of the specification: tells old plugins from new ones, which all
+    /// say "version unknown".
     pub fn speak(&self, version: &str) -> bool {
         let output = Command::new(self.dir.join("bridge"))
             .env("CNI_COMMAND", "VERSION")
@@ -98,7 +99,8 @@ pub fn result(stdout: &str) -> Result<Value> {
     }
 }
 
-/// A plugin's own configuration with what every network has. Both sides speak 1.0.0, whatever their age.
+/// A plugin's own configuration with what every network has. Both sides speak 1.0.0, whatever their
+/// age.
 pub fn conf(network: &str, plugin: &str, own: &Value) -> Value {
     let mut conf = json!({"cniVersion": "1.0.0", "name": network, "type": plugin});
     merge(&mut conf, own);

@@ -1,4 +1,5 @@
-//! What is measured. A group's lanes run in alternation, so its rows may be compared with each other.
+//! What is measured. A group's lanes run in alternation, so its rows may be compared with each
+//! other.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -151,7 +152,8 @@ fn loopback(bench: &Bench) -> Result<Vec<Lane>> {
     bench.sides(&["loopback"]).into_iter().map(lane).collect()
 }
 
-/// IPv4 alone, the same from C, and both families: one group, because the budgets compare them with each other.
+/// IPv4 alone, the same from C, and both families: one group, because the budgets compare them with
+/// each other.
 fn bridges(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for plugins in bench.sides(&["bridge", "host-local"]) {
@@ -189,9 +191,11 @@ fn calls_of(program: &Path) -> impl Fn(&[&str]) -> Invocation + use<> {
 }
 
 fn bridge_nftables(bench: &Bench) -> Result<Vec<Lane>> {
-    // On DEL the reference also removes iptables rules where it finds iptables, and fails over the chain it never made.
+    // On DEL the reference also removes iptables rules where it finds iptables, and fails over the
+    // chain it never made.
     let nft_only = |plugins: &Plugins| plugins.with_programs(&["nft"]);
-    // The reference got this backend in the release that learned 1.1.0; before, it takes iptables whatever is asked.
+    // The reference got this backend in the release that learned 1.1.0; before, it takes iptables
+    // whatever is asked.
     let knows_nftables = |plugins: &&Plugins| {
         let knows = plugins.speak("1.1.0");
         if !knows {
@@ -382,7 +386,8 @@ fn after_bridge(bench: &Bench, plugin: &'static str, own: &Value) -> Result<Vec<
     bench.sides(&[plugin, "bridge", "host-local"]).into_iter().map(lane).collect()
 }
 
-/// What an engine runs for one container: the sum of five calls, each side with its default firewall backend.
+/// What an engine runs for one container: the sum of five calls, each side with its default
+/// firewall backend.
 fn chain(bench: &Bench) -> Result<Vec<Lane>> {
     let lane = |plugins: &Plugins| {
         let containers = Pool::new(bench.runs)?;
@@ -425,7 +430,8 @@ fn chain_confs(network: &str) -> Vec<Value> {
     ]
 }
 
-/// The same five as a network that cnitool attaches: of ours one process, of the reference's cnitool (`CNI_TOOL`) six.
+/// The same five as a network that cnitool attaches: of ours one process, of the reference's
+/// cnitool (`CNI_TOOL`) six.
 fn cnitool(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for plugins in
@@ -485,7 +491,8 @@ fn chained(at: &Attachment, command: &str, conf: &Value, previous: &Value) -> In
     at.call(plugin, command, &conf)
 }
 
-/// One allocation in a store that others have filled: what grows with the number of containers shows here.
+/// One allocation in a store that others have filled: what grows with the number of containers
+/// shows here.
 fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
     let mut lanes = vec![];
     for count in bench.lease_counts() {
@@ -496,7 +503,8 @@ fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
                 json!({"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/14"}]]}});
             let lane =
                 attach(bench, plugins, &names::leases(count), conf(&network, "host-local", &own))?;
-            // The reference reads every file of the store: a second and more for each run at 30 000.
+            // The reference reads every file of the store: a second and more for each run at 30
+            // 000.
             lanes.push(if count > 1_000 && plugins.side == Side::Reference {
                 lane.slow(10)
             } else {
@@ -507,8 +515,8 @@ fn host_local(bench: &Bench) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-/// One more mapping where there are many, and how long a connection by it takes. The reference is only asked at the
-/// smallest number: filling up takes it hours.
+/// One more mapping where there are many, and how long a connection by it takes. The reference is
+/// only asked at the smallest number: filling up takes it hours.
 fn portmap(bench: &Bench) -> Result<Vec<Lane>> {
     let counts = bench.mapping_counts();
     let mut lanes = vec![];

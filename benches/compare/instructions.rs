@@ -15,7 +15,8 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// perf where the machine has hardware counters (many virtual machines have none), else valgrind.
+    /// perf where the machine has hardware counters (many virtual machines have none), else
+    /// valgrind.
     pub fn find() -> Option<Counter> {
         let truth = Invocation::new(find_program("true")?);
         [Counter::Perf, Counter::Valgrind]

@@ -1,6 +1,7 @@
 //! Times our plugins and a reference directory side by side, in one run, and judges the budgets.
 //!
-//! `cargo bench --bench compare -- --help` lists the options; docs/performance.md says how to read the result.
+//! `cargo bench --bench compare -- --help` lists the options; docs/performance.md says how to read
+//! the result.
 
 #![allow(clippy::print_stdout)] // a program for people
 #![allow(clippy::disallowed_methods)] // namespaces.rs enters them on threads that end, as net::netns does
@@ -69,7 +70,8 @@ fn run(options: &Options) -> Result<ExitCode> {
             measured.failures.join("\n")
         ));
     }
-    // A budget nobody measured is no promise kept, unless the caller asked for less than everything.
+    // A budget nobody measured is no promise kept, unless the caller asked for less than
+    // everything.
     let unmet = |budget: &budgets::Budget| {
         budget.missed() || (budget.measured.is_none() && options.only.is_empty())
     };
@@ -105,7 +107,8 @@ fn measure(options: &Options, bench: &Bench, book: &mut Book) -> Unmeasured {
             Ok(Some(lack)) => unmeasured.left_out.push(format!("{} ({lack})", group.name)),
             Err(e) => unmeasured.failures.push(format!("{}: {e}", group.name)),
         }
-        // The kernel takes the group's namespaces down in the background; the next group should not pay for it.
+        // The kernel takes the group's namespaces down in the background; the next group should not
+        // pay for it.
         std::thread::sleep(Duration::from_millis(500));
     }
     unmeasured
@@ -172,7 +175,8 @@ fn farm() -> Result<PathBuf> {
 fn report<'a>(bench: &Bench, book: &'a Book, left_out: Vec<String>) -> Report<'a> {
     let find = |side| bench.plugins.iter().find(|plugins| plugins.side == side);
     let (ours, reference) = (find(Side::Ours), find(Side::Reference));
-    // The budget is for everything we ship; what the reference takes is compared for the names both have.
+    // The budget is for everything we ship; what the reference takes is compared for the names both
+    // have.
     let whole = ours.map(|ours| size::of(ours, None));
     let theirs = reference.map(|reference| size::of(reference, ours));
     Report {
@@ -203,7 +207,8 @@ fn machine(bench: &Bench) -> String {
     )
 }
 
-/// How the plugins call themselves when no command is given, and what they speak: distributions leave the version out.
+/// How the plugins call themselves when no command is given, and what they speak: distributions
+/// leave the version out.
 fn about_line(plugins: &Plugins) -> String {
     let output = Command::new(plugins.dir.join("bridge")).env_remove("CNI_COMMAND").output();
     let text = output

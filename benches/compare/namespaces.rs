@@ -40,7 +40,8 @@ pub fn ensure_private() -> Result<()> {
 /// Puts empty file systems over the directories that plugins and iptables write to.
 fn hide_machine_state() -> Result<()> {
     tmpfs("/run")?;
-    // Making /var/lib/cni would leave a directory behind on the machine, so its parent is hidden where it is absent.
+    // Making /var/lib/cni would leave a directory behind on the machine, so its parent is hidden
+    // where it is absent.
     tmpfs(if Path::new("/var/lib/cni").is_dir() { "/var/lib/cni" } else { "/var/lib" })?;
     std::fs::create_dir_all(SCRATCH).map_err(|e| format!("create {SCRATCH:?}: {e}"))
 }
@@ -112,7 +113,8 @@ impl Netns {
 pub struct Pool(Vec<Netns>);
 
 impl Pool {
-    /// No more than this many are held at once (open files, kernel memory): later runs take one that DEL has emptied.
+    /// No more than this many are held at once (open files, kernel memory): later runs take one
+    /// that DEL has emptied.
     const LARGEST: usize = 100;
 
     pub fn new(wanted: usize) -> Result<Pool> {

@@ -58,7 +58,8 @@ pub struct Ended {
     pub cpu: Duration,
 }
 
-/// An invocation with everything allocated, so that nothing but the process itself is inside the timing.
+/// An invocation with everything allocated, so that nothing but the process itself is inside the
+/// timing.
 pub struct Prepared {
     program: CString,
     argv: Vec<CString>,
@@ -139,7 +140,8 @@ impl Prepared {
         let argv = pointers(&self.argv);
         let envp = pointers(&self.envp);
         let mut pid = 0;
-        // SAFETY: every pointer is to a value that lives until the call returns, both arrays end with null.
+        // SAFETY: every pointer is to a value that lives until the call returns, both arrays end
+        // with null.
         let code = unsafe {
             libc::posix_spawn(
                 &raw mut pid,
@@ -158,7 +160,8 @@ impl Prepared {
     }
 }
 
-/// Waits for one process (-1: whichever ends first) and reads its resource usage, its waited-for children included.
+/// Waits for one process (-1: whichever ends first) and reads its resource usage, its waited-for
+/// children included.
 pub fn wait(pid: libc::pid_t) -> Result<Ended> {
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

@@ -1,7 +1,8 @@
 //! Runs the lanes of a group in turn and keeps what they cost.
 //!
-//! A lane is one case on one side. The lanes of a group alternate within every run, so whatever else the machine does
-//! hits them alike, and a ratio of their medians holds where the absolute times do not.
+//! A lane is one case on one side. The lanes of a group alternate within every run, so whatever
+//! else the machine does hits them alike, and a ratio of their medians holds where the absolute
+//! times do not.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,8 @@ impl Lane {
         Lane { runs, warmups: 1, ..self }
     }
 
-    /// For acts so short that an interruption is long beside them, and so cheap that many runs are no matter.
+    /// For acts so short that an interruption is long beside them, and so cheap that many runs are
+    /// no matter.
     pub fn short(self) -> Lane {
         Lane { runs: self.runs * 5, ..self }
     }
@@ -156,7 +158,8 @@ impl Round {
     }
 
     /// Makes all the calls, `width` of them at a time, and books the whole as one sample.
-    /// A failure is booked, not an error: how many fail is what the crowd is for. True where the call succeeded.
+    /// A failure is booked, not an error: how many fail is what the crowd is for. True where the
+    /// call succeeded.
     pub fn crowd(
         &mut self,
         operation: &'static str,
@@ -336,7 +339,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// The tool may stumble over a call that is in order, as the rounds before have shown: no failure of the benchmark.
+    /// The tool may stumble over a call that is in order, as the rounds before have shown: no
+    /// failure of the benchmark.
     fn count_instructions(&mut self, at: usize, counter: Counter) {
         self.number += 1;
         let Some(lane) = self.lanes[at].as_mut() else { return };

@@ -14,8 +14,9 @@ pub struct Size {
     pub plugins: usize,
 }
 
-/// The size of one side. Only names that both sides have count, so that a directory with other vendors' plugins
-/// does not make the comparison look better than it is; without the other side, all names do.
+/// The size of one side. Only names that both sides have count, so that a directory with other
+/// vendors' plugins does not make the comparison look better than it is; without the other side,
+/// all names do.
 pub fn of(plugins: &Plugins, other: Option<&Plugins>) -> Size {
     let mut files = BTreeSet::new();
     let mut size = Size { bytes: 0, plugins: 0 };

@@ -1,7 +1,8 @@
 //! Counts the processes and threads a call starts and the peak memory of each, by ptrace.
 //!
-//! wait4's ru_maxrss is no use for a small program: exec writes the memory of whoever started it into the peak.
-//! The kernel's mark of the new program alone is read from /proc when the process is about to end.
+//! wait4's ru_maxrss is no use for a small program: exec writes the memory of whoever started it
+//! into the peak. The kernel's mark of the new program alone is read from /proc when the process is
+//! about to end.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -75,7 +76,8 @@ fn ask_to_be_traced() -> std::io::Result<()> {
 struct Tracer {
     root: libc::pid_t,
     trace: Trace,
-    /// Tasks whose first stop has been seen; that stop is ptrace's own and not a signal to pass on.
+    /// Tasks whose first stop has been seen; that stop is ptrace's own and not a signal to pass
+    /// on.
     seen: BTreeSet<libc::pid_t>,
     success: bool,
 }

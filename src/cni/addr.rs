@@ -1,8 +1,9 @@
 //! Addresses and prefixes as text, the way Go's `net` package reads them.
 //!
-//! Configurations and results carry addresses as text, and the reference plugins accept and refuse exactly
-//! what `net.ParseIP` and `net.ParseCIDR` do. Printing needs nothing special: `Display` of [`IpAddr`] and
-//! [`IpNet`] gives Go's text once an IPv4-mapped address has become an IPv4 one, which happens here.
+//! Configurations and results carry addresses as text, and the reference plugins accept and refuse
+//! exactly what `net.ParseIP` and `net.ParseCIDR` do. Printing needs nothing special: `Display` of
+//! [`IpAddr`] and [`IpNet`] gives Go's text once an IPv4-mapped address has become an IPv4 one,
+//! which happens here.
 //!
 //! Documents: SPEC 1.1.0 "Success"; `reference/protocol.md` 1.3, value encodings.
 
@@ -10,12 +11,14 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// IPv4-mapped addresses live in `::ffff:0:0/96`, so this is what their prefix loses when they collapse.
+/// IPv4-mapped addresses live in `::ffff:0:0/96`, so this is what their prefix loses when they
+/// collapse.
 const MAPPED_PREFIX_LEN: u8 = 96;
 
 /// Reads an address; empty text means "none", as in Go's `net.IP`.
 ///
-/// An IPv4-mapped address is returned as IPv4. Zones (`fe80::1%eth0`) and octets with leading zeros are refused.
+/// An IPv4-mapped address is returned as IPv4. Zones (`fe80::1%eth0`) and octets with leading zeros
+/// are refused.
 pub fn parse_ip(text: &str) -> Result<Option<IpAddr>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -28,8 +31,9 @@ pub fn parse_ip(text: &str) -> Result<Option<IpAddr>, String> {
 
 /// Reads an address with its prefix length and keeps the host part.
 ///
-/// An IPv4-mapped address is returned as IPv4 with the prefix counted from there: `::ffff:10.0.0.2/120` is
-/// `10.0.0.2/24`, and any prefix up to 96 becomes 0. The prefix length itself may have leading zeros, as in Go.
+/// An IPv4-mapped address is returned as IPv4 with the prefix counted from there:
+/// `::ffff:10.0.0.2/120` is `10.0.0.2/24`, and any prefix up to 96 becomes 0. The prefix length
+/// itself may have leading zeros, as in Go.
 pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
     cidr_parts(text)
         .and_then(|(address, prefix_len)| collapse(address, prefix_len))
@@ -56,7 +60,8 @@ fn collapse(address: IpAddr, prefix_len: u8) -> Option<IpNet> {
     IpNet::new(canonical, prefix_len.saturating_sub(MAPPED_PREFIX_LEN)).ok()
 }
 
-/// `#[serde(with = "addr::ip")]` for an `Option<IpAddr>`: text, `""` or null. Add `default` if it may be absent.
+/// `#[serde(with = "addr::ip")]` for an `Option<IpAddr>`: text, `""` or null. Add `default` if it
+/// may be absent.
 pub mod ip {
     use std::net::IpAddr;
 
@@ -83,7 +88,8 @@ pub mod cidr {
     }
 }
 
-/// `#[serde(with = "addr::opt_cidr")]` for an `Option<IpNet>`: text or null. Add `default` if it may be absent.
+/// `#[serde(with = "addr::opt_cidr")]` for an `Option<IpNet>`: text or null. Add `default` if it
+/// may be absent.
 ///
 /// Empty text is an error here, unlike in [`ip`]: Go's CIDR type has no empty form.
 pub mod opt_cidr {
@@ -120,7 +126,8 @@ mod tests {
         serde_json::from_str(json).map_err(|err| err.to_string())
     }
 
-    // Every row was given to the reference `static` plugin (Debian sid) and printed as on the right.
+    // Every row was given to the reference `static` plugin (Debian sid) and printed as on the
+    // right.
     #[test]
     fn cidr_text_is_read_and_printed_like_the_reference() {
         for (text, printed) in [

@@ -7,8 +7,9 @@ use crate::error::{Code, Error, Result};
 pub struct Args<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Args<'a> {
-    /// Parses as strictly as the reference: each piece is `KEY=value`, keys are matched with case, and a key that is
-    /// not in `known` is an error unless `IgnoreUnknown` is true anywhere in the text.
+    /// Parses as strictly as the reference: each piece is `KEY=value`, keys are matched with case,
+    /// and a key that is not in `known` is an error unless `IgnoreUnknown` is true anywhere in
+    /// the text.
     pub fn parse(text: &'a str, known: &[&str]) -> Result<Args<'a>> {
         if text.is_empty() {
             return Ok(Args::default());

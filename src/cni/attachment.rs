@@ -6,7 +6,8 @@ use sha2::{Digest as _, Sha512};
 
 use crate::error::{Code, Error, Result};
 
-/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: such a text is safe as a path element, a part of a rule's comment, a chain's name.
+/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: such a text is safe as a path element, a part of a rule's
+/// comment, a chain's name.
 fn is_plain(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphanumeric())
@@ -95,8 +96,8 @@ impl IfName {
         Ok(IfName(name.to_owned()))
     }
 
-    /// Whether the kernel would not give a link exactly this name: of `eth%d` it makes the first that is free, and it ends a
-    /// name at NUL. Nobody would find that link again.
+    /// Whether the kernel would not give a link exactly this name: of `eth%d` it makes the first
+    /// that is free, and it ends a name at NUL. Nobody would find that link again.
     pub fn is_pattern(&self) -> bool {
         self.0.contains(['%', '\0'])
     }
@@ -176,7 +177,8 @@ impl Key {
         })
     }
 
-    /// Which network, as eight bytes: the first half of what the reference's nftables comments begin with.
+    /// Which network, as eight bytes: the first half of what the reference's nftables comments
+    /// begin with.
     pub fn network_hash(network: &NetworkName) -> Hash8 {
         hash8(network.as_str())
     }
@@ -191,8 +193,8 @@ impl Key {
         format!("{}-{}", hex(&Key::network_hash(&self.network)), hex(&self.attachment_hash()))
     }
 
-    /// The comment of rules and elements, at most 128 bytes as `nft` allows: the reference's, so that its own plugins
-    /// find theirs and ours in the same way.
+    /// The comment of rules and elements, at most 128 bytes as `nft` allows: the reference's, so
+    /// that its own plugins find theirs and ours in the same way.
     pub fn comment(&self) -> String {
         let mut text = format!(
             "{}, net: {}, if: {}, id: {}",
@@ -216,8 +218,8 @@ impl Key {
     }
 }
 
-/// The name of the iptables chain that the reference makes for a container in a network: `CNI-` and hex, 28 letters. The
-/// interface's name is not a part of it (nerdctl and Nomad compute the same).
+/// The name of the iptables chain that the reference makes for a container in a network: `CNI-` and
+/// hex, 28 letters. The interface's name is not a part of it (nerdctl and Nomad compute the same).
 pub fn iptables_chain(network: &str, container_id: &str) -> String {
     let digest = hex(&Sha512::digest(format!("{network}{container_id}").as_bytes()));
     format!("CNI-{}", &digest[..24])

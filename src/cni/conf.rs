@@ -1,4 +1,5 @@
-//! The plugin configuration on stdin: what every plugin reads of it, and what CHECK, DEL and GC add to it.
+//! The plugin configuration on stdin: what every plugin reads of it, and what CHECK, DEL and GC add
+//! to it.
 
 use std::rc::Rc;
 
@@ -29,8 +30,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a configuration. Code 6 where it does not decode, 7 where `name` is missing or has characters that no
-    /// name may have.
+    /// Reads a configuration. Code 6 where it does not decode, 7 where `name` is missing or has
+    /// characters that no name may have.
     pub fn parse(text: Vec<u8>) -> Result<Config> {
         let document = Value::parse(&text);
         Config::of(text, document)

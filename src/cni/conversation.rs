@@ -1,5 +1,6 @@
-//! Feeding a plugin and hearing it out. It may write before it reads, and may never end: one loop looks after all of its
-//! streams, so nobody waits for anybody, and for as long as the caller is ready to wait.
+//! Feeding a plugin and hearing it out. It may write before it reads, and may never end: one loop
+//! looks after all of its streams, so nobody waits for anybody, and for as long as the caller is
+//! ready to wait.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -57,7 +58,8 @@ pub fn converse(mut child: Child, stdin: &[u8], manner: &Manner) -> io::Result<O
     heard
 }
 
-/// Writes and reads until the plugin has closed its stdout and stderr and has all that it wants of its stdin.
+/// Writes and reads until the plugin has closed its stdout and stderr and has all that it wants of
+/// its stdin.
 fn exchange(
     child: &mut Child,
     mut unsent: &[u8],
@@ -66,7 +68,8 @@ fn exchange(
     let mut to = child.stdin.take().map(OwnedFd::from).map(File::from);
     let mut from = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)]
         .map(|stream| stream.map(File::from));
-    // The copy goes to the file descriptor, as the plugin's own writes would: the lock on the stream is main's.
+    // The copy goes to the file descriptor, as the plugin's own writes would: the lock on the
+    // stream is main's.
     let mut ours = if deadline.is_none() {
         io::stderr().as_fd().try_clone_to_owned().ok().map(File::from)
     } else {
@@ -90,7 +93,8 @@ fn exchange(
             let piece = &unsent[..unsent.len().min(PIPE_BUF)];
             match pipe.write(piece) {
                 Ok(length) => unsent = &unsent[length..],
-                Err(_) => unsent = &[], // it need not read all, and its status says whether that was right
+                // it need not read all, and its status says whether that was right
+                Err(_) => unsent = &[],
             }
         }
         for (at, is_ready) in [has_stdout, has_stderr].into_iter().enumerate() {
@@ -108,7 +112,8 @@ fn exchange(
     }
 }
 
-/// Which of a plugin's stdin, stdout and stderr can be written to, or read from. Waits until one can.
+/// Which of a plugin's stdin, stdout and stderr can be written to, or read from. Waits until one
+/// can.
 fn wait_for(streams: [Option<&File>; 3], deadline: Option<Instant>) -> io::Result<[bool; 3]> {
     let timeout = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     {

@@ -1,5 +1,5 @@
-//! Finding a plugin in CNI_PATH and running it as a process: what a runtime does for every plugin of a list, and what
-//! a plugin does for its IPAM (specification, sections 3 and 4).
+//! Finding a plugin in CNI_PATH and running it as a process: what a runtime does for every plugin
+//! of a list, and what a plugin does for its IPAM (specification, sections 3 and 4).
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -21,11 +21,11 @@ use super::result::Document;
 use super::version;
 use crate::error::{Code, Error, Result, errno_text};
 
-/// Where the plugin of this name is: the first directory of `path` whose entry is a regular file, symlinks followed.
-/// Whether it can be executed shows when it is.
+/// Where the plugin of this name is: the first directory of `path` whose entry is a regular file,
+/// symlinks followed. Whether it can be executed shows when it is.
 ///
-/// An empty element, of a `:` too many, is no directory. The reference takes it for the working directory, of which
-/// nobody thinks when CNI_PATH is written.
+/// An empty element, of a `:` too many, is no directory. The reference takes it for the working
+/// directory, of which nobody thinks when CNI_PATH is written.
 pub fn find(name: &str, path: &[PathBuf]) -> Result<PathBuf> {
     if name.is_empty() {
         return Err(Error::new(Code::INVALID_CONFIG, "no plugin name provided"));
@@ -58,11 +58,11 @@ pub fn is_this_binary(program: &Path) -> bool {
     }
 }
 
-/// Runs a plugin: `stdin` and then end of file, exactly the variables of `env`, and its stdout is returned. What it
-/// writes to stderr appears on ours in every case.
+/// Runs a plugin: `stdin` and then end of file, exactly the variables of `env`, and its stdout is
+/// returned. What it writes to stderr appears on ours in every case.
 ///
-/// The error object of a plugin that fails becomes the error, with its code. Without one the code is 104, or 11 where
-/// the file stays open for writing.
+/// The error object of a plugin that fails becomes the error, with its code. Without one the code
+/// is 104, or 11 where the file stays open for writing.
 pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> {
     let child = spawn(program, &mut command(program, env))?;
     let output = converse(child, stdin, &Manner::Patient).map_err(|e| {
@@ -74,7 +74,8 @@ pub fn exec(program: &Path, env: &Environment, stdin: &[u8]) -> Result<Vec<u8>> 
     }
 }
 
-/// The result on a plugin's stdout, in the version that it names, or else in that of the configuration.
+/// The result on a plugin's stdout, in the version that it names, or else in that of the
+/// configuration.
 pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
     let invalid = |problem: String| {
         Error::new(Code::DECODE, format!("failed to unmarshal raw result: {problem}"))
@@ -87,8 +88,8 @@ pub fn parse_result(stdout: &[u8], config_version: &str) -> Result<Document> {
     Document::parse(&value, config_version).map_err(|e| Error::new(Code::DECODE, e.to_string()))
 }
 
-/// The error of a plugin that failed: the error object on its stdout, or where there is none the reference's words for
-/// that, and which program it was. `reason` says how it ended.
+/// The error of a plugin that failed: the error object on its stdout, or where there is none the
+/// reference's words for that, and which program it was. `reason` says how it ended.
 pub fn parse_error(program: &Path, stdout: &[u8], stderr: &[u8], reason: &str) -> Error {
     let failed = |how: String| {
         Error::new(Code::DELEGATE, format!("netplugin failed{how}"))
@@ -123,14 +124,15 @@ struct ErrorObject {
 
 /// The versions that a plugin speaks, by its own word.
 ///
-/// A plugin that does not know the question is of 0.1.0. The dummies are for plugins of that age, which want every
-/// variable whatever they are asked.
+/// A plugin that does not know the question is of 0.1.0. The dummies are for plugins of that age,
+/// which want every variable whatever they are asked.
 pub fn versions(program: &Path, env: &Environment) -> Result<Vec<String>> {
     let (env, stdin) = version_request(env);
     read_answer(exec(program, &env, &stdin))
 }
 
-/// As [`versions`], from a plugin that gets so much time for it. What it writes to stderr is kept to be told.
+/// As [`versions`], from a plugin that gets so much time for it. What it writes to stderr is kept
+/// to be told.
 pub fn versions_within(
     program: &Path,
     env: &Environment,
@@ -180,7 +182,8 @@ fn read_answer(answered: Result<Vec<u8>>) -> Result<Vec<String>> {
     }
 }
 
-/// The answer to VERSION. One of 0.2.0 needs no list: there was nothing to list but 0.1.0 and itself.
+/// The answer to VERSION. One of 0.2.0 needs no list: there was nothing to list but 0.1.0 and
+/// itself.
 pub fn parse_versions(stdout: &[u8]) -> Result<Vec<String>> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -200,12 +203,13 @@ pub fn parse_versions(stdout: &[u8]) -> Result<Vec<String>> {
     }
 }
 
-/// How often and how long to wait for a file that is being written, as during an upgrade: five seconds in all.
+/// How often and how long to wait for a file that is being written, as during an upgrade: five
+/// seconds in all.
 const BUSY_RETRIES: u32 = if cfg!(test) { 5 } else { 50 };
 const BUSY_WAIT: Duration = Duration::from_millis(100);
 
-/// Starts the plugin, later if its file is open for writing now. The reference means to try again as well, and fails
-/// with "exec: already started" when it does.
+/// Starts the plugin, later if its file is open for writing now. The reference means to try again
+/// as well, and fails with "exec: already started" when it does.
 fn spawn(program: &Path, command: &mut Command) -> Result<Child> {
     let mut retries = 0;
     loop {
@@ -224,7 +228,8 @@ fn spawn(program: &Path, command: &mut Command) -> Result<Child> {
 }
 
 fn command(program: &Path, env: &Environment) -> Command {
-    // argv[0] tells a multicall binary which plugin it is. `.` keeps a bare name from being looked up in PATH.
+    // argv[0] tells a multicall binary which plugin it is. `.` keeps a bare name from being looked
+    // up in PATH.
     let mut command = Command::new(Path::new(".").join(program));
     command
         .arg0(program)

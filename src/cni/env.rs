@@ -1,4 +1,5 @@
-//! The environment of a call (specification, section 2, "Parameters"), checked in the order of the reference.
+//! The environment of a call (specification, section 2, "Parameters"), checked in the order of the
+//! reference.
 
 use std::ffi::{OsStr, OsString};
 
@@ -14,7 +15,8 @@ pub enum Command {
     Check,
     /// Detach.
     Del,
-    /// Print the result of an attachment again: specification 0.4.0-dev, before CHECK took its place.
+    /// Print the result of an attachment again: specification 0.4.0-dev, before CHECK took its
+    /// place.
     Get,
     /// Remove what belongs to no valid attachment.
     Gc,
@@ -105,9 +107,11 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Reads and checks the variables in the reference's order: an invalid one ends the walk, missing ones are collected.
+    /// Reads and checks the variables in the reference's order: an invalid one ends the walk,
+    /// missing ones are collected.
     ///
-    /// A word in CNI_COMMAND that is no command is kept: the configuration is checked before it is refused.
+    /// A word in CNI_COMMAND that is no command is kept: the configuration is checked before it is
+    /// refused.
     pub fn read(env: &Environment) -> Result<Parameters> {
         let word = env.get("CNI_COMMAND");
         let command = Command::parse(&word).ok_or(word.clone());

@@ -1,4 +1,5 @@
-//! JSON text as Go's reader takes it: keys keep their order and their duplicates, invalid UTF-8 is replaced.
+//! JSON text as Go's reader takes it: keys keep their order and their duplicates, invalid UTF-8 is
+//! replaced.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,11 +12,13 @@ use serde_json::Number;
 
 use crate::error::{Code, Error, Result};
 
-/// How many values a document may have, those in lists and objects included. It bounds the memory that a document takes to
-/// half a gigabyte; a GC of 200 000 attachments, which libcni lists twice, has less than a third of them.
+/// How many values a document may have, those in lists and objects included. It bounds the memory
+/// that a document takes to half a gigabyte; a GC of 200 000 attachments, which libcni lists twice,
+/// has less than a third of them.
 pub const MOST_VALUES: usize = 4 << 20;
 
-/// A JSON value. Objects are lists of pairs: which of two equal keys counts is decided where they are decoded.
+/// A JSON value. Objects are lists of pairs: which of two equal keys counts is decided where they
+/// are decoded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value {
     /// `null`, which Go takes as "not given".
@@ -34,13 +37,15 @@ pub enum Value {
 }
 
 impl Value {
-    /// Reads one JSON value; anything after it is an error, and so is a document of more than [`MOST_VALUES`]. Code 6.
+    /// Reads one JSON value; anything after it is an error, and so is a document of more than
+    /// [`MOST_VALUES`]. Code 6.
     pub fn parse(text: &[u8]) -> Result<Value> {
         serde_json::from_str(&String::from_utf8_lossy(text))
             .map_err(|e| Error::new(Code::DECODE, e.to_string()))
     }
 
-    /// The member `key`, matched without case; of several the last counts, and `null` counts as not given.
+    /// The member `key`, matched without case; of several the last counts, and `null` counts as not
+    /// given.
     pub fn get(&self, key: &str) -> Option<&Value> {
         let Value::Object(pairs) = self else { return None };
         pairs

@@ -1,7 +1,8 @@
 //! What GC must leave alone, and what becomes of the rest.
 //!
-//! A runtime's GC removes what its list does not have. `cni-multi net gc` asks the same code first what it would remove:
-//! every removal goes through [`ValidAttachments::remove`], so the question and the work cannot differ.
+//! A runtime's GC removes what its list does not have. `cni-multi net gc` asks the same code first
+//! what it would remove: every removal goes through [`ValidAttachments::remove`], so the question
+//! and the work cannot differ.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashSet;
@@ -66,7 +67,8 @@ impl Holder {
         Holder { container_id: container_id.to_owned(), ..Holder::default() }
     }
 
-    /// The attachment with this [`Key::comment`]; without the words behind the identity it is known by its hash alone.
+    /// The attachment with this [`Key::comment`]; without the words behind the identity it is known
+    /// by its hash alone.
     pub fn of_comment(comment: &str) -> Holder {
         let told = |name: &str| {
             Some(comment.split_once(name)?.1.split(", ").next().unwrap_or_default().to_owned())
@@ -149,15 +151,17 @@ impl ValidAttachments {
         ValidAttachments { listed, ..ValidAttachments::default() }
     }
 
-    /// The list of a configuration, under either name of its key; what one of them has is valid. None means that the
-    /// runtime said nothing, so that nothing is known to be stale.
+    /// The list of a configuration, under either name of its key; what one of them has is valid.
+    /// None means that the runtime said nothing, so that nothing is known to be stale.
     ///
-    /// `null` is an empty list: libcni's GCNetworkList writes its caller's nil slice so, when no container is left, and has
-    /// by then detached whatever it has a record of. A caller that says nothing makes libcni leave the key out. Taken for
-    /// nothing said, the last containers of a node would never be collected.
+    /// `null` is an empty list: libcni's GCNetworkList writes its caller's nil slice so, when no
+    /// container is left, and has by then detached whatever it has a record of. A caller that
+    /// says nothing makes libcni leave the key out. Taken for nothing said, the last containers
+    /// of a node would never be collected.
     ///
-    /// An entry that names no attachment is code 7: which container it was meant for cannot be known, and any may be alive.
-    /// Go's decoder takes `null` and `{}` for an attachment of empty names, which would detach it.
+    /// An entry that names no attachment is code 7: which container it was meant for cannot be
+    /// known, and any may be alive. Go's decoder takes `null` and `{}` for an attachment of
+    /// empty names, which would detach it.
     pub fn of_config(config: &Value) -> Result<Option<ValidAttachments>> {
         let Value::Object(members) = config else { return Ok(None) };
         let mut listed = vec![];
@@ -259,8 +263,8 @@ impl ValidAttachments {
         Ok(done)
     }
 
-    /// Has another program do its GC, with the names of those that are valid in its configuration. Where one is spared of
-    /// which no more than a hash is known, the program would take it.
+    /// Has another program do its GC, with the names of those that are valid in its configuration.
+    /// Where one is spared of which no more than a hash is known, the program would take it.
     pub fn call(&self, program: &Path, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let names = self.names();
         let is_named =
@@ -290,7 +294,8 @@ impl ValidAttachments {
     }
 }
 
-/// A list in which every entry names an attachment. A wrong type is code 7 here, as any other mistake of the list.
+/// A list in which every entry names an attachment. A wrong type is code 7 here, as any other
+/// mistake of the list.
 fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
     let Value::Array(entries) = value else {
         return Err(Error::config(
@@ -454,7 +459,8 @@ mod tests {
         assert!(cut.is_cut && cut.hash == Some(long.attachment_hash()) && cut.names().is_none());
     }
 
-    /// The limit is generous, for the debug build on a busy machine: comparing each with each is ten thousand times as much.
+    /// The limit is generous, for the debug build on a busy machine: comparing each with each is
+    /// ten thousand times as much.
     #[test]
     fn a_list_of_200_000_is_read_once_and_each_question_is_one_look() {
         let id = |number: u32| format!("{number:032}");

@@ -14,8 +14,8 @@ pub const ALL: &[&str] = &["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0",
 /// What a configuration without `cniVersion` means.
 pub const ABSENT: &str = "0.1.0";
 
-/// A version for comparisons: `0.4` is 0.4.0 and `""` is 0.1.0. Whether a version is *supported* is decided by its
-/// text, which must be one of the list.
+/// A version for comparisons: `0.4` is 0.4.0 and `""` is 0.1.0. Whether a version is *supported* is
+/// decided by its text, which must be one of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number(i64, i64, i64);
 
@@ -70,7 +70,8 @@ pub fn require_supported(version: &str, supported: &[&str]) -> Result<()> {
         .with_details(format_args!("config is {version:?}, plugin supports [{}]", list.join(" "))))
 }
 
-/// The gate of the commands that came after 0.1.0: the configuration's version and the plugin's newest must reach `least`.
+/// The gate of the commands that came after 0.1.0: the configuration's version and the plugin's
+/// newest must reach `least`.
 pub fn require_at_least(
     least: Number,
     command: &str,

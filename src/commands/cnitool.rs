@@ -1,7 +1,8 @@
 //! `cnitool`: the command line of libcni's own tool, for scripts that were written for it.
 //!
-//! Commands, arguments, variables, container ids and cache are its own, and so is that a failed `add` is not undone and
-//! that `gc` takes every attachment of the network for stale. People are better served by `cni-multi net`.
+//! Commands, arguments, variables, container ids and cache are its own, and so is that a failed
+//! `add` is not undone and that `gc` takes every attachment of the network for stale. People are
+//! better served by `cni-multi net`.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -28,7 +29,8 @@ pub const NAME: &str = "cnitool";
 
 const ABOUT: &str = "CNI Tool for managing network interfaces in a network namespace";
 
-/// The commands, each with a network and a namespace, which `gc` and `status` demand and do not use.
+/// The commands, each with a network and a namespace, which `gc` and `status` demand and do not
+/// use.
 const COMMANDS: [(&str, &str); 5] = [
     ("add", "Attach a network namespace to a network and print the result"),
     ("check", "Verify an attachment"),
@@ -64,7 +66,8 @@ pub fn command() -> Command {
         .subcommand(completion)
 }
 
-/// Runs it, `args` from its name on: the result goes to stdout, whatever went wrong to stderr, and the status is 1 then.
+/// Runs it, `args` from its name on: the result goes to stdout, whatever went wrong to stderr, and
+/// the status is 1 then.
 pub fn run(
     args: &[OsString],
     plugins: &'static [Entry],

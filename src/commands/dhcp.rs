@@ -118,7 +118,8 @@ fn operate(verb: &str, matches: &ArgMatches) -> Result<String> {
     })
 }
 
-/// Runs the daemon with flags as Go's flag package reads them; a mistake there has the status 2, as with the reference.
+/// Runs the daemon with flags as Go's flag package reads them; a mistake there has the status 2, as
+/// with the reference.
 fn run_daemon(flags: &[String], env: &Environment, io: &mut Streams<'_>) -> u8 {
     let flags = match Flags::parse(flags) {
         Ok(flags) => flags,

@@ -1,7 +1,9 @@
-//! `cni-multi install`: the binary puts itself where runtimes look for plugins, and takes itself away again.
+//! `cni-multi install`: the binary puts itself where runtimes look for plugins, and takes itself
+//! away again.
 //!
-//! It does what install.sh does, for places that have no shell, such as a container that is given a directory of the host,
-//! and leaves the same files, which install.sh tells of: either takes back what the other has done (tests/install.rs).
+//! It does what install.sh does, for places that have no shell, such as a container that is given a
+//! directory of the host, and leaves the same files, which install.sh tells of: either takes back
+//! what the other has done (tests/install.rs).
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -27,7 +29,8 @@ const PLUGIN_DIR: &str = "/opt/cni/bin";
 const BINARY: &str = "cni-multi";
 /// The directory there for all that is not for runtimes.
 const STATE: &str = ".cni-multi";
-/// In that: the binary of the install before, the mark of a rollback, and the files of others by their names.
+/// In that: the binary of the install before, the mark of a rollback, and the files of others by
+/// their names.
 const PREVIOUS: &str = ".cni-multi/previous";
 const ROLLED_BACK: &str = ".cni-multi/rolled-back";
 const REPLACED: &str = ".cni-multi/replaced";
@@ -42,7 +45,8 @@ const KEEP: &str = ".cni-multi/keep.0";
 /// How long another install may be at work, as in install.sh.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often the lock is taken again because it had lost its name, each time to another install that has ended.
+/// How often the lock is taken again because it had lost its name, each time to another install
+/// that has ended.
 const TRIES: usize = 100;
 
 /// The command line.
@@ -92,8 +96,8 @@ enum Work<'a> {
 }
 
 impl Work<'_> {
-    /// Does it while nobody else is at work in the directory, be it install.sh; nothing half made is left. From here on
-    /// the working directory is `dir`, and every name is one there.
+    /// Does it while nobody else is at work in the directory, be it install.sh; nothing half made
+    /// is left. From here on the working directory is `dir`, and every name is one there.
     fn done_in(self, dir: &str) -> Result<String> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022)); // runtimes of ordinary users look there, too
         let binary = match self {
@@ -155,7 +159,8 @@ fn lock(dir: &str) -> Result<File> {
     for _ in 0..TRIES {
         told("make", STATE, plain_file::make_directories(Path::new(STATE), 0o700))?;
         let file = match plain_file::open_or_create(Path::new(LOCK)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue, // another one has just removed the directory
+            // another one has just removed the directory
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             file => told("open", &path, file)?,
         };
         let file = file_lock::take(file, Path::new(&path), Mode::Exclusive, PATIENCE)?;
@@ -221,7 +226,8 @@ fn rollback(dir: &str) -> Result<String> {
     link_names(&names, dir, "The previous cni-multi is back in ")
 }
 
-/// The replaced files come back before the binary goes, so no name that both have is ever without one.
+/// The replaced files come back before the binary goes, so no name that both have is ever without
+/// one.
 fn remove_all(dir: &str) -> Result<String> {
     unlink_others(&[], dir)?;
     let mut report = String::new();
@@ -286,7 +292,8 @@ fn keep(name: &str, kept: &str) -> Result<()> {
     rename(KEEP, kept)
 }
 
-/// Where there are no hard links, or none to another user's symlink for one who has not all rights of root.
+/// Where there are no hard links, or none to another user's symlink for one who has not all rights
+/// of root.
 fn copy(name: &str, to: &str) -> io::Result<()> {
     match fs::read_link(name) {
         Ok(leads_to) => symlink(leads_to, to),
@@ -322,14 +329,16 @@ fn unlink_others(names: &[&str], dir: &str) -> Result<()> {
     Ok(())
 }
 
-/// It is whole on the disk before it gets its name: a machine that loses power must not find an empty file there.
+/// It is whole on the disk before it gets its name: a machine that loses power must not find an
+/// empty file there.
 fn write_program(name: &str, content: &[u8]) -> io::Result<()> {
     plain_file::create_anew(Path::new(name), content)?;
     fs::set_permissions(name, Permissions::from_mode(0o755))?;
     File::open(name)?.sync_all()
 }
 
-/// What `cni-multi list` of another binary prints. A name that could leave the directory or hide in it is refused.
+/// What `cni-multi list` of another binary prints. A name that could leave the directory or hide in
+/// it is refused.
 fn list_names(binary: &str) -> Result<String> {
     let mut list = Command::new(["./", binary].concat());
     list.arg0(BINARY).arg("list").stdin(Stdio::inherit()); // there may be no /dev/null to read from
@@ -394,7 +403,8 @@ fn exists(name: &str) -> bool {
     Path::new(name).symlink_metadata().is_ok()
 }
 
-/// rename(2) leaves both names where they are one file's, as after a run that was killed: the first one goes all the same.
+/// rename(2) leaves both names where they are one file's, as after a run that was killed: the first
+/// one goes all the same.
 fn rename(from: &str, to: &str) -> Result<()> {
     told("replace", to, fs::rename(from, to))?;
     remove(from)

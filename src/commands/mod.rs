@@ -1,4 +1,5 @@
-//! What people type: one file or folder a command, named like it. [`visible`] is how others' texts are shown to them.
+//! What people type: one file or folder a command, named like it. [`visible`] is how others' texts
+//! are shown to them.
 
 use std::path::Path;
 
@@ -16,8 +17,8 @@ pub mod visible;
 /// Where networks are configured unless told otherwise.
 pub const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// The directories of plugins: as they were typed, else as the variable has them, else the one that this binary is in, so
-/// that it works alone.
+/// The directories of plugins: as they were typed, else as the variable has them, else the one that
+/// this binary is in, so that it works alone.
 pub fn plugin_path(typed: &str, env: &Environment) -> Result<String> {
     let path = if typed.is_empty() { env.get("CNI_PATH") } else { typed.to_owned() };
     if !path.is_empty() {

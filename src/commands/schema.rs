@@ -1,7 +1,9 @@
-//! `cni-multi schema [PLUGIN]`: JSON Schemas of configurations, so that editors complete and check them.
+//! `cni-multi schema [PLUGIN]`: JSON Schemas of configurations, so that editors complete and check
+//! them.
 //!
-//! They are learnt from the plugins: documents are decoded by the types that configurations are decoded into, which tell
-//! what they expect where, and the checks tell which numbers and words they take. So there is no second table of keys.
+//! They are learnt from the plugins: documents are decoded by the types that configurations are
+//! decoded into, which tell what they expect where, and the checks tell which numbers and words
+//! they take. So there is no second table of keys.
 
 use std::rc::Rc;
 
@@ -160,8 +162,8 @@ impl Author {
         }
     }
 
-    /// The members of a plugin's schema: what its types read, and what every plugin may have. That of an IPAM plugin is of
-    /// the object of the plugin that calls it.
+    /// The members of a plugin's schema: what its types read, and what every plugin may have. That
+    /// of an IPAM plugin is of the object of the plugin that calls it.
     fn write_plugin(&mut self, entry: &Entry) {
         let learnt = self.learn(entry, &[]);
         self.write(&[
@@ -349,7 +351,8 @@ impl Author {
         learnt
     }
 
-    /// What the plugin has against a value, if it has anything. What it misses besides is added, as far as it says what.
+    /// What the plugin has against a value, if it has anything. What it misses besides is added, as
+    /// far as it says what.
     fn problem(&self, entry: &Entry, path: &[Step], value: Value) -> Option<String> {
         let at = path_text(path);
         let mut document = document(path, value);
@@ -420,7 +423,8 @@ fn filler(problem: &str) -> Value {
     ranges(problem).first().map_or(Value::text("x"), |(least, _)| Value::Number((*least).into()))
 }
 
-/// The words of `…, expected "a", "b" or "c"`. Whether they are words that can be written there is for the plugin to say.
+/// The words of `…, expected "a", "b" or "c"`. Whether they are words that can be written there is
+/// for the plugin to say.
 fn words(problem: &str) -> Vec<&str> {
     let Some((_, list)) = problem.rsplit_once("expected ") else { return vec![] };
     let list = list.strip_prefix("one of ").unwrap_or(list);

@@ -1,6 +1,8 @@
-//! Texts of others on a terminal: what would move its cursor, change its colours or turn letters around is shown escaped.
+//! Texts of others on a terminal: what would move its cursor, change its colours or turn letters
+//! around is shown escaped.
 
-/// Adds a letter, or what stands for it where a terminal would obey it; how many columns that takes.
+/// Adds a letter, or what stands for it where a terminal would obey it; how many columns that
+/// takes.
 pub fn push_visible(out: &mut String, letter: char) -> usize {
     let turns_text = matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     if !letter.is_control() && !turns_text {

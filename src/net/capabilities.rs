@@ -67,7 +67,8 @@ pub fn missing(wanted: &[Capability]) -> Vec<Capability> {
     wanted.iter().copied().filter(|capability| effective & capability.bit() == 0).collect()
 }
 
-/// Gives up all capabilities but these, and what would bring them back: no program that is executed gets more.
+/// Gives up all capabilities but these, and what would bring them back: no program that is executed
+/// gets more.
 pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
     let kept = kept.iter().fold(0, |all, capability| all | capability.bit());
     limit_bounding_set(kept)?;
@@ -82,7 +83,8 @@ fn limit_bounding_set(kept: u64) -> Result<(), Errno> {
         match prctl(libc::PR_CAPBSET_READ, number.into()) {
             Ok(1) if kept & (1 << number) == 0 => match prctl(libc::PR_CAPBSET_DROP, number.into())
             {
-                Err(Errno::EPERM) => break, // without CAP_SETPCAP it stays; no_new_privs makes it mean nothing
+                // without CAP_SETPCAP it stays; no_new_privs makes it mean nothing
+                Err(Errno::EPERM) => break,
                 dropped => dropped?,
             },
             Ok(_) => continue,
@@ -125,7 +127,8 @@ mod tests {
         status.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim().to_owned()
     }
 
-    /// Whoever runs the test, with which capabilities ever. They are a thread's, so this one ends with what it has lost.
+    /// Whoever runs the test, with which capabilities ever. They are a thread's, so this one ends
+    /// with what it has lost.
     #[test]
     fn what_is_given_up_is_gone_for_good() {
         std::thread::spawn(|| {

@@ -1,4 +1,5 @@
-//! Time since the machine started, which goes on while it sleeps: CLOCK_BOOTTIME of clock_gettime(2).
+//! Time since the machine started, which goes on while it sleeps: CLOCK_BOOTTIME of
+//! clock_gettime(2).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -14,8 +15,8 @@ pub fn since_boot() -> Duration {
     clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
-/// Becomes readable at a moment, at once after a sleep that lasted longer: poll(2)'s own timeout stops while the machine
-/// sleeps.
+/// Becomes readable at a moment, at once after a sleep that lasted longer: poll(2)'s own timeout
+/// stops while the machine sleeps.
 pub struct Alarm(TimerFd);
 
 impl Alarm {

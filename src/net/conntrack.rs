@@ -100,10 +100,12 @@ impl Conntrack {
         Conntrack { transport: Transport::over(socket) }
     }
 
-    /// Makes the kernel forget the UDP flows of one family that were addressed to one of the ports and that `is_stale`
-    /// accepts: the next packet of each is looked at anew. A kernel that cannot be asked has nothing to forget.
+    /// Makes the kernel forget the UDP flows of one family that were addressed to one of the ports
+    /// and that `is_stale` accepts: the next packet of each is looked at anew. A kernel that
+    /// cannot be asked has nothing to forget.
     ///
-    /// The kernel looks at its whole table of all namespaces for it, which takes milliseconds: so once for all ports.
+    /// The kernel looks at its whole table of all namespaces for it, which takes milliseconds: so
+    /// once for all ports.
     pub fn forget_udp(
         &self,
         is_v6: bool,
@@ -159,7 +161,8 @@ impl Conntrack {
     }
 }
 
-/// Kernels before 5.8 do not filter, so what they send is looked at as well. It is one port that they can filter by.
+/// Kernels before 5.8 do not filter, so what they send is looked at as well. It is one port that
+/// they can filter by.
 fn to_ports(ports: &BTreeSet<u16>) -> Attributes {
     let only = ports.first().filter(|_| ports.len() == 1);
     let mut body = Attributes::default();

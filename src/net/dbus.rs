@@ -1,5 +1,5 @@
-//! A small client of D-Bus, for firewalld: one call at a time, texts in, a text or a truth value out.
-//! <https://dbus.freedesktop.org/doc/dbus-specification.html>
+//! A small client of D-Bus, for firewalld: one call at a time, texts in, a text or a truth value
+//! out. <https://dbus.freedesktop.org/doc/dbus-specification.html>
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -90,7 +90,8 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Connects to the first of the addresses (`unix:path=…;unix:abstract=…`) that there is; None where there is none.
+    /// Connects to the first of the addresses (`unix:path=…;unix:abstract=…`) that there is; None
+    /// where there is none.
     pub fn connect(addresses: &str) -> Result<Option<Bus>> {
         for address in addresses.split(';').filter_map(socket_address) {
             match LocalStream::connect(&address, PATIENCE) {

@@ -1,7 +1,9 @@
-//! The host's iptables programs, for who asks for that backend and for what the reference plugins left.
+//! The host's iptables programs, for who asks for that backend and for what the reference plugins
+//! left.
 //!
-//! Rules of iptables are opaque to everything else: they are read and written by the host's own programs, in one
-//! `iptables-restore` a family. Whether there is anything to read is seen without starting a program.
+//! Rules of iptables are opaque to everything else: they are read and written by the host's own
+//! programs, in one `iptables-restore` a family. Whether there is anything to read is seen without
+//! starting a program.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -23,7 +25,8 @@ use crate::plain_file;
 
 /// Where the programs are when PATH, which is the runtime's, does not say.
 const USUAL_PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
-/// Seconds to wait for another's lock: those of [`file_lock::PATIENCE`]. kube-proxy alone can have it for several.
+/// Seconds to wait for another's lock: those of [`file_lock::PATIENCE`]. kube-proxy alone can have
+/// it for several.
 const PATIENCE: &str = "30";
 /// The lock of iptables-legacy.
 const XTABLES_LOCK: &str = "/run/xtables.lock";
@@ -78,8 +81,8 @@ impl FilterRule {
 }
 
 impl FilterRule {
-    /// Whether it does what the other one does. nft(8) leaves the comments of iptables out of what it lists, so a rule that was
-    /// loaded from there has none.
+    /// Whether it does what the other one does. nft(8) leaves the comments of iptables out of what
+    /// it lists, so a rule that was loaded from there has none.
     pub fn does(&self, wanted: &FilterRule) -> bool {
         self == wanted
             || self.comment.is_none() && *self == FilterRule { comment: None, ..wanted.clone() }
@@ -131,7 +134,8 @@ impl Saved {
     /// Reads what iptables-save prints.
     pub fn parse(text: &str) -> Saved {
         let mut chains = BTreeMap::<String, Vec<String>>::new();
-        // Not `lines()`: that takes a carriage return at the end of a comment for part of the line's end.
+        // Not `lines()`: that takes a carriage return at the end of a comment for part of the
+        // line's end.
         for line in text.split('\n') {
             if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next()) {
                 chains.entry(chain.to_owned()).or_default();
@@ -196,12 +200,14 @@ impl Iptables {
         Iptables { is_v6: ip.is_ipv6(), variant: Variant::Default }
     }
 
-    /// The programs whose `nat` table may have this chain, of both families; empty where no program needs to be asked.
+    /// The programs whose `nat` table may have this chain, of both families; empty where no program
+    /// needs to be asked.
     pub fn with_nat_chain(nft: Option<&Nft>, chain: &str) -> Result<Vec<Iptables>> {
         Iptables::with_nat(nft, |nft, family| Ok(nft.chain(family, "nat", chain)?.is_some()))
     }
 
-    /// The same, where the chain has rules, as far as that can be seen. No more than `jumps` rules lead there.
+    /// The same, where the chain has rules, as far as that can be seen. No more than `jumps` rules
+    /// lead there.
     pub fn with_nat_chain_in_use(
         nft: Option<&Nft>,
         chain: &str,
@@ -233,8 +239,8 @@ impl Iptables {
         Ok(found)
     }
 
-    /// The programs of iptables-legacy for addresses of one family, where that has a table of this name. No program is
-    /// asked.
+    /// The programs of iptables-legacy for addresses of one family, where that has a table of this
+    /// name. No program is asked.
     pub fn legacy_with(table: &str, is_v6: bool) -> Result<Option<Iptables>> {
         Ok(has_legacy_table(table, is_v6)?.then_some(Iptables { is_v6, variant: Variant::Legacy }))
     }
@@ -286,8 +292,9 @@ impl Iptables {
         }
     }
 
-    /// Does the lines of `iptables-restore` that `plan` finds necessary, all or none. Nobody else of ours comes between what
-    /// the plan sees and what is done. Where another program did, and a line fails for it, the plan is made anew.
+    /// Does the lines of `iptables-restore` that `plan` finds necessary, all or none. Nobody else
+    /// of ours comes between what the plan sees and what is done. Where another program did,
+    /// and a line fails for it, the plan is made anew.
     pub fn change(&self, table: &str, plan: &dyn Fn() -> Result<Vec<String>>) -> Result<()> {
         let _lock = lock()?;
         let attempt = || {
@@ -346,7 +353,8 @@ impl Iptables {
 
     fn failed(&self, what: &str, object: &str, output: &Output) -> Error {
         let said = String::from_utf8_lossy(&output.stderr);
-        // With the same status iptables-nft says that its transaction was refused, as where another has removed the chain.
+        // With the same status iptables-nft says that its transaction was refused, as where another
+        // has removed the chain.
         let is_locked = output.status.code() == Some(LOCKED) && said.contains("xtables lock");
         let code = if is_locked { Code::TRY_AGAIN } else { Code::HOST_PROGRAM };
         let family = if self.is_v6 { "ip6tables" } else { "iptables" };
@@ -364,7 +372,8 @@ impl Iptables {
     }
 }
 
-/// Why the first wait was in vain. Whoever does not let go of a lock is waited for once by a process, whatever that still tries.
+/// Why the first wait was in vain. Whoever does not let go of a lock is waited for once by a
+/// process, whatever that still tries.
 static GIVEN_UP: OnceLock<Error> = OnceLock::new();
 
 fn require_hope() -> Result<()> {
@@ -378,8 +387,9 @@ fn give_up(error: Error) -> Error {
     error
 }
 
-/// Keeps other processes of ours from changing rules of iptables until it is dropped; the kernel ends it with the process
-/// and the programs that it has started. One of those goes on when the process is killed.
+/// Keeps other processes of ours from changing rules of iptables until it is dropped; the kernel
+/// ends it with the process and the programs that it has started. One of those goes on when the
+/// process is killed.
 fn lock() -> Result<File> {
     require_hope()?;
     let failed = |e: std::io::Error| Error::io(format_args!("lock {LOCK:?}"), &e);
@@ -392,10 +402,12 @@ fn lock() -> Result<File> {
     Ok(file)
 }
 
-/// Waits until no rules are being changed, so that whoever looks for rules finds those of an ADD that was killed.
+/// Waits until no rules are being changed, so that whoever looks for rules finds those of an ADD
+/// that was killed.
 pub fn settle() -> Result<()> {
     match fs::symlink_metadata(LOCK) {
-        // Nothing has been changed since the host was started, or there is something else in the directory's place.
+        // Nothing has been changed since the host was started, or there is something else in the
+        // directory's place.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
         Err(e) => Err(Error::io(format_args!("look for {LOCK:?}"), &e)),
         Ok(_) => lock().map(drop),
@@ -418,7 +430,8 @@ fn has_legacy_table(table: &str, is_v6: bool) -> Result<bool> {
     }
 }
 
-/// The program in PATH or where distributions put it. The name is one of ours, never from a configuration.
+/// The program in PATH or where distributions put it. The name is one of ours, never from a
+/// configuration.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(USUAL_PLACES.iter().map(PathBuf::from));

@@ -1,7 +1,9 @@
-//! Sockets for what a host without an address says to its link in IPv6 (ipv6(7), raw(7)): neighbour discovery, and DHCPv6.
+//! Sockets for what a host without an address says to its link in IPv6 (ipv6(7), raw(7)): neighbour
+//! discovery, and DHCPv6.
 //!
-//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of them waits. The kernel
-//! sends from the link-local address, so there has to be one that is not tentative.
+//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of
+//! them waits. The kernel sends from the link-local address, so there has to be one that is not
+//! tentative.
 
 use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -20,7 +22,8 @@ use crate::error::{Error, Result};
 const CLIENT: u16 = 546;
 /// The port of DHCPv6 servers.
 const SERVER: u16 = 547;
-/// What neighbour discovery is sent with, so that nobody hears it who is not on the link (RFC 4861).
+/// What neighbour discovery is sent with, so that nobody hears it who is not on the link (RFC
+/// 4861).
 const HOP_LIMIT: i32 = 255;
 /// The longest message that is read: more than an Ethernet frame has.
 const LONGEST: usize = 4096;
@@ -72,7 +75,8 @@ impl LinkSocket {
         let mut buffer = [0; LONGEST];
         match recvfrom::<SockaddrIn6>(self.socket.as_raw_fd(), &mut buffer) {
             Ok((length, Some(from))) => Ok(Some((from.ip(), buffer[..length].to_vec()))),
-            Ok((_, None)) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(None), // poll(2) says when to ask again
+            // poll(2) says when to ask again
+            Ok((_, None)) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
             Err(e) => Err(Error::kernel("receive from the link", e)),
         }
     }

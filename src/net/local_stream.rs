@@ -1,4 +1,5 @@
-//! A Unix stream socket (unix(7)) with a program that may have stopped: all has to be over with by a moment.
+//! A Unix stream socket (unix(7)) with a program that may have stopped: all has to be over with by
+//! a moment.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd as _;
@@ -16,7 +17,8 @@ pub struct LocalStream {
 }
 
 impl LocalStream {
-    /// Connects. A program that does not take connections, because it has stopped, lets who wants one wait.
+    /// Connects. A program that does not take connections, because it has stopped, lets who wants
+    /// one wait.
     pub fn connect(address: &UnixAddr, patience: Duration) -> io::Result<LocalStream> {
         let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
         let stream = LocalStream::over(socket.into(), patience);

@@ -16,8 +16,8 @@ impl MacAddr {
         MacAddr(octets.to_vec())
     }
 
-    /// A random unicast address, locally administered. A link that gets its address when it is made keeps it: udev's
-    /// MACAddressPolicy only replaces addresses that the kernel chose.
+    /// A random unicast address, locally administered. A link that gets its address when it is made
+    /// keeps it: udev's MACAddressPolicy only replaces addresses that the kernel chose.
     pub fn random() -> MacAddr {
         // The standard library's only door to the kernel's random numbers; it needs no /dev.
         let random = RandomState::new().build_hasher().finish().to_ne_bytes();
@@ -27,8 +27,9 @@ impl MacAddr {
         MacAddr(octets.to_vec())
     }
 
-    /// A random address for a port of a bridge: locally administered, and greater than nearly all others. A bridge that was
-    /// given no address has the lowest of its ports', so this port does not change it.
+    /// A random address for a port of a bridge: locally administered, and greater than nearly all
+    /// others. A bridge that was given no address has the lowest of its ports', so this port
+    /// does not change it.
     pub fn random_of_port() -> MacAddr {
         let MacAddr(mut octets) = MacAddr::random();
         octets[0] = 0xfe;
@@ -60,7 +61,8 @@ impl fmt::Display for MacAddr {
     }
 }
 
-/// Pairs of hex digits with `:` or `-` between, or groups of four with `.`: what Go's ParseMAC takes.
+/// Pairs of hex digits with `:` or `-` between, or groups of four with `.`: what Go's ParseMAC
+/// takes.
 impl FromStr for MacAddr {
     type Err = String;
 

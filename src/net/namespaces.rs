@@ -15,8 +15,9 @@ use crate::error::{Error, Result};
 /// Where runtimes and `ip netns` keep namespaces that no process is in.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
-/// Every address on a link of a network namespace other than this thread's: of those that a thread is in, and those that a file
-/// keeps. A thread with more rights than this one tells it by its /proc/net. The kernel has no list of them; one that only an open file keeps is not found.
+/// Every address on a link of a network namespace other than this thread's: of those that a thread
+/// is in, and those that a file keeps. A thread with more rights than this one tells it by its
+/// /proc/net. The kernel has no list of them; one that only an open file keeps is not found.
 ///
 /// Fails where one may be overlooked that is there.
 pub fn addresses_elsewhere() -> Result<HashSet<IpAddr>> {
@@ -92,7 +93,8 @@ fn inode(net: &Path) -> Option<u64> {
     fs::metadata(net.join("dev")).ok().map(|file| file.ino())
 }
 
-/// The addresses that a namespace's /proc/net tells of, which needs no rights: those of links that are up.
+/// The addresses that a namespace's /proc/net tells of, which needs no rights: those of links that
+/// are up.
 fn addresses_in(net: &Path) -> Result<HashSet<IpAddr>> {
     let read = |name: &str| match fs::read_to_string(net.join(name)) {
         Ok(text) => Ok(text),
@@ -130,7 +132,8 @@ fn numbered(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path())).filter(is_number).collect())
 }
 
-/// Where a line of mountinfo mounts a network namespace: `36 35 0:4 net:[4026532281] /run/netns/x rw - nsfs nsfs rw`.
+/// Where a line of mountinfo mounts a network namespace: `36 35 0:4 net:[4026532281] /run/netns/x
+/// rw - nsfs nsfs rw`.
 fn mounted(line: &str) -> Option<PathBuf> {
     let mut words = line.split(' ').skip(3);
     let is_namespace = words.next()?.starts_with("net:[");

@@ -24,21 +24,25 @@ use crate::plain_file;
 /// NSFS_MAGIC of linux/magic.h: what an open namespace file is on.
 const NSFS: FsType = FsType(0x6e73_6673);
 
-/// What entering needs: setns, a sysctl write, a socket. The default of two megabytes would be mapped for nothing.
+/// What entering needs: setns, a sysctl write, a socket. The default of two megabytes would be
+/// mapped for nothing.
 const STACK: usize = 256 * 1024;
 
-/// The file with a byte for each namespace. A namespace's own file can be opened, and so locked, by any process that sees it.
+/// The file with a byte for each namespace. A namespace's own file can be opened, and so locked, by
+/// any process that sees it.
 const LOCK: &str = "/run/cni/netns/lock";
 const LOCK_DIR: &str = "/run/cni/netns";
-/// How long others may keep the lock; what is done under it takes milliseconds, unless IPv6 addresses are tried first.
+/// How long others may keep the lock; what is done under it takes milliseconds, unless IPv6
+/// addresses are tried first.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
-/// How long to wait for the reference's lock on the namespace's own file, which a process without any right may have for ever.
+/// How long to wait for the reference's lock on the namespace's own file, which a process without
+/// any right may have for ever.
 const REFERENCE_PATIENCE: Duration = Duration::from_millis(500);
 /// Between two tries to take it. Those that want the same container are few.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Which namespace it is, in words that can be written down: a path may lead to another namespace later, and the kernel
-/// uses inode numbers again.
+/// Which namespace it is, in words that can be written down: a path may lead to another namespace
+/// later, and the kernel uses inode numbers again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetnsId {
     /// SO_NETNS_COOKIE of socket(7), unique until the next boot; None before Linux 5.14.
@@ -128,8 +132,8 @@ impl Netns {
         Ok(NetnsId { cookie: self.netlink()?.netns_cookie(), device, inode })
     }
 
-    /// Runs `work` inside the namespace. What takes long is the thread that enters, so it brings the netlink socket along
-    /// unless there is one.
+    /// Runs `work` inside the namespace. What takes long is the thread that enters, so it brings
+    /// the netlink socket along unless there is one.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         if self.netlink.get().is_some() {
             return self.enter(work);
@@ -139,8 +143,8 @@ impl Netns {
         Ok(done)
     }
 
-    /// Runs `work` on a thread that ends with it: no other code ever runs in the wrong namespace. Unlike [`Netns::run`]
-    /// it opens nothing.
+    /// Runs `work` on a thread that ends with it: no other code ever runs in the wrong namespace.
+    /// Unlike [`Netns::run`] it opens nothing.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let (file, path) = (&self.file, &self.path); // the rest of it stays on this thread
         #[expect(clippy::disallowed_methods, reason = "this is the thread that ends")]
@@ -169,8 +173,8 @@ impl Netns {
 
     /// Waits until no other of our processes that take this lock is at work here.
     ///
-    /// A namespace has the byte of its inode number in a file that only root can open. The number is no other namespace's
-    /// for as long as the lock is held, because the namespace is open.
+    /// A namespace has the byte of its inode number in a file that only root can open. The number
+    /// is no other namespace's for as long as the lock is held, because the namespace is open.
     pub fn lock(&self) -> Result<Lock<'_>> {
         let what = || format!("lock netns {:?}", self.path);
         let failed = |e: io::Error| Error::io(format_args!("{}: {LOCK:?}", what()), &e);
@@ -180,7 +184,8 @@ impl Netns {
         if !wait_for(LOCK_PATIENCE, || byte.try_take(&own)).map_err(failed)? {
             return Err(file_lock::not_free(what(), Path::new(LOCK), None, LOCK_PATIENCE));
         }
-        // The reference's sbr takes flock on the namespace's file. Not an error where that is not free: continue without.
+        // The reference's sbr takes flock on the namespace's file. Not an error where that is not
+        // free: continue without.
         let _ = wait_for(REFERENCE_PATIENCE, || Mode::Exclusive.try_take(&self.file));
         Ok(Lock { netns: &self.file, _own: own })
     }

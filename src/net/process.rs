@@ -1,7 +1,8 @@
 //! The process as the kernel starts it (execve(2)), and others beside it.
 //!
-//! The standard library's own start reads /proc/self/maps by C's `sscanf`, to tell where the stack ends; linked statically
-//! that is a twenty-fifth of the binary (113 of 2979 kB). What else it does is done here.
+//! The standard library's own start reads /proc/self/maps by C's `sscanf`, to tell where the stack
+//! ends; linked statically that is a twenty-fifth of the binary (113 of 2979 kB). What else it does
+//! is done here.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fs::{self, DirEntry, File};
@@ -27,7 +28,8 @@ macro_rules! c_main {
         /// # Safety
         ///
         /// `args` are `count` strings of C.
-        // SAFETY: the binary has no other symbol of this name, and this one has C's signature of it.
+        // SAFETY: the binary has no other symbol of this name, and this one has C's signature of
+        // it.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn main(
             count: ::std::ffi::c_int,
@@ -59,8 +61,9 @@ pub unsafe fn run_as_main(
     c_int::from(catch_unwind(|| run(args)).unwrap_or(PANICKED))
 }
 
-/// A stream that came closed has nothing to read and cannot be written: else the next file that is opened would have its
-/// number, and what is meant for stdout would be written there. A root without devices has itself to be opened.
+/// A stream that came closed has nothing to read and cannot be written: else the next file that is
+/// opened would have its number, and what is meant for stdout would be written there. A root
+/// without devices has itself to be opened.
 fn open_standard_streams() {
     while let Ok(nothing) = File::open("/dev/null").or_else(|_| File::open("/")) {
         let number = nothing.into_raw_fd();
@@ -71,14 +74,15 @@ fn open_standard_streams() {
     }
 }
 
-/// Writing to a pipe that nobody reads is an error like any other: an ADD whose result nobody gets has to be undone.
+/// Writing to a pipe that nobody reads is an error like any other: an ADD whose result nobody gets
+/// has to be undone.
 fn ignore_broken_pipes() {
     // SAFETY: nothing runs in place of the signal.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }; // it fails for signals that there are not
 }
 
-/// Whether another program than this one runs by this name in this network namespace. A process that may not be looked at
-/// counts for none.
+/// Whether another program than this one runs by this name in this network namespace. A process
+/// that may not be looked at counts for none.
 pub fn another_runs(name: &str) -> bool {
     let identity =
         |path: PathBuf| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
@@ -96,11 +100,12 @@ pub fn another_runs(name: &str) -> bool {
     fs::read_dir("/proc").is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_another)))
 }
 
-/// By these somebody asks a process to end: Ctrl-C at a terminal, who stops a service, a terminal that is closed.
+/// By these somebody asks a process to end: Ctrl-C at a terminal, who stops a service, a terminal
+/// that is closed.
 const REQUESTS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// While this is there requests to end have to wait, in this thread and in those that it starts. Programs that it starts
-/// get them as ever.
+/// While this is there requests to end have to wait, in this thread and in those that it starts.
+/// Programs that it starts get them as ever.
 pub struct Uninterrupted {
     before: SigSet,
 }
@@ -119,7 +124,8 @@ impl Uninterrupted {
     pub fn was_interrupted() -> bool {
         let (requests, at_once) =
             (SigSet::from_iter(REQUESTS), libc::timespec { tv_sec: 0, tv_nsec: 0 });
-        // SAFETY: both are there until it returns, and what came besides the number is not asked for.
+        // SAFETY: both are there until it returns, and what came besides the number is not asked
+        // for.
         let taken = unsafe {
             libc::sigtimedwait(requests.as_ref(), std::ptr::null_mut(), &raw const at_once)
         };
@@ -127,8 +133,8 @@ impl Uninterrupted {
     }
 }
 
-/// Whether whoever started the process wants it to go on, as nohup(1) does. A signal that is ignored comes all the same
-/// while it is blocked.
+/// Whether whoever started the process wants it to go on, as nohup(1) does. A signal that is
+/// ignored comes all the same while it is blocked.
 fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: it is only asked what happens, and there is room for the answer.

@@ -1,4 +1,5 @@
-//! Numbers that nobody can foresee: identifiers of exchanges, and pauses that must not be everybody's.
+//! Numbers that nobody can foresee: identifiers of exchanges, and pauses that must not be
+//! everybody's.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;

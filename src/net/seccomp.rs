@@ -1,12 +1,14 @@
-//! Which system calls a thread makes from now on, and those that it starts (seccomp(2)): the kernel refuses all others.
+//! Which system calls a thread makes from now on, and those that it starts (seccomp(2)): the kernel
+//! refuses all others.
 
 use nix::errno::Errno;
 use nix::libc::{
     self, BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter,
 };
 
-/// Where a filter finds the number of the call, the architecture that it is one of, and the first of six arguments; of an
-/// argument the half that says something is the first one (`seccomp_data` of linux/seccomp.h).
+/// Where a filter finds the number of the call, the architecture that it is one of, and the first
+/// of six arguments; of an argument the half that says something is the first one (`seccomp_data`
+/// of linux/seccomp.h).
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -37,7 +39,8 @@ pub enum Is {
     Without(libc::c_int),
 }
 
-/// Refuses all calls but these, for good. What is refused fails with EPERM, and the kernel's log of audits has it.
+/// Refuses all calls but these, for good. What is refused fails with EPERM, and the kernel's log of
+/// audits has it.
 ///
 /// This and [`hide`] take CAP_SYS_ADMIN or `no_new_privs`.
 pub fn allow_only(always: &[libc::c_long], some: &[Call]) -> Result<(), Errno> {
@@ -55,7 +58,8 @@ pub fn allow_only(always: &[libc::c_long], some: &[Call]) -> Result<(), Errno> {
     install(&program, libc::SECCOMP_FILTER_FLAG_LOG)
 }
 
-/// Makes a call fail as in a kernel that has not got it, for what the C library tries first, however often: no log has it.
+/// Makes a call fail as in a kernel that has not got it, for what the C library tries first,
+/// however often: no log has it.
 pub fn hide(number: libc::c_long) -> Result<(), Errno> {
     let mut program = beginning();
     program.extend([
@@ -70,7 +74,8 @@ pub fn hide(number: libc::c_long) -> Result<(), Errno> {
 fn install(program: &[sock_filter], flags: libc::c_ulong) -> Result<(), Errno> {
     let len = u16::try_from(program.len()).map_err(|_| Errno::EINVAL)?;
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the kernel reads a sock_fprog and the `len` instructions that it points to, and keeps a copy.
+    // SAFETY: the kernel reads a sock_fprog and the `len` instructions that it points to, and keeps
+    // a copy.
     let set = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
     };
@@ -121,7 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// The answers to a call as the kernel gives them to a thread that has the filter, and ends then.
+    /// The answers to a call as the kernel gives them to a thread that has the filter, and ends
+    /// then.
     fn answers<const N: usize>(
         install: fn() -> Result<(), Errno>,
         calls: [fn() -> libc::c_long; N],
@@ -166,7 +172,8 @@ mod tests {
             [
                 || call(libc::SYS_getppid, 0),
                 || call(libc::SYS_getuid, 0),
-                || call(libc::SYS_socket, libc::AF_UNIX.into()), // its type is none: the kernel's own answer
+                // its type is none: the kernel's own answer
+                || call(libc::SYS_socket, libc::AF_UNIX.into()),
                 || call(libc::SYS_socket, libc::AF_ALG.into()),
                 || call(libc::SYS_unshare, 0x100), // the thread's own, of which it makes one anew
                 || call(libc::SYS_unshare, 0),

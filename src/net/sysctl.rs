@@ -1,4 +1,5 @@
-//! Sysctls of the network, as files below /proc/sys/net. They are those of the namespace of the thread that opens them.
+//! Sysctls of the network, as files below /proc/sys/net. They are those of the namespace of the
+//! thread that opens them.
 
 use std::fmt;
 use std::fs;
@@ -23,8 +24,8 @@ impl Sysctl {
         Sysctl("ipv6/conf/all/forwarding".into())
     }
 
-    /// A setting of one link: `net/ipv4/conf/<ifname>/<setting>`. Link names have no `/`, the kernel sees to that;
-    /// a name that has one names nothing.
+    /// A setting of one link: `net/ipv4/conf/<ifname>/<setting>`. Link names have no `/`, the
+    /// kernel sees to that; a name that has one names nothing.
     pub fn ipv4_conf(ifname: &str, setting: &'static str) -> Sysctl {
         Sysctl(format!("ipv4/conf/{}/{setting}", element(ifname)))
     }
@@ -34,10 +35,12 @@ impl Sysctl {
         Sysctl(format!("ipv6/conf/{}/{setting}", element(ifname)))
     }
 
-    /// The setting of this name, spelled with dots or slashes in any mixture; None unless it is one below `net`.
+    /// The setting of this name, spelled with dots or slashes in any mixture; None unless it is one
+    /// below `net`.
     ///
-    /// What is between `net.<family>.conf` (or `neigh`) and the setting is the name of a link, which may have dots itself:
-    /// `net.ipv4.conf.eth0.5.arp_filter`. No other name there has one.
+    /// What is between `net.<family>.conf` (or `neigh`) and the setting is the name of a link,
+    /// which may have dots itself: `net.ipv4.conf.eth0.5.arp_filter`. No other name there has
+    /// one.
     pub fn parse(name: &str) -> Option<Sysctl> {
         let elements: Vec<&str> =
             name.split(['.', '/']).filter(|element| !element.is_empty()).collect();
@@ -59,7 +62,8 @@ impl Sysctl {
         rest.split('/').all(is_name).then(|| Sysctl(rest.to_owned()))
     }
 
-    /// The same with the first `placeholder` replaced by the name of a link; without one it is as it was.
+    /// The same with the first `placeholder` replaced by the name of a link; without one it is as
+    /// it was.
     pub fn of_link(&self, placeholder: &str, ifname: &str) -> Sysctl {
         let mut parts: Vec<String> = self.0.split('/').map(str::to_owned).collect();
         if let Some(part) = parts.iter_mut().find(|part| part.contains(placeholder)) {
@@ -95,8 +99,8 @@ impl Sysctl {
         }
     }
 
-    /// `net/bridge/bridge-nf-call-iptables`, or that of IPv6: whether packets inside a bridge come by the rules. There only
-    /// where the kernel has br_netfilter.
+    /// `net/bridge/bridge-nf-call-iptables`, or that of IPv6: whether packets inside a bridge come
+    /// by the rules. There only where the kernel has br_netfilter.
     pub fn bridge_netfilter(is_v6: bool) -> Sysctl {
         Sysctl(format!("bridge/bridge-nf-call-{}", if is_v6 { "ip6tables" } else { "iptables" }))
     }
@@ -112,12 +116,14 @@ impl Sysctl {
         Ok(value.trim().to_owned())
     }
 
-    /// The value, if it is one that can be read: None where the kernel lets no process read it (`net/ipv4/route/flush`), and
-    /// for a secret that has not been set yet. Any other failure is one of this moment.
+    /// The value, if it is one that can be read: None where the kernel lets no process read it
+    /// (`net/ipv4/route/flush`), and for a secret that has not been set yet. Any other failure
+    /// is one of this moment.
     pub fn read_if_readable(&self) -> Result<Option<String>> {
         match self.read() {
             Err(e) if e.is_errno(Errno::EACCES) || e.is_errno(Errno::EPERM) => Ok(None),
-            Err(e) if e.is_errno(Errno::EIO) && self.0.ends_with("/stable_secret") => Ok(None), // addrconf.c
+            // addrconf.c
+            Err(e) if e.is_errno(Errno::EIO) && self.0.ends_with("/stable_secret") => Ok(None),
             value => value.map(Some),
         }
     }
@@ -130,7 +136,8 @@ impl Sysctl {
             .map_err(|e| Error::io(format_args!("write sysctl {self} = {value}"), &e))
     }
 
-    /// Writes the value unless it is that already: so a read-only /proc/sys that has it is no error.
+    /// Writes the value unless it is that already: so a read-only /proc/sys that has it is no
+    /// error.
     pub fn ensure(&self, value: &str) -> Result<()> {
         if self.read()? == value { Ok(()) } else { self.write(value) }
     }

@@ -1,5 +1,5 @@
-//! What sysfs says of the links of a namespace (sysfs(5)), read from a mount of our own that no path leads to: the one at
-//! `/sys` has the links of the namespace that it was mounted in.
+//! What sysfs says of the links of a namespace (sysfs(5)), read from a mount of our own that no
+//! path leads to: the one at `/sys` has the links of the namespace that it was mounted in.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -30,20 +30,22 @@ pub struct Sysfs(OwnedFd);
 /// What sysfs says of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SysfsLink {
-    /// The inode of its directory. The kernel counts them, so a link has it for life, whatever its name, ifindex and
-    /// namespace are, and no other link gets it before the next boot (since Linux 5.5, on machines of 64 bits).
+    /// The inode of its directory. The kernel counts them, so a link has it for life, whatever its
+    /// name, ifindex and namespace are, and no other link gets it before the next boot (since
+    /// Linux 5.5, on machines of 64 bits).
     pub inode: u64,
     /// ifindex.
     pub index: u32,
-    /// The directory of its hardware, such as `devices/pci0000:00/0000:00:1f.6`; None where it has none.
+    /// The directory of its hardware, such as `devices/pci0000:00/0000:00:1f.6`; None where it has
+    /// none.
     pub hardware: Option<String>,
     /// Which of the hardware's ports it is, from 0.
     pub port: u32,
 }
 
 impl Sysfs {
-    /// Opens it for the namespace of this thread; None where that is refused: before Linux 5.2, by a security module, or
-    /// in a user namespace.
+    /// Opens it for the namespace of this thread; None where that is refused: before Linux 5.2, by
+    /// a security module, or in a user namespace.
     pub fn open() -> Result<Option<Sysfs>> {
         match mount() {
             Ok(mount) => Ok(Some(Sysfs(mount))),

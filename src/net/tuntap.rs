@@ -47,7 +47,8 @@ mod ioctl {
 pub struct TapSpec {
     /// Its name, at most 15 bytes.
     pub name: String,
-    /// The user that may open it without privileges; everyone may where neither is given, if the device's mode lets them.
+    /// The user that may open it without privileges; everyone may where neither is given, if the
+    /// device's mode lets them.
     pub owner: Option<u32>,
     /// The group that may.
     pub group: Option<u32>,
@@ -55,8 +56,8 @@ pub struct TapSpec {
     pub multi_queue: bool,
 }
 
-/// Makes a tap interface in the namespace of this thread, without packet information before its frames. It stays when
-/// nobody has it open. An interface of that name is EBUSY.
+/// Makes a tap interface in the namespace of this thread, without packet information before its
+/// frames. It stays when nobody has it open. An interface of that name is EBUSY.
 pub fn create_tap(spec: &TapSpec) -> Result<()> {
     let tun = open()?;
     let created = attach(&tun, spec, IFF_TUN_EXCL);

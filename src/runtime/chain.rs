@@ -1,7 +1,8 @@
-//! Operations on a network: its plugins run one after the other, as libcni runs them (specification, section 3).
+//! Operations on a network: its plugins run one after the other, as libcni runs them
+//! (specification, section 3).
 //!
-//! What is not libcni's: an ADD that fails is undone, operations on one container wait for each other, and a plugin that is
-//! compiled in runs in this process.
+//! What is not libcni's: an ADD that fails is undone, operations on one container wait for each
+//! other, and a plugin that is compiled in runs in this process.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -60,8 +61,8 @@ pub(super) enum Program {
 impl Runtime<'_> {
     /// ADD: each plugin gets the result of the one before it; the last one's is kept and returned.
     ///
-    /// With [`OnFailure::Undo`] a failure is followed by DEL for every plugin, unless there was such an attachment before.
-    /// The details tell how that went.
+    /// With [`OnFailure::Undo`] a failure is followed by DEL for every plugin, unless there was
+    /// such an attachment before. The details tell how that went.
     pub fn add(
         &mut self,
         list: &NetworkList,
@@ -90,7 +91,8 @@ impl Runtime<'_> {
         match (self.add_all(Command::Add, list, at, &mut result), on_failure) {
             (Ok(result), _) => Ok(result),
             (Err(error), OnFailure::Leave) => Err(error),
-            // DEL would take down what was there before, which may well work and may be somebody else's.
+            // DEL would take down what was there before, which may well work and may be somebody
+            // else's.
             (Err(error), OnFailure::Undo) if was_there => {
                 let ifname = at.key.ifname.as_str();
                 Err(error.with_details(format_args!(
@@ -105,8 +107,9 @@ impl Runtime<'_> {
         }
     }
 
-    /// GET, which the drafts of 0.4.0 had where it now has CHECK: ADD's result told again by plugins that look after what
-    /// they hold. It goes from plugin to plugin as in ADD, beginning with the one that was kept, and is kept anew.
+    /// GET, which the drafts of 0.4.0 had where it now has CHECK: ADD's result told again by
+    /// plugins that look after what they hold. It goes from plugin to plugin as in ADD,
+    /// beginning with the one that was kept, and is kept anew.
     pub fn get(&mut self, list: &NetworkList, at: &Parameters) -> Result<Document> {
         require_check(list, "GET")?;
         let held = self.cache.lock(Some(at), self.env)?;
@@ -114,7 +117,8 @@ impl Runtime<'_> {
         self.within(&held.env).add_all(Command::Get, list, at, &mut result)
     }
 
-    /// CHECK: every plugin gets the result that ADD returned. Nothing is run where the network disables it.
+    /// CHECK: every plugin gets the result that ADD returned. Nothing is run where the network
+    /// disables it.
     pub fn check(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         require_check(list, "CHECK")?;
         if list.disable_check {
@@ -131,8 +135,8 @@ impl Runtime<'_> {
         Ok(())
     }
 
-    /// DEL: in reverse order, each plugin with the result that ADD returned, as far as that can be read. What was kept
-    /// goes when all are done; a failure ends it and leaves that.
+    /// DEL: in reverse order, each plugin with the result that ADD returned, as far as that can be
+    /// read. What was kept goes when all are done; a failure ends it and leaves that.
     pub fn del(&mut self, list: &NetworkList, at: &Parameters) -> Result<()> {
         let held = self.cache.lock(Some(at), self.env)?;
         self.within(&held.env).del_all(list, at)
@@ -156,7 +160,8 @@ impl Runtime<'_> {
         Ok(())
     }
 
-    /// STATUS: the first plugin that cannot serve ADD tells so. Versions before 1.1.0 have no such question.
+    /// STATUS: the first plugin that cannot serve ADD tells so. Versions before 1.1.0 have no such
+    /// question.
     pub fn status(&mut self, list: &NetworkList) -> Result<()> {
         if !version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC) {
             return Ok(());
@@ -235,7 +240,8 @@ impl Runtime<'_> {
             .map_err(|error| failed(error, plugin, "delete"))
     }
 
-    /// DEL for all plugins, those too that ADD did not reach, whatever the others say. What all of them say is told once.
+    /// DEL for all plugins, those too that ADD did not reach, whatever the others say. What all of
+    /// them say is told once.
     fn undo_add(
         &mut self,
         list: &NetworkList,
@@ -316,8 +322,8 @@ impl Runtime<'_> {
         }
     }
 
-    /// Whether the container has an interface of that name; None where there is no such namespace. A failed ADD is undone by
-    /// it, so what cannot be looked at now is an error.
+    /// Whether the container has an interface of that name; None where there is no such namespace.
+    /// A failed ADD is undone by it, so what cannot be looked at now is an error.
     fn has_interface(&self, at: &Parameters) -> Result<Option<bool>> {
         let Some(netns) = self.handles.netns(&at.netns, Netns::open_if_there)? else {
             return Ok(None);
@@ -325,7 +331,8 @@ impl Runtime<'_> {
         Ok(Some(netns.netlink()?.find_link(at.key.ifname.as_str())?.is_some()))
     }
 
-    /// Whether the first plugin is compiled in: where its ADD fails, it has undone what it did, and nobody did more.
+    /// Whether the first plugin is compiled in: where its ADD fails, it has undone what it did, and
+    /// nobody did more.
     fn begins_here(&self, list: &NetworkList) -> bool {
         list.plugins
             .first()
@@ -353,7 +360,8 @@ impl Runtime<'_> {
         }
     }
 
-    /// The process's environment with all six variables of the protocol, empty where the command has no attachment.
+    /// The process's environment with all six variables of the protocol, empty where the command
+    /// has no attachment.
     pub(super) fn environment(&self, command: Command, at: Option<&Parameters>) -> Environment {
         let of = |text: fn(&Parameters) -> String| at.map(text).unwrap_or_default();
         self.env
@@ -387,7 +395,8 @@ fn failed(error: Error, plugin: &PluginConfig, what: &str) -> Error {
     error.context(format_args!("plugin {} failed ({what})", describe(plugin)))
 }
 
-/// libcni returns the errors of CHECK and STATUS as they are: the message is the plugin's, who said it is a detail.
+/// libcni returns the errors of CHECK and STATUS as they are: the message is the plugin's, who said
+/// it is a detail.
 fn reported_by(plugin: &PluginConfig) -> String {
     format!("reported by plugin {}", describe(plugin))
 }

@@ -1,8 +1,9 @@
-//! The configuration that one plugin of a network gets on stdin (specification, section 3, "Deriving request
-//! configuration from plugin configuration").
+//! The configuration that one plugin of a network gets on stdin (specification, section 3,
+//! "Deriving request configuration from plugin configuration").
 //!
-//! `capabilities` is taken out, as the specification has it: it is said to the runtime and not to the plugin, and libcni,
-//! which leaves it in, is alone with that. Every other key that is not set here stays.
+//! `capabilities` is taken out, as the specification has it: it is said to the runtime and not to
+//! the plugin, and libcni, which leaves it in, is alone with that. Every other key that is not set
+//! here stays.
 
 use super::go_json;
 use super::list::{NetworkList, PluginConfig, object};
@@ -11,8 +12,8 @@ use crate::cni::json::Value;
 use crate::cni::result::Document;
 use crate::error::Result;
 
-/// The configuration for ADD, CHECK and DEL: with what was done before, and those of `capability_args` that the plugin
-/// declared to understand.
+/// The configuration for ADD, CHECK and DEL: with what was done before, and those of
+/// `capability_args` that the plugin declared to understand.
 pub fn for_attachment(
     list: &NetworkList,
     plugin: &PluginConfig,
@@ -35,8 +36,8 @@ pub fn for_status(list: &NetworkList, plugin: &PluginConfig) -> Vec<u8> {
     named(list, plugin).to_text().into_bytes()
 }
 
-/// The configuration for GC. `valid` goes under the specification's key and under the one that its text had first;
-/// where it is not known there is no key, and plugins remove nothing.
+/// The configuration for GC. `valid` goes under the specification's key and under the one that its
+/// text had first; where it is not known there is no key, and plugins remove nothing.
 pub fn for_gc(
     list: &NetworkList,
     plugin: &PluginConfig,

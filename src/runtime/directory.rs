@@ -10,8 +10,9 @@ use crate::cni::attachment::NetworkName;
 use crate::error::{Code, Error, Result};
 use crate::plain_file;
 
-/// The network of this name in the directory. A `.conflist` goes before a single plugin's file of the same name; the
-/// first file that cannot be read ends the search, whether it was the one or not.
+/// The network of this name in the directory. A `.conflist` goes before a single plugin's file of
+/// the same name; the first file that cannot be read ends the search, whether it was the one or
+/// not.
 pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     let files = files(dir)?;
     if files.is_empty() {
@@ -39,8 +40,8 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads one file: a list if it is a `.conflist`, with the plugins of the directory that is named like the network,
-/// else a single plugin.
+/// Reads one file: a list if it is a `.conflist`, with the plugins of the directory that is named
+/// like the network, else a single plugin.
 pub fn load(file: &Path) -> Result<NetworkList> {
     let text = read(file)?;
     let dir = file.parent().unwrap_or(Path::new("."));
@@ -52,8 +53,9 @@ pub fn load(file: &Path) -> Result<NetworkList> {
     list.map_err(|error| error.with_details(format_args!("the file is {}", file.display())))
 }
 
-/// The network of a document that is not in a file, such as the one that the cache has of ADD, with the plugins of the
-/// directory in `dir` that is named like it: documents do not have those, so that DEL by the document alone forgets them.
+/// The network of a document that is not in a file, such as the one that the cache has of ADD, with
+/// the plugins of the directory in `dir` that is named like it: documents do not have those, so
+/// that DEL by the document alone forgets them.
 pub fn of_document(text: Vec<u8>, dir: &Path) -> Result<NetworkList> {
     let mut list = NetworkList::parse(text)?;
     if !list.only_inlined {
@@ -86,7 +88,8 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     read.map_err(|e| Error::io(format_args!("error reading {0}: open {0}", file.display()), &e))
 }
 
-/// What is in the directory and ends so, sorted, except directories. A directory that is not there has nothing in it.
+/// What is in the directory and ends so, sorted, except directories. A directory that is not there
+/// has nothing in it.
 fn files_ending(dir: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     let names =
         file_names(dir).map_err(|e| Error::io(format_args!("open {}", dir.display()), &e))?;
@@ -99,7 +102,8 @@ fn ends_with(name: &OsStr, ending: &str) -> bool {
     name.as_encoded_bytes().ends_with(ending.as_bytes())
 }
 
-/// The names of what is in the directory, sorted, except directories; none where there is no directory.
+/// The names of what is in the directory, sorted, except directories; none where there is no
+/// directory.
 pub fn file_names(dir: &Path) -> io::Result<Vec<OsString>> {
     names(dir, |kind| !kind.is_dir())
 }

@@ -56,8 +56,8 @@ pub enum Unrecorded {
 }
 
 impl Runtime<'_> {
-    /// GC: DEL for every attachment in the cache that is not in `valid`, then GC for every plugin that knows it. Goes on
-    /// after a failure and reports all of them.
+    /// GC: DEL for every attachment in the cache that is not in `valid`, then GC for every plugin
+    /// that knows it. Goes on after a failure and reports all of them.
     ///
     /// Without `valid` no attachment is, and plugins are not told of any.
     pub fn gc(&mut self, list: &NetworkList, valid: Option<&[ValidAttachment]>) -> Result<()> {
@@ -79,8 +79,9 @@ impl Runtime<'_> {
         alone.collect(list, valid, errors)
     }
 
-    /// GC of all attachments without a namespace. libcni and cnitool leave it to their caller which are wanted, and take all for gone where
-    /// nothing is said; but the cache is shared with real runtimes, and their containers would lose their networks.
+    /// GC of all attachments without a namespace. libcni and cnitool leave it to their caller which
+    /// are wanted, and take all for gone where nothing is said; but the cache is shared with
+    /// real runtimes, and their containers would lose their networks.
     pub fn gc_dead(
         &mut self,
         list: &NetworkList,
@@ -110,7 +111,8 @@ impl Runtime<'_> {
         alone.collect_unrecorded(list, &network, &census, (extent, unrecorded), errors, watch)
     }
 
-    /// GC of what no record tells of: asks the plugins first, spares what may live, and then has them do it.
+    /// GC of what no record tells of: asks the plugins first, spares what may live, and then has
+    /// them do it.
     fn collect_unrecorded(
         &mut self,
         list: &NetworkList,
@@ -163,8 +165,9 @@ impl Runtime<'_> {
         errors.finish()
     }
 
-    /// DEL for all whose namespace is gone and whose network is none of `known`: by the configuration that ADD had, with
-    /// the plugins that the network's directory in `conf_dir` has now.
+    /// DEL for all whose namespace is gone and whose network is none of `known`: by the
+    /// configuration that ADD had, with the plugins that the network's directory in `conf_dir`
+    /// has now.
     pub fn gc_forgotten(
         &mut self,
         known: &[NetworkName],

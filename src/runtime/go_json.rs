@@ -1,9 +1,11 @@
-//! JSON as it is after Go has read and written it: libcni does so with whatever it hands on or keeps.
+//! JSON as it is after Go has read and written it: libcni does so with whatever it hands on or
+//! keeps.
 
 use crate::cni::json::Value;
 
-/// The value with the members of its objects in order, as a Go map has them: of several of a name the last one. A number
-/// that is whole is written so, since Go keeps all as floats: `1400.0` would be refused where an integer is expected.
+/// The value with the members of its objects in order, as a Go map has them: of several of a name
+/// the last one. A number that is whole is written so, since Go keeps all as floats: `1400.0` would
+/// be refused where an integer is expected.
 pub(super) fn normal(value: Value) -> Value {
     match value {
         Value::Array(list) => Value::Array(list.into_iter().map(normal).collect()),
@@ -19,7 +21,8 @@ pub(super) fn normal(value: Value) -> Value {
             Value::Object(members)
         }
         Value::Number(number) if number.is_f64() => {
-            // A conversion stops at the ends, so what is beyond 64 bits is another number and stays.
+            // A conversion stops at the ends, so what is beyond 64 bits is another number and
+            // stays.
             let float = number.as_f64().unwrap_or_default();
             let whole = float as i64;
             Value::Number(if whole as f64 == float && whole != i64::MAX {
@@ -32,7 +35,8 @@ pub(super) fn normal(value: Value) -> Value {
     }
 }
 
-/// The text, with the letters escaped that Go escapes for the sake of HTML; they occur in strings only.
+/// The text, with the letters escaped that Go escapes for the sake of HTML; they occur in strings
+/// only.
 pub(super) fn text(value: &Value) -> String {
     let escapes = [
         ('<', "\\u003c"),
@@ -48,7 +52,8 @@ pub(super) fn text(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// The right side is what `json.Unmarshal` and `json.Marshal` make of the left, but for integers beyond 2^53.
+    /// The right side is what `json.Unmarshal` and `json.Marshal` make of the left, but for
+    /// integers beyond 2^53.
     #[test]
     fn whole_numbers_lose_their_point_and_members_are_in_order() {
         for (before, after) in [

@@ -1,9 +1,11 @@
-//! What stays of ours in nftables when others take over: the reference plugins detach what we attached, and do not know our
-//! tables. An element that stays leads a published port to whichever container gets the address next.
+//! What stays of ours in nftables when others take over: the reference plugins detach what we
+//! attached, and do not know our tables. An element that stays leads a published port to whichever
+//! container gets the address next.
 //!
-//! Nothing of ours is needed to tell what is left: no record, no configuration. An attachment is there while its link is,
-//! while a record in any cache below /var/lib/cni has its namespace, while host-local's lease of its address is its own, and,
-//! where no lease names the address, while any namespace of the machine has it.
+//! Nothing of ours is needed to tell what is left: no record, no configuration. An attachment is
+//! there while its link is, while a record in any cache below /var/lib/cni has its namespace, while
+//! host-local's lease of its address is its own, and, where no lease names the address, while any
+//! namespace of the machine has it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -64,7 +66,8 @@ pub fn summary(counts: &[(String, usize)]) -> Option<String> {
     })
 }
 
-/// Removes from our tables what belongs to attachments that are gone, each told as soon as it is done.
+/// Removes from our tables what belongs to attachments that are gone, each told as soon as it is
+/// done.
 pub fn leave(
     host: &Netlink,
     cache: &Cache,

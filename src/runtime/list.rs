@@ -1,7 +1,8 @@
-//! The documents of networks, read as libcni does, mistakes told in its words. Where they lie knows [`super::directory`].
+//! The documents of networks, read as libcni does, mistakes told in its words. Where they lie knows
+//! [`super::directory`].
 //!
-//! Keys of a list are matched with case and those of a plugin without, since libcni decodes one by hand and the other
-//! with Go's reader.
+//! Keys of a list are matched with case and those of a plugin without, since libcni decodes one by
+//! hand and the other with Go's reader.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,8 @@ use crate::error::{Code, Error, Result};
 pub struct NetworkList {
     /// `name`, not checked yet: a file nobody asked for may have any.
     pub name: String,
-    /// The version that was chosen from `cniVersion` and `cniVersions`; may be empty, which is 0.1.0.
+    /// The version that was chosen from `cniVersion` and `cniVersions`; may be empty, which is
+    /// 0.1.0.
     pub version: String,
     /// `disableCheck`: CHECK succeeds and nothing is run.
     pub disable_check: bool,
@@ -117,7 +119,8 @@ impl PluginConfig {
     }
 }
 
-/// The keys of a plugin that have a type. Most are only looked at for that: a mistake shows when the network is loaded.
+/// The keys of a plugin that have a type. Most are only looked at for that: a mistake shows when
+/// the network is loaded.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Head {
@@ -143,7 +146,8 @@ struct Ipam {
     _kind: String,
 }
 
-/// The newest of `cniVersions` and `cniVersion` that is spoken here; `cniVersion` as it is where none is.
+/// The newest of `cniVersions` and `cniVersion` that is spoken here; `cniVersion` as it is where
+/// none is.
 pub fn choose_version(list: &Value) -> Result<String> {
     let single = match member(list, "cniVersion") {
         None => String::new(),
@@ -210,7 +214,8 @@ fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>
         Some(other) => return invalid(format!("invalid 'plugins' type {}", go_type(other))),
     };
     let parse = |(index, plugin): (usize, &Value)| {
-        // Written once more by libcni before it is read: of `type` and `Type` the one that is behind in order counts.
+        // Written once more by libcni before it is read: of `type` and `Type` the one that is
+        // behind in order counts.
         PluginConfig::of_value(go_json::normal(plugin.clone()))
             .map_err(|error| error.context(format_args!("failed to parse plugin config {index}")))
     };
@@ -404,7 +409,8 @@ mod tests {
         }
     }
 
-    /// libcni reads a plugin in a list after it has written it once more, in order, and one in a file of its own as it is.
+    /// libcni reads a plugin in a list after it has written it once more, in order, and one in a
+    /// file of its own as it is.
     #[test]
     fn of_two_spellings_of_type_the_last_in_order_counts_in_a_list() {
         let plugin = r#"{"type":"zz","Type":"fa"}"#;

@@ -1,9 +1,10 @@
 //! Which containers live, for a GC that has no runtime's word for it.
 //!
-//! Records of runtimes may lie in another directory, or be lost. What lives is decided by what a container cannot write, and the
-//! kernel keeps: the host's end of a veth pair: the other end goes with its namespace; the namespace at a path that was
-//! written down; records in any cache below /var/lib/cni; and, of an address, whether any namespace of the machine has it. That
-//! last one a container can change: only its own address, and only to its own harm.
+//! Records of runtimes may lie in another directory, or be lost. What lives is decided by what a
+//! container cannot write, and the kernel keeps: the host's end of a veth pair: the other end goes
+//! with its namespace; the namespace at a path that was written down; records in any cache below
+//! /var/lib/cni; and, of an address, whether any namespace of the machine has it. That last one a
+//! container can change: only its own address, and only to its own harm.
 
 use std::collections::HashSet;
 use std::fs;
@@ -40,14 +41,16 @@ impl Verdict {
 
 /// What is known of who lives.
 pub struct Living {
-    /// Every address of another namespace; an error where one, or a record, may have been overlooked.
+    /// Every address of another namespace; an error where one, or a record, may have been
+    /// overlooked.
     addresses: Result<HashSet<IpAddr>>,
     /// Attachments with a record, in whichever cache, and a namespace.
     recorded: Vec<Key>,
 }
 
 impl Living {
-    /// Looks now. What is to be judged has to be collected before: an ADD takes an address first and then puts it on a link.
+    /// Looks now. What is to be judged has to be collected before: an ADD takes an address first
+    /// and then puts it on a link.
     pub fn look(network: Option<&NetworkName>, own: &Cache) -> Living {
         let (recorded, problem) = match recorded(network, own) {
             Ok(recorded) => (recorded, None),
@@ -72,8 +75,8 @@ impl Living {
         self.addresses.as_ref().map(|all| all.contains(address)).map_err(Clone::clone)
     }
 
-    /// Judges each by itself and by what else its container has: who lives with one interface lives with all. `alive` are
-    /// the containers that are known to live.
+    /// Judges each by itself and by what else its container has: who lives with one interface lives
+    /// with all. `alive` are the containers that are known to live.
     pub fn judge(&self, all: &[Stale], alive: &[ValidAttachment]) -> Vec<Verdict> {
         let mut lives = Group::default();
         lives.containers.extend(alive.iter().map(|valid| valid.container_id.clone()));
@@ -146,8 +149,9 @@ impl Group {
     }
 }
 
-/// Who has a record below /var/lib/cni, or in the operator's cache, and a namespace; libcni's callers choose the directory:
-/// cri-dockerd has /var/lib/cni/cache. A file that cannot be read speaks for all that its name may stand for.
+/// Who has a record below /var/lib/cni, or in the operator's cache, and a namespace; libcni's
+/// callers choose the directory: cri-dockerd has /var/lib/cni/cache. A file that cannot be read
+/// speaks for all that its name may stand for.
 fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     let usual = Path::new(cache::DEFAULT_DIR);
     let mut caches = vec![own.clone(), Cache::new(usual)];
@@ -183,7 +187,8 @@ fn recorded(network: Option<&NetworkName>, own: &Cache) -> Result<Vec<Key>> {
     Ok(keys)
 }
 
-/// Whether there is nothing at the path. An unreadable path, and one that was never written down, counts as there.
+/// Whether there is nothing at the path. An unreadable path, and one that was never written down,
+/// counts as there.
 pub fn is_gone(netns: &str) -> bool {
     !netns.is_empty() && !Path::new(netns).try_exists().unwrap_or(true)
 }

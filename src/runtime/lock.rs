@@ -1,17 +1,19 @@
-//! Operations on one container wait for each other, as the specification demands of a runtime, and GC for all of them.
+//! Operations on one container wait for each other, as the specification demands of a runtime, and
+//! GC for all of them.
 //!
-//! Of two ADDs of one attachment at the same time one fails, and its undo would take down what the other has made; a GC
-//! would take an address for nobody's that an ADD has just been given. libcni leaves this to its caller, and where that is
-//! a person nobody else sees to it.
+//! Of two ADDs of one attachment at the same time one fails, and its undo would take down what the
+//! other has made; a GC would take an address for nobody's that an ADD has just been given. libcni
+//! leaves this to its caller, and where that is a person nobody else sees to it.
 //!
-//! There is one file for a cache, `lock`; a container has one byte of it, by the hash of its id, its namespace another,
-//! since two ids may mean one, and GC takes all. Where containers come and go all the time there is no moment without any,
-//! so GC takes the first byte before the others, and who comes then lets it go first. Nothing is made or removed for a
-//! container, and what readers of the cache list stays as it is. Other runtimes do not look at it: they know their own
+//! There is one file for a cache, `lock`; a container has one byte of it, by the hash of its id,
+//! its namespace another, since two ids may mean one, and GC takes all. Where containers come and
+//! go all the time there is no moment without any, so GC takes the first byte before the others,
+//! and who comes then lets it go first. Nothing is made or removed for a container, and what
+//! readers of the cache list stays as it is. Other runtimes do not look at it: they know their own
 //! containers only.
 //!
-//! A plugin may call a runtime for its own container, as Multus does: what an ancestor holds is in its environment, and
-//! is not waited for.
+//! A plugin may call a runtime for its own container, as Multus does: what an ancestor holds is in
+//! its environment, and is not waited for.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -29,8 +31,8 @@ use crate::plain_file;
 /// As far as a file can be locked.
 const TO_THE_END: i64 = 0;
 
-/// The bytes of namespaces are behind those of containers. Who has both has taken the one before the other, so no two
-/// wait for each other.
+/// The bytes of namespaces are behind those of containers. Who has both has taken the one before
+/// the other, so no two wait for each other.
 const NAMESPACES: i64 = 1 << 61;
 
 /// Nobody waits for ever: what an operation runs may hang.
@@ -39,8 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to look away while somebody else is at work.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The variable with the places that are held by whoever has started this process. Its name does not begin with `CNI_`,
-/// because those are the protocol's.
+/// The variable with the places that are held by whoever has started this process. Its name does
+/// not begin with `CNI_`, because those are the protocol's.
 const HELD: &str = "HELD_BY_CNI_MULTI";
 
 /// What keeps others away, until it is dropped.
@@ -64,10 +66,11 @@ impl Held {
 }
 
 impl Cache {
-    /// Waits until nobody works on this container or in this namespace, or with None on any. Code 11 where that takes too
-    /// long.
+    /// Waits until nobody works on this container or in this namespace, or with None on any. Code
+    /// 11 where that takes too long.
     ///
-    /// Nothing is held where there can be no lock: a directory that cannot be written must not keep DEL from its work.
+    /// Nothing is held where there can be no lock: a directory that cannot be written must not keep
+    /// DEL from its work.
     pub(super) fn lock(&self, at: Option<&Parameters>, env: &Environment) -> Result<Held> {
         self.lock_within(PATIENCE, at, env)
     }
@@ -106,7 +109,8 @@ impl Cache {
 }
 
 impl Place {
-    /// Takes the place. Without patience whoever has it is an ancestor, who will hold it for as long as this takes.
+    /// Takes the place. Without patience whoever has it is an ancestor, who will hold it for as
+    /// long as this takes.
     fn wait(&self, file: &File, patience: Option<Duration>) -> Result<()> {
         // No lock support in the file system is not an error: continue unlocked.
         let is_taken = || self.range.try_take(file).is_ok_and(|taken| !taken);
@@ -147,7 +151,8 @@ fn gate() -> Place {
     Place { range: Range::byte(0), what: "gc".into() }
 }
 
-/// What has to be free, in the order in which it is taken. A namespace that has gone nobody works in.
+/// What has to be free, in the order in which it is taken. A namespace that has gone nobody works
+/// in.
 fn places(at: Option<&Parameters>) -> Vec<Place> {
     let Some(at) = at else {
         let all = Range { start: 0, length: TO_THE_END };

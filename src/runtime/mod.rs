@@ -1,10 +1,12 @@
-//! The other side of the protocol, what libcni is: networks are loaded from a directory, their plugins run one after the
-//! other, and the result of each attachment is kept until it goes.
+//! The other side of the protocol, what libcni is: networks are loaded from a directory, their
+//! plugins run one after the other, and the result of each attachment is kept until it goes.
 //!
-//! [`directory`] finds a network, [`list`] reads it, [`derive`] makes the configuration that one of its plugins gets, [`chain`] runs them all
-//! ([`gc`] and [`versions`] are its operations without an attachment), [`cache`] keeps results, [`lock`] keeps two
-//! operations on one container apart, [`living`] decides which containers are alive, [`leave`] removes what stays when other plugins take over, [`parameters`] is what is known of an attachment besides its network, and
-//! [`go_json`] writes what Go would.
+//! [`directory`] finds a network, [`list`] reads it, [`derive`] makes the configuration that one of
+//! its plugins gets, [`chain`] runs them all ([`gc`] and [`versions`] are its operations without an
+//! attachment), [`cache`] keeps results, [`lock`] keeps two operations on one container apart,
+//! [`living`] decides which containers are alive, [`leave`] removes what stays when other plugins
+//! take over, [`parameters`] is what is known of an attachment besides its network, and [`go_json`]
+//! writes what Go would.
 
 pub mod cache;
 pub mod chain;

@@ -1,4 +1,5 @@
-//! What a runtime knows of one attachment, and how cnitool makes it from its arguments and variables.
+//! What a runtime knows of one attachment, and how cnitool makes it from its arguments and
+//! variables.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,7 +14,8 @@ use crate::error::{Code, Error, Result};
 /// What the runtime says of an attachment, besides the network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// What identifies it. The names in it have been checked: as a file's name they cannot leave the directory.
+    /// What identifies it. The names in it have been checked: as a file's name they cannot leave
+    /// the directory.
     pub key: Key,
     /// CNI_NETNS.
     pub netns: String,

@@ -8,8 +8,9 @@ use crate::cni::{delegate, version};
 use crate::error::{Code, Error, ErrorList, Result};
 
 impl Runtime<'_> {
-    /// VERSION for every plugin: each has to list the network's version, by the letter. Returns the capabilities that any
-    /// of them declares to understand; a failure tells of all plugins that cannot take part.
+    /// VERSION for every plugin: each has to list the network's version, by the letter. Returns the
+    /// capabilities that any of them declares to understand; a failure tells of all plugins
+    /// that cannot take part.
     pub fn validate(&self, list: &NetworkList) -> Result<Vec<String>> {
         let mut errors = ErrorList::default();
         let mut capabilities = vec![];

@@ -18,13 +18,14 @@ use crate::steps::gateway_field;
 /// How long duplicate address detection may take, as in the reference.
 const DAD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether IPv6 addresses are looked for in the network before they are used, which takes a second or two.
+/// Whether IPv6 addresses are looked for in the network before they are used, which takes a second
+/// or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateDetection {
     /// Used at once: on a link that was just made for one container nobody else can have them.
     Off,
-    /// Looked for as the kernel is set to: on a link to a network of machines that we know nothing of. These hear of the
-    /// address too.
+    /// Looked for as the kernel is set to: on a link to a network of machines that we know nothing
+    /// of. These hear of the address too.
     Shared,
     /// Looked for, also in ways that a loop in the network does not fool (RFC 7527).
     Enhanced,
@@ -88,7 +89,8 @@ fn adding(route: &Route, link: &Link) -> String {
     )
 }
 
-/// Like the reference's, our IPAM plugins take a gateway outside its subnet: a route may lead to it.
+/// Like the reference's, our IPAM plugins take a gateway outside its subnet: a route may lead to
+/// it.
 fn if_unreachable(error: Error, cx: &Context<'_>, result: &AddResult, route: &Route) -> Error {
     let is_outside = |gateway: &IpAddr| !result.ips.iter().any(|ip| ip.address.contains(gateway));
     let Some(gateway) =
@@ -147,14 +149,16 @@ fn prepare(at: &Attachment, has_v6: bool, detection: DuplicateDetection) -> Resu
             for link in ["lo", ifname] {
                 enable_ipv6(link)?;
             }
-            // The container's own tools may set the link down and up again; its address must outlive that.
+            // The container's own tools may set the link down and up again; its address must
+            // outlive that.
             v6("keep_addr_on_down").ensure("1")?;
         }
         Ok(())
     })
 }
 
-/// Container runtimes turn IPv6 off in new namespaces; whoever asks for an IPv6 address wants it on.
+/// Container runtimes turn IPv6 off in new namespaces; whoever asks for an IPv6 address wants it
+/// on.
 pub fn enable_ipv6(ifname: &str) -> Result<()> {
     let disable = Sysctl::ipv6_conf(ifname, "disable_ipv6");
     match disable.ensure("0") {
@@ -212,7 +216,8 @@ fn duplicate(code: Code, link: &Link, address: IpNet) -> Error {
         .with_details("a neighbour has the address: give this container another one")
 }
 
-/// The result's routes as the kernel takes them: without a gateway of its own a route takes the first of its family.
+/// The result's routes as the kernel takes them: without a gateway of its own a route takes the
+/// first of its family.
 pub fn planned_routes(result: &AddResult) -> Result<Vec<Route>> {
     let gateway_of = |is_v6: bool| {
         result.ips.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv6() == is_v6)
@@ -270,8 +275,8 @@ fn out_of_range(path: &str, field: &str, value: i64, most: u64) -> Error {
 
 /// Compares the addresses and routes that prevResult tells with those of the kernel.
 ///
-/// A later plugin may have moved routes to another table or to another link, so a route is looked for in all of them
-/// unless its table is told.
+/// A later plugin may have moved routes to another table or to another link, so a route is looked
+/// for in all of them unless its table is told.
 pub fn verify(at: &Attachment, link: &Link, result: &AddResult, index: usize) -> Result<()> {
     let container = at.netlink()?;
     if !link.up {

@@ -1,8 +1,9 @@
-//! A link that is in the container as a whole: macvlan, ipvlan, vlan, dummy, tap. Nothing of it is on the host, so it goes
-//! with the container's namespace at the latest.
+//! A link that is in the container as a whole: macvlan, ipvlan, vlan, dummy, tap. Nothing of it is
+//! on the host, so it goes with the container's namespace at the latest.
 //!
-//! Where a link has to be born from the host, the name that it will have in the container may be taken on the host, and
-//! kernels before 6.13 refuse that. So it is born with a passing name, which belongs to the attachment as well.
+//! Where a link has to be born from the host, the name that it will have in the container may be
+//! taken on the host, and kernels before 6.13 refuse that. So it is born with a passing name, which
+//! belongs to the attachment as well.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -74,7 +75,8 @@ pub fn own<'a>(
     Ok(Link { name: at.ifname().to_owned(), alias, ..born })
 }
 
-/// The undo of a link that was just made: by its ifindex, as soon as that is known and put into what is returned.
+/// The undo of a link that was just made: by its ifindex, as soon as that is known and put into
+/// what is returned.
 fn undo_creation<'a>(
     container: &'a Netlink,
     born_as: String,
@@ -89,7 +91,8 @@ fn undo_creation<'a>(
     index
 }
 
-/// The kernel refuses many a link for what is on its lower link already, so the error says which one that is.
+/// The kernel refuses many a link for what is on its lower link already, so the error says which
+/// one that is.
 fn with_lower_link(netlink: &Netlink, spec: &LinkSpec, error: Error) -> Error {
     match spec.lower.map(|index| netlink.find_link_by_index(index)) {
         Some(Ok(Some(lower))) => error.with_details(format_args!("on link {:?}", lower.name)),
@@ -139,7 +142,8 @@ pub fn interface(link: &Link, at: &Attachment) -> Interface {
     Interface { name, mac, sandbox: at.netns_path.clone(), ..Interface::default() }
 }
 
-/// Sets the link up: with the addresses of the IPAM plugin, or without any on layer 2. The result has this one interface.
+/// Sets the link up: with the addresses of the IPAM plugin, or without any on layer 2. The result
+/// has this one interface.
 pub fn set_up<'a>(
     at: &'a Attachment,
     link: &Link,
@@ -176,7 +180,8 @@ pub fn configure(
     Ok(result)
 }
 
-/// Compares the container's interface with prevResult: kind, hardware address, addresses and routes.
+/// Compares the container's interface with prevResult: kind, hardware address, addresses and
+/// routes.
 pub fn verify(cx: &Context<'_>, at: &Attachment, kind: Option<&str>) -> Result<Link> {
     let result = prev_result::require(cx)?;
     let (index, interface) = prev_result::container_interface(&result, at)?;

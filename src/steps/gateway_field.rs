@@ -1,4 +1,5 @@
-//! The field that a gateway came from, for errors: the result has it from the configuration's `ipam` or from the IPAM plugin.
+//! The field that a gateway came from, for errors: the result has it from the configuration's
+//! `ipam` or from the IPAM plugin.
 
 use std::net::IpAddr;
 
@@ -10,7 +11,8 @@ use crate::cni::result::AddResult;
 const SECTIONS: [&str; 3] = ["runtimeConfig", "args", "ipam"];
 const KEYS: [&str; 2] = ["gateway", "gw"];
 
-/// The configuration's field with this gateway (`ipam.ranges[0][0].gateway`), or else that of the IPAM plugin's result.
+/// The configuration's field with this gateway (`ipam.ranges[0][0].gateway`), or else that of the
+/// IPAM plugin's result.
 pub fn of(config: &Config, result: &AddResult, gateway: IpAddr) -> String {
     let in_section = |section: &&str| find(config.value.get(section)?, section, gateway);
     SECTIONS.iter().find_map(in_section).unwrap_or_else(|| in_result(result, gateway))

@@ -1,4 +1,5 @@
-//! The hardware address that the container's interface is to have, which may be asked for in several places.
+//! The hardware address that the container's interface is to have, which may be asked for in
+//! several places.
 
 use serde::Deserialize;
 
@@ -22,7 +23,8 @@ pub fn of_args(cni_args: &str) -> Result<Option<MacAddr>> {
     given.map_err(|problem: String| Error::config("CNI_ARGS: MAC", problem))
 }
 
-/// The address of a plugin that has a key `mac`: it gives way to CNI_ARGS, and that to `runtimeConfig.mac`.
+/// The address of a plugin that has a key `mac`: it gives way to CNI_ARGS, and that to
+/// `runtimeConfig.mac`.
 pub fn of_key(
     own: Option<&MacAddr>,
     cni_args: &str,
@@ -36,7 +38,8 @@ pub fn of_key(
     ])
 }
 
-/// The first address there is of these, each with its path: one that an Ethernet interface can have.
+/// The first address there is of these, each with its path: one that an Ethernet interface can
+/// have.
 pub fn strongest<const N: usize>(places: [(&str, Option<&MacAddr>); N]) -> Result<Option<MacAddr>> {
     let Some((path, mac)) = places.into_iter().find_map(|(path, mac)| Some((path, mac?))) else {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! Addresses from the IPAM plugin that `ipam.type` names (specification, section 4).
 //!
-//! The plugin is looked up in CNI_PATH. If the file there is this very binary, or if there is none and the plugin is
-//! compiled in, it runs in this process; another file is executed.
+//! The plugin is looked up in CNI_PATH. If the file there is this very binary, or if there is none
+//! and the plugin is compiled in, it runs in this process; another file is executed.
 
 use std::path::PathBuf;
 
@@ -61,8 +61,8 @@ impl<'a> Ipam<'a> {
         Ipam::find(cx)?.ok_or_else(missing)
     }
 
-    /// For ADD: the plugin that `ipam.type` names, which must be there and take the configuration, before anything is
-    /// changed.
+    /// For ADD: the plugin that `ipam.type` names, which must be there and take the configuration,
+    /// before anything is changed.
     pub fn require_valid(cx: &'a Context<'a>) -> Result<Ipam<'a>> {
         let ipam = Ipam::require(cx)?;
         ipam.validate()?;
@@ -94,7 +94,8 @@ impl<'a> Ipam<'a> {
         let release = move || again.del(&Detachment::from(at));
         let result = match &self.delegate {
             Delegate::Ourselves(entry) => {
-                // Ours undoes itself, and a DEL after its failure could release what an earlier ADD was given.
+                // Ours undoes itself, and a DEL after its failure could release what an earlier ADD
+                // was given.
                 let result = entry.run(self.cx, Call::Add(at))?;
                 rb.undo("release the addresses", release);
                 result
@@ -151,7 +152,8 @@ impl<'a> Ipam<'a> {
         }
     }
 
-    /// Whether DEL and GC come before those of the link: of what we do not know that is how the reference has it.
+    /// Whether DEL and GC come before those of the link: of what we do not know that is how the
+    /// reference has it.
     fn needs_link(&self) -> bool {
         match &self.delegate {
             Delegate::Ourselves(entry) => entry.needs_link,
@@ -196,7 +198,8 @@ pub fn require_type(cx: &Context<'_>) -> Result<()> {
     if cx.config.ipam_type()?.is_empty() { Err(missing()) } else { Ok(()) }
 }
 
-/// For ADD: without an IPAM plugin the network is one of layer 2, whose result the oldest versions cannot tell.
+/// For ADD: without an IPAM plugin the network is one of layer 2, whose result the oldest versions
+/// cannot tell.
 pub fn require_type_or_layer_two(cx: &Context<'_>) -> Result<()> {
     let config_version = cx.config.version.as_str();
     if cx.config.ipam_type()?.is_empty()
@@ -215,8 +218,8 @@ pub fn check_if_any(cx: &Context<'_>, at: &Attachment) -> Result<()> {
     Ipam::find(cx)?.map_or(Ok(()), |ipam| ipam.check(at))
 }
 
-/// DEL of whatever IPAM plugin there is, and of the link. The link goes first, since the next ADD may be given the
-/// addresses; unless the plugin needs it to give them back.
+/// DEL of whatever IPAM plugin there is, and of the link. The link goes first, since the next ADD
+/// may be given the addresses; unless the plugin needs it to give them back.
 pub fn del_with_link(
     cx: &Context<'_>,
     at: &Detachment,

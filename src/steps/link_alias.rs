@@ -30,7 +30,8 @@ pub fn is_of(alias: &str, key: &Key) -> bool {
     alias.starts_with(&format!("{ALIAS}{}", key.identity()))
 }
 
-/// Removes the host's links of this kind that are of attachments of this network which are not valid.
+/// Removes the host's links of this kind that are of attachments of this network which are not
+/// valid.
 pub fn collect_garbage(cx: &Context<'_>, kind: &str, valid: &ValidAttachments) -> Result<()> {
     let (host, network) = (cx.host()?, &cx.config.name);
     let mut errors = ErrorList::default();
@@ -52,8 +53,9 @@ pub fn is_of_valid(alias: &str, valid: &ValidAttachments) -> bool {
     alias.strip_prefix(ALIAS).is_some_and(|comment| valid.contains_identity(comment))
 }
 
-/// A link of ours as something that GC removes. The ends of a veth pair are there together, so while the host has its end the
-/// other's namespace is there as well, or is being taken down by the kernel; which of the two nothing tells.
+/// A link of ours as something that GC removes. The ends of a veth pair are there together, so
+/// while the host has its end the other's namespace is there as well, or is being taken down by the
+/// kernel; which of the two nothing tells.
 pub fn stale(link: &Link) -> Stale {
     let holder = Holder::of_comment(link.alias.strip_prefix(ALIAS).unwrap_or_default());
     Stale {

@@ -5,8 +5,9 @@ use crate::plugin::Context;
 
 /// Code 50 where the kernel has no links of this kind.
 ///
-/// It is asked as ADD would ask, so it loads the module that ADD would need: who only looked at what is loaded would call
-/// a host unable on which no container has been started yet, and a runtime that waits for STATUS would start none.
+/// It is asked as ADD would ask, so it loads the module that ADD would need: who only looked at
+/// what is loaded would call a host unable on which no container has been started yet, and a
+/// runtime that waits for STATUS would start none.
 pub fn require(cx: &Context<'_>, kind: &str) -> Result<()> {
     match cx.host()?.has_kind(kind) {
         Ok(true) => Ok(()),

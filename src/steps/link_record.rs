@@ -1,11 +1,13 @@
 //! Which link of its container an attachment has.
 //!
-//! A process in the container can give its links other names, altnames and aliases, and CNI_NETNS may lead to another
-//! container's namespace by the time of the DEL. So ADD keeps what neither changes: the namespace, and the link's ifindex
-//! and kind in it. Within its own namespace a process can still make another link with that ifindex, which harms it alone.
+//! A process in the container can give its links other names, altnames and aliases, and CNI_NETNS
+//! may lead to another container's namespace by the time of the DEL. So ADD keeps what neither
+//! changes: the namespace, and the link's ifindex and kind in it. Within its own namespace a
+//! process can still make another link with that ifindex, which harms it alone.
 //!
-//! There is no record after a DEL, after an ADD that was killed, and where the reference or an earlier version attached.
-//! Then name and alias decide, as for the reference, but never about a link that is another attachment's by its record.
+//! There is no record after a DEL, after an ADD that was killed, and where the reference or an
+//! earlier version attached. Then name and alias decide, as for the reference, but never about a
+//! link that is another attachment's by its record.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -57,8 +59,8 @@ impl PluginLinks {
         Ok(())
     }
 
-    /// Forgets an ADD that had no DEL: were the next one killed before it [remembers](Self::remember), DEL would look for
-    /// the wrong link.
+    /// Forgets an ADD that had no DEL: were the next one killed before it
+    /// [remembers](Self::remember), DEL would look for the wrong link.
     pub fn forget(self, at: &Attachment) -> Result<()> {
         self.records().remove(&at.key)
     }
@@ -115,7 +117,8 @@ impl PluginLinks {
             && (!link_alias::is_of_any(&link.alias) || link_alias::is_of(&link.alias, key))
     }
 
-    /// Forgets this network's attachments that are not valid. Their links are in a container, and go with it.
+    /// Forgets this network's attachments that are not valid. Their links are in a container, and
+    /// go with it.
     pub fn collect_garbage(self, cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
         self.records().forget_stale::<Made>(&cx.config.name, valid)
     }
@@ -131,7 +134,8 @@ pub fn delete_link(netlink: &Netlink, index: u32) -> Result<()> {
     netlink.delete_link(index).or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
 }
 
-/// The link of exactly this name: an altname is a name that any link of the container can have beside its own.
+/// The link of exactly this name: an altname is a name that any link of the container can have
+/// beside its own.
 fn find_named(netlink: &Netlink, name: &str) -> Result<Option<Link>> {
     Ok(netlink.find_link(name)?.filter(|link| link.name == name))
 }
@@ -149,8 +153,8 @@ fn unless_claimed(
     }
 }
 
-/// Whether a link of the namespace at `path` is, or may be, of an attachment that is not `key`, as records say. Where the
-/// namespace has a device of the host, any link may be that device.
+/// Whether a link of the namespace at `path` is, or may be, of an attachment that is not `key`, as
+/// records say. Where the namespace has a device of the host, any link may be that device.
 pub fn is_claimed(link: &Link, key: &Key, netns: &Netns, path: &str) -> Result<bool> {
     for plugin in MAKERS {
         let others = Records::of_plugin(plugin).others_in::<Made>(netns, path, key)?;

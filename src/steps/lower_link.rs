@@ -64,8 +64,8 @@ impl<'a> LowerLink<'a> {
         }
     }
 
-    /// CHECK: a link that is named is there and bears `upper`. Which one an omitted name meant cannot be told later: the
-    /// default route may have moved on.
+    /// CHECK: a link that is named is there and bears `upper`. Which one an omitted name meant
+    /// cannot be told later: the default route may have moved on.
     pub fn verify(&self, cx: &Context<'_>, at: &Attachment, upper: &Link) -> Result<()> {
         if self.name.is_empty() {
             return Ok(());
@@ -95,7 +95,8 @@ impl<'a> LowerLink<'a> {
     }
 }
 
-/// `mtu` of a configuration, within what the lower link can carry; 0 leaves it to the kernel, which takes the lower link's.
+/// `mtu` of a configuration, within what the lower link can carry; 0 leaves it to the kernel, which
+/// takes the lower link's.
 pub fn mtu_within(mtu: i64, lower: &Link) -> Result<Option<u32>> {
     match u32::try_from(mtu) {
         Ok(0) => Ok(None),

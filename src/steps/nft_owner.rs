@@ -28,10 +28,12 @@ thread_local! {
     static SOCKET: RefCell<Option<Rc<Nft>>> = const { RefCell::new(None) };
 }
 
-/// The thread's socket to nf_tables; None where the kernel has none, so that nothing of ours can be there.
+/// The thread's socket to nf_tables; None where the kernel has none, so that nothing of ours can be
+/// there.
 ///
-/// It stays open to the end, because closing one waits until the kernel has let go of all that was deleted, by whomever:
-/// ten milliseconds and more, which are over when a link is deleted in between.
+/// It stays open to the end, because closing one waits until the kernel has let go of all that was
+/// deleted, by whomever: ten milliseconds and more, which are over when a link is deleted in
+/// between.
 pub fn open() -> Result<Option<Rc<Nft>>> {
     if let Some(nft) = SOCKET.with_borrow(Clone::clone) {
         return Ok(Some(nft));
@@ -46,8 +48,8 @@ pub fn open() -> Result<Option<Rc<Nft>>> {
     }
 }
 
-/// Whether the kernel has no netfilter sockets, or has them and nothing that answers for nf_tables. For any other reason,
-/// too many open files for one, there may be something of ours.
+/// Whether the kernel has no netfilter sockets, or has them and nothing that answers for nf_tables.
+/// For any other reason, too many open files for one, there may be something of ours.
 fn is_without_nf_tables(error: &Error) -> bool {
     let reasons = [
         Errno::EPROTONOSUPPORT,
@@ -91,7 +93,8 @@ pub fn release_invalid(
     errors.finish().map(|()| released)
 }
 
-/// The owners that are attachments of this network and not in the list, with what they have. Their comments are not known.
+/// The owners that are attachments of this network and not in the list, with what they have. Their
+/// comments are not known.
 pub fn invalid(
     layout: &Layout,
     network: &NetworkName,
@@ -118,7 +121,8 @@ pub fn stale_of(layout: &Layout, held: &Owned) -> Stale {
     Stale { what, holder, addresses, needs_link, ..Stale::default() }
 }
 
-/// The container's address in an element: what the value of a map begins with that leads there, or else the key.
+/// The container's address in an element: what the value of a map begins with that leads there, or
+/// else the key.
 fn address_in(layout: &Layout, element: &Released) -> Option<IpAddr> {
     let set = layout.sets.iter().find(|set| set.name == element.set)?;
     let (fields, bytes) = match set.holds {

@@ -10,7 +10,8 @@ pub fn require(cx: &Context<'_>) -> Result<AddResult> {
     cx.config.prev_result()?.ok_or_else(missing)
 }
 
-/// prevResult of a plugin that works on what those before it have made. `sentence` is the reference's for an ADD without it.
+/// prevResult of a plugin that works on what those before it have made. `sentence` is the
+/// reference's for an ADD without it.
 pub fn require_chained(cx: &Context<'_>, sentence: &str) -> Result<AddResult> {
     let missing = || {
         Error::config("prevResult", "missing, expected the result of the plugin before this one")
@@ -48,8 +49,8 @@ pub fn container_interface<'a>(
     Ok((index, interface))
 }
 
-/// The link that an interface of prevResult stands for, of the kind it must be, if it must be of one, and with the address
-/// that was told.
+/// The link that an interface of prevResult stands for, of the kind it must be, if it must be of
+/// one, and with the address that was told.
 pub fn verify_link(netlink: &Netlink, interface: &Interface, kind: Option<&str>) -> Result<Link> {
     let name = &interface.name;
     let link = netlink.find_link(name)?.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! What DEL has to know and nothing else can tell it: a file for each attachment, in a directory below /run/cni, which
-//! is gone after a restart of the host as the attachments are.
+//! What DEL has to know and nothing else can tell it: a file for each attachment, in a directory
+//! below /run/cni, which is gone after a restart of the host as the attachments are.
 
 use std::fs;
 use std::io;
@@ -55,8 +55,8 @@ pub struct Found<T> {
 }
 
 impl<T> Found<T> {
-    /// Whether the attachment was made in this namespace. A record of an earlier version does not say, and counts as made
-    /// in any but the host's.
+    /// Whether the attachment was made in this namespace. A record of an earlier version does not
+    /// say, and counts as made in any but the host's.
     pub fn is_of(&self, netns: &Netns) -> Result<bool> {
         match self.namespace {
             Some(namespace) => Ok(namespace == netns.id()?),
@@ -64,13 +64,14 @@ impl<T> Found<T> {
         }
     }
 
-    /// Whether it is of an attachment in this namespace, which is at `path`. A record of an earlier version has the path only.
+    /// Whether it is of an attachment in this namespace, which is at `path`. A record of an earlier
+    /// version has the path only.
     fn is_in(&self, namespace: NetnsId, path: &str) -> bool {
         self.namespace.map_or(self.netns_path == path, |of| of == namespace)
     }
 
-    /// The namespace of the ADD, if its path still leads there. `/proc/PID/ns/net` may be the host's by now, and a path
-    /// below /run/netns another container's.
+    /// The namespace of the ADD, if its path still leads there. `/proc/PID/ns/net` may be the
+    /// host's by now, and a path below /run/netns another container's.
     pub fn netns(&self) -> Result<Option<Netns>> {
         let Some(netns) = Netns::open_if_there(&self.netns_path)? else { return Ok(None) };
         Ok(if self.is_of(&netns)? { Some(netns) } else { None })
@@ -238,7 +239,8 @@ impl Records {
         Ok(listed.into_iter().filter(is_one).collect())
     }
 
-    /// Keeps nothing for this network's attachments that are not valid: for GC where what is recorded went with the container.
+    /// Keeps nothing for this network's attachments that are not valid: for GC where what is
+    /// recorded went with the container.
     pub fn forget_stale<T: DeserializeOwned>(
         &self,
         network: &NetworkName,
@@ -256,8 +258,8 @@ impl Records {
         errors.finish()
     }
 
-    /// Removes what a crash has left of this network's attachments that are not valid: drafts, and records that tell nothing. Whose
-    /// they are their names tell.
+    /// Removes what a crash has left of this network's attachments that are not valid: drafts, and
+    /// records that tell nothing. Whose they are their names tell.
     pub fn forget_torn<T: DeserializeOwned>(
         &self,
         network: &NetworkName,
@@ -301,8 +303,8 @@ fn is_nowhere(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// What a file says. One that has gone meanwhile, is no file or cannot be understood says nothing; one that cannot be read
-/// now may say something another time.
+/// What a file says. One that has gone meanwhile, is no file or cannot be understood says nothing;
+/// one that cannot be read now may say something another time.
 fn found<T: DeserializeOwned>(path: &Path) -> Result<Option<Found<T>>> {
     match plain_file::read(path, LIMIT) {
         Ok(text) => Ok(understood(&text)),
@@ -318,7 +320,8 @@ fn understood<T: DeserializeOwned>(text: &[u8]) -> Option<Found<T>> {
     Some(Found { key, netns_path, namespace, kept: decode::from_value(&document.kept).ok()? })
 }
 
-/// One function for all that is kept: serde_json's reader is compiled anew for each type that it reads.
+/// One function for all that is kept: serde_json's reader is compiled anew for each type that it
+/// reads.
 fn document(text: &[u8]) -> Option<Document<Value>> {
     serde_json::from_slice(text).ok()
 }

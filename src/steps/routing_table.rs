@@ -1,6 +1,7 @@
 //! Numbers of routing tables: which an attachment may have, and which are free.
 //!
-//! Nothing reserves a number. Whoever takes a free one keeps the namespace locked until a rule, a route or a VRF has it.
+//! Nothing reserves a number. Whoever takes a free one keeps the namespace locked until a rule, a
+//! route or a VRF has it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -39,8 +40,8 @@ pub fn parse(path: impl fmt::Display, table: i64) -> Result<u32> {
 pub struct Used(BTreeSet<u32>);
 
 impl Used {
-    /// Those that a rule leads to, that have a route, or that are a VRF's. The reference's sbr looks at rules only, its
-    /// vrf at VRFs only.
+    /// Those that a rule leads to, that have a route, or that are a VRF's. The reference's sbr
+    /// looks at rules only, its vrf at VRFs only.
     pub fn find(container: &Netlink, rules: &[Rule]) -> Result<Used> {
         let routes = container.routes()?;
         let vrfs = container.links_of_kind("vrf")?;

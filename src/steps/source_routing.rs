@@ -1,11 +1,11 @@
 //! Routes by source address: what an interface's address sends leaves by that interface.
 //!
-//! Each address gets a rule that leads to a table. Unless the table is the configuration's, it is one of the address's
-//! own, and the interface's routes move there from the main table, where they would compete with those of other
-//! interfaces.
+//! Each address gets a rule that leads to a table. Unless the table is the configuration's, it is
+//! one of the address's own, and the interface's routes move there from the main table, where they
+//! would compete with those of other interfaces.
 //!
-//! DEL removes the tables' routes and does not put them back into main: the interface goes next, and a second default
-//! route for a moment would lead the other interfaces' packets astray.
+//! DEL removes the tables' routes and does not put them back into main: the interface goes next,
+//! and a second default route for a moment would lead the other interfaces' packets astray.
 
 use std::net::IpAddr;
 
@@ -32,7 +32,8 @@ struct Made {
     rules: Vec<(IpAddr, u32)>,
     /// The tables that were made too. One that is the configuration's may have routes of others.
     tables: Vec<u32>,
-    /// The interface's ifindex, which outlasts its name. Records of earlier versions do not have it.
+    /// The interface's ifindex, which outlasts its name. Records of earlier versions do not have
+    /// it.
     #[serde(default)]
     link: Option<u32>,
 }
@@ -90,7 +91,8 @@ pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<
         fill(container, &link, ip, &copies(&routes, ip, ips), table, rb)?;
         add_rule(container, ip.address.addr(), table, rb)?;
     }
-    // The last first: undone in reverse, each comes back after those that its gateway is reached by.
+    // The last first: undone in reverse, each comes back after those that its gateway is reached
+    // by.
     for route in routes.into_iter().rev().filter(|route| !is_link_local(&route.dst)) {
         container.delete_route(&link, &route)?;
         let (what, link) = (format!("put back route {}", route.dst), link.clone());
@@ -99,8 +101,9 @@ pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<
     Ok(())
 }
 
-/// A rule for one of the addresses would hide ours, or be hidden: the kernel asks the newest first. DEL must not take it
-/// for what the reference made, so it is remembered that nothing was made here.
+/// A rule for one of the addresses would hide ours, or be hidden: the kernel asks the newest first.
+/// DEL must not take it for what the reference made, so it is remembered that nothing was made
+/// here.
 fn refuse_rules(
     at: &Attachment,
     rules: &[Rule],
@@ -158,13 +161,14 @@ fn is_same_family(ip: &IpConfig, route: &RouteEntry) -> bool {
     ip.address.addr().is_ipv6() == route.dst.addr().is_ipv6()
 }
 
-/// Link-local destinations are told apart by the interface that the sender names; the kernel itself needs them in main.
+/// Link-local destinations are told apart by the interface that the sender names; the kernel itself
+/// needs them in main.
 fn is_link_local(dst: &IpNet) -> bool {
     matches!(dst, IpNet::V6(dst) if dst.addr().is_unicast_link_local())
 }
 
-/// The routes for the table of one address: its own, and those that are no address's. (The reference forgets the latter
-/// unless they are on the link.)
+/// The routes for the table of one address: its own, and those that are no address's. (The
+/// reference forgets the latter unless they are on the link.)
 fn copies(routes: &[RouteEntry], ip: &IpConfig, ips: &[&IpConfig]) -> Vec<RouteEntry> {
     let is_for_it =
         |route: &&RouteEntry| belongs(route, ip) || !ips.iter().any(|other| belongs(route, other));
@@ -181,7 +185,8 @@ fn belongs(route: &RouteEntry, ip: &IpConfig) -> bool {
     }
 }
 
-/// Puts routes into the address's table, and the default route through its gateway unless there is one among them.
+/// Puts routes into the address's table, and the default route through its gateway unless there is
+/// one among them.
 fn fill<'a>(
     container: &'a Netlink,
     link: &Link,
@@ -280,8 +285,8 @@ fn delete_in(netns: &Netns, at: &Detachment, configured: Option<u32>) -> Result<
     errors.finish()
 }
 
-/// Finds what the reference made: rules about addresses of the interface, which nobody has signed, and tables that are
-/// the addresses' own. One that has routes of another interface is not.
+/// Finds what the reference made: rules about addresses of the interface, which nobody has signed,
+/// and tables that are the addresses' own. One that has routes of another interface is not.
 fn find_unrecorded(
     container: &Netlink,
     link: Option<&Link>,
@@ -353,7 +358,8 @@ fn verify_rule(rules: &[Rule], ip: &IpConfig, configured: Option<u32>) -> Result
     }
 }
 
-/// The table has routes of the interface, the default route through the gateway where there is one among them.
+/// The table has routes of the interface, the default route through the gateway where there is one
+/// among them.
 fn verify_table(
     all: &[FoundRoute],
     of_link: &[RouteEntry],
@@ -379,7 +385,8 @@ fn verify_table(
     }
 }
 
-/// Nothing of the result came back to the main table, as it does when the interface was set down and up.
+/// Nothing of the result came back to the main table, as it does when the interface was set down
+/// and up.
 fn verify_main(routes: &[RouteEntry], result: &AddResult, ips: &[&IpConfig]) -> Result<()> {
     let is_of_result = |dst: &IpNet| {
         ips.iter().any(|ip| ip.address.trunc() == *dst)
@@ -391,7 +398,8 @@ fn verify_main(routes: &[RouteEntry], result: &AddResult, ips: &[&IpConfig]) -> 
     }
 }
 
-/// Forgets this network's attachments that are not valid. Their rules are in a container, and go with it.
+/// Forgets this network's attachments that are not valid. Their rules are in a container, and go
+/// with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     records().forget_stale::<Made>(&cx.config.name, valid)
 }

@@ -101,7 +101,8 @@ fn id_of_reference(key: &Key) -> String {
     format!("{}-{}", key.container_id, key.ifname)
 }
 
-/// Removes what the reference made for the same attachment: a rule in the table `bridge nat` and two chains.
+/// Removes what the reference made for the same attachment: a rule in the table `bridge nat` and
+/// two chains.
 pub fn delete_of_reference(key: &Key) -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
     let (id, chains) = (id_of_reference(key), chains_of_reference(key));
@@ -133,7 +134,8 @@ fn elements(port: &str, mac: &MacAddr) -> Vec<OwnedElement> {
 fn lay_out(batch: &mut Batch, table: Table) {
     batch.base_chain(table, BASE_CHAIN, HOOK).flush_chain(table, BASE_CHAIN);
     batch.rule(table, BASE_CHAIN, |rule| {
-        // The name fills register 1, so that the hardware address in register 2 stands right behind it.
+        // The name fills register 1, so that the hardware address in register 2 stands right behind
+        // it.
         rule.meta(Meta::IifName, 1).in_set(PORTS.name, 1, false);
         rule.meta(Meta::IifName, 1).payload(Header::Link, 6, 6, 2).in_set(ALLOWED.name, 1, true);
         rule.verdict(&Verdict::Drop);

@@ -1,7 +1,8 @@
 //! The veth pair of an attachment: one end in the container, the other on the host.
 //!
-//! The host's end is named after the attachment and says in its alias whose it is, so DEL finds it without the
-//! container's namespace. Both ends get their hardware address when they are made, which udev then leaves alone.
+//! The host's end is named after the attachment and says in its alias whose it is, so DEL finds it
+//! without the container's namespace. Both ends get their hardware address when they are made,
+//! which udev then leaves alone.
 
 use std::net::IpAddr;
 
@@ -54,8 +55,8 @@ pub fn validate_mtu(mtu: impl Into<i64>) -> Result<()> {
     }
 }
 
-/// Makes the pair; the container's end is born in its namespace with its name. Both are down. Nothing here enters the
-/// container, so that an ADD need not do so more than once.
+/// Makes the pair; the container's end is born in its namespace with its name. Both are down.
+/// Nothing here enters the container, so that an ADD need not do so more than once.
 pub fn create<'a>(
     cx: &'a Context<'_>,
     at: &'a Attachment,
@@ -134,8 +135,8 @@ pub fn others(host: &Netlink, bridge: &Link, key: &Key) -> Result<Vec<Link>> {
     Ok(host.ports(bridge)?.into_iter().filter(is_of_other).collect())
 }
 
-/// Removes the pair of an attachment: by the host's end, which we named, or else by the container's, which the
-/// reference made.
+/// Removes the pair of an attachment: by the host's end, which we named, or else by the
+/// container's, which the reference made.
 pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     let host = cx.host()?;
     let ends = host_ends(host, &at.key)?;
@@ -149,8 +150,9 @@ pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     }
 }
 
-/// The container's end of a pair of the reference, which marks neither end: a link of that name with its other end on the
-/// host, unless that end's alias, or a record, says that it is another attachment's or a device of the host.
+/// The container's end of a pair of the reference, which marks neither end: a link of that name
+/// with its other end on the host, unless that end's alias, or a record, says that it is another
+/// attachment's or a device of the host.
 fn find_unsigned_pair(host: &Netlink, netns: &Netns, at: &Detachment) -> Result<Option<Link>> {
     let name = at.key.ifname.as_str();
     let Some(link) = netns.netlink()?.find_link(name)?.filter(|link| link.name == name) else {
@@ -177,7 +179,8 @@ pub fn find_host_end(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     Ok(host_ends(host, key)?.pop())
 }
 
-/// The container's end, whatever it is called by now. That of the reference's pairs is found by its name alone.
+/// The container's end, whatever it is called by now. That of the reference's pairs is found by its
+/// name alone.
 pub fn find_container_end(
     cx: &Context<'_>,
     container: &Netlink,
@@ -194,8 +197,9 @@ pub fn find_container_end(
     container.find_link(key.ifname.as_str())
 }
 
-/// All host's ends of the key, the one that was made last at the end. There are two while the kernel takes down a namespace
-/// that had the attachment before. Whoever had the names before may be gone, so none ends the search.
+/// All host's ends of the key, the one that was made last at the end. There are two while the
+/// kernel takes down a namespace that had the attachment before. Whoever had the names before may
+/// be gone, so none ends the search.
 fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
     let mut found = vec![];
     for attempt in 0..NAMES {
@@ -207,7 +211,8 @@ fn host_ends(host: &Netlink, key: &Key) -> Result<Vec<Link>> {
     Ok(found)
 }
 
-/// Removes the pairs of this network's attachments that are not valid, where their namespaces still keep them.
+/// Removes the pairs of this network's attachments that are not valid, where their namespaces still
+/// keep them.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     link_alias::collect_garbage(cx, KIND, valid)
 }

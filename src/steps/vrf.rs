@@ -1,10 +1,12 @@
-//! A VRF in the container that has the interface: its packets look for routes in the VRF's table only.
+//! A VRF in the container that has the interface: its packets look for routes in the VRF's table
+//! only.
 //!
-//! When a link gets another master the kernel sets it down and up again. It then has lost its routes, in all tables but
-//! for those that the kernel makes for IPv4 addresses, and its IPv6 addresses. They are put back, those of the main table
-//! into the VRF's.
+//! When a link gets another master the kernel sets it down and up again. It then has lost its
+//! routes, in all tables but for those that the kernel makes for IPv4 addresses, and its IPv6
+//! addresses. They are put back, those of the main table into the VRF's.
 //!
-//! With the first VRF of a namespace the kernel adds a rule, `l3mdev`, which stays after it: it would not come again.
+//! With the first VRF of a namespace the kernel adds a rule, `l3mdev`, which stays after it: it
+//! would not come again.
 
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
@@ -35,8 +37,8 @@ const ALIAS: &str = "cni-multi: goes with its last interface";
 enum Joined {
     /// The VRF and the interface by their ifindexes, which outlast their names.
     Member { vrf: u32, link: u32 },
-    /// The VRF's name: a record of an earlier version. None where ADD was refused because the interface was in the VRF
-    /// before: DEL must not take it for what the reference did.
+    /// The VRF's name: a record of an earlier version. None where ADD was refused because the
+    /// interface was in the VRF before: DEL must not take it for what the reference did.
     Named(Option<String>),
 }
 
@@ -58,7 +60,8 @@ impl Belongings {
         Ok(Belongings { addresses: container.ipv6_addresses(link)?, routes })
     }
 
-    /// Gives the link what it has lost; what was in the main table is from now on in `table`, if one is given.
+    /// Gives the link what it has lost; what was in the main table is from now on in `table`, if
+    /// one is given.
     fn put_back(&self, at: &Attachment, link: &Link, table: Option<u32>) -> Result<()> {
         let container = at.netlink()?;
         let left = container.ipv6_addresses(link)?;
@@ -85,8 +88,8 @@ impl Belongings {
     }
 }
 
-/// The way to a gateway may have been removed since, or be by another link: the kernel asks for it only when a route is
-/// new.
+/// The way to a gateway may have been removed since, or be by another link: the kernel asks for it
+/// only when a route is new.
 fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()> {
     match container.put_route(link, route) {
         Err(e) if e.is_errno(Errno::ENETUNREACH) || e.is_errno(Errno::EHOSTUNREACH) => {
@@ -96,7 +99,8 @@ fn put_route(container: &Netlink, link: &Link, route: &RouteEntry) -> Result<()>
     }
 }
 
-/// Makes the interface one of the VRF `name`, which is made if there is none: with `table`, or with a free one.
+/// Makes the interface one of the VRF `name`, which is made if there is none: with `table`, or with
+/// a free one.
 pub fn join<'a>(
     at: &'a Attachment,
     name: &str,
@@ -125,7 +129,8 @@ pub fn join<'a>(
     sweep(container, &link, routing_table::MAIN)
 }
 
-/// Removes what the kernel leaves in the table that the link was in: its hops of IPv6 routes that another link has too.
+/// Removes what the kernel leaves in the table that the link was in: its hops of IPv6 routes that
+/// another link has too.
 fn sweep(container: &Netlink, link: &Link, table: u32) -> Result<()> {
     let left = container.routes_through(link)?;
     left.iter()
@@ -309,7 +314,8 @@ fn leave_in(netns: &Netns, at: &Detachment, membership: &Membership) -> Result<(
     if find()?.is_none() {
         return Ok(());
     }
-    // An ADD may be about to join it. A process that hangs could hold the lock for ever, and DEL has to work.
+    // An ADD may be about to join it. A process that hangs could hold the lock for ever, and DEL
+    // has to work.
     let _lock = netns.lock().map_err(|e| warn(format_args!("{e}; going on without"))).ok();
     let Some(vrf) = find()? else { return Ok(()) };
     let released = match member_of(vrf.index, membership.link.find(container)?) {
@@ -320,7 +326,8 @@ fn leave_in(netns: &Netns, at: &Detachment, membership: &Membership) -> Result<(
         release(container, link)?;
         sweep(container, link, table_of(&vrf)?)?;
     }
-    // The reference marks nothing and remembers nothing: its VRF goes with the last interface as well.
+    // The reference marks nothing and remembers nothing: its VRF goes with the last interface as
+    // well.
     let goes = vrf.alias == ALIAS || (released.is_some() && !membership.is_recorded);
     match goes && container.ports(&vrf)?.is_empty() {
         true => container.delete_link(vrf.index),
@@ -339,7 +346,8 @@ fn is_another_s(netns: &Netns, at: &Detachment, vrf: &Link, link: &Link) -> Resu
     }))
 }
 
-/// Forgets this network's attachments that are not valid. Their VRFs are in a container, and go with it.
+/// Forgets this network's attachments that are not valid. Their VRFs are in a container, and go
+/// with it.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     records().forget_stale::<Joined>(&cx.config.name, valid)
 }

@@ -1,5 +1,6 @@
-//! Many at the same time: hundreds of containers at once, a host with thousands of links where everything changes all the
-//! while, and locks that others have. What a few ADDs at once do to each other is in `parallel`.
+//! Many at the same time: hundreds of containers at once, a host with thousands of links where
+//! everything changes all the while, and locks that others have. What a few ADDs at once do to each
+//! other is in `parallel`.
 //!
 //! `CNI_LONG` makes the cases as long as docs/reliability.md has them.
 

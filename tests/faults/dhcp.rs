@@ -110,7 +110,8 @@ pub struct Site<'a> {
     server: Server<'a>,
 }
 
-/// Makes a lab with a server and the two containers. In the end the neighbour detaches, and nothing is left.
+/// Makes a lab with a server and the two containers. In the end the neighbour detaches, and nothing
+/// is left.
 pub fn on_a_site(during: During, case: impl Fn(&Site<'_>)) {
     with_network(|lab| {
         let [neighbours, swept] = [(), ()].map(|()| lab.container());
@@ -137,7 +138,8 @@ impl<'a> Site<'a> {
         Site { lab, during, life, neighbour, neighbours_result, probe, server }
     }
 
-    /// Attaches by a daemon that is asked at each of its calls what becomes of it, from when it does what this is about until that is done.
+    /// Attaches by a daemon that is asked at each of its calls what becomes of it, from when it
+    /// does what this is about until that is done.
     pub fn live(&self, mut decide: impl FnMut(&Stop) -> Then + Send) -> Lived {
         let during = self.during;
         let armed = AtomicBool::new(during == During::Start);
@@ -205,7 +207,8 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Runs a daemon under the tracer until `act`, which is told whether it is dead, is over; then it is killed.
+/// Runs a daemon under the tracer until `act`, which is told whether it is dead, is over; then it
+/// is killed.
 fn run(
     lab: &Lab,
     mut decide: impl FnMut(&Stop) -> Then + Send,

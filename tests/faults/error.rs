@@ -1,9 +1,11 @@
 //! The error sweep: each system call of a plugin fails, one at a time, in each way that it can.
 //!
-//! An ADD that fails says so in an error object and leaves everything as it was; one that succeeds all the same is detached. A DEL or GC that
-//! fails leaves what the next one can finish. Nothing panics, nothing hangs, and an interrupted call (EINTR) fails nothing.
+//! An ADD that fails says so in an error object and leaves everything as it was; one that succeeds
+//! all the same is detached. A DEL or GC that fails leaves what the next one can finish. Nothing
+//! panics, nothing hangs, and an interrupted call (EINTR) fails nothing.
 //!
-//! Calls for memory are left out: a process that gets none is ended, and what a killed one leaves is the subject of the kill sweep.
+//! Calls for memory are left out: a process that gets none is ended, and what a killed one leaves
+//! is the subject of the kill sweep.
 
 mod dhcp;
 mod fault;

@@ -1,9 +1,12 @@
-//! The kill sweep: SIGKILL between the system calls of ADD, DEL, GC and CHECK of everything that a network can have.
+//! The kill sweep: SIGKILL between the system calls of ADD, DEL, GC and CHECK of everything that a
+//! network can have.
 //!
-//! After each kill the runtime goes on in one of the ways in which runtimes do, and then the host and the container are as before, and
-//! a neighbour on the same network is as it was all the time. Of the two forms, the short one kills after each call that changes
-//! something in the kernel or on the disk, and the ways take turns: between two such calls one kill is like the other. The long one
-//! (`tests/faults/run kill`) takes all ways at each of those points, and kills before each single call of the plugin's own as well.
+//! After each kill the runtime goes on in one of the ways in which runtimes do, and then the host
+//! and the container are as before, and a neighbour on the same network is as it was all the time.
+//! Of the two forms, the short one kills after each call that changes something in the kernel or on
+//! the disk, and the ways take turns: between two such calls one kill is like the other. The long
+//! one (`tests/faults/run kill`) takes all ways at each of those points, and kills before each
+//! single call of the plugin's own as well.
 
 mod dhcp;
 mod sweep;

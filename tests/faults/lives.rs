@@ -1,8 +1,10 @@
-//! Attachments born and ended at random: by twenty at a time, in networks of all plugins, with plugins that are killed,
-//! namespaces that vanish, DELs that are repeated, in the wrong order or without a result, and GCs in between.
+//! Attachments born and ended at random: by twenty at a time, in networks of all plugins, with
+//! plugins that are killed, namespaces that vanish, DELs that are repeated, in the wrong order or
+//! without a result, and GCs in between.
 //!
-//! Nothing is left of those that have ended, nothing is taken from those that live, and no two have one address. That is
-//! what the kernel and the disk say, in every pause; in every second generation no GC helps a DEL to that.
+//! Nothing is left of those that have ended, nothing is taken from those that live, and no two have
+//! one address. That is what the kernel and the disk say, in every pause; in every second
+//! generation no GC helps a DEL to that.
 //!
 //! `CNI_SEED` repeats the choices, `CNI_LIVES` tells how many attachments the long form begins.
 
@@ -125,7 +127,8 @@ fn say(text: &str) {
     writeln!(stderr, "{text}").unwrap();
 }
 
-/// Each worker in a thread of its own, until all have done it. The first that finds something wrong stops the others.
+/// Each worker in a thread of its own, until all have done it. The first that finds something wrong
+/// stops the others.
 fn all_at_once<'a>(
     world: &World<'_>,
     workers: &mut [Worker<'a>],

@@ -10,7 +10,8 @@ use crate::support::dhcp::wait_until;
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 
-/// Programs that take their time when they have been told what to do, and tell when they begin and end.
+/// Programs that take their time when they have been told what to do, and tell when they begin and
+/// end.
 const SLOW: &str = r#"mkdir -p /run/slow && cd /run/slow && for name in iptables-restore ip6tables-restore; do
     cat >$name <<END
 #!/bin/sh

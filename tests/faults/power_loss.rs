@@ -1,10 +1,12 @@
 //! A kill, and a loss of power, in the middle of whatever is written on the disk.
 //!
-//! An operation is traced once. Then each disk that it may leave behind is put before fresh processes: what was there after its first,
-//! second, … change, and, where the power goes, what is left of that when nothing has been synced. Attachments have to end then, new
-//! ones to begin, and nothing may stay.
+//! An operation is traced once. Then each disk that it may leave behind is put before fresh
+//! processes: what was there after its first, second, … change, and, where the power goes, what is
+//! left of that when nothing has been synced. Attachments have to end then, new ones to begin, and
+//! nothing may stay.
 //!
-//! `CNI_LONG=1` tries each damage of each file together with each change that is missing; see [`Depth`] for what is tried else.
+//! `CNI_LONG=1` tries each damage of each file together with each change that is missing; see
+//! [`Depth`] for what is tried else.
 
 mod cache;
 mod dhcp;
@@ -28,7 +30,8 @@ fn depth(usually: Depth) -> Depth {
 /// What is wrong after a state, in words.
 type Verdict = Result<(), String>;
 
-/// Tries each state, each of `places` with one at a time, and prints and returns the row of the table in docs/reliability.md.
+/// Tries each state, each of `places` with one at a time, and prints and returns the row of the
+/// table in docs/reliability.md.
 #[track_caller]
 fn sweep<P: Send>(
     store: &str,

@@ -31,7 +31,8 @@ impl Subject {
         self.name.contains("iptables")
     }
 
-    /// Whether a sweep is to try everything of it. Of what is slow it takes all points, and the ways in which these go on take turns.
+    /// Whether a sweep is to try everything of it. Of what is slow it takes all points, and the
+    /// ways in which these go on take turns.
     pub fn is_swept_whole(&self) -> bool {
         is_long() && !self.starts_programs() && !is_emulated()
     }
@@ -237,7 +238,8 @@ macro_rules! test_each_subject {
 }
 pub(super) use test_each_subject;
 
-/// Where a subject's lines stand in a table. That of dhcp is in no list: its daemon and its server have to run.
+/// Where a subject's lines stand in a table. That of dhcp is in no list: its daemon and its server
+/// have to run.
 pub fn place_of(subject: &Subject) -> usize {
     all().iter().position(|other| other.name == subject.name).unwrap_or(90)
 }

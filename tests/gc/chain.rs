@@ -1,4 +1,5 @@
-//! A chain of all that others chain after bridge, collected in libcni's order: DEL of who is recorded, then GC of each plugin.
+//! A chain of all that others chain after bridge, collected in libcni's order: DEL of who is
+//! recorded, then GC of each plugin.
 
 use serde_json::{Value, json};
 
@@ -37,7 +38,8 @@ fn cnitool(lab: &Lab, command: &str, network: u8, container: &Container, port: u
     ));
 }
 
-/// In a block of addresses that no other test has: two of `net1` that are gone, and two of `net2` of which one is; then `collect`.
+/// In a block of addresses that no other test has: two of `net1` that are gone, and two of `net2`
+/// of which one is; then `collect`.
 fn assert_collects_one_network(block: u8, collect: impl Fn(&Lab, &dyn Fn(&str, u8, &Container))) {
     for_ours("bridge", |lab| {
         lab.host.sh("mkdir /run/net.d");

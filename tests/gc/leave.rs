@@ -1,4 +1,5 @@
-//! `net gc --leave`: after going back to the reference plugins, our tables lose what belongs to attachments that are gone.
+//! `net gc --leave`: after going back to the reference plugins, our tables lose what belongs to
+//! attachments that are gone.
 
 use super::unrecorded::{add, configure};
 use crate::support::attachment::{for_ours, reference_with};
@@ -42,7 +43,8 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
         del_by_reference(lab, &gone);
         let left = before.changes_now();
         assert!(left.contains(&gone.id), "the reference does not know our elements: {left}");
-        // The next container gets the address, and must not get what was published for the one before.
+        // The next container gets the address, and must not get what was published for the one
+        // before.
         lab.host.sh("rm -f /var/lib/cni/networks/net1/last_reserved_ip.0");
         let next = lab.container();
         add(lab, 1, &next, "/run/elsewhere", &reference);
@@ -84,7 +86,8 @@ fn net_gc_leave_removes_what_the_reference_s_del_leaves() {
     });
 }
 
-/// An address that a namespace has is no reason to take what a lease says is another's, and the other way round.
+/// An address that a namespace has is no reason to take what a lease says is another's, and the
+/// other way round.
 #[test]
 fn net_gc_leave_spares_what_has_a_lease_and_no_veth_of_ours() {
     for_ours("portmap", |lab| {

@@ -7,8 +7,8 @@ use super::{Member, Subject};
 use crate::support::attachment::{for_ours, with};
 use crate::support::snapshot::Watch;
 
-/// A key of the list, an entry that names no attachment, and what is said of it; the rest is tested where it is read. A Go
-/// decoder reads empty names in them.
+/// A key of the list, an entry that names no attachment, and what is said of it; the rest is tested
+/// where it is read. A Go decoder reads empty names in them.
 fn malformed() -> [(&'static str, Value, &'static str); 2] {
     [
         (
@@ -58,7 +58,8 @@ fn gc_with_a_malformed_list_is_code_7_and_removes_nothing() {
     }
 }
 
-/// More than a node has, with ids as containerd's, and under both keys as libcni writes them: 40 MB.
+/// More than a node has, with ids as containerd's, and under both keys as libcni writes them: 40
+/// MB.
 #[test]
 fn gc_with_200_000_valid_attachments_removes_the_stale_one() {
     let subject = SUBJECTS.iter().find(|subject| subject.plugin == "bridge").unwrap();

@@ -1,4 +1,5 @@
-//! GC of every plugin: what it removes, and that it touches nothing else. docs/status-and-gc.md has a row for each.
+//! GC of every plugin: what it removes, and that it touches nothing else. docs/status-and-gc.md has
+//! a row for each.
 
 mod chain;
 mod delegate;
@@ -83,8 +84,8 @@ pub fn gc(lab: &Lab, chain: &[Value], valid: &[(&str, &str)]) {
     }
 }
 
-/// What is not ours to remove and looks as if: links, rules, chains and files with the words that ours have. `stale` is the key
-/// of an attachment to `net1` that nobody wants.
+/// What is not ours to remove and looks as if: links, rules, chains and files with the words that
+/// ours have. `stale` is the key of an attachment to `net1` that nobody wants.
 fn plant(lab: &Lab, stale: &Key) {
     let comment = stale.comment();
     let other = Key::parse("net2", "stale", "eth0").unwrap().comment();
@@ -116,8 +117,9 @@ fn plant(lab: &Lab, stale: &Key) {
     lab.host.try_sh("ip link add bwpffffffffffff type ifb"); // where the kernel has them
 }
 
-/// Four attachments to a network, two of which nobody wants, one of these in a namespace that lives on, and four to another
-/// network, two of them gone; then GC of the first network with the wanted ones, again with more that never were, and with none.
+/// Four attachments to a network, two of which nobody wants, one of these in a namespace that lives
+/// on, and four to another network, two of them gone; then GC of the first network with the wanted
+/// ones, again with more that never were, and with none.
 fn assert_removes_what_is_stale_and_nothing_else(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
         let Some(_kept) = (subject.prepare)(lab) else { return };

@@ -26,7 +26,8 @@ fn the_page_has_a_row_for_each_plugin_and_each_row_its_tests() {
     }
 }
 
-/// What a row says that STATUS says, one of its tests asserts; `…` is whatever the host makes of it.
+/// What a row says that STATUS says, one of its tests asserts; `…` is whatever the host makes of
+/// it.
 #[test]
 fn the_texts_of_status_are_asserted() {
     for row in rows() {

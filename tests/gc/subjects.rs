@@ -23,9 +23,11 @@ pub struct Subject {
     pub removes: &'static [Kept],
     /// Whether the reference can have attached to the other network, in a lab like any other.
     pub reference_too: bool,
-    /// Whether GC of any network removes what the reference has left of an attachment that is gone: nothing says of which.
+    /// Whether GC of any network removes what the reference has left of an attachment that is
+    /// gone: nothing says of which.
     pub of_any_network: bool,
-    /// Whether a namespace may go without taking something of the host's with it, or being noticed.
+    /// Whether a namespace may go without taking something of the host's with it, or being
+    /// noticed.
     pub vanishes: bool,
 }
 
@@ -280,7 +282,8 @@ fn has_kind(lab: &Lab, kind: &'static str) -> Option<Box<dyn Held>> {
     made.then(nothing)
 }
 
-/// A device for each attachment that a case makes. A veth goes with a namespace that goes, so the other end is not in one.
+/// A device for each attachment that a case makes. A veth goes with a namespace that goes, so the
+/// other end is not in one.
 fn devices(lab: &Lab) -> Option<Box<dyn Held + '_>> {
     for network in [1, 2] {
         for nth in 0..12 {

@@ -1,5 +1,5 @@
-//! `net gc` and what no record tells of: what lives is spared and told, what is gone goes, and a dry run is the run without its
-//! effects.
+//! `net gc` and what no record tells of: what lives is spared and told, what is gone goes, and a
+//! dry run is the run without its effects.
 
 use std::fs;
 
@@ -69,7 +69,8 @@ fn check(lab: &Lab, network: u8, container: &Container, cache: &str) {
 
 const OWN: &str = "/var/lib/cni";
 
-/// A container goes without a DEL. The kernel takes its links down some time later, and till then it counts as alive.
+/// A container goes without a DEL. The kernel takes its links down some time later, and till then
+/// it counts as alive.
 fn vanish(lab: &Lab, container: &Container) {
     let count = "ip -br link show type veth | wc -l";
     let before: usize = lab.host.sh(count).trim().parse().unwrap();

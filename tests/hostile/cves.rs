@@ -1,5 +1,5 @@
-//! The attacks that the plugins of this family, and Docker beside them, have had numbers for. What portmap's own tests show is named in
-//! docs/security-tests.md.
+//! The attacks that the plugins of this family, and Docker beside them, have had numbers for. What
+//! portmap's own tests show is named in docs/security-tests.md.
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ use crate::support::traffic::{TcpServer, assert_pings, connect, is_answered};
 
 // --- CVE-2020-10749 ---
 
-/// A router advertisement to everybody: a default route for half an hour, and 2001:db8:bad::/64 to make addresses of. The kernel puts
-/// the checksum in.
+/// A router advertisement to everybody: a default route for half an hour, and 2001:db8:bad::/64 to
+/// make addresses of. The kernel puts the checksum in.
 const ADVERTISE: &str = r#"perl -MSocket=:all -e '
     my $index = shift;
     socket(my $s, AF_INET6, SOCK_RAW, 58) or die $!;
@@ -40,7 +40,8 @@ fn advertise(from: &Container) {
 
 /// What somebody has made of the advertisement.
 fn believes(at: &Namespace) -> bool {
-    // The kernel is done with a packet on a veth pair when `send` returns; an address may be tentative.
+    // The kernel is done with a packet on a veth pair when `send` returns; an address may be
+    // tentative.
     at.sh("ip -6 route; ip -6 addr")
         .lines()
         .any(|line| line.contains("2001:db8:bad:") || line.contains("proto ra"))
@@ -81,7 +82,8 @@ fn cve_2020_10749_a_container_is_no_router_to_the_host() {
     }
 }
 
-/// The host's link of an attachment is there before it, and listens: to all routers (2), or unless it is one itself (1).
+/// The host's link of an attachment is there before it, and listens: to all routers (2), or unless
+/// it is one itself (1).
 #[test]
 fn cve_2020_10749_a_bridge_of_others_stops_listening() {
     for conf in [bridge::conf(), with(&bridge::conf(), json!({"ipam": null, "isGateway": null}))] {
@@ -158,7 +160,8 @@ fn cve_2020_10749_refused_setting_is_a_warning() {
 const OTHERS_GATEWAY: &str = "ip link del br0.100 && bridge vlan add dev br0 vid 100 self && \
     ip link add br0.100 up link br0 type vlan id 100 && echo 2 >/proc/sys/net/ipv6/conf/br0.100/accept_ra";
 
-/// What a port receives goes to the bridge, and what an ifb shapes to the link that it came from: their own settings say nothing.
+/// What a port receives goes to the bridge, and what an ifb shapes to the link that it came from:
+/// their own settings say nothing.
 #[test]
 fn cve_2020_10749_ports_and_ifbs_do_not_listen() {
     for_ours("bandwidth", |lab| {
@@ -178,7 +181,8 @@ fn cve_2020_10749_ports_and_ifbs_do_not_listen() {
     });
 }
 
-/// The master's own settings are the administrator's. What a container sends goes past the host's stack to the network.
+/// The master's own settings are the administrator's. What a container sends goes past the host's
+/// stack to the network.
 #[test]
 fn cve_2020_10749_a_master_passes_by_the_host() {
     for kind in [stacked::MACVLAN, stacked::IPVLAN, stacked::VLAN] {
@@ -200,8 +204,8 @@ fn cve_2020_10749_a_master_passes_by_the_host() {
     }
 }
 
-/// Containers of one bridge are neighbours, and a neighbour may be the network's router: that is up to the network, as with the reference.
-/// Each of these keeps a network from it.
+/// Containers of one bridge are neighbours, and a neighbour may be the network's router: that is up
+/// to the network, as with the reference. Each of these keeps a network from it.
 #[test]
 fn cve_2020_10749_neighbours_can_be_kept_from_listening() {
     let cases: [(&str, Value, Option<Value>); 3] = [
@@ -276,7 +280,8 @@ fn cve_2021_20206_no_type_leads_out_of_the_plugins_directories() {
     }
 }
 
-/// The runtime's side: networks of any file, by `net`, by `cnitool`'s names, and where they are only looked at.
+/// The runtime's side: networks of any file, by `net`, by `cnitool`'s names, and where they are
+/// only looked at.
 #[test]
 fn cve_2021_20206_no_network_leads_out_of_the_plugins_directories() {
     for_ours("bridge", |lab| {
@@ -366,7 +371,8 @@ fn cve_2025_54410_bridges_stay_apart_when_the_tables_of_others_go() {
     });
 }
 
-/// With iptables the rules stand in the host's own chains, and go with them. As with the reference; but CHECK says so, and another ADD repairs it.
+/// With iptables the rules stand in the host's own chains, and go with them. As with the reference;
+/// but CHECK says so, and another ADD repairs it.
 #[test]
 fn cve_2025_54410_isolation_that_went_with_iptables_is_told() {
     for_ours("firewall", |lab| {

@@ -1,5 +1,6 @@
-//! A prevResult that lies: interfaces, namespaces, addresses and numbers of the host, of other containers, or of nobody. Whatever plugin
-//! gets it, the host and the others stay as they are, a DEL with it succeeds, and an error says which field it is about.
+//! A prevResult that lies: interfaces, namespaces, addresses and numbers of the host, of other
+//! containers, or of nobody. Whatever plugin gets it, the host and the others stay as they are, a
+//! DEL with it succeeds, and an error says which field it is about.
 
 use serde_json::{Value, json};
 
@@ -23,8 +24,9 @@ use crate::support::traffic::{TcpServer, connect};
 struct Lie {
     what: &'static str,
     result: Value,
-    /// Whose ADD believes it, because it may be true: a container may have got an address of one that is gone, and the first
-    /// interface is the bridge that is to be kept apart. See docs/security-tests.md.
+    /// Whose ADD believes it, because it may be true: a container may have got an address of one
+    /// that is gone, and the first interface is the bridge that is to be kept apart. See
+    /// docs/security-tests.md.
     believed_by: &'static [&'static str],
 }
 
@@ -127,7 +129,8 @@ fn fingerprint(lab: &Lab, other: &Chain<'_>) -> String {
     format!("{host}{other}")
 }
 
-/// Every lie in the hands of one plugin: while it is attached by it, and when it leaves with it. What was wrong.
+/// Every lie in the hands of one plugin: while it is attached by it, and when it leaves with it.
+/// What was wrong.
 fn try_lies(
     lab: &Lab,
     chain: &Chain<'_>,
@@ -174,7 +177,8 @@ fn try_lies(
     wrong
 }
 
-/// ADD with the truth. sbr's DEL takes routes of the interface with it, as with the reference, and its ADD needs them.
+/// ADD with the truth. sbr's DEL takes routes of the interface with it, as with the reference, and
+/// its ADD needs them.
 fn add(chain: &Chain<'_>, attachment: &Attachment<'_>) {
     if attachment.conf["type"] == "sbr" {
         chain.container.sh("ip route replace 10.10.0.0/24 dev eth0; ip route replace default via 10.10.0.1; \
@@ -183,7 +187,8 @@ fn add(chain: &Chain<'_>, attachment: &Attachment<'_>) {
     attachment.add();
 }
 
-/// Every `each`th lie, for what starts programs or runs where they are slow, in the hands of these plugins.
+/// Every `each`th lie, for what starts programs or runs where they are slow, in the hands of these
+/// plugins.
 fn try_out(each: usize, plugins: fn(&Lab, &Chain<'_>) -> Vec<Value>) {
     for_ours("firewall", |lab| {
         let other = lab.chain(&firewall::network(), &firewall(None));
@@ -265,7 +270,8 @@ fn a_result_that_lies_puts_nothing_of_others_into_a_vrf() {
     });
 }
 
-/// CHECK and DEL are all that a main plugin has a result for. What it has made goes by that, and nothing else.
+/// CHECK and DEL are all that a main plugin has a result for. What it has made goes by that, and
+/// nothing else.
 fn try_out_main(lab: &Lab, subject: &Subject) {
     let other = lab.chain(&firewall::network(), &firewall(None));
     other.add();

@@ -1,5 +1,5 @@
-//! Hostile input: what others put into names, configurations, results, streams and directories. docs/security-tests.md says what was
-//! tried, and which test does it.
+//! Hostile input: what others put into names, configurations, results, streams and directories.
+//! docs/security-tests.md says what was tried, and which test does it.
 
 mod cves;
 mod lying_prev_result;
@@ -19,7 +19,8 @@ use crate::support::patience;
 /// In bytes. Whoever needs more takes what is endless for a file.
 const MEMORY: u64 = 1 << 30;
 
-/// The call with a limit of time and of memory: one that hangs ends with 124, one that takes too much without an answer.
+/// The call with a limit of time and of memory: one that hangs ends with 124, one that takes too
+/// much without an answer.
 fn bounded(call: Call) -> Call {
     let Call { mut wrapper, .. } = call.clone();
     let words = [

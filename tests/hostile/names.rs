@@ -1,5 +1,6 @@
-//! Names: of containers, interfaces and networks, in whatever bytes. What cannot be one is refused before anything is done; what can be
-//! one, and means something to a shell, a program or a format, is a name and nothing else.
+//! Names: of containers, interfaces and networks, in whatever bytes. What cannot be one is refused
+//! before anything is done; what can be one, and means something to a shell, a program or a format,
+//! is a name and nothing else.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -102,7 +103,8 @@ fn what_cannot_be_a_name_is_refused_before_anything_is_done() {
                     value,
                 );
                 let said = String::from_utf8_lossy(value).into_owned();
-                // A name with a `%` may be that of an interface which another plugin has made; nothing is there to be deleted.
+                // A name with a `%` may be that of an interface which another plugin has made;
+                // nothing is there to be deleted.
                 if variable == "CNI_IFNAME" && value.contains(&b'%') && command == "DEL" {
                     assert_eq!(outcome.status, 0, "{command} {said:?}: {outcome:?}");
                     continue;

@@ -1,4 +1,5 @@
-//! CNI_PATH: where programs are looked for that run as root. `protocol::delegate` has how they are found.
+//! CNI_PATH: where programs are looked for that run as root. `protocol::delegate` has how they are
+//! found.
 
 use serde_json::json;
 

@@ -1,5 +1,6 @@
-//! A process in the container, with all rights there, gives links other names, altnames and aliases, ours among them. DEL
-//! removes the attachment's own link and no other: not that of another attachment, and not the host's.
+//! A process in the container, with all rights there, gives links other names, altnames and
+//! aliases, ours among them. DEL removes the attachment's own link and no other: not that of
+//! another attachment, and not the host's.
 
 use cni_multi::cni::attachment::{Key, hex};
 use serde_json::{Value, json};
@@ -11,7 +12,8 @@ use crate::plugins::meta::{sbr, tuning, vrf};
 use crate::support::attachment::{Attachment, for_ours, with};
 use crate::support::netns::{Container, Lab, Namespace};
 
-/// Two attachments of one container: `eth0` to net1, which is to be detached, and `net1` to net2, which stays.
+/// Two attachments of one container: `eth0` to net1, which is to be detached, and `net1` to net2,
+/// which stays.
 struct Pair<'a> {
     container: Container,
     goes: Attachment<'a>,
@@ -39,7 +41,8 @@ impl<'a> Pair<'a> {
         Pair { container, goes, stays, indexes }
     }
 
-    /// Runs a trick in the container; it finds both aliases and the name that `eth0` had while it was made.
+    /// Runs a trick in the container; it finds both aliases and the name that `eth0` had while it
+    /// was made.
     fn play(&self, trick: &str) {
         let key = Key::parse("net1", &self.goes.container_id, "eth0").unwrap();
         let [of_goes, of_stays] = self.indexes.map(|index| alias(&self.container, index));
@@ -131,8 +134,8 @@ fn tricks() -> Vec<(&'static str, String, bool)> {
     ]
 }
 
-/// In the virtual machine the plugins take turns, since it is slow and their code is one; the long form tries all. Outside
-/// all of macvlan and tap are tried.
+/// In the virtual machine the plugins take turns, since it is slow and their code is one; the long
+/// form tries all. Outside all of macvlan and tap are tried.
 fn tricks_for(subject: &Subject) -> Vec<(&'static str, String, bool)> {
     let is_its_turn =
         |turn: usize| !is_emulated() || is_long() || turn % 3 == subject.name.len() % 3;

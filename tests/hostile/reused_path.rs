@@ -1,5 +1,6 @@
-//! CNI_NETNS leads to another container's namespace by now: `/run/netns/x` after a runtime has bound the next one there,
-//! `/proc/PID/ns/net` after the process ids have come round. What is late for the first container leaves the second alone.
+//! CNI_NETNS leads to another container's namespace by now: `/run/netns/x` after a runtime has
+//! bound the next one there, `/proc/PID/ns/net` after the process ids have come round. What is late
+//! for the first container leaves the second alone.
 
 use serde_json::{Value, json};
 
@@ -18,7 +19,8 @@ struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    /// ADD of each plugin by the plugins of `by`, with the namespace at `netns`. What follows is ours.
+    /// ADD of each plugin by the plugins of `by`, with the namespace at `netns`. What follows is
+    /// ours.
     fn add(
         lab: &'a Lab,
         subject: &Subject,
@@ -55,7 +57,8 @@ impl<'a> Member<'a> {
     }
 }
 
-/// A link of the earlier namespace may have what only one link of the master can have, until the kernel has taken it down.
+/// A link of the earlier namespace may have what only one link of the master can have, until the
+/// kernel has taken it down.
 fn add_when_free(plugin: &Attachment<'_>, previous: Option<&Value>) -> Value {
     let deadline = std::time::Instant::now() + patience(20);
     loop {
@@ -67,7 +70,8 @@ fn add_when_free(plugin: &Attachment<'_>, previous: Option<&Value>) -> Value {
     }
 }
 
-/// Puts the namespace of `to` at the path of `from`; that of `from` is gone, or kept by another path.
+/// Puts the namespace of `to` at the path of `from`; that of `from` is gone, or kept by another
+/// path.
 fn reuse_path(lab: &Lab, from: &Container, to: &Container, is_kept: bool) {
     if is_kept {
         lab.host.sh(&format!("touch /run/netns/kept; mount --bind {} /run/netns/kept", from.netns));
@@ -76,8 +80,8 @@ fn reuse_path(lab: &Lab, from: &Container, to: &Container, is_kept: bool) {
     lab.host.sh(&format!("mount --bind {} {}", to.netns, from.netns));
 }
 
-/// Waits until the kernel has given each link that stands on another the state of that one: up to a second later than the
-/// link is up.
+/// Waits until the kernel has given each link that stands on another the state of that one: up to a
+/// second later than the link is up.
 fn wait_for_states(namespace: &Namespace) {
     let is_waiting = |link: &Value| {
         let kind = link["linkinfo"]["info_kind"].as_str().unwrap_or_default();
@@ -112,7 +116,8 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// Everything that may come late for the first container; `second` is the one that has its path now.
+/// Everything that may come late for the first container; `second` is the one that has its path
+/// now.
 fn assert_late_calls_spare(first: &Member<'_>, second: &Member<'_>, inside: &Namespace) {
     let before = Inside::of(inside);
     for (what, is_told) in
@@ -130,12 +135,13 @@ fn assert_late_calls_spare(first: &Member<'_>, second: &Member<'_>, inside: &Nam
 fn later_container_is_spared(lab: &Lab, subject: &Subject) {
     for by in Peer::all() {
         for is_kept in [false, true] {
-            // A VLAN, or a hardware address, of the master is taken for as long as the first namespace is there.
+            // A VLAN, or a hardware address, of the master is taken for as long as the first
+            // namespace is there.
             if is_kept && ["vlan", "macvlan, tuning, sbr"].contains(&subject.name) {
                 continue;
             }
-            // The virtual machine is slow: ours there where the namespace is kept, and the reference where it is gone. The
-            // long form does all.
+            // The virtual machine is slow: ours there where the namespace is kept, and the
+            // reference where it is gone. The long form does all.
             if is_emulated()
                 && !is_long()
                 && is_kept != (by == Peer::Ours)
@@ -237,7 +243,8 @@ test_plugins! {
     chain "macvlan, tuning, sbr"
 }
 
-/// An attachment of the reference has no record; the path alone leads the DEL, as it does for the reference.
+/// An attachment of the reference has no record; the path alone leads the DEL, as it does for the
+/// reference.
 #[test]
 fn del_of_what_the_reference_added_is_as_before() {
     in_a_lab("loopback", |lab, subject| {

@@ -1,4 +1,5 @@
-//! The configuration as bytes: without end, too large, too deep. `protocol::decode` and `protocol::stdin` have what is wrong within bounds.
+//! The configuration as bytes: without end, too large, too deep. `protocol::decode` and
+//! `protocol::stdin` have what is wrong within bounds.
 
 use std::io::Write as _;
 use std::process::Stdio;

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::{Site, assert_failed, static_network};
 
-/// A network of each kind: found, found in a file of one plugin, shadowed, broken, behind the broken one.
+/// A network of each kind: found, found in a file of one plugin, shadowed, broken, behind the
+/// broken one.
 fn site() -> Site {
     let site = Site::with_lab();
     site.network("05-lab.conf", &json!({"cniVersion": "0.4.0", "name": "lab", "type": "loopback"}));

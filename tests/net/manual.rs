@@ -1,4 +1,5 @@
-//! The pages of the manual and the completions: all that the command line has, in a form that their readers take.
+//! The pages of the manual and the completions: all that the command line has, in a form that their
+//! readers take.
 
 use std::fs;
 use std::process::Command;

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::scratch::Scratch;
 
-/// The fake plugin `slow`, whose DEL takes a while. Where a file says so, its turn is the moment at which somebody
-/// asks the process to end, by the signal that is in the file, or its DEL fails.
+/// The fake plugin `slow`, whose DEL takes a while. Where a file says so, its turn is the moment at
+/// which somebody asks the process to end, by the signal that is in the file, or its DEL fails.
 const PLUGIN: &str = r#"#!/bin/sh
 cat >DIR/$CNI_COMMAND-$CNI_CONTAINERID.stdin
 test ! -e DIR/interrupt || kill -$(cat DIR/interrupt) $PPID

@@ -119,8 +119,8 @@ fn an_add_whose_result_cannot_be_written_is_undone() {
     assert!(!site.has("DEL-two.stdin"));
 }
 
-/// Runs it as a terminal would, whoever started the tests: what nohup(1) or a shell's `&` has started ignores signals, and
-/// so does all that comes of it.
+/// Runs it as a terminal would, whoever started the tests: what nohup(1) or a shell's `&` has
+/// started ignores signals, and so does all that comes of it.
 fn interruptible(site: &Site, line: &str) -> Outcome {
     site.call(line).wrapped(&["env", "--default-signal=HUP,INT,TERM"].map(str::to_owned)).run()
 }

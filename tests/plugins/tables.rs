@@ -1,4 +1,5 @@
-//! Our four nftables tables, and what an administrator does to them: flush, delete, and `nft list ruleset > f; nft -f f`.
+//! Our four nftables tables, and what an administrator does to them: flush, delete, and `nft list
+//! ruleset > f; nft -f f`.
 
 mod beside;
 mod iptables;
@@ -121,7 +122,8 @@ const SUBJECTS: [Subject; 4] = [
 ];
 
 impl Subject {
-    /// A new attachment; where ports are published each has one of its own, and a container sees only some clients.
+    /// A new attachment; where ports are published each has one of its own, and a container sees
+    /// only some clients.
     fn add<'a>(&self, lab: &'a Lab, number: u64) -> One<'a> {
         let (main, chained) = (self.conf)();
         let ports = json!([
@@ -202,7 +204,8 @@ impl One<'_> {
     }
 }
 
-/// ADD after the damage works in full, and no DEL leaves anything, neither of what was there before nor of what came after.
+/// ADD after the damage works in full, and no DEL leaves anything, neither of what was there before
+/// nor of what came after.
 fn survives_damage(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
         subject.prepare(lab);

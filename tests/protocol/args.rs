@@ -1,4 +1,5 @@
-//! CNI_ARGS: strict when something is to be made of it, lenient on DEL, where a strict one would only leak.
+//! CNI_ARGS: strict when something is to be made of it, lenient on DEL, where a strict one would
+//! only leak.
 
 use super::{
     assert_silent_success, has_user_namespaces, host_local_conf, in_own_namespace, static_conf,
@@ -69,7 +70,8 @@ fn accepted_arguments(peer: &Peer) {
     }
 }
 
-/// Ours says code 4, an environment variable is invalid, and names it; the reference has no code for it.
+/// Ours says code 4, an environment variable is invalid, and names it; the reference has no code
+/// for it.
 #[track_caller]
 fn assert_refused(peer: &Peer, outcome: &Outcome, msg: &str) {
     let error = outcome.err();
@@ -115,7 +117,8 @@ fn last_duplicate_wins(peer: &Peer) {
     assert_eq!(result["ips"][0]["address"], "10.1.2.78/24");
 }
 
-/// The reference refuses, and the address stays taken: the runtime that sent the arguments will send them again.
+/// The reference refuses, and the address stays taken: the runtime that sent the arguments will
+/// send them again.
 fn del_releases_whatever_the_arguments(peer: &Peer) {
     for (args, msg) in REFUSED {
         let data = Scratch::new();
@@ -135,7 +138,8 @@ fn del_releases_whatever_the_arguments(peer: &Peer) {
     }
 }
 
-/// `bridge` knows MAC, and is strict about it in the reference even where there is nothing to be done with one.
+/// `bridge` knows MAC, and is strict about it in the reference even where there is nothing to be
+/// done with one.
 fn bridge_is_deleted_whatever_the_arguments(peer: &Peer) {
     if !has_user_namespaces() {
         return;

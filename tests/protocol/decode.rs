@@ -99,7 +99,8 @@ fn keys_match_in_any_case(peer: &Peer) {
         "dns": {"nameservers": ["1.1.1.1"], "domain": "a.example"},
     });
     for spell in [str::to_owned, str::to_uppercase, capitalised] as [fn(&str) -> String; 3] {
-        // `static` decodes a key spelled exactly `Address` into something else, so that one keeps its case.
+        // `static` decodes a key spelled exactly `Address` into something else, so that one keeps
+        // its case.
         let conf = format!(
             r#"{{"{}":"1.1.0","{}":"net-1","{}":{{"type":"static",
                 "{}":[{{"address":"10.1.2.3/24","{}":"10.1.2.1"}}],
@@ -211,7 +212,8 @@ fn unknown_keys_are_ignored(peer: &Peer) {
     );
 }
 
-/// Plugin, command, the keys beside `cniVersion` and `name`, and the path of what is wrong with them.
+/// Plugin, command, the keys beside `cniVersion` and `name`, and the path of what is wrong with
+/// them.
 type Wrong = (&'static str, &'static str, &'static str, &'static str);
 
 fn with_keys(keys: &str) -> String {
@@ -328,7 +330,8 @@ fn wrong_type_is_a_decoding_error_with_its_path(peer: &Peer) {
     }
 }
 
-/// Whether a text that is no address fails while it is decoded or while it is judged is ours to choose.
+/// Whether a text that is no address fails while it is decoded or while it is judged is ours to
+/// choose.
 fn text_that_does_not_parse_is_an_error_with_its_path(peer: &Peer) {
     const WRONG: [Wrong; 19] = [
         (
@@ -558,7 +561,8 @@ fn invalid_unicode_is_replaced(peer: &Peer) {
     assert_eq!(domain(br"a\ud83d\ude00b"), "a\u{1f600}b");
 }
 
-/// Go goes 10,000 levels deep. We stop earlier, as nobody's configuration is that deep; neither may crash.
+/// Go goes 10,000 levels deep. We stop earlier, as nobody's configuration is that deep; neither may
+/// crash.
 fn deep_nesting_ends_in_an_answer(peer: &Peer) {
     let nested = |depth: usize| {
         let keys = format!(

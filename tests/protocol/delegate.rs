@@ -1,6 +1,7 @@
 //! How a main plugin finds and runs its IPAM plugin, and what it makes of the answer.
 //!
-//! The IPAM plugins here are shell scripts. STATUS of `bridge` and `ptp` runs them and does nothing else.
+//! The IPAM plugins here are shell scripts. STATUS of `bridge` and `ptp` runs them and does nothing
+//! else.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -52,8 +53,8 @@ impl Scripts {
 
     /// A script of the shell.
     ///
-    /// Written by way of a process: were the file open in this one, another test could inherit it, and what
-    /// is open for writing cannot be executed.
+    /// Written by way of a process: were the file open in this one, another test could inherit it,
+    /// and what is open for writing cannot be executed.
     fn add(&self, name: &str, body: &str) -> PathBuf {
         self.write(name, &format!("#!/bin/sh\n{body}\n"))
     }
@@ -138,7 +139,8 @@ fn delegate_runs_in_the_same_directory_without_arguments(peer: &Peer) {
     );
 }
 
-/// A delegate may leave its configuration unread, or talk before it reads; neither waits for the other.
+/// A delegate may leave its configuration unread, or talk before it reads; neither waits for the
+/// other.
 fn delegate_that_does_not_read_stops_nobody(peer: &Peer) {
     let conf =
         conf("fake-ipam").replacen('{', &format!(r#"{{"padding":"{}","#, "x".repeat(1 << 20)), 1);
@@ -154,7 +156,8 @@ fn delegate_that_does_not_read_stops_nobody(peer: &Peer) {
     }
 }
 
-/// What this process itself inherited and leaves open is inherited on; the plugin adds nothing of its own.
+/// What this process itself inherited and leaves open is inherited on; the plugin adds nothing of
+/// its own.
 fn delegate_inherits_no_other_files(peer: &Peer) {
     let scripts = Scripts::new();
     let script =
@@ -196,7 +199,8 @@ fn what_is_no_file_is_passed_over(peer: &Peer) {
         assert_silent_success(
             &status(peer, "bridge", name, &format!("{}:{}", first.text(), second.text())).run(),
         );
-        // A plugin is called by the name in the configuration, so that a binary of many plugins knows which it is.
+        // A plugin is called by the name in the configuration, so that a binary of many plugins
+        // knows which it is.
         assert!(second.0.join(&format!("called-{name}")).exists());
     }
 }
@@ -442,7 +446,8 @@ fn delegate_is_called_for_each_command(peer: &Peer) {
     }
 }
 
-/// The specification wants a DEL after a delegate's ADD failed (section 4); the reference leaves that to the runtime.
+/// The specification wants a DEL after a delegate's ADD failed (section 4); the reference leaves
+/// that to the runtime.
 fn failed_delegate_add_is_taken_back(peer: &Peer) {
     if !has_user_namespaces() {
         return;
@@ -513,7 +518,8 @@ fn busy_for(path: &std::path::Path, time: Duration) -> std::thread::JoinHandle<(
     })
 }
 
-/// The reference means to try again, and its second try ends with the error that the first had been made.
+/// The reference means to try again, and its second try ends with the error that the first had been
+/// made.
 fn busy_program_is_tried_again(peer: &Peer) {
     let scripts = Scripts::new();
     let path = scripts.add("fake-ipam", &format!("touch {}/called", scripts.text()));

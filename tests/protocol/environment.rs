@@ -1,4 +1,5 @@
-//! The variables of a call: which are required, what they may hold, and in which order they are looked at.
+//! The variables of a call: which are required, what they may hold, and in which order they are
+//! looked at.
 
 use super::{PLUGINS, assert_error, assert_silent_success, conf, host_local_conf, static_conf};
 use crate::support::call::{Call, Peer};
@@ -26,7 +27,8 @@ const REQUIRED: [(&str, &[&str]); 5] = [
     ("STATUS", &["CNI_PATH"]),
 ];
 
-/// What each command requires of this peer. GET asks for what ADD asks for; the reference does not know it.
+/// What each command requires of this peer. GET asks for what ADD asks for; the reference does not
+/// know it.
 fn required(peer: &Peer) -> Vec<(&'static str, &'static [&'static str])> {
     let mut required = REQUIRED.to_vec();
     if *peer == Peer::Ours {

@@ -1,4 +1,5 @@
-//! GET, of the 0.4.0-dev draft: the result of an attachment is printed again, from its state and not from its sandbox.
+//! GET, of the 0.4.0-dev draft: the result of an attachment is printed again, from its state and
+//! not from its sandbox.
 
 use super::{PLUGINS, VERSIONS, assert_error, assert_silent_success, host_local_conf, static_conf};
 use crate::support::call::{Call, Outcome, Peer};
@@ -63,7 +64,8 @@ fn get_of_another_interface_of_a_known_container_is_error_3() {
     assert_eq!(other.run().err().code, 3);
 }
 
-/// A runtime that knows of an ADD sends its result (000, GET), so one that sends none knows of none.
+/// A runtime that knows of an ADD sends its result (000, GET), so one that sends none knows of
+/// none.
 #[test]
 fn get_without_a_previous_result_is_error_3() {
     let data = Scratch::new();

@@ -1,6 +1,8 @@
-//! Tier T1: what a runtime sees of the protocol, whatever the plugin. Needs neither root nor network.
+//! Tier T1: what a runtime sees of the protocol, whatever the plugin. Needs neither root nor
+//! network.
 //!
-//! A case runs against both peers. Where the reference and we differ on purpose, the case says what each side does.
+//! A case runs against both peers. Where the reference and we differ on purpose, the case says what
+//! each side does.
 
 mod args;
 mod decode;
@@ -47,7 +49,8 @@ pub fn host_local_conf(version: &str, data: &Scratch) -> String {
     )
 }
 
-/// Runs the call in a user and network namespace of its own, which is also the one of the container.
+/// Runs the call in a user and network namespace of its own, which is also the one of the
+/// container.
 ///
 /// So loopback, and what else wants to change a namespace, finds one that is its own to change.
 pub fn in_own_namespace(call: Call) -> Call {
@@ -65,7 +68,8 @@ pub fn has_user_namespaces() -> bool {
     has
 }
 
-/// The error object, byte for byte. Ours carries the version of the configuration; the reference leaves it out.
+/// The error object, byte for byte. Ours carries the version of the configuration; the reference
+/// leaves it out.
 pub fn error_text(peer: &Peer, version: &str, code: u64, msg: &str, details: &str) -> String {
     let mut lines = vec![];
     if *peer == Peer::Ours {

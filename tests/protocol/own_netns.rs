@@ -1,6 +1,7 @@
 //! CNI_NETNS must not be the namespace the plugin itself runs in.
 //!
-//! The reference looks after the work is done, so its stdout holds a result and an error and the work stays. We look first.
+//! The reference looks after the work is done, so its stdout holds a result and an error and the
+//! work stays. We look first.
 
 use super::{
     PLUGINS, assert_silent_success, conf, error_text, has_user_namespaces, host_local_conf,

@@ -1,4 +1,5 @@
-//! `prevResult`: read in the family of the configuration's version, and passed on by those who have nothing to add.
+//! `prevResult`: read in the family of the configuration's version, and passed on by those who have
+//! nothing to add.
 
 use serde_json::Value;
 
@@ -123,7 +124,8 @@ fn previous_result_that_is_no_object_is_refused(peer: &Peer) {
     }
 }
 
-/// A previous result helps a DEL and never stops one. The reference's `static` and `loopback` do not look at it.
+/// A previous result helps a DEL and never stops one. The reference's `static` and `loopback` do
+/// not look at it.
 fn del_ignores_an_unreadable_previous_result(peer: &Peer) {
     if !has_user_namespaces() {
         return;

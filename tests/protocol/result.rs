@@ -1,7 +1,8 @@
 //! Results, byte for byte as the reference prints them, in every version.
 //!
-//! `fixtures/results/<case>/conf.json` is a configuration without its version, `<version>.json` what the reference
-//! printed for it. `static` shows what an IPAM result becomes, `loopback` what a previous result becomes.
+//! `fixtures/results/<case>/conf.json` is a configuration without its version, `<version>.json`
+//! what the reference printed for it. `static` shows what an IPAM result becomes, `loopback` what a
+//! previous result becomes.
 
 use std::path::{Path, PathBuf};
 

@@ -160,7 +160,8 @@ fn a_plugin_may_be_there_twice() {
     assert_eq!((host.calls().as_str(), &host.config("DEL-a")["n"]), ("DEL a, DEL a", &json!(1)));
 }
 
-/// What a plugin gets is its object with what the runtime has to say, and nothing of the list besides.
+/// What a plugin gets is its object with what the runtime has to say, and nothing of the list
+/// besides.
 #[test]
 fn a_plugin_s_configuration_is_its_own_with_what_the_specification_adds() {
     let host = Host::new("1.1.0");

@@ -1,7 +1,7 @@
 //! What is kept of an attachment: files of libcni's, byte by byte, in both directions.
 //!
-//! `fixtures/cache/<version>.json` are what the upstream cnitool of library 1.3.0 wrote; each contains all that it was
-//! given, so it can be given to us as well.
+//! `fixtures/cache/<version>.json` are what the upstream cnitool of library 1.3.0 wrote; each
+//! contains all that it was given, so it can be given to us as well.
 
 use std::fs;
 
@@ -23,7 +23,8 @@ const RECORDED: [&str; 5] = [
     include_str!("../fixtures/cache/1.1.0.json"),
 ];
 
-/// A host on which the recorded attachment can be made again; its file's name, and the arguments of `net`.
+/// A host on which the recorded attachment can be made again; its file's name, and the arguments of
+/// `net`.
 fn host_of(recorded: &Value) -> (Host, String, String) {
     let host = Host::new("1.0.0");
     host.plugin("fake");

@@ -142,7 +142,8 @@ fn gc_goes_on_after_an_attachment_that_cannot_be_detached() {
     assert_eq!(host.cached_names(), ["net-one-eth0", "net-two-eth0"], "so that it can be repeated");
 }
 
-/// Who lives and cannot be told must not be taken for dead: the files may be of real runtimes' containers.
+/// Who lives and cannot be told must not be taken for dead: the files may be of real runtimes'
+/// containers.
 #[test]
 fn gc_spares_whatever_a_file_may_be_of_that_cannot_be_read() {
     let host = Host::new("1.1.0");

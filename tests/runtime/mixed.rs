@@ -1,4 +1,5 @@
-//! Networks of real plugins in one directory: some of them ours and some the reference's, or all of them ours.
+//! Networks of real plugins in one directory: some of them ours and some the reference's, or all of
+//! them ours.
 
 use serde_json::{Value, json};
 
@@ -63,7 +64,8 @@ impl Host {
         .run()
     }
 
-    /// Watches the host from now on. What plugins leave by contract, such as a bridge, is there before.
+    /// Watches the host from now on. What plugins leave by contract, such as a bridge, is there
+    /// before.
     fn watch(&self) -> Watch<'_> {
         let warm = self.lab.container();
         self.net("add", &warm).ok();
@@ -71,7 +73,8 @@ impl Host {
         Watch::start(&self.lab, &[])
     }
 
-    /// The container reaches what is outside, and is reached from there by the published port, in both families.
+    /// The container reaches what is outside, and is reached from there by the published port, in
+    /// both families.
     #[track_caller]
     fn assert_published(&self, container: &Container) {
         let _server = TcpServer::start(container, 80);
@@ -138,7 +141,8 @@ fn the_reference_makes_the_bridge_with_addresses_of_our_host_local() {
     works(&["host-local", "firewall", "tuning"], "0.4.0");
 }
 
-/// The plugins are upgraded while a container runs. `upgrade.rs` has each plugin alone, and the way back.
+/// The plugins are upgraded while a container runs. `upgrade.rs` has each plugin alone, and the way
+/// back.
 #[test]
 fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
     let Some(reference) = reference_with("bridge") else {
@@ -163,8 +167,8 @@ fn what_the_reference_s_chain_made_our_chain_checks_and_takes_down() {
     );
 }
 
-/// GC with the plugins of this binary: what no living attachment owns goes from the kernel, from the leases and from the
-/// cache, whoever has recorded it or lost the record.
+/// GC with the plugins of this binary: what no living attachment owns goes from the kernel, from
+/// the leases and from the cache, whoever has recorded it or lost the record.
 #[test]
 fn gc_leaves_what_living_attachments_own_and_nothing_else() {
     let host = Host::new(&Peer::Ours, &PLUGINS, "1.1.0");

@@ -31,7 +31,8 @@ use serde_json::{Value, json};
 use crate::support::call::{Call, Outcome, binary};
 use crate::support::scratch::Scratch;
 
-/// What a fake plugin does: it writes down that it was called, with what, and answers what is prepared for it.
+/// What a fake plugin does: it writes down that it was called, with what, and answers what is
+/// prepared for it.
 const PLUGIN: &str = r#"#!/bin/sh
 said=DIR/$CNI_COMMAND-${0##*/}
 echo "$CNI_COMMAND ${0##*/}" >>DIR/log

@@ -75,7 +75,8 @@ fn add_and_del_at_once_come_one_after_the_other() {
     assert!(!host.0.join("link").exists() && !host.cached().exists());
 }
 
-/// Two ids may mean one namespace: cnitool makes them of its path, which may be written in two ways.
+/// Two ids may mean one namespace: cnitool makes them of its path, which may be written in two
+/// ways.
 #[test]
 fn two_ids_of_one_namespace_are_one_after_the_other() {
     if !has_user_namespaces() {
@@ -246,7 +247,8 @@ fn an_add_that_finds_the_disk_full_is_undone() {
     assert_eq!(outcome.ok()["ips"][0]["address"], "10.0.0.1/24", "there it would have had room");
 }
 
-/// Somebody may want them to be gone after the next boot. No file has the name before it is whole, there either.
+/// Somebody may want them to be gone after the next boot. No file has the name before it is whole,
+/// there either.
 #[test]
 fn the_results_may_be_a_file_system_of_their_own() {
     if !has_user_namespaces() {

@@ -162,7 +162,8 @@ fn what_is_left_in_the_cache_is_no_interface_that_was_there_before() {
     assert_eq!(fs::read(host.cached()).unwrap(), left);
 }
 
-/// The link of a compiled-in plugin that has been refused is not there, so nothing else need be called.
+/// The link of a compiled-in plugin that has been refused is not there, so nothing else need be
+/// called.
 #[test]
 fn nothing_is_undone_where_a_plugin_of_ours_is_the_first_to_refuse() {
     let host = Host::new("1.0.0");

@@ -1,4 +1,5 @@
-//! VERSION of a whole network, as ocicni and podman ask whenever they load one; and which version a network has.
+//! VERSION of a whole network, as ocicni and podman ask whenever they load one; and which version a
+//! network has.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
-//! Each plugin does its work with the capabilities of the table, and with one less says which one it lacks and leaves nothing.
+//! Each plugin does its work with the capabilities of the table, and with one less says which one
+//! it lacks and leaves nothing.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,8 @@ use crate::support::call::{Outcome, farm};
 use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 
-/// What a row of the table is about: makes ready what ADD is called for; None, and a skip, where the kernel lacks something.
+/// What a row of the table is about: makes ready what ADD is called for; None, and a skip, where
+/// the kernel lacks something.
 type Prepare = for<'a> fn(&'a Lab, &Container) -> Option<Attachment<'a>>;
 
 /// A test for each row of the table, of that name.

@@ -14,7 +14,8 @@ use crate::support::dhcp::scripted::Scripted;
 use crate::support::dhcp::{Daemon, Kind};
 use crate::support::netns::Lab;
 
-/// The table of SECURITY.md: what a path looks like, where `*` is part of a name, what it is and its mode.
+/// The table of SECURITY.md: what a path looks like, where `*` is part of a name, what it is and
+/// its mode.
 fn table() -> Vec<(String, char, u32)> {
     let rows = Page::read("SECURITY.md").rows(Some("Files"));
     let row = |row: Vec<String>| {
@@ -79,7 +80,8 @@ fn files(lab: &Lab) -> BTreeMap<String, (char, u32)> {
     found.lines().map(entry).collect()
 }
 
-/// Everything that writes files is called by a process with this umask; what is new then is looked at, and taken away.
+/// Everything that writes files is called by a process with this umask; what is new then is looked
+/// at, and taken away.
 fn for_files_under(umask: &str, look: impl Fn(&str, &BTreeMap<String, (char, u32)>)) {
     for_ours("bridge", |lab| {
         if umask == "0" {

@@ -19,7 +19,8 @@ pub const EVERY_VERSION: [Option<&str>; 8] = [
     Some("1.1.0"),
 ];
 
-/// Runs a case in a lab of its own for each peer that has the plugin: ours once it is built, the reference where `CNI_REFERENCE` is set.
+/// Runs a case in a lab of its own for each peer that has the plugin: ours once it is built, the
+/// reference where `CNI_REFERENCE` is set.
 pub fn for_each_peer(plugin: &str, case: impl Fn(&Lab)) {
     let peers: Vec<Peer> = Peer::all().into_iter().filter(|peer| has(peer, plugin)).collect();
     if peers.is_empty() {
@@ -28,7 +29,8 @@ pub fn for_each_peer(plugin: &str, case: impl Fn(&Lab)) {
     peers.into_iter().for_each(|peer| run(peer, &case));
 }
 
-/// Runs a case that only our plugin is expected to pass. What the reference does instead is in `differences.rs`.
+/// Runs a case that only our plugin is expected to pass. What the reference does instead is in
+/// `differences.rs`.
 pub fn for_ours(plugin: &str, case: impl Fn(&Lab)) {
     if has(&Peer::Ours, plugin) {
         run(Peer::Ours, &case);
@@ -55,7 +57,8 @@ fn run(peer: Peer, case: &impl Fn(&Lab)) {
     case(&Lab::new(peer));
 }
 
-/// An old reference (before 1.6) has another behaviour than the one described; only the upgrade tests use it.
+/// An old reference (before 1.6) has another behaviour than the one described; only the upgrade
+/// tests use it.
 fn has(peer: &Peer, plugin: &str) -> bool {
     match peer {
         Peer::Ours => farm().join(plugin).exists(),
@@ -66,13 +69,15 @@ fn has(peer: &Peer, plugin: &str) -> bool {
     }
 }
 
-/// Says that there is no reference plugin to compare with, or none that has what the case is about. It is not a feature of
-/// a kernel, so no other tier could do better; tests/run says at its beginning whether there is a reference.
+/// Says that there is no reference plugin to compare with, or none that has what the case is about.
+/// It is not a feature of a kernel, so no other tier could do better; tests/run says at its
+/// beginning whether there is a reference.
 pub fn not_compared(needs: &str) {
     eprintln!("not compared: CNI_REFERENCE names no plugins with {needs}");
 }
 
-/// Says that a test did not run and why: to stderr, and to the file `CNI_SKIP_LOG` for whoever counts.
+/// Says that a test did not run and why: to stderr, and to the file `CNI_SKIP_LOG` for whoever
+/// counts.
 pub fn skip(needs: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     let line = format!("SKIP {test}: needs {needs}");
@@ -226,7 +231,8 @@ impl Attachment<'_> {
         self.call("STATUS", None).run()
     }
 
-    /// CHECK is there from version 0.4.0 on, STATUS and GC from 1.1.0, and each succeeds on what ADD made.
+    /// CHECK is there from version 0.4.0 on, STATUS and GC from 1.1.0, and each succeeds on what
+    /// ADD made.
     #[track_caller]
     pub fn assert_operations_of(&self, version: &str, result: &Value) {
         let (check, others) =

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::call::{Call, Outcome};
 use super::tracer::{Then, trace};
 
-/// The numbers of the program's own system calls that change something, begin another program or wait for it.
+/// The numbers of the program's own system calls that change something, begin another program or
+/// wait for it.
 pub fn stops(call: &Call) -> Vec<usize> {
     let mut stops = vec![];
     let traced = trace(call, |stop| {
@@ -21,8 +22,8 @@ pub fn stops(call: &Call) -> Vec<usize> {
     stops
 }
 
-/// What came of a call that was stopped before the system call of this number, and of the other one. The first goes on when the other
-/// is done, or `is_held` up by the first, or after the limit.
+/// What came of a call that was stopped before the system call of this number, and of the other
+/// one. The first goes on when the other is done, or `is_held` up by the first, or after the limit.
 pub fn run_beside(
     stopped: &Call,
     number: usize,

@@ -1,4 +1,5 @@
-//! One execution of one plugin, as a runtime would do it: environment and stdin in, stdout, stderr and status out.
+//! One execution of one plugin, as a runtime would do it: environment and stdin in, stdout, stderr
+//! and status out.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -26,7 +27,8 @@ impl Peer {
         }
     }
 
-    /// The reference plugins, where they are installed: `CNI_REFERENCE` names their directory (tests/run sets it).
+    /// The reference plugins, where they are installed: `CNI_REFERENCE` names their directory
+    /// (tests/run sets it).
     pub fn reference() -> Option<Peer> {
         let dir = PathBuf::from(std::env::var_os("CNI_REFERENCE")?);
         dir.join("bridge").exists().then_some(Peer::Reference(dir))
@@ -38,7 +40,8 @@ impl Peer {
     }
 }
 
-/// The binary under test: `CNI_MULTI` where the release build is tested, else the one cargo built for this run.
+/// The binary under test: `CNI_MULTI` where the release build is tested, else the one cargo built
+/// for this run.
 pub fn binary() -> PathBuf {
     std::env::var_os("CNI_MULTI")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_cni-multi")), PathBuf::from)

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::attachment::{Attachment, ips, with};
 use super::netns::{Container, Lab};
 
-/// An interface, and what is chained after the plugin that made it. It derefs to the attachment of the chained plugin.
+/// An interface, and what is chained after the plugin that made it. It derefs to the attachment of
+/// the chained plugin.
 pub struct Chained<'a> {
     pub main: Attachment<'a>,
     /// What the main plugin answered.
@@ -20,7 +21,8 @@ pub struct Chain<'a> {
 }
 
 impl Lab {
-    /// ADD of the main plugin to a new container. The chained plugin, which gets the network's name and version and the result, is up to the case.
+    /// ADD of the main plugin to a new container. The chained plugin, which gets the network's name
+    /// and version and the result, is up to the case.
     #[track_caller]
     pub fn chain(&self, main: &Value, chained: &Value) -> Chain<'_> {
         let container = self.container();
@@ -71,7 +73,8 @@ impl<'a> Chained<'a> {
         attachment
     }
 
-    /// The chained plugin's attachment as a runtime knows it that has lost all but the network's configuration.
+    /// The chained plugin's attachment as a runtime knows it that has lost all but the network's
+    /// configuration.
     pub fn bare(&self) -> Attachment<'a> {
         self.chained.clone().netns(None).conf(json!({"prevResult": null, "runtimeConfig": null}))
     }

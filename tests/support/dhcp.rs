@@ -1,8 +1,9 @@
 //! A network with DHCP servers, and the daemon of whose plugins are tested.
 //!
-//! The network is a veth pair, `lan` at both ends: a bridge port or a master on the pretend host, the servers' interface in the namespace
-//! outside. Servers are real ones (`servers`), or one of our own that does what those never do (`scripted`). Their files are outside the
-//! lab, so that snapshots do not see them.
+//! The network is a veth pair, `lan` at both ends: a bridge port or a master on the pretend host,
+//! the servers' interface in the namespace outside. Servers are real ones (`servers`), or one of
+//! our own that does what those never do (`scripted`). Their files are outside the lab, so that
+//! snapshots do not see them.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -31,7 +32,8 @@ pub const JOURNAL: &str = "/run/cni/dhcp.leases";
 /// The servers' own address.
 pub const SERVER: &str = "10.60.0.1";
 
-/// Makes the network. The kernel may take a second to notice that both ends are up, and until then nothing is sent.
+/// Makes the network. The kernel may take a second to notice that both ends are up, and until then
+/// nothing is sent.
 const LAN: &str = r"
 ip link add lan type veth peer name lan netns outside
 ip -n outside addr add 10.60.0.1/16 dev lan
@@ -103,7 +105,8 @@ pub fn wait_until(what: &str, seconds: u64, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A program in a namespace of the lab. It is killed when this is dropped, or when this test process ends in any other way.
+/// A program in a namespace of the lab. It is killed when this is dropped, or when this test
+/// process ends in any other way.
 pub struct Process {
     child: Child,
     output: PathBuf,

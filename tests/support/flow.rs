@@ -1,4 +1,5 @@
-//! How fast a stream of TCP is, second by second: by what arrives, not by what is read, since TCP keeps back what comes behind a gap.
+//! How fast a stream of TCP is, second by second: by what arrives, not by what is read, since TCP
+//! keeps back what comes behind a gap.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,7 +14,8 @@ use super::patience;
 const ROLE: &str = "CNI_LAB_FLOW_ROLE";
 const ROLE_TEST: &str = "support::flow::a_stream_is_measured_second_by_second";
 
-/// What a queue counts and IP does not, and what each further packet of a super-packet brings: the Ethernet header; that of TCP with timestamps.
+/// What a queue counts and IP does not, and what each further packet of a super-packet brings: the
+/// Ethernet header; that of TCP with timestamps.
 const ETHERNET: u64 = 14;
 const TCP: u64 = 32;
 
@@ -43,7 +45,8 @@ impl Flow {
         Flow { receiver, sender, _stdin: stdin }
     }
 
-    /// Waits for the end; the bits of each second as a queue counted them, the first one from the first byte on.
+    /// Waits for the end; the bits of each second as a queue counted them, the first one from the
+    /// first byte on.
     pub fn finish(mut self) -> Vec<u64> {
         let mut said = String::new();
         self.receiver.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -69,8 +72,9 @@ pub fn measure(from: &Namespace, to: &Namespace, address: &str, seconds: usize) 
     Flow::start(from, to, address, seconds).finish()
 }
 
-/// The bits of each second of a stream that has so many a second after the first one, within a twentieth. A machine that has too much else to
-/// do makes a stream slower, never faster, so a slow one gets more chances.
+/// The bits of each second of a stream that has so many a second after the first one, within a
+/// twentieth. A machine that has too much else to do makes a stream slower, never faster, so a slow
+/// one gets more chances.
 #[track_caller]
 pub fn assert_rate(from: &Namespace, to: &Namespace, address: &str, rate: u64) -> Vec<u64> {
     let mut tried = vec![];
@@ -86,7 +90,8 @@ pub fn assert_rate(from: &Namespace, to: &Namespace, address: &str, rate: u64) -
     panic!("{tried:?} bits a second, expected {rate}");
 }
 
-/// The virtual machine may be too slow for any limit; that nothing is faster than it holds there too.
+/// The virtual machine may be too slow for any limit; that nothing is faster than it holds there
+/// too.
 pub fn is_emulated() -> bool {
     std::env::var_os("CNI_VM").is_some()
 }

@@ -18,9 +18,10 @@ pub mod traffic;
 
 use std::time::Duration;
 
-/// A time limit for what takes `seconds` at most on a machine that has nothing else to do. An emulated one (`tests/vm/run`,
-/// which sets `CNI_VM` for the tests) is several times slower, and so is one where many processes take turns; a limit that
-/// is too long costs nothing where things work.
+/// A time limit for what takes `seconds` at most on a machine that has nothing else to do. An
+/// emulated one (`tests/vm/run`, which sets `CNI_VM` for the tests) is several times slower, and so
+/// is one where many processes take turns; a limit that is too long costs nothing where things
+/// work.
 pub fn patience(seconds: u64) -> Duration {
     let slowness = if std::env::var_os("CNI_VM").is_some() { 5 } else { 1 };
     Duration::from_secs(seconds * slowness * waiting_a_processor())

@@ -1,8 +1,9 @@
 //! A laboratory of network namespaces: a pretend host, containers on demand and a peer outside.
 //!
-//! The machine's own network is never touched. A lab lives as long as its holder process, which waits on a pipe from this test process:
-//! when the test ends, in whatever way, the pipe closes, the holder ends, and the kernel takes the namespaces down.
-//! Root gets a network and a mount namespace; an ordinary user gets a user namespace around them.
+//! The machine's own network is never touched. A lab lives as long as its holder process, which
+//! waits on a pipe from this test process: when the test ends, in whatever way, the pipe closes,
+//! the holder ends, and the kernel takes the namespaces down. Root gets a network and a mount
+//! namespace; an ordinary user gets a user namespace around them.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -14,12 +15,14 @@ use serde_json::Value;
 
 use super::call::{Peer, farm};
 
-/// Where the host's uplink and the peer behind it are. The peer has no route to any container subnet.
+/// Where the host's uplink and the peer behind it are. The peer has no route to any container
+/// subnet.
 pub const UPLINK: [&str; 2] = ["198.51.100.1", "2001:db8:ffff::1"];
 pub const OUTSIDE: [&str; 2] = ["198.51.100.2", "2001:db8:ffff::2"];
 
-/// Makes the pretend host, in namespaces that are already new. `/run` and `/var/lib/cni` are its own, so locks and state files of
-/// two labs never meet; DAD is off because a test should not wait a second for every address of a bridge.
+/// Makes the pretend host, in namespaces that are already new. `/run` and `/var/lib/cni` are its
+/// own, so locks and state files of two labs never meet; DAD is off because a test should not wait
+/// a second for every address of a bridge.
 const HOST: &str = r#"
 set -e
 for tool in ip tc bridge nft iptables ip6tables ping; do
@@ -49,8 +52,8 @@ END
 until ip link show uplink | grep -q 'state UP' && ip -n outside link show uplink | grep -q 'state UP'; do sleep 0.01; done
 "#;
 
-/// The reference waits for DAD in the container, a second or two for each ADD with IPv6; the cases would take minutes. Where only ours
-/// adds, a container is as the kernel makes it.
+/// The reference waits for DAD in the container, a second or two for each ADD with IPv6; the cases
+/// would take minutes. Where only ours adds, a container is as the kernel makes it.
 const NO_DAD: &str = "sh -c 'echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad'";
 
 /// What a holder does when its namespace is ready: say so, and wait for the pipe to close.
@@ -95,7 +98,8 @@ impl Lab {
         }
     }
 
-    /// A container whose namespace is named by a process, as Docker and nerdctl do it: `/proc/PID/ns/net`.
+    /// A container whose namespace is named by a process, as Docker and nerdctl do it:
+    /// `/proc/PID/ns/net`.
     pub fn container_of_process(&self) -> Container {
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let mut line = self.host.enter.clone();
@@ -116,8 +120,9 @@ impl Lab {
         Lab { prepare: NO_DAD, ..self }
     }
 
-    /// Makes this a host without iptables. The reference's DEL, as Debian builds it, fails for networks masqueraded by nf_tables where
-    /// iptables 1.8.9 is installed (see differences.rs), so cases about that backend hide it.
+    /// Makes this a host without iptables. The reference's DEL, as Debian builds it, fails for
+    /// networks masqueraded by nf_tables where iptables 1.8.9 is installed (see
+    /// differences.rs), so cases about that backend hide it.
     pub fn hide_iptables(&self) {
         self.host.sh(r#"for name in iptables ip6tables iptables-legacy ip6tables-legacy; do
                 file=$(command -v $name) || continue
@@ -135,7 +140,8 @@ impl Lab {
         PathBuf::from(format!("/proc/{}/root{path}", self.holder.pid()))
     }
 
-    /// CNI_PATH for `peer`. While our binary is being built up, a delegate it has not got yet is the reference's.
+    /// CNI_PATH for `peer`. While our binary is being built up, a delegate it has not got yet is
+    /// the reference's.
     pub fn cni_path(&self, peer: &Peer) -> String {
         let own = peer.dir().to_str().unwrap().to_owned();
         match Peer::reference() {
@@ -225,7 +231,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// Destroys the namespace, as runtimes do: also when somebody has it open. The path names nothing any more.
+    /// Destroys the namespace, as runtimes do: also when somebody has it open. The path names
+    /// nothing any more.
     pub fn vanish(&self) {
         if let Some(holder) = self.holder.lock().unwrap().take() {
             drop(holder);
@@ -234,7 +241,8 @@ impl Container {
         }
     }
 
-    /// Destroys the namespace but leaves a plain file at its path, as a reboot does when the directory is not a tmpfs.
+    /// Destroys the namespace but leaves a plain file at its path, as a reboot does when the
+    /// directory is not a tmpfs.
     pub fn go_stale(&self) {
         assert!(self.holder.lock().unwrap().is_none(), "only a file can go stale");
         self.host.sh(&format!("umount --lazy {}", self.netns));
@@ -285,12 +293,14 @@ impl Drop for Holder {
     }
 }
 
-/// The command line that enters the namespaces of `pid`, and the network namespace at `netns` (a path in its mount namespace) instead of its own.
+/// The command line that enters the namespaces of `pid`, and the network namespace at `netns` (a
+/// path in its mount namespace) instead of its own.
 fn enter(pid: u32, netns: Option<&str>) -> Vec<String> {
     let mut line = vec!["nsenter".to_owned(), format!("--target={pid}"), "--mount".to_owned()];
     line.push(match netns {
         None => "--net".to_owned(),
-        // nsenter opens the file before it enters anything, so the path goes through the root of that process.
+        // nsenter opens the file before it enters anything, so the path goes through the root of
+        // that process.
         Some(path) if path.starts_with("/proc/") => format!("--net={path}"),
         Some(path) => format!("--net=/proc/{pid}/root{path}"),
     });

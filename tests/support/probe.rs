@@ -1,9 +1,12 @@
-//! A snapshot that a sweep can afford at each of thousands of points: the facts of `snapshot`, asked of the kernel without any program.
+//! A snapshot that a sweep can afford at each of thousands of points: the facts of `snapshot`,
+//! asked of the kernel without any program.
 //!
-//! It goes by raw netlink dumps, not by our own `net`, which is what is tested. A thread enters each namespace once and its sockets stay
-//! there, so the namespace lives as long as the probe. Facts are the kernel's own attributes by number, less precise than those of
-//! `Watch` in what comes late by itself: carriers, states of links and of bridge ports. A sweep ends with a `Watch`, which has those too.
-//! Without the right to enter a namespace from a thread (an ordinary user who is in no namespace of their own) it is a `Watch`.
+//! It goes by raw netlink dumps, not by our own `net`, which is what is tested. A thread enters
+//! each namespace once and its sockets stay there, so the namespace lives as long as the probe.
+//! Facts are the kernel's own attributes by number, less precise than those of `Watch` in what
+//! comes late by itself: carriers, states of links and of bridge ports. A sweep ends with a
+//! `Watch`, which has those too. Without the right to enter a namespace from a thread (an ordinary
+//! user who is in no namespace of their own) it is a `Watch`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -285,7 +288,8 @@ fn a_probe_sees_every_kind_of_change() {
     }
 }
 
-/// What a `Watch` sees and calls nothing, is nothing here either: traffic, time, and an attachment that has come and gone.
+/// What a `Watch` sees and calls nothing, is nothing here either: traffic, time, and an attachment
+/// that has come and gone.
 #[test]
 fn a_probe_sees_no_change_where_there_is_none() {
     let lab = Lab::new(super::call::Peer::Ours);

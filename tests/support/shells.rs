@@ -29,7 +29,8 @@ printf '%s\n' "${COMPREPLY[@]}"
 
 const FISH: &str = "source $argv[1]; complete -C $argv[2]";
 
-/// zsh completes at a terminal only. One is made, the line is typed there with a tab behind it, and taken back.
+/// zsh completes at a terminal only. One is made, the line is typed there with a tab behind it, and
+/// taken back.
 const ZSH: &str = r#"zmodload zsh/zpty
 zpty shell zsh -d -i
 zpty -r shell shown '*READY*' || exit
@@ -38,7 +39,8 @@ while zpty -r shell more; do shown+=$more; done
 [[ -e $OFFERED ]] && cat $OFFERED || print -r -- $shown >&2
 "#;
 
-/// What that zsh begins with: it writes down what is offered, except what completions only ask about (`-O` and the like).
+/// What that zsh begins with: it writes down what is offered, except what completions only ask
+/// about (`-O` and the like).
 const ZSHRC: &str = r#"PROMPT=READY
 autoload -Uz compinit
 compinit -D -u
@@ -71,8 +73,8 @@ impl Shell {
         there
     }
 
-    /// What is offered for the last word of the line, sorted, where `file` says how the command is completed. `start`
-    /// makes the command that runs a program where the line is typed.
+    /// What is offered for the last word of the line, sorted, where `file` says how the command is
+    /// completed. `start` makes the command that runs a program where the line is typed.
     #[track_caller]
     pub fn offers(self, file: &Path, line: &str, start: &dyn Fn(&str) -> Command) -> Vec<String> {
         let home = Scratch::new();

@@ -1,9 +1,11 @@
 //! What a kernel and a disk look like, as text that can be compared.
 //!
-//! Left out: what changes by itself (interface indexes, statistics, timers, neighbours, the DAD state) and what an ADD is documented to
-//! leave: forwarding switched on, and host-local's `lock` and `last_reserved_ip.N`. The bridge stays after DEL by contract as well; the cases take
-//! their first snapshot after an ADD and DEL of *another* container, rather than leave the bridge out by name, so that its addresses,
-//! its MAC and its ports are compared too, and nothing of the first cycle can hide a leak of the second: every leak names its container.
+//! Left out: what changes by itself (interface indexes, statistics, timers, neighbours, the DAD
+//! state) and what an ADD is documented to leave: forwarding switched on, and host-local's `lock`
+//! and `last_reserved_ip.N`. The bridge stays after DEL by contract as well; the cases take
+//! their first snapshot after an ADD and DEL of *another* container, rather than leave the bridge
+//! out by name, so that its addresses, its MAC and its ports are compared too, and nothing of the
+//! first cycle can hide a leak of the second: every leak names its container.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +17,10 @@ use super::patience;
 /// Sections of the script below are separated by lines that start with this.
 const MARK: &str = "@@ ";
 
-/// JSON sections are normalised, one document a title; `text` ones are taken line by line. iptables of the nf_tables variant is part of
-/// the ruleset. As few programs as possible: in the virtual machine starting one takes longer than all that it does. Routes
-/// of all tables are those of both families, rules are not.
+/// JSON sections are normalised, one document a title; `text` ones are taken line by line. iptables
+/// of the nf_tables variant is part of the ruleset. As few programs as possible: in the virtual
+/// machine starting one takes longer than all that it does. Routes of all tables are those of both
+/// families, rules are not.
 const SCRIPT: &str = r#"
 s() { echo "@@ $1"; }
 s link,address,route,rule; printf 'link\naddress\nroute show table all\nrule\n' | ip -j -d -batch -
@@ -35,8 +38,9 @@ for k in arp_notify route_localnet proxy_arp rp_filter accept_local arp_ignore a
 grep -s '' "$@"; true
 "#;
 
-/// Files that a plugin may write, with their modes, and what is in them; the namespaces' own mount points and the lock of iptables are
-/// not state. Pages of our host-local index that have become empty stay, as `lock` does; there are 256 of them.
+/// Files that a plugin may write, with their modes, and what is in them; the namespaces' own mount
+/// points and the lock of iptables are not state. Pages of our host-local index that have become
+/// empty stay, as `lock` does; there are 256 of them.
 const FILES: &str = r#"
 echo "@@ file/text"
 find /run /var/lib/cni -path /run/netns -prune -o -type f ! -name xtables.lock ! -name lock ! -name 'last_reserved_ip.*' ! \( -path '*/.cni-multi/*' -empty \) \
@@ -97,7 +101,8 @@ impl Snapshot {
         Snapshot(lines)
     }
 
-    /// How long to wait for what the kernel has not reported yet; None where all links have been as they are for long.
+    /// How long to wait for what the kernel has not reported yet; None where all links have been as
+    /// they are for long.
     fn may_change_within(&self) -> Option<Duration> {
         let is_of = |line: &String, kind: &str| line.contains(&format!("\"info_kind\":\"{kind}\""));
         // The address fe80::… of an ifb comes with its routes, a little later than the link.
@@ -115,8 +120,9 @@ impl Snapshot {
         (self.0.iter().any(is_late) || self.awaits_something()).then_some(Duration::from_millis(50))
     }
 
-    /// Whether something is known to be missing. On a busy machine the kernel's workers come seconds later: one gives an IPv6
-    /// address of a link with a carrier its local route, another (linkwatch) brings a link's state up to its carrier.
+    /// Whether something is known to be missing. On a busy machine the kernel's workers come
+    /// seconds later: one gives an IPv6 address of a link with a carrier its local route,
+    /// another (linkwatch) brings a link's state up to its carrier.
     fn awaits_something(&self) -> bool {
         let facts = |title: &'static str| {
             self.0.iter().filter_map(move |line| {
@@ -240,8 +246,8 @@ impl<'a> Watch<'a> {
             .collect()
     }
 
-    /// The kernel reports carrier changes of some links late (linkwatch, up to a second); two equal snapshots in a row are a
-    /// state, unless something is known to be missing.
+    /// The kernel reports carrier changes of some links late (linkwatch, up to a second); two equal
+    /// snapshots in a row are a state, unless something is known to be missing.
     fn settled(&self) -> Vec<Snapshot> {
         let deadline = Instant::now() + patience(5);
         let mut last = self.now();
@@ -274,7 +280,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The changes that are there in the end: the kernel does some things by itself, a little later. Looks again after each pause.
+/// The changes that are there in the end: the kernel does some things by itself, a little later.
+/// Looks again after each pause.
 pub fn last_of(pause: Duration, changes_now: impl Fn() -> String) -> String {
     let deadline = Instant::now() + patience(3);
     loop {

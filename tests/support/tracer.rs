@@ -1,7 +1,9 @@
-//! A call under ptrace: each system call that it makes, before and after, and a chance to come between.
+//! A call under ptrace: each system call that it makes, before and after, and a chance to come
+//! between.
 //!
-//! Counting starts with the program itself, not with what enters the namespace before it, and goes over all threads and processes that
-//! it starts. Numbers are those of one run: threads take turns as they like, so two runs may differ where there are several.
+//! Counting starts with the program itself, not with what enters the namespace before it, and goes
+//! over all threads and processes that it starts. Numbers are those of one run: threads take turns
+//! as they like, so two runs may differ where there are several.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -39,7 +41,8 @@ pub struct Stop {
 /// What becomes of the call that is about to be made, or of all processes.
 pub enum Then {
     Go,
-    /// The program is told that the call returned this, a negative errno where it failed. One that is about to be made is not made.
+    /// The program is told that the call returned this, a negative errno where it failed. One that
+    /// is about to be made is not made.
     Answer(i64),
     /// SIGKILL for every process.
     Kill,
@@ -143,14 +146,16 @@ impl Stop {
         }
     }
 
-    /// Whether what is sent begins with a header of netlink. The first bytes of any other message of ours are none of its length.
+    /// Whether what is sent begins with a header of netlink. The first bytes of any other message
+    /// of ours are none of its length.
     pub fn is_netlink(&self) -> bool {
         let header = self.memory(self.args[1], 4);
         let length = header.try_into().map_or(0, u32::from_ne_bytes);
         (16..=self.args[2]).contains(&length.into())
     }
 
-    /// Whether it may leave something behind in the kernel or on the disk. Between two such calls a kill is like the other.
+    /// Whether it may leave something behind in the kernel or on the disk. Between two such calls a
+    /// kill is like the other.
     pub fn changes(&self) -> bool {
         match self.call {
             libc::SYS_openat => self.args[2] & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0,
@@ -332,7 +337,8 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
         };
     }
 
-    /// A task is seen for the first time before or after its birth is told; it is where its parent is.
+    /// A task is seen for the first time before or after its birth is told; it is where its parent
+    /// is.
     fn place(&mut self, task: Pid) -> Place {
         let begun = self.places.values().any(|place| *place != Place::Outside);
         *self.places.entry(task).or_insert(if begun { Place::Between } else { Place::Outside })
@@ -422,7 +428,8 @@ impl<'a, D: FnMut(&Stop) -> Then> Tracer<'a, D> {
     }
 }
 
-/// Whether a netlink message of this type only asks: the third of each four of rtnetlink, NFT_MSG_GET…, and IPCTNL_MSG_CT_GET.
+/// Whether a netlink message of this type only asks: the third of each four of rtnetlink,
+/// NFT_MSG_GET…, and IPCTNL_MSG_CT_GET.
 fn is_question(kind: u16) -> bool {
     const CONNTRACK: u16 = 1;
     const NFTABLES: u16 = 10;

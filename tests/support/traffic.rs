@@ -11,7 +11,8 @@ use super::attachment::ips;
 use super::netns::{Lab, Namespace};
 use super::patience;
 
-/// How many seconds a connection may take to work: an address can be tentative, a neighbour unresolved.
+/// How many seconds a connection may take to work: an address can be tentative, a neighbour
+/// unresolved.
 const PATIENCE: u64 = 6;
 
 /// One ping that is answered within a second.
@@ -44,7 +45,8 @@ pub fn is_answered(from: &Namespace, to: &str, options: &str) -> bool {
     ping_once(from, to, options)
 }
 
-/// Whether broadcasts to the network, given by its first three numbers, arrive: for frames that pass in one direction only.
+/// Whether broadcasts to the network, given by its first three numbers, arrive: for frames that
+/// pass in one direction only.
 pub fn hears_broadcasts(at: &Namespace, from: &Namespace, network: &str) -> bool {
     let ear = Ear::listen(at);
     from.try_sh(&format!("ping -n -q -b -c3 -i0.2 -W0.2 {network}.255")); // nobody answers a broadcast
@@ -103,7 +105,8 @@ impl Drop for Ear<'_> {
     }
 }
 
-/// Two containers of a network with both families ping each other and talk TCP, each seen by its own address.
+/// Two containers of a network with both families ping each other and talk TCP, each seen by its
+/// own address.
 pub fn assert_two_containers_talk(lab: &Lab, dual_stack: &Value) {
     let (a, b) = (lab.container(), lab.container_of_process());
     let first = ips(&lab.attach(&a, dual_stack).add());
@@ -114,7 +117,8 @@ pub fn assert_two_containers_talk(lab: &Lab, dual_stack: &Value) {
     assert_eq!(connect(&a, &format!("[{}]:80", second[1])), Some(first[1].clone()));
 }
 
-/// The container reaches the peer outside, which has no route back: so it must have come with the host's own address.
+/// The container reaches the peer outside, which has no route back: so it must have come with the
+/// host's own address.
 #[track_caller]
 pub fn assert_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     let family = usize::from(source.contains(':'));
@@ -127,7 +131,8 @@ pub fn assert_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     );
 }
 
-/// The container's packets reach the peer outside with their own source address, and stay without answer.
+/// The container's packets reach the peer outside with their own source address, and stay without
+/// answer.
 #[track_caller]
 pub fn assert_not_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     let family = usize::from(source.contains(':'));
@@ -147,13 +152,15 @@ pub fn assert_not_masqueraded(lab: &Lab, from: &Namespace, source: &str) {
     }
 }
 
-/// A TCP server in a namespace that answers every connection with the address it came from. It ends when dropped.
+/// A TCP server in a namespace that answers every connection with the address it came from. It ends
+/// when dropped.
 pub struct TcpServer {
     child: Child,
     _stdin: ChildStdin,
 }
 
-/// The test that is a server or a client when this is set: this very program, run again in a namespace (entering one needs unsafe code).
+/// The test that is a server or a client when this is set: this very program, run again in a
+/// namespace (entering one needs unsafe code).
 const ROLE: &str = "CNI_LAB_TCP_ROLE";
 const ROLE_TEST: &str = "support::traffic::tcp_server_answers_with_the_address_it_sees";
 
@@ -191,12 +198,14 @@ impl Drop for TcpServer {
     }
 }
 
-/// The address that the server at `to` (`10.1.2.3:80`) sees when `from` connects; None when nobody answers.
+/// The address that the server at `to` (`10.1.2.3:80`) sees when `from` connects; None when nobody
+/// answers.
 pub fn connect(from: &Namespace, to: &str) -> Option<String> {
     seen(from, &format!("connect {to}"))
 }
 
-/// `connect` by UDP, always from the same port, so that the kernel takes all questions to one server for one flow.
+/// `connect` by UDP, always from the same port, so that the kernel takes all questions to one
+/// server for one flow.
 pub fn ask_by_udp(from: &Namespace, to: &str) -> Option<String> {
     seen(from, &format!("ask {to}"))
 }

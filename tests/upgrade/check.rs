@@ -1,5 +1,5 @@
-//! CHECK and DEL by one of what the other attached. The tables of docs/upgrade.md say which CHECK fails and in which words: each
-//! row is tried.
+//! CHECK and DEL by one of what the other attached. The tables of docs/upgrade.md say which CHECK
+//! fails and in which words: each row is tried.
 
 use serde_json::{Value, json};
 
@@ -46,7 +46,8 @@ impl Row {
             && rest.is_some_and(|rest| rest.is_empty() || pieces.ends_with(&[""]))
     }
 
-    /// ADD of all plugins up to that of the row by `from`. Its attachment, and its result or that of the plugin before it.
+    /// ADD of all plugins up to that of the row by `from`. Its attachment, and its result or that
+    /// of the plugin before it.
     fn attach<'a>(&self, lab: &'a Lab, network: &Value, from: &Peer) -> (Attachment<'a>, Value) {
         let container = lab.container();
         let usual = match self.plugin.as_str() {
@@ -142,7 +143,8 @@ fn our_check_fails_on_vrf_where_the_page_says_so() {
     }
 }
 
-/// Go replaces or passes over what is no text, no number, or nested deep; ours reads no such configuration, for DEL either.
+/// Go replaces or passes over what is no text, no number, or nested deep; ours reads no such
+/// configuration, for DEL either.
 #[test]
 fn what_ours_does_not_read_is_not_detached_either() {
     let Some(reference) = reference_with("bridge") else { return not_compared("bridge") };

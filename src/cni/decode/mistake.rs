@@ -22,7 +22,8 @@ impl Mistake {
         Mistake { error: Error::new(code, problem), placed: false, sentence: None }
     }
 
-    /// The innermost place that sees the mistake names its path. One function for all types that are decoded.
+    /// The innermost place that sees the mistake names its path. One function for all types that
+    /// are decoded.
     #[cold]
     #[inline(never)]
     pub fn at(self, path: Path<'_>) -> Mistake {

@@ -1,11 +1,12 @@
 //! Typed decoding of a configuration, with Go's rules and the path of every mistake.
 //!
-//! Runtimes depend on how `encoding/json` reads: keys match without case (containerd sends `HostPort`), the last of
-//! several spellings counts and objects given twice are merged, of two fields that differ in case only each takes its own
-//! spelling, `null` means not given. Keys of maps that users fill
-//! (`sysctl`) keep their case. A serde `Deserializer` sees the field names of each struct, so one place does all this,
-//! and it carries the path: `ipam.ranges[0][1].rangeStart: …`. An [`Observer`] learns of it what the types expect where,
-//! so that unknown keys and schemas come from the same types.
+//! Runtimes depend on how `encoding/json` reads: keys match without case (containerd sends
+//! `HostPort`), the last of several spellings counts and objects given twice are merged, of two
+//! fields that differ in case only each takes its own spelling, `null` means not given. Keys of
+//! maps that users fill (`sysctl`) keep their case. A serde `Deserializer` sees the field names of
+//! each struct, so one place does all this, and it carries the path: `ipam.ranges[0][1].rangeStart:
+//! …`. An [`Observer`] learns of it what the types expect where, so that unknown keys and schemas
+//! come from the same types.
 
 mod mistake;
 
@@ -35,7 +36,8 @@ pub fn observed<T: DeserializeOwned>(value: &Value, observer: Option<&Observer>)
     T::deserialize(Node { value, path: Path::Root(observer) }).map_err(|mistake| mistake.error)
 }
 
-/// Decodes the member of `root` at `key` as from a document that has only that; `default` where it is not given.
+/// Decodes the member of `root` at `key` as from a document that has only that; `default` where it
+/// is not given.
 pub fn member<T: DeserializeOwned + Default>(root: &Value, key: &'static str) -> Result<T> {
     let Some(value) = root.get(key) else { return Ok(T::default()) };
     let path = Path::Key(&Path::Root(None), key);
@@ -300,8 +302,8 @@ impl Node<'_> {
         number.as_u64().map(Integer::Positive).or(number.as_i64().map(Integer::Negative))
     }
 
-    /// What stands here is of another kind than its type. One function for all of them: what a visitor would say itself
-    /// is compiled once for each type and kind.
+    /// What stands here is of another kind than its type. One function for all of them: what a
+    /// visitor would say itself is compiled once for each type and kind.
     #[cold]
     #[inline(never)]
     fn mismatch(&self, expected: &dyn de::Expected) -> Mistake {
@@ -361,7 +363,8 @@ impl<'a> Members<'a> {
     }
 }
 
-/// The field that a key is read into: of those that differ in case only the one of this very spelling, else the first.
+/// The field that a key is read into: of those that differ in case only the one of this very
+/// spelling, else the first.
 fn field_of<'f>(key: &str, fields: &[&'f str]) -> &'f str {
     let exact = fields.iter().find(|field| **field == key);
     exact
@@ -370,7 +373,8 @@ fn field_of<'f>(key: &str, fields: &[&'f str]) -> &'f str {
         .unwrap_or_default()
 }
 
-/// Go decodes members one after the other into the same field: the last counts, null changes nothing, objects merge.
+/// Go decodes members one after the other into the same field: the last counts, null changes
+/// nothing, objects merge.
 fn last_given(before: Option<Value>, next: &Value) -> Option<Value> {
     match (before, next) {
         (before, Value::Null) => before,

@@ -1,11 +1,12 @@
 //! The Result of the CNI spec: what an ADD prints, and what later calls get back as `prevResult`.
 //!
-//! There are three shapes, called families here, and the `cniVersion` of a document selects one: [`v02`],
-//! [`v04`] and [`v1`]. Plugins work with [`AddResult`], the 1.x shape without a version. A [`Document`] is a
-//! result in the family it was written in: it is parsed, converted and printed.
+//! There are three shapes, called families here, and the `cniVersion` of a document selects one:
+//! [`v02`], [`v04`] and [`v1`]. Plugins work with [`AddResult`], the 1.x shape without a version. A
+//! [`Document`] is a result in the family it was written in: it is parsed, converted and printed.
 //!
-//! Any two versions convert, a step at a time: `0.2 <-> 0.4 <-> 1.x`. Going up adds nothing; going down loses
-//! what the older family has no keys for, and fails when 0.2 would have no address at all.
+//! Any two versions convert, a step at a time: `0.2 <-> 0.4 <-> 1.x`. Going up adds nothing; going
+//! down loses what the older family has no keys for, and fails when 0.2 would have no address at
+//! all.
 //!
 //! Documents: SPEC 1.1.0 "Success"; `reference/protocol.md` 1.3 to 1.5 and 2.9.
 
@@ -59,7 +60,8 @@ pub struct Route {
     /// The destination. It is the one required field: a default here would be the default route.
     #[serde(with = "addr::cidr")]
     pub dst: IpNet,
-    /// The next hop; without one it is for the plugin to choose, usually the gateway of the address.
+    /// The next hop; without one it is for the plugin to choose, usually the gateway of the
+    /// address.
     #[serde(default, with = "addr::ip")]
     pub gw: Option<IpAddr>,
     /// The MTU along the route, 0 if not told.
@@ -169,15 +171,16 @@ impl Family {
     }
 }
 
-/// The family of a version, or the error a runtime or plugin gives when a document claims another one.
+/// The family of a version, or the error a runtime or plugin gives when a document claims another
+/// one.
 pub fn family_of(version: &str) -> Result<Family, ResultError> {
     Family::of(version).ok_or_else(|| ResultError::UnsupportedVersion(version.to_owned()))
 }
 
 /// A JSON value results can be read from.
 ///
-/// The decoder sees to Go's leniency: keys match without case, the last duplicate wins, a null field is an absent
-/// one. Its error is shown as it stands.
+/// The decoder sees to Go's leniency: keys match without case, the last duplicate wins, a null
+/// field is an absent one. Its error is shown as it stands.
 pub trait Source {
     /// Decodes the whole value.
     fn decode<T: DeserializeOwned>(&self) -> Result<T, String>;
@@ -203,7 +206,8 @@ struct Head {
 }
 
 impl Document {
-    /// Reads what a plugin printed: in the family of its own version, or of `assumed_version` if it has none.
+    /// Reads what a plugin printed: in the family of its own version, or of `assumed_version` if it
+    /// has none.
     pub fn parse(source: &impl Source, assumed_version: &str) -> Result<Document, ResultError> {
         let own = own_version(source)?.unwrap_or_default();
         let version = if own.is_empty() { assumed_version } else { &own };
@@ -212,7 +216,8 @@ impl Document {
 
     /// Reads a `prevResult`, which must be of the family of the configuration it came in.
     ///
-    /// Within the family the versions may differ. An explicit `""` is a version here, and one of 0.2 only.
+    /// Within the family the versions may differ. An explicit `""` is a version here, and one of
+    /// 0.2 only.
     pub fn parse_as_family_of(
         source: &impl Source,
         config_version: &str,
@@ -235,7 +240,8 @@ impl Document {
         Ok(document.map_err(ResultError::Decode)?.labelled(version))
     }
 
-    /// The same result as a document of `version`; no version means 0.1.0. Of the same version it is unchanged.
+    /// The same result as a document of `version`; no version means 0.1.0. Of the same version it
+    /// is unchanged.
     pub fn convert(self, version: &str) -> Result<Document, ResultError> {
         let version = or_oldest(version);
         let converted = match self.family_to_convert_to(version)? {

@@ -1,7 +1,7 @@
 //! A result as text, byte for byte what Go's `json.MarshalIndent` prints.
 //!
-//! Each family builds a [`Json`] tree in its own key order, and the tree prints itself. Unlike a serde
-//! serializer this cannot fail, and the order of keys is the order they were added in.
+//! Each family builds a [`Json`] tree in its own key order, and the tree prints itself. Unlike a
+//! serde serializer this cannot fail, and the order of keys is the order they were added in.
 //!
 //! Documents: `reference/protocol.md` 1.3, value encodings.
 
@@ -32,7 +32,8 @@ impl Object {
         self
     }
 
-    /// Adds a key if there is a value: Go's `omitempty`, together with [`text`], [`int`] and [`list`].
+    /// Adds a key if there is a value: Go's `omitempty`, together with [`text`], [`int`] and
+    /// [`list`].
     pub fn with_some(self, key: &'static str, value: Option<impl Into<Json>>) -> Self {
         match value {
             Some(value) => self.with(key, value),
@@ -86,8 +87,8 @@ impl From<Object> for Json {
 }
 
 impl Json {
-    /// The tree with its keys sorted at every level: the reference prints a 1.x result from a Go map. It also rounds
-    /// integers beyond 2^53 to doubles on that way; ours stay exact.
+    /// The tree with its keys sorted at every level: the reference prints a 1.x result from a Go
+    /// map. It also rounds integers beyond 2^53 to doubles on that way; ours stay exact.
     pub fn sorted(self) -> Self {
         match self {
             Json::List(items) => Json::List(items.into_iter().map(Json::sorted).collect()),
@@ -134,7 +135,8 @@ impl Json {
     }
 }
 
-/// Writes a list or object with `write_item` for each item; an empty one is just the two `brackets`.
+/// Writes a list or object with `write_item` for each item; an empty one is just the two
+/// `brackets`.
 fn write_items<T>(
     out: &mut String,
     depth: Option<usize>,
@@ -165,7 +167,8 @@ fn new_line(out: &mut String, depth: Option<usize>) {
     }
 }
 
-/// Writes a string with Go's escapes: those of JSON, and those that make it safe inside HTML and JavaScript.
+/// Writes a string with Go's escapes: those of JSON, and those that make it safe inside HTML and
+/// JavaScript.
 fn write_quoted(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {

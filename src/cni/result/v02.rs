@@ -1,4 +1,5 @@
-//! The result of CNI 0.1.0 and 0.2.0, and of configurations without a version: one address per family.
+//! The result of CNI 0.1.0 and 0.2.0, and of configurations without a version: one address per
+//! family.
 //!
 //! Documents: SPEC 0.2.0 "Result"; `reference/protocol.md` 1.3, family 0.2, and 1.5.
 
@@ -41,7 +42,8 @@ pub struct IpConfig {
 }
 
 impl Result {
-    /// The first address of each family with its routes; interfaces, indexes and further addresses are lost.
+    /// The first address of each family with its routes; interfaces, indexes and further addresses
+    /// are lost.
     pub(super) fn from_v04(from: v04::Result) -> std::result::Result<Self, ResultError> {
         let ip4 = IpConfig::from_v04(&from, "4", |dst| matches!(dst, IpNet::V4(_)));
         let ip6 = IpConfig::from_v04(&from, "6", |dst| matches!(dst, IpNet::V6(_)));
@@ -63,7 +65,8 @@ impl Result {
 }
 
 impl IpConfig {
-    /// The first address that says it is of `version`, with the routes whose destination is of `family`.
+    /// The first address that says it is of `version`, with the routes whose destination is of
+    /// `family`.
     fn from_v04(
         from: &v04::Result,
         version: &str,
@@ -74,7 +77,8 @@ impl IpConfig {
         Some(IpConfig {
             ip: first.address,
             gateway: first.gateway,
-            // The reference keeps these two fields only, although it prints the others if they are set.
+            // The reference keeps these two fields only, although it prints the others if they are
+            // set.
             routes: routes.map(|route| Route { gw: route.gw, ..Route::to(route.dst) }).collect(),
         })
     }

@@ -52,7 +52,8 @@ pub struct Interface {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IpConfig {
-    /// Position in `interfaces` of the interface that has it; others' results may point outside the list.
+    /// Position in `interfaces` of the interface that has it; others' results may point outside
+    /// the list.
     #[serde(default)]
     pub interface: Option<i64>,
     /// The address and its prefix.

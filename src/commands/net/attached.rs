@@ -1,4 +1,5 @@
-//! An attachment as it is shown: what its file in the cache tells, and whether its namespace is there.
+//! An attachment as it is shown: what its file in the cache tells, and whether its namespace is
+//! there.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -25,7 +26,8 @@ pub struct Attached {
     pub members: Members,
 }
 
-/// Every file of the cache. Bare results of old libcnis tell by their names alone to which of `networks` they belong.
+/// Every file of the cache. Bare results of old libcnis tell by their names alone to which of
+/// `networks` they belong.
 pub fn all(cache: &Cache, networks: &[NetworkName]) -> Result<Vec<Attached>> {
     let mut all = vec![];
     for found in cache.all()? {
@@ -94,7 +96,8 @@ fn state(netns: &str) -> &'static str {
     }
 }
 
-/// The addresses of a result, of any version; with an interface's name, only those that may be its own.
+/// The addresses of a result, of any version; with an interface's name, only those that may be its
+/// own.
 pub fn addresses(result: &Value, ifname: &str) -> Vec<String> {
     let items =
         |key| if let Some(Value::Array(items)) = result.get(key) { items.as_slice() } else { &[] };

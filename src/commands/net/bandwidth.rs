@@ -3,7 +3,8 @@
 use super::capability::{mistake, once};
 use crate::error::Result;
 
-/// What TCP hands over at once, in bits; a bucket that holds less would break up every packet of it.
+/// What TCP hands over at once, in bits; a bucket that holds less would break up every packet of
+/// it.
 const LEAST_BURST: u64 = 64 * 1024 * 8;
 /// What plugin bandwidth takes.
 const LARGEST_BURST: u64 = u32::MAX as u64 * 8 - 1;
@@ -18,8 +19,8 @@ const KEYS: [(&str, &str); 4] = [
     ("egressBurst", "egressBurst"),
 ];
 
-/// The capability `bandwidth`, as JSON. The plugin refuses a rate without a burst, so one is added; a burst of the largest number, as
-/// runtimes add it, would let the first gigabytes pass unlimited.
+/// The capability `bandwidth`, as JSON. The plugin refuses a rate without a burst, so one is added;
+/// a burst of the largest number, as runtimes add it, would let the first gigabytes pass unlimited.
 pub fn limits(values: &[&str]) -> Result<String> {
     let text = once(values)?;
     let limits = parse(text).map_err(|problem| mistake(format!("{text:?}: {problem}")))?;

@@ -22,9 +22,9 @@ const OPTIONS: [CapabilityOption; 4] = [
     ("bandwidth", "bandwidth", bandwidth::limits, "of type bandwidth"),
 ];
 
-/// All capability arguments. What was typed has to reach a plugin: a port that nobody opens looks like one that is open.
-/// The variable, which may be set for networks of every kind, counts as a runtime's: who has not declared a capability
-/// does not get it.
+/// All capability arguments. What was typed has to reach a plugin: a port that nobody opens looks
+/// like one that is open. The variable, which may be set for networks of every kind, counts as a
+/// runtime's: who has not declared a capability does not get it.
 pub fn args(operator: &Operator<'_>, list: &NetworkList) -> Result<Value> {
     let json = operator.argument(JSON);
     let variable = if json.is_empty() { operator.env.get("CAP_ARGS") } else { String::new() };

@@ -1,4 +1,5 @@
-//! `net inspect`: all that is known of one attachment, and what the kernel still has of it. No plugin is run.
+//! `net inspect`: all that is known of one attachment, and what the kernel still has of it. No
+//! plugin is run.
 
 use super::attached::{self, Attached, addresses};
 use super::network;
@@ -30,8 +31,8 @@ pub fn show(operator: &Operator<'_>) -> Result<String> {
     Ok(table::of_object(Value::Object(members), operator.wants_json()))
 }
 
-/// The one attachment that fits what was typed: the name of its file, or its network with as much more as it takes. A
-/// namespace stands for the container that was attached by it, under any id.
+/// The one attachment that fits what was typed: the name of its file, or its network with as much
+/// more as it takes. A namespace stands for the container that was attached by it, under any id.
 fn select(operator: &Operator<'_>) -> Result<Attached> {
     let (name, container) = (operator.argument("network"), operator.argument("container-id"));
     let ifname = operator.option("ifname", "CNI_IFNAME", "");

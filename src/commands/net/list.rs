@@ -1,4 +1,5 @@
-//! `net list`: the networks of a directory and their files, in the order in which a network is searched.
+//! `net list`: the networks of a directory and their files, in the order in which a network is
+//! searched.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
-//! `cni-multi net …`: networks from the operator's hand, with cnitool's arguments, variables and container ids.
+//! `cni-multi net …`: networks from the operator's hand, with cnitool's arguments, variables and
+//! container ids.
 //!
-//! [`operator`] reads what was typed, with [`capability`] and its kin for what plugins get by capabilities; the commands
-//! that tell something have a file each and print with [`table`].
+//! [`operator`] reads what was typed, with [`capability`] and its kin for what plugins get by
+//! capabilities; the commands that tell something have a file each and print with [`table`].
 
 mod attached;
 mod bandwidth;
@@ -71,7 +72,8 @@ const COMMANDS: [(&str, &str, &str); 8] = [
     ),
 ];
 
-/// Every argument with its short form, the name of its value (none where it is a flag), and what it is for.
+/// Every argument with its short form, the name of its value (none where it is a flag), and what it
+/// is for.
 const ARGUMENTS: [(&str, &str, &str, &str); 18] = [
     ("network", "", "NETWORK", "The network's name in its configuration"),
     ("netns", "", "NETNS", "The namespace: a path, or a name that `ip netns` knows"),
@@ -232,8 +234,8 @@ fn run_plugins(
     Ok(String::new())
 }
 
-/// The message, and the details on a line below it; or the specification's error object on one line, since plugins may
-/// have said something on stderr before.
+/// The message, and the details on a line below it; or the specification's error object on one
+/// line, since plugins may have said something on stderr before.
 fn error_text(error: &Error, as_json: bool) -> String {
     if !as_json {
         let end = if error.details.is_empty() { "" } else { "\n" };

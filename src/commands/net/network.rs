@@ -14,8 +14,8 @@ pub fn of(operator: &Operator<'_>) -> Result<NetworkList> {
     find(&operator.conf_dir(), name.as_str())
 }
 
-/// The network of this name; who has mistyped it is told which there are. A file that cannot be read is what the error is
-/// about, and may be the very network.
+/// The network of this name; who has mistyped it is told which there are. A file that cannot be
+/// read is what the error is about, and may be the very network.
 pub fn find(dir: &Path, name: &str) -> Result<NetworkList> {
     directory::find(dir, name).map_err(|error| {
         let (names, is_all) = names(dir);

@@ -123,8 +123,8 @@ impl Operator<'_> {
     }
 }
 
-/// A word that is no file here is a name that `ip netns` gave; whether or not there still is such a namespace, since
-/// DEL must come to the same container id as ADD did.
+/// A word that is no file here is a name that `ip netns` gave; whether or not there still is such a
+/// namespace, since DEL must come to the same container id as ADD did.
 fn netns_path(argument: &str) -> PathBuf {
     let path = Path::new(argument);
     if argument.contains('/') || path.is_file() {

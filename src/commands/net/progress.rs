@@ -8,8 +8,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// As often as anybody can read.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// One line on stderr that is written again and again. It goes to the process's own stderr, whose other writer a work in
-/// progress has.
+/// One line on stderr that is written again and again. It goes to the process's own stderr, whose
+/// other writer a work in progress has.
 pub struct Progress {
     begun: Instant,
     /// When the line was written last.

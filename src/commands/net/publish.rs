@@ -1,4 +1,5 @@
-//! `--publish [ADDRESS:]HOST:CONTAINER[/PROTOCOL]`, as container engines have it, with ranges of ports.
+//! `--publish [ADDRESS:]HOST:CONTAINER[/PROTOCOL]`, as container engines have it, with ranges of
+//! ports.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,5 @@
-//! What the looks at files, plugins and programs share: what was read, and what is to be told of it.
+//! What the looks at files, plugins and programs share: what was read, and what is to be told of
+//! it.
 
 use std::path::Path;
 

@@ -90,14 +90,16 @@ impl Document {
         }
     }
 
-    /// Where the value of this path is. Keys are matched as they are decoded: without case, the last one counts. A key may
-    /// have dots in it, so the document says where a step of the path ends.
+    /// Where the value of this path is. Keys are matched as they are decoded: without case, the
+    /// last one counts. A key may have dots in it, so the document says where a step of the
+    /// path ends.
     pub fn find(&self, path: &str) -> Place {
         let (item, key, rest) = self.follow(path);
         Place { value: item.span.clone(), key, is_exact: rest.is_empty() }
     }
 
-    /// What to underline for a value: all of it if that is short enough for a line, else its key or where it begins.
+    /// What to underline for a value: all of it if that is short enough for a line, else its key or
+    /// where it begins.
     pub fn on_one_line(&self, value: Range<usize>, key: Option<Range<usize>>) -> Range<usize> {
         let is_line = self
             .text
@@ -140,7 +142,8 @@ impl Document {
         }
     }
 
-    /// The path of every key that stands in an object more than once. The keys of some maps mean something in their case.
+    /// The path of every key that stands in an object more than once. The keys of some maps mean
+    /// something in their case.
     pub fn duplicates(&self) -> Vec<String> {
         let mut found = vec![];
         self.root.walk(String::new(), &mut |path, item| {
@@ -197,7 +200,8 @@ impl Document {
 /// Maps whose keys are names of others, which differ by case.
 const WITH_CASE: [&str; 2] = ["sysctl", "capabilities"];
 
-/// Keys of objects of such a name that differ in case only from another one there, and are read for themselves.
+/// Keys of objects of such a name that differ in case only from another one there, and are read for
+/// themselves.
 const TWINS: [(&str, &str); 1] = [("addresses", "Address")];
 
 /// The name of what is at a path, of a list for its items: `addresses` of `ipam.addresses[0]`.
@@ -229,7 +233,8 @@ fn step_into_object<'a, 'p>(
     step: &'p str,
     is_key: &dyn Fn(&str, &str) -> bool,
 ) -> Step<'a, 'p> {
-    // A key may have the dots and brackets in it that end a step: the longest counts, and of several the last.
+    // A key may have the dots and brackets in it that end a step: the longest counts, and of
+    // several the last.
     let ends = step.match_indices(['.', '[']).map(|(at, _)| at).chain([step.len()]);
     for (key, rest) in
         ends.filter_map(|end| step.split_at_checked(end)).collect::<Vec<_>>().into_iter().rev()
@@ -355,8 +360,8 @@ impl Scanner<'_> {
     }
 }
 
-/// The decoder's `problem at line 3 column 7` as problem and offset. Its columns are bytes, and 0 is the end of the line
-/// before.
+/// The decoder's `problem at line 3 column 7` as problem and offset. Its columns are bytes, and 0
+/// is the end of the line before.
 fn split_place(msg: &str, text: &str) -> (String, usize) {
     let end = text.trim_end().len();
     let place = msg.rsplit_once(" at line ").and_then(|(problem, place)| {

@@ -19,8 +19,9 @@ const ROUNDS: usize = 64;
 const FEW: usize = 4;
 
 impl Checker<'_> {
-    /// Every mistake that `check` finds: where one is, its value is taken out and it is asked again. What it then says of
-    /// the same place, such as that it is missing, follows from that.
+    /// Every mistake that `check` finds: where one is, its value is taken out and it is asked
+    /// again. What it then says of the same place, such as that it is missing, follows from
+    /// that.
     pub fn mistakes(
         &mut self,
         plugin: &Plugin,
@@ -91,7 +92,8 @@ fn place_and_problem(error: &Error) -> (&str, &str) {
     error.mistake.as_ref().map_or(("", &error.msg), |mistake| (&mistake.path, &mistake.problem))
 }
 
-/// What the plugin takes where its type takes more: what it says to the greatest number of the type, and nothing else.
+/// What the plugin takes where its type takes more: what it says to the greatest number of the
+/// type, and nothing else.
 fn narrowed(path: &str, problem: &str, check: &dyn Fn(&Value) -> Result<()>) -> Option<String> {
     let greatest = problem.split_once("expected an integer from 0 to ")?.1.split(',').next()?;
     let mut value = Value::Object(vec![]);
@@ -140,8 +142,8 @@ impl Rest {
         taken
     }
 
-    /// The path with the indices of what is left in place of those of the file, or the other way round. None where an item
-    /// of it is gone.
+    /// The path with the indices of what is left in place of those of the file, or the other way
+    /// round. None where an item of it is gone.
     fn renumbered(&self, path: &str, is_of_file: bool) -> Option<String> {
         let (mut of_file, mut other, mut rest) = (String::new(), String::new(), path);
         while let Some((head, more)) = rest.split_once('[') {
@@ -186,7 +188,8 @@ pub fn try_out(
 const SUPPLIED: [(&str, &str); 2] =
     [("ipRanges", "[[{\"subnet\":\"192.0.2.0/24\"}]]"), ("deviceID", "\"0000:00:00.0\"")];
 
-/// The object as a runtime completes it by the capabilities that it declares; None where it declares none of those.
+/// The object as a runtime completes it by the capabilities that it declares; None where it
+/// declares none of those.
 pub fn supplied(value: &Value) -> Option<Value> {
     let Some(Value::Object(declared)) = value.get("capabilities") else { return None };
     let mut all = vec![];
@@ -255,7 +258,8 @@ fn item_of(step: &str) -> Option<(usize, &str)> {
     Some((index.parse().ok()?, rest))
 }
 
-/// Sets the member at this path, in objects that are there or are made for it, through lists that are.
+/// Sets the member at this path, in objects that are there or are made for it, through lists that
+/// are.
 pub fn put(value: &mut Value, path: &str, new: Value) {
     let path = path.strip_prefix('.').unwrap_or(path);
     let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));

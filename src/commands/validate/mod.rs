@@ -1,7 +1,9 @@
-//! `cni-multi validate FILE|DIR`: every mistake in configurations, found without touching the kernel.
+//! `cni-multi validate FILE|DIR`: every mistake in configurations, found without touching the
+//! kernel.
 //!
-//! [`document`] knows where in a text a value stands. [`files`] reads, [`network`] looks at what one file has, with [`names`],
-//! [`plugin`], [`mistakes`] and [`programs`]; [`together`] looks at several, and [`picks`] says which file a runtime would take.
+//! [`document`] knows where in a text a value stands. [`files`] reads, [`network`] looks at what
+//! one file has, with [`names`], [`plugin`], [`mistakes`] and [`programs`]; [`together`] looks at
+//! several, and [`picks`] says which file a runtime would take.
 
 mod checker;
 mod document;
@@ -60,7 +62,8 @@ pub fn command() -> Command {
         .arg(option("output", "FORMAT", "text or json [text]").short('o'))
 }
 
-/// Runs it. 0: no errors; 1: errors, or warnings where `--strict` counts them; 2: it could not look.
+/// Runs it. 0: no errors; 1: errors, or warnings where `--strict` counts them; 2: it could not
+/// look.
 pub fn run(
     matches: &ArgMatches,
     plugins: &'static [Entry],

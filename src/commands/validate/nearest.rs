@@ -1,10 +1,12 @@
 //! The word that was meant.
 
-/// The nearest of `words`, if it is near enough to be what was meant: a letter in three may be another one.
+/// The nearest of `words`, if it is near enough to be what was meant: a letter in three may be
+/// another one.
 pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_ascii_lowercase();
     let may_differ = |other: &str| (word.len().max(other.len()) / 3).max(1);
-    // A word may be as long as a file: what is too long to be near is not looked at letter by letter.
+    // A word may be as long as a file: what is too long to be near is not looked at letter by
+    // letter.
     let of_such_length =
         words.filter(|other| word.len().abs_diff(other.len()) <= may_differ(other));
     let found = of_such_length

@@ -66,7 +66,8 @@ impl Plugin {
 }
 
 impl Checker<'_> {
-    /// Looks at a text as the file of this name, or, where that says nothing, as what it seems to be.
+    /// Looks at a text as the file of this name, or, where that says nothing, as what it seems to
+    /// be.
     pub fn check(&mut self, file: String, bytes: &[u8]) -> Option<usize> {
         let document = self.read(file, bytes)?;
         let (is_list, text) =
@@ -145,7 +146,8 @@ impl Checker<'_> {
         self.networks.len() - 1
     }
 
-    /// The plugins in the list, and those that packages drop into the directory that is named like the network.
+    /// The plugins in the list, and those that packages drop into the directory that is named like
+    /// the network.
     fn add_plugins(&mut self, network: &mut Network) {
         let document = network.document;
         if let Some(Value::Array(items)) = self.documents[document].member("plugins") {
@@ -192,8 +194,8 @@ impl Checker<'_> {
         }
     }
 
-    /// An MTU that the interface of the plugin before cannot have. tuning sees it when there is an interface; what others
-    /// make, and a dummy's, may have any.
+    /// An MTU that the interface of the plugin before cannot have. tuning sees it when there is an
+    /// interface; what others make, and a dummy's, may have any.
     fn check_tuned_mtu(&mut self, plugins: &[Plugin]) {
         let limited = ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "tap"];
         if !plugins.first().is_some_and(|first| limited.contains(&first.text("type"))) {

@@ -32,7 +32,8 @@ pub fn extension(file: &Path) -> Option<&'static str> {
 /// A file's name, and its network if it loads.
 type Loaded<'a> = (&'a str, Option<&'a Network>);
 
-/// The picks from the files of a directory, which are sorted by name, each with its network where it is JSON at all.
+/// The picks from the files of a directory, which are sorted by name, each with its network where
+/// it is JSON at all.
 pub fn of_dir(files: &[(PathBuf, Option<usize>)], networks: &[Network]) -> Vec<Pick> {
     let mut picks: Vec<Pick> = vec![];
     let files: Vec<(Cow<'_, str>, Option<&Network>)> = files

@@ -217,7 +217,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Keys of the object at `path` that are none of `known`. Where others are free, only those that are nearly one.
+    /// Keys of the object at `path` that are none of `known`. Where others are free, only those
+    /// that are nearly one.
     pub fn unknown_keys(
         &mut self,
         document: usize,

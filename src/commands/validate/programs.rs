@@ -12,7 +12,8 @@ use crate::cni::delegate;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Checker<'_> {
-    /// Whether the program `kind` that `key` names is where a runtime looks, and speaks the version.
+    /// Whether the program `kind` that `key` names is where a runtime looks, and speaks the
+    /// version.
     pub fn check_program(&mut self, plugin: &Plugin, key: &str, kind: &str, version: &str) -> bool {
         let (document, path) = (plugin.document, &plugin.at(key));
         let spoken = match self.asked.iter().find(|(asked, _)| asked == kind) {

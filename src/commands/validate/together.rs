@@ -1,4 +1,5 @@
-//! What can be said of several networks only: addresses that two of them give out, a bridge that two of them share.
+//! What can be said of several networks only: addresses that two of them give out, a bridge that
+//! two of them share.
 
 use super::checker::{Checker, NOTHING, is_true};
 use super::finding::Note;
@@ -30,7 +31,8 @@ struct Bridge {
     gateways: Vec<String>,
 }
 
-/// Looks at every two networks. Each of a pair's mistakes is told once, at the second with the first that it is about.
+/// Looks at every two networks. Each of a pair's mistakes is told once, at the second with the
+/// first that it is about.
 pub fn check(checker: &mut Checker<'_>) {
     let (mut pools, mut bridges): (Vec<Pool>, Vec<Bridge>) = (vec![], vec![]);
     for (network, list) in checker.networks.iter().enumerate().filter(|(_, list)| list.loads) {

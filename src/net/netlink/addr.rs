@@ -58,7 +58,8 @@ impl Address {
     }
 }
 
-/// An address with all that belongs to it (label, peer, broadcast, flags), as text that can be kept.
+/// An address with all that belongs to it (label, peer, broadcast, flags), as text that can be
+/// kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAddress(String);
 
@@ -149,7 +150,8 @@ impl Netlink {
     pub fn keep_addresses(&self, link: &Link) -> Result<Vec<KeptAddress>> {
         let mut all =
             self.list_addresses(link, |payload| KeptAddress::read(payload, link.index))?;
-        // The kernel puts a new address behind the others in IPv4 and in front of them in IPv6, where the first one counts.
+        // The kernel puts a new address behind the others in IPv4 and in front of them in IPv6,
+        // where the first one counts.
         let v6 = all.iter().position(KeptAddress::is_v6).unwrap_or(all.len());
         all[v6..].reverse();
         Ok(all)

@@ -1,5 +1,5 @@
-//! Reading netlink attributes leniently: what is not known is passed over, what is cut off ends the list. A newer kernel
-//! never makes us fail.
+//! Reading netlink attributes leniently: what is not known is passed over, what is cut off ends the
+//! list. A newer kernel never makes us fail.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -49,8 +49,8 @@ impl<'a> Attrs<'a> {
         self.bytes(kind).map(Attrs)
     }
 
-    /// Whether `other` has all of these attributes with the same values, or with values that `is_same` accepts. What is
-    /// nested here is compared attribute by attribute.
+    /// Whether `other` has all of these attributes with the same values, or with values that
+    /// `is_same` accepts. What is nested here is compared attribute by attribute.
     pub fn is_within(self, other: Attrs<'_>, is_same: fn(&[u8], &[u8]) -> bool) -> bool {
         self.iter_marked().all(|(kind, is_nested, value)| match (other.bytes(kind), is_nested) {
             (None, _) => false,

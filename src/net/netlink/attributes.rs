@@ -1,4 +1,5 @@
-//! Writing netlink attributes: numbers in the machine's byte order or the network's, nests, C structs.
+//! Writing netlink attributes: numbers in the machine's byte order or the network's, nests, C
+//! structs.
 
 use std::net::IpAddr;
 

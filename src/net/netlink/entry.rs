@@ -1,5 +1,5 @@
-//! Addresses and routes whole, as the kernel tells them. What is put back, or into another table, has lost nothing, not
-//! even what only a newer kernel knows.
+//! Addresses and routes whole, as the kernel tells them. What is put back, or into another table,
+//! has lost nothing, not even what only a newer kernel knows.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -36,7 +36,8 @@ const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTA_EXPIRES: u16 = 23;
 const RTA_NH_ID: u16 = 30;
-/// The one flag of a hop that is a wish; the others are the hop's state, and the kernel refuses to be told it.
+/// The one flag of a hop that is a wish; the others are the hop's state, and the kernel refuses to
+/// be told it.
 const RTNH_F_ONLINK: u8 = 4;
 /// What rta_cacheinfo counts in, by the second.
 const USER_HZ: i32 = 100;
@@ -65,8 +66,9 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     v4().or_else(v6)
 }
 
-/// A route all of whose hops go through one link. Of an IPv6 route with several, those that do: the kernel has each of them
-/// as a route of its own, and joins what several links have the same way to.
+/// A route all of whose hops go through one link. Of an IPv6 route with several, those that do: the
+/// kernel has each of them as a route of its own, and joins what several links have the same way
+/// to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteEntry {
     /// The destination.
@@ -78,8 +80,8 @@ pub struct RouteEntry {
 }
 
 impl RouteEntry {
-    /// What the kernel says, without the routes it keeps for itself and those of other links: kernels without strict
-    /// checking send all.
+    /// What the kernel says, without the routes it keeps for itself and those of other links:
+    /// kernels without strict checking send all.
     fn read(payload: &[u8], family: AddressFamily, link: &Link) -> Option<RouteEntry> {
         let header =
             RouteHeader::parse(payload).ok().filter(|header| header.address_family == family)?;
@@ -188,7 +190,8 @@ impl RouteEntry {
 fn lasting(kind: u16, value: &[u8]) -> Option<(u16, Vec<u8>)> {
     match kind {
         RTA_TABLE => None,
-        // The hops follow expanded, and the kernel takes only one of the two. The object goes when its link goes down.
+        // The hops follow expanded, and the kernel takes only one of the two. The object goes when
+        // its link goes down.
         RTA_NH_ID => None,
         RTA_CACHEINFO => expiry(value),
         RTA_MULTIPATH => Some((kind, with_wishes_only(value))),
@@ -246,8 +249,8 @@ pub struct AddressEntry {
 }
 
 impl AddressEntry {
-    /// What the kernel says, without addresses that are not to last: those that it makes up for privacy, which it will
-    /// do again, and those that belong to another.
+    /// What the kernel says, without addresses that are not to last: those that it makes up for
+    /// privacy, which it will do again, and those that belong to another.
     fn read(payload: &[u8], link: &Link) -> Option<AddressEntry> {
         let header = AddressHeader::parse(payload).ok()?;
         let header =

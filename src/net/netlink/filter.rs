@@ -1,4 +1,5 @@
-//! Filters of a qdisc that look at addresses: tc-u32(8), and what they do with packets: tc-mirred(8).
+//! Filters of a qdisc that look at addresses: tc-u32(8), and what they do with packets:
+//! tc-mirred(8).
 
 use ipnet::IpNet;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
@@ -48,7 +49,8 @@ pub enum Side {
 /// What happens to a packet that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is of this class; in the place of received packets it goes on as if there were no filters.
+    /// It is of this class; in the place of received packets it goes on as if there were no
+    /// filters.
     Class(Handle),
     /// It leaves by the link of this ifindex, which is 0 when that link has gone.
     Redirect(u32),
@@ -112,7 +114,8 @@ impl Filter {
         let mut options = Attributes::default();
         let class = match self.verdict {
             Verdict::Class(class) => class,
-            Verdict::Redirect(_) | Verdict::Other => Handle::new(1, 1), // as the reference has it, for nothing
+            // as the reference has it, for nothing
+            Verdict::Redirect(_) | Verdict::Other => Handle::new(1, 1),
         };
         options.u32(TCA_U32_CLASSID, class.number()).raw(TCA_U32_SEL, &self.selector());
         if let Verdict::Redirect(link) = self.verdict {
@@ -178,7 +181,8 @@ fn verdict(options: Attrs<'_>) -> Verdict {
 
 fn redirect(action: &mut Attributes, link: u32) {
     action.text(TCA_ACT_KIND, "mirred").nest(TCA_ACT_OPTIONS, |options| {
-        // tc_mirred: index, capabilities, what becomes of the packet here, two counts, what it does, the link
+        // tc_mirred: index, capabilities, what becomes of the packet here, two counts, what it
+        // does, the link
         options.words(TCA_MIRRED_PARMS, &[0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, link]);
     });
 }

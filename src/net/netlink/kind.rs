@@ -1,4 +1,5 @@
-//! Links of the kinds that need nothing but themselves, and perhaps a lower link: `ip link add … type KIND`.
+//! Links of the kinds that need nothing but themselves, and perhaps a lower link: `ip link add …
+//! type KIND`.
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -35,7 +36,8 @@ pub enum LinkKind {
     Macvlan {
         /// Whom it talks to.
         mode: MacvlanMode,
-        /// How many broadcasts may wait on the lower link; the kernel's default where none is given.
+        /// How many broadcasts may wait on the lower link; the kernel's default where none is
+        /// given.
         broadcast_queue: Option<u32>,
     },
     /// The lower link's frames with this tag of IEEE 802.1Q.
@@ -57,8 +59,8 @@ impl LinkKind {
         }
     }
 
-    /// What the kernel says of a link of one of these kinds. Only what a link is known by is read: of a macvlan's queue
-    /// nothing.
+    /// What the kernel says of a link of one of these kinds. Only what a link is known by is read:
+    /// of a macvlan's queue nothing.
     pub(super) fn read(name: &str, data: Attrs<'_>) -> Option<LinkKind> {
         match name {
             "dummy" => Some(LinkKind::Dummy),
@@ -109,14 +111,16 @@ pub struct LinkSpec {
 }
 
 impl Netlink {
-    /// Makes a link that is down, here or in the namespace `netns`: `ip link add link LOWER name NAME netns NS type …`.
-    /// Kernels before 6.13 take no name that a link here has, even where the new one is born elsewhere.
+    /// Makes a link that is down, here or in the namespace `netns`: `ip link add link LOWER name
+    /// NAME netns NS type …`. Kernels before 6.13 take no name that a link here has, even where
+    /// the new one is born elsewhere.
     pub fn create_link(&self, name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> Result<()> {
         self.create(message(name, netns, spec), name, spec.kind.name())
     }
 
-    /// Whether the kernel has links of this kind, by its word for it. One with an address that cannot be, and on no other
-    /// link, is refused for that where there is the kind, so nothing is made.
+    /// Whether the kernel has links of this kind, by its word for it. One with an address that
+    /// cannot be, and on no other link, is refused for that where there is the kind, so nothing
+    /// is made.
     pub fn has_kind(&self, kind: &str) -> Result<bool> {
         const NAME: &str = "cni-probe";
         let message =

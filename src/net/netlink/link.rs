@@ -68,7 +68,8 @@ pub struct Link {
     pub alternative_names: Vec<String>,
     /// Hardware address, as octets; empty where the link has none.
     pub mac: Vec<u8>,
-    /// The hardware address that it was made with; empty where the kernel chose it, and before Linux 5.6.
+    /// The hardware address that it was made with; empty where the kernel chose it, and before
+    /// Linux 5.6.
     pub permanent_mac: Vec<u8>,
     /// MTU in bytes.
     pub mtu: u32,
@@ -96,7 +97,8 @@ pub struct Link {
     pub arp: bool,
     /// IF_OPER_*: up only when it carries.
     pub operstate: u8,
-    /// Set by the administrator to take every packet. A capture that does so as well is not told here.
+    /// Set by the administrator to take every packet. A capture that does so as well is not told
+    /// here.
     pub promisc: bool,
     /// Set by the administrator to take every multicast packet.
     pub allmulti: bool,
@@ -211,8 +213,8 @@ pub struct PeerSpec<'a> {
     pub netns: Option<RawFd>,
 }
 
-/// What is to be changed of a link, in one message. The kernel moves it first, then renames it, and may refuse the second
-/// after it has done the first.
+/// What is to be changed of a link, in one message. The kernel moves it first, then renames it, and
+/// may refuse the second after it has done the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkChange<'a> {
     /// The namespace it moves to, where it arrives down and without addresses.
@@ -265,7 +267,8 @@ impl Netlink {
         ))
     }
 
-    /// The first link with this hardware address, if there is one. The kernel has no index of them, so all are read.
+    /// The first link with this hardware address, if there is one. The kernel has no index of them,
+    /// so all are read.
     pub fn find_link_by_mac(&self, mac: &MacAddr) -> Result<Option<Link>> {
         let all = self
             .links()
@@ -463,8 +466,9 @@ fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
 }
 
-/// Asks for a link by its name or by another name, which may be longer and then has an attribute of its own. None where no
-/// link can have such a name: the kernel would read it up to the NUL, or call it out of range.
+/// Asks for a link by its name or by another name, which may be longer and then has an attribute of
+/// its own. None where no link can have such a name: the kernel would read it up to the NUL, or
+/// call it out of range.
 fn name_attribute(name: &str) -> Option<LinkAttribute> {
     if name.is_empty() || name.len() > ALTERNATIVE_NAME_MAX || name.contains('\0') {
         return None;

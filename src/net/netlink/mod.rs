@@ -1,5 +1,5 @@
-//! rtnetlink(7): links, addresses, routes, rules. Messages are built by the rtnetlink crate, sent and read by us; none of its
-//! types leave this folder.
+//! rtnetlink(7): links, addresses, routes, rules. Messages are built by the rtnetlink crate, sent
+//! and read by us; none of its types leave this folder.
 
 mod addr;
 pub mod attr;
@@ -38,8 +38,8 @@ use self::transport::{Message, Refusal, Transport};
 pub use self::watch::Watch;
 use crate::error::{Code, Error, Result};
 
-/// How often an interrupted dump is begun again. Each dump here is filtered by the kernel, so it is short, and what
-/// interrupts it is a change of the very thing that is read.
+/// How often an interrupted dump is begun again. Each dump here is filtered by the kernel, so it is
+/// short, and what interrupts it is a change of the very thing that is read.
 const DUMP_TRIES: usize = 20;
 
 /// A socket for the network of one namespace, the one it was opened in.
@@ -60,8 +60,8 @@ impl Netlink {
         Netlink { transport: Transport::over(socket) }
     }
 
-    /// The kernel's number of the namespace. No other ever gets it, as may happen with a path and even with an inode; None
-    /// before Linux 5.14.
+    /// The kernel's number of the namespace. No other ever gets it, as may happen with a path and
+    /// even with an inode; None before Linux 5.14.
     pub fn netns_cookie(&self) -> Option<u64> {
         let (mut cookie, mut size) = (0_u64, u64::BITS / 8);
         let (to, fd) = ((&raw mut cookie).cast(), self.transport.socket().as_raw_fd());

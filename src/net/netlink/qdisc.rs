@@ -27,13 +27,14 @@ const TCA_HTB_DIRECT_QLEN: u16 = 5;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const HTB_VERSION: u32 = 3;
-/// tc_ratespec's second byte: packets count as Ethernet has them, so the kernel wants no table of how long each takes.
+/// tc_ratespec's second byte: packets count as Ethernet has them, so the kernel wants no table of
+/// how long each takes.
 const LINKLAYER_ETHERNET: u32 = u32::from_ne_bytes([0, 1, 0, 0]);
 /// Where in a class's or a bucket's parameters a rate, and what follows both rates, stands.
 const RATE: usize = 8;
 const AFTER_RATES: usize = 24;
-/// Packets that may wait where nothing limits them: the kernel's own number would be the link's queue length, which is 0
-/// for links of the reference.
+/// Packets that may wait where nothing limits them: the kernel's own number would be the link's
+/// queue length, which is 0 for links of the reference.
 const DIRECT_PACKETS: u32 = 1000;
 /// What a class may send before another one's turn; ours have no others.
 const QUANTUM: u32 = 10_000;
@@ -265,8 +266,9 @@ impl Netlink {
         }
     }
 
-    /// The qdisc at a place of the link, unless the kernel has put it there by itself: `tc qdisc get`. A list would be of
-    /// all links of the host. What is asked for comes as an echo; one that is not to be shown is an invalid question.
+    /// The qdisc at a place of the link, unless the kernel has put it there by itself: `tc qdisc
+    /// get`. A list would be of all links of the host. What is asked for comes as an echo; one
+    /// that is not to be shown is an invalid question.
     pub fn qdisc_at(&self, link: &Link, parent: Handle) -> Result<Option<Qdisc>> {
         let mut message = message(link, Handle::UNSPECIFIED, parent, "", None);
         message.attributes.clear(); // of any kind
@@ -300,9 +302,9 @@ impl Netlink {
         })
     }
 
-    /// Whether the kernel has this kind of qdisc. Without options it is refused by itself where there is one, and as
-    /// unknown where there is none; nothing is made. Where the loopback interface, which is asked to have it, already has
-    /// another, it is taken to be there.
+    /// Whether the kernel has this kind of qdisc. Without options it is refused by itself where
+    /// there is one, and as unknown where there is none; nothing is made. Where the loopback
+    /// interface, which is asked to have it, already has another, it is taken to be there.
     pub fn has_qdisc(&self, kind: &str) -> Result<bool> {
         let loopback = Link { index: 1, ..Link::default() };
         let message = message(&loopback, Handle::new(1, 0), Handle::ROOT, kind, None);

@@ -1,5 +1,5 @@
-//! The requests that are sent. The crate's own enum of all that rtnetlink has would bring the code of all: of each kind of
-//! message to be written, copied and freed.
+//! The requests that are sent. The crate's own enum of all that rtnetlink has would bring the code
+//! of all: of each kind of message to be written, copied and freed.
 
 use rtnetlink::packet_core::{Emitable, NLM_F_REQUEST, Nla};
 use rtnetlink::packet_route::address::AddressMessage;
@@ -93,8 +93,9 @@ fn body(message: &impl Emitable) -> Vec<u8> {
     bytes
 }
 
-/// As [`body`], without the code for the attributes that no link of ours has: it is longer than all of a plugin. What is not
-/// written here is a bug, and ends as one; a build for tests has the crate's code as well, and compares.
+/// As [`body`], without the code for the attributes that no link of ours has: it is longer than all
+/// of a plugin. What is not written here is a bug, and ends as one; a build for tests has the
+/// crate's code as well, and compares.
 fn link_body(message: &LinkMessage) -> Vec<u8> {
     let mut attributes = Attributes::default();
     message

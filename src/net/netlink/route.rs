@@ -202,8 +202,9 @@ impl Netlink {
         self.request(&Request::NewRoute(route.message(link)?), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
-    /// ifindex of the link that the default route goes through: the preferred one, IPv4's before IPv6's, the first hop of
-    /// several. The kernel tells default routes first, so not all routes are read; the socket is of no more use then.
+    /// ifindex of the link that the default route goes through: the preferred one, IPv4's before
+    /// IPv6's, the first hop of several. The kernel tells default routes first, so not all
+    /// routes are read; the socket is of no more use then.
     pub fn into_default_link(self) -> Result<Option<u32>> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();

@@ -37,7 +37,8 @@ pub struct Rule {
     pub table: u32,
     /// The one address whose packets it is about, where nothing else matters to it.
     pub source: Option<IpAddr>,
-    /// Whether its maker has left a mark, as routing daemons do; this program, the reference and `ip rule` do not.
+    /// Whether its maker has left a mark, as routing daemons do; this program, the reference and
+    /// `ip rule` do not.
     pub is_signed: bool,
 }
 
@@ -105,8 +106,8 @@ impl Netlink {
         Ok(all)
     }
 
-    /// Whether the namespace has rules at all, which a kernel without policy routing has not. One is read of them; the
-    /// socket is of no more use then.
+    /// Whether the namespace has rules at all, which a kernel without policy routing has not. One
+    /// is read of them; the socket is of no more use then.
     pub fn into_has_rules(self) -> Result<bool> {
         let mut message = RuleMessage::default();
         message.header.family = AddressFamily::Inet;
@@ -127,8 +128,9 @@ impl Netlink {
         }
     }
 
-    /// Looks for the routes of what `source` sends in the table: `ip rule add from SOURCE lookup TABLE`. The kernel gives
-    /// it a priority before all of its kind. The same rule must not be there.
+    /// Looks for the routes of what `source` sends in the table: `ip rule add from SOURCE lookup
+    /// TABLE`. The kernel gives it a priority before all of its kind. The same rule must not be
+    /// there.
     pub fn add_rule(&self, source: IpAddr, table: u32) -> Result<()> {
         let what = format_args!("add rule from {source} lookup {table}");
         self.request(

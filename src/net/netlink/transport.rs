@@ -1,4 +1,5 @@
-//! Messages to the kernel and back over one blocking socket (netlink(7)), for rtnetlink and nf_tables alike.
+//! Messages to the kernel and back over one blocking socket (netlink(7)), for rtnetlink and
+//! nf_tables alike.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -20,8 +21,9 @@ const DONE: u16 = 3;
 const DUMP_INTERRUPTED: u16 = 0x10;
 /// NLM_F_ACK_TLVS: text of the kernel follows the error.
 const ACK_TLVS: u16 = 0x200;
-/// The longest datagram that is read. The kernel fills those of a dump up to 32 KiB, but one link alone can have 64 KiB of
-/// other names, which whoever rules a container's namespace can give it. Memory that is not filled costs nothing.
+/// The longest datagram that is read. The kernel fills those of a dump up to 32 KiB, but one link
+/// alone can have 64 KiB of other names, which whoever rules a container's namespace can give it.
+/// Memory that is not filled costs nothing.
 const BUFFER: usize = 96 * 1024;
 /// What any socket has room for.
 const ORDINARY: usize = 64 * 1024;
@@ -73,13 +75,14 @@ impl Transport {
         socket.set_ext_ack(true).map_err(errno_of)?;
         socket.set_cap_ack(true).map_err(errno_of)?;
         let _ = socket.set_netlink_get_strict_chk(true); // kernels before 4.20 do not filter dumps; then we do
-        // From now on the kernel refuses what others send to this socket: who rules a container's namespace may do so, and
-        // would answer in the kernel's place.
+        // From now on the kernel refuses what others send to this socket: who rules a container's
+        // namespace may do so, and would answer in the kernel's place.
         socket.connect(&SocketAddr::new(0, 0)).map_err(errno_of)?;
         Ok(Transport::of(socket))
     }
 
-    /// Speaks over a socket of datagrams whose other end is not the kernel: tests answer with what they like.
+    /// Speaks over a socket of datagrams whose other end is not the kernel: tests answer with what
+    /// they like.
     pub fn over(socket: OwnedFd) -> Transport {
         // SAFETY: the descriptor is open, and nobody else's from here on.
         Transport::of(unsafe { Socket::from_raw_fd(socket.into_raw_fd()) })
@@ -124,8 +127,9 @@ impl Transport {
         }
     }
 
-    /// The kernel takes messages that are sent together in one piece, or not at all, and queues all that it answers. An
-    /// ordinary user has room up to net.core.wmem_max and net.core.rmem_max only.
+    /// The kernel takes messages that are sent together in one piece, or not at all, and queues all
+    /// that it answers. An ordinary user has room up to net.core.wmem_max and net.core.rmem_max
+    /// only.
     fn make_room_for(&self, length: usize) -> Result<(), Errno> {
         let needed = 2 * length; // the kernel has its own bookkeeping in there
         setsockopt(&self.socket, sockopt::RcvBufForce, &needed)
@@ -134,12 +138,14 @@ impl Transport {
             .or_else(|_| setsockopt(&self.socket, sockopt::SndBuf, &needed))
     }
 
-    /// Waits for the acknowledgement of the request `seq`; what it sends before that goes to `each`.
+    /// Waits for the acknowledgement of the request `seq`; what it sends before that goes to
+    /// `each`.
     pub fn acknowledged(&self, seq: u32, each: impl FnMut(Message<'_>)) -> Result<(), Refusal> {
         self.batch_acknowledged(seq..seq.wrapping_add(1), seq, each)
     }
 
-    /// Waits for the acknowledgement of `last` among the requests of a batch; any refusal in it ends the wait.
+    /// Waits for the acknowledgement of `last` among the requests of a batch; any refusal in it
+    /// ends the wait.
     pub fn batch_acknowledged(
         &self,
         batch: Range<u32>,
@@ -174,7 +180,8 @@ impl Transport {
         })
     }
 
-    /// Reads a dump to its end; false where it was interrupted and may have missed or doubled something.
+    /// Reads a dump to its end; false where it was interrupted and may have missed or doubled
+    /// something.
     pub fn dump(&self, seq: u32, mut each: impl FnMut(Message<'_>)) -> Result<bool, Refusal> {
         let mut consistent = true;
         self.receive(|message| {
@@ -231,8 +238,8 @@ impl Transport {
         }
     }
 
-    /// Where the kernel had more to answer than the socket has room for (ENOBUFS), it answers no request until the queue is
-    /// empty: the next exchange would wait for ever.
+    /// Where the kernel had more to answer than the socket has room for (ENOBUFS), it answers no
+    /// request until the queue is empty: the next exchange would wait for ever.
     fn drain_after(&self, errno: Errno) {
         let mut rest = Vec::with_capacity(BUFFER);
         while errno == Errno::ENOBUFS
@@ -271,7 +278,8 @@ impl Message<'_> {
         if errno == 0 {
             return None;
         }
-        // The header of the request is echoed (NETLINK_CAP_ACK spares us its body), then come attributes.
+        // The header of the request is echoed (NETLINK_CAP_ACK spares us its body), then come
+        // attributes.
         let text = (self.flags & ACK_TLVS != 0)
             .then(|| Attrs::of(self.payload.get(4 + HEADER..)?).text(1))
             .flatten();
@@ -369,7 +377,8 @@ mod tests {
         );
     }
 
-    /// The kernel lets those speak who rule the namespace, as root does here; it refuses all others anyway.
+    /// The kernel lets those speak who rule the namespace, as root does here; it refuses all others
+    /// anyway.
     #[test]
     fn nobody_answers_in_the_kernel_s_place() {
         let victim = Transport::open(NETLINK_ROUTE).unwrap();

@@ -41,8 +41,8 @@ impl Watch {
         begin().map_err(listening)
     }
 
-    /// Waits until the link carries; its state is asked for again whenever any link changed. The last state seen is
-    /// returned when time is up.
+    /// Waits until the link carries; its state is asked for again whenever any link changed. The
+    /// last state seen is returned when time is up.
     pub fn until_operational(
         &self,
         netlink: &Netlink,
@@ -66,7 +66,8 @@ impl Watch {
             Err(Errno::EINTR) => Ok(true),
             Err(e) => Err(listening(e)),
             Ok(_) => match self.transport.events(|_| ()) {
-                Ok(()) | Err(Errno::ENOBUFS) => Ok(true), // more changes than fit: then there was one
+                // more changes than fit: then there was one
+                Ok(()) | Err(Errno::ENOBUFS) => Ok(true),
                 Err(e) => Err(listening(e)),
             },
         }

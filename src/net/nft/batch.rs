@@ -36,7 +36,8 @@ const SET_MAP: u32 = 8;
 /// The data type of verdict maps.
 const DATA_VERDICT: u32 = 0xffff_ff00;
 
-/// User data that tells nft(8) how to read keys of one `ifname`: NFTNL_UDATA_SET_KEYBYTEORDER, four bytes, 1.
+/// User data that tells nft(8) how to read keys of one `ifname`: NFTNL_UDATA_SET_KEYBYTEORDER, four
+/// bytes, 1.
 const HOST_BYTE_ORDER: [u8; 6] = {
     let order = 1_u32.to_ne_bytes();
     [0, 4, order[0], order[1], order[2], order[3]]
@@ -189,7 +190,8 @@ impl Batch {
         })
     }
 
-    /// Adds a chain that packets enter by themselves, unless it is there; what no rule decides is accepted.
+    /// Adds a chain that packets enter by themselves, unless it is there; what no rule decides is
+    /// accepted.
     pub fn base_chain(&mut self, table: Table, name: &str, hook: Hook) -> &mut Batch {
         self.push(NEWCHAIN, NLM_F_CREATE, table.family, |body| {
             body.text(1, table.name).text(3, name).text(7, hook.kind).be32(5, 1).nest(
@@ -241,7 +243,8 @@ impl Batch {
         })
     }
 
-    /// Adds a rule to a chain of iptables, as its first or its last one. The kernel tells it back, with its handle.
+    /// Adds a rule to a chain of iptables, as its first or its last one. The kernel tells it back,
+    /// with its handle.
     pub fn xtables_rule(
         &mut self,
         table: Table,
@@ -346,8 +349,9 @@ impl Batch {
         self.push(DELSETELEM, 0, table.family, |body| element_key(body, table, set, key))
     }
 
-    /// The bytes to be sent in one piece; the messages are numbered from `first`. The last operation alone asks for an
-    /// acknowledgement: errors come anyway, and thousands of acknowledgements would overflow the socket.
+    /// The bytes to be sent in one piece; the messages are numbered from `first`. The last
+    /// operation alone asks for an acknowledgement: errors come anyway, and thousands of
+    /// acknowledgements would overflow the socket.
     pub(super) fn serialize(&self, first: u32) -> Serialized {
         let mut begin = Attributes::default();
         if let Some(generation) = self.generation {

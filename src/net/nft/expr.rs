@@ -3,7 +3,8 @@
 use super::wire::Attributes;
 use crate::net::netlink::attr::Attrs;
 
-/// A register of the rule's virtual machine: 1 to 4 have 128 bits, and from [`WORD`] on the same are numbered by words.
+/// A register of the rule's virtual machine: 1 to 4 have 128 bits, and from [`WORD`] on the same
+/// are numbered by words.
 pub type Register = u32;
 
 /// The first word of register 1 (NFT_REG32_00), for keys of several fields.
@@ -77,7 +78,8 @@ impl Verdict {
     }
 }
 
-/// The expressions of a rule under construction, each seeing what the one before it left in the registers.
+/// The expressions of a rule under construction, each seeing what the one before it left in the
+/// registers.
 #[derive(Clone, Debug, Default)]
 pub struct Expressions(Attributes);
 
@@ -156,7 +158,8 @@ impl Expressions {
         })
     }
 
-    /// Loads the destination that a connection was begun with, 4 or 16 bytes; `family` is NFPROTO_IPV4 or NFPROTO_IPV6.
+    /// Loads the destination that a connection was begun with, 4 or 16 bytes; `family` is
+    /// NFPROTO_IPV4 or NFPROTO_IPV6.
     pub fn original_destination(&mut self, family: u8, into: Register) -> &mut Expressions {
         const NFPROTO_IPV4: u8 = 2;
         self.original(if family == NFPROTO_IPV4 { 20 } else { 22 }, into) // NFT_CT_DST_IP, NFT_CT_DST_IP6
@@ -222,7 +225,8 @@ impl Expressions {
         })
     }
 
-    /// Sends the connection to the address and port in these registers; `family` is NFPROTO_IPV4 or NFPROTO_IPV6.
+    /// Sends the connection to the address and port in these registers; `family` is NFPROTO_IPV4 or
+    /// NFPROTO_IPV6.
     pub fn destination_nat(
         &mut self,
         family: u8,

@@ -1,7 +1,9 @@
 //! What the expressions of a rule do, however they are written.
 //!
-//! nft(8) does not load a file the way the kernel had the rules when it listed them: it loads a prefix that ends on a byte
-//! boundary as a shorter field without a mask, and asks for the packet's family as late as it can. Registers have two numberings, and the kernel adds attributes of its own.
+//! nft(8) does not load a file the way the kernel had the rules when it listed them: it loads a
+//! prefix that ends on a byte boundary as a shorter field without a mask, and asks for the packet's
+//! family as late as it can. Registers have two numberings, and the kernel adds attributes of its
+//! own.
 
 use super::expr::{VERDICT, WORD};
 use crate::net::netlink::attr::Attrs;
@@ -11,8 +13,8 @@ pub(super) fn is_same(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     are_same(&steps(&list(given)), &steps(&list(found)))
 }
 
-/// Whether they are what nft(8) loads where it has listed the given ones. It cannot say that a map must have something
-/// without a use for the value, and leaves that lookup out.
+/// Whether they are what nft(8) loads where it has listed the given ones. It cannot say that a map
+/// must have something without a use for the value, and leaves that lookup out.
 pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     let mut given = list(given);
     while let Some(lookup) = (0..given.len()).find(|at| is_unused_lookup(&given, *at)) {
@@ -23,8 +25,8 @@ pub(super) fn is_same_as_listed(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     are_same(&steps(&given), &steps(&list(found)))
 }
 
-/// The same as [`is_same`] for a chain that is reached by packets of one family only: earlier versions did not ask for the
-/// family there.
+/// The same as [`is_same`] for a chain that is reached by packets of one family only: earlier
+/// versions did not ask for the family there.
 pub(super) fn is_same_within_family(given: Attrs<'_>, found: Attrs<'_>) -> bool {
     let (given, found) = (list(given), list(found));
     let (given, found) = (steps(&given), steps(&found));
@@ -140,7 +142,8 @@ impl Step<'_> {
 }
 
 impl<'a> Condition<'a> {
-    /// Reads a load, perhaps `bitwise`, and `cmp` at the beginning of a list, and how many expressions they are.
+    /// Reads a load, perhaps `bitwise`, and `cmp` at the beginning of a list, and how many
+    /// expressions they are.
     fn read(expressions: &[Attrs<'a>]) -> Option<(Condition<'a>, usize)> {
         let of = |at: usize, name: &str| {
             let expression =
@@ -212,7 +215,8 @@ fn word(register: u32) -> u32 {
     }
 }
 
-/// Whether two attributes that are not equal name the same register: its number, and that of its first word.
+/// Whether two attributes that are not equal name the same register: its number, and that of its
+/// first word.
 fn is_same_register(given: &[u8], found: &[u8]) -> bool {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_be_bytes);
     match (number(given), number(found)) {

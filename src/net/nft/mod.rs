@@ -1,4 +1,5 @@
-//! nf_tables over netlink: what `nft` does, without `nft`. All or nothing by batch; lookups by key, never whole tables.
+//! nf_tables over netlink: what `nft` does, without `nft`. All or nothing by batch; lookups by key,
+//! never whole tables.
 
 pub mod batch;
 pub mod expr;
@@ -153,7 +154,8 @@ impl Nft {
         Nft { transport: Transport::over(socket) }
     }
 
-    /// The number of the rule set, which every transaction changes; fails where the kernel has no nf_tables.
+    /// The number of the rule set, which every transaction changes; fails where the kernel has no
+    /// nf_tables.
     pub fn generation(&self) -> Result<u32> {
         let what = "read the generation of nf_tables";
         let found = self.get(GETGEN, Family::Unspec, what, |_| (), |attrs| attrs.be32(1))?;
@@ -165,8 +167,8 @@ impl Nft {
         self.commit_with(batch, what, |_| ())
     }
 
-    /// Whether the kernel would do a batch. One that has no end it looks at and takes back, as for `nft --check`: nothing
-    /// changes, and who watches the ruleset is told nothing.
+    /// Whether the kernel would do a batch. One that has no end it looks at and takes back, as for
+    /// `nft --check`: nothing changes, and who watches the ruleset is told nothing.
     pub fn rehearse(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
         self.send_batch(batch, Serialized::without_end, what, |_| ())
     }
@@ -238,8 +240,8 @@ impl Nft {
         self.get(GETCHAIN, family, what, name, read)
     }
 
-    /// The chains of a family, each with its table, that packets enter by a hook (NF_INET_*) and that drop what no rule of
-    /// theirs decides.
+    /// The chains of a family, each with its table, that packets enter by a hook (NF_INET_*) and
+    /// that drop what no rule of theirs decides.
     pub fn dropping_chains(&self, family: Family, hook: u32) -> Result<Vec<(String, String)>> {
         let read = |attrs: Attrs<'_>| {
             let is_dropping = attrs.nested(4)?.be32(1)? == hook && attrs.be32(5)? == DROP;
@@ -266,8 +268,8 @@ impl Nft {
         })
     }
 
-    /// Whether the set has an element that `other` accepts, looking no further than it must: a dump that is not read to
-    /// its end costs no more than its first page.
+    /// Whether the set has an element that `other` accepts, looking no further than it must: a dump
+    /// that is not read to its end costs no more than its first page.
     pub fn has_element(
         &self,
         table: Table,

@@ -1,5 +1,6 @@
-//! Rules in the tables of iptables-nft, `ip filter` and `ip6 filter`, written and read over netlink in the form that
-//! iptables itself gives them: `iptables -S` lists them, `iptables -D` removes them.
+//! Rules in the tables of iptables-nft, `ip filter` and `ip6 filter`, written and read over netlink
+//! in the form that iptables itself gives them: `iptables -S` lists them, `iptables -D` removes
+//! them.
 
 use std::fmt;
 
@@ -40,7 +41,8 @@ pub fn filter_table(is_v6: bool) -> Table {
 }
 
 impl Nft {
-    /// Does all of a batch or nothing. Returns the handles of the rules that it adds to chains of iptables, in their order.
+    /// Does all of a batch or nothing. Returns the handles of the rules that it adds to chains of
+    /// iptables, in their order.
     pub fn commit_rules(&self, batch: &Batch, what: impl fmt::Display) -> Result<Vec<u64>> {
         let mut handles = vec![];
         self.commit_with(batch, what, |echo| {
@@ -60,8 +62,8 @@ impl Nft {
         })
     }
 
-    /// Whether a chain of iptables has the rule, looking no further than it must: what stands at the top of a long chain is
-    /// found in the first page of a dump.
+    /// Whether a chain of iptables has the rule, looking no further than it must: what stands at
+    /// the top of a long chain is found in the first page of a dump.
     pub fn has_filter_rule(&self, table: Table, chain: &str, rule: &FilterRule) -> Result<bool> {
         // The rest of the dump stays in the socket, so it gets one of its own.
         let page = Nft::open()?;
@@ -206,7 +208,8 @@ fn read_match(rule: &mut FilterRule, extension: Attrs<'_>) -> Option<()> {
     Some(())
 }
 
-/// What nft(8) makes of the conntrack match when it loads its own listing: `ct state established,related`.
+/// What nft(8) makes of the conntrack match when it loads its own listing: `ct state
+/// established,related`.
 fn read_state(load: Attrs<'_>, rest: &[Attrs<'_>]) -> Option<()> {
     let [bitwise, cmp] = rest else { return None };
     let (is_masked, is_compared) =

@@ -33,7 +33,8 @@ pub struct ArpSocket {
 }
 
 impl ArpSocket {
-    /// Opens a socket in the namespace of this thread. It hears nothing before [`ArpSocket::probe`].
+    /// Opens a socket in the namespace of this thread. It hears nothing before
+    /// [`ArpSocket::probe`].
     pub fn open(ifindex: u32) -> Result<ArpSocket> {
         let link = Link::open(ifindex, libc::ETH_P_ARP);
         let link = link
@@ -50,7 +51,8 @@ impl ArpSocket {
         probe().map_err(|e| Error::kernel(format_args!("probe for {address}"), e))
     }
 
-    /// The next claim to the address that was probed for. None where nothing has come, or nothing of use.
+    /// The next claim to the address that was probed for. None where nothing has come, or nothing
+    /// of use.
     pub fn receive(&self) -> Result<Option<Claim>> {
         let mut buffer = [0; LENGTH];
         let packet = self.link.receive(&mut buffer).map_err(|e| Error::kernel("receive ARP", e))?;

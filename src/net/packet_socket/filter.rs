@@ -1,5 +1,5 @@
-//! What a socket hears, decided in the kernel (Documentation/networking/filter.rst): the daemon is not woken for
-//! the rest of a link's traffic.
+//! What a socket hears, decided in the kernel (Documentation/networking/filter.rst): the daemon is
+//! not woken for the rest of a link's traffic.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -50,8 +50,8 @@ impl Filter {
         filter.pass()
     }
 
-    /// Advertisements of routers and neighbours, to a raw ICMPv6 socket, from nowhere but the link: what is forwarded has no
-    /// hop limit of 255 any more (RFC 4861, sections 6.1.2 and 7.1.2).
+    /// Advertisements of routers and neighbours, to a raw ICMPv6 socket, from nowhere but the link:
+    /// what is forwarded has no hop limit of 255 any more (RFC 4861, sections 6.1.2 and 7.1.2).
     pub fn advertisements() -> Filter {
         let mut filter = Filter(vec![]);
         filter.add(BPF_LD | BPF_B | BPF_ABS, HOP_LIMIT);
@@ -100,7 +100,8 @@ impl Filter {
         let program = libc::sock_fprog { len, filter: self.0.as_ptr().cast_mut() };
         let (program, size) =
             ((&raw const program).cast(), size_of_val(&program) as libc::socklen_t);
-        // SAFETY: the kernel reads a sock_fprog and the `len` instructions that it points to, and keeps a copy.
+        // SAFETY: the kernel reads a sock_fprog and the `len` instructions that it points to, and
+        // keeps a copy.
         let set = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),

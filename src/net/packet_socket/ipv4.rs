@@ -33,7 +33,8 @@ pub fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), payload: &[u8]) -> O
     Some(packet)
 }
 
-/// The sender and the payload of a whole packet that is a datagram to `port`; None for others, and for damaged ones.
+/// The sender and the payload of a whole packet that is a datagram to `port`; None for others, and
+/// for damaged ones.
 pub fn payload(packet: &[u8], port: u16) -> Option<(Ipv4Addr, &[u8])> {
     let (fixed, _) = packet.split_first_chunk::<HEADER>()?;
     let header =
@@ -53,14 +54,16 @@ pub fn payload(packet: &[u8], port: u16) -> Option<(Ipv4Addr, &[u8])> {
     Some((Ipv4Addr::new(fixed[12], fixed[13], fixed[14], fixed[15]), payload))
 }
 
-/// A sender on this machine, or in a virtual one, leaves the checksum to a network card that the packet never comes to.
-/// Then the field has the sum of the pseudo header. PACKET_AUXDATA says so as well, unless a bridge between has lost it.
+/// A sender on this machine, or in a virtual one, leaves the checksum to a network card that the
+/// packet never comes to. Then the field has the sum of the pseudo header. PACKET_AUXDATA says so
+/// as well, unless a bridge between has lost it.
 fn is_intact(udp: &[u8], pseudo_sum: u16) -> bool {
     let field = short(udp, 6).unwrap_or_default();
     field == 0 || field == pseudo_sum || sum(udp, pseudo_sum) == u16::MAX
 }
 
-/// The sum over what UDP has a part in of the other header: both addresses, the protocol, the length.
+/// The sum over what UDP has a part in of the other header: both addresses, the protocol, the
+/// length.
 fn pseudo_sum(packet: &[u8], udp_length: u16) -> u16 {
     let first = u32::from(sum(packet.get(12..HEADER).unwrap_or_default(), 0))
         + u32::from(UDP)

@@ -1,6 +1,7 @@
 //! DHCP's packets (packet(7)), on links that have no address yet, and on those that have one.
 //!
-//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of them waits.
+//! A socket belongs to the namespace of the thread that opened it, wherever it is used. None of
+//! them waits.
 
 mod arp;
 pub(in crate::net) mod filter;
@@ -39,7 +40,8 @@ struct Link {
 }
 
 impl Link {
-    /// A socket that hears nothing yet: packets of other links, and those that the filter would drop, must not get in before.
+    /// A socket that hears nothing yet: packets of other links, and those that the filter would
+    /// drop, must not get in before.
     fn open(ifindex: u32, protocol: c_int) -> Result<Link, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
@@ -109,16 +111,16 @@ impl PacketSocket {
         self.send(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, payload)
     }
 
-    /// Sends a datagram to one server, from an address that the link need not have. The frame is for everybody, as nobody
-    /// would answer our ARP; so it gets to servers on the link only.
+    /// Sends a datagram to one server, from an address that the link need not have. The frame is
+    /// for everybody, as nobody would answer our ARP; so it gets to servers on the link only.
     pub fn send(&self, from: Ipv4Addr, to: Ipv4Addr, payload: &[u8]) -> Result<()> {
         let packet = ipv4::datagram((from, CLIENT), (to, SERVER), payload);
         let sent = packet.ok_or(Errno::EMSGSIZE).and_then(|packet| self.link.send(&packet));
         sent.map_err(|e| Error::kernel(format_args!("send a datagram to {to}"), e))
     }
 
-    /// The sender and the payload of the next datagram. None where nothing has come, or something damaged: ask again when
-    /// poll(2) says so.
+    /// The sender and the payload of the next datagram. None where nothing has come, or something
+    /// damaged: ask again when poll(2) says so.
     pub fn receive(&self) -> Result<Option<(Ipv4Addr, Vec<u8>)>> {
         let mut buffer = [0; LONGEST];
         let packet =
@@ -134,11 +136,13 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Sends a datagram to one server, by the routes of this thread's namespace, from an address that the link has. As long as
-/// the socket is there, the kernel takes answers for wanted; they are to be had from a [`PacketSocket`].
+/// Sends a datagram to one server, by the routes of this thread's namespace, from an address that
+/// the link has. As long as the socket is there, the kernel takes answers for wanted; they are to
+/// be had from a [`PacketSocket`].
 ///
-/// Without that address it is EADDRNOTAVAIL, except in a namespace that never had any: there the kernel lets it pass, and
-/// whether the datagram arrives is left open. What is known not to be on the link is for [`PacketSocket::send`].
+/// Without that address it is EADDRNOTAVAIL, except in a namespace that never had any: there the
+/// kernel lets it pass, and whether the datagram arrives is left open. What is known not to be on
+/// the link is for [`PacketSocket::send`].
 pub fn unicast(from: Ipv4Addr, to: Ipv4Addr, ifname: &str, payload: &[u8]) -> Result<UdpSocket> {
     let send = || {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

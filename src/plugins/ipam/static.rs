@@ -73,8 +73,8 @@ struct Address {
     /// Its gateway, if any; need not be in the subnet.
     #[serde(with = "addr::ip")]
     gateway: Option<IpAddr>,
-    /// What the reference has read `address` into: a configuration that was marshalled from its type has both. It counts
-    /// where it has an IP.
+    /// What the reference has read `address` into: a configuration that was marshalled from its
+    /// type has both. It counts where it has an IP.
     #[serde(rename = "Address")]
     read: IpNetOfGo,
 }
@@ -161,7 +161,8 @@ impl Plugin for Static {
     }
 }
 
-/// The reference lets an address pass that prevResult does not have at all; it is what CHECK is for.
+/// The reference lets an address pass that prevResult does not have at all; it is what CHECK is
+/// for.
 fn verify(configured: &IpConfig, result: &AddResult, ifname: &str) -> Result<()> {
     let found = result.ips.iter().find(|ip| ip.address.addr() == configured.address.addr());
     let difference = match found {
@@ -184,8 +185,8 @@ fn or_none(ip: Option<IpAddr>) -> String {
     ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string())
 }
 
-/// Each source that has addresses counts before those below it: `runtimeConfig.ips`, `args.cni.ips`, and last
-/// `ipam.addresses` together with CNI_ARGS.
+/// Each source that has addresses counts before those below it: `runtimeConfig.ips`,
+/// `args.cni.ips`, and last `ipam.addresses` together with CNI_ARGS.
 fn addresses(document: &Document, args: &str) -> Result<Vec<IpConfig>> {
     let Some(ipam) = &document.ipam else {
         let error = Error::config("ipam", "missing, expected an object with addresses");
@@ -247,7 +248,8 @@ fn given_addresses(texts: &[String], at: &str) -> Result<Vec<IpConfig>> {
     texts.iter().enumerate().map(parse).collect()
 }
 
-/// CNI_ARGS: `IP=<address>/<length>,…;GATEWAY=<address>,…`. A gateway belongs to every address here whose subnet has it.
+/// CNI_ARGS: `IP=<address>/<length>,…;GATEWAY=<address>,…`. A gateway belongs to every address here
+/// whose subnet has it.
 fn addresses_in_args(args: &str) -> Result<Vec<IpConfig>> {
     let args = Args::parse(args, &["IP", "GATEWAY"])?;
     let mut ips = vec![];
@@ -332,7 +334,8 @@ mod tests {
         Ok(conf.ips.iter().map(|ip| format!("{} {}", ip.address, or_none(ip.gateway))).collect())
     }
 
-    /// As Go marshals the reference's type: `json:"address"` first, `Address net.IPNet` without a tag later.
+    /// As Go marshals the reference's type: `json:"address"` first, `Address net.IPNet` without a
+    /// tag later.
     #[test]
     fn marshalled_type_of_the_reference_is_read_as_go_reads_it() {
         let of = |item: &str| ips(&format!(r#""ipam":{{"addresses":[{item}]}}"#), "");

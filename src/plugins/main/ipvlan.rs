@@ -1,8 +1,8 @@
 //! `ipvlan`: an interface that shares the hardware address of a link of the host.
 //! <https://www.cni.dev/plugins/current/main/ipvlan/>
 //!
-//! It can be chained after a plugin that made a link of the host, which is the master then; without an IPAM plugin it
-//! takes over that plugin's addresses as well.
+//! It can be chained after a plugin that made a link of the host, which is the master then; without
+//! an IPAM plugin it takes over that plugin's addresses as well.
 
 use serde::Deserialize;
 
@@ -34,8 +34,8 @@ pub struct Ipvlan;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The link it stands on. Where none is named: the only interface of `prevResult`, or without `prevResult` the link of
-    /// the default route.
+    /// The link it stands on. Where none is named: the only interface of `prevResult`, or without
+    /// `prevResult` the link of the default route.
     master: String,
     /// `l2` (default), `l3` or `l3s`.
     #[serde(deserialize_with = "decode::text_or_default")]

@@ -14,7 +14,8 @@ use crate::steps::records::Records;
 
 /// The link's name in results, whatever CNI_IFNAME says: Nomad calls with `eth0`.
 const LO: &str = "lo";
-/// LOOPBACK_IFINDEX of the kernel, in every namespace. Any link of a container can be renamed to `lo`.
+/// LOOPBACK_IFINDEX of the kernel, in every namespace. Any link of a container can be renamed to
+/// `lo`.
 const LO_INDEX: u32 = 1;
 
 /// The plugin.
@@ -86,8 +87,9 @@ fn records() -> Records {
     Records::of_plugin(Loopback::NAME)
 }
 
-/// Whether the namespace at CNI_NETNS is the attachment's: the path may be another container's by now. The reference keeps
-/// nothing, and an earlier DEL has left nothing; then it is, unless it is another attachment's.
+/// Whether the namespace at CNI_NETNS is the attachment's: the path may be another container's by
+/// now. The reference keeps nothing, and an earlier DEL has left nothing; then it is, unless it is
+/// another attachment's.
 fn is_attached_to(netns: &Netns, at: &Detachment) -> Result<bool> {
     match records().find::<()>(&at.key)? {
         Some(record) => record.is_of(netns),
@@ -105,7 +107,8 @@ fn set_up(container: &Netlink, lo: &Link, up: bool) -> Result<()> {
     container.change_link(lo, &LinkChange { up: Some(up), ..LinkChange::default() })
 }
 
-/// The first address of each family. One that is not of the loopback networks means that this `lo` is not what it seems.
+/// The first address of each family. One that is not of the loopback networks means that this `lo`
+/// is not what it seems.
 fn loopback_addresses(at: &Attachment, lo: &Link) -> Result<Vec<IpConfig>> {
     let addresses = at.netlink()?.addresses(lo)?;
     if let Some(other) = addresses.iter().find(|address| !address.net.addr().is_loopback()) {

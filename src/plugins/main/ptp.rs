@@ -88,7 +88,8 @@ impl Plugin for Ptp {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
-        // First, so that the kernel cleans up after it while the link is deleted, which waits for the same grace periods.
+        // First, so that the kernel cleans up after it while the link is deleted, which waits for
+        // the same grace periods.
         errors.push(masquerade::delete(cx, at));
         errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
         errors.finish()
@@ -117,7 +118,8 @@ impl Conf {
     }
 }
 
-/// All traffic goes through the host's end, so each address needs the gateway that the host's end will have.
+/// All traffic goes through the host's end, so each address needs the gateway that the host's end
+/// will have.
 fn require_gateways(result: &AddResult) -> Result<()> {
     match result.ips.iter().find(|ip| ip.gateway.is_none()) {
         Some(ip) => Err(Error::new(
@@ -146,8 +148,8 @@ fn set_host_end_up(cx: &Context<'_>, link: &Link) -> Result<()> {
     cx.host()?.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
 }
 
-/// The container reaches its gateway on the link, and the rest of its subnet through it: two containers of one subnet
-/// are not on one link.
+/// The container reaches its gateway on the link, and the rest of its subnet through it: two
+/// containers of one subnet are not on one link.
 fn through_gateways(result: &AddResult) -> Wiring {
     let mut routes = vec![];
     for ip in &result.ips {

@@ -18,8 +18,8 @@ pub struct Sbr;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// The table that the addresses' rules lead to; no route is moved then. Without it, each address gets a table of its
-    /// own with the interface's routes.
+    /// The table that the addresses' rules lead to; no route is moved then. Without it, each
+    /// address gets a table of its own with the interface's routes.
     table: Option<i64>,
 }
 

@@ -1,6 +1,6 @@
-//! What is known of each attachment from ADD to DEL, in libcni's files: other programs (libcni itself, ocicni, podman,
-//! Multus) read, list and edit them. Here is where they lie and how they are written and found; what one of them tells is
-//! in [`record`].
+//! What is known of each attachment from ADD to DEL, in libcni's files: other programs (libcni
+//! itself, ocicni, podman, Multus) read, list and edit them. Here is where they lie and how they
+//! are written and found; what one of them tells is in [`record`].
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -50,8 +50,8 @@ impl Cache {
         self.results().join(file_name(key))
     }
 
-    /// Writes what ADD was given and what it returned; an older file of the attachment is replaced at once or not at
-    /// all.
+    /// Writes what ADD was given and what it returned; an older file of the attachment is replaced
+    /// at once or not at all.
     pub fn write(&self, at: &Parameters, document: &[u8], result: &Document) -> Result<()> {
         let text = go_json::text(&to_value(at, document, result)?);
         let file = self.file(&at.key);
@@ -60,8 +60,8 @@ impl Cache {
         written.map_err(|e| Error::io(format_args!("write {}", file.display()), &e))
     }
 
-    /// Writes the text before it has the file's name: not among the results, whose readers list whatever is there, unless
-    /// they are a file system of their own.
+    /// Writes the text before it has the file's name: not among the results, whose readers list
+    /// whatever is there, unless they are a file system of their own.
     fn replace(&self, key: &Key, file: &Path, text: &[u8]) -> io::Result<()> {
         let [draft, beside] = self.drafts(key);
         match replace(file, &draft, text) {
@@ -76,7 +76,8 @@ impl Cache {
         [self.dir.join(&name), self.results().join(name)]
     }
 
-    /// Removes what a crash has left of any attachment's file before it had its name. Nobody else may be at work.
+    /// Removes what a crash has left of any attachment's file before it had its name. Nobody else
+    /// may be at work.
     pub(super) fn forget_drafts(&self) {
         for dir in [self.dir.clone(), self.results()] {
             let names = directory::names(&dir, |kind| kind.is_file()).unwrap_or_default();
@@ -86,8 +87,8 @@ impl Cache {
         }
     }
 
-    /// An attachment whose file could have no name, or has one that is another's, could not be kept; better to know
-    /// before it is made.
+    /// An attachment whose file could have no name, or has one that is another's, could not be
+    /// kept; better to know before it is made.
     pub(super) fn require_name(&self, key: &Key) -> Result<()> {
         let name = file_name(key);
         if self.is_another_s(key)? {
@@ -112,7 +113,8 @@ impl Cache {
         Ok(self.file(key).exists() && !self.is_another_s(key)?)
     }
 
-    /// Whether the attachment's file is of another whose names come to the same: `a-b` and `c`, `a` and `b-c`.
+    /// Whether the attachment's file is of another whose names come to the same: `a-b` and `c`, `a`
+    /// and `b-c`.
     fn is_another_s(&self, key: &Key) -> Result<bool> {
         let file = self.file(key);
         match read(&file) {
@@ -122,8 +124,9 @@ impl Cache {
         }
     }
 
-    /// What the attachment's ADD returned, in this version; None where there is no file of it. [`Code::IO`] where there is
-    /// one that cannot be read; with any other code it is none that could ever be used.
+    /// What the attachment's ADD returned, in this version; None where there is no file of it.
+    /// [`Code::IO`] where there is one that cannot be read; with any other code it is none that
+    /// could ever be used.
     pub fn result(&self, key: &Key, version: &str) -> Result<Option<Document>> {
         let file = self.file(key);
         let text = match read(&file) {
@@ -156,8 +159,8 @@ impl Cache {
             .map_err(|e| Error::io(format_args!("remove {}", file.display()), &e))
     }
 
-    /// What is known of one attachment; None where there is nothing. Runtimes that may have lost a network's
-    /// configuration detach by this.
+    /// What is known of one attachment; None where there is nothing. Runtimes that may have lost a
+    /// network's configuration detach by this.
     pub fn record(&self, key: &Key) -> Result<Option<Record>> {
         match read(&self.file(key)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -166,8 +169,8 @@ impl Cache {
         }
     }
 
-    /// Every file of the cache, in the order of their names; none where there is no cache. What cannot be read is among
-    /// them, since it may be of a container that lives.
+    /// Every file of the cache, in the order of their names; none where there is no cache. What
+    /// cannot be read is among them, since it may be of a container that lives.
     pub fn all(&self) -> Result<Vec<Found>> {
         let dir = self.results();
         let names = directory::names(&dir, |_| true)
@@ -188,7 +191,8 @@ impl Cache {
 }
 
 /// No program makes links there, and what one leads to is none of our results.
-/// Whether there is no file of ours, nor can there be one; with any other error there may be one that is read later.
+/// Whether there is no file of ours, nor can there be one; with any other error there may be one
+/// that is read later.
 fn is_none(e: &io::Error) -> bool {
     use ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)
@@ -209,8 +213,9 @@ pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
 
 /// Writes `draft` and gives it the name `file`.
 ///
-/// The text is on the disk before it has the name. Else a power loss could leave an empty file under it, of which nobody
-/// knows that its container is gone: GC would spare it, and what it may be of, until somebody removes it.
+/// The text is on the disk before it has the name. Else a power loss could leave an empty file
+/// under it, of which nobody knows that its container is gone: GC would spare it, and what it may
+/// be of, until somebody removes it.
 fn replace(file: &Path, draft: &Path, text: &[u8]) -> io::Result<()> {
     let synced = plain_file::create_anew(draft, text).and_then(|()| File::open(draft)?.sync_all());
     synced.and_then(|()| fs::rename(draft, file)).inspect_err(|_| {

@@ -31,10 +31,11 @@ pub struct Found {
 /// What a file of the cache tells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The attachment, with what ADD was given. None in a file of libcni 0.7: of the attachment it has only the name, and
-    /// that may be read in more than one way.
+    /// The attachment, with what ADD was given. None in a file of libcni 0.7: of the attachment it
+    /// has only the name, and that may be read in more than one way.
     pub at: Option<Parameters>,
-    /// The network's document as it was at ADD, without what its directory had besides; empty where it was not kept.
+    /// The network's document as it was at ADD, without what its directory had besides; empty
+    /// where it was not kept.
     pub document: Vec<u8>,
     /// What ADD returned, in the version of then.
     pub result: Result<Option<Document>>,
@@ -43,9 +44,10 @@ pub struct Record {
 }
 
 impl Found {
-    /// The attachment that the file is of. A bare result's is one to `network`, if its name can be read so, and if the
-    /// result tells the namespace of such an interface. Where a `-` belongs is certain for the ids of libcni 0.7's time
-    /// only: a file that is taken for another network's would be lost to that.
+    /// The attachment that the file is of. A bare result's is one to `network`, if its name can be
+    /// read so, and if the result tells the namespace of such an interface. Where a `-` belongs
+    /// is certain for the ids of libcni 0.7's time only: a file that is taken for another
+    /// network's would be lost to that.
     pub fn attachment(&self, network: &NetworkName) -> Option<Parameters> {
         let record = self.record.as_ref().ok()?;
         let is_certain = |id: &str| !id.strip_prefix("cnitool-").unwrap_or(id).contains('-');
@@ -145,7 +147,8 @@ fn is_ours(value: &Value) -> bool {
     value.get("kind").and_then(Value::as_str) == Some(KIND)
 }
 
-/// What was read from a file, or could not be. The messages are libcni's, with the file for the network.
+/// What was read from a file, or could not be. The messages are libcni's, with the file for the
+/// network.
 pub(super) fn record_of(file: &Path, read: io::Result<Vec<u8>>) -> Result<Record> {
     let text = read.map_err(|e| Error::io(format_args!("read {}", file.display()), &e))?;
     let record = Value::parse(&text).and_then(|value| match value.get("kind") {

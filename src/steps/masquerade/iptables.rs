@@ -1,13 +1,15 @@
-//! Masquerading by the host's iptables, with the names of the reference: nerdctl and Nomad look for them.
+//! Masquerading by the host's iptables, with the names of the reference: nerdctl and Nomad look for
+//! them.
 //!
 //! ```text
 //! -A CNI-<hash> -d <network> -j ACCEPT
 //! -A CNI-<hash> ! -d 224.0.0.0/4 -j MASQUERADE
 //! -A POSTROUTING -s <address> -j CNI-<hash>
 //! ```
-//! The chain is of a container in a network, whatever the interface: two attachments share it. Where the reference then
-//! masquerades between the two networks and tears both down with the first, we accept all networks before the rest and
-//! keep the chain for as long as any rule leads to it.
+//! The chain is of a container in a network, whatever the interface: two attachments share it.
+//! Where the reference then masquerades between the two networks and tears both down with the
+//! first, we accept all networks before the rest and keep the chain for as long as any rule leads
+//! to it.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -27,8 +29,9 @@ const POSTROUTING: &str = "POSTROUTING";
 /// xt_comment takes 255 bytes.
 const COMMENT_MAX: usize = 255;
 
-/// Masquerades these addresses. Rules of an earlier ADD that had no DEL go: nothing tells a DEL of its addresses any more.
-/// `on_links` lists the addresses in the container, among them those of its other interfaces.
+/// Masquerades these addresses. Rules of an earlier ADD that had no DEL go: nothing tells a DEL of
+/// its addresses any more. `on_links` lists the addresses in the container, among them those of its
+/// other interfaces.
 pub fn create(
     key: &Key,
     addresses: &[IpNet],
@@ -80,8 +83,8 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Whether a rule is not another interface's of the container. One from an address that no link has is of an ADD that had
-    /// no DEL before the next one.
+    /// Whether a rule is not another interface's of the container. One from an address that no link
+    /// has is of an ADD that had no DEL before the next one.
     fn let_go_of(&self, rule: &str) -> bool {
         let is_from_any = |ips: &[IpAddr]| ips.iter().any(|ip| is_from(rule, *ip));
         match &self.on_links {
@@ -91,8 +94,9 @@ impl Addresses {
     }
 }
 
-/// Removes the rules of the attachment, and the chain when nothing leads to it any more. Where nothing is known of the
-/// container's addresses everything goes that has its chain. `addresses` is asked where there are rules.
+/// Removes the rules of the attachment, and the chain when nothing leads to it any more. Where
+/// nothing is known of the container's addresses everything goes that has its chain. `addresses` is
+/// asked where there are rules.
 pub fn delete(key: &Key, addresses: &dyn Fn() -> Result<Addresses>) -> Result<()> {
     let chain = key.iptables_chain();
     let mut errors = ErrorList::default();
@@ -105,8 +109,9 @@ pub fn delete(key: &Key, addresses: &dyn Fn() -> Result<Addresses>) -> Result<()
     errors.finish()
 }
 
-/// Removes the chains of this network's containers of which no attachment is valid: the comments of the rules that lead
-/// to them say whose network it is. No program is asked where there is no iptables.
+/// Removes the chains of this network's containers of which no attachment is valid: the comments of
+/// the rules that lead to them say whose network it is. No program is asked where there is no
+/// iptables.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
     let mut errors = ErrorList::default();
     let chains: OnceCell<HashSet<String>> = OnceCell::new();
@@ -142,7 +147,8 @@ fn stale_chain(chain: &str, rules: &[String]) -> Stale {
     }
 }
 
-/// The chain that a rule leads to, if its comment names this network. Long ids are cut off in comments.
+/// The chain that a rule leads to, if its comment names this network. Long ids are cut off in
+/// comments.
 fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
     rule.contains(&format!("--comment \"name: \\\"{network}\\\" id: ")).then_some(())?;
     rule.split(" -j ").nth(1)?.split(' ').next().filter(|chain| chain.starts_with("CNI-"))
@@ -275,7 +281,8 @@ fn source(rule: &str) -> Option<IpAddr> {
     source.split('/').next()?.parse().ok()
 }
 
-/// `name: "<network>" id: "<container>"`, quoted for iptables-restore. The names have no quotes in them.
+/// `name: "<network>" id: "<container>"`, quoted for iptables-restore. The names have no quotes in
+/// them.
 fn comment(key: &Key) -> String {
     let text = format!("name: \"{}\" id: \"{}\"", key.network, key.container_id);
     let text = if text.len() > COMMENT_MAX { &text[..COMMENT_MAX] } else { &text };

@@ -1,7 +1,8 @@
 //! Masquerading: what a container sends out of its subnet carries the host's address.
 //!
-//! The default backend is nftables over netlink. `ipMasqBackend: "iptables"` is honoured with the chains and comments
-//! of the reference. DEL removes what either backend has, the reference's rules too.
+//! The default backend is nftables over netlink. `ipMasqBackend: "iptables"` is honoured with the
+//! chains and comments of the reference. DEL removes what either backend has, the reference's rules
+//! too.
 
 mod iptables;
 mod nft;
@@ -48,7 +49,8 @@ impl<'de> Deserialize<'de> for Backend {
 }
 
 impl Backend {
-    /// The backend of this host. A fallback is told, because the rules are to be looked for elsewhere then.
+    /// The backend of this host. A fallback is told, because the rules are to be looked for
+    /// elsewhere then.
     fn resolve(self) -> Result<Backend> {
         if self != Backend::Automatic {
             return Ok(self);
@@ -119,8 +121,8 @@ pub fn verify(backend: Backend, key: &Key, result: &AddResult) -> Result<()> {
     }
 }
 
-/// Removes whatever masquerades for this attachment, whoever made it. Rules of iptables are found by the addresses that the
-/// container has: call it before the link is removed.
+/// Removes whatever masquerades for this attachment, whoever made it. Rules of iptables are found
+/// by the addresses that the container has: call it before the link is removed.
 pub fn delete(cx: &Context<'_>, at: &Detachment) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(nft::delete(&at.key));

@@ -15,7 +15,8 @@
 //!   chain net-10.1.0.0/24 { ip daddr 10.1.0.0/24 return; masquerade }
 //! }
 //! ```
-//! A packet costs one lookup however many containers there are, and an attachment is an element a family.
+//! A packet costs one lookup however many containers there are, and an attachment is an element a
+//! family.
 
 use ipnet::IpNet;
 
@@ -84,7 +85,8 @@ pub fn delete(key: &Key) -> Result<()> {
     nft_owner::release(&LAYOUT, &nft_owner::of(key)).map(drop)
 }
 
-/// Removes the elements of this network's attachments that are not valid, and the rules that the reference made for such.
+/// Removes the elements of this network's attachments that are not valid, and the rules that the
+/// reference made for such.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
     let mut errors = ErrorList::default();
     errors.push(nft_owner::release_invalid(&LAYOUT, network, valid));
@@ -142,7 +144,8 @@ fn delete_rule_of_reference(nft: &Nft, rule: &RuleInfo) -> Result<()> {
     deleted.or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })
 }
 
-/// The reference has one chain for all, whose count of rules says whether there is anything to read.
+/// The reference has one chain for all, whose count of rules says whether there is anything to
+/// read.
 fn rules_of_reference(nft: &Nft, is_one: impl Fn(&str) -> bool) -> Result<Vec<RuleInfo>> {
     let uses =
         nft.chain(REFERENCE.family, REFERENCE.name, REFERENCE_CHAIN)?.map_or(0, |chain| chain.uses);
@@ -168,7 +171,8 @@ fn elements(addresses: &[IpNet]) -> Vec<OwnedElement> {
     addresses.iter().map(element).collect()
 }
 
-/// `net-10.1.0.0/24`: `nft` takes letters, digits, `.`, `/`, `-` and `_`, so an IPv6 address has `-` for its colons.
+/// `net-10.1.0.0/24`: `nft` takes letters, digits, `.`, `/`, `-` and `_`, so an IPv6 address has
+/// `-` for its colons.
 fn chain_name(net: IpNet) -> String {
     format!("net-{}", net.to_string().replace(':', "-"))
 }

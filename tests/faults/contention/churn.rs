@@ -1,5 +1,6 @@
-//! A host with thousands of links where everything changes all the while, as on a node where pods come and go: no
-//! interrupted dump, no conflict of transactions and no lock of others makes an ADD or a DEL fail.
+//! A host with thousands of links where everything changes all the while, as on a node where pods
+//! come and go: no interrupted dump, no conflict of transactions and no lock of others makes an ADD
+//! or a DEL fail.
 
 use std::process::Stdio;
 use std::sync::Mutex;

@@ -1,4 +1,5 @@
-//! All containers of a node start at once: addresses, masquerading, published ports and a firewall for each.
+//! All containers of a node start at once: addresses, masquerading, published ports and a firewall
+//! for each.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -58,7 +59,8 @@ impl<'a> Crowd<'a> {
         in_turns(self.chains.len(), AT_A_TIME, |number| self.chains[number].del(&results[number]))
     }
 
-    /// Both ports answer by both protocols, and nobody but this container listens behind them; and it reaches the outside.
+    /// Both ports answer by both protocols, and nobody but this container listens behind them; and
+    /// it reaches the outside.
     fn assert_works(&self, lab: &Lab, number: usize, result: &Value) {
         let container = &self.containers[number];
         ips(result).iter().for_each(|ip| assert_masqueraded(lab, container, ip));
@@ -109,7 +111,8 @@ fn all_are_served_and_nothing_is_left(backend: &str, size: usize) {
     });
 }
 
-/// One line of ADD and DEL: how long it took, how many failed, and how many addresses were given twice.
+/// One line of ADD and DEL: how long it took, how many failed, and how many addresses were given
+/// twice.
 fn tell(backend: &str, whose: &str, size: usize, [add, del]: [(Duration, usize, usize); 2]) {
     eprintln!(
         "FIGURES crowd {backend} {whose}: {size} at {AT_A_TIME} a time: ADD {:.1} s, {} failed, {} double; DEL {:.1} s, {} failed",

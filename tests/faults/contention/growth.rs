@@ -1,4 +1,5 @@
-//! What one attachment costs on a host that has much: nothing that is read of the kernel grows with it.
+//! What one attachment costs on a host that has much: nothing that is read of the kernel grows with
+//! it.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use super::{Chain, long_or_short};
 use crate::support::attachment::{Attachment, for_ours, skip};
 use crate::support::netns::Lab;
 
-/// Makes links, of which every second one has addresses and routes, rules about sources, and a table of nftables with as
-/// many elements, chains and rules.
+/// Makes links, of which every second one has addresses and routes, rules about sources, and a
+/// table of nftables with as many elements, chains and rules.
 pub fn populate(lab: &Lab, links: usize) {
     let pairs = links / 2;
     let mut batch = String::new();
@@ -78,7 +79,8 @@ fn all_received(lab: &Lab, chain: &Chain<'_>) -> Vec<(String, u64)> {
     all
 }
 
-/// A dump of all links, or of anything else there, would be a hundred thousand bytes. iptables is a program of others.
+/// A dump of all links, or of anything else there, would be a hundred thousand bytes. iptables is a
+/// program of others.
 #[test]
 fn no_add_or_del_reads_more_of_a_host_that_has_more() {
     for_ours("bridge", |lab| {

@@ -1,5 +1,5 @@
-//! Every lock of ours, held by a process that never lets go of it: who wants it is told so in time and by whom, and has
-//! done nothing. The table of them is in docs/reliability.md.
+//! Every lock of ours, held by a process that never lets go of it: who wants it is told so in time
+//! and by whom, and has done nothing. The table of them is in docs/reliability.md.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -132,7 +132,8 @@ fn leases_that_are_locked_for_ever_are_told_of() {
     });
 }
 
-/// An ADD that joins a bridge waits for an undo at work, and an undo for joining ADDs; once, however much there is to undo.
+/// An ADD that joins a bridge waits for an undo at work, and an undo for joining ADDs; once,
+/// however much there is to undo.
 #[test]
 fn our_lock_of_bridges_that_is_held_for_ever_is_told_of() {
     const LOCK: &str = "/run/cni/bridge/lock";
@@ -194,7 +195,8 @@ fn iptables_is_locked(lab: &Lab, file: &'static str) {
     let holder = Holder::of(lab, file);
     let calls = vec![wanted.call("ADD", None), published.call("DEL", None)];
     if file == XTABLES_LOCK {
-        // Whoever of ours waits for it has our own lock: at the same time they would wait for each other as well.
+        // Whoever of ours waits for it has our own lock: at the same time they would wait for each
+        // other as well.
         let shown = long_or_short(calls.len(), 1);
         calls.into_iter().take(shown).for_each(|call| holder.assert_is_named(&call, 30));
     } else {
@@ -329,7 +331,8 @@ fn a_plugin_directory_that_is_locked_for_ever_is_told_of() {
     });
 }
 
-/// Who stands in a line that moves is not sent away: each has the lock for less than we are patient.
+/// Who stands in a line that moves is not sent away: each has the lock for less than we are
+/// patient.
 #[test]
 fn a_lock_that_goes_from_hand_to_hand_is_waited_for() {
     let scratch = Scratch::new();

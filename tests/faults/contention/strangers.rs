@@ -1,5 +1,5 @@
-//! Locks of an unprivileged user: flock on every file and directory that it can open where ours are kept. None of them is one that
-//! a plugin or an installation waits for.
+//! Locks of an unprivileged user: flock on every file and directory that it can open where ours are
+//! kept. None of them is one that a plugin or an installation waits for.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

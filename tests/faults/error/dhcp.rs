@@ -1,7 +1,7 @@
 //! Errors of the dhcp plugin, which has a daemon and a server to talk to, and of the daemon itself.
 //!
-//! A daemon that cannot do something says so to the plugin, or tries again; it goes on, and what it holds it keeps. Where it cannot start, it
-//! says why.
+//! A daemon that cannot do something says so to the plugin, or tries again; it goes on, and what it
+//! holds it keeps. Where it cannot start, it says why.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ fn errors_leave_nothing_of_macvlan_with_dhcp() {
     });
 }
 
-/// A call of the daemon that fails: the how-manieth of this system call. It does several things by turns, so that another one may
-/// come between.
+/// A call of the daemon that fails: the how-manieth of this system call. It does several things by
+/// turns, so that another one may come between.
 type Point = ((i64, usize), Fault);
 
 /// Counts system calls, each by itself.
@@ -59,7 +59,8 @@ fn points(site: &Site<'_>, during: During) -> (Vec<Point>, usize) {
     (points, counts.0.values().sum())
 }
 
-/// So many points of the short form: what is sent is waited for in seconds when it does not come, and a renewal is always.
+/// So many points of the short form: what is sent is waited for in seconds when it does not come,
+/// and a renewal is always.
 fn few(during: During) -> usize {
     match during {
         During::Renewal => 3,

@@ -142,7 +142,8 @@ pub fn run(call: &Call, point: Point) -> (Outcome, Option<String>) {
     (traced.outcome, trap.sprung)
 }
 
-/// The answer to a netlink message that is about to be sent: nlmsghdr, errno, and the header that is answered.
+/// The answer to a netlink message that is about to be sent: nlmsghdr, errno, and the header that
+/// is answered.
 fn refusal(stop: &Stop, errno: Errno) -> Vec<u8> {
     const ERROR: u16 = 2;
     let request = stop.memory(stop.args[1], 16);
@@ -177,8 +178,9 @@ pub fn points(call: &Call, is_whole: bool) -> (Vec<Point>, Traced) {
     (points, traced)
 }
 
-/// All faults of the call for a sweep that tries everything; else a fault for each call that changes something, reads what is kept on the disk, or
-/// has to do with threads and processes; the calls of a plugin are many, so all faults have their turns.
+/// All faults of the call for a sweep that tries everything; else a fault for each call that
+/// changes something, reads what is kept on the disk, or has to do with threads and processes; the
+/// calls of a plugin are many, so all faults have their turns.
 pub fn chosen(stop: &Stop, is_whole: bool) -> Vec<Fault> {
     const OTHERS: [i64; 6] = [
         libc::SYS_flock,
@@ -197,7 +199,8 @@ pub fn chosen(stop: &Stop, is_whole: bool) -> Vec<Fault> {
     };
     match faults.len() {
         0 => faults,
-        // What others' programs do when they have no memory is not ours; that they cannot be started is.
+        // What others' programs do when they have no memory is not ours; that they cannot be
+        // started is.
         _ if !stop.is_own && stop.call != libc::SYS_execve => vec![],
         _ if is_whole => faults,
         count if stop.changes() || reads_state => vec![faults[stop.number % count]],

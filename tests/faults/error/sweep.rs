@@ -47,7 +47,8 @@ impl<'a> Sweep<'a> {
         Sweep { lab, subject, container, name, place, probe, tried: 0, found: vec![] }
     }
 
-    /// Every fault of an operation, and its line in the table. `before` makes what it is about and says what there is then, `after` ends it.
+    /// Every fault of an operation, and its line in the table. `before` makes what it is about and
+    /// says what there is then, `after` ends it.
     fn over(
         &mut self,
         operation: Operation,
@@ -78,9 +79,10 @@ impl<'a> Sweep<'a> {
         ));
     }
 
-    /// What tuning and host-device are refused for good when they give back what an interface had they say once, and do not
-    /// fail for ever; GC forgets what tuning would give back. The master counts who listens to everything. sbr and vrf leave
-    /// the interface's routes to the DEL of the interface.
+    /// What tuning and host-device are refused for good when they give back what an interface had
+    /// they say once, and do not fail for ever; GC forgets what tuning would give back. The
+    /// master counts who listens to everything. sbr and vrf leave the interface's routes to the
+    /// DEL of the interface.
     fn is_by_contract(
         &self,
         operation: Operation,
@@ -149,7 +151,8 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// The short form has minutes for all networks: fewer points where programs are started, and where the machine is emulated.
+/// The short form has minutes for all networks: fewer points where programs are started, and where
+/// the machine is emulated.
 fn one_of(subject: &Subject) -> usize {
     match (is_long(), subject.starts_programs() || is_emulated()) {
         (true, _) => 1,
@@ -182,7 +185,8 @@ impl Routes {
     }
 }
 
-/// What is wrong with the outcome of a call in which something failed. `told` are the words of its error, or what is wrong with them.
+/// What is wrong with the outcome of a call in which something failed. `told` are the words of its
+/// error, or what is wrong with them.
 pub fn mistakes(outcome: &Outcome, fault: Fault, told: Result<String, &str>) -> Option<String> {
     if outcome.status == -1 || outcome.stderr.contains("panicked") {
         return Some("it did not end by itself".to_owned());
@@ -218,7 +222,8 @@ fn told_to_people(outcome: &Outcome) -> Result<String, &'static str> {
     Some(outcome.stderr.clone()).filter(|text| !text.is_empty()).ok_or("it failed without a word")
 }
 
-/// The plugins one by one, as libcni runs them: each has its errors after those before it have had none.
+/// The plugins one by one, as libcni runs them: each has its errors after those before it have had
+/// none.
 pub fn plugins_each_alone(lab: &Lab, subject: &Subject) {
     let container = hasty_container(lab);
     let plugins = subject.attach(lab, &container);

@@ -1,5 +1,5 @@
-//! tuning and the errors that pass: each call on a file of /proc/sys fails once with EMFILE, ENOMEM and EIO. A value that could not be
-//! read in that moment is no value that cannot be read.
+//! tuning and the errors that pass: each call on a file of /proc/sys fails once with EMFILE, ENOMEM
+//! and EIO. A value that could not be read in that moment is no value that cannot be read.
 
 use nix::errno::Errno;
 use serde_json::json;
@@ -129,7 +129,8 @@ fn a_del_that_could_not_reach_a_sysctl_leaves_it_to_the_next() {
     });
 }
 
-/// DEL gives the last sysctl back first. That one is refused for good, and the other could not be opened.
+/// DEL gives the last sysctl back first. That one is refused for good, and the other could not be
+/// opened.
 #[test]
 fn a_refused_sysctl_hides_none_that_could_not_be_reached() {
     for_ours("tuning", |lab| {

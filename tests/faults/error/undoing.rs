@@ -1,5 +1,5 @@
-//! Reads that decide what is undone. One that fails for the moment fails the call: it is never taken for "nothing is there",
-//! and the next call does what this one could not.
+//! Reads that decide what is undone. One that fails for the moment fails the call: it is never
+//! taken for "nothing is there", and the next call does what this one could not.
 
 use nix::errno::Errno;
 use serde_json::{Value, json};
@@ -49,7 +49,8 @@ type IsIt = fn(&Stop, &str) -> bool;
 const WAYS: [(Errno, IsIt); 3] =
     [(Errno::EMFILE, opens), (Errno::EIO, reads), (Errno::ENOMEM, opens)];
 
-/// The call fails by each way and says why; what it would have done is done by the next one, as `is_done` says.
+/// The call fails by each way and says why; what it would have done is done by the next one, as
+/// `is_done` says.
 fn assert_told_and_done_later(
     call: &Call,
     part: &str,
@@ -183,8 +184,8 @@ fn gc_of_tuning_reads_backups_or_fails() {
     });
 }
 
-/// Which rules of iptables go is decided by the container's addresses. Without them all would go, those of another
-/// interface of the container too.
+/// Which rules of iptables go is decided by the container's addresses. Without them all would go,
+/// those of another interface of the container too.
 #[test]
 fn del_looks_at_the_container_s_addresses_or_fails() {
     for_ours("bridge", |lab| {

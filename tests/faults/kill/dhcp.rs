@@ -1,8 +1,9 @@
 //! Kills of the dhcp plugin, which has a daemon and a server to talk to, and of the daemon itself.
 //!
-//! The daemon is killed after each call that changes something: while it starts, acquires, renews and releases a lease. A lease that
-//! the server gave and the daemon had no time to write down is the server's until it ends. Of all others DEL and GC leave
-//! nothing, whether or not there is a new daemon, and a neighbour keeps its lease.
+//! The daemon is killed after each call that changes something: while it starts, acquires, renews
+//! and releases a lease. A lease that the server gave and the daemon had no time to write down is
+//! the server's until it ends. Of all others DEL and GC leave nothing, whether or not there is a
+//! new daemon, and a neighbour keeps its lease.
 
 use super::sweep;
 use crate::faults::dhcp::{During, ENDS, on_a_site, subject, test_each_phase, with_network};

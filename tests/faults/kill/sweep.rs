@@ -18,7 +18,8 @@ use crate::support::tracer::{Then, Traced, trace};
 /// So often a whole `Watch` looks as well.
 const WATCHED: usize = 100;
 
-/// The kernel ends the links of a namespace some time after it, and a VLAN can be had once on a link.
+/// The kernel ends the links of a namespace some time after it, and a VLAN can be had once on a
+/// link.
 const TAKE_THE_VLAN: &str = "ip link add free link uplink type vlan id 100 && ip link del free";
 
 /// Where a call is killed.
@@ -26,7 +27,8 @@ const TAKE_THE_VLAN: &str = "ip link add free link uplink type vlan id 100 && ip
 enum Point {
     /// When so many calls have changed something.
     AfterChange(usize),
-    /// Before its so-manieth system call. Those of programs that it starts are not among them: they are many, and what they change is above.
+    /// Before its so-manieth system call. Those of programs that it starts are not among them: they
+    /// are many, and what they change is above.
     BeforeCall(usize),
 }
 
@@ -43,8 +45,9 @@ enum Way {
     DelWithoutNetns,
     /// The namespace goes, and GC is told of others only.
     GcOfTheGone,
-    /// GC while the namespace is still there, which then goes with what is inside it. A link that was killed before it could say
-    /// whose it is, is one end of a pair, and goes with the other.
+    /// GC while the namespace is still there, which then goes with what is inside it. A link that
+    /// was killed before it could say whose it is, is one end of a pair, and goes with the
+    /// other.
     Gc,
 }
 
@@ -108,7 +111,8 @@ struct Sweep<'a> {
     turn: usize,
 }
 
-/// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that `CNI_FAULT_TABLE` names.
+/// The whole sweep of a subject. Its lines of the table go to stderr, and to the file that
+/// `CNI_FAULT_TABLE` names.
 pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
     // Those of `net` stand together, behind all others.
     let place = if runtime == Runtime::Net {
@@ -117,7 +121,8 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
         place_of(subject) * 1000
     };
     let [first, neighbours, swept] = [(), (), ()].map(|()| hasty_container(lab));
-    // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of the first VRF.
+    // What the kernel leaves in a namespace: the addresses of an `lo` that has been up, the rule of
+    // the first VRF.
     let is_never_as_new = ["loopback", "vrf"].contains(&subject.name);
     let other = beside(subject);
     configure(lab, subject, "/run/net.d");
@@ -163,8 +168,8 @@ pub fn run(lab: &Lab, subject: &Subject, runtime: Runtime) {
     before.assert_unchanged("the neighbour's end");
 }
 
-/// The same network for the neighbour, but for what only one can have: a port of the host, a device, a VLAN's number, and
-/// the address of a macvlan.
+/// The same network for the neighbour, but for what only one can have: a port of the host, a
+/// device, a VLAN's number, and the address of a macvlan.
 fn beside(subject: &Subject) -> Option<Subject> {
     let others = |conf: &Value| {
         let mut conf = conf.clone();
@@ -259,8 +264,8 @@ impl<'a> Sweep<'a> {
         traced
     }
 
-    /// The namespace goes. With it goes a device like that of the tests, one end of a pair; one of the machine's would come back
-    /// to the machine's own namespace.
+    /// The namespace goes. With it goes a device like that of the tests, one end of a pair; one of
+    /// the machine's would come back to the machine's own namespace.
     fn vanish(&self, container: &Container) {
         let has_device = self.is_of_device() && self.lab.host.link("dev0").is_none();
         container.vanish();
@@ -299,7 +304,8 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Brings the attachment to where the operation begins, and kills it; what the runtime knows afterwards.
+/// Brings the attachment to where the operation begins, and kills it; what the runtime knows
+/// afterwards.
 fn reach(
     life: &Life<'_>,
     step: usize,

@@ -14,7 +14,8 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// What tells the networks of one from those of the other: GC of one knows nothing of what the other has attached.
+    /// What tells the networks of one from those of the other: GC of one knows nothing of what the
+    /// other has attached.
     fn zone(self) -> u8 {
         match self {
             Driver::Plugins => 1,
@@ -64,7 +65,8 @@ impl Network {
         known
     }
 
-    /// Makes what a container takes from the host, unless it is there. It goes with a namespace that it was in, a little later.
+    /// Makes what a container takes from the host, unless it is there. It goes with a namespace
+    /// that it was in, a little later.
     pub fn make_ready(&self, lab: &Lab) {
         let Some(worker) = self.worker else { return };
         let there = match (self.plugins[0]["device"].as_str(), self.plugins[0]["vlanId"].as_u64()) {
@@ -89,7 +91,8 @@ impl Network {
         json!({"cniVersion": "1.1.0", "name": self.name, "plugins": self.plugins})
     }
 
-    /// What one plugin gets, as runtimes derive it from the list and what is known of the attachment.
+    /// What one plugin gets, as runtimes derive it from the list and what is known of the
+    /// attachment.
     pub fn derive(&self, plugin: &Value, capabilities: &Value) -> Value {
         let mut conf = plugin.clone();
         conf["name"] = self.name.as_str().into();

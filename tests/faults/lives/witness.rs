@@ -12,8 +12,8 @@ use crate::support::patience;
 use crate::support::snapshot::Snapshot;
 use crate::support::traffic::{TcpServer, assert_pings_with, connect};
 
-/// The container has the interface with the addresses that it was told. With `by_packets` its gateway answers, and who
-/// asks the host's port from outside is answered by the container.
+/// The container has the interface with the addresses that it was told. With `by_packets` its
+/// gateway answers, and who asks the host's port from outside is answered by the container.
 #[track_caller]
 pub fn assert_is_attached(world: &World<'_>, container: &Container, life: &Life, by_packets: bool) {
     let network = world.network(life);
@@ -60,7 +60,8 @@ fn leases(world: &World<'_>, network: &str) -> BTreeMap<String, (String, String)
     names.filter_map(read).collect()
 }
 
-/// While nobody does anything: who holds an address on the disk lives, and each of those that live holds its own.
+/// While nobody does anything: who holds an address on the disk lives, and each of those that live
+/// holds its own.
 #[track_caller]
 pub fn assert_leases_are_those_of_the_living(world: &World<'_>) {
     let mut by_daemon = 0;
@@ -89,7 +90,8 @@ pub fn assert_leases_are_those_of_the_living(world: &World<'_>) {
     );
 }
 
-/// While nobody does anything: whatever on the host tells whose it is belongs to somebody who lives.
+/// While nobody does anything: whatever on the host tells whose it is belongs to somebody who
+/// lives.
 #[track_caller]
 pub fn assert_names_are_those_of_the_living(world: &World<'_>, living: &BTreeSet<String>) {
     let dead = || {

@@ -74,12 +74,14 @@ pub struct World<'a> {
     pub tally: Tally,
     /// What a namespace looks like that nobody has been attached to.
     pub pristine: Snapshot,
-    /// Whether something may be left to a GC, and GCs run in between. Otherwise nothing comes to the help of a DEL.
+    /// Whether something may be left to a GC, and GCs run in between. Otherwise nothing comes to
+    /// the help of a DEL.
     pub collects: AtomicBool,
     /// Containers made so far.
     pub made: AtomicUsize,
     register: Mutex<Register>,
-    /// By network: nobody is born between the list that a GC gets and the GC's end. Those that are under way are in the list.
+    /// By network: nobody is born between the list that a GC gets and the GC's end. Those that are
+    /// under way are in the list.
     gates: Vec<RwLock<()>>,
     /// How long a call takes, by what it is.
     paces: Mutex<BTreeMap<String, f64>>,

@@ -1,4 +1,5 @@
-//! The journal of the DHCP daemon. It lies below /run as well; on a tmpfs only a kill leaves it as it was.
+//! The journal of the DHCP daemon. It lies below /run as well; on a tmpfs only a kill leaves it as
+//! it was.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -72,7 +73,8 @@ impl Network {
     }
 }
 
-/// What a daemon writes in its life: a lease that is held to the end, and one that is got, renewed and given back.
+/// What a daemon writes in its life: a lease that is held to the end, and one that is got, renewed
+/// and given back.
 fn life(network: &Network) -> Recording {
     let mut call = Call::new(&Peer::Ours, "dhcp", "", "").wrapped(&network.lab.host.enter);
     call.env.clear();
@@ -104,7 +106,8 @@ fn life(network: &Network) -> Recording {
     })
 }
 
-/// The daemon of this process id, which ends with the value: else whoever traces it waits for ever where a case fails.
+/// The daemon of this process id, which ends with the value: else whoever traces it waits for ever
+/// where a case fails.
 struct Ended(String);
 
 impl Drop for Ended {

@@ -7,7 +7,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Our index of leases marks a directory with a modification time of these seconds, in which no clock is.
+/// Our index of leases marks a directory with a modification time of these seconds, in which no
+/// clock is.
 const SEALS: std::ops::Range<i64> = 100_000_000..1_000_000_000;
 
 /// A file or directory.
@@ -28,7 +29,8 @@ pub enum Content {
     File(Vec<u8>),
 }
 
-/// The names below a directory, relative to it, and what they lead to: two names may be of one file.
+/// The names below a directory, relative to it, and what they lead to: two names may be of one
+/// file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Disk {
     pub names: BTreeMap<PathBuf, u64>,
@@ -229,7 +231,8 @@ impl Disk {
         Some(())
     }
 
-    /// The same in words that do not depend on how it came about: what is equal here nobody can tell apart.
+    /// The same in words that do not depend on how it came about: what is equal here nobody can
+    /// tell apart.
     pub fn told(&self) -> Vec<(PathBuf, PathBuf, u32, Content)> {
         let mut first: BTreeMap<u64, &PathBuf> = BTreeMap::new();
         let mut told = vec![];

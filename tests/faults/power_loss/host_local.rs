@@ -104,7 +104,8 @@ impl Store {
     }
 }
 
-/// The leases on a disk, by address, with what they say of their owner. Those that say nothing are free.
+/// The leases on a disk, by address, with what they say of their owner. Those that say nothing are
+/// free.
 fn leases(disk: &Disk) -> BTreeMap<String, String> {
     let lease = |name: &Path| {
         let ip = name.strip_prefix("net").ok()?.to_str()?.parse::<IpAddr>().ok()?;

@@ -1,5 +1,6 @@
-//! What plugins keep below /run/cni from ADD to DEL: tuning's backups, and the records of host-device, sbr and vrf. That is a tmpfs
-//! nearly everywhere; the cases are those of a host where it is not.
+//! What plugins keep below /run/cni from ADD to DEL: tuning's backups, and the records of
+//! host-device, sbr and vrf. That is a tmpfs nearly everywhere; the cases are those of a host where
+//! it is not.
 
 use std::path::{Path, PathBuf};
 
@@ -163,7 +164,8 @@ fn records_of_vrf_are_no_hindrance() {
     );
 }
 
-/// The number of a container's process may be that of one of the host's, after a start of the machine or long before.
+/// The number of a container's process may be that of one of the host's, after a start of the
+/// machine or long before.
 #[test]
 fn a_record_whose_path_has_become_the_host_s_is_no_hindrance() {
     let lab = Lab::new(Peer::Ours);
@@ -183,7 +185,8 @@ fn a_record_whose_path_has_become_the_host_s_is_no_hindrance() {
     assert_eq!(lab.host.sh(DEVICE), before);
 }
 
-/// A device is on the host under its own name when the machine has started again, whatever a record says.
+/// A device is on the host under its own name when the machine has started again, whatever a record
+/// says.
 #[test]
 fn records_of_host_device_are_no_hindrance() {
     let lab = Lab::new(Peer::Ours);

@@ -1,7 +1,8 @@
 //! What may be on the disk after an operation that did not come to its end.
 //!
-//! A killed process leaves what it has done. After a power loss any part of that may be missing, as nothing is synced:
-//! a change of a name that came before others which are there, and the content of a file whose name is there.
+//! A killed process leaves what it has done. After a power loss any part of that may be missing, as
+//! nothing is synced: a change of a name that came before others which are there, and the content
+//! of a file whose name is there.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ pub struct State {
 pub enum Depth {
     /// Each damage of all files.
     Together,
-    /// Each damage of all files and of each. With any change missing, all files whole or all of them empty.
+    /// Each damage of all files and of each. With any change missing, all files whole or all of
+    /// them empty.
     Usual,
     /// Each damage of all files and of each, with and without any change missing.
     All,
@@ -100,7 +102,8 @@ impl Recording {
         states.found
     }
 
-    /// Whether a change is on the disk for certain: somebody has synced what it was made to, or the directory.
+    /// Whether a change is on the disk for certain: somebody has synced what it was made to, or the
+    /// directory.
     fn is_durable(&self, at: usize, count: usize) -> bool {
         let to = match &self.changes[at] {
             Change::Create(name, _)
@@ -131,7 +134,8 @@ fn reboot(disk: &mut Disk) {
     }
 }
 
-/// Which files are damaged, and how: all of them, and each by itself. Where a change is missing as well, one is enough.
+/// Which files are damaged, and how: all of them, and each by itself. Where a change is missing as
+/// well, one is enough.
 fn damages(disk: &Disk, depth: Depth, is_one_missing: bool) -> Vec<(Vec<PathBuf>, Damage)> {
     let is_in_danger = |name: &&Path| disk.node(name).is_some_and(|node| !node.is_synced);
     let files: Vec<PathBuf> =

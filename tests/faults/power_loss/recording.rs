@@ -14,8 +14,9 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Runs a call, which has to succeed: what it changes below `root`, which this process finds at `here`. `before` is what an earlier
-    /// one has left there, where there was one: it knows what has been synced.
+    /// Runs a call, which has to succeed: what it changes below `root`, which this process finds at
+    /// `here`. `before` is what an earlier one has left there, where there was one: it knows
+    /// what has been synced.
     #[track_caller]
     pub fn of(call: &Call, before: Option<&Recording>, root: &str, here: &Path) -> Recording {
         let before = before.map_or_else(|| Disk::read(here), Recording::after_all);
@@ -31,7 +32,8 @@ impl Recording {
             }
             Then::Go
         });
-        // Otherwise a call was missed, and the states that are tried would not be those that there can be.
+        // Otherwise a call was missed, and the states that are tried would not be those that there
+        // can be.
         assert_eq!(
             reader.disk.told(),
             Disk::read(here).told(),

@@ -48,7 +48,8 @@ fn an_allowlist_that_is_none_allows_nothing() {
         allowlist::write(lab, "net\\.ipv4\\.conf\\.eth0\\.arp_filter\n");
         chain.add();
         chain.del();
-        // A link to a file is the administrator's way to have the list elsewhere, and one that leads nowhere is no list.
+        // A link to a file is the administrator's way to have the list elsewhere, and one that
+        // leads nowhere is no list.
         let are_lists = [Plant::LinkToFile, Plant::HardLink, Plant::DanglingLink];
         for plant in PLANTS.into_iter().filter(|plant| !are_lists.contains(plant)) {
             let Some(cell) = field.plant("/run/etc/cni/tuning/allowlist.conf", plant) else {

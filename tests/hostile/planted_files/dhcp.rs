@@ -1,4 +1,5 @@
-//! The daemon's socket, its journal, and its pidfile: what its clients meet there, and what it meets itself when it starts.
+//! The daemon's socket, its journal, and its pidfile: what its clients meet there, and what it
+//! meets itself when it starts.
 
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

@@ -95,7 +95,8 @@ fn nothing_in_host_local_s_directory_is_followed_waited_for_or_lost() {
     });
 }
 
-/// Directories may be elsewhere: an administrator puts a link in place of /var/lib/cni/networks, or of one network's.
+/// Directories may be elsewhere: an administrator puts a link in place of /var/lib/cni/networks, or
+/// of one network's.
 fn is_the_administrator_s(place: &str, plant: Plant) -> bool {
     plant == LinkToDirectory && ["/run/data", DIR].contains(&place)
 }

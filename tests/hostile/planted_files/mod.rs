@@ -1,6 +1,7 @@
-//! What somebody who may write into a directory of ours puts there in place of a file: links, FIFOs, sockets, devices, directories,
-//! files without end. Every command ends soon, with success or with an error that says why; what is elsewhere is neither read out nor
-//! changed, and who was attached stays so. When it is taken away again, nothing has been lost.
+//! What somebody who may write into a directory of ours puts there in place of a file: links,
+//! FIFOs, sockets, devices, directories, files without end. Every command ends soon, with success
+//! or with an error that says why; what is elsewhere is neither read out nor changed, and who was
+//! attached stays so. When it is taken away again, nothing has been lost.
 
 mod cache;
 mod configuration;
@@ -61,7 +62,8 @@ pub const PLANTS: [Plant; 14] = [
 ];
 
 impl Plant {
-    /// Puts it at `path`, where nothing is. False where this test may not: devices and files of others are root's to make.
+    /// Puts it at `path`, where nothing is. False where this test may not: devices and files of
+    /// others are root's to make.
     fn put(self, lab: &Lab, path: &str) -> bool {
         let script = match self {
             LinkToFile => "ln -s /run/outside/secret $P",
@@ -86,7 +88,8 @@ impl Plant {
     }
 }
 
-/// Makes what is elsewhere: a file, and a directory with what would be taken for ours and swept away.
+/// Makes what is elsewhere: a file, and a directory with what would be taken for ours and swept
+/// away.
 fn prepare_outside(lab: &Lab) {
     lab.host.sh(&format!(
         "mkdir -p /run/outside/directory /run/aside; cd /run/outside; echo '{{\"kind\":\"{SECRET}\",\"mtu\":\"{SECRET}\"}}' > secret; \

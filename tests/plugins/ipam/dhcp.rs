@@ -45,11 +45,13 @@ fn with_each_server(kind: Kind, case: impl Fn(&Lab, &Server, &mut Daemon)) {
             eprintln!("from {program:?}:"); // shown when the case fails
             lab.lan(kind);
             let server = Server::start(lab, program, 50, 59);
-            // The first packet of the reference is lost on a bridge, whose port does not forward yet.
+            // The first packet of the reference is lost on a bridge, whose port does not forward
+            // yet.
             let flags: &[&str] = if lab.peer == Peer::Ours { &[] } else { &["-timeout", "1s"] };
             case(lab, &server, &mut Daemon::with_flags(lab, flags));
         };
-        // The reference never asks for answers by broadcast, and by unicast none reaches an ipvlan that has no address.
+        // The reference never asks for answers by broadcast, and by unicast none reaches an ipvlan
+        // that has no address.
         if kind == Kind::Ipvlan { for_ours("dhcp", one) } else { for_each_peer("dhcp", one) }
     }
 }

@@ -1,4 +1,5 @@
-//! host-local: which address comes next, and the files that remember it. The files are shared with the reference: same names, same bytes.
+//! host-local: which address comes next, and the files that remember it. The files are shared with
+//! the reference: same names, same bytes.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -538,7 +539,8 @@ fn torn_bookkeeping_does_not_stop_anyone() {
 
 #[test]
 fn an_empty_reservation_heals() {
-    // A crash of the node between creating the file and writing it; with the reference the address is lost for ever: see differences.rs.
+    // A crash of the node between creating the file and writing it; with the reference the address
+    // is lost for ever: see differences.rs.
     for_ours("host-local", |lab| {
         let conf = subnet("10.0.0.0/30");
         lab.host.sh(&format!("mkdir -p {STORE} && : > {STORE}/10.0.0.2"));
@@ -602,7 +604,8 @@ fn status_says_when_no_address_is_left() {
     });
 }
 
-/// A runtime that lists nothing has not said that anything is stale; an empty list says it of everything.
+/// A runtime that lists nothing has not said that anything is stale; an empty list says it of
+/// everything.
 #[test]
 fn gc_without_a_list_frees_nothing() {
     for_ours("host-local", |lab| {

@@ -1,5 +1,5 @@
-//! One data directory, used by our host-local and the reference's in turn and at once: an upgrade and a rollback with
-//! pods running.
+//! One data directory, used by our host-local and the reference's in turn and at once: an upgrade
+//! and a rollback with pods running.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -34,7 +34,8 @@ fn result_is_what_the_configuration_says() {
     });
 }
 
-/// The reference's type has a field beside `address` that differs in case only; what was marshalled from it has both.
+/// The reference's type has a field beside `address` that differs in case only; what was marshalled
+/// from it has both.
 #[test]
 fn configuration_marshalled_from_the_reference_s_type_is_read() {
     let cases = [

@@ -1,4 +1,5 @@
-//! bridge: what the kernel has after ADD, and which packets pass. Masquerading, CHECK, DEL and failures are in modules of their own.
+//! bridge: what the kernel has after ADD, and which packets pass. Masquerading, CHECK, DEL and
+//! failures are in modules of their own.
 
 mod check;
 pub mod del;
@@ -45,7 +46,8 @@ pub fn static_ipam(conf: &Value, addresses: Value, routes: Value) -> Value {
     conf
 }
 
-/// ADD and DEL of a container that is not looked at: what stays by contract (bridge, tables) is there afterwards.
+/// ADD and DEL of a container that is not looked at: what stays by contract (bridge, tables) is
+/// there afterwards.
 pub fn warm_up(lab: &Lab, conf: &Value) {
     let attachment = lab.attach(&lab.container(), conf).id("warm-up").ifname("warm0");
     attachment.add();
@@ -65,8 +67,8 @@ fn sysctl(namespace: &Namespace, key: &str) -> String {
     namespace.sh(&format!("cat /proc/sys/net/{key}")).trim().to_owned()
 }
 
-/// Whether the bridge sends frames back where they came from: two links on the container's, which leave it to the bridge to
-/// connect them, ping each other.
+/// Whether the bridge sends frames back where they came from: two links on the container's, which
+/// leave it to the bridge to connect them, ping each other.
 fn sends_back(lab: &Lab, container: &Container) -> bool {
     let ends = [lab.container(), lab.container()];
     for (at, end) in ends.iter().enumerate() {
@@ -247,7 +249,8 @@ fn container_mac_stays_when_others_come_and_go_and_so_does_the_bridge_s() {
         let first = lab.container();
         lab.attach(&first, &conf()).add();
         let bridge = mac(&lab.host, "br0");
-        // A port with the lowest MAC there is would change the MAC of a bridge that has none of its own.
+        // A port with the lowest MAC there is would change the MAC of a bridge that has none of its
+        // own.
         let low = lab.container();
         let attachment = lab.attach(&low, &conf());
         let result = attachment.add();

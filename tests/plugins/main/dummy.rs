@@ -376,7 +376,8 @@ fn add_fails_and_nothing_has_changed() {
     });
 }
 
-/// What IPAM does when it has no address: nothing may stay, of the reference the interface does (see differences.rs).
+/// What IPAM does when it has no address: nothing may stay, of the reference the interface does
+/// (see differences.rs).
 #[test]
 fn add_without_an_address_fails_and_nothing_has_changed() {
     for_ours_with_dummies(|lab| {

@@ -1,5 +1,5 @@
-//! A gateway outside its subnet, which IPAM plugins take: where no route leads to it the error names its field, and says what
-//! does; with that the network works.
+//! A gateway outside its subnet, which IPAM plugins take: where no route leads to it the error
+//! names its field, and says what does; with that the network works.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! host-device: a device of the host is the container's for a while. How it is found, and how it comes back, are in modules of their own.
+//! host-device: a device of the host is the container's for a while. How it is found, and how it
+//! comes back, are in modules of their own.
 
 mod back;
 pub mod failed_add;
@@ -179,7 +180,8 @@ fn layer_two_devices_are_up_and_carry_frames() {
     });
 }
 
-/// Names belong to namespaces: those of the host's other links and of the container's are in nobody's way.
+/// Names belong to namespaces: those of the host's other links and of the container's are in
+/// nobody's way.
 #[test]
 fn names_that_others_have_are_no_obstacle() {
     for_each_peer("host-device", |lab| {

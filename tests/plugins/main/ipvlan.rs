@@ -1,4 +1,5 @@
-//! ipvlan: links with the hardware address of their master. What it shares with macvlan and vlan is in `stacked`.
+//! ipvlan: links with the hardware address of their master. What it shares with macvlan and vlan is
+//! in `stacked`.
 
 use serde_json::{Value, json};
 
@@ -155,7 +156,8 @@ fn the_mode_is_l2_unless_another_is_asked_for() {
     });
 }
 
-/// A container of layer three: routes without a gateway, and the host's own routes for what leaves the master.
+/// A container of layer three: routes without a gateway, and the host's own routes for what leaves
+/// the master.
 fn of_layer_three(mode: &str, number: u8) -> Value {
     let addresses = json!([{"address": format!("10.3{number}.0.7/24")}, {"address": format!("2001:db8:3{number}::7/64")}]);
     let conf =
@@ -215,7 +217,8 @@ fn packets_of_l3s_pass_the_host_s_filter() {
 
 // --- chained ---
 
-/// What a plugin before it in the list has told: an interface of the host, perhaps with addresses for the container.
+/// What a plugin before it in the list has told: an interface of the host, perhaps with addresses
+/// for the container.
 fn chained(previous: Value) -> Value {
     let previous = with(&json!({"cniVersion": "1.0.0"}), previous);
     with(&IPVLAN.conf(), json!({"master": null, "ipam": null, "prevResult": previous}))
@@ -419,7 +422,8 @@ fn an_mtu_that_the_master_has_not_is_refused() {
         .for_each(|case| IPVLAN.for_ours(|lab| assert_fails(lab, &IPVLAN.conf(), case)));
 }
 
-/// Two containers on one master cannot have one address in mode l2 or l3: the kernel would not know whose a packet is.
+/// Two containers on one master cannot have one address in mode l2 or l3: the kernel would not know
+/// whose a packet is.
 #[test]
 fn an_address_that_another_container_of_the_master_has_is_refused() {
     IPVLAN.for_each_peer(|lab| {

@@ -130,8 +130,8 @@ fn a_namespace_that_is_gone_fails_add_and_not_del() {
     });
 }
 
-/// Whoever rules the namespace can make what the kernel says of a link longer than any buffer that was thought enough: nobody waits for
-/// the rest of a message.
+/// Whoever rules the namespace can make what the kernel says of a link longer than any buffer that
+/// was thought enough: nobody waits for the rest of a message.
 #[test]
 fn a_link_with_64_kilobytes_of_other_names_is_set_up_and_down() {
     for_each_peer("loopback", |lab| {

@@ -1,4 +1,5 @@
-//! macvlan: links of the container's own hardware address on a master. What it shares with ipvlan and vlan is in `stacked`.
+//! macvlan: links of the container's own hardware address on a master. What it shares with ipvlan
+//! and vlan is in `stacked`.
 
 use serde_json::{Value, json};
 
@@ -343,7 +344,8 @@ fn check_finds_what_has_changed() {
     stacked::check_finds_what_has_changed(&MACVLAN, own);
 }
 
-/// Without `master` the reference asks for the default route again, which may have moved to another link.
+/// Without `master` the reference asks for the default route again, which may have moved to another
+/// link.
 #[test]
 fn check_needs_no_master() {
     MACVLAN.for_ours(|lab| {

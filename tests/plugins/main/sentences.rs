@@ -1,4 +1,5 @@
-//! The reference's sentences in `msg`, which tools and people look for: each is looked for in the reference's own answer as well.
+//! The reference's sentences in `msg`, which tools and people look for: each is looked for in the
+//! reference's own answer as well.
 
 use serde_json::json;
 

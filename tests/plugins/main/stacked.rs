@@ -1,7 +1,9 @@
-//! What macvlan, ipvlan and vlan have in common: the container's link stands on another one, its master, and shares that one's network.
+//! What macvlan, ipvlan and vlan have in common: the container's link stands on another one, its
+//! master, and shares that one's network.
 //!
-//! The master is the lab's uplink. Behind it the peer outside has an address in the containers' subnet, so what the tests ping is a
-//! neighbour that is not the host. Each function here is a case of all three; their modules run it and add what is their own.
+//! The master is the lab's uplink. Behind it the peer outside has an address in the containers'
+//! subnet, so what the tests ping is a neighbour that is not the host. Each function here is a case
+//! of all three; their modules run it and add what is their own.
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +81,8 @@ impl Stacked {
         static_ipam(&self.conf(), json!([{"address": address}]), json!([]))
     }
 
-    /// As `support::attachment::for_each_peer`, in labs where the peer outside is a neighbour; skips a kernel without such links.
+    /// As `support::attachment::for_each_peer`, in labs where the peer outside is a neighbour;
+    /// skips a kernel without such links.
     pub fn for_each_peer(&self, case: impl Fn(&Lab)) {
         for_each_peer(self.plugin, |lab| self.run(lab, &case));
     }
@@ -114,7 +117,8 @@ impl Stacked {
     }
 }
 
-/// A container whose links do not look for others that have their IPv6 addresses: ADD takes a second or two otherwise.
+/// A container whose links do not look for others that have their IPv6 addresses: ADD takes a
+/// second or two otherwise.
 pub fn hasty_container(lab: &Lab) -> Container {
     let container = lab.container();
     container.sh("echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad");
@@ -301,7 +305,8 @@ pub fn the_mtu_is_given_or_the_master_s(kind: &Stacked) {
     });
 }
 
-/// The host's names are not the container's: a host may well have an eth0 of its own, and be connected by it.
+/// The host's names are not the container's: a host may well have an eth0 of its own, and be
+/// connected by it.
 pub fn the_host_may_have_an_interface_of_the_same_name(kind: &Stacked) {
     kind.for_each_peer(|lab| {
         lab.host.sh("ip link set uplink down; ip link set uplink name eth0; ip link set eth0 up");
@@ -410,7 +415,8 @@ pub fn the_master_is_the_link_of_the_default_route(kind: &Stacked) {
     });
 }
 
-/// Ours only: the reference finds no link in a default route of several next hops, and its CHECK of ipvlan needs `master`.
+/// Ours only: the reference finds no link in a default route of several next hops, and its CHECK of
+/// ipvlan needs `master`.
 pub fn the_master_is_that_of_the_first_of_several_next_hops(kind: &Stacked) {
     kind.for_ours(|lab| {
         second_master(lab);
@@ -446,8 +452,8 @@ pub fn the_default_route_is_the_container_s_where_the_master_is(kind: &Stacked) 
 
 // --- addresses ---
 
-/// A reused address: the peer outside knows another hardware address for it, and hears of the new one by itself. The kernel
-/// says so when the link comes up, where these are set.
+/// A reused address: the peer outside knows another hardware address for it, and hears of the new
+/// one by itself. The kernel says so when the link comes up, where these are set.
 pub fn neighbours_are_told(lab: &Lab, kind: &Stacked) {
     let device = kind.peer_link;
     lab.outside
@@ -518,7 +524,8 @@ pub fn an_ipv6_address_that_somebody_has_is_refused(kind: &Stacked) {
 
 // --- DEL, GC, STATUS ---
 
-/// A namespace goes some time after its last user, and until then its link keeps what only one link of the master can have.
+/// A namespace goes some time after its last user, and until then its link keeps what only one link
+/// of the master can have.
 fn add_when_free(attachment: &Attachment<'_>) {
     let deadline = Instant::now() + patience(3);
     while attachment.try_add().status != 0 {
@@ -567,7 +574,8 @@ pub fn del_with_a_stale_netns_file_leaves_nothing(kind: &Stacked) {
     });
 }
 
-/// ADD, then the master goes (and with it the container's link), then DEL, twice; its status. The lease is gone as well.
+/// ADD, then the master goes (and with it the container's link), then DEL, twice; its status. The
+/// lease is gone as well.
 pub fn del_after_the_master(lab: &Lab, kind: &Stacked) -> i32 {
     let container = lab.container();
     let before = Watch::start(lab, &[&container]);
@@ -583,7 +591,8 @@ pub fn del_after_the_master(lab: &Lab, kind: &Stacked) -> i32 {
     status
 }
 
-/// A configuration may have changed since ADD, to one that ADD would refuse. The reference reads all of it, or some.
+/// A configuration may have changed since ADD, to one that ADD would refuse. The reference reads
+/// all of it, or some.
 pub fn del_takes_any_configuration(kind: &Stacked) {
     let changes = [
         json!({"mode": "nonsense", "mtu": -1, "vlanId": 5000}),
@@ -619,7 +628,8 @@ pub fn gc_frees_what_no_runtime_knows_any_more(kind: &Stacked) {
         let attachment = lab.attach(&kept, &conf);
         let result = attachment.add();
         let before = Watch::start(lab, &[&kept]);
-        // Its lease is all that an attachment has on the host; vlan has one container for each number.
+        // Its lease is all that an attachment has on the host; vlan has one container for each
+        // number.
         let lost = lab.container();
         let conf_of_lost =
             with(&conf, if kind.plugin == "vlan" { json!({"vlanId": 101}) } else { json!({}) });

@@ -35,7 +35,8 @@ fn dual_stack() -> Value {
     with(&conf(), json!({"ipam": {"subnet": null, "ranges": ranges, "routes": routes}}))
 }
 
-/// Whether this machine lets us make taps at all. A user namespace alone does not: the file is root's in many places.
+/// Whether this machine lets us make taps at all. A user namespace alone does not: the file is
+/// root's in many places.
 pub fn makes_taps(lab: &Lab) -> bool {
     let opens = lab.host.try_sh(": <>/dev/net/tun").status.success();
     if !opens {

@@ -1,4 +1,5 @@
-//! vlan: links that tag what leaves by their master. What it shares with macvlan and ipvlan is in `stacked`.
+//! vlan: links that tag what leaves by their master. What it shares with macvlan and ipvlan is in
+//! `stacked`.
 
 use serde_json::json;
 
@@ -123,7 +124,8 @@ fn frames_carry_the_tag() {
     });
 }
 
-/// A trunk is a wire: what one container sends at one end another has at the other, if their numbers are the same.
+/// A trunk is a wire: what one container sends at one end another has at the other, if their
+/// numbers are the same.
 #[test]
 fn two_containers_of_one_vlan_talk_over_the_trunk() {
     VLAN.for_each_peer(|lab| {

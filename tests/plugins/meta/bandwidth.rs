@@ -1,5 +1,5 @@
-//! bandwidth: streams that keep to their limits, and what the kernel has for it. CHECK, DEL, subnets, upgrades and failures are in modules of
-//! their own.
+//! bandwidth: streams that keep to their limits, and what the kernel has for it. CHECK, DEL,
+//! subnets, upgrades and failures are in modules of their own.
 
 mod check;
 mod del;
@@ -18,7 +18,8 @@ use crate::support::netns::{Lab, Namespace, UPLINK};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
-/// Bits a second that any machine can send, and of them a tenth of a second: so long it may be busy with other things.
+/// Bits a second that any machine can send, and of them a tenth of a second: so long it may be busy
+/// with other things.
 pub const RATE: u64 = 20_000_000;
 pub const BURST: u64 = 2_000_000;
 
@@ -318,7 +319,8 @@ fn packets_pass_with_any_rate_and_burst() {
     });
 }
 
-/// Segments of 64 KB and a bucket that holds one packet: the kernel cuts them. Each time that it looks too late it has lost a little.
+/// Segments of 64 KB and a bucket that holds one packet: the kernel cuts them. Each time that it
+/// looks too late it has lost a little.
 #[test]
 fn a_stream_flows_with_a_burst_of_nothing() {
     for_able_ours(|lab| {
@@ -337,7 +339,8 @@ fn a_stream_flows_with_a_burst_of_nothing() {
     });
 }
 
-/// Runtimes have to send a burst and nobody tells them one. The reference lets the first hundreds of megabytes pass: see differences.rs.
+/// Runtimes have to send a burst and nobody tells them one. The reference lets the first hundreds
+/// of megabytes pass: see differences.rs.
 #[test]
 fn a_burst_that_nobody_said_does_not_suspend_the_limit() {
     for_able_ours(|lab| {

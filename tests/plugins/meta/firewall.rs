@@ -1,4 +1,5 @@
-//! firewall: which packets pass, on which kind of host. Isolation, CHECK, DEL, firewalld and failures are in modules of their own.
+//! firewall: which packets pass, on which kind of host. Isolation, CHECK, DEL, firewalld and
+//! failures are in modules of their own.
 
 mod check;
 pub mod del;
@@ -34,7 +35,8 @@ pub fn admit<'a>(lab: &'a Lab, chained: &Value) -> Chain<'a> {
     chain
 }
 
-/// The peer outside knows the way to the containers of `network()`, so that only the firewall is in between.
+/// The peer outside knows the way to the containers of `network()`, so that only the firewall is in
+/// between.
 pub fn route_from_outside(lab: &Lab) {
     lab.outside.sh("ip route add 10.10.0.0/16 via 198.51.100.1; ip route add 2001:db8:10::/60 via 2001:db8:ffff::1");
 }
@@ -100,7 +102,8 @@ COMMIT
 END
 done"#;
 
-/// Nothing passes unless a rule of iptables-legacy lets it. False where the kernel has no such tables.
+/// Nothing passes unless a rule of iptables-legacy lets it. False where the kernel has no such
+/// tables.
 fn drop_by_legacy(lab: &Lab) -> bool {
     let drop = "iptables-legacy -P FORWARD DROP && ip6tables-legacy -P FORWARD DROP && cat /proc/net/ip_tables_names";
     lab.host.try_sh(drop).status.success()

@@ -1,5 +1,6 @@
-//! portmap: which packets reach a published port, and which source the server sees. Conflicts, CHECK, DEL, UDP, the rules of the iptables
-//! backend, upgrades and failures are in modules of their own.
+//! portmap: which packets reach a published port, and which source the server sees. Conflicts,
+//! CHECK, DEL, UDP, the rules of the iptables backend, upgrades and failures are in modules of
+//! their own.
 
 mod check;
 mod coexistence;
@@ -24,13 +25,15 @@ use crate::support::traffic::{
     SctpServer, TcpServer, UdpServer, ask_by_udp, assert_masqueraded, connect, connect_by_sctp,
 };
 
-/// Both backends that can be asked for. Without a word ours takes nftables, the reference what it finds.
+/// Both backends that can be asked for. Without a word ours takes nftables, the reference what it
+/// finds.
 pub const BACKENDS: [&str; 2] = ["iptables", "nftables"];
 
 /// The host's addresses in the networks below, which their containers see instead of a client's.
 const GATEWAY: [&str; 2] = ["10.10.0.1", "2001:db8:10::1"];
 
-/// A network with both families whose containers reach everything through the host, themselves included.
+/// A network with both families whose containers reach everything through the host, themselves
+/// included.
 pub fn network() -> Value {
     with(&bridge::dual_stack(), json!({"isDefaultGateway": true, "hairpinMode": true}))
 }
@@ -67,7 +70,8 @@ pub fn publish<'a>(lab: &'a Lab, backend: Option<&str>, mappings: Value) -> Chai
     chain
 }
 
-/// ADD and DEL of a container that is not looked at: what stays by contract (the reference's chains and tables) is there afterwards.
+/// ADD and DEL of a container that is not looked at: what stays by contract (the reference's chains
+/// and tables) is there afterwards.
 pub fn warm_up(lab: &Lab, main: &Value, chained: &Value) {
     let chain = lab.chain(main, chained);
     chain.add();
@@ -103,14 +107,15 @@ pub fn is_open(lab: &Lab, port: u16) -> [bool; 2] {
     UPLINK.map(|address| connect(&lab.outside, &at(address, port)).is_some())
 }
 
-/// Switches off that a bridge's own packets go through the rules, where the kernel can do that at all: then an answer between two ports of
-/// one bridge is not seen by the host.
+/// Switches off that a bridge's own packets go through the rules, where the kernel can do that at
+/// all: then an answer between two ports of one bridge is not seen by the host.
 pub fn without_bridge_netfilter(lab: &Lab) {
     lab.host
         .sh("for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $f ] || echo 0 > $f; done");
 }
 
-/// What a server behind port 8080 sees, a line a client: its own address, the gateway's, or nothing. First over IPv4, then over IPv6.
+/// What a server behind port 8080 sees, a line a client: its own address, the gateway's, or
+/// nothing. First over IPv4, then over IPv6.
 fn sources(lab: &Lab, published: &Chain<'_>) -> Vec<String> {
     let (neighbour, stranger) = (lab.container(), lab.container());
     let (near, far) =
@@ -145,7 +150,8 @@ fn sources(lab: &Lab, published: &Chain<'_>) -> Vec<String> {
     lines
 }
 
-/// With `snat`: those who could not get an answer otherwise are hidden. There is no way from ::1 to another machine.
+/// With `snat`: those who could not get an answer otherwise are hidden. There is no way from ::1 to
+/// another machine.
 const SNAT: [&str; 7] = [
     "outside: own, own",
     "host: own, own",
@@ -156,7 +162,8 @@ const SNAT: [&str; 7] = [
     "stranger: own, own",
 ];
 
-/// `SNAT` as the reference's nftables backend has it, which forgets the neighbours. differences.rs shows what comes of it.
+/// `SNAT` as the reference's nftables backend has it, which forgets the neighbours. differences.rs
+/// shows what comes of it.
 fn snat_of(peer: &Peer, backend: Option<&str>) -> [&'static str; 7] {
     let forgets = *peer != Peer::Ours && backend == Some("nftables");
     SNAT.map(
@@ -191,7 +198,8 @@ fn a_published_port_is_reached_from_everywhere_and_del_leaves_nothing() {
     });
 }
 
-/// Most hosts: the kernel's bridge goes its own way, and an answer from port to port would not find back.
+/// Most hosts: the kernel's bridge goes its own way, and an answer from port to port would not find
+/// back.
 #[test]
 fn neighbours_and_the_container_itself_get_answers_that_the_host_does_not_see() {
     for_each_backend(|lab, backend| {
@@ -216,7 +224,8 @@ fn without_a_backend_a_published_port_is_reached_from_everywhere() {
     });
 }
 
-/// Nobody is hidden, so those who need it get no answer. The neighbour's gets back where a bridge's packets go through the rules, or on ptp.
+/// Nobody is hidden, so those who need it get no answer. The neighbour's gets back where a bridge's
+/// packets go through the rules, or on ptp.
 #[test]
 fn without_snat_every_source_is_the_client_s_own() {
     for_each_backend(|lab, backend| {
@@ -239,7 +248,8 @@ fn without_snat_every_source_is_the_client_s_own() {
     });
 }
 
-/// masqAll is a word for iptables only, says the reference, and its nftables backend does nothing about it.
+/// masqAll is a word for iptables only, says the reference, and its nftables backend does nothing
+/// about it.
 #[test]
 fn masq_all_hides_everybody() {
     let expected = [
@@ -272,7 +282,8 @@ fn masq_all_hides_everybody() {
     });
 }
 
-/// What masquerades containers must not touch the sources of who comes to them, nor lose what they send.
+/// What masquerades containers must not touch the sources of who comes to them, nor lose what they
+/// send.
 #[test]
 fn published_ports_and_ip_masq_keep_out_of_each_other_s_way() {
     for_each_backend(|lab, backend| {
@@ -294,7 +305,8 @@ fn published_ports_and_ip_masq_keep_out_of_each_other_s_way() {
     });
 }
 
-/// Asks by a protocol at port 8080 of each address of the host, from the outside and from the host itself.
+/// Asks by a protocol at port 8080 of each address of the host, from the outside and from the host
+/// itself.
 fn assert_each_sees_its_own(lab: &Lab, ask: impl Fn(&Namespace, &str) -> Option<String>) {
     for (family, address) in UPLINK.iter().enumerate() {
         let to = at(address, 8080);
@@ -392,7 +404,8 @@ fn keys_may_have_any_case() {
     });
 }
 
-/// Only the family of the container's addresses is published, and nothing is made for the other one.
+/// Only the family of the container's addresses is published, and nothing is made for the other
+/// one.
 #[test]
 fn a_container_with_one_family_is_published_in_that_family() {
     for_each_backend(|lab, backend| {
@@ -410,7 +423,8 @@ fn a_container_with_one_family_is_published_in_that_family() {
     });
 }
 
-/// Neither of iptables nor of nft, though both are there to be started. The first line is the plugin itself.
+/// Neither of iptables nor of nft, though both are there to be started. The first line is the
+/// plugin itself.
 #[test]
 fn no_program_is_started() {
     for_ours("portmap", |lab| {
@@ -483,7 +497,8 @@ fn forty_adds_and_dels_at_once_do_not_disturb_each_other() {
     for_each_backend(|lab, backend| {
         // The programs that the reference starts would take minutes.
         let many = if lab.peer == Peer::Ours && backend == Some("nftables") { 40 } else { 8 };
-        // Of the iptables backend no more is warmed up than the bridge: what containers share is made by all at once.
+        // Of the iptables backend no more is warmed up than the bridge: what containers share is
+        // made by all at once.
         let warm = if backend == Some("iptables") && lab.peer == Peer::Ours {
             json!([])
         } else {
@@ -527,7 +542,8 @@ fn ports(count: u64) -> Value {
         .collect()
 }
 
-/// Who publishes a whole range has one attachment with all its ports. The time is that of the kernel and of a debug build.
+/// Who publishes a whole range has one attachment with all its ports. The time is that of the
+/// kernel and of a debug build.
 #[test]
 fn issue_17_container_with_60000_ports_is_added_checked_and_deleted() {
     for_ours("portmap", |lab| {

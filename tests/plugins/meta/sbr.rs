@@ -75,8 +75,8 @@ pub fn pair(address: &str, table: &str) -> (String, String) {
     (address.to_owned(), table.to_owned())
 }
 
-/// The outside knows both subnets, and the host lets nothing pass from one uplink that has the other's address, as real
-/// uplinks do.
+/// The outside knows both subnets, and the host lets nothing pass from one uplink that has the
+/// other's address, as real uplinks do.
 fn with_uplinks_that_check_sources(lab: &Lab) {
     lab.outside.sh("ip route add 10.10.0.0/24 via 198.51.100.1; ip route add 10.20.0.0/24 via 198.51.100.1; \
          ip route add 2001:db8:10::/64 via 2001:db8:ffff::1; ip route add 2001:db8:20::/64 via 2001:db8:ffff::1");
@@ -201,7 +201,8 @@ fn a_default_route_that_is_there_is_the_table_s() {
     });
 }
 
-/// Each network has a default route for its interface. Of IPv6 the kernel makes one route with two hops of them.
+/// Each network has a default route for its interface. Of IPv6 the kernel makes one route with two
+/// hops of them.
 #[test]
 fn of_two_default_routes_each_goes_with_its_interface() {
     let defaults = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);

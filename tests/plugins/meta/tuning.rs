@@ -1,5 +1,6 @@
-//! tuning: what the kernel has after ADD, what packets say to it, and that DEL gives everything back. Sysctls and how they are named, the
-//! backup file, CHECK and the allowlist are in modules of their own.
+//! tuning: what the kernel has after ADD, what packets say to it, and that DEL gives everything
+//! back. Sysctls and how they are named, the backup file, CHECK and the allowlist are in modules of
+//! their own.
 
 pub mod allowlist;
 mod backup;
@@ -96,7 +97,8 @@ fn each_attribute_is_tuned_by_itself_from_either_place() {
     });
 }
 
-/// What the operator says about a pod counts before what the network says; an MTU of 0 and an empty address are none.
+/// What the operator says about a pod counts before what the network says; an MTU of 0 and an empty
+/// address are none.
 #[test]
 fn args_count_before_the_configuration() {
     for_each_peer("tuning", |lab| {

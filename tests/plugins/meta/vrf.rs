@@ -16,7 +16,8 @@ use crate::support::netns::{Container, Lab, Namespace};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::{Ear, assert_pings_with};
 
-/// Makes a first VRF in a container, with which the kernel's rule comes and stays; false, and a skip, where it has none.
+/// Makes a first VRF in a container, with which the kernel's rule comes and stays; false, and a
+/// skip, where it has none.
 pub fn has_vrf(container: &Namespace) -> bool {
     let made = container
         .try_sh("ip link add probe type vrf table 9999 && ip link del probe")
@@ -82,7 +83,8 @@ fn addresses(container: &Namespace, ifname: &str) -> Vec<Value> {
     all
 }
 
-/// The routes of a table by way of an interface, whole but for the table. The kernel's own are left out.
+/// The routes of a table by way of an interface, whole but for the table. The kernel's own are left
+/// out.
 fn routes(container: &Namespace, table: &str, ifname: &str) -> Vec<Value> {
     let list = |family: u8| {
         container
@@ -116,7 +118,8 @@ fn addresses_and_routes_go_with_the_interface() {
     });
 }
 
-/// The kernel keeps nothing of IPv6 unless it is told to; link-local addresses and routes of other tables it never keeps.
+/// The kernel keeps nothing of IPv6 unless it is told to; link-local addresses and routes of other
+/// tables it never keeps.
 #[test]
 fn nothing_is_lost_on_the_way() {
     // The reference loses some: see differences.rs.

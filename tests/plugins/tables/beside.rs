@@ -1,5 +1,6 @@
-//! The last DEL takes what all containers share, and the first ADD makes it. Each is stopped at every system call that changes
-//! something, while the other runs to its end: the container that was added has all it needs, and nothing is left after its DEL.
+//! The last DEL takes what all containers share, and the first ADD makes it. Each is stopped at
+//! every system call that changes something, while the other runs to its end: the container that
+//! was added has all it needs, and nothing is left after its DEL.
 
 use serde_json::{Value, json};
 

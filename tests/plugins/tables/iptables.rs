@@ -1,5 +1,5 @@
-//! What is shared in the tables of iptables, and an administrator who flushes or deletes it: the next ADD works in full, and each DEL
-//! leaves nothing of its container.
+//! What is shared in the tables of iptables, and an administrator who flushes or deletes it: the
+//! next ADD works in full, and each DEL leaves nothing of its container.
 
 use serde_json::{Value, json};
 
@@ -133,7 +133,8 @@ impl Subject {
     }
 }
 
-/// ADD after the damage works in full, and no DEL leaves anything, neither of what was there before nor of what came after.
+/// ADD after the damage works in full, and no DEL leaves anything, neither of what was there before
+/// nor of what came after.
 fn survives_damage(subject: &Subject) {
     for_ours(subject.plugin, |lab| {
         route_from_outside(lab);
@@ -175,7 +176,8 @@ fn firewall_chains_after_flush_work_and_del_is_whole() {
     FIREWALLS.iter().for_each(survives_damage);
 }
 
-/// A port whose way was cut off in PREROUTING is still its container's: the next ADD with iptables opens the way again.
+/// A port whose way was cut off in PREROUTING is still its container's: the next ADD with iptables
+/// opens the way again.
 #[test]
 fn port_without_its_jumps_is_refused_to_the_other_backend() {
     for_ours("portmap", |lab| {
@@ -191,8 +193,8 @@ fn port_without_its_jumps_is_refused_to_the_other_backend() {
     });
 }
 
-/// What drops between bridges stands before what accepts a container's packets, also when the accepts went with the last container
-/// and come back with the next.
+/// What drops between bridges stands before what accepts a container's packets, also when the
+/// accepts went with the last container and come back with the next.
 #[test]
 fn isolation_by_iptables_outlives_the_last_container() {
     // Earlier versions removed the jump to the accepts with the last of them.

@@ -1,7 +1,9 @@
-//! A DHCP server that does as it is told: silence, refusals, nonsense, leases of seconds. It writes down all that it hears.
+//! A DHCP server that does as it is told: silence, refusals, nonsense, leases of seconds. It writes
+//! down all that it hears.
 //!
-//! It runs in the namespace outside as this very program again. Its script comes line by line on stdin, each a whole JSON object, and
-//! each packet goes to stdout. Encoding and decoding are its own: what is tested must not be its own judge.
+//! It runs in the namespace outside as this very program again. Its script comes line by line on
+//! stdin, each a whole JSON object, and each packet goes to stdout. Encoding and decoding are its
+//! own: what is tested must not be its own judge.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -31,9 +33,11 @@ pub const RELEASE: u64 = 7;
 
 /// What a server does that is told nothing else.
 ///
-/// `discover`, `request`, `renew` and `rebind` say what each kind of packet is answered with: `offer`, `ack`, `nak` or `silence`.
-/// `addresses` are given out in this order, to each client id its own; `address` is what everybody gets instead. `options` are hexadecimal.
-/// `delay` are milliseconds before each answer, `before` the kinds of nonsense (see `spoil`) that are sent first.
+/// `discover`, `request`, `renew` and `rebind` say what each kind of packet is answered with:
+/// `offer`, `ack`, `nak` or `silence`. `addresses` are given out in this order, to each client id
+/// its own; `address` is what everybody gets instead. `options` are hexadecimal. `delay` are
+/// milliseconds before each answer, `before` the kinds of nonsense (see `spoil`) that are sent
+/// first.
 fn usual() -> Value {
     let addresses: Vec<String> = (50..250).map(|last| format!("10.60.0.{last}")).collect();
     json!({
@@ -101,8 +105,8 @@ impl Scripted {
         });
     }
 
-    /// Every packet so far, in order. What was answered before this is called is in it: the server says that it has heard a packet before it
-    /// answers, and is asked for a word here.
+    /// Every packet so far, in order. What was answered before this is called is in it: the server
+    /// says that it has heard a packet before it answers, and is asked for a word here.
     pub fn heard(&self) -> Vec<Value> {
         self.change(json!({}));
         self.told()
@@ -131,7 +135,8 @@ fn of_type(packets: Vec<Value>, kind: u64) -> Vec<Value> {
     packets.into_iter().filter(|packet| packet["type"] == kind).collect()
 }
 
-/// Waits for the first RELEASE of our daemon. That of the reference has no source address, and no socket hears such a one.
+/// Waits for the first RELEASE of our daemon. That of the reference has no source address, and no
+/// socket hears such a one.
 #[track_caller]
 pub fn wait_for_release(lab: &Lab, server: &Scripted) {
     if lab.peer == Peer::Ours {
@@ -192,7 +197,8 @@ struct Room {
     start: Instant,
 }
 
-/// Unicast comes to the socket of the server's address, broadcast to that of the broadcast address; so each packet's destination is known.
+/// Unicast comes to the socket of the server's address, broadcast to that of the broadcast address;
+/// so each packet's destination is known.
 fn serve() {
     let mut lines = BufReader::new(std::io::stdin()).lines();
     let mut next =
@@ -420,7 +426,8 @@ fn spoil(kind: &str, answer: &Answer) -> Vec<u8> {
         "xid" => spoiled.xid[0] ^= 0xff,
         "chaddr" => spoiled.chaddr[5] ^= 0xff,
         "request" => spoiled.op = 1,
-        // An offer of another server is a good one; an acknowledgement of a server that was not chosen is not.
+        // An offer of another server is a good one; an acknowledgement of a server that was not
+        // chosen is not.
         "other server" if answer.kind == ACK as u8 => {
             spoiled.server = Ipv4Addr::new(10, 60, 0, 252)
         }

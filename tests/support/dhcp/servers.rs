@@ -35,7 +35,8 @@ impl Program {
         found.unwrap().status.success()
     }
 
-    /// Seconds after which a client renews here: the shortest that dnsmasq takes, whose leases are two minutes at least.
+    /// Seconds after which a client renews here: the shortest that dnsmasq takes, whose leases are
+    /// two minutes at least.
     pub fn t1(self) -> u64 {
         match self {
             Program::Dnsmasq => 3,
@@ -67,7 +68,8 @@ impl<'a> Server<'a> {
         Server::run(lab, program, line, scratch)
     }
 
-    /// Thousands of addresses, 10.60.16.0 to 10.60.31.255, whose leases need nothing for the first hours. Its answers are unicast, so each is heard by one.
+    /// Thousands of addresses, 10.60.16.0 to 10.60.31.255, whose leases need nothing for the first
+    /// hours. Its answers are unicast, so each is heard by one.
     pub fn for_many(lab: &'a Lab) -> Server<'a> {
         let scratch = Scratch::new();
         let line =
@@ -111,8 +113,9 @@ impl<'a> Server<'a> {
         self.process.output()
     }
 
-    /// Our daemon has given all its leases back. The reference may say so when the link is gone already, and says it without a source address,
-    /// so that only a server with a packet socket could hear it.
+    /// Our daemon has given all its leases back. The reference may say so when the link is gone
+    /// already, and says it without a source address, so that only a server with a packet
+    /// socket could hear it.
     #[track_caller]
     pub fn assert_has_no_lease(&self) {
         if self.lab.peer == Peer::Ours {
@@ -151,7 +154,8 @@ fn dnsmasq_leases(text: &str) -> BTreeMap<String, u64> {
     lines.map(|columns| (columns[2].to_owned(), columns[0].parse().unwrap())).collect()
 }
 
-/// A journal: later lines replace earlier ones. address, hwaddr, client_id, valid_lifetime, expire, …, state (0: assigned).
+/// A journal: later lines replace earlier ones. address, hwaddr, client_id, valid_lifetime, expire,
+/// …, state (0: assigned).
 fn kea_leases(text: &str) -> BTreeMap<String, u64> {
     let mut leases = BTreeMap::new();
     for line in text.lines().skip(1) {

@@ -32,7 +32,8 @@ pub fn are_there(programs: &[&str]) -> bool {
 }
 
 impl Lab {
-    /// Gives the servers' interface its address, and waits until its link-local one can be used. The pretend host does not listen to routers.
+    /// Gives the servers' interface its address, and waits until its link-local one can be used.
+    /// The pretend host does not listen to routers.
     pub fn lan_v6(&self) {
         self.host.sh("for link in lan br0; do ip link show $link >/dev/null 2>&1 && sysctl -qw net.ipv6.conf.$link.accept_ra=0; done; true");
         self.outside.sh(&format!(
@@ -130,7 +131,8 @@ impl Kea {
 
     /// The leases that it has written down: when each address' lease ends, in seconds since 1970.
     ///
-    /// A journal: later lines replace earlier ones. address, duid, valid_lifetime, expire, …, state (0: assigned, 1: declined).
+    /// A journal: later lines replace earlier ones. address, duid, valid_lifetime, expire, …, state
+    /// (0: assigned, 1: declined).
     pub fn leases(&self) -> BTreeMap<String, u64> {
         let text = std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default(); // none before the first lease
         let mut leases = BTreeMap::new();
@@ -174,7 +176,8 @@ impl Dnsmasq {
         Dnsmasq { _process: process, scratch }
     }
 
-    /// The addresses that it has written down: each line is expiry, hardware address or IAID, address, …
+    /// The addresses that it has written down: each line is expiry, hardware address or IAID,
+    /// address, …
     pub fn leases(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.scratch.join("leases")).unwrap_or_default();
         let columns = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());

@@ -75,7 +75,8 @@ fn link_fact(link: &[u8], names: &Names) -> String {
     const IFLA_LINKINFO: u16 = 18;
     const IFLA_AF_SPEC: u16 = 26;
     const LINK_NETNSID: u16 = 37;
-    // UP, BROADCAST, LOOPBACK, POINTOPOINT, NOARP, PROMISC, ALLMULTI, MULTICAST: not what a carrier makes of them.
+    // UP, BROADCAST, LOOPBACK, POINTOPOINT, NOARP, PROMISC, ALLMULTI, MULTICAST: not what a carrier
+    // makes of them.
     const LASTING_FLAGS: u64 = 0x1 | 0x2 | 0x8 | 0x10 | 0x80 | 0x100 | 0x200 | 0x1000;
     let (attributes, flags) = (attributes(link, LINK), number(link, 8, 4) & LASTING_FLAGS);
     let elsewhere = attributes.iter().any(|(kind, _)| *kind == LINK_NETNSID);
@@ -103,7 +104,8 @@ fn kind_of_link(info: &[u8]) -> String {
     let is_port = attribute(info, 0, 4).map(show).as_deref() == Some("bridge");
     // The root port and its cost, topology changes, timers, how many neighbours were learnt.
     let passing_of_bridge: Vec<u16> = (12..=19).chain([48]).collect();
-    // The state, the root, the designated port, its number, topology changes, timers, how many groups are listened to.
+    // The state, the root, the designated port, its number, topology changes, timers, how many
+    // groups are listened to.
     let passing_of_port: Vec<u16> = (13..=23).chain([1, 38, 41]).collect();
     let mut text = String::new();
     for (kind, value) in attributes(info, 0) {
@@ -122,7 +124,8 @@ fn kind_of_link(info: &[u8]) -> String {
     text
 }
 
-/// /proc/sys/net/ipv4/conf/LINK and the same of IPv6, all of them but forwarding, which an ADD is documented to leave.
+/// /proc/sys/net/ipv4/conf/LINK and the same of IPv6, all of them but forwarding, which an ADD is
+/// documented to leave.
 fn settings(families: &[u8]) -> String {
     let mut text = String::new();
     for (family, value) in attributes(families, 0) {
@@ -143,7 +146,8 @@ fn vlans(port: &[u8]) -> String {
         .unwrap_or_default()
 }
 
-/// What a fact begins with that says that another one will follow by itself: a route of an address that has no duplicate.
+/// What a fact begins with that says that another one will follow by itself: a route of an address
+/// that has no duplicate.
 pub const AWAITED: &str = "awaited";
 
 /// Addresses whose duplicates are still being looked for.

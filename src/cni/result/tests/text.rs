@@ -86,8 +86,9 @@ fn compact_text_is_the_same_document() {
     assert_eq!(parse(&document.to_compact_text()), document);
 }
 
-// What follows up to `reference_*` is the output of the reference `static` plugin, Debian sid, for the
-// results built here (0.3.0 and 0.3.1 differ from 0.4.0 in the version only, 0.1.0 from 0.2.0, 1.0.0 from 1.1.0).
+// What follows up to `reference_*` is the output of the reference `static` plugin, Debian sid, for
+// the results built here (0.3.0 and 0.3.1 differ from 0.4.0 in the version only, 0.1.0 from 0.2.0,
+// 1.0.0 from 1.1.0).
 const REFERENCE_0_2: &str = r#"{
     "cniVersion": "0.2.0",
     "ip4": {

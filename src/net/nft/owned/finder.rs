@@ -1,4 +1,5 @@
-//! Elements found by their keys: asked for one by one, or where there are many to ask for, listed once.
+//! Elements found by their keys: asked for one by one, or where there are many to ask for, listed
+//! once.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,8 +8,8 @@ use crate::error::Result;
 use crate::net::nft::batch::Table;
 use crate::net::nft::{ElementInfo, Nft};
 
-/// For so many, reading a whole set takes less time than to ask for each. The kernel begins at the set's first element again
-/// for each page of a list, so for more it takes longer.
+/// For so many, reading a whole set takes less time than to ask for each. The kernel begins at the
+/// set's first element again for each page of a list, so for more it takes longer.
 const MANY: Range<usize> = 1000..20_000;
 
 /// Finds elements of one table.

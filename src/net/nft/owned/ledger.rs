@@ -1,4 +1,5 @@
-//! The set that says which elements are whose: its keys are an owner's id and a number, its comments name an element.
+//! The set that says which elements are whose: its keys are an owner's id and a number, its
+//! comments name an element.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,8 +12,8 @@ use crate::net::nft::{ElementInfo, Nft};
 pub(super) const LEDGER: Set =
     Set { name: "attachments", key: &[KeyType::Mark; 5], holds: Holds::Keys };
 
-/// No owner has this id. Its first entry is made with the table and says that no entry has been lost since; behind it come
-/// those of shared elements that have lost their owners.
+/// No owner has this id. Its first entry is made with the table and says that no entry has been
+/// lost since; behind it come those of shared elements that have lost their owners.
 pub(super) const NO_OWNER: [u8; 16] = [0; 16];
 const WHOLE: &str = "no entry was lost while this one is here";
 
@@ -22,14 +23,16 @@ impl Nft {
         Ok(self.element(table, LEDGER.name, &key_of(&NO_OWNER, 0))?.is_some())
     }
 
-    /// Whether nothing but the elements themselves says which are the owner's, who has these entries.
+    /// Whether nothing but the elements themselves says which are the owner's, who has these
+    /// entries.
     pub(super) fn is_lost(&self, table: Table, entries: &[(u32, String)]) -> Result<bool> {
         let has_gap = (0..).zip(entries).any(|(place, (number, _))| place != *number);
         Ok(has_gap
             || entries.is_empty() && !self.is_ledger_whole(table)? && self.has_table(table)?)
     }
 
-    /// Gives back to a ledger that was flushed what the elements of owners other than this one say, and marks it as whole.
+    /// Gives back to a ledger that was flushed what the elements of owners other than this one say,
+    /// and marks it as whole.
     pub(super) fn restore_ledger(
         &self,
         batch: &mut Batch,
@@ -70,8 +73,8 @@ impl Nft {
         Ok(())
     }
 
-    /// The owner's entries of the ledger, with their numbers. One that is missing does not hide those behind it; where
-    /// there is none, two questions show it.
+    /// The owner's entries of the ledger, with their numbers. One that is missing does not hide
+    /// those behind it; where there is none, two questions show it.
     pub(super) fn entries(&self, table: Table, owner: &Owner) -> Result<Vec<(u32, String)>> {
         let mut entries = vec![];
         let mut number = 0;
@@ -93,8 +96,8 @@ impl Nft {
             || self.ledger_entry(table, owner, 1)?.is_some())
     }
 
-    /// Whether a shared element is another owner's as well. He adds his entry without a look at ours; but that changes the
-    /// generation, which our removal is bound to.
+    /// Whether a shared element is another owner's as well. He adds his entry without a look at
+    /// ours; but that changes the generation, which our removal is bound to.
     pub(super) fn is_another_s(&self, table: Table, owner: &Owner, entry: &str) -> Result<bool> {
         let names_it =
             |found: &ElementInfo| found.comment == entry && owner_of(&found.key) != Some(owner.id);

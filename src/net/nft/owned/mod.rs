@@ -1,11 +1,14 @@
-//! Elements that belong to somebody: made together, found again by their owner alone, removed only while still theirs.
+//! Elements that belong to somebody: made together, found again by their owner alone, removed only
+//! while still theirs.
 //!
-//! Each of our tables has constant chains and rules; what varies are elements of its sets and maps. One more set,
-//! `attachments`, says for every owner which elements are his: its keys are the owner's id and a running number, its
-//! comments name an element. So removing costs the same however many there are, and needs nothing but the id.
+//! Each of our tables has constant chains and rules; what varies are elements of its sets and maps.
+//! One more set, `attachments`, says for every owner which elements are his: its keys are the
+//! owner's id and a running number, its comments name an element. So removing costs the same
+//! however many there are, and needs nothing but the id.
 //!
-//! Every removal is bound to the generation of the rule set that it was planned on: if anything changed in between,
-//! another may own the element by now, the kernel refuses, and the plan is made anew.
+//! Every removal is bound to the generation of the rule set that it was planned on: if anything
+//! changed in between, another may own the element by now, the kernel refuses, and the plan is made
+//! anew.
 
 mod finder;
 mod ledger;
@@ -28,7 +31,8 @@ use crate::error::{Code, Error, Result};
 /// The comment of elements that are not one owner's alone.
 const SHARED: &str = "shared";
 
-/// How often a transaction is planned anew because another came between. Each time somebody else has got on.
+/// How often a transaction is planned anew because another came between. Each time somebody else
+/// has got on.
 const TRIES: usize = 1000;
 
 /// Whoever elements belong to.
@@ -133,7 +137,8 @@ pub struct Layout {
     pub comment: &'static str,
     /// Its sets and maps, beside the one that says which elements are whose.
     pub sets: &'static [&'static Set],
-    /// Its constant chains, with how often each is used: by its own rules, and by those that lead to it.
+    /// Its constant chains, with how often each is used: by its own rules, and by those that lead
+    /// to it.
     pub chains: &'static [(&'static str, u32)],
     /// Writes its constant chains and rules; doing so again changes nothing.
     pub lay_out: fn(&mut Batch, Table),
@@ -143,8 +148,9 @@ pub struct Layout {
 type BySuffix = HashMap<Vec<u8>, String>;
 
 impl Nft {
-    /// Makes the owner's elements. Those he had are replaced; one that another owner still has becomes his, for he was
-    /// given what it stands for. Returns what was there in their place, for [`Nft::give_back`].
+    /// Makes the owner's elements. Those he had are replaced; one that another owner still has
+    /// becomes his, for he was given what it stands for. Returns what was there in their place,
+    /// for [`Nft::give_back`].
     pub fn claim(
         &self,
         layout: &Layout,
@@ -182,8 +188,9 @@ impl Nft {
         })
     }
 
-    /// Takes back a claim to elements of sets: the owner's go, and what they replaced is as it was. What another has been
-    /// given since stays his. Returns what nobody has now: who had it before the claim has gone in between, and left it.
+    /// Takes back a claim to elements of sets: the owner's go, and what they replaced is as it was.
+    /// What another has been given since stays his. Returns what nobody has now: who had it
+    /// before the claim has gone in between, and left it.
     pub fn give_back(
         &self,
         layout: &Layout,
@@ -249,9 +256,11 @@ impl Nft {
         Ok(own)
     }
 
-    /// Makes the owner's elements, in place of those he had, unless another has one of them or a rival of one.
+    /// Makes the owner's elements, in place of those he had, unless another has one of them or a
+    /// rival of one.
     ///
-    /// What is looked at and what is made is of one generation of the rule set, so of two who want the same one gets it.
+    /// What is looked at and what is made is of one generation of the rule set, so of two who want
+    /// the same one gets it.
     pub fn claim_free(
         &self,
         layout: &Layout,
@@ -287,7 +296,8 @@ impl Nft {
                 self.plan_lay_out(&mut batch, layout, owner)?;
             }
             before.delete_unused(&mut batch, table, elements);
-            // Another owner has none of them, unless it leads to a chain; the owner itself has those that go already.
+            // Another owner has none of them, unless it leads to a chain; the owner itself has
+            // those that go already.
             let may_be_there = |element: &&OwnedElement| is_damaged || element.chain.is_some();
             let mut finder = Finder::new(self, table, elements.len());
             for element in
@@ -407,8 +417,9 @@ impl Nft {
         self.commit(&batch, &what)
     }
 
-    /// Whether table, chains and rules are there and the owner has nothing yet. A batch that fails makes the kernel wait for
-    /// all its processors, which takes longer than anything else here, so none is tried that can be seen to fail.
+    /// Whether table, chains and rules are there and the owner has nothing yet. A batch that fails
+    /// makes the kernel wait for all its processors, which takes longer than anything else
+    /// here, so none is tried that can be seen to fail.
     fn only_elements_are_missing(
         &self,
         layout: &Layout,
@@ -426,8 +437,9 @@ impl Nft {
         Ok(self.ledger_entry(layout.table, owner, 0)?.is_none())
     }
 
-    /// Whether the table works, its constant chains have as many rules as they should, and its ledger has lost nothing. That
-    /// they are there is not enough: `nft flush table` leaves chains without rules.
+    /// Whether the table works, its constant chains have as many rules as they should, and its
+    /// ledger has lost nothing. That they are there is not enough: `nft flush table` leaves
+    /// chains without rules.
     fn is_laid_out(&self, layout: &Layout) -> Result<bool> {
         Ok(self.incomplete_chain(layout)?.is_none()
             && self.is_in_force(layout.table)?
@@ -440,7 +452,8 @@ impl Nft {
         self.restore_ledger(batch, layout, owner)
     }
 
-    /// Whether elements can be added: the table is there, or the kernel can make it. What it lacks is in the error.
+    /// Whether elements can be added: the table is there, or the kernel can make it. What it lacks
+    /// is in the error.
     pub fn require_layout(&self, layout: &Layout) -> Result<()> {
         if self.incomplete_chain(layout)?.is_none() {
             return Ok(());
@@ -454,8 +467,8 @@ impl Nft {
         })
     }
 
-    /// Plans and commits until nobody came between. The kernel looks at the generation before anything else, so whatever
-    /// else it refuses is refused for good.
+    /// Plans and commits until nobody came between. The kernel looks at the generation before
+    /// anything else, so whatever else it refuses is refused for good.
     pub fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             match attempt() {
@@ -468,7 +481,8 @@ impl Nft {
     }
 }
 
-/// The table is not laid out yet, or somebody has an element already: what is there has to be read first.
+/// The table is not laid out yet, or somebody has an element already: what is there has to be read
+/// first.
 fn needs_plan(error: &Error) -> bool {
     error.is_exists() || [Errno::ENOENT, Errno::EBUSY].iter().any(|errno| error.is_errno(*errno))
 }

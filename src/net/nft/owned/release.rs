@@ -38,7 +38,8 @@ impl Nft {
         })
     }
 
-    /// The same for an owner that may have lost its entries of the ledger: all elements of all sets are looked at.
+    /// The same for an owner that may have lost its entries of the ledger: all elements of all sets
+    /// are looked at.
     pub fn release_by_comment(&self, layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
         let what = format!("delete elements of table {:?}", layout.table.name);
         let mut released = self.release(layout, owner)?;
@@ -78,8 +79,8 @@ impl Nft {
         self.has_element(layout.table, LEDGER.name, |found| is_entry_of_other(&found.key, owner))
     }
 
-    /// What each owner has, of one group or of all: the owners that the ledger has, and those that elements name. Reads each
-    /// set once.
+    /// What each owner has, of one group or of all: the owners that the ledger has, and those that
+    /// elements name. Reads each set once.
     pub fn holdings(&self, layout: &Layout, group: Option<[u8; 8]>) -> Result<Vec<Owned>> {
         let mut held: BTreeMap<[u8; 16], Owned> = BTreeMap::new();
         let is_wanted =
@@ -100,8 +101,8 @@ impl Nft {
         Ok(held.into_values().collect())
     }
 
-    /// The elements, by set and key, that belong to the owner alone; also those of the ledger that have gone from their sets
-    /// and that no other owner has.
+    /// The elements, by set and key, that belong to the owner alone; also those of the ledger that
+    /// have gone from their sets and that no other owner has.
     pub fn belongings(&self, layout: &Layout, owner: &Owner) -> Result<Vec<(String, Vec<u8>)>> {
         let (mut elements, keys) = (vec![], self.keys_of(layout, owner)?);
         let mut finder = Finder::new(self, layout.table, keys.len());
@@ -113,7 +114,8 @@ impl Nft {
         Ok(elements)
     }
 
-    /// The same for an owner that may have lost its entries of the ledger: all elements of all sets are looked at as well.
+    /// The same for an owner that may have lost its entries of the ledger: all elements of all sets
+    /// are looked at as well.
     pub fn belongings_by_comment(
         &self,
         layout: &Layout,
@@ -198,7 +200,8 @@ impl Nft {
         for (chain, ours) in leading {
             let Some(info) = self.chain(table.family, table.name, chain)? else { continue };
             let rules = self.rules(table.family, table.name, chain)?.len();
-            // A transaction between the two reads changes the generation: the plan is then made again.
+            // A transaction between the two reads changes the generation: the plan is then made
+            // again.
             match info
                 .uses
                 .checked_sub(ours)
@@ -273,7 +276,8 @@ pub(super) struct Plan {
     pub keys: HashSet<(String, Vec<u8>)>,
     /// Chains that no other element leads to.
     pub unused: Vec<String>,
-    /// To one at least another owner's element leads: so he is not the last, and the ledger need not be asked.
+    /// To one at least another owner's element leads: so he is not the last, and the ledger need
+    /// not be asked.
     pub is_any_shared: bool,
 }
 

@@ -15,8 +15,8 @@ use crate::net::nft::{ElementInfo, Nft, RuleInfo};
 pub(super) type Compare = fn(&RuleInfo, Attrs<'_>) -> bool;
 
 impl Nft {
-    /// What keeps the table from doing what it was made for: it is switched off, or a constant chain is not there or has
-    /// other rules.
+    /// What keeps the table from doing what it was made for: it is switched off, or a constant
+    /// chain is not there or has other rules.
     pub fn damage(&self, layout: &Layout) -> Result<Option<String>> {
         let table = layout.table.name;
         let not_what_it_was =
@@ -62,7 +62,8 @@ impl Nft {
         Ok(found.len() == wanted.len() && found.iter().zip(wanted).all(does))
     }
 
-    /// The first constant chain that is not there or has not got so many rules. It costs less than to read them all.
+    /// The first constant chain that is not there or has not got so many rules. It costs less than
+    /// to read them all.
     pub(super) fn incomplete_chain(&self, layout: &Layout) -> Result<Option<&'static str>> {
         for (name, uses) in layout.chains {
             let found = self.chain(layout.table.family, layout.table.name, name)?;
@@ -73,8 +74,8 @@ impl Nft {
         Ok(None)
     }
 
-    /// Which of these elements are missing, or are another's and do something else; also those that the owner would not
-    /// find again, and those that lead to a chain without its rules.
+    /// Which of these elements are missing, or are another's and do something else; also those that
+    /// the owner would not find again, and those that lead to a chain without its rules.
     pub fn missing<'a>(
         &self,
         layout: &Layout,

@@ -1,5 +1,5 @@
-//! What the clients of both families have in common: when they look at the clock, where they are, and what they say has to be
-//! done.
+//! What the clients of both families have in common: when they look at the clock, where they are,
+//! and what they say has to be done.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -18,7 +18,8 @@ pub enum State {
     Selecting,
     /// It has asked for what was offered.
     Requesting,
-    /// It waits before it looks for servers again: the last time it was refused, or the address was somebody else's.
+    /// It waits before it looks for servers again: the last time it was refused, or the address was
+    /// somebody else's.
     Waiting,
     /// It has a lease.
     Bound,
@@ -53,10 +54,12 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How many different answers the error of a failed search lists. A server can send another one each time.
+/// How many different answers the error of a failed search lists. A server can send another one
+/// each time.
 const TROUBLES_MAX: usize = 8;
 
-/// What was heard in a search that has found no lease yet: each thing once, in the order in which it came.
+/// What was heard in a search that has found no lease yet: each thing once, in the order in which
+/// it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Troubles {
     heard: Vec<String>,
@@ -83,7 +86,8 @@ impl Troubles {
     }
 }
 
-/// What has to be done now, in this order: of a client with messages `S`, addresses `A`, intents `I` and leases `L`.
+/// What has to be done now, in this order: of a client with messages `S`, addresses `A`, intents
+/// `I` and leases `L`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<S, A, I, L> {
     /// Send it.

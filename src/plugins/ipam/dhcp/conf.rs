@@ -30,10 +30,12 @@ const OPTION_NAMES: [(&str, u8); 12] = [
 
 /// What is asked for besides, unless `skipDefault` says no: routers and the subnet mask.
 const ALWAYS_REQUESTED: [u8; 2] = [3, 1];
-/// What is asked for where the configuration leaves nothing to ask for: subnet mask, routers, domain name, name servers.
+/// What is asked for where the configuration leaves nothing to ask for: subnet mask, routers,
+/// domain name, name servers.
 const LEAST_REQUESTED: [u8; 4] = [1, 3, 15, 6];
 
-/// What a message is made of, and what the client says itself: pad, overload, type, server, list, end.
+/// What a message is made of, and what the client says itself: pad, overload, type, server, list,
+/// end.
 const NOT_FOR_USERS: [u8; 6] = [0, 52, 53, 54, 55, 255];
 
 /// The longest value of an option.
@@ -52,7 +54,8 @@ pub struct Conf {
     /// The metric of every route of the result; 0 where none is given.
     #[serde(skip)]
     pub priority: i64,
-    /// What is leased: an address of IPv4, and one of IPv6 from whoever grants it. One of them at least.
+    /// What is leased: an address of IPv4, and one of IPv6 from whoever grants it. One of them at
+    /// least.
     #[serde(skip)]
     pub leases: Vec<Option<Mode>>,
 }
@@ -86,9 +89,11 @@ struct Ipam {
     priority: i64,
     /// Lease an address of IPv4. Default true.
     dhcpv4: Option<bool>,
-    /// Lease an address of IPv6 from a DHCPv6 server. Default false; the reference has no such key.
+    /// Lease an address of IPv6 from a DHCPv6 server. Default false; the reference has no such
+    /// key.
     dhcpv6: bool,
-    /// Make an address of IPv6 of the prefix that a router advertises. Default false; the reference has no such key.
+    /// Make an address of IPv6 of the prefix that a router advertises. Default false; the
+    /// reference has no such key.
     slaac: bool,
     /// Options that are sent to the server.
     provide: Vec<Provide>,
@@ -134,7 +139,8 @@ fn leases(ipam: &Ipam) -> Result<Vec<Option<Mode>>> {
     }
 }
 
-/// Where the daemon listens, from `ipam.daemonSocketPath` alone: DEL and GC find it whatever the rest says.
+/// Where the daemon listens, from `ipam.daemonSocketPath` alone: DEL and GC find it whatever the
+/// rest says.
 pub fn socket_path(config: &Config) -> Result<PathBuf> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -187,14 +193,15 @@ fn provided(list: &[Provide], args: &str) -> Result<Vec<(u8, Vec<u8>)>> {
     Ok(options)
 }
 
-/// The value of `key` in CNI_ARGS. The reference reads them leniently here: what is no pair is passed over, and keys of
-/// others are nobody's concern.
+/// The value of `key` in CNI_ARGS. The reference reads them leniently here: what is no pair is
+/// passed over, and keys of others are nobody's concern.
 fn value_in_args<'a>(args: &'a str, key: &str) -> Option<&'a str> {
     let mut pairs = args.split(';').filter_map(|pair| pair.split_once('='));
     pairs.rfind(|(k, _)| *k == key && !key.is_empty()).map(|(_, value)| value)
 }
 
-/// The options that the server is asked for, each once. An entry without an option only says what it skips.
+/// The options that the server is asked for, each once. An entry without an option only says what
+/// it skips.
 fn requested(list: &[Request]) -> Result<Vec<u8>> {
     let mut codes: Vec<u8> = vec![];
     let mut add = |code: u8| {

@@ -1,4 +1,5 @@
-//! DHCP of either family behind one face, for the daemon: what one client says is what the other says, about other addresses.
+//! DHCP of either family behind one face, for the daemon: what one client says is what the other
+//! says, about other addresses.
 
 use std::net::{IpAddr, Ipv6Addr};
 

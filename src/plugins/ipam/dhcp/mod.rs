@@ -1,7 +1,7 @@
 //! `dhcp` gets a container's address from a DHCP server of its network; a daemon keeps the lease.
 //!
-//! The plugin asks the daemon ([`wire`]), which looks for a lease as [`v4`] says, renews it for as long as the container
-//! lives, and remembers it in a file ([`daemon`]).
+//! The plugin asks the daemon ([`wire`]), which looks for a lease as [`v4`] says, renews it for as
+//! long as the container lives, and remembers it in a file ([`daemon`]).
 //!
 //! <https://www.cni.dev/plugins/current/ipam/dhcp/>
 
@@ -36,8 +36,8 @@ use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::steps::addresses;
 
-/// How long an interface has to carry before servers are asked: what is sent before is lost, and the next try is seconds
-/// away. One that does not by then may have a cable that is not plugged in.
+/// How long an interface has to carry before servers are asked: what is sent before is lost, and
+/// the next try is seconds away. One that does not by then may have a cable that is not plugged in.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a daemon may take to end, or to start, while a lease is given back.
@@ -69,11 +69,12 @@ impl Plugin for Dhcp {
         let wishes: Vec<Request> = wishes.collect();
         let error = match leased(&socket, &wishes) {
             Ok(Ok(result)) => return Ok(result),
-            Ok(Err(error)) if wishes.len() == 1 => return Err(error), // the daemon has given back what it asked for
+            // the daemon has given back what it asked for
+            Ok(Err(error)) if wishes.len() == 1 => return Err(error),
             Ok(Err(error)) | Err(error) => error,
         };
-        // If the daemon dies, what it had asked for is given back as long as the interface is there to say so; and so is what
-        // was leased in the other family.
+        // If the daemon dies, what it had asked for is given back as long as the interface is there
+        // to say so; and so is what was leased in the other family.
         Err(match release(&socket, &at.key) {
             Ok(()) => error,
             Err(failed) => error.with_details(format_args!("undo: {failed}")),
@@ -171,8 +172,8 @@ fn any_socket_path(cx: &Context<'_>) -> std::path::PathBuf {
     socket_path(cx.config).unwrap_or_else(|_| Path::new(DEFAULT_SOCKET).to_owned())
 }
 
-/// What the daemon answers to these wishes, all of which it has at the same time. The results are those of
-/// [`wire::Asked::answer`].
+/// What the daemon answers to these wishes, all of which it has at the same time. The results are
+/// those of [`wire::Asked::answer`].
 fn leased(socket: &Path, wishes: &[Request]) -> Result<Result<AddResult>> {
     let asked: Result<Vec<_>> =
         wishes.iter().map(|wish| wire::begin_to_ask(socket, wish)).collect();
@@ -202,8 +203,8 @@ fn read_result(answer: &Value) -> Result<AddResult> {
         .map_err(|e| Error::new(Code::DECODE, format!("read the answer of the DHCP daemon: {e}")))
 }
 
-/// Lets the interface speak IPv6. What routers advertise is for the daemon: the kernel would give the interface other
-/// addresses and routes beside those of the result.
+/// Lets the interface speak IPv6. What routers advertise is for the daemon: the kernel would give
+/// the interface other addresses and routes beside those of the result.
 fn enable_ipv6(at: &Attachment) -> Result<()> {
     let ifname = at.ifname();
     at.run(|| {
@@ -232,7 +233,8 @@ fn set_up(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
             watch.until_operational(container, at.ifname(), deadline)?;
         }
     }
-    // A bridge passes nothing on before the other end carries too, which the kernel may notice a moment later.
+    // A bridge passes nothing on before the other end carries too, which the kernel may notice a
+    // moment later.
     match other_end(cx, &link)? {
         Some(end) if !carries(&end) => {
             Watch::links()?.until_operational(cx.host()?, &end.name, deadline).map(drop)

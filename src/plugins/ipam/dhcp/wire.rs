@@ -1,8 +1,8 @@
 //! What plugin and daemon say to each other: a line of JSON each way on a Unix stream socket.
 //!
-//! `{"protocol":1,"op":"add",…}` is answered by `{"protocol":1,"answer":…}` or `{"protocol":1,"error":{…}}`, the members
-//! of a CNI error object. Where the answer may take long, `{"protocol":1,"patience":208}` comes first: so many seconds at
-//! most.
+//! `{"protocol":1,"op":"add",…}` is answered by `{"protocol":1,"answer":…}` or
+//! `{"protocol":1,"error":{…}}`, the members of a CNI error object. Where the answer may take long,
+//! `{"protocol":1,"patience":208}` comes first: so many seconds at most.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -323,8 +323,8 @@ pub fn begin_to_ask<'a>(socket: &'a Path, request: &Request) -> Result<Asked<'a>
 }
 
 impl Asked<'_> {
-    /// Waits for the answer. The inner result is the daemon's own word, the outer one says that there was none. Code 11 is
-    /// that the daemon has ended meanwhile.
+    /// Waits for the answer. The inner result is the daemon's own word, the outer one says that
+    /// there was none. Code 11 is that the daemon has ended meanwhile.
     pub fn answer(mut self) -> Result<Result<Value>> {
         self.stream.allow(PATIENCE);
         let mut stream = BufReader::new(self.stream);
@@ -401,8 +401,8 @@ fn unreached(socket: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Whether no daemon with leases of ours can be at the socket: no process listens, another program does, or a file is in the
-/// place of a directory.
+/// Whether no daemon with leases of ours can be at the socket: no process listens, another program
+/// does, or a file is in the place of a directory.
 pub fn is_not_running(error: &Error) -> bool {
     is_nobody(error) || error.is_errno(Errno::ENOTDIR) || error.code == OTHER_PROGRAM
 }

@@ -13,8 +13,8 @@ use crate::rollback::Rollback;
 /// So many taken addresses in a row are met one by one; then one look at the directory is cheaper.
 const SINGLE_LOOKS: usize = 64;
 
-/// Reserves one address from each range set, `requested` ones where a set has them. What was reserved is freed if
-/// anything after it fails.
+/// Reserves one address from each range set, `requested` ones where a set has them. What was
+/// reserved is freed if anything after it fails.
 pub fn allocate(
     sets: &[RangeSet],
     requested: &[IpAddr],
@@ -37,7 +37,8 @@ pub fn allocate(
             .map_err(|e| e.context(format_args!("failed to allocate for range {number}")))?;
         let path = store.lease_path(ip);
         rb.undo(format_args!("release {ip}"), move || remove_lease(&path));
-        // Not undone: the round robin goes on after an address even if it was held for a moment only.
+        // Not undone: the round robin goes on after an address even if it was held for a moment
+        // only.
         store.set_last_reserved(number, ip)?;
         ips.push(IpConfig {
             interface: None,
@@ -72,7 +73,8 @@ fn unavailable(msg: String) -> Error {
     Error::new(Code::ADDRESS_UNAVAILABLE, msg)
 }
 
-/// The reference does not look whether the attachment has an address of the set already, and gives it a second one.
+/// The reference does not look whether the attachment has an address of the set already, and gives
+/// it a second one.
 fn reserve_requested<'a>(
     set: &'a RangeSet,
     ip: IpAddr,
@@ -151,8 +153,8 @@ pub trait Pool {
     fn taken(&self) -> Result<HashSet<IpAddr>>;
 }
 
-/// The first candidate that is free. The walk ends after as many steps as there are leases, however large the set is:
-/// what the directory lists as taken is not attempted.
+/// The first candidate that is free. The walk ends after as many steps as there are leases, however
+/// large the set is: what the directory lists as taken is not attempted.
 pub fn first_free(
     set: &RangeSet,
     last: Option<IpAddr>,

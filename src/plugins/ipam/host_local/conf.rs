@@ -18,7 +18,8 @@ use crate::plugin::{Context, PluginConf};
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// What ADD, CHECK and STATUS go by. DEL and GC need none of it and so do not fail where it is wrong.
+/// What ADD, CHECK and STATUS go by. DEL and GC need none of it and so do not fail where it is
+/// wrong.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Conf {
@@ -63,8 +64,9 @@ struct Document {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Ipam {
-    /// A single range, as the first versions had it: `subnet`, `rangeStart`, `rangeEnd` and `gateway` beside `type`.
-    /// It comes before `ranges`; without `subnet` the other three mean nothing.
+    /// A single range, as the first versions had it: `subnet`, `rangeStart`, `rangeEnd` and
+    /// `gateway` beside `type`. It comes before `ranges`; without `subnet` the other three
+    /// mean nothing.
     #[serde(with = "addr::opt_cidr")]
     subnet: Option<ipnet::IpNet>,
     /// See `subnet`.
@@ -111,9 +113,11 @@ fn missing() -> Error {
         .saying("IPAM config missing 'ipam' key")
 }
 
-/// The network's place on the disk, from `name` and `ipam.dataDir` alone: DEL and GC work whatever the rest says.
+/// The network's place on the disk, from `name` and `ipam.dataDir` alone: DEL and GC work whatever
+/// the rest says.
 pub fn place(cx: &Context<'_>) -> Place {
-    // Where it does not decode ADD fails, so nothing is anywhere else than in the default directory.
+    // Where it does not decode ADD fails, so nothing is anywhere else than in the default
+    // directory.
     let data_dir = data_dir(cx.config).ok().filter(|dir| !dir.is_empty());
     Place::new(Path::new(data_dir.as_deref().unwrap_or(DEFAULT_DATA_DIR)), &cx.config.name)
 }
@@ -133,7 +137,8 @@ fn data_dir(config: &Config) -> Result<String> {
     Ok(config.decode::<Document>()?.ipam.data_dir)
 }
 
-/// The set index in what is told to the user is that of the merged list: runtime's, the single range, `ranges`.
+/// The set index in what is told to the user is that of the merged list: runtime's, the single
+/// range, `ranges`.
 fn range_sets(runtime: &[Vec<RangeConf>], ipam: &Ipam) -> Result<Vec<RangeSet>> {
     let mut sets = vec![];
     for (i, set) in runtime.iter().enumerate() {

@@ -1,19 +1,23 @@
 //! The index of a network's leases by container, so that ADD and DEL need not read every lease.
 //!
-//! The leases are the truth, and the reference plugin, which may run on the same directory before an upgrade and after
-//! a rollback, knows nothing of an index. So it must show when it is out of date, without the reference's help: each
-//! of our own operations ends by giving the network's directory and the index's the same modification time, one that
-//! no clock gives (the *seal*). A process that creates or removes a file in either directory moves its time to the present.
-//! Two equal seals thus mean that no lease was made or removed since. A file that was written over in place breaks no seal:
-//! the reference does not do that, and what the index has of a container is compared with the container's files. Anything else (the reference was here, we crashed, a
-//! directory was removed or restored from a backup) means that the index is made anew from the leases.
+//! The leases are the truth, and the reference plugin, which may run on the same directory before
+//! an upgrade and after a rollback, knows nothing of an index. So it must show when it is out of
+//! date, without the reference's help: each of our own operations ends by giving the network's
+//! directory and the index's the same modification time, one that no clock gives (the *seal*). A
+//! process that creates or removes a file in either directory moves its time to the present.
+//! Two equal seals thus mean that no lease was made or removed since. A file that was written over
+//! in place breaks no seal: the reference does not do that, and what the index has of a container
+//! is compared with the container's files. Anything else (the reference was here, we crashed, a
+//! directory was removed or restored from a backup) means that the index is made anew from the
+//! leases.
 //!
-//! The seal's seconds tell the boot: nothing here is synced, so after a power loss the index's files may be older than
-//! its directory says. Its nanoseconds tell states of one boot apart.
+//! The seal's seconds tell the boot: nothing here is synced, so after a power loss the index's
+//! files may be older than its directory says. Its nanoseconds tell states of one boot apart.
 //!
-//! It lives in `<dataDir>/.cni-multi/<network>`, because the reference reads all that is in the network's directory;
-//! no network's name begins with a dot. Leases are spread over 256 files by a hash of the container's id: a lookup
-//! reads a 256th, and making all of them is 256 writes however many leases there are.
+//! It lives in `<dataDir>/.cni-multi/<network>`, because the reference reads all that is in the
+//! network's directory; no network's name begins with a dot. Leases are spread over 256 files by a
+//! hash of the container's id: a lookup reads a 256th, and making all of them is 256 writes however
+//! many leases there are.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -58,8 +62,8 @@ impl Index {
         Index { dir: data_dir.join(".cni-multi").join(network), seal_of_boot: OnceCell::new() }
     }
 
-    /// A name for a file that is being written. Lives here because whatever a crash leaves in the network's directory
-    /// the reference would take for a lease.
+    /// A name for a file that is being written. Lives here because whatever a crash leaves in the
+    /// network's directory the reference would take for a lease.
     pub fn draft(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -87,7 +91,8 @@ impl Index {
         Ok(())
     }
 
-    /// The leases in a bucket, those of other containers among them. None where it cannot be made out.
+    /// The leases in a bucket, those of other containers among them. None where it cannot be made
+    /// out.
     pub fn read(&self, bucket: Bucket) -> Option<Vec<Lease>> {
         match plain_file::read(&self.path(bucket), LIMIT) {
             Ok(bytes) => parse(&bytes),
@@ -96,9 +101,11 @@ impl Index {
         }
     }
 
-    /// Replaces a bucket. Not atomic: whoever writes has broken the seal before, by changing a lease.
+    /// Replaces a bucket. Not atomic: whoever writes has broken the seal before, by changing a
+    /// lease.
     ///
-    /// An empty one has no file, so that after the last DEL nothing but the reference's own files is left.
+    /// An empty one has no file, so that after the last DEL nothing but the reference's own files
+    /// is left.
     pub fn write<'a>(
         &self,
         bucket: Bucket,
@@ -144,7 +151,8 @@ impl Index {
     }
 }
 
-/// Makes a directory; a link in its place is refused, since what is in the index is removed without asking.
+/// Makes a directory; a link in its place is refused, since what is in the index is removed without
+/// asking.
 fn create_dir(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(e)
@@ -156,8 +164,8 @@ fn create_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The seal's seconds: an even number (some file systems count in twos) between 1973 and 2001, where neither a clock
-/// that is right nor one that starts at 1970 can be.
+/// The seal's seconds: an even number (some file systems count in twos) between 1973 and 2001,
+/// where neither a clock that is right nor one that starts at 1970 can be.
 fn seal_of_boot() -> u64 {
     let hash = u64::from_le_bytes(hash8(&boot_id()));
     100_000_000 + 2 * (hash % 450_000_000)

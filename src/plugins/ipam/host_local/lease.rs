@@ -1,4 +1,5 @@
-//! A lease: a file named by its address that says whose it is. Names and content are the reference's.
+//! A lease: a file named by its address that says whose it is. Names and content are the
+//! reference's.
 
 use std::fs;
 use std::io;
@@ -8,7 +9,8 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::plain_file;
 
-/// More than a container's id and an interface's name can be: a variable of the environment has at most 128 KiB.
+/// More than a container's id and an interface's name can be: a variable of the environment has at
+/// most 128 KiB.
 const LIMIT: usize = 129 * 1024;
 
 /// Whose a lease is.
@@ -55,7 +57,8 @@ pub struct Lease {
 pub enum Content {
     /// Whose the address is.
     Owned(Owner),
-    /// Nothing: its writer, or the machine, died before the content was on the disk. Nobody has the address.
+    /// Nothing: its writer, or the machine, died before the content was on the disk. Nobody has the
+    /// address.
     Torn,
     /// Nothing that we understand. The address is taken, and the file is not ours to remove.
     Foreign,
@@ -86,8 +89,8 @@ impl Content {
     }
 }
 
-/// What the file of `ip` in the network's directory says; None where there is no such file. An error where there may be
-/// a lease, and what it says cannot be told now.
+/// What the file of `ip` in the network's directory says; None where there is no such file. An
+/// error where there may be a lease, and what it says cannot be told now.
 pub fn read(dir: &Path, ip: IpAddr) -> Result<Option<Content>> {
     let path = dir.join(ip.to_string());
     match plain_file::read(&path, LIMIT) {

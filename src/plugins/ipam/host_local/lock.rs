@@ -15,8 +15,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Waits for the lock of the directory `dir`, which must exist; code 11 where that takes too long. The file stays for ever: unlinking it would let two
-    /// processes hold two locks.
+    /// Waits for the lock of the directory `dir`, which must exist; code 11 where that takes too
+    /// long. The file stays for ever: unlinking it would let two processes hold two locks.
     pub fn take(dir: &Path) -> Result<Lock> {
         let path = dir.join("lock");
         let failed = |e: io::Error| Error::io(format_args!("lock {path:?}"), &e);
@@ -27,7 +27,8 @@ impl Lock {
             if !metadata.is_file() {
                 return Err(failed(io::Error::other("not a regular file")));
             }
-            // Somebody may have removed the directory while we waited; a lock on a file without a name guards nothing.
+            // Somebody may have removed the directory while we waited; a lock on a file without a
+            // name guards nothing.
             if metadata.nlink() > 0 {
                 return Ok(Lock { _file: file });
             }

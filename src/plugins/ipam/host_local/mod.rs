@@ -116,8 +116,8 @@ fn owner(key: &Key) -> Owner {
     Owner::new(key.container_id.as_str(), key.ifname.as_str())
 }
 
-/// What the attachment holds. Where that is nothing: what its container holds from the time when leases did not name
-/// the interface.
+/// What the attachment holds. Where that is nothing: what its container holds from the time when
+/// leases did not name the interface.
 fn held_by_attachment(store: &Store, owner: &Owner) -> Result<Vec<IpAddr>> {
     let held = store.held_by(owner)?;
     if held.is_empty() { store.held_by(&owner.without_ifname()) } else { Ok(held) }
@@ -133,7 +133,8 @@ fn nothing_held(key: &Key) -> Error {
     Error::check(msg).with_details(details)
 }
 
-/// An address of another plugin's, or of a range that is no longer configured, is not ours to judge.
+/// An address of another plugin's, or of a range that is no longer configured, is not ours to
+/// judge.
 fn verify_held(ip: IpAddr, sets: &[RangeSet], held: &[IpAddr]) -> Result<()> {
     if held.contains(&ip) || !sets.iter().any(|set| set.range_of(ip).is_some()) {
         return Ok(());
@@ -151,7 +152,8 @@ fn release_all(store: &mut Store, ips: &[IpAddr]) -> Result<()> {
     errors.finish()
 }
 
-/// A lease that does not name the interface is spared while any attachment of its container is valid.
+/// A lease that does not name the interface is spared while any attachment of its container is
+/// valid.
 fn is_valid(owner: &Owner, valid: &ValidAttachments) -> bool {
     match &owner.ifname {
         Some(ifname) => valid.contains(&owner.container_id, ifname),
@@ -164,7 +166,8 @@ fn require_free(place: &Place, set: &RangeSet, number: usize) -> Result<()> {
     let last = lease::last_reserved(place.dir(), number);
     match allocator::first_free(set, last, &mut Looking { place })? {
         Some(_) => Ok(()),
-        // The next ADD frees it; but where the network is said not to be ready no runtime asks for one.
+        // The next ADD frees it; but where the network is said not to be ready no runtime asks for
+        // one.
         None if place.has_torn(|ip| set.range_of(ip).is_some())? => Ok(()),
         None => Err(allocator::exhausted(set).with_code(Code::NOT_AVAILABLE)),
     }

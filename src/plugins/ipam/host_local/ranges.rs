@@ -19,11 +19,12 @@ pub struct RangeConf {
     /// The first address to give out; default the one after the subnet's own.
     #[serde(with = "addr::ip")]
     pub range_start: Option<IpAddr>,
-    /// The last address to give out; default the one before an IPv4 subnet's broadcast address, the last of an IPv6
-    /// subnet.
+    /// The last address to give out; default the one before an IPv4 subnet's broadcast address,
+    /// the last of an IPv6 subnet.
     #[serde(with = "addr::ip")]
     pub range_end: Option<IpAddr>,
-    /// The gateway, which is never given out; default the address after the subnet's own. It need not be in the subnet.
+    /// The gateway, which is never given out; default the address after the subnet's own. It need
+    /// not be in the subnet.
     #[serde(with = "addr::ip")]
     pub gateway: Option<IpAddr>,
 }
@@ -122,7 +123,8 @@ fn default_end(subnet: IpNet) -> IpAddr {
         IpNet::V4(subnet) => {
             address(subnet.addr().into(), u128::from(u32::from(subnet.broadcast())) - 1)
         }
-        IpNet::V6(subnet) => subnet.broadcast().into(), // IPv6 has no broadcast; ipnet's name for the last address
+        // IPv6 has no broadcast; ipnet's name for the last address
+        IpNet::V6(subnet) => subnet.broadcast().into(),
     }
 }
 
@@ -137,7 +139,8 @@ fn number(ip: IpAddr) -> u128 {
 /// The address of a number, in the family of `like`.
 fn address(like: IpAddr, number: u128) -> IpAddr {
     match like {
-        IpAddr::V4(_) => Ipv4Addr::from(number as u32).into(), // it came from a u32 and was changed within a subnet
+        // it came from a u32 and was changed within a subnet
+        IpAddr::V4(_) => Ipv4Addr::from(number as u32).into(),
         IpAddr::V6(_) => Ipv6Addr::from(number).into(),
     }
 }
@@ -188,8 +191,8 @@ impl RangeSet {
         self.0.iter().any(|range| other.0.iter().any(|other| range.overlaps(other)))
     }
 
-    /// Every address that may be given out, once, in the order of the round robin: from the one after `last`, or from
-    /// the first where `last` is not in the set. Gateways are left out.
+    /// Every address that may be given out, once, in the order of the round robin: from the one
+    /// after `last`, or from the first where `last` is not in the set. Gateways are left out.
     pub fn candidates(&self, last: Option<IpAddr>) -> Candidates<'_> {
         let place = |ip| {
             self.0
@@ -225,7 +228,8 @@ struct Place {
 }
 
 impl Candidates<'_> {
-    /// The place after the current one; after the last of a range comes the first of the next one, in a circle.
+    /// The place after the current one; after the last of a range comes the first of the next one,
+    /// in a circle.
     fn next_place(&self) -> Place {
         let start_of = |range: usize| Place { range, number: number(self.ranges[range].start) };
         match self.place {

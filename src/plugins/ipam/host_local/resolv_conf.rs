@@ -13,8 +13,8 @@ pub fn read(path: &Path) -> Result<Dns> {
     Ok(parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Name servers, search domains and options add up over the lines; the last `domain` counts. Other lines, and lines
-/// without an argument, say nothing.
+/// Name servers, search domains and options add up over the lines; the last `domain` counts. Other
+/// lines, and lines without an argument, say nothing.
 fn parse(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {

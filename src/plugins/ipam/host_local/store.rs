@@ -1,7 +1,7 @@
 //! The store: one directory a network, with one file a lease, as the reference has it.
 //!
-//! A node is upgraded to this plugin and rolled back with pods running, so names, content, modes and lock are the
-//! reference's. What is new lies beside it, in the [`Index`].
+//! A node is upgraded to this plugin and rolled back with pods running, so names, content, modes
+//! and lock are the reference's. What is new lies beside it, in the [`Index`].
 
 use std::collections::HashSet;
 use std::fs;
@@ -41,7 +41,8 @@ impl Place {
         &self.dir
     }
 
-    /// Whether a lease could be made here, as far as one can tell without making one. Code 50 where not.
+    /// Whether a lease could be made here, as far as one can tell without making one. Code 50 where
+    /// not.
     pub fn require_usable(&self) -> Result<()> {
         for dir in self.dir.ancestors() {
             let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
@@ -67,7 +68,8 @@ impl Place {
         Ok(addresses(&self.dir)?.into_iter().collect())
     }
 
-    /// Whether an address of these has a file that says nothing. Reads all of them; one that cannot be read is taken.
+    /// Whether an address of these has a file that says nothing. Reads all of them; one that cannot
+    /// be read is taken.
     pub fn has_torn(&self, is_asked: impl Fn(IpAddr) -> bool) -> Result<bool> {
         let mut asked = addresses(&self.dir)?.into_iter().filter(|ip| is_asked(*ip));
         Ok(asked.any(|ip| matches!(lease::read(&self.dir, ip), Ok(Some(Content::Torn)))))
@@ -109,8 +111,8 @@ fn unusable_text(dir: &Path) -> String {
     format!("use directory {dir:?} for leases")
 }
 
-/// A network's leases, locked. When it is dropped the index is brought up to date, whatever happened, and then the
-/// lock is released.
+/// A network's leases, locked. When it is dropped the index is brought up to date, whatever
+/// happened, and then the lock is released.
 pub struct Store {
     dir: PathBuf,
     index: Index,
@@ -136,7 +138,8 @@ enum Scope {
 }
 
 impl Store {
-    /// Locks a network's leases to change those of one container; makes the directory where there is none.
+    /// Locks a network's leases to change those of one container; makes the directory where there
+    /// is none.
     pub fn create(place: &Place, container_id: &str) -> Result<Store> {
         let lock = match Lock::take(&place.dir) {
             Err(e) if e.is_errno(Errno::ENOENT) => {
@@ -148,7 +151,8 @@ impl Store {
         Store::read(place, Some(lock?), Some(container_id))
     }
 
-    /// Locks a network's leases to look at those of one container; None where there is no directory.
+    /// Locks a network's leases to look at those of one container; None where there is no
+    /// directory.
     pub fn open(place: &Place, container_id: &str) -> Result<Option<Store>> {
         Store::open_existing(place, Some(container_id))
     }
@@ -168,8 +172,8 @@ impl Store {
         Store::read(place, lock, container_id).map(Some)
     }
 
-    /// Reads the container's leases from the index, or, where that is out of date or no container is given, all of them
-    /// from the files.
+    /// Reads the container's leases from the index, or, where that is out of date or no container
+    /// is given, all of them from the files.
     fn read(place: &Place, lock: Option<Lock>, container_id: Option<&str>) -> Result<Store> {
         let index = place.index();
         let bucket = container_id.map(Bucket::of).filter(|_| index.is_sealed(&place.dir));
@@ -234,8 +238,9 @@ impl Store {
         }
     }
 
-    /// A lease appears with its content: the file is written elsewhere and then linked to its name, which fails if the
-    /// name is taken. One file serves all leases of a call, and all candidates that turn out to be taken.
+    /// A lease appears with its content: the file is written elsewhere and then linked to its name,
+    /// which fails if the name is taken. One file serves all leases of a call, and all
+    /// candidates that turn out to be taken.
     fn create_lease(&mut self, path: &Path, owner: &Owner) -> io::Result<()> {
         self.changed = true;
         if let Ok(draft) = self.draft(owner) {
@@ -244,8 +249,9 @@ impl Store {
                 linked => return linked,
             }
         }
-        // Not every file system has hard links, and the two directories may be on two. Then it is as in the reference:
-        // a crash can leave an empty lease, which the next scan removes.
+        // Not every file system has hard links, and the two directories may be on two. Then it is
+        // as in the reference: a crash can leave an empty lease, which the next scan
+        // removes.
         plain_file::create(path, owner.to_text().as_bytes())
     }
 
@@ -285,8 +291,8 @@ impl Store {
         lease::last_reserved(&self.dir, range_set)
     }
 
-    /// Remembers where the next ADD goes on. Written in place, as the reference does: what a crash can spoil is the
-    /// round robin's next turn.
+    /// Remembers where the next ADD goes on. Written in place, as the reference does: what a crash
+    /// can spoil is the round robin's next turn.
     pub fn set_last_reserved(&mut self, range_set: usize, ip: IpAddr) -> Result<()> {
         self.changed = true;
         let path = self.dir.join(lease::last_reserved_name(range_set));
@@ -314,8 +320,8 @@ impl Drop for Store {
     }
 }
 
-/// Whether the files of the container's leases say what the index does. One that was written over in place has another owner, and the
-/// directory has the time that it had.
+/// Whether the files of the container's leases say what the index does. One that was written over
+/// in place has another owner, and the directory has the time that it had.
 fn are_as_indexed(dir: &Path, leases: &[Lease], container_id: &str) -> bool {
     let is_as_indexed = |lease: &Lease| matches!(lease::read(dir, lease.ip), Ok(Some(Content::Owned(owner))) if owner == lease.owner);
     leases.iter().filter(|lease| lease.owner.container_id == container_id.trim()).all(is_as_indexed)
@@ -342,8 +348,8 @@ struct Scan {
     unread: Option<Error>,
 }
 
-/// Reads every lease. Torn ones are removed: who writes holds the lock, so it is not being written. One that cannot be read
-/// keeps nobody from the others.
+/// Reads every lease. Torn ones are removed: who writes holds the lock, so it is not being written.
+/// One that cannot be read keeps nobody from the others.
 fn scan(dir: &Path) -> Result<Scan> {
     let mut scan = Scan { leases: vec![], unread: None };
     for ip in addresses(dir)? {

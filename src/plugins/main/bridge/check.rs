@@ -31,7 +31,8 @@ pub fn all(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
     Ok(())
 }
 
-/// The bridge is there. Its hardware address may have changed: one that others made follows its ports.
+/// The bridge is there. Its hardware address may have changed: one that others made follows its
+/// ports.
 fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
     let name = &conf.bridge;
     let told = result.interfaces.iter().find(|interface| interface.name == *name);

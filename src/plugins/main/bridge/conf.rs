@@ -24,7 +24,8 @@ pub struct Conf {
     is_gateway: bool,
     /// `isGateway`, and a default route through it. Default false.
     pub is_default_gateway: bool,
-    /// Another address of the bridge that is in the way is replaced. Default false: it is an error.
+    /// Another address of the bridge that is in the way is replaced. Default false: it is an
+    /// error.
     pub force_address: bool,
     /// Masquerade what leaves the containers' subnet. Default false.
     pub ip_masq: bool,
@@ -38,7 +39,8 @@ pub struct Conf {
     pub promisc_mode: bool,
     /// The VLAN that the container is in, 1 to 4094; 0, the default, for none.
     pub vlan: i64,
-    /// The VLANs that the container sees with their tags. An empty list makes the bridge filter all the same.
+    /// The VLANs that the container sees with their tags. An empty list makes the bridge filter
+    /// all the same.
     pub vlan_trunk: Option<Vec<Trunk>>,
     /// The port stays in the bridge's default VLAN as well. Default false.
     pub preserve_default_vlan: bool,
@@ -137,8 +139,8 @@ impl Conf {
                 format_args!("{:?} is no name of a link: {problem}", self.bridge),
             )
         };
-        // The kernel takes `br%d` for the first free name of that pattern, and a NUL for a name's end: it would make a
-        // bridge that nobody finds again, each time another.
+        // The kernel takes `br%d` for the first free name of that pattern, and a NUL for a name's
+        // end: it would make a bridge that nobody finds again, each time another.
         if self.bridge.contains(['%', '\0']) {
             return Err(refused("interface name contains % or NUL"));
         }

@@ -19,7 +19,8 @@ use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::{router_advertisements, veth};
 
-/// Completes the result: gateways where the IPAM plugin named none, default routes where they are wished.
+/// Completes the result: gateways where the IPAM plugin named none, default routes where they are
+/// wished.
 pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
     if !conf.is_gateway() {
         return Ok(());
@@ -32,7 +33,8 @@ pub fn plan(conf: &Conf, result: &mut AddResult) -> Result<()> {
     if conf.is_default_gateway {
         for ip in &result.ips {
             let to_all = any(ip.address.addr().is_ipv6());
-            // A default route without a gateway of its own takes this one anyway; a second would not be another.
+            // A default route without a gateway of its own takes this one anyway; a second would
+            // not be another.
             if !result.routes.iter().any(|route| {
                 route.dst.prefix_len() == 0 && route.dst.addr().is_ipv6() == to_all.addr().is_ipv6()
             }) {
@@ -155,9 +157,10 @@ impl<'a> Gateway<'a> {
         self.pin_mac()
     }
 
-    /// A bridge takes the lowest hardware address of its ports unless it is given one, and then neighbours' caches go stale with
-    /// every container. A bridge of others may still do that: give it the address that it had before our port came. Where it had
-    /// none, the one that it has now.
+    /// A bridge takes the lowest hardware address of its ports unless it is given one, and then
+    /// neighbours' caches go stale with every container. A bridge of others may still do that:
+    /// give it the address that it had before our port came. Where it had none, the one that it
+    /// has now.
     fn pin_mac(&self) -> Result<()> {
         let mac = match self.link.mac() {
             none if none.is_zero() => self.host.link(&self.link.name)?.mac(),
@@ -171,7 +174,8 @@ impl<'a> Gateway<'a> {
         }
     }
 
-    /// Registers an undo that is left out when others have joined the bridge: they rely on the addresses that they found.
+    /// Registers an undo that is left out when others have joined the bridge: they rely on the
+    /// addresses that they found.
     fn undo(
         &self,
         rb: &mut Rollback<'a>,
@@ -188,7 +192,8 @@ impl<'a> Gateway<'a> {
     }
 }
 
-/// Containers need their gateway now; nobody else can have its address in a network that the bridge is.
+/// Containers need their gateway now; nobody else can have its address in a network that the bridge
+/// is.
 const AT_ONCE: AddressOptions = AddressOptions { detect_duplicates: false, subnet_on_link: true };
 
 /// An IPv4 address is in the way of any other, an IPv6 address of those in its own network.
@@ -202,8 +207,8 @@ fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
     }
 }
 
-/// `<bridge>.<vlan>`: a veth pair on the host, its other end a port of the bridge in the VLAN. It stays for the
-/// containers to come.
+/// `<bridge>.<vlan>`: a veth pair on the host, its other end a port of the bridge in the VLAN. It
+/// stays for the containers to come.
 fn ensure_interface<'a>(
     cx: &'a Context<'_>,
     conf: &Conf,
@@ -267,8 +272,9 @@ fn create_interface<'a>(
     Ok(link)
 }
 
-/// Makes the other end a port in the VLAN and sets the interface up, which is the last step: another ADD may be at it, or
-/// have been killed on the way. An interface that is not of our making is its maker's business.
+/// Makes the other end a port in the VLAN and sets the interface up, which is the last step:
+/// another ADD may be at it, or have been killed on the way. An interface that is not of our making
+/// is its maker's business.
 fn connect_interface(host: &Netlink, conf: &Conf, bridge: &Link, link: &Link) -> Result<()> {
     let Some(peer) =
         host.find_link(&peer_name(&link.name))?.filter(|peer| link.lower == Some(peer.index))

@@ -1,19 +1,21 @@
 //! The lock between an ADD that joins a bridge and the undo of one that failed.
 //!
-//! An undo looks whether other attachments use the bridge and then deletes; the kernel has no request that does both in one
-//! step. All that an undo can see of another ADD is its port. So the lock covers, in an ADD, the time from its first look at the
-//! bridge until its port is there ([`joining`], shared: ADDs do not wait for each other), and in an undo the look at the ports
+//! An undo looks whether other attachments use the bridge and then deletes; the kernel has no
+//! request that does both in one step. All that an undo can see of another ADD is its port. So the
+//! lock covers, in an ADD, the time from its first look at the bridge until its port is there
+//! ([`joining`], shared: ADDs do not wait for each other), and in an undo the look at the ports
 //! together with what follows from it ([`undo`], exclusive). Of an ADD and an undo, either
 //!
 //! * the port is there before the undo looks, and the undo leaves everything as it is; or
 //! * the undo is done before the ADD looks at the bridge, and the ADD makes what it does not find.
 //!
-//! Addresses of the gateway and `<bridge>.<vlan>` are looked at by an ADD when its port is there, so the same holds for them.
-//! The kernel ends the lock with its holder. A killed undo has removed some of what its own ADD made, and a later ADD, which
-//! then has the lock, finds the rest and completes it.
+//! Addresses of the gateway and `<bridge>.<vlan>` are looked at by an ADD when its port is there,
+//! so the same holds for them. The kernel ends the lock with its holder. A killed undo has removed
+//! some of what its own ADD made, and a later ADD, which then has the lock, finds the rest and
+//! completes it.
 //!
-//! The file can be opened by root alone. On a host that cannot have it (`/run/cni` is no directory, or read-only) there is
-//! no lock: attaching must not depend on it.
+//! The file can be opened by root alone. On a host that cannot have it (`/run/cni` is no directory,
+//! or read-only) there is no lock: attaching must not depend on it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -30,7 +32,8 @@ const PARENT: &str = "/run/cni";
 const DIR: &str = "/run/cni/bridge";
 const LOCK: &str = "/run/cni/bridge/lock";
 
-/// The first failure to get the lock for an undo: a process waits for a stuck holder once, however much it has to undo.
+/// The first failure to get the lock for an undo: a process waits for a stuck holder once, however
+/// much it has to undo.
 static GIVEN_UP: OnceLock<Error> = OnceLock::new();
 
 /// Keeps undos away from the bridge until it is dropped.
@@ -74,7 +77,8 @@ fn open(path: &Path) -> io::Result<File> {
         }
         Err(e) => return Err(e),
         Ok(found) if found.is_dir() => (),
-        Ok(_) => return Err(ErrorKind::NotADirectory.into()), // a link, and what lies behind it is others'
+        // a link, and what lies behind it is others'
+        Ok(_) => return Err(ErrorKind::NotADirectory.into()),
     }
     plain_file::open_or_create(path)
 }

@@ -1,7 +1,7 @@
 //! `bridge`: connects containers by a bridge of the host. <https://www.cni.dev/plugins/current/main/bridge/>
 //!
-//! Without `ipam.type` it is a switch only (layer 2); with it, containers get addresses, and on request the bridge is
-//! their gateway and the host masquerades for them.
+//! Without `ipam.type` it is a switch only (layer 2); with it, containers get addresses, and on
+//! request the bridge is their gateway and the host masquerades for them.
 
 mod check;
 mod conf;
@@ -66,7 +66,8 @@ impl Plugin for Bridge {
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
         let mut errors = ErrorList::default();
-        // First, so that the kernel cleans up after it while the link is deleted, which waits for the same grace periods.
+        // First, so that the kernel cleans up after it while the link is deleted, which waits for
+        // the same grace periods.
         errors.push(masquerade::delete(cx, at));
         errors.push(ipam::del_with_link(cx, at, &mut || veth::delete(cx, at)));
         errors.push(spoofcheck::delete(&at.key));
@@ -100,8 +101,8 @@ impl Plugin for Bridge {
     }
 }
 
-/// The bridge, as it was before it had the port, and the pair that has the port as its host's end. Until that is there no undo of
-/// another ADD takes the bridge away.
+/// The bridge, as it was before it had the port, and the pair that has the port as its host's end.
+/// Until that is there no undo of another ADD takes the bridge away.
 fn join<'a>(
     cx: &'a Context<'_>,
     conf: &Conf,
@@ -135,7 +136,8 @@ fn require_bridge(link: &Link) -> Result<()> {
         .with_details(format_args!("it is a {kind}")))
 }
 
-/// A bridge that others made may be down, take less than every packet, or listen to a container that says it is a router.
+/// A bridge that others made may be down, take less than every packet, or listen to a container
+/// that says it is a router.
 fn set_up_bridge<'a>(
     cx: &'a Context<'_>,
     conf: &Conf,
@@ -176,8 +178,9 @@ struct Before {
 }
 
 impl Before {
-    /// Gives the bridge back what it had, unless it has more ports than then: another ADD found it as this one has set it up.
-    /// A bridge that has no address of its own took that of our port, and lost it with the port.
+    /// Gives the bridge back what it had, unless it has more ports than then: another ADD found it
+    /// as this one has set it up. A bridge that has no address of its own took that of our
+    /// port, and lost it with the port.
     fn restore(&self, cx: &Context<'_>) -> Result<()> {
         let host = cx.host()?;
         if host.ports(&self.link)?.iter().any(|port| !self.ports.contains(&port.index)) {
@@ -201,9 +204,9 @@ impl Before {
 
 fn create<'a>(cx: &'a Context<'_>, conf: &Conf, rb: &mut Rollback<'a>) -> Result<Link> {
     let host = cx.host()?;
-    // It is up at once: another ADD that finds it down would take it for one that others made, and set it down again
-    // when it fails. With an address of its own the bridge does not take that of whichever port is there, which
-    // neighbours would have to learn again and again.
+    // It is up at once: another ADD that finds it down would take it for one that others made, and
+    // set it down again when it fails. With an address of its own the bridge does not take that
+    // of whichever port is there, which neighbours would have to learn again and again.
     let mac = Some(MacAddr::random());
     let spec = BridgeSpec {
         name: &conf.bridge,
@@ -299,7 +302,8 @@ fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> 
     }
 }
 
-/// Bridge, host's end, container's end, and the gateway's own interface where the network has a VLAN.
+/// Bridge, host's end, container's end, and the gateway's own interface where the network has a
+/// VLAN.
 fn interfaces(
     cx: &Context<'_>,
     conf: &Conf,

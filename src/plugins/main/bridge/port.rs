@@ -11,7 +11,8 @@ use crate::steps::router_advertisements;
 /// How often the bridge is made anew that another ADD's rollback took away.
 const TRIES: usize = 3;
 
-/// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is a port of.
+/// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is a port
+/// of.
 pub fn attach<'a>(
     cx: &'a Context<'_>,
     conf: &Conf,
@@ -36,7 +37,8 @@ pub fn attach<'a>(
     Ok(bridge)
 }
 
-/// A bridge that another ADD made goes with that one's rollback unless it has ports; then it is made anew.
+/// A bridge that another ADD made goes with that one's rollback unless it has ports; then it is
+/// made anew.
 fn join<'a>(
     cx: &'a Context<'_>,
     conf: &Conf,

@@ -89,7 +89,8 @@ fn ranges(ids: BTreeSet<u16>) -> Vec<VlanRange> {
     ranges
 }
 
-/// Makes the port a member of exactly these VLANs, and of the bridge's default one where that is to be preserved.
+/// Makes the port a member of exactly these VLANs, and of the bridge's default one where that is to
+/// be preserved.
 pub fn set(
     host: &Netlink,
     bridge: &Link,

@@ -1,5 +1,5 @@
-//! What a device had on the host. The kernel takes some of it away when a link changes its namespace, the container may
-//! change the rest, and the host gets it all back.
+//! What a device had on the host. The kernel takes some of it away when a link changes its
+//! namespace, the container may change the rest, and the host gets it all back.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,8 @@ pub struct Belongings {
     mtu: u32,
     /// Its addresses, without those that the kernel or a router gave it.
     addresses: Vec<String>,
-    /// How many packets could wait to be sent. Records of earlier versions have neither this nor what follows.
+    /// How many packets could wait to be sent. Records of earlier versions have neither this nor
+    /// what follows.
     #[serde(default)]
     txqlen: Option<u32>,
     /// Whether it took every packet.

@@ -33,7 +33,8 @@ pub struct Conf {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RuntimeConf {
-    /// The device's address on the PCI bus, or its name on the auxiliary bus. It takes the place of `pciBusID`.
+    /// The device's address on the PCI bus, or its name on the auxiliary bus. It takes the place
+    /// of `pciBusID`.
     #[serde(rename = "deviceID")]
     device_id: String,
 }

@@ -1,5 +1,6 @@
-//! Which device it is, by what the container that has it cannot write: neither a name nor the alias, the hardware address
-//! or the ifindex tell, because a link of the container's own can have them all.
+//! Which device it is, by what the container that has it cannot write: neither a name nor the
+//! alias, the hardware address or the ifindex tell, because a link of the container's own can have
+//! them all.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +14,8 @@ use crate::plugin::Context;
 /// A device, wherever it is and whatever it is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The inode of its directory in sysfs, which no other link gets. What follows decides only where sysfs cannot be
-    /// mounted, see [`Sysfs::open`].
+    /// The inode of its directory in sysfs, which no other link gets. What follows decides only
+    /// where sysfs cannot be mounted, see [`Sysfs::open`].
     inode: Option<u64>,
     /// Its kind; empty for hardware.
     kind: String,
@@ -58,8 +59,8 @@ impl Identity {
         (&self.kind, &self.permanent_mac, self.other_end)
     }
 
-    /// Whether the kernel gives it back to the host when its namespace goes; others go with the namespace
-    /// (`default_device_exit_net` of net/core/dev.c).
+    /// Whether the kernel gives it back to the host when its namespace goes; others go with the
+    /// namespace (`default_device_exit_net` of net/core/dev.c).
     pub fn returns_by_itself(&self) -> bool {
         self.hardware.is_some() && ["", "can"].contains(&self.kind.as_str())
     }
@@ -105,7 +106,8 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// The link that is this device, if it is here. Where there is nothing but its kind to go by, its alias has to be right.
+    /// The link that is this device, if it is here. Where there is nothing but its kind to go by,
+    /// its alias has to be right.
     pub fn find(&self, identity: &Identity, alias: &str) -> Result<Option<Link>> {
         if let (Some(sysfs), Some(inode)) = (&self.sysfs, identity.inode) {
             let found = sysfs.link_of_inode(inode)?;
@@ -155,8 +157,8 @@ impl<'a> Links<'a> {
     }
 }
 
-/// Whether a process in the container may have made the link: no hardware, and neither an other end nor a lower link in
-/// another namespace. A dummy has neither, and leads nowhere.
+/// Whether a process in the container may have made the link: no hardware, and neither an other end
+/// nor a lower link in another namespace. A dummy has neither, and leads nowhere.
 pub fn may_be_of_container(link: &Link) -> bool {
     let is_from_outside = link.kind.is_empty() || link.kind == "dummy" || link.lower_is_elsewhere;
     !is_from_outside

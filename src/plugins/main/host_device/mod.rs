@@ -1,8 +1,8 @@
 //! `host-device`: moves a link of the host into the container, and back.
 //! <https://www.cni.dev/plugins/current/main/host-device/>
 //!
-//! A device that is bound to a driver of user space (DPDK) is no link: there is nothing to move, and the result tells its
-//! addresses to whoever uses it.
+//! A device that is bound to a driver of user space (DPDK) is no link: there is nothing to move,
+//! and the result tells its addresses to whoever uses it.
 
 mod belongings;
 mod conf;

@@ -1,8 +1,8 @@
 //! A device's way into the container and back.
 //!
-//! It leaves its name on the host in the link's alias, where the reference reads it too. Which device it is, and what else
-//! it had on the host, is kept in a record: the container may write the alias, the name and nearly all else of the link, so
-//! only the very device goes back to the host.
+//! It leaves its name on the host in the link's alias, where the reference reads it too. Which
+//! device it is, and what else it had on the host, is kept in a record: the container may write the
+//! alias, the name and nearly all else of the link, so only the very device goes back to the host.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,10 +20,12 @@ use crate::rollback::Rollback;
 use crate::steps::link_alias;
 use crate::steps::records::{Found, Records};
 
-/// Kinds of links that stay on a lower link which moves to another namespace, and send and receive there.
+/// Kinds of links that stay on a lower link which moves to another namespace, and send and receive
+/// there.
 const UPPER_KINDS: [&str; 6] = ["macvlan", "macvtap", "ipvlan", "ipvtap", "vlan", "macsec"];
 
-/// How often a move is tried while processes in the container give the device names that the host has.
+/// How often a move is tried while processes in the container give the device names that the host
+/// has.
 const MOVE_TRIES: usize = 5;
 
 /// How long the kernel may take to give hardware back after its namespace has gone.
@@ -65,7 +67,8 @@ pub fn enter<'a>(
     at.netlink()?.link(at.ifname())
 }
 
-/// Gives a device that has come back to the host without its attachment's DEL, or with one that was killed, what it had.
+/// Gives a device that has come back to the host without its attachment's DEL, or with one that was
+/// killed, what it had.
 fn finish_return(host: &Links<'_>, key: &Key, device: &Link, identity: &Identity) -> Result<Link> {
     let own = records().find::<Belongings>(key)?;
     let is_of_earlier_version = |own: &Found<Belongings>| {
@@ -95,8 +98,8 @@ fn records_of<'k>(
     Ok(found)
 }
 
-/// Moves the device of an attachment back to the host, as it was there. One that is there already by itself, because the
-/// container's namespace is gone, gets its name and the rest back.
+/// Moves the device of an attachment back to the host, as it was there. One that is there already
+/// by itself, because the container's namespace is gone, gets its name and the rest back.
 pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
     let Some(found) = records().find::<Belongings>(key)? else {
         netns.map_or(Ok(()), |netns| leave_unrecorded(cx, key, netns))?;
@@ -104,7 +107,8 @@ pub fn leave(cx: &Context<'_>, key: &Key, netns: Option<&Netns>) -> Result<()> {
     };
     match netns {
         Some(netns) if found.is_of(netns)? => give_back(cx, &found, Some(netns)),
-        _ => give_back(cx, &found, found.netns()?.as_ref()), // CNI_NETNS leads to another container's by now
+        // CNI_NETNS leads to another container's by now
+        _ => give_back(cx, &found, found.netns()?.as_ref()),
     }
 }
 
@@ -121,8 +125,8 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
     errors.finish()
 }
 
-/// Gives the device of a record back, from the namespace of its ADD if that can be reached. The record stays while the
-/// device may be in a container.
+/// Gives the device of a record back, from the namespace of its ADD if that can be reached. The
+/// record stays while the device may be in a container.
 fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
     let (host, kept) = (Links::of_host(cx)?, &found.kept);
     let netns = match netns {
@@ -144,7 +148,8 @@ fn give_back(cx: &Context<'_>, found: &Found<Belongings>, netns: Option<&Netns>)
     records().remove(&found.key)
 }
 
-/// A record of an earlier version does not say which namespace was at its path, which may be another container's by now.
+/// A record of an earlier version does not say which namespace was at its path, which may be
+/// another container's by now.
 fn is_youngest_in(netns: &Netns, found: &Found<Belongings>) -> Result<bool> {
     let written = records().written(&found.key)?;
     for other in records().others_in::<Belongings>(netns, &found.netns_path, &found.key)? {
@@ -173,8 +178,8 @@ fn find_inside(netns: &Netns, found: &Found<Belongings>) -> Result<Option<Link>>
     Ok(stray.filter(|link| link.mac().to_string() == kept.mac && !may_be_of_container(link)))
 }
 
-/// The link in the container that has the name of the attachment and says by its alias that it came from the host, where
-/// there is no record to know it by.
+/// The link in the container that has the name of the attachment and says by its alias that it came
+/// from the host, where there is no record to know it by.
 fn find_by_alias(container: &Netlink, key: &Key) -> Result<Option<Link>> {
     let is_device = |link: &Link| {
         link.name == key.ifname.as_str()
@@ -185,7 +190,8 @@ fn find_by_alias(container: &Netlink, key: &Key) -> Result<Option<Link>> {
     Ok(container.find_link(key.ifname.as_str())?.filter(is_device))
 }
 
-/// Moves a device back that the reference moved in. One of which there is a record is another attachment's.
+/// Moves a device back that the reference moved in. One of which there is a record is another
+/// attachment's.
 fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
     let Some(link) = find_by_alias(netns.netlink()?, key)? else { return Ok(()) };
     let identity = Links::of_netns(netns)?.identify(&link)?;
@@ -212,8 +218,8 @@ fn bring(host: &Links<'_>, netns: &Netns, link: &Link, kept: &Belongings) -> Res
     }
 }
 
-/// Moves a link from the container to the host, without the names that the container gave it and the links that it put on
-/// it; the link there.
+/// Moves a link from the container to the host, without the names that the container gave it and
+/// the links that it put on it; the link there.
 fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, name: &str, alias: &str) -> Result<Link> {
     refuse_taken_name(host.netlink(), link, name)?;
     let container = netns.netlink()?;
@@ -228,7 +234,8 @@ fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, name: &str, alias: &st
     for tries_left in (0..MOVE_TRIES).rev() {
         drop_alternative_names(container, link)?;
         match container.change_link(link, &change) {
-            Err(e) if e.is_exists() && tries_left > 0 => continue, // a name from the container, of this very moment
+            // a name from the container, of this very moment
+            Err(e) if e.is_exists() && tries_left > 0 => continue,
             moved => moved?,
         }
         break;
@@ -267,7 +274,8 @@ fn delete_uppers(container: &Netlink, link: &Link) -> Result<()> {
     Ok(())
 }
 
-/// Other names would hinder the move or come along to the host; those that the device had there are in its record.
+/// Other names would hinder the move or come along to the host; those that the device had there are
+/// in its record.
 fn drop_alternative_names(namespace: &Netlink, link: &Link) -> Result<()> {
     let Some(link) = namespace.find_link_by_index(link.index)? else { return Ok(()) };
     link.alternative_names
@@ -293,8 +301,9 @@ fn send_back(host: &Links<'_>, netns: &Netns, arrived: &Link) -> Error {
     }
 }
 
-/// The device where it is on the host already: the kernel gave it back when the container's namespace went, or a DEL that
-/// was killed did. Hardware of a namespace that has just gone is waited for.
+/// The device where it is on the host already: the kernel gave it back when the container's
+/// namespace went, or a DEL that was killed did. Hardware of a namespace that has just gone is
+/// waited for.
 fn find_returned(
     host: &Links<'_>,
     found: &Found<Belongings>,
@@ -315,8 +324,8 @@ fn find_returned(
     }
 }
 
-/// For a record of an earlier version: it still has the container's name for it, and its alias. One that a DEL moved which
-/// was killed then has its own name already.
+/// For a record of an earlier version: it still has the container's name for it, and its alias. One
+/// that a DEL moved which was killed then has its own name already.
 fn find_returned_by_alias(host: &Netlink, found: &Found<Belongings>) -> Result<Option<Link>> {
     let is_it = |link: &Link| link.alias == found.kept.device;
     match host.find_link(&found.kept.device)? {
@@ -325,8 +334,8 @@ fn find_returned_by_alias(host: &Netlink, found: &Found<Belongings>) -> Result<O
     }
 }
 
-/// Whether a device on the host lacks what it had there. Not so where the reference's DEL brought it and an operator has
-/// other plans with it since.
+/// Whether a device on the host lacks what it had there. Not so where the reference's DEL brought
+/// it and an operator has other plans with it since.
 fn is_unfinished(host: &Netlink, link: &Link, kept: &Belongings) -> Result<bool> {
     let is_as_it_came = link.alias == kept.device || link.name != kept.device;
     Ok(is_as_it_came || (!link.up && host.keep_addresses(link)?.is_empty()))
@@ -343,7 +352,8 @@ fn settle(host: &Netlink, link: &Link, kept: &Belongings) -> Result<Link> {
     host.link(&kept.device)
 }
 
-/// What is neither in its namespace nor on the host: nothing is left to do only if it is certain that the device went.
+/// What is neither in its namespace nor on the host: nothing is left to do only if it is certain
+/// that the device went.
 fn require_gone(host: &Links<'_>, found: &Found<Belongings>, netns: Option<&Netns>) -> Result<()> {
     let kept = &found.kept;
     let Some(identity) = &kept.identity else {

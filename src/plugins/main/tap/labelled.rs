@@ -1,5 +1,6 @@
-//! A tap that is made in another SELinux context. A process gets another one when it executes a program (see
-//! /proc/[pid]/attr/exec in proc(5)), so this very program is executed again to make the interface.
+//! A tap that is made in another SELinux context. A process gets another one when it executes a
+//! program (see /proc/[pid]/attr/exec in proc(5)), so this very program is executed again to make
+//! the interface.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +20,8 @@ const SELINUX: &str = "/sys/fs/selinux";
 /// The context that the next program of this thread will have.
 const NEXT_CONTEXT: &str = "/proc/thread-self/attr/exec";
 
-/// Makes the tap in the namespace of this thread, which ends soon: the context stays set for what it executes.
+/// Makes the tap in the namespace of this thread, which ends soon: the context stays set for what
+/// it executes.
 pub fn create_tap(spec: &TapSpec, context: &str) -> Result<()> {
     let refused = |e: std::io::Error| {
         Error::config("selinuxContext", format_args!("{context:?} is refused: {e}"))

@@ -3,12 +3,13 @@
 use super::conf::Limit;
 use crate::net::netlink::Bucket;
 
-/// What runtimes send where nobody has said a burst: cri-dockerd and older kubelets, containerd, CRI-O. As bursts they
-/// would mean that the first hundreds of megabytes are not limited at all.
+/// What runtimes send where nobody has said a burst: cri-dockerd and older kubelets, containerd,
+/// CRI-O. As bursts they would mean that the first hundreds of megabytes are not limited at all.
 const UNSAID: [u64; 3] = [i32::MAX as u64, u32::MAX as u64, u32::MAX as u64 * 8 - 1];
 /// How long packets may wait, beyond the time that the burst would take.
 const LATENCY_MILLISECONDS: u64 = 25;
-/// The burst where none is said: so long the machine may be busy with other things before the rate suffers.
+/// The burst where none is said: so long the machine may be busy with other things before the rate
+/// suffers.
 const BURST_MILLISECONDS: u64 = 50;
 /// The least burst where none is said: what TCP hands over at once.
 const GSO_PACKET: u64 = 64 * 1024;
@@ -44,7 +45,8 @@ impl Limit {
         Bucket { rate, buffer: ticks, limit: waiting.wrapping_add(burst as u32) }
     }
 
-    /// Whether ADD makes this bucket, be it the reference's, for a link of this MTU or a larger one.
+    /// Whether ADD makes this bucket, be it the reference's, for a link of this MTU or a larger
+    /// one.
     pub fn makes(self, found: Bucket, mtu: u32) -> bool {
         found == self.reference_bucket() || (mtu..=LARGEST_MTU).any(|mtu| found == self.bucket(mtu))
     }
@@ -57,7 +59,8 @@ impl Limit {
     }
 }
 
-/// Whether ADD makes such a bucket, be it the reference's, for some limit: what may wait is the burst and 25 milliseconds.
+/// Whether ADD makes such a bucket, be it the reference's, for some limit: what may wait is the
+/// burst and 25 milliseconds.
 pub fn is_of_add(found: Bucket) -> bool {
     let waiting = u128::from(found.rate) * u128::from(LATENCY_MILLISECONDS) / 1000;
     let burst = u64::from(found.limit.wrapping_sub(waiting as u32));
@@ -70,19 +73,22 @@ pub fn is_of_add(found: Bucket) -> bool {
         || u128::from(burst).abs_diff(held) <= slack
 }
 
-/// The least rate, in bits a second, with which a packet of this MTU fits in the kernel's longest bucket.
+/// The least rate, in bits a second, with which a packet of this MTU fits in the kernel's longest
+/// bucket.
 pub fn least_rate(mtu: u32) -> u64 {
     let longest = u64::from(u32::MAX) * TICK_NANOSECONDS;
     ((u64::from(mtu) + HEADER) * NANOSECONDS).div_ceil(longest) * 8
 }
 
-/// How many ticks this burst takes, by way of whole microseconds as the reference reckons, but without its overflows.
+/// How many ticks this burst takes, by way of whole microseconds as the reference reckons, but
+/// without its overflows.
 fn reference_ticks(burst: u64, rate: u64) -> u64 {
     let microseconds = (burst as f64 * 1e6 / rate as f64) as u64;
     (microseconds as f64 * TICKS_A_MICROSECOND) as u64
 }
 
-/// The least ticks with which a packet fits in the bucket: the kernel turns them into bytes again and rounds down.
+/// The least ticks with which a packet fits in the bucket: the kernel turns them into bytes again
+/// and rounds down.
 fn ticks_to_hold(packet: u64, rate: u64) -> u64 {
     (packet * NANOSECONDS).div_ceil(rate).div_ceil(TICK_NANOSECONDS)
 }
@@ -113,7 +119,8 @@ mod tests {
         for rate in [48, 8000, 999_999, 3_333_333, 10_000_000_000, 400_000_000_000, u64::MAX] {
             for burst in [80, 12_000, 777_777, 800_000, UNSAID[0], UNSAID[1], UNSAID[2]] {
                 let limit = Limit { rate, burst };
-                // What the reference makes of a long time, or of a rate that no link has, is nothing that could be known.
+                // What the reference makes of a long time, or of a rate that no link has, is
+                // nothing that could be known.
                 let is_odd = rate < 100_000 || rate == u64::MAX;
                 let of_reference =
                     if is_odd { limit.bucket(1500) } else { limit.reference_bucket() };

@@ -27,7 +27,8 @@ struct RuntimeConfig {
     bandwidth: Limiting,
 }
 
-/// Limits as a configuration says them. One rate or burst at the top, were it 0, and those of the runtime do not count.
+/// Limits as a configuration says them. One rate or burst at the top, were it 0, and those of the
+/// runtime do not count.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Limiting {
@@ -102,7 +103,8 @@ impl Conf {
         match of_network.says_a_number() {
             true => of_network.limits("", of_network.traffic("")?),
             false => {
-                // The network's subnets are for the limits of every container, unless the runtime names others.
+                // The network's subnets are for the limits of every container, unless the runtime
+                // names others.
                 let traffic = match of_runtime.traffic("runtimeConfig.bandwidth.")? {
                     Traffic::All => of_network.traffic("")?,
                     traffic => traffic,

@@ -1,4 +1,5 @@
-//! The link that what a container sends goes through. Its alias says whose it is; those of the reference have none.
+//! The link that what a container sends goes through. Its alias says whose it is; those of the
+//! reference have none.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -75,8 +76,9 @@ pub fn verify(host: &Netlink, key: &Key) -> Result<Link> {
     }
 }
 
-/// The attachment's link, or what the reference has made for it. The reference's name is the same for all interfaces of
-/// a container in a network, so `host_end`, where it is known, must use it, or no other link: its filter may have gone.
+/// The attachment's link, or what the reference has made for it. The reference's name is the same
+/// for all interfaces of a container in a network, so `host_end`, where it is known, must use it,
+/// or no other link: its filter may have gone.
 pub fn find(host: &Netlink, key: &Key, host_end: Option<&Link>) -> Result<Option<Link>> {
     if let Some(own) = find_own(host, key)? {
         return Ok(Some(own));
@@ -113,7 +115,8 @@ fn is_own(link: &Link, key: &Key) -> bool {
         && (link_alias::is_of(&link.alias, key) || link.alias.is_empty() && link.mac() == mac(key))
 }
 
-/// Removes the links of this network's attachments that are not valid, and those that the reference has left.
+/// Removes the links of this network's attachments that are not valid, and those that the reference
+/// has left.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
     let (host, network) = (cx.host()?, &cx.config.name);
     let is_of_network = |link: &Link| match link.alias.is_empty() {
@@ -141,9 +144,9 @@ pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()>
     errors.finish()
 }
 
-/// Those of the reference that no veth sends anything to any more, of whatever network: nothing on them says which. Its ADD gives the
-/// link its queue last, so one with a queue is not about to be used; ours gives an alias first, so one with a queue and without
-/// an alias is not ours.
+/// Those of the reference that no veth sends anything to any more, of whatever network: nothing on
+/// them says which. Its ADD gives the link its queue last, so one with a queue is not about to be
+/// used; ours gives an alias first, so one with a queue and without an alias is not ours.
 fn left_by_reference<'l>(
     cx: &Context<'_>,
     links: &'l [Link],
@@ -176,8 +179,8 @@ fn is_of_reference(link: &Link) -> bool {
     link.kind == KIND && is_digits && link.alias.is_empty()
 }
 
-/// The link's hardware address says whose it is until its alias does: the kernel takes no alias when it makes a link, and an
-/// ADD may be killed between the two. Nobody sends anything there.
+/// The link's hardware address says whose it is until its alias does: the kernel takes no alias
+/// when it makes a link, and an ADD may be killed between the two. Nobody sends anything there.
 fn mac(key: &Key) -> MacAddr {
     let attachment = key.attachment_hash();
     MacAddr::new(&[&mac_prefix(&key.network), &attachment[..2]].concat())
@@ -199,8 +202,8 @@ fn find_of_reference(host: &Netlink, key: &Key) -> Result<Option<Link>> {
     Ok(found.filter(|link| link.kind == KIND && !link_alias::is_of_any(&link.alias)))
 }
 
-/// The reference's name, which two interfaces of one container share, and one that is the attachment's own. Both are 15
-/// bytes, as long as a name can be.
+/// The reference's name, which two interfaces of one container share, and one that is the
+/// attachment's own. Both are 15 bytes, as long as a name can be.
 fn names(key: &Key) -> [String; 2] {
     let own = format!("bandwidth {} {} {}", key.network, key.container_id, key.ifname);
     [name_of_reference(key.network.as_str(), key.container_id.as_str()), name_of(&own)]

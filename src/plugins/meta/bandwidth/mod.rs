@@ -1,9 +1,9 @@
 //! `bandwidth`: limits what a container receives and sends.
 //! <https://www.cni.dev/plugins/current/meta/bandwidth/>
 //!
-//! What goes to the container waits in a queue of the host's end of its veth pair. What comes from it is redirected to an
-//! ifb, a link that does nothing but have a queue. Kinds, numbers and names are the reference's, so each removes and
-//! checks what the other has made.
+//! What goes to the container waits in a queue of the host's end of its veth pair. What comes from
+//! it is redirected to an ifb, a link that does nothing but have a queue. Kinds, numbers and names
+//! are the reference's, so each removes and checks what the other has made.
 
 mod bucket;
 mod conf;
@@ -76,7 +76,8 @@ impl Plugin for Bandwidth {
         let ifb = errors.push(ifb::find(host, &at.key, link.as_ref())).flatten();
         // In this order: what is redirected to a link that is gone is lost.
         if let Some(link) = &link {
-            // What is known of the limits tells our queue from an administrator's; DEL may know nothing.
+            // What is known of the limits tells our queue from an administrator's; DEL may know
+            // nothing.
             let ingress = conf.read_limits(cx).unwrap_or_default().ingress;
             errors.push(shaping::unlimit(host, link, ingress, ifb.as_ref()));
         }
@@ -86,8 +87,9 @@ impl Plugin for Bandwidth {
         errors.finish()
     }
 
-    /// The runtime says only at ADD whom it limits. Where the network limits nobody by itself a kernel that cannot is told of,
-    /// and is no error: a runtime would start no container at all, for want of what few of them need.
+    /// The runtime says only at ADD whom it limits. Where the network limits nobody by itself a
+    /// kernel that cannot is told of, and is no error: a runtime would start no container at
+    /// all, for want of what few of them need.
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
         match require_able(cx) {
             Err(error) if conf.limits().are_none() => {
@@ -145,7 +147,8 @@ fn host_end(cx: &Context<'_>, at: &Attachment, result: &AddResult) -> Result<Lin
     }
 }
 
-/// The host's end as DEL finds it: by the name that we give, else from the container, whose path may be another's by now.
+/// The host's end as DEL finds it: by the name that we give, else from the container, whose path
+/// may be another's by now.
 fn find_host_end(host: &Netlink, at: &Detachment) -> Result<Option<Link>> {
     if let Some(own) = veth::find_host_end(host, &at.key)? {
         return Ok(Some(own));

@@ -15,11 +15,13 @@ const LIMITED: Handle = Handle::new(1, 0x30);
 const QUEUE: Handle = Handle::new(0x30, 0);
 /// What a link has received.
 const RECEIVED: Handle = Handle::new(0xffff, 0);
-/// The class itself limits nothing: unlike tbf, HTB does not cut the super-packets of TCP, of which a short queue would
-/// drop nearly all. The kernel's log says once of each that tbf keeps packets back, which HTB can live with.
+/// The class itself limits nothing: unlike tbf, HTB does not cut the super-packets of TCP, of which
+/// a short queue would drop nearly all. The kernel's log says once of each that tbf keeps packets
+/// back, which HTB can live with.
 const UNHURRIED: HtbClass =
     HtbClass { handle: LIMITED, rate: FASTEST, ceil: FASTEST, buffer: u32::MAX };
-/// What a filter says of packets that go on as they are: in an HTB it is the qdisc itself, which does not limit.
+/// What a filter says of packets that go on as they are: in an HTB it is the qdisc itself, which
+/// does not limit.
 const UNLIMITED: Verdict = Verdict::Class(ROOT);
 
 /// Limits what goes to the container: in a queue of the host's end.
@@ -46,7 +48,8 @@ pub fn limit_ingress<'a>(
     Ok(())
 }
 
-/// Limits what comes from the container: it is redirected to the ifb, which is set up here, and waits there.
+/// Limits what comes from the container: it is redirected to the ifb, which is set up here, and
+/// waits there.
 pub fn limit_egress<'a>(
     host: &'a Netlink,
     link: &Link,
@@ -101,7 +104,8 @@ fn egress_filters(traffic: &Traffic, ifb: &Link) -> Vec<Filter> {
     filters(traffic, Side::Destination, Verdict::Redirect(ifb.index))
 }
 
-/// The filters of one direction, where the others' address is on this side. With all traffic it is the reference's one.
+/// The filters of one direction, where the others' address is on this side. With all traffic it is
+/// the reference's one.
 fn filters(traffic: &Traffic, side: Side, limited: Verdict) -> Vec<Filter> {
     let of_subnets = |subnets: &[ipnet::IpNet], verdict| {
         // Filters of one priority are of one family.
@@ -156,7 +160,8 @@ pub fn verify_egress(
     verify_filters(host, link, RECEIVED, &egress_filters(traffic, ifb))
 }
 
-/// The qdisc at this place is the bucket that we make, or the one that the reference makes. Its number does not matter.
+/// The qdisc at this place is the bucket that we make, or the one that the reference makes. Its
+/// number does not matter.
 fn verify_bucket(
     host: &Netlink,
     link: &Link,
@@ -234,8 +239,8 @@ pub fn is_limited(host: &Netlink, link: &Link) -> Result<bool> {
     Ok(root.is_some_and(|root| root.handle == ROOT && matches!(root.kind, QdiscKind::Tbf(_))))
 }
 
-/// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has gone. What is not as ADD
-/// makes it is an administrator's, over which ADD may have failed.
+/// Takes the limits off the host's end: its queue, and what redirects to the ifb or to one that has
+/// gone. What is not as ADD makes it is an administrator's, over which ADD may have failed.
 pub fn unlimit(
     host: &Netlink,
     link: &Link,

@@ -16,9 +16,11 @@ use crate::steps::nft_owner;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// `nftables`, `iptables` or `firewalld`. Without it: firewalld where it runs, nftables elsewhere.
+    /// `nftables`, `iptables` or `firewalld`. Without it: firewalld where it runs, nftables
+    /// elsewhere.
     pub backend: Backend,
-    /// The chain that packets pass before ours, for the administrator's own rules. Default `CNI-ADMIN`.
+    /// The chain that packets pass before ours, for the administrator's own rules. Default
+    /// `CNI-ADMIN`.
     pub iptables_admin_chain_name: ChainName,
     /// The zone of firewalld that addresses are added to. Default `trusted`.
     pub firewalld_zone: Zone,
@@ -151,7 +153,8 @@ impl PluginConf for Conf {
 }
 
 impl Backend {
-    /// The backend of this host. One that is not the usual is told, because the rules are to be looked for elsewhere then.
+    /// The backend of this host. One that is not the usual is told, because the rules are to be
+    /// looked for elsewhere then.
     pub(super) fn resolve(self, cx: &Context<'_>) -> Result<Backend> {
         if self != Backend::Automatic {
             return Ok(self);

@@ -1,4 +1,5 @@
-//! firewalld over D-Bus: the containers' addresses are sources of a zone, until firewalld is reloaded.
+//! firewalld over D-Bus: the containers' addresses are sources of a zone, until firewalld is
+//! reloaded.
 
 use std::net::IpAddr;
 
@@ -25,7 +26,8 @@ const CONFLICT: &str = "ZONE_CONFLICT";
 /// firewalld's zones.
 pub struct Firewalld(Bus);
 
-/// firewalld, where it is on the system bus now. A host without the socket costs no more than looking for it.
+/// firewalld, where it is on the system bus now. A host without the socket costs no more than
+/// looking for it.
 pub fn find(cx: &Context<'_>) -> Result<Option<Firewalld>> {
     let address = cx.env.get("DBUS_SYSTEM_BUS_ADDRESS");
     let address = if address.is_empty() { SYSTEM_BUS } else { &address };

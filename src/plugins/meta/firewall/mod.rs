@@ -1,8 +1,9 @@
-//! `firewall`: what a container sends and what is sent back to it passes the host's firewall, and containers on other
-//! bridges may be kept from it. <https://www.cni.dev/plugins/current/meta/firewall/>
+//! `firewall`: what a container sends and what is sent back to it passes the host's firewall, and
+//! containers on other bridges may be kept from it. <https://www.cni.dev/plugins/current/meta/firewall/>
 //!
-//! An accept in a table of our own overrides no drop elsewhere. So the accepts stand where the drops are: in iptables'
-//! table `filter`, of either kind, or in a zone of firewalld. What is ours is in a table of its own (`table`).
+//! An accept in a table of our own overrides no drop elsewhere. So the accepts stand where the
+//! drops are: in iptables' table `filter`, of either kind, or in a zone of firewalld. What is ours
+//! is in a table of its own (`table`).
 
 mod conf;
 mod firewalld;
@@ -214,7 +215,8 @@ fn accept_by_firewalld<'a>(
     Ok(())
 }
 
-/// Undoes `table::claim`. Whoever had an address before and has been detached since left to us what lets its packets pass.
+/// Undoes `table::claim`. Whoever had an address before and has been detached since left to us what
+/// lets its packets pass.
 fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
     let left = table::give_back(key, replaced)?;
     let mut errors = ErrorList::default();
@@ -223,8 +225,8 @@ fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
     errors.finish()
 }
 
-/// Removes whatever lets the attachment's packets pass, by whichever backend it was made: a configuration may have changed
-/// since. What it owned is known until all of that has succeeded.
+/// Removes whatever lets the attachment's packets pass, by whichever backend it was made: a
+/// configuration may have changed since. What it owned is known until all of that has succeeded.
 fn remove(
     cx: &Context<'_>,
     conf: &Conf,
@@ -254,7 +256,8 @@ fn remove_accepts(held: &Held) -> Result<()> {
     errors.finish()
 }
 
-/// Removes addresses from the zones that they were added to. A firewalld that is not running has none of ours any more.
+/// Removes addresses from the zones that they were added to. A firewalld that is not running has
+/// none of ours any more.
 fn leave_zones(cx: &Context<'_>, sources: &[(IpAddr, String)]) -> Result<()> {
     if sources.is_empty() {
         return Ok(());
@@ -262,8 +265,9 @@ fn leave_zones(cx: &Context<'_>, sources: &[(IpAddr, String)]) -> Result<()> {
     firewalld::find(cx)?.map_or(Ok(()), |mut firewalld| firewalld.remove(sources))
 }
 
-/// The same for addresses of which nothing is noted, as of those that the reference attached: they may be in the zone of
-/// the configuration. Unless that says so, a bus that does not answer is no reason for a container to stay.
+/// The same for addresses of which nothing is noted, as of those that the reference attached: they
+/// may be in the zone of the configuration. Unless that says so, a bus that does not answer is no
+/// reason for a container to stay.
 fn leave_zone_perhaps(cx: &Context<'_>, conf: &Conf, ips: &[IpAddr]) -> Result<()> {
     let sources: Vec<(IpAddr, String)> =
         ips.iter().map(|ip| (*ip, conf.firewalld_zone.0.clone())).collect();
@@ -293,7 +297,8 @@ fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
     }
 }
 
-/// Tells of packets between containers of one bridge that no rule sees, where they are to be dropped.
+/// Tells of packets between containers of one bridge that no rule sees, where they are to be
+/// dropped.
 fn tell_what_passes_unseen(conf: &Conf) {
     let passes =
         |is_v6: &bool| !Sysctl::bridge_netfilter(*is_v6).read().is_ok_and(|value| value == "1");
@@ -305,8 +310,8 @@ fn tell_what_passes_unseen(conf: &Conf) {
     }
 }
 
-/// Tells of chains that drop what no rule of theirs accepts, and in which nothing of ours can stand. They may accept
-/// containers by rules of their own, so that is no error.
+/// Tells of chains that drop what no rule of theirs accepts, and in which nothing of ours can
+/// stand. They may accept containers by rules of their own, so that is no error.
 fn tell_what_drops() -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
     for (family, name) in [(Family::Inet, "inet"), (Family::Ip, "ip"), (Family::Ip6, "ip6")] {

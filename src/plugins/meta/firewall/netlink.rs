@@ -93,14 +93,16 @@ impl Added {
     }
 }
 
-/// Accepts the packets of the addresses, of both families in one transaction; returns what was not there. `are_new` is
-/// whether the addresses are known to have no rules yet: then a chain with those of thousands of containers is not read.
+/// Accepts the packets of the addresses, of both families in one transaction; returns what was not
+/// there. `are_new` is whether the addresses are known to have no rules yet: then a chain with
+/// those of thousands of containers is not read.
 pub fn accept(wish: &Wish, are_new: bool) -> Result<Added> {
     let nft = nft_owner::require()?;
     let tables = tables_with_forward(&nft, wish)?;
     if are_new && are_laid_out(&nft, &tables, wish)? {
         match append(&nft, &tables) {
-            Err(error) if error.is_not_found() => (), // the last container of all has just gone, and the chain with it
+            // the last container of all has just gone, and the chain with it
+            Err(error) if error.is_not_found() => (),
             done => return done,
         }
     }
@@ -127,7 +129,8 @@ fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Added> {
     nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
 }
 
-/// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come to need them.
+/// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come
+/// to need them.
 pub fn take_back(added: &Added) -> Result<()> {
     let nft = nft_owner::require()?;
     let what = "take back from the tables of iptables-nft";
@@ -189,8 +192,8 @@ fn uses(nft: &Nft, table: Table, chain: &str) -> Result<usize> {
     Ok(nft.chain(table.family, table.name, chain)?.map_or(0, |info| info.uses as usize))
 }
 
-/// The first thing that is missing of what `accept` makes, and of what it would make where a chain drops that was not there
-/// then.
+/// The first thing that is missing of what `accept` makes, and of what it would make where a chain
+/// drops that was not there then.
 pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     let nft = nft_owner::require()?;
     for (table, ips) in tables_with_forward(&nft, wish)? {
@@ -220,8 +223,8 @@ pub fn verify(wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     Ok(())
 }
 
-/// Whether FORWARD drops nothing that we would accept. One that others have made since ADD may be so: iptables makes it when
-/// it is first asked for anything, and never takes it away again.
+/// Whether FORWARD drops nothing that we would accept. One that others have made since ADD may be
+/// so: iptables makes it when it is first asked for anything, and never takes it away again.
 fn passes_all(nft: &Nft, table: Table) -> Result<bool> {
     let is_dropping =
         nft.chain(table.family, table.name, FORWARD)?.is_some_and(|chain| chain.is_dropping);
@@ -275,7 +278,8 @@ pub fn remove(held: &Held) -> Result<()> {
     })
 }
 
-/// Removes the rules by their handles. False, and nothing is planned, where they are not all known or may be the last.
+/// Removes the rules by their handles. False, and nothing is planned, where they are not all known
+/// or may be the last.
 fn plan_remove_noted(
     nft: &Nft,
     batch: &mut Batch,
@@ -299,8 +303,8 @@ fn plan_remove_noted(
     Ok(true)
 }
 
-/// With no more rules than so many it costs nothing to read them, and to see whether others are left: besides those of
-/// addresses there are only jumps, in and out.
+/// With no more rules than so many it costs nothing to read them, and to see whether others are
+/// left: besides those of addresses there are only jumps, in and out.
 const FEW: usize = 32;
 
 /// The table of each family that has addresses, where packets are forwarded through it.
@@ -315,7 +319,8 @@ fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>
     Ok(found)
 }
 
-/// Whether all is there but the rules of addresses: a jump from FORWARD, and one to the administrator's chain.
+/// Whether all is there but the rules of addresses: a jump from FORWARD, and one to the
+/// administrator's chain.
 fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<bool> {
     for (table, _) in tables {
         let forward = nft.filter_rules(*table, FORWARD)?;
@@ -337,8 +342,8 @@ fn is_led_to(nft: &Nft, table: Table, chain: &str) -> Result<bool> {
     Ok(uses > 0 && uses > nft.filter_rules(table, chain)?.len())
 }
 
-/// What leads to the chains that keep bridges from each other, where it does not come before what leads to the accepts: it
-/// stays after the last container, and the newest rule is in front.
+/// What leads to the chains that keep bridges from each other, where it does not come before what
+/// leads to the accepts: it stays after the last container, and the newest rule is in front.
 fn late_isolation(forward: &[Listed]) -> Option<(u64, &FilterRule)> {
     let isolation = forward.iter().position(|listed| leads_to(listed, STAGE_1))?;
     let accepts = forward.iter().position(|listed| leads_to(listed, CNI_FORWARD));
@@ -384,8 +389,8 @@ fn plan_accept(
     Ok(added)
 }
 
-/// `is_noted` is whether an ADD of ours has made the rules: then the chains are there for them, though they may have been
-/// flushed.
+/// `is_noted` is whether an ADD of ours has made the rules: then the chains are there for them,
+/// though they may have been flushed.
 fn plan_remove(
     nft: &Nft,
     batch: &mut Batch,
@@ -413,7 +418,8 @@ fn plan_remove(
     Ok(())
 }
 
-/// Nothing is left but jumps to administrators' chains. Their chains stay where they have rules, or are used elsewhere.
+/// Nothing is left but jumps to administrators' chains. Their chains stay where they have rules, or
+/// are used elsewhere.
 fn plan_dismantling(
     nft: &Nft,
     batch: &mut Batch,

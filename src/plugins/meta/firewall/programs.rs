@@ -17,8 +17,8 @@ pub fn of_host(ips: &[IpAddr]) -> Vec<Iptables> {
     [first(false), first(true)].into_iter().flatten().map(Iptables::for_address).collect()
 }
 
-/// The programs of iptables-legacy for these addresses, where it has tables that packets are forwarded through. A host
-/// that has not got the programs can have no rules of ours there.
+/// The programs of iptables-legacy for these addresses, where it has tables that packets are
+/// forwarded through. A host that has not got the programs can have no rules of ours there.
 pub fn of_legacy(ips: &[IpAddr]) -> Result<Vec<Iptables>> {
     let has_any = |iptables: &Iptables| ips.iter().any(|ip| iptables.is_for(*ip));
     let mut programs = legacy()?;
@@ -44,7 +44,8 @@ pub fn require() -> Result<()> {
     Iptables::for_address(IpAddr::from([0, 0, 0, 0])).save(FILTER).map(drop)
 }
 
-/// Makes the rules, and those that keep bridges from each other where that is wished. Returns what was not there.
+/// Makes the rules, and those that keep bridges from each other where that is wished. Returns what
+/// was not there.
 pub fn accept(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -> Result<Added> {
     let wanted = wanted(iptables, wish, isolation);
     let added = RefCell::default();
@@ -57,7 +58,8 @@ pub fn accept(iptables: &Iptables, wish: &Wish, isolation: Option<&Isolation>) -
     Ok(added.into_inner())
 }
 
-/// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come to need them.
+/// Takes back what `accept` has added. Chains, and what leads to them, stay where others have come
+/// to need them.
 pub fn take_back(iptables: &Iptables, added: &Added) -> Result<()> {
     iptables.change(FILTER, &|| Ok(added.taken_back(&iptables.save(FILTER)?)))
 }
@@ -81,8 +83,8 @@ pub fn verify(programs: &[Iptables], wish: &Wish, isolation: Option<&Isolation>)
     Ok(())
 }
 
-/// Removes the rules of the addresses; with the last of all what leads to them. What keeps bridges from each other stays,
-/// as with the reference: nothing says whose it is.
+/// Removes the rules of the addresses; with the last of all what leads to them. What keeps bridges
+/// from each other stays, as with the reference: nothing says whose it is.
 pub fn remove(programs: &[Iptables], held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
     for iptables in programs {
@@ -170,7 +172,8 @@ impl Added {
         chains.chain(self.rules.iter().map(line)).chain(isolation_to_front(&self.before)).collect()
     }
 
-    /// The lines that take it away again: all of it where nobody has come since, else only the rules of addresses.
+    /// The lines that take it away again: all of it where nobody has come since, else only the
+    /// rules of addresses.
     fn taken_back(&self, now: &Saved) -> Vec<String> {
         let is_all_ours = self.is_all_ours(now) && !rules::others_rely_on_chains();
         let is_of_address = |wanted: &&Wanted| wanted.chain == CNI_FORWARD && !wanted.is_first;
@@ -184,7 +187,8 @@ impl Added {
             .collect()
     }
 
-    /// Whether the chains that were changed have no rules but those from before and ours, and nobody else leads there.
+    /// Whether the chains that were changed have no rules but those from before and ours, and
+    /// nobody else leads there.
     fn is_all_ours(&self, now: &Saved) -> bool {
         let lines: Vec<String> = self
             .rules
@@ -206,8 +210,9 @@ impl Added {
     }
 }
 
-/// The lines that put what keeps bridges from each other before what accepts a container's packets. It stays after the last
-/// container, so the jump to the accepts may be newer, and the newest one is in front.
+/// The lines that put what keeps bridges from each other before what accepts a container's packets.
+/// It stays after the last container, so the jump to the accepts may be newer, and the newest one
+/// is in front.
 fn isolation_to_front(saved: &Saved) -> Vec<String> {
     let forward = saved.chain(FORWARD).unwrap_or_default();
     let at = |chain: &str| forward.iter().position(|rule| rule.ends_with(&format!("-j {chain}")));
@@ -220,8 +225,9 @@ fn isolation_to_front(saved: &Saved) -> Vec<String> {
     }
 }
 
-/// The lines that remove these rules, and what leads to them where no others are left. `is_noted` is whether an ADD of ours
-/// has made them: then the chains are there for them, though the rules may have been flushed.
+/// The lines that remove these rules, and what leads to them where no others are left. `is_noted`
+/// is whether an ADD of ours has made them: then the chains are there for them, though the rules
+/// may have been flushed.
 fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
     let Some(inside) = saved.chain(CNI_FORWARD) else { return vec![] };
     let (theirs, others): (Vec<&String>, Vec<&String>) =
@@ -240,7 +246,8 @@ fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
         return lines;
     }
     lines.extend((0..jumps).map(|_| format!("-D {FORWARD} {jump}")));
-    // Rule by rule, not all of the chain: if somebody has added one in between, the chain cannot go, and nothing happens.
+    // Rule by rule, not all of the chain: if somebody has added one in between, the chain cannot
+    // go, and nothing happens.
     lines.extend(others.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")));
     lines.push(format!("-X {CNI_FORWARD}"));
     let is_unused = |chain: &&str| {

@@ -1,5 +1,5 @@
-//! The rules of the reference in iptables' table `filter`. Where they stand (over netlink or by a program) is told by who
-//! writes them.
+//! The rules of the reference in iptables' table `filter`. Where they stand (over netlink or by a
+//! program) is told by who writes them.
 //!
 //! ```text
 //! -A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
@@ -52,7 +52,8 @@ const TAKEN: [&str; 14] = [
     STAGE_1,
     STAGE_2,
 ];
-/// The targets of iptables and of xtables-addons. To iptables `-j LOG` is never a jump, whatever chains there are.
+/// The targets of iptables and of xtables-addons. To iptables `-j LOG` is never a jump, whatever
+/// chains there are.
 const TARGETS: &str = "ACCOUNT AUDIT BALANCE CHAOS CHECKSUM CLASSIFY CLUSTERIP CONNMARK CONNSECMARK CT DELUDE DHCPMAC DNAT \
     DNETMAP DNPT DSCP ECHO ECN FLOWOFFLOAD FULLCONENAT HL HMARK IDLETIMER IMQ IPMARK LED LOG LOGMARK MARK MASQUERADE MIRROR \
     NAT NDPI NETFLOW NETMAP NFLOG NFQUEUE NOTRACK PROTO RATEEST RAWDNAT RAWSNAT REDIRECT REJECT SAME SECMARK SET SNAT SNPT \
@@ -75,8 +76,8 @@ fn jump_to(chain: &str, comment: &str) -> FilterRule {
     }
 }
 
-/// The chains that rules lead to which are [`admin_jump`]s. Where none has the comment, as after nft(8) has loaded its own
-/// listing, that is the first rule.
+/// The chains that rules lead to which are [`admin_jump`]s. Where none has the comment, as after
+/// nft(8) has loaded its own listing, that is the first rule.
 pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
     let chain_of = |rule: &FilterRule| match &rule.target {
         Target::Chain(chain) if rule.does(&admin_jump(chain)) => Some(chain.clone()),
@@ -91,8 +92,9 @@ pub fn admin_chains_of(rules: &[Option<&FilterRule>]) -> Vec<String> {
     }
 }
 
-/// Whether a firewall plugin of others is at work here, as in the middle of an upgrade: it relies on chains that it has
-/// seen, and fails where they go meanwhile. Then they stay, as they always do with the reference.
+/// Whether a firewall plugin of others is at work here, as in the middle of an upgrade: it relies
+/// on chains that it has seen, and fails where they go meanwhile. Then they stay, as they always do
+/// with the reference.
 pub fn others_rely_on_chains() -> bool {
     another_runs("firewall")
 }

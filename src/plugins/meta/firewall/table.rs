@@ -1,4 +1,5 @@
-//! Our own table: which addresses are whose, what was done for them elsewhere, and which bridges are kept from each other.
+//! Our own table: which addresses are whose, what was done for them elsewhere, and which bridges
+//! are kept from each other.
 //!
 //! ```text
 //! table inet cni_multi_firewall {
@@ -20,9 +21,9 @@
 //!   }
 //! }
 //! ```
-//! An accept here overrides no drop elsewhere, so nothing is accepted here: addresses are noted to be found again by DEL
-//! and GC. One that is given to another container becomes his, and the accepts elsewhere stay with it; an ADD of his that
-//! fails gives it back.
+//! An accept here overrides no drop elsewhere, so nothing is accepted here: addresses are noted to
+//! be found again by DEL and GC. One that is given to another container becomes his, and the
+//! accepts elsewhere stay with it; an ADD of his that fails gives it back.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -103,14 +104,16 @@ impl Notes<'_> {
     }
 }
 
-/// Notes the addresses as the attachment's, and keeps its bridge from others where that is wished. Nothing is noted where
-/// the kernel has no nf_tables. Returns what was noted before of the attachment or the addresses.
+/// Notes the addresses as the attachment's, and keeps its bridge from others where that is wished.
+/// Nothing is noted where the kernel has no nf_tables. Returns what was noted before of the
+/// attachment or the addresses.
 pub fn claim(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<Option<Replaced>> {
     let Some(nft) = nft_owner::open()? else { return notes.require().map(|()| None) };
     nft.claim(&LAYOUT, &nft_owner::of(key), &elements(&wish.ips, notes)).map(Some)
 }
 
-/// What an earlier ADD of the attachment has left that had no DEL, but for what is of these addresses.
+/// What an earlier ADD of the attachment has left that had no DEL, but for what is of these
+/// addresses.
 pub fn outdated(replaced: &Replaced, ips: &[IpAddr]) -> Held {
     let mut held = Held::default();
     replaced.own().iter().for_each(|element| held.add(element.set, &element.key));
@@ -120,8 +123,8 @@ pub fn outdated(replaced: &Replaced, ips: &[IpAddr]) -> Held {
     held
 }
 
-/// Takes a claim back. Returns what is nobody's now: whoever had an address before has been detached in between, and left
-/// to its next owner what lets its packets pass.
+/// Takes a claim back. Returns what is nobody's now: whoever had an address before has been
+/// detached in between, and left to its next owner what lets its packets pass.
 pub fn give_back(key: &Key, replaced: &Replaced) -> Result<Held> {
     let left = nft_owner::require()?.give_back(&LAYOUT, &nft_owner::of(key), replaced)?;
     let mut held = Held::default();
@@ -129,8 +132,8 @@ pub fn give_back(key: &Key, replaced: &Replaced) -> Result<Held> {
     Ok(held)
 }
 
-/// Whether everything that `claim` made is there. What the reference attached is not in our table: it isolates by rules
-/// of iptables.
+/// Whether everything that `claim` made is there. What the reference attached is not in our table:
+/// it isolates by rules of iptables.
 pub fn verify(key: &Key, wish: &Wish, notes: Notes<'_>) -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return notes.require() };
     let isolation = notes.isolation;
@@ -169,7 +172,8 @@ fn missing(element: &OwnedElement, isolation: Option<&Isolation>) -> Error {
 pub struct Held {
     /// Its addresses that no other has been given since.
     pub ips: Vec<IpAddr>,
-    /// Those of them that are not in the table: the reference has attached it, or our table was removed.
+    /// Those of them that are not in the table: the reference has attached it, or our table was
+    /// removed.
     pub unknown: Vec<IpAddr>,
     /// Its addresses in firewalld, each with its zone.
     pub sources: Vec<(IpAddr, String)>,
@@ -207,12 +211,14 @@ impl Held {
 pub enum Search {
     /// By the ledger: it costs the same however many attachments there are.
     Ledger,
-    /// By the comment of each element there is, for an owner whose entries of the ledger may be gone.
+    /// By the comment of each element there is, for an owner whose entries of the ledger may be
+    /// gone.
     Comments,
 }
 
-/// A rule in `CNI-FORWARD` of iptables-nft. Without it a chain with the rules of thousands of containers would have to be
-/// read; with it the rule still has to be looked at, because handles begin anew with a table.
+/// A rule in `CNI-FORWARD` of iptables-nft. Without it a chain with the rules of thousands of
+/// containers would have to be read; with it the rule still has to be looked at, because handles
+/// begin anew with a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleHandle {
     /// Whether it is in the table of IPv6.
@@ -221,8 +227,8 @@ pub struct RuleHandle {
     pub handle: u64,
 }
 
-/// What an attachment has: that is in the table, and of the addresses that were `told` those that are not in it, which the
-/// reference has attached.
+/// What an attachment has: that is in the table, and of the addresses that were `told` those that
+/// are not in it, which the reference has attached.
 pub fn held(owner: &Owner, told: &[IpAddr], search: Search) -> Result<Held> {
     let mut held = Held::default();
     let Some(nft) = nft_owner::open()? else {

@@ -1,5 +1,5 @@
-//! `conditionsV4` and `conditionsV6` for nftables: what of nft(8)'s language can be said here. The reference hands them
-//! to the program `nft`; here each is written as the kernel reads it.
+//! `conditionsV4` and `conditionsV6` for nftables: what of nft(8)'s language can be said here. The
+//! reference hands them to the program `nft`; here each is written as the kernel reads it.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,8 @@ use crate::net::nft::wire::octets;
 
 /// IFNAMSIZ.
 const IFNAME: usize = 16;
-/// A rule of the kernel has at most 128 expressions (NFT_RULE_MAXEXPRS), and a condition three or four.
+/// A rule of the kernel has at most 128 expressions (NFT_RULE_MAXEXPRS), and a condition three or
+/// four.
 const MOST: usize = 10;
 /// What can be said.
 const EXPECTED: &str = "expected (ip|ip6) (saddr|daddr), iifname or meta mark, then perhaps !=, then a network, a name or a number";
@@ -34,7 +35,8 @@ enum What {
 }
 
 impl Condition {
-    /// Reads the words of the field at `path`, which stand together as one text about packets of one family.
+    /// Reads the words of the field at `path`, which stand together as one text about packets of
+    /// one family.
     pub fn parse(path: &str, words: &[String], is_v6: bool) -> Result<Vec<Condition>> {
         let text = words.join(" ");
         let mut rest = text.split_whitespace();

@@ -13,7 +13,8 @@ const MARK_BIT: i64 = 13;
 /// XT_EXTENSION_MAXNAMELEN, without the NUL.
 const CHAIN_MAX: usize = 28;
 
-/// The short options of iptables that are matches; all others say what to do with a packet, a rule or the program.
+/// The short options of iptables that are matches; all others say what to do with a packet, a rule
+/// or the program.
 const SHORT_MATCHES: &str = "sdpmiof";
 /// The long ones that are none. iptables takes them abbreviated, and with a value behind `=`.
 const ORDERS: [&str; 18] = [
@@ -63,10 +64,11 @@ impl<'de> Deserialize<'de> for Backend {
 #[derive(Debug, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Conf {
-    /// `nftables` or `iptables`; without it nftables, unless a key asks for what only iptables has.
+    /// `nftables` or `iptables`; without it nftables, unless a key asks for what only iptables
+    /// has.
     backend: Option<Backend>,
-    /// Packets that would otherwise be answered past the host carry the host's address: from the container itself, from its
-    /// network, and from 127.0.0.1. Default true.
+    /// Packets that would otherwise be answered past the host carry the host's address: from the
+    /// container itself, from its network, and from 127.0.0.1. Default true.
     pub snat: bool,
     /// Whoever comes by a port carries the host's address. Default false.
     pub masq_all: bool,
@@ -229,7 +231,8 @@ impl Conf {
         self.backend != Some(Backend::Iptables) && self.keys_of_iptables().is_empty()
     }
 
-    /// The backend on this host. A fallback is told, because the rules are to be looked for elsewhere then.
+    /// The backend on this host. A fallback is told, because the rules are to be looked for
+    /// elsewhere then.
     pub fn backend(&self) -> Result<Backend> {
         if !self.is_for_nftables() {
             return Ok(Backend::Iptables);

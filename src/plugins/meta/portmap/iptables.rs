@@ -1,4 +1,5 @@
-//! Published ports by the host's iptables, with the names of the reference: nerdctl and Nomad read them.
+//! Published ports by the host's iptables, with the names of the reference: nerdctl and Nomad read
+//! them.
 //!
 //! ```text
 //! -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT          and the same in OUTPUT
@@ -40,7 +41,8 @@ const DN: &str = "CNI-DN-";
 const OLD_SNAT: &str = "CNI-SN-";
 /// xt_multiport takes 15 ports.
 const PORTS: usize = 15;
-/// How many ports of a container the programs take in a second or two; with so many rules they read all for each change.
+/// How many ports of a container the programs take in a second or two; with so many rules they read
+/// all for each change.
 const MOST: usize = 4000;
 /// xt_comment takes 255 bytes; the reference cuts at 253 and adds three dots, which iptables takes.
 const COMMENT_MAX: usize = 255;
@@ -67,7 +69,8 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
     format!("{prefix}{}", &hash["CNI-".len()..][..28 - prefix.len()])
 }
 
-/// Opens the ports. One that another container has is code 102. What stood there before comes back if a later step fails.
+/// Opens the ports. One that another container has is code 102. What stood there before comes back
+/// if a later step fails.
 pub fn create<'a>(
     key: &'a Key,
     conf: &'a Conf,
@@ -102,8 +105,8 @@ pub fn create<'a>(
     Ok(())
 }
 
-/// The lines that make the container's chain and what leads to it. What another interface of the container has there, in the
-/// same network, stays: the name of the chain does not tell them apart.
+/// The lines that make the container's chain and what leads to it. What another interface of the
+/// container has there, in the same network, stays: the name of the chain does not tell them apart.
 fn own_lines(key: &Key, conf: &Conf, forwards: &[Forward], saved: &Saved) -> Vec<String> {
     let (chain, is_v6) = (chain(key), forwards[0].to.addr().is_ipv6());
     let is_replaced = |rule: &str| {
@@ -136,7 +139,8 @@ fn lines_back(key: &Key, conf: &Conf, before: &Saved, now: &Saved) -> Vec<String
         lines.extend([format!("-F {chain}"), format!("-X {chain}")]);
     }
     let is_another_s = |rule: &&String| !rule.ends_with(&format!(" -j {chain}"));
-    // A portmap of others that is at work, as in the middle of an upgrade, relies on chains that it has seen.
+    // A portmap of others that is at work, as in the middle of an upgrade, relies on chains that it
+    // has seen.
     if !now.chain(DNAT).unwrap_or_default().iter().any(|rule| is_another_s(&rule))
         && !another_runs("portmap")
     {
@@ -239,7 +243,8 @@ fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
     saved.chain(chain).unwrap_or_default().iter().filter_map(released).collect()
 }
 
-/// Closes the ports of this network's containers of which no attachment is valid: comments say whose network it is.
+/// Closes the ports of this network's containers of which no attachment is valid: comments say
+/// whose network it is.
 pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
     let chains: OnceCell<HashSet<String>> = OnceCell::new();
@@ -304,8 +309,8 @@ fn shared(conf: &Conf) -> (Vec<&'static str>, Vec<(&'static str, String)>) {
     (chains, rules)
 }
 
-/// The lines that make what all containers share, as far as it is missing. `-N` of a chain that another has made meanwhile
-/// fails, and the plan is made anew; a line `:CHAIN` would empty it.
+/// The lines that make what all containers share, as far as it is missing. `-N` of a chain that
+/// another has made meanwhile fails, and the plan is made anew; a line `:CHAIN` would empty it.
 fn shared_rules(conf: &Conf, saved: &Saved) -> Vec<String> {
     let (chains, rules) = shared(conf);
     let chains = chains.into_iter().filter(|chain| saved.chain(chain).is_none());
@@ -346,7 +351,8 @@ fn listed(ports: &[u16]) -> String {
     ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Such entries that are there. Conditions and comments are shown in another way than they were written.
+/// Such entries that are there. Conditions and comments are shown in another way than they were
+/// written.
 fn entries_of<'s>(saved: &'s Saved, key: &Key, protocol: Protocol, ports: &[u16]) -> Vec<&'s str> {
     let (of_protocol, ports) = (format!("-p {protocol} "), listed(ports));
     let is_it =
@@ -380,7 +386,8 @@ fn destination(forward: &Forward) -> String {
     }
 }
 
-/// The ports of each protocol in pieces that one rule can have; those of the other family too, as in the reference.
+/// The ports of each protocol in pieces that one rule can have; those of the other family too, as
+/// in the reference.
 fn entry_ports(conf: &Conf) -> Vec<(Protocol, Vec<u16>)> {
     let mut entries = vec![];
     for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
@@ -416,8 +423,8 @@ fn removal(chain: &str, saved: &Saved) -> Vec<String> {
     saved.leading_to(chain).map(|(from, rule)| format!("-D {from} {rule}")).collect()
 }
 
-/// A port that is wanted and that a rule of another container leads elsewhere is code 102. No program is asked where there
-/// is no such rule.
+/// A port that is wanted and that a rule of another container leads elsewhere is code 102. No
+/// program is asked where there is no such rule.
 pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
     let programs = Iptables::with_nat_chain_in_use(nft_owner::open()?.as_deref(), DNAT, JUMPS)?;
     for of_family in by_family(forwards) {
@@ -464,7 +471,8 @@ fn redirected(line: &str) -> Option<(&str, u16, Option<IpAddr>)> {
     Some((value("-p")?, value("--dport")?.parse().ok()?, at))
 }
 
-/// The chain that an entry leads to, if its comment names this network. Long ids are cut off in comments.
+/// The chain that an entry leads to, if its comment names this network. Long ids are cut off in
+/// comments.
 fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
     rule.contains(&format!("--comment \"dnat name: \\\"{network}\\\" id: ")).then_some(())?;
     rule.rsplit_once(" -j ").map(|(_, chain)| chain).filter(|chain| chain.starts_with(DN))

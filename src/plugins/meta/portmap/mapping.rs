@@ -139,7 +139,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Reads the list at `path`; what is no port, no protocol, no address or given twice is refused.
+    /// Reads the list at `path`; what is no port, no protocol, no address or given twice is
+    /// refused.
     pub fn read_all(path: &str, given: &[Given]) -> Result<Vec<Mapping>> {
         let mut mappings: Vec<Mapping> = vec![];
         let mut claimed: HashMap<(Protocol, u16, Claim), usize> = HashMap::new();
@@ -251,8 +252,9 @@ pub struct Released {
     pub to: IpAddr,
 }
 
-/// The mappings to a container that has these addresses. One address of the host whose family the container has not got
-/// leads nowhere, which is a mistake; all addresses of such a family are none.
+/// The mappings to a container that has these addresses. One address of the host whose family the
+/// container has not got leads nowhere, which is a mistake; all addresses of such a family are
+/// none.
 pub fn plan(mappings: &[Mapping], v4: Option<IpNet>, v6: Option<IpNet>) -> Result<Vec<Forward>> {
     let mut forwards = vec![];
     for mapping in mappings {

@@ -1,8 +1,8 @@
 //! `portmap`: ports of the host lead to ports of the container. <https://www.cni.dev/plugins/current/meta/portmap/>
 //!
-//! It is chained after the plugin that made the container's interface. Only what is addressed to the host itself is
-//! redirected. By default that is done by nftables over netlink; `backend: "iptables"` is honoured with the chains and
-//! comments of the reference.
+//! It is chained after the plugin that made the container's interface. Only what is addressed to
+//! the host itself is redirected. By default that is done by nftables over netlink; `backend:
+//! "iptables"` is honoured with the chains and comments of the reference.
 
 mod condition;
 mod conf;
@@ -52,7 +52,8 @@ impl Plugin for Portmap {
                 }
                 Backend::Iptables => iptables::create(&at.key, conf, &forwards, rb)?,
             }
-            // Last, so that nothing undoes it: an ADD that loses a port would switch it off under the ADD that has the port.
+            // Last, so that nothing undoes it: an ADD that loses a port would switch it off under
+            // the ADD that has the port.
             if conf.snat {
                 let_localhost_out(cx, &forwards)?;
             }
@@ -67,7 +68,8 @@ impl Plugin for Portmap {
         if forwards.is_empty() {
             return Ok(());
         }
-        // Rules of iptables are right whatever is asked for: the reference may have made them, or we when they were.
+        // Rules of iptables are right whatever is asked for: the reference may have made them, or
+        // we when they were.
         if let Some(missing) = iptables::missing(&at.key, conf, &forwards)? {
             match conf.backend()? {
                 Backend::Iptables => Err(missing),
@@ -92,8 +94,9 @@ impl Plugin for Portmap {
         errors.finish()
     }
 
-    /// The runtime says only at ADD whose ports it publishes. A backend that cannot work is told of, and is no error: a runtime
-    /// would start no container at all, for want of what few of them need.
+    /// The runtime says only at ADD whose ports it publishes. A backend that cannot work is told
+    /// of, and is no error: a runtime would start no container at all, for want of what few of
+    /// them need.
     fn status(_cx: &Context<'_>, conf: &Conf) -> Result<()> {
         let ready = conf.backend().and_then(|backend| match backend {
             Backend::Nftables => nft::require(),
@@ -152,8 +155,8 @@ fn forwards(conf: &Conf, result: &AddResult, at: &Attachment) -> Result<Vec<Forw
     mapping::plan(&conf.mappings, v4, v6)
 }
 
-/// Flows to a UDP port of the host that began before the port led here would never get here: the kernel does not look at
-/// them again.
+/// Flows to a UDP port of the host that began before the port led here would never get here: the
+/// kernel does not look at them again.
 fn forget_flows_to_others(cx: &Context<'_>, forwards: &[Forward]) {
     let is_own = |ip| cx.host().and_then(|host| host.is_local(ip)).unwrap_or(false);
     let of_udp = |forward: &&Forward| forward.protocol == Protocol::Udp;
@@ -211,7 +214,8 @@ fn let_localhost_out(cx: &Context<'_>, forwards: &[Forward]) -> Result<()> {
 /// LOOPBACK_IFINDEX: `lo` has this number in every namespace.
 const LOOPBACK: u32 = 1;
 
-/// The settings that let packets with the source 127.0.0.1 out to the containers. The reference leaves them on as well.
+/// The settings that let packets with the source 127.0.0.1 out to the containers. The reference
+/// leaves them on as well.
 fn localnets(cx: &Context<'_>, forwards: &[Forward]) -> Result<Vec<Sysctl>> {
     let Some(ip) = forwards.iter().map(|forward| forward.to.addr()).find(IpAddr::is_ipv4) else {
         return Ok(vec![]);
@@ -220,7 +224,8 @@ fn localnets(cx: &Context<'_>, forwards: &[Forward]) -> Result<Vec<Sysctl>> {
     let link = match host.link_towards(ip) {
         Ok(LOOPBACK) => None, // an address of the host's own is no container's
         Ok(index) => host.find_link_by_index(index)?,
-        Err(error) if error.is_unreachable() => None, // then not even the container's own network reaches it
+        // then not even the container's own network reaches it
+        Err(error) if error.is_unreachable() => None,
         Err(error) => return Err(error),
     };
     Ok(link.into_iter().map(|link| Sysctl::ipv4_conf(&link.name, "route_localnet")).collect())

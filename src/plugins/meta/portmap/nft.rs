@@ -28,9 +28,9 @@
 //!   chain input { … nobody reaches the host's 127.0.0.1 from outside, though route_localnet is on … }
 //! }
 //! ```
-//! A packet costs a few lookups however many ports there are. The hooks come after those of others that stand at the usual
-//! priority, so that a service of theirs at the same port is not taken over (CVE-2019-9946), and only what is addressed to
-//! the host is looked at (CVE-2025-67499).
+//! A packet costs a few lookups however many ports there are. The hooks come after those of others
+//! that stand at the usual priority, so that a service of theirs at the same port is not taken over
+//! (CVE-2019-9946), and only what is addressed to the host is looked at (CVE-2025-67499).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -240,7 +240,8 @@ fn protocol_and_port(key: &[u8]) -> Option<(Protocol, u16)> {
     Some((Protocol::of_number(*end.first()?)?, u16::from_be_bytes([*end.get(4)?, *end.get(5)?])))
 }
 
-/// Whose the port is, in words that an operator can look for. The elements of ports come first, one a forward.
+/// Whose the port is, in words that an operator can look for. The elements of ports come first, one
+/// a forward.
 fn explain(taken: &Taken, forwards: &[Forward]) -> Error {
     let holder = taken.by.split_once(", ").map_or(taken.by.as_str(), |(_, words)| words);
     match forwards.get(taken.element) {
@@ -335,8 +336,8 @@ fn snat_elements(conf: &Conf, forwards: &[Forward]) -> Vec<OwnedElement> {
     elements
 }
 
-/// Who would be answered past the host: the container's own network, itself among it, and the host's 127.0.0.1, which the
-/// container cannot answer at all.
+/// Who would be answered past the host: the container's own network, itself among it, and the
+/// host's 127.0.0.1, which the container cannot answer at all.
 fn neighbours(family: &OfFamily, net: IpNet) -> SharedChain {
     let masquerade_from = |net: IpNet| {
         let mut rule = Expressions::default();
@@ -405,7 +406,8 @@ fn lay_out(batch: &mut Batch, table: Table) {
     lay_out_guard(batch, table);
 }
 
-/// The connection was begun to a port that we lead elsewhere at one address. Others redirect to containers as well.
+/// The connection was begun to a port that we lead elsewhere at one address. Others redirect to
+/// containers as well.
 fn came_by_address(rule: &mut Expressions, family: &OfFamily) {
     rule.original_destination(family.number, 1);
     rule.meta(Meta::L4Proto, WORD + family.words()).original_port(WORD + family.words() + 1);
@@ -481,8 +483,8 @@ fn is_to_loopback(rule: &mut Expressions) -> &mut Expressions {
     rule.mask(1, &octets(V4.loopback.netmask())).equal(1, &octets(V4.loopback.network()))
 }
 
-/// `route_localnet` lets packets to 127.0.0.1 in from the containers' network too, and what listens there trusts the host
-/// alone. Answers to what came by a port are let in.
+/// `route_localnet` lets packets to 127.0.0.1 in from the containers' network too, and what listens
+/// there trusts the host alone. Answers to what came by a port are let in.
 fn lay_out_guard(batch: &mut Batch, table: Table) {
     let mut lo = b"lo".to_vec();
     lo.resize(16, 0);
@@ -502,7 +504,8 @@ const REFERENCE: [Table; 2] = [
 ];
 const REFERENCE_CHAINS: [&str; 3] = ["hostports", "hostip_hostports", "masquerading"];
 
-/// Whether the reference made as many rules as there are ports: it tells them by the container's id only.
+/// Whether the reference made as many rules as there are ports: it tells them by the container's id
+/// only.
 fn is_made_by_reference(nft: &Nft, key: &Key, forwards: &[Forward]) -> Result<bool> {
     for (table, is_v6) in REFERENCE.into_iter().zip([false, true]) {
         let wanted = forwards.iter().filter(|forward| forward.to.addr().is_ipv6() == is_v6).count();
@@ -537,7 +540,8 @@ pub fn refuse_taken_by_reference(key: &Key, forwards: &[Forward]) -> Result<()> 
     Ok(())
 }
 
-/// Whether a rule of the reference is about the forward's port: `[ip daddr A] tcp dport P dnat to …`.
+/// Whether a rule of the reference is about the forward's port: `[ip daddr A] tcp dport P dnat to
+/// …`.
 fn redirects(rule: &RuleInfo, forward: &Forward) -> bool {
     let has = |value: &[u8]| rule.compared.iter().any(|compared| compared == value);
     let at = rule.compared.iter().find_map(|compared| read_ip(compared));

@@ -1,5 +1,6 @@
-//! The host's list of sysctls that configurations may set: a pattern a line, which has to match the whole name as the
-//! configuration spells it. Without the file every sysctl of the network may be set; an empty one allows none.
+//! The host's list of sysctls that configurations may set: a pattern a line, which has to match the
+//! whole name as the configuration spells it. Without the file every sysctl of the network may be
+//! set; an empty one allows none.
 
 use std::io;
 use std::path::Path;
@@ -29,7 +30,8 @@ pub fn require(settings: &[Setting]) -> Result<()> {
 struct Allowlist<'a>(Vec<(&'a str, Regex)>);
 
 impl<'a> Allowlist<'a> {
-    /// A pattern that cannot be read is an error whatever the others allow: nobody knows what it was to mean.
+    /// A pattern that cannot be read is an error whatever the others allow: nobody knows what it
+    /// was to mean.
     fn parse(text: &'a str) -> Result<Allowlist<'a>> {
         let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
         let pattern = |(number, line): (usize, &'a str)| {
@@ -60,7 +62,8 @@ impl<'a> Allowlist<'a> {
     }
 }
 
-/// The reference looks for the pattern anywhere in the name, so `net.core.x` would allow `net.core.xyz`.
+/// The reference looks for the pattern anywhere in the name, so `net.core.x` would allow
+/// `net.core.xyz`.
 fn whole_name(pattern: &str) -> Result<Regex, regex_lite::Error> {
     Regex::new(pattern)?; // by itself, or `a)|(b` would close the group below
     Regex::new(&format!(r"\A(?:{pattern})\z"))

@@ -101,7 +101,8 @@ impl Attributes {
         }
     }
 
-    /// Gives the link back what it had: each for itself, so that one that is refused keeps no other.
+    /// Gives the link back what it had: each for itself, so that one that is refused keeps no
+    /// other.
     pub fn restore(&self, netlink: &Netlink, link: &Link) -> Result<()> {
         let none = Attributes::default;
         let mut errors = ErrorList::default();

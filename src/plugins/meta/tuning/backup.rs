@@ -1,5 +1,6 @@
-//! How things were before: the reference's file `<dataDir>/<containerID>_<ifName>.json`, which each restores from the
-//! other's. We add a member that the reference passes over: whose the file is, what was set, and the sysctls.
+//! How things were before: the reference's file `<dataDir>/<containerID>_<ifName>.json`, which each
+//! restores from the other's. We add a member that the reference passes over: whose the file is,
+//! what was set, and the sysctls.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry};
@@ -68,21 +69,23 @@ impl Backup {
         self.key.as_ref().is_none_or(|of| of == key)
     }
 
-    /// Whether it may be of this namespace. The path of one that is gone may be another container's by now.
+    /// Whether it may be of this namespace. The path of one that is gone may be another container's
+    /// by now.
     pub fn may_be_in(&self, netns: Option<u64>) -> bool {
         self.netns.zip(netns).is_none_or(|(was, is)| was == is)
     }
 
-    /// The first backup counts: of an earlier one, all that still is as it was set is kept, and the rest comes from a file
-    /// whose link or container is no more. `now` is what the link has of the earlier one's attributes, `values` what its
-    /// sysctls have.
+    /// The first backup counts: of an earlier one, all that still is as it was set is kept, and the
+    /// rest comes from a file whose link or container is no more. `now` is what the link has of
+    /// the earlier one's attributes, `values` what its sysctls have.
     pub fn after_earlier(
         self,
         earlier: Backup,
         now: &Attributes,
         values: &[Option<String>],
     ) -> Backup {
-        // The reference does not tell what it has set. An ADD that is repeated asks for what is there already.
+        // The reference does not tell what it has set. An ADD that is repeated asks for what is
+        // there already.
         let set = earlier.after.or(self.after.clone());
         let before = earlier.before.where_equal(&set, now).or(self.before);
         let mut sysctls: Vec<SavedSysctl> = earlier
@@ -108,7 +111,8 @@ impl Backup {
         }
     }
 
-    /// What a file says. One that cannot be understood says nothing: it restores nothing, and keeps nobody from anything.
+    /// What a file says. One that cannot be understood says nothing: it restores nothing, and keeps
+    /// nobody from anything.
     pub fn understood(text: &[u8]) -> Option<Backup> {
         Backup::parse(text).ok()
     }
@@ -247,7 +251,8 @@ impl Backups {
         Ok(Backups(dir))
     }
 
-    /// The same for DEL and GC: none where ADD would have refused it, so that nothing of ours can be there.
+    /// The same for DEL and GC: none where ADD would have refused it, so that nothing of ours can
+    /// be there.
     pub fn if_usable(config: &Config) -> Option<Backups> {
         Backups::of(config).ok().filter(|backups| backups.require_no_symlink().is_ok())
     }
@@ -263,8 +268,9 @@ impl Backups {
         }
     }
 
-    /// Whether another attachment has a backup of the interface of this name in this namespace. Then a file that tells no
-    /// namespace, the reference's, is of one that had the path before.
+    /// Whether another attachment has a backup of the interface of this name in this namespace.
+    /// Then a file that tells no namespace, the reference's, is of one that had the path
+    /// before.
     pub fn has_another_in(&self, netns: Option<u64>, key: &Key) -> Result<bool> {
         let ending = format!("_{}.json", key.ifname);
         let is_other = |path: &Path| {
@@ -323,7 +329,8 @@ impl Backups {
         put().map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 
-    /// Whether a directory has the name of the attachment's file. It cannot be ours, nor be removed as a file.
+    /// Whether a directory has the name of the attachment's file. It cannot be ours, nor be removed
+    /// as a file.
     pub fn is_in_the_way(&self, key: &Key) -> bool {
         fs::symlink_metadata(self.path(key)).is_ok_and(|found| found.is_dir())
     }
@@ -336,8 +343,9 @@ impl Backups {
             .map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
-    /// Removes the files that say that they are of this network's attachments that are not valid. The reference's do not
-    /// say: a file of the same container and interface may be another network's, so they stay until DEL. Drafts are ours.
+    /// Removes the files that say that they are of this network's attachments that are not valid.
+    /// The reference's do not say: a file of the same container and interface may be another
+    /// network's, so they stay until DEL. Drafts are ours.
     pub fn collect_garbage(&self, network: &NetworkName, valid: &ValidAttachments) -> Result<()> {
         let mut errors = ErrorList::default();
         let is_stale = |key: &Key| {
@@ -357,7 +365,8 @@ impl Backups {
                     };
                     errors.push(valid.remove(stale, || self.remove(&key)));
                 }
-                // Nobody restores anything from a draft, so one that does not say whose it is need not stay.
+                // Nobody restores anything from a draft, so one that does not say whose it is need
+                // not stay.
                 key if is_draft && key.as_ref().is_none_or(is_stale) => {
                     let holder = key.as_ref().map(Holder::of).unwrap_or_default();
                     let what = format!("torn backup {}", path.display());
@@ -412,7 +421,8 @@ fn read_if_any(path: &Path) -> Result<Option<Backup>> {
     }
 }
 
-/// Whether there is no such file, nor can there be one: a part of its path is a file, or its name is too long.
+/// Whether there is no such file, nor can there be one: a part of its path is a file, or its name
+/// is too long.
 fn is_nowhere(e: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
     matches!(e.kind(), NotFound | NotADirectory | InvalidFilename)

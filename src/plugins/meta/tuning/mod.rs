@@ -46,7 +46,8 @@ impl Plugin for Tuning {
             back_up(cx, at, conf, &link, &changes, rb)?;
             set_all_but_mtu(at, conf, &link, rb)?;
             sysctls::write(at, &changes, rb)?;
-            // The last one: below 1280 the kernel takes IPv6 from the link, and no undo would bring it back.
+            // The last one: below 1280 the kernel takes IPv6 from the link, and no undo would bring
+            // it back.
             if conf.attributes.mtu.is_some() {
                 conf.attributes.set_mtu(at.netlink()?, &link)?;
             }
@@ -93,7 +94,8 @@ impl Plugin for Tuning {
             }
             errors.push(restored);
         }
-        // Also where something could not be restored, or DEL would fail for as long as the container lives.
+        // Also where something could not be restored, or DEL would fail for as long as the
+        // container lives.
         errors.push(backups.remove(&at.key));
         errors.finish()
     }
@@ -186,7 +188,8 @@ fn back_up<'a>(
     Ok(())
 }
 
-/// Hardware address, flags and queue length. The kernel sets one after the other, and may refuse the second.
+/// Hardware address, flags and queue length. The kernel sets one after the other, and may refuse
+/// the second.
 fn set_all_but_mtu<'a>(
     at: &'a Attachment,
     conf: &Conf,
@@ -202,7 +205,8 @@ fn set_all_but_mtu<'a>(
     conf.attributes.set_all_but_mtu(at.netlink()?, link)
 }
 
-/// The container's interface in the result, as it is now. The reference changes the host's too, where it has the name.
+/// The container's interface in the result, as it is now. The reference changes the host's too,
+/// where it has the name.
 fn tell(attributes: &Attributes, at: &Attachment, result: &mut AddResult) {
     let is_ours = |name: &str, sandbox: &str| name == at.ifname() && !sandbox.is_empty();
     for interface in result
@@ -257,8 +261,9 @@ fn values_of(backup: &Backup, ifname: &str, link: Option<&Link>) -> Vec<(Sysctl,
         .collect()
 }
 
-/// A process that lacks the rights could restore nothing, nor one that gets no memory or thread: the backup is for the next
-/// DEL. So it is after an error of input or output, of which no sysctl and no link has one for good.
+/// A process that lacks the rights could restore nothing, nor one that gets no memory or thread:
+/// the backup is for the next DEL. So it is after an error of input or output, of which no sysctl
+/// and no link has one for good.
 fn is_for_another_time(error: &Error) -> bool {
     let rights = [Capability::NetAdmin, Capability::SysAdmin];
     error.may_pass()

@@ -32,7 +32,8 @@ impl Change {
     }
 }
 
-/// The kernel writes lists with tabs and reads them with any white space, and reads numbers as C does: 0x10 is 16.
+/// The kernel writes lists with tabs and reads them with any white space, and reads numbers as C
+/// does: 0x10 is 16.
 pub fn same(one: &str, other: &str) -> bool {
     let meaning = |word| number(word).ok_or(word);
     one.split_whitespace().map(meaning).eq(other.split_whitespace().map(meaning))
@@ -49,8 +50,8 @@ fn number(word: &str) -> Option<i64> {
     Some(if word.starts_with('-') { -number } else { number })
 }
 
-/// Looks at what is to be set, before anything is. What disables IPv6 is the last: the kernel takes the addresses away and
-/// no undo would bring them back.
+/// Looks at what is to be set, before anything is. What disables IPv6 is the last: the kernel takes
+/// the addresses away and no undo would bring them back.
 pub fn survey(at: &Attachment, settings: &[Setting]) -> Result<Vec<Change>> {
     if settings.is_empty() {
         return Ok(vec![]);
@@ -100,7 +101,8 @@ pub fn write<'a>(at: &'a Attachment, changes: &[Change], rb: &mut Rollback<'a>) 
             .filter_map(|(set, tried)| Some((tried, set.err()?)));
         Ok(errors.next().map_or((changes.len(), Ok(())), |(tried, error)| (tried, Err(error))))
     })?;
-    // The one that was refused, too: the kernel writes a list number by number, up to the one that it cannot read.
+    // The one that was refused, too: the kernel writes a list number by number, up to the one that
+    // it cannot read.
     let undone: Vec<(Sysctl, String)> = changes[..tried]
         .iter()
         .filter_map(|change| Some((change.sysctl.clone(), change.to_undo()?.to_owned())))
@@ -122,7 +124,8 @@ fn write_one(change: &Change) -> Result<()> {
     }
 }
 
-/// Gives values back, the last one first; one that went with its link is done, and so is one that has its value.
+/// Gives values back, the last one first; one that went with its link is done, and so is one that
+/// has its value.
 pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     if values.is_empty() {
         return Ok(());
@@ -138,7 +141,8 @@ pub fn restore(netns: &Netns, values: &[(Sysctl, String)]) -> Result<()> {
     })
 }
 
-/// The values of these sysctls, in their order; None for one that is gone or that no process may read.
+/// The values of these sysctls, in their order; None for one that is gone or that no process may
+/// read.
 pub fn read(at: &Attachment, sysctls: &[Sysctl]) -> Result<Vec<Option<String>>> {
     let read =
         |sysctl: &Sysctl| if sysctl.exists()? { sysctl.read_if_readable() } else { Ok(None) };

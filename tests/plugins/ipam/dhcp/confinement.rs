@@ -69,8 +69,8 @@ fn the_daemon_has_the_capabilities_of_the_table_and_no_others() {
     });
 }
 
-/// All other tests of the plugin run with this, so what the daemon needs is allowed; what it does not is tested where the
-/// filter is made (`net::seccomp`).
+/// All other tests of the plugin run with this, so what the daemon needs is allowed; what it does
+/// not is tested where the filter is made (`net::seccomp`).
 #[test]
 fn system_calls_are_filtered() {
     for_ours("dhcp", |lab| {
@@ -187,7 +187,8 @@ fn the_unit_keeps_what_the_daemon_keeps() {
     ));
     let unit = unit.unwrap();
     let kept = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
-    // systemd has the bounding set limited before the daemon starts, so that it needs no CAP_SETPCAP for that.
+    // systemd has the bounding set limited before the daemon starts, so that it needs no
+    // CAP_SETPCAP for that.
     let kept: BTreeSet<&str> = kept.split(' ').collect();
     assert_eq!(kept, NUMBERS.iter().map(|(name, _)| *name).collect());
 }

@@ -193,7 +193,8 @@ fn bad_flags_are_told_with_the_usage() {
     });
 }
 
-/// What runs in a container that has the host below a directory. The pidfile is the daemon's own affair.
+/// What runs in a container that has the host below a directory. The pidfile is the daemon's own
+/// affair.
 #[test]
 fn the_host_may_be_below_a_prefix() {
     for_each_peer("dhcp", |lab| {
@@ -291,7 +292,8 @@ fn descriptors_for_another_process_are_none() {
     });
 }
 
-/// The unit's restrictions leave what the daemon needs, also for a namespace that is named by a process.
+/// The unit's restrictions leave what the daemon needs, also for a namespace that is named by a
+/// process.
 #[test]
 fn the_capabilities_of_the_unit_suffice() {
     let units = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/cni-dhcp");

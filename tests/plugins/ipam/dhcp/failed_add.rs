@@ -16,7 +16,8 @@ use crate::support::netns::Lab;
 use crate::support::patience;
 use crate::support::snapshot::Watch;
 
-/// ADD fails with these words in its error, and everything is as before it: the daemon keeps nothing of it. (The reference leaves the link.)
+/// ADD fails with these words in its error, and everything is as before it: the daemon keeps
+/// nothing of it. (The reference leaves the link.)
 #[track_caller]
 fn assert_fails(lab: &Lab, conf: &Value, words: &[&str]) {
     let container = lab.container();
@@ -252,7 +253,8 @@ fn a_mistake_in_the_configuration() {
     });
 }
 
-/// The daemon cannot write a lease down: it is given back, since nobody would know of it after a crash.
+/// The daemon cannot write a lease down: it is given back, since nobody would know of it after a
+/// crash.
 #[test]
 fn the_disk_is_full() {
     for_ours("dhcp", |lab| {

@@ -16,7 +16,8 @@ fn short(lab: &Lab) -> Scripted {
     Scripted::start(lab, json!({"lease": 8, "t1": 1, "t2": 6}))
 }
 
-/// A reference to the namespace by the daemon would keep it and its links alive; the host's end of a veth pair goes with the other.
+/// A reference to the namespace by the daemon would keep it and its links alive; the host's end of
+/// a veth pair goes with the other.
 #[test]
 fn the_namespace_of_a_container_ends_with_it() {
     for_ours("dhcp", |lab| {

@@ -14,14 +14,16 @@ use crate::support::netns::Lab;
 /// So many leases are given back in one piece.
 const AT_ONCE: usize = 125;
 
-/// Makes links `eth0`, `eth1` and so on in some containers, and runs a command of the plugin for each, so many at once; how many did not succeed.
+/// Makes links `eth0`, `eth1` and so on in some containers, and runs a command of the plugin for
+/// each, so many at once; how many did not succeed.
 struct Crowd {
     containers: usize,
     each: usize,
 }
 
 impl Crowd {
-    /// Of private mode: what one link broadcasts is for the server only, and not copied to each of the others.
+    /// Of private mode: what one link broadcasts is for the server only, and not copied to each of
+    /// the others.
     fn plug(&self, lab: &Lab) {
         let containers: Vec<_> = (0..self.containers).map(|_| lab.container()).collect();
         let links = containers.iter().flat_map(|container| {
@@ -105,8 +107,8 @@ fn a_thousand_leases_need_little_and_nothing_while_idle() {
     });
 }
 
-/// Nobody says that he has got a DHCPRELEASE. Of a thousand at once a server that the kernel lets wait would lose some: its
-/// socket holds two hundred.
+/// Nobody says that he has got a DHCPRELEASE. Of a thousand at once a server that the kernel lets
+/// wait would lose some: its socket holds two hundred.
 fn collect_by_and_by(lab: &Lab, crowd: &Crowd, server: &Server) {
     let alone = with(&conf(), json!({"type": "dhcp", "master": null}));
     let collector = lab.attach(&lab.container(), &alone);

@@ -1,4 +1,5 @@
-//! The reference's daemon or plugin at the other end, as it is for a moment in an upgrade: an error that says so.
+//! The reference's daemon or plugin at the other end, as it is for a moment in an upgrade: an error
+//! that says so.
 
 use serde_json::json;
 
@@ -46,7 +47,8 @@ fn the_reference_s_plugin_and_our_daemon() {
     });
 }
 
-/// The reference's daemon knows the leases it has made; ours starts without them. What runs keeps its address until then.
+/// The reference's daemon knows the leases it has made; ours starts without them. What runs keeps
+/// its address until then.
 #[test]
 fn containers_of_the_reference_are_deleted_by_ours() {
     for_both(|lab| {

@@ -1,4 +1,5 @@
-//! A lease is renewed for as long as its container lives, whatever happens to the daemon and the servers.
+//! A lease is renewed for as long as its container lives, whatever happens to the daemon and the
+//! servers.
 
 use std::process::{Command, Stdio};
 
@@ -19,7 +20,8 @@ fn short() -> Value {
     json!({"lease": 8, "t1": 1, "t2": 6})
 }
 
-/// Waits until the server has the lease for longer; where a renewal was lost, until it is asked at T2 once more. A moment of an empty file is none in which it has no lease: it is written anew.
+/// Waits until the server has the lease for longer; where a renewal was lost, until it is asked at
+/// T2 once more. A moment of an empty file is none in which it has no lease: it is written anew.
 #[track_caller]
 fn wait_for_renewal(server: &Server, address: &str, what: &str) {
     let until = || server.leases().get(address).copied();
@@ -145,7 +147,8 @@ fn a_renewal_that_was_due_while_nobody_ran_is_made_at_once() {
     });
 }
 
-/// Nobody has renewed it until it was over: the address is taken back, unless the server gives it again.
+/// Nobody has renewed it until it was over: the address is taken back, unless the server gives it
+/// again.
 #[test]
 fn a_lease_that_expired_while_nobody_ran_is_over() {
     for_ours("dhcp", |lab| {
@@ -197,7 +200,8 @@ fn another_server_takes_the_lease_over() {
     });
 }
 
-/// The server has forgotten the lease and refuses; it gives the same address when it is asked for it.
+/// The server has forgotten the lease and refuses; it gives the same address when it is asked for
+/// it.
 #[test]
 fn a_refused_renewal_and_the_same_address_again() {
     for_ours("dhcp", |lab| {
@@ -232,7 +236,8 @@ fn a_refused_renewal_and_only_another_address() {
     });
 }
 
-/// The lease is over and the address may be another's. When the server comes back with the same one, so do the routes.
+/// The lease is over and the address may be another's. When the server comes back with the same
+/// one, so do the routes.
 #[test]
 fn an_expired_lease_takes_its_address_along_and_may_come_back() {
     for_ours("dhcp", |lab| {
@@ -425,7 +430,8 @@ fn killed_at_any_moment_nothing_is_lost() {
     });
 }
 
-/// `tuning` gives the interface another hardware address after the lease is had. The server goes on knowing the client by the first one.
+/// `tuning` gives the interface another hardware address after the lease is had. The server goes on
+/// knowing the client by the first one.
 #[test]
 fn a_link_with_another_hardware_address_and_another_name_keeps_its_lease() {
     for_ours("dhcp", |lab| {

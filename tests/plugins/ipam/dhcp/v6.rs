@@ -130,7 +130,8 @@ fn an_address_of_kea_is_renewed_and_released() {
     });
 }
 
-/// The hardware address is the same; the kernel makes link-local addresses that differ, and the DUID does.
+/// The hardware address is the same; the kernel makes link-local addresses that differ, and the
+/// DUID does.
 #[test]
 fn two_containers_on_ipvlan_have_addresses_of_their_own() {
     on_network(Kind::Ipvlan, &["kea-dhcp6", "radvd"], |lab| {
@@ -335,8 +336,8 @@ fn an_address_whose_router_falls_silent_leaves_and_comes_back() {
     });
 }
 
-/// kubelet waits for two minutes, and for DEL after that. With the daemon's own times, a container of IPv4, of either kind of IPv6 and of
-/// both families.
+/// kubelet waits for two minutes, and for DEL after that. With the daemon's own times, a container
+/// of IPv4, of either kind of IPv6 and of both families.
 #[test]
 fn without_a_usable_address_add_ends_within_a_minute() {
     on_network(Kind::Macvlan, &[], |lab| {

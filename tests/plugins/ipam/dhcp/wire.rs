@@ -194,7 +194,8 @@ fn answers_are_asked_for_by_broadcast_where_the_flag_says_so() {
     });
 }
 
-/// All links of one master share its hardware address, so that a unicast answer cannot find the one without an address.
+/// All links of one master share its hardware address, so that a unicast answer cannot find the one
+/// without an address.
 #[test]
 fn answers_are_asked_for_by_broadcast_on_ipvlan() {
     for_ours("dhcp", |lab| {
@@ -228,7 +229,8 @@ fn routes_of_option_121_replace_the_router() {
     for_each_peer("dhcp", |lab| {
         lab.lan(Kind::Macvlan);
         let _daemon = Daemon::start(lab);
-        // 192.0.2.0/25 via .9, and the default route via .8; option 3 says .1, and 33 has one as well.
+        // 192.0.2.0/25 via .9, and the default route via .8; option 3 says .1, and 33 has one as
+        // well.
         let options = json!({"33": "c00002800a3c0007", "121": "19c00002000a3c0009000a3c0008"});
         let result = result_of(lab, json!({}), options);
         assert_eq!(

@@ -8,7 +8,8 @@ use crate::support::call::Peer;
 
 #[test]
 fn check_finds_what_has_changed() {
-    /// What breaks the attachment (`$port` is the host's end), in the container or on the host, and what the error has to name.
+    /// What breaks the attachment (`$port` is the host's end), in the container or on the host, and
+    /// what the error has to name.
     struct Case {
         what: &'static str,
         container: &'static str,

@@ -201,7 +201,8 @@ fn gc_removes_what_no_runtime_knows_any_more() {
     });
 }
 
-/// Neither the specification nor the kernel says how long an id may be: longer than a chain's name, longer than a page.
+/// Neither the specification nor the kernel says how long an id may be: longer than a chain's name,
+/// longer than a page.
 #[test]
 fn del_finds_a_container_of_any_id_and_interface() {
     for_ours("bridge", |lab| {

@@ -48,7 +48,8 @@ impl Case {
     }
 }
 
-/// A bridge of others that has had a port: with the first one the kernel begins to count carriers, and does not forget.
+/// A bridge of others that has had a port: with the first one the kernel begins to count carriers,
+/// and does not forget.
 const USED_BRIDGE: &str = "ip link add br0 up type bridge && ip addr add 10.99.0.1/24 dev br0 && \
     ip link add port master br0 up type veth peer name other && ip link del port";
 
@@ -159,7 +160,8 @@ fn add_fails_and_nothing_has_changed() {
     assert_all_fail("bridge", &conf(), &cases());
 }
 
-/// The bridge has the gateway's address by then, and its own is pinned. The reference has another table.
+/// The bridge has the gateway's address by then, and its own is pinned. The reference has another
+/// table.
 #[test]
 fn add_that_fails_late_leaves_a_bridge_of_others_as_it_was() {
     for_ours("bridge", |lab| {

@@ -133,7 +133,8 @@ fn multicast_keeps_its_source() {
             let container = lab.container();
             let result = lab.attach(&container, &conf(backend)).add();
             let own = &ips(&result)[0];
-            // The host does not forward multicast; what can be seen is that the container's announcements reach its neighbours unchanged.
+            // The host does not forward multicast; what can be seen is that the container's
+            // announcements reach its neighbours unchanged.
             let neighbour = lab.container();
             lab.attach(&neighbour, &conf(backend)).add();
             neighbour
@@ -162,7 +163,8 @@ fn an_unknown_backend_is_refused() {
     });
 }
 
-/// As a DEL or a GC that was killed leaves an attachment: the address is free and the link is gone, and the rules are there.
+/// As a DEL or a GC that was killed leaves an attachment: the address is free and the link is gone,
+/// and the rules are there.
 fn lose_all_but_the_rules(container: &Container, attachment: &Attachment<'_>) {
     attachment.clone().conf(json!({"type": "host-local"})).del();
     container.sh("ip link del eth0");
@@ -219,7 +221,8 @@ fn a_second_add_without_a_del_takes_the_rules_of_iptables_of_the_first_with_it()
     });
 }
 
-/// Nothing tells the second DEL of an address, and what it finds in the container is the other interface's.
+/// Nothing tells the second DEL of an address, and what it finds in the container is the other
+/// interface's.
 #[test]
 fn a_repeated_del_keeps_the_other_interface_masqueraded() {
     for_ours("bridge", |lab| {

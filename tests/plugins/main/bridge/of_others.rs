@@ -1,4 +1,5 @@
-//! A bridge that others made, with an uplink or without any port: its hardware address is the one that the host had before.
+//! A bridge that others made, with an uplink or without any port: its hardware address is the one
+//! that the host had before.
 
 use serde_json::{Value, json};
 
@@ -51,8 +52,8 @@ fn gateway_on_a_bridge_without_ports_keeps_its_mac() {
     });
 }
 
-/// Nothing is set on such a bridge: it has the lowest address of its ports', and those of containers are high. The reference's
-/// are random.
+/// Nothing is set on such a bridge: it has the lowest address of its ports', and those of
+/// containers are high. The reference's are random.
 #[test]
 fn switch_with_an_uplink_keeps_its_mac() {
     for_ours("bridge", |lab| {
@@ -63,7 +64,8 @@ fn switch_with_an_uplink_keeps_its_mac() {
     });
 }
 
-/// A bridge that has lost its last port has no address at all. The reference's first ADD fails with that.
+/// A bridge that has lost its last port has no address at all. The reference's first ADD fails with
+/// that.
 #[test]
 fn gateway_on_a_bridge_without_a_mac_gets_one_that_stays() {
     for_ours("bridge", |lab| {

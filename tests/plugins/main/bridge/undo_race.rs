@@ -1,5 +1,6 @@
-//! An ADD that fails, stopped at each system call of its undo while another ADD to the same bridge runs: whatever the undo does
-//! when it goes on, the other container keeps its bridge and its gateway.
+//! An ADD that fails, stopped at each system call of its undo while another ADD to the same bridge
+//! runs: whatever the undo does when it goes on, the other container keeps its bridge and its
+//! gateway.
 
 use std::time::{Duration, Instant};
 
@@ -53,8 +54,8 @@ fn is_of_nftables(stop: &Stop) -> bool {
     is_sent && stop.netlink_type() >= 0x100 && NFTABLES.contains(&(stop.netlink_type() >> 8))
 }
 
-/// What came of an ADD that ran while the other one was stopped before this call, and whether it had to wait for that one. None
-/// where the failing ADD makes fewer calls.
+/// What came of an ADD that ran while the other one was stopped before this call, and whether it
+/// had to wait for that one. None where the failing ADD makes fewer calls.
 fn add_at(
     lab: &Lab,
     failing: &Attachment<'_>,

@@ -1,4 +1,5 @@
-//! bridge with `vlan` and `vlanTrunk`: the port's VLANs and who hears whom. Needs a kernel whose bridge filters VLANs.
+//! bridge with `vlan` and `vlanTrunk`: the port's VLANs and who hears whom. Needs a kernel whose
+//! bridge filters VLANs.
 
 use serde_json::{Value, json};
 
@@ -153,7 +154,8 @@ fn a_trunk_carries_its_vlans_and_no_other() {
     });
 }
 
-/// What the port is a member of decides where its untagged frames go (the native VLAN) and whose it hears (any untagged).
+/// What the port is a member of decides where its untagged frames go (the native VLAN) and whose it
+/// hears (any untagged).
 #[test]
 fn untagged_frames_of_a_trunk_are_in_its_native_vlan() {
     struct Native {
@@ -267,8 +269,9 @@ fn the_gateway_of_a_vlan_has_an_interface_of_its_own() {
     });
 }
 
-/// Where br_netfilter shows bridged frames to the rules of IP, those on their way to the gateway's interface, which is behind
-/// a port, may be masqueraded before they are routed. Here only what is routed is of interest.
+/// Where br_netfilter shows bridged frames to the rules of IP, those on their way to the gateway's
+/// interface, which is behind a port, may be masqueraded before they are routed. Here only what is
+/// routed is of interest.
 const NO_BRIDGE_NETFILTER: &str = "for call in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $call ] || echo 0 >$call; done";
 
 #[test]
@@ -419,7 +422,8 @@ fn impossible_vlans_are_refused() {
     });
 }
 
-/// An ADD that was killed between making the gateway's interface and connecting it left it half made; so does another that is at it.
+/// An ADD that was killed between making the gateway's interface and connecting it left it half
+/// made; so does another that is at it.
 #[test]
 fn a_gateway_interface_that_is_half_made_is_completed() {
     for_ours("bridge", |lab| {

@@ -60,7 +60,8 @@ fn del_leaves_the_device_as_it_was_before_add() {
     });
 }
 
-/// What the host's operator said of each address is kept: whether its subnet is on the link, its name, its peer.
+/// What the host's operator said of each address is kept: whether its subnet is on the link, its
+/// name, its peer.
 #[test]
 fn addresses_come_back_with_their_attributes() {
     for_ours("host-device", |lab| {
@@ -209,7 +210,8 @@ fn del_does_not_need_the_namespace() {
     });
 }
 
-/// A device plugin takes a device away, or its driver is gone, while a container has it. The reference's DEL fails: see differences.rs.
+/// A device plugin takes a device away, or its driver is gone, while a container has it. The
+/// reference's DEL fails: see differences.rs.
 #[test]
 fn del_needs_neither_sysfs_nor_the_configuration_of_add() {
     let changes = [
@@ -306,7 +308,8 @@ fn gc_gives_back_what_no_runtime_knows_any_more() {
     });
 }
 
-/// A node is upgraded, or rolled back, while a container has the device: its name is in its alias for both.
+/// A node is upgraded, or rolled back, while a container has the device: its name is in its alias
+/// for both.
 #[test]
 fn a_device_comes_back_whoever_took_it() {
     let Some(reference) = reference_with("host-device") else {
@@ -331,7 +334,8 @@ fn a_device_comes_back_whoever_took_it() {
                 attachment.del();
                 assert_is_back(lab, &container);
                 assert!(!lab.path("/var/lib/cni/networks/net1/10.40.0.2").exists());
-                // What a rollback leaves is a record. It means nothing to whoever has the device next.
+                // What a rollback leaves is a record. It means nothing to whoever has the device
+                // next.
                 lab.attach(&container, &base).del();
                 assert_eq!(records(lab), [""; 0]);
                 lab.host.sh("ip link del dev0");
@@ -340,7 +344,8 @@ fn a_device_comes_back_whoever_took_it() {
     });
 }
 
-/// After a rollback and the way back up: the record of an attachment that the reference has ended is not the next one's.
+/// After a rollback and the way back up: the record of an attachment that the reference has ended
+/// is not the next one's.
 #[test]
 fn a_record_that_a_rollback_left_is_not_believed() {
     let Some(reference) = reference_with("host-device") else {

@@ -65,7 +65,8 @@ fn mistakes() -> Vec<(Value, &'static str)> {
             "kernelpath: \"sys/devices/",
         ),
         (json!({"pciBusID": "0000:00:1f.7"}), "pciBusID: \"0000:00:1f.7\""),
-        (json!({"pciBusID": "0000:00:1f.8"}), "pciBusID: \"0000:00:1f.8\""), // is there, and no network device
+        // is there, and no network device
+        (json!({"pciBusID": "0000:00:1f.8"}), "pciBusID: \"0000:00:1f.8\""),
         (json!({"pciBusID": "../devices/0000:00:1f.6"}), "pciBusID: \"../devices/0000:00:1f.6\""),
         (json!({"pciBusID": ".."}), "pciBusID: \"..\""),
         (
@@ -107,7 +108,8 @@ fn a_device_that_is_not_named_clearly_is_refused_and_nothing_is_touched() {
     });
 }
 
-/// What the reference refuses as well. It takes the first of several names, and follows `..`: see differences.rs.
+/// What the reference refuses as well. It takes the first of several names, and follows `..`: see
+/// differences.rs.
 #[test]
 fn a_device_that_is_not_there_is_refused_by_both() {
     for_each_peer("host-device", |lab| {

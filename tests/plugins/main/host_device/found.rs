@@ -7,7 +7,8 @@ use crate::support::attachment::{for_each_peer, for_ours, with};
 use crate::support::netns::Lab;
 use crate::support::snapshot::Watch;
 
-/// A sysfs in place of the lab's that has one device of the PCI bus. `makes` says what is in it, in its directory.
+/// A sysfs in place of the lab's that has one device of the PCI bus. `makes` says what is in it, in
+/// its directory.
 pub fn fake_sysfs(lab: &Lab, driver: &str, makes: &str) {
     lab.host.sh(&format!(
         "set -e; mount -t tmpfs fake /sys
@@ -100,7 +101,8 @@ fn a_device_is_found_by_whatever_names_it() {
     }
 }
 
-/// A device that a user-space driver has is none of the kernel's: there is nothing to be moved, and the addresses are told only.
+/// A device that a user-space driver has is none of the kernel's: there is nothing to be moved, and
+/// the addresses are told only.
 #[test]
 fn a_device_of_a_user_space_driver_stays_where_it_is() {
     for_each_peer("host-device", |lab| {
@@ -133,7 +135,8 @@ fn a_device_of_a_user_space_driver_stays_where_it_is() {
     });
 }
 
-/// The reference reads this name of its own variable from the configuration, and moves nothing: see differences.rs.
+/// The reference reads this name of its own variable from the configuration, and moves nothing: see
+/// differences.rs.
 #[test]
 fn dpdk_mode_is_no_key() {
     for_ours("host-device", |lab| {

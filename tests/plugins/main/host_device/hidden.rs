@@ -1,5 +1,6 @@
-//! host-device DEL and GC when processes in the container, which may change every link there, hide the device or give
-//! another link its place: the very device comes back as it was, or there is an error and the record stays.
+//! host-device DEL and GC when processes in the container, which may change every link there, hide
+//! the device or give another link its place: the very device comes back as it was, or there is an
+//! error and the record stays.
 
 use serde_json::{Value, json};
 
@@ -11,7 +12,8 @@ use crate::support::netns::{Container, Lab};
 use crate::support::snapshot::Watch;
 use crate::support::traffic::assert_pings;
 
-/// A veth end of the container's own with all that a container can write of the device. `$END` is where its peer is.
+/// A veth end of the container's own with all that a container can write of the device. `$END` is
+/// where its peer is.
 const IMPOSTOR: &str = "ip link add eth0 address 02:00:00:00:dd:00 type veth peer name trap $END && \
     ip link set eth0 alias dev0 mtu 1400 up";
 
@@ -211,7 +213,8 @@ fn del_succeeds_after_the_container_deleted_the_device() {
     });
 }
 
-/// The other end is out of sight, so it cannot be told from one that is hidden, until the namespace goes.
+/// The other end is out of sight, so it cannot be told from one that is hidden, until the namespace
+/// goes.
 #[test]
 fn deleted_device_is_an_error_while_its_namespace_lives() {
     for_ours("host-device", |lab| {
@@ -228,7 +231,8 @@ fn deleted_device_is_an_error_while_its_namespace_lives() {
     });
 }
 
-/// The kernel gives hardware back when its namespace goes, with the names and addresses that the container gave it.
+/// The kernel gives hardware back when its namespace goes, with the names and addresses that the
+/// container gave it.
 #[test]
 fn device_that_came_back_by_itself_is_known_by_what_it_is() {
     let how_found = json!({"device": null, "hwaddr": "02:00:00:00:dd:77"});
@@ -310,7 +314,8 @@ fn path_of_another_container_gives_nothing_away() {
     });
 }
 
-/// Without a record there is only what a container can write, so a link that it can have made stays with it.
+/// Without a record there is only what a container can write, so a link that it can have made stays
+/// with it.
 #[test]
 fn del_without_a_record_leaves_the_container_its_own_links() {
     for_ours("host-device", |lab| {

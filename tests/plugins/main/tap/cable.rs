@@ -5,7 +5,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::support::netns::{Lab, Namespace};
 
-/// Opens queues of a tap and carries its frames to another's, over a socket that keeps their boundaries. It ends when its stdin does.
+/// Opens queues of a tap and carries its frames to another's, over a socket that keeps their
+/// boundaries. It ends when its stdin does.
 const RELAY: &str = r#"
 use strict; use Socket;
 my ($node, $tap, $queues, $role, $path) = @ARGV;
@@ -93,7 +94,8 @@ impl Cable {
     }
 }
 
-/// Whether a process of this user and group can open the tap `eth0`; the kernel's word where it cannot.
+/// Whether a process of this user and group can open the tap `eth0`; the kernel's word where it
+/// cannot.
 pub fn open_as(lab: &Lab, at: &Namespace, user: u32, group: u32) -> Result<(), String> {
     lab.host.sh("[ -e /run/tun ] || mknod -m 666 /run/tun c 10 200"); // the machine's may be root's alone
     let mut command = at.command("setpriv");

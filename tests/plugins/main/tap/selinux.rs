@@ -1,4 +1,5 @@
-//! tap with `selinuxContext`. No policy is needed: an initial context will do, and the kernel knows those by itself.
+//! tap with `selinuxContext`. No policy is needed: an initial context will do, and the kernel knows
+//! those by itself.
 
 use serde_json::json;
 
@@ -18,7 +19,8 @@ fn has_selinux(lab: &Lab) -> bool {
     has
 }
 
-/// The command line of a process in that context. Whoever makes the tap is kept waiting long enough to be seen.
+/// The command line of a process in that context. Whoever makes the tap is kept waiting long enough
+/// to be seen.
 fn seen_in_context(lab: &Lab) -> String {
     lab.host.sh(&format!(
         "for try in $(seq 600); do

@@ -6,7 +6,8 @@ use super::{both, for_able_ours, for_each_able_peer, host_end, network};
 use crate::support::attachment::{interface, with};
 use crate::support::call::Peer;
 
-/// What is done to the limits, where `$v` is the host's end and `$i` the ifb; what the error names; whether the reference sees it.
+/// What is done to the limits, where `$v` is the host's end and `$i` the ifb; what the error names;
+/// whether the reference sees it.
 const BREAKS: [(&str, &str, &str, bool); 12] = [
     ("no queue towards the container", "tc qdisc del dev $v root", "expected tbf", false),
     (
@@ -86,7 +87,8 @@ fn check_needs_the_result_of_add() {
     });
 }
 
-/// A bucket that is as long as a packet was made for the MTU of that time. Once packets do not fit any more it is no good.
+/// A bucket that is as long as a packet was made for the MTU of that time. Once packets do not fit
+/// any more it is no good.
 #[test]
 fn check_minds_an_mtu_that_grows_but_none_that_shrinks() {
     for_able_ours(|lab| {

@@ -80,7 +80,8 @@ fn del_with_a_path_that_is_another_container_s_by_now_leaves_that_one_s_limits()
     });
 }
 
-/// The other end of the container's pair is in a third namespace, and has the number there that another's has here.
+/// The other end of the container's pair is in a third namespace, and has the number there that
+/// another's has here.
 #[test]
 fn del_is_not_misled_by_the_numbers_of_links() {
     for_able_ours(|lab| {
@@ -123,7 +124,8 @@ fn del_leaves_what_is_another_s() {
     });
 }
 
-/// An administrator has deleted a part: CHECK says so, DEL leaves nothing of the rest, and the other container keeps its limits.
+/// An administrator has deleted a part: CHECK says so, DEL leaves nothing of the rest, and the
+/// other container keeps its limits.
 #[test]
 fn del_after_a_part_was_deleted_leaves_nothing() {
     for_able_ours(|lab| {
@@ -187,7 +189,8 @@ fn gc_removes_what_no_runtime_knows_any_more() {
     });
 }
 
-/// An ADD was killed between the link and its alias, which the kernel takes for a link that is there only.
+/// An ADD was killed between the link and its alias, which the kernel takes for a link that is
+/// there only.
 #[test]
 fn an_ifb_that_has_no_alias_yet_is_the_attachment_s_all_the_same() {
     for_able_ours(|lab| {

@@ -67,7 +67,8 @@ fn the_reference_checks_and_removes_what_ours_made() {
     with_reference(|reference| handed_over(&Peer::Ours, reference, |_, _, _| ()));
 }
 
-/// The bursts that runtimes send for none: the reference's own numbers pass our CHECK, so an upgrade raises no alarm.
+/// The bursts that runtimes send for none: the reference's own numbers pass our CHECK, so an
+/// upgrade raises no alarm.
 #[test]
 fn ours_checks_the_numbers_that_the_reference_made_of_no_burst() {
     with_reference(|reference| {
@@ -130,7 +131,8 @@ fn del_removes_the_reference_s_ifb_that_lost_its_filter() {
     });
 }
 
-/// Both have one name for all interfaces of a container; the second interface is not limited, and its DEL is no reason to remove it.
+/// Both have one name for all interfaces of a container; the second interface is not limited, and
+/// its DEL is no reason to remove it.
 #[test]
 fn del_of_another_interface_leaves_the_reference_s_ifb() {
     limited_by_reference(|lab, chain| {

@@ -106,7 +106,8 @@ fn a_table_that_appears_later_is_told() {
     });
 }
 
-/// Rules of iptables for another container have made that, and isolation stays in it when they go. It drops nothing of others.
+/// Rules of iptables for another container have made that, and isolation stays in it when they go.
+/// It drops nothing of others.
 #[test]
 fn a_table_that_appears_later_and_lets_everything_pass_is_no_fault() {
     for_ours("firewall", |lab| {
@@ -155,7 +156,8 @@ fn what_is_missing_in_the_tables_of_iptables_legacy_is_named() {
     });
 }
 
-/// CHECK looked for each rule among all, and ADD of so many waited for ever: the kernel's answers were more than the socket took.
+/// CHECK looked for each rule among all, and ADD of so many waited for ever: the kernel's answers
+/// were more than the socket took.
 #[test]
 fn issue_17_check_of_many_addresses_takes_a_time_in_proportion() {
     for_ours("firewall", |lab| {

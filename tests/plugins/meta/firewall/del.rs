@@ -1,4 +1,5 @@
-//! firewall DEL and GC: with nothing but the key, twice, after another was given the address, and what another peer has made.
+//! firewall DEL and GC: with nothing but the key, twice, after another was given the address, and
+//! what another peer has made.
 
 use std::process::Child;
 
@@ -76,7 +77,8 @@ impl Drop for Others {
     }
 }
 
-/// In the middle of an upgrade an ADD of the reference has seen the chains, and fails over the next rule if they go.
+/// In the middle of an upgrade an ADD of the reference has seen the chains, and fails over the next
+/// rule if they go.
 #[test]
 fn issue_8_chains_stay_while_a_plugin_of_others_is_at_work() {
     for backend in [None, Some("iptables")] {
@@ -188,7 +190,8 @@ fn gc_finds_what_the_ledger_has_lost() {
     });
 }
 
-/// DEL of the last container reads the rules, and then writes: whoever comes in between must not be cut off.
+/// DEL of the last container reads the rules, and then writes: whoever comes in between must not be
+/// cut off.
 #[test]
 fn del_of_the_last_leaves_the_rules_of_who_comes_in_between() {
     for_ours("firewall", |lab| {
@@ -212,7 +215,8 @@ END");
     });
 }
 
-/// A node is upgraded with containers running: those are detached by ours, from the result that the reference gave.
+/// A node is upgraded with containers running: those are detached by ours, from the result that the
+/// reference gave.
 #[test]
 fn what_the_reference_attached_is_checked_and_detached_by_ours() {
     if reference_with("firewall").is_none() {
@@ -228,7 +232,8 @@ fn what_the_reference_attached_is_checked_and_detached_by_ours() {
         ours.del();
         let mut after = rules(&lab);
         if word != "open" {
-            // Nothing says whose these are; the reference leaves them too. With them stays what its next ADD would put before them.
+            // Nothing says whose these are; the reference leaves them too. With them stays what its
+            // next ADD would put before them.
             assert!(after.contains("CNI-ISOLATION") && after.contains("-j CNI-FORWARD"), "{after}");
             assert!(chain.ips().iter().all(|ip| !after.contains(&format!("{ip}/"))), "{after}");
             lab.host.sh("for f in iptables ip6tables; do $f -F FORWARD; \

@@ -102,7 +102,8 @@ fn add_fails_and_nothing_has_changed() {
     }
 }
 
-/// To iptables `br+` is every link that begins with `br`; to the kernel it is a name like any other.
+/// To iptables `br+` is every link that begins with `br`; to the kernel it is a name like any
+/// other.
 #[test]
 fn a_bridge_whose_name_is_a_pattern_is_no_pattern() {
     for_ours("firewall", |lab| {
@@ -169,7 +170,8 @@ fn what_was_done_before_a_program_failed_is_undone() {
     }
 }
 
-/// The rules of iptables-nft are there when iptables-legacy fails. Chains that were there before stay, and their jumps.
+/// The rules of iptables-nft are there when iptables-legacy fails. Chains that were there before
+/// stay, and their jumps.
 #[test]
 fn what_was_done_over_netlink_before_a_program_failed_is_undone() {
     for host in [DROPPING.to_owned(), format!("{DROPPING}; {EMPTY_CHAINS}")] {
@@ -188,7 +190,8 @@ fn what_was_done_over_netlink_before_a_program_failed_is_undone() {
     }
 }
 
-/// It is another's until ADD succeeds: his packets pass all the time, and his DEL finds what was made for him.
+/// It is another's until ADD succeeds: his packets pass all the time, and his DEL finds what was
+/// made for him.
 #[test]
 fn a_failed_add_gives_the_addresses_of_another_back() {
     for backend in [None, Some("iptables")] {
@@ -243,7 +246,8 @@ fn a_repeated_add_that_fails_leaves_what_the_first_made() {
     }
 }
 
-/// Our table isolates, also where firewalld lets packets through; a kernel that cannot have it is told of.
+/// Our table isolates, also where firewalld lets packets through; a kernel that cannot have it is
+/// told of.
 #[test]
 fn isolation_without_nf_tables_is_an_error() {
     for_ours("firewall", |lab| {

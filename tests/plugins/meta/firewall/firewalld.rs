@@ -251,7 +251,8 @@ fn del_that_cannot_ask_firewalld_fails_and_the_next_one_does_it() {
     });
 }
 
-/// The zone has been deleted since, and the administrator has put the address into another: that is his.
+/// The zone has been deleted since, and the administrator has put the address into another: that is
+/// his.
 #[test]
 fn del_of_a_zone_that_is_gone_is_done() {
     for_ours("firewall", |lab| {
@@ -269,7 +270,8 @@ fn del_of_a_zone_that_is_gone_is_done() {
     });
 }
 
-/// Another backend is chosen, and that is told; what never was in a zone is removed without a question.
+/// Another backend is chosen, and that is told; what never was in a zone is removed without a
+/// question.
 #[test]
 fn a_bus_that_does_not_answer_is_told_of_and_not_waited_for() {
     for_ours("firewall", |lab| {

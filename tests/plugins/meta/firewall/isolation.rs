@@ -30,7 +30,8 @@ fn passes(from: &Namespace, to: &[String]) -> bool {
     v4
 }
 
-/// Who reaches whom, a word a way: two containers of one bridge, one of another, the host and the outside.
+/// Who reaches whom, a word a way: two containers of one bridge, one of another, the host and the
+/// outside.
 fn matrix(lab: &Lab, chained: &Value) -> Vec<String> {
     route_from_outside(lab);
     // Packets inside a bridge come by the rules only with br_netfilter, where the kernel has it.
@@ -84,7 +85,8 @@ fn bridges_are_kept_apart_by_policy() {
     }
 }
 
-/// What stays on the host's own firewall: the accepts stand in iptables' table, the isolation in ours.
+/// What stays on the host's own firewall: the accepts stand in iptables' table, the isolation in
+/// ours.
 #[test]
 fn bridges_are_kept_apart_on_a_host_that_drops() {
     for_each_peer("firewall", |lab| {
@@ -95,7 +97,8 @@ fn bridges_are_kept_apart_on_a_host_that_drops() {
     });
 }
 
-/// Two containers of one bridge that take the way through the host, so that the case does not depend on br_netfilter.
+/// Two containers of one bridge that take the way through the host, so that the case does not
+/// depend on br_netfilter.
 #[test]
 fn containers_of_one_bridge_are_kept_apart_when_isolated() {
     for backend in [None, Some("iptables")] {
@@ -161,7 +164,8 @@ fn status_tells_that_packets_inside_a_bridge_are_not_seen() {
     });
 }
 
-/// From the outside and by the host itself, as ever; from an isolated bridge it is not, whoever isolates.
+/// From the outside and by the host itself, as ever; from an isolated bridge it is not, whoever
+/// isolates.
 #[test]
 fn a_published_port_is_reached_in_spite_of_isolation() {
     for word in ["same-bridge", "isolated"] {
@@ -200,7 +204,8 @@ fn a_published_port_is_reached_in_spite_of_isolation() {
     }
 }
 
-/// The bridge is kept apart for as long as one of its containers wishes so, and the stricter wish counts.
+/// The bridge is kept apart for as long as one of its containers wishes so, and the stricter wish
+/// counts.
 #[test]
 fn a_bridge_is_released_with_its_last_container() {
     for_ours("firewall", |lab| {

@@ -182,7 +182,8 @@ fn check_finds_each_rule_of_iptables_that_is_gone() {
     });
 }
 
-/// Whatever ADD put into the rule set, rules and elements, as the input for `nft -j` that takes it away.
+/// Whatever ADD put into the rule set, rules and elements, as the input for `nft -j` that takes it
+/// away.
 fn objects_of_nftables(lab: &Lab) -> Vec<Value> {
     let listing = lab.host.json("nft -j -a list ruleset");
     let mut objects = vec![];
@@ -194,7 +195,8 @@ fn objects_of_nftables(lab: &Lab) -> Vec<Value> {
         for kind in ["set", "map"] {
             let Some(set) = object.get(kind) else { continue };
             for element in set["elem"].as_array().into_iter().flatten() {
-                // A map's element is a pair. A key with attributes is an object, and only the key counts.
+                // A map's element is a pair. A key with attributes is an object, and only the key
+                // counts.
                 let key = if kind == "map" { &element[0] } else { element };
                 let comment = key["elem"]["comment"].as_str().unwrap_or_default();
                 if comment.starts_with("no entry was lost") {
@@ -214,7 +216,8 @@ fn take_away(lab: &Lab, object: &Value) {
     lab.host.sh(&format!("nft -j -f - <<'END'\n{input}\nEND"));
 }
 
-/// Calls the case for the first object that ADD makes, the second and so on, each time in a fresh lab. It returns how many there are.
+/// Calls the case for the first object that ADD makes, the second and so on, each time in a fresh
+/// lab. It returns how many there are.
 fn for_each_object(case: impl Fn(&Lab, usize) -> usize) {
     let mut at = 0;
     loop {
@@ -227,7 +230,8 @@ fn for_each_object(case: impl Fn(&Lab, usize) -> usize) {
     }
 }
 
-/// The way to find and take away objects works, or the next tests could not fail: tried on what is there already, masquerading.
+/// The way to find and take away objects works, or the next tests could not fail: tried on what is
+/// there already, masquerading.
 #[test]
 fn every_object_of_nftables_can_be_found_and_taken_away() {
     for_ours("bridge", |_| {
@@ -248,7 +252,8 @@ fn every_object_of_nftables_can_be_found_and_taken_away() {
     });
 }
 
-/// The reference counts the rules of the container, and does not look at what they do or how they are reached: see differences.rs.
+/// The reference counts the rules of the container, and does not look at what they do or how they
+/// are reached: see differences.rs.
 #[test]
 fn check_finds_each_rule_and_element_of_nftables_that_is_gone() {
     for_ours("portmap", |_| {
@@ -298,7 +303,8 @@ fn after_a_flush_of_the_rule_set_check_fails_and_del_and_add_succeed() {
     });
 }
 
-/// Without it the kernel drops what the host sends from 127.0.0.1 to the container. The reference does not look.
+/// Without it the kernel drops what the host sends from 127.0.0.1 to the container. The reference
+/// does not look.
 #[test]
 fn check_finds_that_localhost_is_cut_off() {
     for_ours("portmap", |lab| {

@@ -45,7 +45,8 @@ COMMIT
 END
 done"#;
 
-/// Whether the port is open from the outside is up to who drops; that it leads somewhere is up to us.
+/// Whether the port is open from the outside is up to who drops; that it leads somewhere is up to
+/// us.
 #[test]
 fn a_table_that_drops_has_the_last_word() {
     for_each_backend(|lab, backend| {
@@ -114,7 +115,8 @@ fn beside_kube_proxy_everybody_is_seen_as_ever() {
     });
 }
 
-/// The administrator's chain is where a host that drops says that published ports are for everybody, as with the reference.
+/// The administrator's chain is where a host that drops says that published ports are for
+/// everybody, as with the reference.
 #[test]
 fn with_firewall_on_a_host_that_drops_the_administrator_lets_published_ports_in() {
     for_each_peer("firewall", |lab| {

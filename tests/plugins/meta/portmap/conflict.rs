@@ -1,5 +1,5 @@
-//! A port of the host leads to one container: who comes second is told who has it. The reference lets the first rule win and says nothing,
-//! see differences.rs.
+//! A port of the host leads to one container: who comes second is told who has it. The reference
+//! lets the first rule win and says nothing, see differences.rs.
 
 use serde_json::{Value, json};
 
@@ -143,7 +143,8 @@ fn what_differs_in_address_family_or_protocol_is_no_conflict() {
     });
 }
 
-/// Two attachments of one container: the second does not get the port by being of the same container.
+/// Two attachments of one container: the second does not get the port by being of the same
+/// container.
 #[test]
 fn another_interface_of_the_container_is_another_attachment() {
     for_ours("portmap", |lab| {
@@ -160,7 +161,8 @@ fn another_interface_of_the_container_is_another_attachment() {
     });
 }
 
-/// A runtime that lost its state adds again to a new namespace under the same id: the port is the attachment's own.
+/// A runtime that lost its state adds again to a new namespace under the same id: the port is the
+/// attachment's own.
 #[test]
 fn an_attachment_that_is_added_again_keeps_its_port_and_has_each_rule_once() {
     for_ours_with_each_backend(|lab, backend| {

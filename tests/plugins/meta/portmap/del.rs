@@ -1,4 +1,5 @@
-//! portmap DEL and GC: whatever the runtime still knows, nothing is left, and nothing of anybody else is touched.
+//! portmap DEL and GC: whatever the runtime still knows, nothing is left, and nothing of anybody
+//! else is touched.
 
 use serde_json::{Value, json};
 
@@ -52,7 +53,8 @@ fn del_does_not_need_the_namespace() {
     });
 }
 
-/// The reference does nothing without mappings: see differences.rs. Nor does ours need to be told the backend.
+/// The reference does nothing without mappings: see differences.rs. Nor does ours need to be told
+/// the backend.
 #[test]
 fn del_needs_nothing_but_the_name() {
     for_ours_with_each_backend(|lab, backend| {
@@ -67,7 +69,8 @@ fn del_needs_nothing_but_the_name() {
     });
 }
 
-/// The ports of today are not those of ADD, and some are wrong: what is there is removed all the same.
+/// The ports of today are not those of ADD, and some are wrong: what is there is removed all the
+/// same.
 #[test]
 fn del_does_not_depend_on_the_mappings() {
     for_ours_with_each_backend(|lab, backend| {
@@ -103,7 +106,8 @@ fn the_last_del_leaves_no_table() {
     });
 }
 
-/// The reference's nftables backend removes the rules of all containers of that id: see differences.rs.
+/// The reference's nftables backend removes the rules of all containers of that id: see
+/// differences.rs.
 #[test]
 fn del_leaves_the_same_container_in_another_network_alone() {
     for_ours_with_each_backend(|lab, backend| {
@@ -149,7 +153,8 @@ fn del_leaves_the_rules_of_others_alone() {
     });
 }
 
-/// The reference has no GC. The runtime says which attachments there are, and gives neither mappings nor results.
+/// The reference has no GC. The runtime says which attachments there are, and gives neither
+/// mappings nor results.
 #[test]
 fn gc_removes_what_no_runtime_knows_any_more() {
     for_ours_with_each_backend(|lab, backend| {
@@ -183,7 +188,8 @@ fn gc_removes_what_no_runtime_knows_any_more() {
     });
 }
 
-/// Neither the specification nor the kernel says how long an id may be: longer than a comment, longer than a page.
+/// Neither the specification nor the kernel says how long an id may be: longer than a comment,
+/// longer than a page.
 #[test]
 fn del_finds_a_container_of_any_id_and_interface() {
     for_ours_with_each_backend(|lab, backend| {

@@ -127,7 +127,8 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// What is for iptables only. The reference takes the mark's bit and masqAll for nftables, and ignores them.
+/// What is for iptables only. The reference takes the mark's bit and masqAll for nftables, and
+/// ignores them.
 fn iptables_only() -> Vec<Case> {
     vec![
         Case::new(
@@ -274,7 +275,8 @@ fn conditions_of_nftables_that_are_not_understood_are_refused() {
     });
 }
 
-/// A container that cannot be reached at the family that is asked for. The reference does not publish it, and says nothing.
+/// A container that cannot be reached at the family that is asked for. The reference does not
+/// publish it, and says nothing.
 #[test]
 fn a_host_ip_of_a_family_that_the_container_has_not_got_is_refused() {
     for_ours_with_each_backend(|lab, backend| {
@@ -295,7 +297,8 @@ fn a_host_ip_of_a_family_that_the_container_has_not_got_is_refused() {
     });
 }
 
-/// All addresses of a family that the container has not got are none: runtimes ask for 0.0.0.0 whatever the network is.
+/// All addresses of a family that the container has not got are none: runtimes ask for 0.0.0.0
+/// whatever the network is.
 #[test]
 fn all_addresses_of_a_family_that_the_container_has_not_got_are_none() {
     for_ours_with_each_backend(|lab, backend| {
@@ -337,7 +340,8 @@ fn a_port_that_is_mapped_twice_is_refused() {
     });
 }
 
-/// A container without an address has nothing to be published. The reference succeeds, and nothing is published.
+/// A container without an address has nothing to be published. The reference succeeds, and nothing
+/// is published.
 #[test]
 fn a_container_without_an_address_is_refused() {
     for_ours_with_each_backend(|lab, backend| {
@@ -362,7 +366,8 @@ fn with_failing_ip6tables(lab: &Lab, call: Call) -> Call {
     call.env("PATH", format!("/run/failing:{path}"))
 }
 
-/// IPv4 is done when IPv6 fails. What all containers share goes as well if it was not there, and stays if it was.
+/// IPv4 is done when IPv6 fails. What all containers share goes as well if it was not there, and
+/// stays if it was.
 #[test]
 fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
     for_ours("portmap", |lab| {
@@ -389,7 +394,8 @@ fn what_was_done_for_ipv4_is_undone_when_ipv6_fails() {
     });
 }
 
-/// In the middle of an upgrade an ADD of the reference has seen the shared chains, and fails over the next rule if they go.
+/// In the middle of an upgrade an ADD of the reference has seen the shared chains, and fails over
+/// the next rule if they go.
 #[test]
 fn shared_chains_stay_while_a_plugin_of_others_is_at_work() {
     for_ours("portmap", |lab| {
@@ -453,7 +459,8 @@ fn conditions_are_those_of_the_last_add() {
     });
 }
 
-/// iptables-legacy has a table, made by a program that the host has not got: there can be nothing of ours.
+/// iptables-legacy has a table, made by a program that the host has not got: there can be nothing
+/// of ours.
 #[test]
 fn a_table_of_iptables_legacy_without_its_programs_is_no_matter() {
     for_ours("portmap", |lab| {
@@ -468,7 +475,8 @@ fn a_table_of_iptables_legacy_without_its_programs_is_no_matter() {
     });
 }
 
-/// STATUS asks the programs, for a program that is there may not work. Containers without ports need none.
+/// STATUS asks the programs, for a program that is there may not work. Containers without ports
+/// need none.
 #[test]
 fn status_tells_of_programs_that_fail_and_is_no_error() {
     for_ours("portmap", |lab| {

@@ -1,4 +1,5 @@
-//! Whose packets are for a published port: those to an address of the host, and of these only to `hostIP`.
+//! Whose packets are for a published port: those to an address of the host, and of these only to
+//! `hostIP`.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,8 @@ use crate::support::attachment::{for_each_peer, for_ours, ips, with};
 use crate::support::netns::{Lab, Namespace, OUTSIDE, UPLINK};
 use crate::support::traffic::{TcpServer, connect};
 
-/// The ways in: the outside to the uplink, the host to the uplink, to the bridge and to itself; v4, then v6.
+/// The ways in: the outside to the uplink, the host to the uplink, to the bridge and to itself; v4,
+/// then v6.
 const WAYS: [(&str, &str); 8] = [
     ("outside", UPLINK[0]),
     ("host", UPLINK[0]),
@@ -52,7 +54,8 @@ fn host_ip_is_the_address_that_leads_to_the_port() {
     });
 }
 
-/// Whoever is on a link of the host can send it packets for 127.0.0.1; what is opened there is for the host itself.
+/// Whoever is on a link of the host can send it packets for 127.0.0.1; what is opened there is for
+/// the host itself.
 #[test]
 fn a_port_at_127_0_0_1_is_not_for_the_neighbours_of_the_host() {
     for_ours("portmap", |lab| {
@@ -109,7 +112,8 @@ fn one_port_on_two_addresses_leads_to_two_containers() {
     });
 }
 
-/// The ways on which a packet is for another machine: nothing may come of the mapping. Everybody but the published container serves.
+/// The ways on which a packet is for another machine: nothing may come of the mapping. Everybody
+/// but the published container serves.
 fn assert_other_destinations_are_left_alone(lab: &Lab, backend: Option<&str>, host_ip: &Value) {
     let chain = publish(lab, backend, json!([with(&web(), json!({"hostIP": host_ip}))]));
     let neighbour = lab.container();
@@ -152,10 +156,12 @@ fn cve_2025_67499_traffic_to_other_machines_is_left_alone() {
     });
 }
 
-/// A service's address is no address of the host, and the rule of the service is in another's table. Whichever of the two comes first in time.
+/// A service's address is no address of the host, and the rule of the service is in another's
+/// table. Whichever of the two comes first in time.
 pub struct Service {
     pub what: &'static str,
-    /// Makes 203.0.113.10:8080, and the host's port 8080 where `node_port` is set, lead to port 80 of 10.10.0.3.
+    /// Makes 203.0.113.10:8080, and the host's port 8080 where `node_port` is set, lead to port 80
+    /// of 10.10.0.3.
     script: &'static str,
     pub node_port: bool,
 }
@@ -197,7 +203,8 @@ END"#,
     },
 ];
 
-/// Who answers at the service's address and at the host's port: the service's container, or the published one.
+/// Who answers at the service's address and at the host's port: the service's container, or the
+/// published one.
 pub fn answering(
     lab: &Lab,
     service: &Service,
@@ -231,7 +238,8 @@ pub fn answering(
     [who_serves("203.0.113.10"), who_serves(UPLINK[0])]
 }
 
-/// As the services find each other: an address of a cluster is none of the host's, whoever came first.
+/// As the services find each other: an address of a cluster is none of the host's, whoever came
+/// first.
 #[test]
 fn cve_2019_9946_the_address_of_a_service_is_left_alone() {
     for_each_backend(|lab, backend| {
@@ -250,7 +258,8 @@ fn cve_2019_9946_the_address_of_a_service_is_left_alone() {
     });
 }
 
-/// In one chain the rule that is there first goes first: a node port that is in use is not taken away.
+/// In one chain the rule that is there first goes first: a node port that is in use is not taken
+/// away.
 #[test]
 fn cve_2019_9946_a_node_port_in_the_same_table_is_not_shadowed() {
     for_each_peer("portmap", |lab| {
@@ -258,7 +267,8 @@ fn cve_2019_9946_a_node_port_in_the_same_table_is_not_shadowed() {
     });
 }
 
-/// Between tables the kernel asks the youngest of one priority first, so ours stands behind that of all the others. See differences.rs.
+/// Between tables the kernel asks the youngest of one priority first, so ours stands behind that of
+/// all the others. See differences.rs.
 #[test]
 fn cve_2019_9946_a_node_port_of_another_table_is_not_shadowed() {
     for_ours("portmap", |lab| {

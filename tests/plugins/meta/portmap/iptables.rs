@@ -1,4 +1,5 @@
-//! The rules of the iptables backend, to the letter: nerdctl and Nomad read chains and comments, and a node can be rolled back.
+//! The rules of the iptables backend, to the letter: nerdctl and Nomad read chains and comments,
+//! and a node can be rolled back.
 
 use serde_json::{Value, json};
 
@@ -10,14 +11,16 @@ use crate::support::call::{Peer, farm};
 use crate::support::netns::{Lab, UPLINK};
 use crate::support::traffic::{TcpServer, connect};
 
-/// The chains and rules of portmap as `iptables-save` prints them, without counters: first of IPv4, then of IPv6.
+/// The chains and rules of portmap as `iptables-save` prints them, without counters: first of IPv4,
+/// then of IPv6.
 pub fn rules(lab: &Lab) -> Vec<String> {
     let saved = lab.host.sh("iptables-save -t nat; ip6tables-save -t nat");
     let is_ours = |line: &&str| line.contains("CNI-DN-") || line.contains("CNI-HOSTPORT-");
     saved.lines().filter(is_ours).map(|line| line.trim_end_matches(" [0:0]").to_owned()).collect()
 }
 
-/// The chain is of a container in a network, whatever the interface, and the ports of both are open.
+/// The chain is of a container in a network, whatever the interface, and the ports of both are
+/// open.
 #[test]
 fn two_interfaces_of_a_container_in_one_network_keep_their_ports() {
     for_each_peer("portmap", |lab| {
@@ -241,7 +244,8 @@ fn conditions_decide_whose_packets_are_for_the_port() {
     });
 }
 
-/// The rules of the reference are in the tables of iptables, and so are ours: one program sees both.
+/// The rules of the reference are in the tables of iptables, and so are ours: one program sees
+/// both.
 #[test]
 fn both_variants_of_iptables_can_be_asked() {
     for_ours("portmap", |lab| {

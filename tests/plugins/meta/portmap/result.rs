@@ -49,7 +49,8 @@ fn a_rich_result_is_passed_through() {
     });
 }
 
-/// Neither rules nor a table come of a container without ports; a runtime calls the plugin for each.
+/// Neither rules nor a table come of a container without ports; a runtime calls the plugin for
+/// each.
 #[test]
 fn without_mappings_nothing_is_done() {
     for_each_backend(|lab, backend| {

@@ -1,4 +1,5 @@
-//! UDP has flows without an end: the kernel remembers where the last packet went, and sends the next one there.
+//! UDP has flows without an end: the kernel remembers where the last packet went, and sends the
+//! next one there.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,8 @@ fn dns() -> Value {
     json!([{"hostPort": 5353, "containerPort": 53, "protocol": "udp"}])
 }
 
-/// Makes the kernel look for a translation of every flow, as it does on a host where anything is masqueraded.
+/// Makes the kernel look for a translation of every flow, as it does on a host where anything is
+/// masqueraded.
 fn remember_flows(lab: &Lab) {
     lab.host.sh(
         "nft add table inet others; for hook in prerouting output; do \
@@ -26,7 +28,8 @@ fn flows(lab: &Lab, port: u16) -> usize {
     lab.host.sh(&list).lines().count()
 }
 
-/// The answers that a client outside and one on the host get, who always send from the same port; v4 and v6.
+/// The answers that a client outside and one on the host get, who always send from the same port;
+/// v4 and v6.
 fn answers(lab: &Lab, port: u16) -> [Option<String>; 4] {
     let ask = |from, family: usize| ask_by_udp(from, &at(UPLINK[family], port));
     [ask(&lab.outside, 0), ask(&lab.outside, 1), ask(&lab.host, 0), ask(&lab.host, 1)]
@@ -94,7 +97,8 @@ pub fn flows_to_others_after_add(lab: &Lab) -> usize {
     flows(lab, 5353)
 }
 
-/// A flow that DEL left would keep reaching the container that is not published any more: the reference leaves it until the next ADD.
+/// A flow that DEL left would keep reaching the container that is not published any more: the
+/// reference leaves it until the next ADD.
 #[test]
 fn a_client_reaches_nobody_after_del() {
     super::for_ours_with_each_backend(|lab, backend| {
@@ -129,7 +133,8 @@ fn flows_to_other_ports_are_kept() {
     });
 }
 
-/// The flow of a container to a name server elsewhere has the same port, and is not the mapping's. The reference takes it away too.
+/// The flow of a container to a name server elsewhere has the same port, and is not the mapping's.
+/// The reference takes it away too.
 #[test]
 fn flows_to_other_machines_are_kept() {
     super::for_ours_with_each_backend(|lab, backend| {

@@ -83,7 +83,8 @@ fn ours_deletes_what_the_reference_added_without_knowing_anything() {
     });
 }
 
-/// Its rules of nftables tell the container and not the network, so nobody can say that they are stale in this one.
+/// Its rules of nftables tell the container and not the network, so nobody can say that they are
+/// stale in this one.
 #[test]
 fn our_gc_removes_what_the_reference_added_through_iptables() {
     for_each_reference(|lab, reference, backend| {
@@ -99,7 +100,8 @@ fn our_gc_removes_what_the_reference_added_through_iptables() {
     });
 }
 
-/// What has been there since before the upgrade keeps working next to what comes after it, and a taken port is known.
+/// What has been there since before the upgrade keeps working next to what comes after it, and a
+/// taken port is known.
 #[test]
 fn containers_of_before_and_after_the_upgrade_are_published_side_by_side() {
     for_each_reference(|lab, reference, backend| {
@@ -145,7 +147,8 @@ fn the_reference_checks_and_deletes_what_ours_added_through_iptables() {
     });
 }
 
-/// A rollback: the reference cannot know our elements, and does not fail. The upgrade that follows finds them.
+/// A rollback: the reference cannot know our elements, and does not fail. The upgrade that follows
+/// finds them.
 #[test]
 fn the_reference_s_del_of_our_elements_succeeds_and_our_gc_finds_them() {
     for_each_reference(|lab, reference, backend| {

@@ -156,7 +156,8 @@ fn what_one_peer_attaches_the_other_detaches() {
     });
 }
 
-/// No record names the owner of such a rule. One to a table that the configuration names is removed.
+/// No record names the owner of such a rule. One to a table that the configuration names is
+/// removed.
 #[test]
 fn rules_of_the_reference_to_a_shared_table_stay() {
     for_reference("sbr", |lab| {

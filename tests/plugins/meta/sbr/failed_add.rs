@@ -41,7 +41,8 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Those that the kernel refuses when tables and rules are made already, each with the network of the second interface.
+/// Those that the kernel refuses when tables and rules are made already, each with the network of
+/// the second interface.
 fn late_cases() -> Vec<(Value, Case)> {
     // The second address's gateway is nowhere.
     let network = |second_address: Value| {

@@ -153,7 +153,8 @@ fn two_of_one_list_are_both_undone() {
     });
 }
 
-/// A file that nobody removed is of another interface of the same name: what it says is not what this one had.
+/// A file that nobody removed is of another interface of the same name: what it says is not what
+/// this one had.
 #[test]
 fn a_stale_file_is_not_believed() {
     for_ours("tuning", |lab| {
@@ -215,7 +216,8 @@ fn del_needs_neither_namespace_nor_configuration_nor_previous_result() {
     });
 }
 
-/// The reference swallows every error of DEL; ours says what it could not do, has done the rest, and the next DEL succeeds.
+/// The reference swallows every error of DEL; ours says what it could not do, has done the rest,
+/// and the next DEL succeeds.
 #[test]
 fn del_does_all_it_can_and_says_what_it_could_not() {
     for_ours("tuning", |lab| {
@@ -285,7 +287,8 @@ fn another_namespace_at_the_path_is_spared() {
     });
 }
 
-/// `a_b` with `c` and `a` with `b_c` have one file by the reference's rule, and nobody may overwrite another's.
+/// `a_b` with `c` and `a` with `b_c` have one file by the reference's rule, and nobody may
+/// overwrite another's.
 #[test]
 fn a_file_of_the_same_name_is_not_overwritten() {
     for_ours("tuning", |lab| {

@@ -71,7 +71,8 @@ fn links_may_have_dots_in_their_names() {
     });
 }
 
-/// Whatever is written there, it is a setting of the container's network or an error. Both are asked; the second of a pair is what must stay.
+/// Whatever is written there, it is a setting of the container's network or an error. Both are
+/// asked; the second of a pair is what must stay.
 #[test]
 fn nothing_outside_the_container_s_network_can_be_written() {
     const OUTSIDE: &str =
@@ -122,7 +123,8 @@ fn nothing_outside_the_container_s_network_can_be_written() {
     });
 }
 
-/// The settings of all links are not those of a link that is called so: who may choose CNI_IFNAME may not choose those.
+/// The settings of all links are not those of a link that is called so: who may choose CNI_IFNAME
+/// may not choose those.
 #[test]
 fn ifname_stands_for_a_link_only() {
     for_ours("tuning", |lab| {

@@ -1,4 +1,5 @@
-//! The DEL of a VRF's last interface, stopped at each system call that changes something while another interface joins the VRF.
+//! The DEL of a VRF's last interface, stopped at each system call that changes something while
+//! another interface joins the VRF.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! What the daemon may do. It reads what strangers send and keeps on running, so it keeps no right that it has no use for:
-//! not to execute a program, to make another process, or to reach any other part of the kernel than the network.
+//! What the daemon may do. It reads what strangers send and keeps on running, so it keeps no right
+//! that it has no use for: not to execute a program, to make another process, or to reach any other
+//! part of the kernel than the network.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
@@ -8,7 +9,8 @@ use super::log::Log;
 use crate::error::{Code, Error, Result};
 use crate::net::capabilities::{self, Capability};
 
-/// Without these no lease can be had, or none given up: for its links and addresses, packets, and namespaces.
+/// Without these no lease can be had, or none given up: for its links and addresses, packets, and
+/// namespaces.
 const NEEDED: [Capability; 3] = [Capability::NetAdmin, Capability::NetRaw, Capability::SysAdmin];
 /// Without these some things do not work.
 const USEFUL: [(Capability, &str); 3] = [
@@ -35,8 +37,9 @@ pub fn require_capabilities(log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// Each exchange and each connection has descriptors; the usual limit is for programs that use select(2). What is in the
-/// memory is not for a file that others may read. And the modes of files are ours to say, not of whoever started us.
+/// Each exchange and each connection has descriptors; the usual limit is for programs that use
+/// select(2). What is in the memory is not for a file that others may read. And the modes of files
+/// are ours to say, not of whoever started us.
 pub fn set_limits() {
     umask(Mode::from_bits_truncate(0o022));
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
@@ -45,7 +48,8 @@ pub fn set_limits() {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0); // it is never raised
 }
 
-/// Gives up all that is not needed to keep leases, for good. The socket and the files of the start are there already.
+/// Gives up all that is not needed to keep leases, for good. The socket and the files of the start
+/// are there already.
 pub fn give_up_the_rest(log: &Log) -> Result<()> {
     umask(Mode::from_bits_truncate(0o077)); // every file of leases says it as well
     let kept: Vec<Capability> =
@@ -157,7 +161,8 @@ mod system_calls {
     }
 
     pub fn allow() -> Result<(), Errno> {
-        // What clone3(2) is to do is in memory, where no filter looks; without it glibc goes on with clone(2).
+        // What clone3(2) is to do is in memory, where no filter looks; without it glibc goes on
+        // with clone(2).
         seccomp::hide(libc::SYS_clone3)?;
         seccomp::allow_only(&[&ALWAYS[..], &OLD].concat(), &SOME)
     }

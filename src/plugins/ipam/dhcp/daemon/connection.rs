@@ -12,7 +12,8 @@ use crate::plugins::ipam::dhcp::client::Moment;
 use crate::plugins::ipam::dhcp::client::NEVER;
 use crate::plugins::ipam::dhcp::wire::REQUEST_MAX;
 
-/// How many may ask and be answered at once, beside those that wait for a lease; others wait in the socket's queue.
+/// How many may ask and be answered at once, beside those that wait for a lease; others wait in the
+/// socket's queue.
 pub const CONNECTIONS_MAX: usize = 512;
 /// How long a request may take to come, and an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);

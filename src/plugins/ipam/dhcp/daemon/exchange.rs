@@ -1,4 +1,5 @@
-//! The sockets of a conversation with servers. They are opened in the container's namespace and used from here.
+//! The sockets of a conversation with servers. They are opened in the container's namespace and
+//! used from here.
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;

@@ -19,12 +19,14 @@ pub struct ExchangeV4 {
     packets: PacketSocket,
     /// The interface has got another hardware address than the one that a server would answer to.
     is_readdressed: bool,
-    /// On ipvlan, what its master gets. Some servers, Kea among them, broadcast in frames to one hardware address, the
-    /// master's; ipvlan looks for whose IP address they are for and leaves them to the master.
+    /// On ipvlan, what its master gets. Some servers, Kea among them, broadcast in frames to one
+    /// hardware address, the master's; ipvlan looks for whose IP address they are for and
+    /// leaves them to the master.
     master: Option<PacketSocket>,
     /// Where an address was tried.
     arp: Option<ArpSocket>,
-    /// What asked one server: while it is there, the container's kernel does not tell the server that nobody listens.
+    /// What asked one server: while it is there, the container's kernel does not tell the server
+    /// that nobody listens.
     unicast: Option<UdpSocket>,
 }
 
@@ -47,7 +49,8 @@ impl ExchangeV4 {
         Ok(ExchangeV4 { packets, is_readdressed, master, arp: None, unicast: None })
     }
 
-    /// Sends a message. One to a server leaves by the container's own routes, if the interface has the address.
+    /// Sends a message. One to a server leaves by the container's own routes, if the interface has
+    /// the address.
     pub fn send(&mut self, outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(), Absent> {
         let Destination::Server { from, to } = outgoing.to else {
             let mut message = outgoing.message.clone();
@@ -93,15 +96,17 @@ impl ExchangeV4 {
         std::iter::once(self.packets.as_fd()).chain(others.into_iter().flatten()).collect()
     }
 
-    /// Closes the sockets. The kernel lets who closes a packet socket wait until no processor can be at work on it, tens
-    /// of milliseconds, which a thread does that ends with it; all others have theirs to do meanwhile.
+    /// Closes the sockets. The kernel lets who closes a packet socket wait until no processor can
+    /// be at work on it, tens of milliseconds, which a thread does that ends with it; all
+    /// others have theirs to do meanwhile.
     pub fn close(self) {
         let closed = thread::Builder::new().stack_size(STACK).spawn(move || drop(self));
         let _ = closed; // where no thread is to be had they have been closed here
     }
 }
 
-/// A socket on the master, as far as it can be had: the master may be in a namespace that is neither the container's nor ours.
+/// A socket on the master, as far as it can be had: the master may be in a namespace that is
+/// neither the container's nor ours.
 fn listen_too(ifindex: u32) -> Option<PacketSocket> {
     PacketSocket::open(ifindex).ok()
 }
@@ -119,8 +124,8 @@ pub fn send_once(outgoing: &Outgoing, place: &Place, prefix: &str) -> Result<(),
     sent
 }
 
-/// Sends a datagram to a server as any program of the container would; None where the interface does not have the address,
-/// and then it can only go to whoever is on the link.
+/// Sends a datagram to a server as any program of the container would; None where the interface
+/// does not have the address, and then it can only go to whoever is on the link.
 fn by_routes(
     from: Ipv4Addr,
     to: Ipv4Addr,

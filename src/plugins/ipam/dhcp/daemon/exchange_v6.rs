@@ -1,5 +1,6 @@
-//! The sockets of a conversation with servers and routers in IPv6. The kernel sends from the link-local address, which is
-//! of use a second or two after the link is up: until then there is nobody to talk to.
+//! The sockets of a conversation with servers and routers in IPv6. The kernel sends from the
+//! link-local address, which is of use a second or two after the link is up: until then there is
+//! nobody to talk to.
 
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd as _, BorrowedFd};

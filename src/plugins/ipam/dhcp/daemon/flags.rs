@@ -20,8 +20,8 @@ pub struct Flags {
     pub timeout: Duration,
     /// The longest that an answer is waited for before it is asked again.
     pub resendmax: Duration,
-    /// How long it is tried to get a lease, from when it is asked for. The reference's default, 208 s, is longer than kubelet
-    /// waits for an ADD.
+    /// How long it is tried to get a lease, from when it is asked for. The reference's default,
+    /// 208 s, is longer than kubelet waits for an ADD.
     pub resendtimeout: Duration,
 }
 
@@ -60,8 +60,8 @@ pub enum Refused {
 }
 
 impl Flags {
-    /// Reads `-x v`, `--x v`, `-x=v` and `--x=v`; a truth value may stand alone. What stands behind the first word that
-    /// is no flag, or behind `--`, is not read, as in Go.
+    /// Reads `-x v`, `--x v`, `-x=v` and `--x=v`; a truth value may stand alone. What stands behind
+    /// the first word that is no flag, or behind `--`, is not read, as in Go.
     pub fn parse(args: &[String]) -> Result<Flags, Refused> {
         let mut flags = Flags::default();
         let mut args = args.iter();

@@ -1,5 +1,5 @@
-//! The interface of a lease. Nothing of it is open while a lease is held: it is looked up anew for each visit, so no
-//! namespace is kept alive and none is taken for another.
+//! The interface of a lease. Nothing of it is open while a lease is held: it is looked up anew for
+//! each visit, so no namespace is kept alive and none is taken for another.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -29,7 +29,8 @@ pub struct Place {
     pub ifname: String,
     /// ifindex.
     ifindex: u32,
-    /// The hardware address that it had when the lease was asked for, which a server may know the client by.
+    /// The hardware address that it had when the lease was asked for, which a server may know the
+    /// client by.
     pub mac: MacAddr,
     /// Its hardware address is that of other interfaces as well, so answers have to be broadcast.
     pub broadcast: bool,
@@ -86,7 +87,8 @@ impl Place {
             let msg = format!("interface {ifname:?} has no Ethernet address, which DHCP goes by");
             return Err(Error::new(Code::INVALID_ENVIRONMENT, msg));
         }
-        // All ipvlans of a lower link have its address: what a server sends to it reaches any of them.
+        // All ipvlans of a lower link have its address: what a server sends to it reaches any of
+        // them.
         let is_shared = link.kind == "ipvlan";
         Ok(Place {
             netns: wish.netns.clone(),
@@ -175,7 +177,8 @@ impl Place {
     }
 }
 
-/// Takes an address off the interface. What routes go with it is returned, for [`put_back`]; those of IPv6 stay.
+/// Takes an address off the interface. What routes go with it is returned, for [`put_back`]; those
+/// of IPv6 stay.
 pub fn take_off(netlink: &Netlink, link: &Link, address: IpAddr) -> Result<Vec<RouteEntry>> {
     let mut routes = if address.is_ipv4() { netlink.routes_through(link)? } else { vec![] };
     routes.retain(|route| route.dst.addr().is_ipv4());
@@ -185,8 +188,8 @@ pub fn take_off(netlink: &Netlink, link: &Link, address: IpAddr) -> Result<Vec<R
     Ok(routes)
 }
 
-/// Gives the interface its address back, and the routes that went with it; after a restart of the daemon those that the
-/// server has sent.
+/// Gives the interface its address back, and the routes that went with it; after a restart of the
+/// daemon those that the server has sent.
 pub fn put_back(
     netlink: &Netlink,
     link: &Link,
@@ -215,7 +218,8 @@ fn add_routes(netlink: &Netlink, link: &Link, lease: &Lease, priority: i64) -> R
     Ok(())
 }
 
-/// Leads the routes by the router that is another now, in whichever tables they are; where there was none, adds them.
+/// Leads the routes by the router that is another now, in whichever tables they are; where there
+/// was none, adds them.
 pub fn reroute(
     netlink: &Netlink,
     link: &Link,

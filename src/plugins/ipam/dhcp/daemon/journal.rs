@@ -1,8 +1,9 @@
-//! What the daemon knows of each lease, in a file: so that it goes on after a restart, an upgrade and a crash.
+//! What the daemon knows of each lease, in a file: so that it goes on after a restart, an upgrade
+//! and a crash.
 //!
-//! The directory lies beside the socket. Whoever has its lock may write there: the daemon for as long as it runs, else a
-//! DEL or GC that finds no daemon. After a restart of the machine the files mean nothing: no container is left, and their
-//! times are counted from that start.
+//! The directory lies beside the socket. Whoever has its lock may write there: the daemon for as
+//! long as it runs, else a DEL or GC that finds no daemon. After a restart of the machine the files
+//! mean nothing: no container is left, and their times are counted from that start.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -125,8 +126,8 @@ impl Journal {
         }
     }
 
-    /// For the daemon: makes the directory if there is none, and takes the lock for as long as it runs. Nobody else gets
-    /// here before [`Journal::started`].
+    /// For the daemon: makes the directory if there is none, and takes the lock for as long as it
+    /// runs. Nobody else gets here before [`Journal::started`].
     pub fn open(dir: &Path) -> Result<Journal> {
         let made = plain_file::make_directories(dir, 0o700);
         made.and_then(|()| require_own(dir))
@@ -145,15 +146,17 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The daemon can be asked from now on: who finds the lock taken will find somebody who listens.
+    /// The daemon can be asked from now on: who finds the lock taken will find somebody who
+    /// listens.
     pub fn started(&mut self) {
         self.door = None;
     }
 
-    /// For who finds no daemon: the journal that one has left, if any. Several may have it so at the same time, and none
-    /// starts meanwhile.
+    /// For who finds no daemon: the journal that one has left, if any. Several may have it so at
+    /// the same time, and none starts meanwhile.
     pub fn left_behind(dir: &Path) -> Result<Option<Journal>> {
-        // A power loss may have left records without the lock. No daemon has its journal behind a link.
+        // A power loss may have left records without the lock. No daemon has its journal behind a
+        // link.
         let failed = |e: io::Error| Error::io(format_args!("open {}", dir.display()), &e);
         let is_empty = match fs::symlink_metadata(dir) {
             Err(e)
@@ -275,7 +278,8 @@ impl Journal {
         }
     }
 
-    /// The record of an attachment's lease. An error where there may be one that cannot be read now.
+    /// The record of an attachment's lease. An error where there may be one that cannot be read
+    /// now.
     pub fn find(&self, key: &Key, family: Family) -> Result<Option<Record>> {
         let path = self.path(key, family);
         let text = match plain_file::read(&path, LIMIT) {
@@ -307,14 +311,16 @@ impl Journal {
         removed.map_err(|e| Error::io(format_args!("remove {}", path.display()), &e))
     }
 
-    /// Removes what was set aside of an attachment's leases: it has ended, and nobody will ask what it was.
+    /// Removes what was set aside of an attachment's leases: it has ended, and nobody will ask what
+    /// it was.
     pub fn forget_torn(&self, key: &Key) {
         for family in Family::ALL {
             let _ = plain_file::remove(&self.path(key, family).with_extension(TORN)); // it is in nobody's way
         }
     }
 
-    /// Removes what was set aside of a network's leases, but for those of valid attachments. Whose they are their names tell.
+    /// Removes what was set aside of a network's leases, but for those of valid attachments. Whose
+    /// they are their names tell.
     pub fn forget_all_torn<'v>(
         &self,
         network: &NetworkName,
@@ -354,7 +360,8 @@ fn require_own(dir: &Path) -> io::Result<()> {
     if is_own { Ok(()) } else { Err(io::Error::other("others may write there")) }
 }
 
-/// Any process that can open the directory can lock it. An administrator may have made it with the usual mode.
+/// Any process that can open the directory can lock it. An administrator may have made it with the
+/// usual mode.
 fn close_to_others(dir: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(dir)?;
     let is_own = found.is_dir() && found.uid() == nix::unistd::geteuid().as_raw();
@@ -380,7 +387,8 @@ fn boot_id() -> Result<String> {
     Ok(id.trim().to_owned())
 }
 
-/// Whether the error is of the system, which may let us read the file the next time; but a link is never ours.
+/// Whether the error is of the system, which may let us read the file the next time; but a link is
+/// never ours.
 fn may_be_read_later(e: &io::Error) -> bool {
     e.raw_os_error().is_some_and(|code| code != Errno::ELOOP as i32)
 }

@@ -20,7 +20,8 @@ use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
 const EXCHANGES_MAX: usize = 200;
 /// The reference's sentence for a lease that cannot be had.
 const NO_MORE_TRIES: &str = "error calling DHCP.Allocate: no more tries";
-/// How many are open at once at most: leases that are held do not wait for networks in which nobody answers.
+/// How many are open at once at most: leases that are held do not wait for networks in which nobody
+/// answers.
 const EXCHANGES_MAX_WITH_RENEWALS: usize = 400;
 /// When something is tried again that the system refused: a write of the journal, sockets.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -65,7 +66,8 @@ impl Daemon {
             // Nobody has got an answer, and nobody ever will.
             return self.let_go(&name, entry);
         };
-        // Whether its namespace is there is looked at when it is due: mounts may not be where they should, in this moment.
+        // Whether its namespace is there is looked at when it is due: mounts may not be where they
+        // should, in this moment.
         entry.client = Some(resume(&entry.record, &lease, &self.flags, now));
         self.settle(name, entry, now);
     }
@@ -148,7 +150,8 @@ impl Daemon {
         let place = &entry.record.place;
         let is_full = self.table.exchanges() >= EXCHANGES_MAX_WITH_RENEWALS;
         let opened = match (&entry.exchange, needs) {
-            // But the end of a lease waits for nobody: what cannot be sent then is sent again later.
+            // But the end of a lease waits for nobody: what cannot be sent then is sent again
+            // later.
             (None, true) if is_full && now < entry.end() => {
                 self.table.overdue.push_back(name.clone());
                 let end = entry.end();
@@ -163,7 +166,8 @@ impl Daemon {
         match opened {
             Ok(()) => (),
             Err(Absent::Gone(why)) => return self.forget(&name, entry, End::Gone(why)),
-            // The time of the lease runs on all the same, and what is not sent now is sent again later.
+            // The time of the lease runs on all the same, and what is not sent now is sent again
+            // later.
             Err(Absent::Failed(error)) => {
                 self.log.lease(&name, format_args!("problem={:?}", error.to_string()))
             }
@@ -382,7 +386,8 @@ impl Daemon {
         }
     }
 
-    /// Puts a lease back into the table: closes what is not needed, and notes when it has to be looked at.
+    /// Puts a lease back into the table: closes what is not needed, and notes when it has to be
+    /// looked at.
     pub(super) fn settle(&mut self, name: Name, mut entry: Entry, now: Moment) {
         let Some((state, due, needs)) = entry
             .client

@@ -27,8 +27,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Takes the socket that systemd hands over, else makes one. Whoever calls has the journal's lock, so a socket that
-    /// nobody listens on is one that a daemon has left.
+    /// Takes the socket that systemd hands over, else makes one. Whoever calls has the journal's
+    /// lock, so a socket that nobody listens on is one that a daemon has left.
     pub fn open(path: &Path, variable: impl Fn(&str) -> String) -> Result<Listener> {
         let activated = activation::listener(variable)?;
         let is_ours = activated.is_none();
@@ -73,7 +73,8 @@ fn bind(path: &Path) -> Result<UnixListener> {
         plain_file::make_directories(parent, 0o700).map_err(failed)?;
     }
     remove_stale(path)?;
-    // The mode counts from the first moment on; this process has no other thread that could make a file now.
+    // The mode counts from the first moment on; this process has no other thread that could make a
+    // file now.
     let before = umask(Mode::from_bits_truncate(0o177));
     let bound = UnixListener::bind(path);
     umask(before);

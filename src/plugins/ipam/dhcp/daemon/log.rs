@@ -23,7 +23,8 @@ impl Log {
         Log { timestamps: stream.map_or(true, |stream| stream != variable("JOURNAL_STREAM")) }
     }
 
-    /// Writes a line. Where its reader has stopped, the line is lost: the leases do not wait for it.
+    /// Writes a line. Where its reader has stopped, the line is lost: the leases do not wait for
+    /// it.
     pub fn line(&self, text: impl fmt::Display) {
         let stderr = io::stderr();
         let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
@@ -50,7 +51,8 @@ fn timestamp(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The date so many days after 1970-01-01. Years are counted from March, so that the odd day is their last.
+/// The date so many days after 1970-01-01. Years are counted from March, so that the odd day is
+/// their last.
 fn date(days: u32) -> (u32, u32, u32) {
     let days = days + 719_468; // since 0000-03-01
     let (era, day) = (days / 146_097, days % 146_097);

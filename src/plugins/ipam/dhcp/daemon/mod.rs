@@ -1,7 +1,8 @@
 //! The daemon: keeps the leases of containers for as long as these live.
 //!
-//! One thread, one poll(2): whoever asks, the conversations with servers, signals, and one timer for what is due next.
-//! While a lease is held there is nothing of it but data ([`table`]) and a file ([`journal`]).
+//! One thread, one poll(2): whoever asks, the conversations with servers, signals, and one timer
+//! for what is due next. While a lease is held there is nothing of it but data ([`table`]) and a
+//! file ([`journal`]).
 
 mod confinement;
 mod connection;
@@ -49,7 +50,8 @@ const BREATHER: Duration = Duration::from_secs(1);
 pub struct Daemon {
     flags: Flags,
     log: Log,
-    /// Before the journal, whose lock goes last: whoever gets it finds no socket and no file of ours.
+    /// Before the journal, whose lock goes last: whoever gets it finds no socket and no file of
+    /// ours.
     listener: Listener,
     journal: Journal,
     signals: SignalFd,
@@ -89,7 +91,8 @@ fn places(flags: &Flags) -> (PathBuf, PathBuf) {
 impl Daemon {
     fn start(flags: Flags, variable: impl Fn(&str) -> String) -> Result<Daemon> {
         let starting = |e| Error::kernel("start the DHCP daemon", e);
-        // Blocked in every thread from here on: what is on its way when the signal comes is finished first.
+        // Blocked in every thread from here on: what is on its way when the signal comes is
+        // finished first.
         let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
         ends.thread_block().map_err(starting)?;
         let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)

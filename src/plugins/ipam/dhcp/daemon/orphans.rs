@@ -61,6 +61,7 @@ fn stale(record: &Record) -> Stale {
 }
 
 fn release(record: &Record) {
-    // One message that nobody answers: where it cannot be sent, the server takes the address back at the end of the lease.
+    // One message that nobody answers: where it cannot be sent, the server takes the address back
+    // at the end of the lease.
     let _ = give_back(record, None, &Flags::default(), &mut Random::new());
 }

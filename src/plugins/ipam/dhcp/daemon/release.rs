@@ -95,7 +95,8 @@ fn setup_of(record: &Record, flags: &Flags) -> Setup {
     }
 }
 
-/// The name of the lease, in as many octets as fit: what is cut off is told apart by a hash of the key.
+/// The name of the lease, in as many octets as fit: what is cut off is told apart by a hash of the
+/// key.
 fn client_name(name: &str, key: &Key) -> String {
     if name.len() <= CLIENT_ID_MAX {
         return name.to_owned();
@@ -118,8 +119,9 @@ fn message_of(record: &Record, flags: &Flags, random: &mut Random) -> Option<Out
     }
 }
 
-/// Gives back what the record tells of, from the container's namespace: one message, which no server answers. False where
-/// nothing was to be said. Sockets that are `open` still are there where the namespace has lost its path.
+/// Gives back what the record tells of, from the container's namespace: one message, which no
+/// server answers. False where nothing was to be said. Sockets that are `open` still are there
+/// where the namespace has lost its path.
 pub fn give_back(
     record: &Record,
     open: Option<&mut Exchange>,

@@ -85,7 +85,8 @@ impl Daemon {
                 }
                 return self.settle(name, entry, now);
             }
-            // The container was made anew, or has lost its address. To the server it is the same client.
+            // The container was made anew, or has lost its address. To the server it is the same
+            // client.
             let error = Error::new(
                 Code::TRY_AGAIN,
                 format!("lease {name}: another ADD has come in between"),

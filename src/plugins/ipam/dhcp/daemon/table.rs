@@ -11,8 +11,8 @@ use crate::plugins::ipam::dhcp::client::NEVER;
 use crate::plugins::ipam::dhcp::client::{Moment, State};
 use crate::plugins::ipam::dhcp::family::{Client, Family};
 
-/// `<container id>/<network>/<interface>`, and `/6` behind it for that of IPv6: how a lease is named to people, and to the
-/// server unless it is told another id.
+/// `<container id>/<network>/<interface>`, and `/6` behind it for that of IPv6: how a lease is
+/// named to people, and to the server unless it is told another id.
 pub type Name = String;
 
 /// The name of an attachment's lease.

@@ -20,8 +20,9 @@ const DEFAULT_TIME: u32 = 60 * 60;
 const INFINITE: u32 = u32::MAX;
 /// RT_SCOPE_LINK: a destination without a router is on the link.
 const SCOPE_LINK: i64 = 253;
-/// From what any link has to carry (RFC 791) to what Ethernet carries. Less is a mistake of the server. More is of no use
-/// to a route, as the link's own is taken then; and if that is less, the kernel drops what is between.
+/// From what any link has to carry (RFC 791) to what Ethernet carries. Less is a mistake of the
+/// server. More is of no use to a route, as the link's own is taken then; and if that is less, the
+/// kernel drops what is between.
 const MTUS: RangeInclusive<u16> = 68..=1500;
 /// The longest name of the DNS.
 const LONGEST_NAME: usize = 253;
@@ -31,7 +32,8 @@ const LONGEST_NAME: usize = 253;
 pub struct Lease {
     /// The address.
     pub address: Ipv4Addr,
-    /// How long the prefix of the subnet is. A renewal does not change it: the link has the address with it.
+    /// How long the prefix of the subnet is. A renewal does not change it: the link has the
+    /// address with it.
     pub prefix_len: u8,
     /// Whom renewals go to.
     pub server: Ipv4Addr,
@@ -50,7 +52,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What an ACK grants that answers a request sent at `asked`; None where it has no mask and there was no lease `before`.
+    /// What an ACK grants that answers a request sent at `asked`; None where it has no mask and
+    /// there was no lease `before`.
     pub fn of_ack(
         ack: &Message,
         server: Ipv4Addr,
@@ -74,7 +77,8 @@ impl Lease {
         Some(lease)
     }
 
-    /// Sets the times by the options. Where T1 < T2 < end does not hold, what is wrong is as RFC 2131, section 4.4.5, has it.
+    /// Sets the times by the options. Where T1 < T2 < end does not hold, what is wrong is as RFC
+    /// 2131, section 4.4.5, has it.
     fn set_times(&mut self) {
         // As with others, no time at all is the same as none told.
         let time = self
@@ -103,13 +107,15 @@ impl Lease {
         Ipv4Net::new_assert(self.address, self.prefix_len.min(32))
     }
 
-    /// Whether it is none of the two addresses that stand for the whole subnet (RFC 1122, section 3.2.1.3).
+    /// Whether it is none of the two addresses that stand for the whole subnet (RFC 1122, section
+    /// 3.2.1.3).
     pub fn is_for_a_host(&self) -> bool {
         let net = self.net();
         net.prefix_len() >= 31 || (self.address != net.network() && self.address != net.broadcast())
     }
 
-    /// What ADD returns, by what the server has sent. Nonsense in an option is left out. A `priority` of 0 is none.
+    /// What ADD returns, by what the server has sent. Nonsense in an option is left out. A
+    /// `priority` of 0 is none.
     pub fn result(&self, priority: i64) -> AddResult {
         let gateway =
             self.options.addresses(code::ROUTERS).next().filter(|router| !router.is_unspecified());
@@ -127,7 +133,8 @@ impl Lease {
         AddResult { ips: vec![address], routes, dns: self.dns(), ..AddResult::default() }
     }
 
-    /// Those of option 121 in place of all others (RFC 3442), else those of option 33 and the default route.
+    /// Those of option 121 in place of all others (RFC 3442), else those of option 33 and the
+    /// default route.
     fn routes(&self, gateway: Option<Ipv4Addr>) -> Vec<Route> {
         let classless = [code::CLASSLESS_ROUTES, code::CLASSLESS_ROUTES_OF_MICROSOFT];
         let classless =
@@ -235,7 +242,8 @@ fn prefix_len(options: &Options) -> Option<u8> {
     ipnet::ipv4_mask_to_prefix(mask).ok().filter(|length| *length > 0)
 }
 
-/// The class of a destination of option 33; there is none for the default route, which it must not have, and for groups.
+/// The class of a destination of option 33; there is none for the default route, which it must not
+/// have, and for groups.
 fn prefix_len_of_class(to: Ipv4Addr) -> Option<u8> {
     match to.octets()[0] {
         0 | 224.. => None,
@@ -251,7 +259,8 @@ fn route(to: Ipv4Addr, prefix_len: u8, router: Ipv4Addr) -> Route {
     Route { gw: Some(router.into()), scope, ..Route::to(to.into()) }
 }
 
-/// RFC 3442: a prefix length, as many octets of the destination as it needs, a router. None where it does not come out even.
+/// RFC 3442: a prefix length, as many octets of the destination as it needs, a router. None where
+/// it does not come out even.
 fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
     let (mut rest, mut routes) = (value, vec![]);
     while let Some((prefix_len, behind)) = rest.split_first() {
@@ -266,7 +275,8 @@ fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
     Some(routes)
 }
 
-/// The domain, if it is one: it goes to resolv.conf, where a line break would begin another setting.
+/// The domain, if it is one: it goes to resolv.conf, where a line break would begin another
+/// setting.
 fn domain(value: &[u8]) -> Option<String> {
     let text = str::from_utf8(value).ok()?.trim_end_matches('\0').trim_end_matches('.');
     let is_name = |label: &str| !label.is_empty() && label.bytes().all(is_of_label);
@@ -288,7 +298,8 @@ pub(in crate::plugins::ipam::dhcp) fn search(value: &[u8]) -> Option<Vec<String>
     Some(names)
 }
 
-/// The name at `at`, and where the next one is. A pointer (RFC 1035, section 4.1.4) leads to where it was not before, so it ends.
+/// The name at `at`, and where the next one is. A pointer (RFC 1035, section 4.1.4) leads to where
+/// it was not before, so it ends.
 fn name(value: &[u8], at: usize) -> Option<(String, usize)> {
     let (mut name, mut at, mut end, mut before) = (String::new(), at, None, at);
     loop {

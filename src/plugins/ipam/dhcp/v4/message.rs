@@ -124,7 +124,8 @@ impl Message {
         MessageType::ALL.into_iter().find(|kind| *kind as u8 == octet)
     }
 
-    /// Reads the payload of a datagram. The options have to have an END, in overloaded fields as well.
+    /// Reads the payload of a datagram. The options have to have an END, in overloaded fields as
+    /// well.
     pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
         let (fixed, options) =
             bytes.split_at_checked(OPTIONS).ok_or(Malformed("it is shorter than 240 octets"))?;
@@ -177,7 +178,8 @@ impl Message {
     }
 }
 
-/// The options of a message, then those in `file` and in `sname`, where option 52 says that there are some.
+/// The options of a message, then those in `file` and in `sname`, where option 52 says that there
+/// are some.
 fn read_options(fixed: &[u8], field: &[u8]) -> Result<Options, Malformed> {
     let mut options = Options::default();
     options.read(field)?;

@@ -1,4 +1,5 @@
-//! The options of a message (RFC 2132): codes, values, and how they are written one after the other.
+//! The options of a message (RFC 2132): codes, values, and how they are written one after the
+//! other.
 
 use std::net::Ipv4Addr;
 
@@ -117,7 +118,8 @@ impl Options {
         whole.iter().map(|octets| Ipv4Addr::from(*octets))
     }
 
-    /// Adds the options of a field, which has to have an END. What an option has already gets longer (RFC 3396).
+    /// Adds the options of a field, which has to have an END. What an option has already gets
+    /// longer (RFC 3396).
     pub(super) fn read(&mut self, field: &[u8]) -> Result<(), Malformed> {
         let mut rest = field;
         loop {

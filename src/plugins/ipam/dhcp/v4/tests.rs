@@ -1,4 +1,5 @@
-//! Messages, options and leases: what a server has sent, what is torn, and a great many of what nobody would send.
+//! Messages, options and leases: what a server has sent, what is torn, and a great many of what
+//! nobody would send.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -23,7 +23,8 @@ const INFINITE: u32 = u32::MAX;
 pub struct Lease {
     /// The address.
     pub address: Ipv6Addr,
-    /// How long the prefix is that is on the link. A renewal does not change it: the link has the address with it.
+    /// How long the prefix is that is on the link. A renewal does not change it: the link has the
+    /// address with it.
     pub prefix_len: u8,
     /// The DUID of the server that renewals go to; empty where the address is a router's prefix.
     pub server: Vec<u8>,
@@ -48,8 +49,9 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What was granted at `now`, without what routers tell. T1 and T2 of 0, and those that do not come before the end, are
-    /// half and four fifths of the preferred lifetime (RFC 8415, section 21.4).
+    /// What was granted at `now`, without what routers tell. T1 and T2 of 0, and those that do not
+    /// come before the end, are half and four fifths of the preferred lifetime (RFC 8415,
+    /// section 21.4).
     pub fn of_grant(grant: &Grant, t1: u32, t2: u32, now: Moment) -> Lease {
         let basis = if grant.preferred == 0 { grant.valid } else { grant.preferred };
         let moment = |told: u32, tenths: u32| match told {
@@ -75,7 +77,8 @@ impl Lease {
         }
     }
 
-    /// Adds what the routers of the link tell. What none of them tells this time is as it was `before`.
+    /// Adds what the routers of the link tell. What none of them tells this time is as it was
+    /// `before`.
     pub fn learn(&mut self, routers: &[Advertisement], before: Option<&Lease>) {
         let known = before.and_then(|lease| lease.router);
         // The one that is known stays unless another is better.

@@ -160,8 +160,8 @@ impl Message {
 }
 
 impl Grant {
-    /// An address that is no host's, that the server complains of, or that is preferred for longer than it is valid
-    /// (section 21.6), is none.
+    /// An address that is no host's, that the server complains of, or that is preferred for longer
+    /// than it is valid (section 21.6), is none.
     fn read(value: &[u8]) -> Option<Grant> {
         let (address, preferred, valid) =
             (read_address(value, 0)?, read_u32(value, 16)?, read_u32(value, 20)?);

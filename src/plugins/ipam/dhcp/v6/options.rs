@@ -95,7 +95,8 @@ pub fn read_addresses(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Domains to search. What no resolver's configuration takes is left out, and so is the padding of RFC 8106.
+/// Domains to search. What no resolver's configuration takes is left out, and so is the padding of
+/// RFC 8106.
 pub fn read_domains(bytes: &[u8]) -> Vec<String> {
     search(bytes).unwrap_or_default()
 }

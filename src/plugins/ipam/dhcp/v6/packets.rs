@@ -9,7 +9,8 @@ pub fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Twenty thousand packets in which octets of real ones are changed, cut off and repeated; the same in every run.
+/// Twenty thousand packets in which octets of real ones are changed, cut off and repeated; the same
+/// in every run.
 pub fn changed(real: [Vec<u8>; 2]) -> impl Iterator<Item = Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {

@@ -1,5 +1,6 @@
-//! Neighbour discovery, as far as a host that looks for its network needs it: Router Solicitation and Advertisement
-//! (RFC 4861, section 4), with the options of RFC 4191 and RFC 8106. DHCPv6 tells no gateway and no prefix, routers do.
+//! Neighbour discovery, as far as a host that looks for its network needs it: Router Solicitation
+//! and Advertisement (RFC 4861, section 4), with the options of RFC 4191 and RFC 8106. DHCPv6 tells
+//! no gateway and no prefix, routers do.
 
 use std::net::Ipv6Addr;
 
@@ -72,8 +73,8 @@ pub enum Heard {
     Claim(Ipv6Addr),
 }
 
-/// Reads an ICMPv6 message; None where it is neither, or breaks the rules of RFC 4861, section 6.1.2. Its hop limit of
-/// 255 and its checksum are for the socket to see to.
+/// Reads an ICMPv6 message; None where it is neither, or breaks the rules of RFC 4861, section
+/// 6.1.2. Its hop limit of 255 and its checksum are for the socket to see to.
 pub fn decode(packet: &[u8], source: Ipv6Addr) -> Option<Heard> {
     match packet {
         [ROUTER_ADVERTISEMENT, 0, ..] if source.is_unicast_link_local() => {
@@ -111,7 +112,8 @@ impl Advertisement {
         rest.is_empty().then_some(told)
     }
 
-    /// Takes what an option tells; one that is too short, or that the router wants forgotten, tells nothing.
+    /// Takes what an option tells; one that is too short, or that the router wants forgotten, tells
+    /// nothing.
     fn take(&mut self, kind: u8, option: &[u8]) {
         let is_lasting = || read_u32(option, 4).is_some_and(|lifetime| lifetime != 0);
         match kind {
@@ -141,8 +143,8 @@ impl Prefix {
     }
 }
 
-/// A route whose preference is the reserved one is none (RFC 4191, section 2.3). The default route has a lifetime of its own,
-/// in the header.
+/// A route whose preference is the reserved one is none (RFC 4191, section 2.3). The default route
+/// has a lifetime of its own, in the header.
 fn read_route(option: &[u8]) -> Option<Ipv6Net> {
     let (told, prefix_len) = (option.get(8..)?, option[2]);
     let told = told.get(..16).unwrap_or(told);
@@ -168,7 +170,8 @@ pub fn probe(address: Ipv6Addr, mac: &MacAddr) -> (Vec<u8>, Ipv6Addr) {
     (message, group.into())
 }
 
-/// The option that saves the other one a question; only Ethernet's addresses are written in it without padding.
+/// The option that saves the other one a question; only Ethernet's addresses are written in it
+/// without padding.
 fn link_address(mac: &MacAddr) -> Vec<u8> {
     match mac.octets() {
         octets @ [_, _, _, _, _, _] => [&[SOURCE_LINK_ADDRESS, 1], octets].concat(),

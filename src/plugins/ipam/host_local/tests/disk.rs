@@ -1,4 +1,5 @@
-//! What may be on the disk: torn files, what others have written, an index of another time, and processes at the same time.
+//! What may be on the disk: torn files, what others have written, an index of another time, and
+//! processes at the same time.
 
 use super::*;
 

@@ -33,7 +33,8 @@ impl Client {
         let of_any = now >= lease.t2;
         let end = if of_any { lease.expires } else { lease.t2.min(lease.expires) };
         self.phase = if of_any { Phase::Rebinding } else { Phase::Renewing };
-        // A new one each time: so an answer tells which request it is to, and the lease's time runs from there.
+        // A new one each time: so an answer tells which request it is to, and the lease's time runs
+        // from there.
         self.xid = random.word();
         self.asked = now;
         self.secs = seconds(now.saturating_sub(self.began));
@@ -44,7 +45,8 @@ impl Client {
         vec![Action::Send(self.setup.renew(self.xid, self.secs, &lease, of_any))]
     }
 
-    /// A server gives more time. It may be another one than before, and then it is asked the next time.
+    /// A server gives more time. It may be another one than before, and then it is asked the next
+    /// time.
     pub(super) fn take_renewal(
         &mut self,
         ack: &Message,
@@ -60,8 +62,8 @@ impl Client {
         }
     }
 
-    /// A server gives no more time. Often it has only forgotten the lease, and offers the same address again: then the
-    /// container does not notice.
+    /// A server gives no more time. Often it has only forgotten the lease, and offers the same
+    /// address again: then the container does not notice.
     pub(super) fn take_refusal(
         &mut self,
         server: Option<Ipv4Addr>,
@@ -79,8 +81,8 @@ impl Client {
         self.discover(now, random)
     }
 
-    /// The address must leave the link. It may be had again at once: a server that tries an address before it offers it
-    /// has found it in use as long as it was on the link.
+    /// The address must leave the link. It may be had again at once: a server that tries an address
+    /// before it offers it has found it in use as long as it was on the link.
     pub(super) fn lose(&mut self, reason: Reason, now: Moment, random: &mut Random) -> Vec<Action> {
         self.lost = true;
         self.limit = NEVER;

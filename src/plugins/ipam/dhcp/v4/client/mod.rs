@@ -1,4 +1,5 @@
-//! The client of RFC 2131, section 4.4: a state machine that is told the time and what has come, and says what to do.
+//! The client of RFC 2131, section 4.4: a state machine that is told the time and what has come,
+//! and says what to do.
 
 mod keep;
 mod search;
@@ -103,8 +104,8 @@ impl Client {
         (client, actions)
     }
 
-    /// A client that had a lease, or had `lost` it, when the daemon ended. The first [`Client::on_time`] finds out by
-    /// the clock what is due.
+    /// A client that had a lease, or had `lost` it, when the daemon ended. The first
+    /// [`Client::on_time`] finds out by the clock what is due.
     pub fn resume(setup: Setup, lease: Lease, lost: bool, now: Moment) -> Client {
         let mut client = Client::new(setup, now);
         client.wanted = Some(lease.address);
@@ -137,7 +138,8 @@ impl Client {
         }
     }
 
-    /// The search for the first lease ends at this time, or before: some of its time is over when it begins.
+    /// The search for the first lease ends at this time, or before: some of its time is over when
+    /// it begins.
     pub fn end_by(&mut self, latest: Moment) {
         self.latest = latest;
         self.limit = self.limit.min(latest);
@@ -287,7 +289,8 @@ impl Client {
         (self.next, self.limit, self.listening) = (NEVER, NEVER, None);
     }
 
-    /// A hardware address may be that of many links (ipvlan), so an echoed client id has to be ours (RFC 6842).
+    /// A hardware address may be that of many links (ipvlan), so an echoed client id has to be ours
+    /// (RFC 6842).
     fn is_for_us(&self, message: &Message) -> bool {
         let id = message.options.get(code::CLIENT_ID);
         message.op == Op::Reply

@@ -18,7 +18,8 @@ const PROBE: Duration = Duration::from_millis(50);
 const AFTER_NAK: Duration = Duration::from_secs(1);
 /// How long other servers have to offer the address that was ours, once one has offered another.
 const AFTER_OTHER_OFFER: Duration = Duration::from_secs(1);
-/// T1 comes early by up to this part of itself, so that containers which were started together are not renewed together.
+/// T1 comes early by up to this part of itself, so that containers which were started together are
+/// not renewed together.
 const T1_SPREAD: u32 = 32;
 
 impl Client {
@@ -60,8 +61,8 @@ impl Client {
         self.listening = None;
     }
 
-    /// When the search for a lease ends: what the container has is its own until then, what it has lost is looked for for
-    /// ever.
+    /// When the search for a lease ends: what the container has is its own until then, what it has
+    /// lost is looked for for ever.
     pub(super) fn end_of_search(&self) -> Moment {
         match &self.lease {
             _ if self.lost => NEVER,

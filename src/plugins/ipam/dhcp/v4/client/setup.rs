@@ -47,8 +47,8 @@ pub struct Patience {
 pub enum Destination {
     /// Everybody on the link, from no address.
     Broadcast,
-    /// One server. If the link does not have `from`, as after an ADD that failed, the packet has both addresses
-    /// and is for everybody on the link.
+    /// One server. If the link does not have `from`, as after an ADD that failed, the packet has
+    /// both addresses and is for everybody on the link.
     Server {
         /// The leased address.
         from: Ipv4Addr,
@@ -66,7 +66,8 @@ pub struct Outgoing {
     pub to: Destination,
 }
 
-/// An address that is about to be requested. If nobody knows what came of it, it has to be given back.
+/// An address that is about to be requested. If nobody knows what came of it, it has to be given
+/// back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intent {
     /// The address.
@@ -125,7 +126,8 @@ impl Setup {
         Outgoing { message, to: Destination::Server { from: address, to: server } }
     }
 
-    /// The value of option 61. The reference forgets in RELEASE what is provided, and the server does not know the lease.
+    /// The value of option 61. The reference forgets in RELEASE what is provided, and the server
+    /// does not know the lease.
     pub(super) fn client_id(&self) -> &[u8] {
         let provided = self.provide.iter().rev().find(|(code, _)| *code == code::CLIENT_ID);
         provided.map_or(&self.client_id, |(_, value)| value)

@@ -1,5 +1,6 @@
-//! The client (RFC 8415, section 18): a state machine that is told the time and what has come, and says what to do. Servers
-//! grant addresses, routers tell the rest (RFC 4861, section 6.3): both are asked at once.
+//! The client (RFC 8415, section 18): a state machine that is told the time and what has come, and
+//! says what to do. Servers grant addresses, routers tell the rest (RFC 4861, section 6.3): both
+//! are asked at once.
 
 mod routers;
 mod servers;
@@ -29,12 +30,14 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 const AFTER_CONFLICT: Duration = Duration::from_secs(60);
 /// How long the owner of an address has to answer a probe.
 const PROBE: Duration = Duration::from_millis(50);
-/// How long routers have to answer. They take up to half a second, or three where they have just told others (RFC 4861,
-/// section 6.2.6); the second solicitation is sent after four.
+/// How long routers have to answer. They take up to half a second, or three where they have just
+/// told others (RFC 4861, section 6.2.6); the second solicitation is sent after four.
 const ROUTERS: Duration = Duration::from_secs(5);
-/// How long answers are awaited where nothing shall be open for as long as the next one is not sent.
+/// How long answers are awaited where nothing shall be open for as long as the next one is not
+/// sent.
 const LISTENING: Duration = Duration::from_secs(5);
-/// T1 comes early by up to this part of itself, so that containers which were started together are not renewed together.
+/// T1 comes early by up to this part of itself, so that containers which were started together are
+/// not renewed together.
 const T1_SPREAD: u32 = 32;
 
 /// What has to be done now.
@@ -130,8 +133,8 @@ impl Client {
         (client, actions)
     }
 
-    /// A client that had a lease, or had `lost` it, when the daemon ended. The first [`Client::on_time`] finds out by
-    /// the clock what is due.
+    /// A client that had a lease, or had `lost` it, when the daemon ended. The first
+    /// [`Client::on_time`] finds out by the clock what is due.
     pub fn resume(setup: Setup, lease: Lease, lost: bool, now: Moment) -> Client {
         let mut client = Client::new(setup, if lost { State::Expired } else { State::Bound });
         client.wanted = Some(lease.address);
@@ -163,7 +166,8 @@ impl Client {
         }
     }
 
-    /// The search for the first lease ends at this time, or before: some of its time is over when it begins.
+    /// The search for the first lease ends at this time, or before: some of its time is over when
+    /// it begins.
     pub fn end_by(&mut self, latest: Moment) {
         self.limit = self.limit.min(latest);
     }
@@ -198,8 +202,8 @@ impl Client {
         }
     }
 
-    /// Whether an answer may come now, or something is due that may send. As long as a container waits for its first
-    /// address, it may; later, nothing shall be open in it for days.
+    /// Whether an answer may come now, or something is due that may send. As long as a container
+    /// waits for its first address, it may; later, nothing shall be open in it for days.
     pub fn needs_sockets(&self, now: Moment) -> bool {
         let is_first = self.lease.is_none() && self.state != State::Ended;
         let is_listening = self.listening.is_some_and(|until| now < until);
@@ -221,7 +225,8 @@ impl Client {
         self.turn(now, random, |_, _| ())
     }
 
-    /// Takes what a server has sent; what is not for us, or is not awaited, is nothing (RFC 8415, section 16).
+    /// Takes what a server has sent; what is not for us, or is not awaited, is nothing (RFC 8415,
+    /// section 16).
     pub fn on_message(
         &mut self,
         message: &Message,
@@ -231,8 +236,8 @@ impl Client {
         self.turn(now, random, |client, turn| client.take_message(message, turn))
     }
 
-    /// Takes what a router tells, if it is awaited. An address that is made of its prefix has the second half of the link's
-    /// own address, as the kernel would take it.
+    /// Takes what a router tells, if it is awaited. An address that is made of its prefix has the
+    /// second half of the link's own address, as the kernel would take it.
     pub fn on_router(
         &mut self,
         told: Advertisement,

@@ -1,4 +1,5 @@
-//! What routers tell (RFC 4861, section 6.3.4), and addresses that are made of it (RFC 4862, section 5.5.3).
+//! What routers tell (RFC 4861, section 6.3.4), and addresses that are made of it (RFC 4862,
+//! section 5.5.3).
 
 use std::net::Ipv6Addr;
 use std::time::Duration;

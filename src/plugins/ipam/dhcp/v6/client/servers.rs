@@ -14,7 +14,8 @@ const AT_ONCE: u8 = 255;
 const SOL_MAX_RT_RANGE: std::ops::RangeInclusive<u32> = 60..=86_400;
 
 impl Client {
-    /// Takes what a server has sent; what is not for us, or is not awaited, is nothing (RFC 8415, section 16).
+    /// Takes what a server has sent; what is not for us, or is not awaited, is nothing (RFC 8415,
+    /// section 16).
     pub(super) fn take_message(&mut self, message: &Message, turn: &mut Turn<'_>) {
         let Some(exchange) = self.exchange.as_ref().filter(|exchange| exchange.timer.sent != 0)
         else {
@@ -38,8 +39,8 @@ impl Client {
         }
     }
 
-    /// The best offer is the one of the highest preference, and of these the first. Of a container that has had an address,
-    /// only that address is one.
+    /// The best offer is the one of the highest preference, and of these the first. Of a container
+    /// that has had an address, only that address is one.
     fn take_offer(&mut self, message: &Message, server: &[u8], turn: &mut Turn<'_>) {
         let association = message.association(IAID);
         if [Some(message.status()), association.as_ref().map(|told| told.status)]
@@ -68,7 +69,8 @@ impl Client {
         }
     }
 
-    /// An answer to Request, Renew or Rebind (RFC 8415, section 18.2.10). What is none of these is waited for again.
+    /// An answer to Request, Renew or Rebind (RFC 8415, section 18.2.10). What is none of these is
+    /// waited for again.
     fn take_reply(&mut self, message: &Message, server: &[u8], turn: &mut Turn<'_>) {
         let association = message.association(IAID);
         let status = match (message.status(), &association) {
@@ -140,7 +142,8 @@ impl Client {
         }
     }
 
-    /// The container cannot have the address, or no longer. Of one that it has, only its own server knows that.
+    /// The container cannot have the address, or no longer. Of one that it has, only its own server
+    /// knows that.
     fn take_refusal(&mut self, server: &[u8], turn: &mut Turn<'_>) {
         let is_its_own = self.lease.as_ref().is_some_and(|lease| lease.server == server);
         match self.state {

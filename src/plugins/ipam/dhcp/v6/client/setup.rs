@@ -34,7 +34,8 @@ pub struct Setup {
     pub within: Duration,
 }
 
-/// An address that is about to be requested. If nobody knows what came of it, it has to be given back.
+/// An address that is about to be requested. If nobody knows what came of it, it has to be given
+/// back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
     /// The address.
@@ -43,7 +44,8 @@ pub struct Intent {
     pub server: Vec<u8>,
 }
 
-/// The DUID of the client that this text stands for, the same every time: a UUID of version 8 (RFC 9562), by hash.
+/// The DUID of the client that this text stands for, the same every time: a UUID of version 8 (RFC
+/// 9562), by hash.
 pub fn duid(key: &str) -> Vec<u8> {
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&Sha512::digest(key.as_bytes())[..16]);
@@ -64,7 +66,8 @@ pub fn release_of(intent: &Intent, setup: &Setup, random: &mut Random) -> Messag
 }
 
 impl Setup {
-    /// A message about an address, or about any. No `server` means all of them. `elapsed` is how long the exchange lasts.
+    /// A message about an address, or about any. No `server` means all of them. `elapsed` is how
+    /// long the exchange lasts.
     pub(super) fn message(
         &self,
         kind: Kind,

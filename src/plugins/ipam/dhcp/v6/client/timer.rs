@@ -25,7 +25,8 @@ impl Timing {
         Timing { first: Duration::from_secs(first), longest: Duration::from_secs(longest), count }
     }
 
-    /// Of a message of DHCP (RFC 8415, section 7.6). Solicit has the longest pause that servers have told.
+    /// Of a message of DHCP (RFC 8415, section 7.6). Solicit has the longest pause that servers
+    /// have told.
     pub fn of_kind(kind: Kind, sol_max_rt: Duration) -> Timing {
         match kind {
             Kind::Solicit => Timing { longest: sol_max_rt, ..Timing::of(1, 0, 0) },
@@ -62,8 +63,8 @@ impl Timer {
         self.timing.count != 0 && self.sent >= self.timing.count
     }
 
-    /// The message is sent now. Each wait is twice the last one, a tenth more or less by chance; the first one is not less, so
-    /// that all servers have their second.
+    /// The message is sent now. Each wait is twice the last one, a tenth more or less by chance;
+    /// the first one is not less, so that all servers have their second.
     pub fn sends(&mut self, now: Moment, random: &mut Random) {
         let Timing { first, longest, .. } = self.timing;
         if self.sent == 0 {

@@ -142,7 +142,8 @@ fn a_refusal_by_nobody_or_while_renewing_by_another_server_than_ours_is_nothing(
     }
 }
 
-/// It may be anybody's: what it refuses and what it offers takes nothing away before the lease is over.
+/// It may be anybody's: what it refuses and what it offers takes nothing away before the lease is
+/// over.
 #[test]
 fn another_server_cannot_take_an_address_away() {
     let mut story = Story::bound();

@@ -1,4 +1,5 @@
-//! Each transition of RFC 2131 as a transcript: what the clock and servers do, and what the client does then.
+//! Each transition of RFC 2131 as a transcript: what the clock and servers do, and what the client
+//! does then.
 //!
 //! Chance gives the shortest waits here: nine tenths of what is set.
 

@@ -1,4 +1,5 @@
-//! Each transition of RFC 8415, sections 15 and 18, and of RFC 4862, by a clock that the tests turn.
+//! Each transition of RFC 8415, sections 15 and 18, and of RFC 4862, by a clock that the tests
+//! turn.
 
 mod advertised;
 mod keep;
@@ -28,7 +29,8 @@ fn setup(mode: Mode) -> Setup {
     Setup { mode, duid: duid("id/net/eth0"), within: Duration::from_secs(208) }
 }
 
-/// What a server says: addresses with their preferred and valid lifetimes, and a status inside the association.
+/// What a server says: addresses with their preferred and valid lifetimes, and a status inside the
+/// association.
 struct Said<'a> {
     addresses: &'a [(&'a str, u32, u32)],
     times: (u32, u32),
