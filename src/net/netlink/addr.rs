@@ -14,7 +14,7 @@ use rtnetlink::packet_route::address::{
 use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::link::{Link, none_if_gone};
-use super::request::Request;
+use super::request::{RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, Request};
 use crate::error::Result;
 
 /// ifaddrmsg.
@@ -137,13 +137,14 @@ impl Netlink {
             message.attributes.push(AddressAttribute::Flags(flags));
         }
         let what = format_args!("add address {net} to link {:?}", link.name);
-        self.request(&Request::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::new(RTM_NEWADDR, &message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// Removes an address if it is there.
     pub fn delete_address(&self, link: &Link, net: IpNet) -> Result<()> {
         let what = format_args!("delete address {net} of link {:?}", link.name);
-        none_if_gone(self.request(&Request::DelAddress(message(link, net)), 0, what)).map(drop)
+        none_if_gone(self.request(&Request::new(RTM_DELADDR, &message(link, net)), 0, what))
+            .map(drop)
     }
 
     /// What [`Netlink::restore_address`] gives a link back.
@@ -161,7 +162,7 @@ impl Netlink {
     pub fn restore_address(&self, link: &Link, address: &KeptAddress) -> Result<()> {
         let Some(message) = address.message(link.index) else { return Ok(()) };
         let what = format_args!("give link {:?} an address back", link.name);
-        self.request(&Request::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::new(RTM_NEWADDR, &message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// The addresses of a link, of both families.
@@ -199,7 +200,7 @@ impl Netlink {
             message.header.family = family;
             message.header.index = index;
             all.extend(
-                self.dump(&Request::GetAddress(message), what, |reply| read(reply.payload))?,
+                self.dump(&Request::new(RTM_GETADDR, &message), what, |reply| read(reply.payload))?,
             );
         }
         Ok(all)

@@ -9,7 +9,7 @@ use rtnetlink::packet_route::link::{
 use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};
 use super::link::Link;
-use super::request::Request;
+use super::request::{RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, Request};
 use crate::error::Result;
 
 /// ifinfomsg.
@@ -69,14 +69,14 @@ impl Netlink {
     pub fn add_vlans(&self, port: &Link, vlans: VlanRange) -> Result<()> {
         let what =
             format_args!("add VLAN {}-{} to bridge port {:?}", vlans.first, vlans.last, port.name);
-        self.request(&Request::SetLink(vlans.message(port)), 0, what)
+        self.request(&Request::new(RTM_SETLINK, &vlans.message(port)), 0, what)
     }
 
     /// Takes the port out of a VLAN: `bridge vlan del dev PORT vid ID`.
     pub fn delete_vlan(&self, port: &Link, id: u16) -> Result<()> {
         let what = format_args!("delete VLAN {id} of bridge port {:?}", port.name);
         self.request(
-            &Request::DelLink(VlanRange::one(id, VlanFlags::Tagged).message(port)),
+            &Request::new(RTM_DELLINK, &VlanRange::one(id, VlanFlags::Tagged).message(port)),
             0,
             what,
         )
@@ -92,7 +92,8 @@ impl Netlink {
             let attrs = Attrs::after(payload, HEADER).nested(IFLA_AF_SPEC)?;
             (read_u32(payload, 4)? == port.index).then(|| read_vlans(attrs))
         };
-        let lists = self.dump(&Request::GetLink(message), what, |reply| of_port(reply.payload))?;
+        let lists =
+            self.dump(&Request::new(RTM_GETLINK, &message), what, |reply| of_port(reply.payload))?;
         Ok(lists.into_iter().flatten().collect())
     }
 }

@@ -14,7 +14,7 @@ use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};
 use super::attributes::octets;
 use super::link::{Link, none_if_gone};
-use super::request::Request;
+use super::request::{RTM_DELROUTE, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
 use super::route::{LOCAL, MAIN, RTM_F_CLONED};
 use crate::error::Result;
 
@@ -288,7 +288,7 @@ impl Netlink {
             message.header.address_family = family;
             message.attributes = vec![RouteAttribute::Oif(link.index)];
             let what = format_args!("list the routes through link {:?}", link.name);
-            all.extend(self.dump(&Request::GetRoute(message), what, |reply| {
+            all.extend(self.dump(&Request::new(RTM_GETROUTE, &message), what, |reply| {
                 RouteEntry::read(reply.payload, family, link)
             })?);
         }
@@ -299,7 +299,7 @@ impl Netlink {
     pub fn put_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
         done_if_there(self.request(
-            &Request::NewRoute(route.message()),
+            &Request::new(RTM_NEWROUTE, &route.message()),
             NLM_F_CREATE | NLM_F_APPEND,
             what,
         ))
@@ -308,7 +308,7 @@ impl Netlink {
     /// Removes exactly this route, if it is there.
     pub fn delete_route(&self, link: &Link, route: &RouteEntry) -> Result<()> {
         let what = format_args!("delete route {}", route.text(link));
-        none_if_gone(self.request(&Request::DelRoute(route.message()), 0, what)).map(drop)
+        none_if_gone(self.request(&Request::new(RTM_DELROUTE, &route.message()), 0, what)).map(drop)
     }
 
     /// The IPv6 addresses of a link.
@@ -317,7 +317,7 @@ impl Netlink {
         message.header.family = AddressFamily::Inet6;
         message.header.index = link.index;
         let what = format_args!("list the IPv6 addresses of link {:?}", link.name);
-        self.dump(&Request::GetAddress(message), what, |reply| {
+        self.dump(&Request::new(RTM_GETADDR, &message), what, |reply| {
             AddressEntry::read(reply.payload, link)
         })
     }
@@ -326,7 +326,7 @@ impl Netlink {
     pub fn put_address(&self, link: &Link, address: &AddressEntry) -> Result<()> {
         let what = format_args!("add address {} to link {:?}", address.net, link.name);
         done_if_there(self.request(
-            &Request::NewAddress(address.message()),
+            &Request::new(RTM_NEWADDR, &address.message()),
             NLM_F_CREATE | NLM_F_EXCL,
             what,
         ))

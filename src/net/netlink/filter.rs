@@ -9,7 +9,7 @@ use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::link::Link;
 use super::qdisc::{HEADER, Handle, TCA_KIND, TCA_OPTIONS, message, read_of};
-use super::request::Request;
+use super::request::{RTM_GETTFILTER, RTM_NEWTFILTER, Request};
 use crate::error::Result;
 
 const KIND: &str = "u32";
@@ -208,7 +208,7 @@ impl Netlink {
         let mut message = message(link, Handle::of(0), qdisc, KIND, Some(filter.options()));
         message.header.info = u32::from(filter.priority) << 16 | u32::from(filter.protocol.to_be());
         let what = format_args!("add filter {} of {qdisc} to {:?}", filter.priority, link.name);
-        self.request(&Request::NewFilter(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::new(RTM_NEWTFILTER, &message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// The filters of a qdisc, in the order of their priorities; none where there is no such qdisc.
@@ -216,7 +216,7 @@ impl Netlink {
         let mut message = message(link, Handle::of(0), qdisc, KIND, None);
         message.attributes.clear(); // of all kinds
         let what = format_args!("list the filters of {:?}", link.name);
-        self.dump(&Request::GetFilter(message), what, |reply| {
+        self.dump(&Request::new(RTM_GETTFILTER, &message), what, |reply| {
             read_of(link, reply.payload).and_then(Filter::read)
         })
     }

@@ -13,7 +13,9 @@ use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::kind::LinkKind;
-use super::request::Request;
+use super::request::{
+    RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINK, RTM_NEWLINKPROP, RTM_SETLINK, Request,
+};
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 
@@ -248,7 +250,7 @@ impl Netlink {
         };
         let mut message = LinkMessage::default();
         message.attributes = vec![name, without_statistics()];
-        self.get(&Request::GetLink(message), what, Link::read)
+        self.get(&Request::new(RTM_GETLINK, &message), what, Link::read)
     }
 
     /// The link of this name, if there is one.
@@ -261,7 +263,7 @@ impl Netlink {
         let message =
             LinkUnspec::new_with_index(index).append_extra_attribute(without_statistics()).build();
         none_if_gone(self.get(
-            &Request::GetLink(message),
+            &Request::new(RTM_GETLINK, &message),
             format_args!("find link {index}"),
             Link::read,
         ))
@@ -280,7 +282,9 @@ impl Netlink {
     pub fn links(&self) -> Result<Vec<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics()];
-        self.dump(&Request::GetLink(message), "list the links", |reply| Link::read(reply.payload))
+        self.dump(&Request::new(RTM_GETLINK, &message), "list the links", |reply| {
+            Link::read(reply.payload)
+        })
     }
 
     /// The links of one kind.
@@ -304,7 +308,7 @@ impl Netlink {
     ) -> Result<Vec<Link>> {
         let mut message = LinkMessage::default();
         message.attributes = vec![without_statistics(), filter];
-        self.dump(&Request::GetLink(message), what, |reply| Link::read(reply.payload))
+        self.dump(&Request::new(RTM_GETLINK, &message), what, |reply| Link::read(reply.payload))
     }
 
     /// Makes a bridge that is up from the first moment on: `ip link add NAME up type bridge`.
@@ -345,7 +349,7 @@ impl Netlink {
 
     pub(super) fn create(&self, message: LinkMessage, name: &str, kind: &str) -> Result<()> {
         let created = self.request(
-            &Request::NewLink(message),
+            &Request::new(RTM_NEWLINK, &message),
             NLM_F_CREATE | NLM_F_EXCL,
             format_args!("create link {name:?} ({kind})"),
         );
@@ -360,7 +364,7 @@ impl Netlink {
     /// Removes a link; a veth's other end goes with it.
     pub fn delete_link(&self, index: u32) -> Result<()> {
         self.request(
-            &Request::DelLink(LinkUnspec::new_with_index(index).build()),
+            &Request::new(RTM_DELLINK, &LinkUnspec::new_with_index(index).build()),
             0,
             format_args!("delete link {index}"),
         )
@@ -369,7 +373,7 @@ impl Netlink {
     /// Removes the link of this name if there is one.
     pub fn delete_link_by_name(&self, name: &str) -> Result<()> {
         let deleted = self.request(
-            &Request::DelLink(LinkUnspec::new_with_name(name).build()),
+            &Request::new(RTM_DELLINK, &LinkUnspec::new_with_name(name).build()),
             0,
             format_args!("delete link {name:?}"),
         );
@@ -412,7 +416,7 @@ impl Netlink {
             message = message.address(mac.octets().to_vec());
         }
         self.request(
-            &Request::SetLink(message.build()),
+            &Request::new(RTM_SETLINK, &message.build()),
             0,
             format_args!("set link {:?}: {}", link.name, change.text()),
         )
@@ -420,14 +424,14 @@ impl Netlink {
 
     /// Gives a link another name: `ip link property add NAME altname OTHER`.
     pub fn add_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
-        let request = Request::NewLinkProperty(alternative_name(link, name));
+        let request = Request::new(RTM_NEWLINKPROP, &alternative_name(link, name));
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         self.request(&request, flags, format_args!("add altname {name:?} to link {:?}", link.name))
     }
 
     /// Takes a link's other name away, if it has it.
     pub fn delete_alternative_name(&self, link: &Link, name: &str) -> Result<()> {
-        let request = Request::DelLinkProperty(alternative_name(link, name));
+        let request = Request::new(RTM_DELLINKPROP, &alternative_name(link, name));
         let what = format_args!("delete altname {name:?} of link {:?}", link.name);
         none_if_gone(self.request(&request, 0, what)).map(drop)
     }
@@ -436,7 +440,7 @@ impl Netlink {
     pub fn set_port(&self, link: &Link, hairpin: bool, isolated: bool) -> Result<()> {
         let message = LinkBridgePort::new(link.index).hairpin(hairpin).isolated(isolated).build();
         self.request(
-            &Request::NewLink(message),
+            &Request::new(RTM_NEWLINK, &message),
             0,
             format_args!("set bridge port {:?}: hairpin {hairpin}, isolated {isolated}", link.name),
         )

@@ -9,7 +9,9 @@ use rtnetlink::packet_route::tc::{TcAttribute, TcHeader, TcMessage};
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::link::Link;
-use super::request::Request;
+use super::request::{
+    RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, Request,
+};
 use super::{Netlink, refused};
 use crate::error::{Error, Result};
 
@@ -240,7 +242,8 @@ impl Netlink {
             message(link, qdisc.handle, qdisc.parent, qdisc.kind.name(), qdisc.kind.options());
         let what =
             format_args!("add qdisc {} {} to {:?}", qdisc.kind.name(), qdisc.handle, link.name);
-        let created = self.request(&Request::NewQdisc(message), NLM_F_CREATE | NLM_F_EXCL, what);
+        let created =
+            self.request(&Request::new(RTM_NEWQDISC, &message), NLM_F_CREATE | NLM_F_EXCL, what);
         created.map_err(|e| match e.is_errno(Errno::ENOENT) {
             // It must not pass for a link that is not there.
             true => Error::kernel(what, Errno::EOPNOTSUPP)
@@ -259,7 +262,7 @@ impl Netlink {
     ) -> Result<()> {
         let message = message(link, handle, parent, kind, None);
         let what = format_args!("delete qdisc {kind} {handle} of {:?}", link.name);
-        match self.request(&Request::DelQdisc(message), 0, what) {
+        match self.request(&Request::new(RTM_DELQDISC, &message), 0, what) {
             // Another number, another kind.
             Err(e) if e.is_errno(Errno::EINVAL) || e.is_not_found() => Ok(()),
             deleted => deleted,
@@ -273,7 +276,7 @@ impl Netlink {
         let mut message = message(link, Handle::UNSPECIFIED, parent, "", None);
         message.attributes.clear(); // of any kind
         let what = format_args!("find the qdisc of {:?} at {parent}", link.name);
-        let request = Request::GetQdisc(message);
+        let request = Request::new(RTM_GETQDISC, &message);
         let seq =
             self.send(&request, NLM_F_ACK | NLM_F_ECHO).map_err(|e| Error::kernel(what, e))?;
         let mut found = None;
@@ -290,14 +293,14 @@ impl Netlink {
     pub fn create_htb_class(&self, link: &Link, qdisc: Handle, class: &HtbClass) -> Result<()> {
         let message = message(link, class.handle, qdisc, "htb", Some(class.options()));
         let what = format_args!("add class htb {} to {:?}", class.handle, link.name);
-        self.request(&Request::NewClass(message), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(&Request::new(RTM_NEWTCLASS, &message), NLM_F_CREATE | NLM_F_EXCL, what)
     }
 
     /// The classes of a link's HTB.
     pub fn htb_classes(&self, link: &Link) -> Result<Vec<HtbClass>> {
         let message = TcMessage::with_index(link.index as i32);
         let what = format_args!("list the classes of {:?}", link.name);
-        self.dump(&Request::GetClass(message), what, |reply| {
+        self.dump(&Request::new(RTM_GETTCLASS, &message), what, |reply| {
             read_of(link, reply.payload).and_then(HtbClass::read)
         })
     }
@@ -309,7 +312,7 @@ impl Netlink {
         let loopback = Link { index: 1, ..Link::default() };
         let message = message(&loopback, Handle::new(1, 0), Handle::ROOT, kind, None);
         let what = format_args!("ask for qdisc {kind}");
-        match self.request(&Request::NewQdisc(message), NLM_F_CREATE | NLM_F_EXCL, what) {
+        match self.request(&Request::new(RTM_NEWQDISC, &message), NLM_F_CREATE | NLM_F_EXCL, what) {
             Err(e) if e.is_errno(Errno::ENOENT) => Ok(false),
             Err(e) if e.is_errno(Errno::EPERM) => Err(e),
             _ => Ok(true),

@@ -13,7 +13,7 @@ use rtnetlink::packet_route::route::{
 
 use super::attr::{Attrs, read_u32};
 use super::link::Link;
-use super::request::Request;
+use super::request::{RTM_GETROUTE, RTM_NEWROUTE, Request};
 use super::{Netlink, refused};
 use crate::error::{Error, Result};
 
@@ -193,13 +193,17 @@ impl Netlink {
     /// Adds a route beside any that has the same destination, another next hop or another metric.
     pub fn add_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        self.request(&Request::NewRoute(route.message(link)?), NLM_F_CREATE, what)
+        self.request(&Request::new(RTM_NEWROUTE, &route.message(link)?), NLM_F_CREATE, what)
     }
 
     /// Adds a route that must be the only one to its destination with its metric.
     pub fn add_only_route(&self, link: &Link, route: &Route) -> Result<()> {
         let what = format_args!("add route {}", route.text(link));
-        self.request(&Request::NewRoute(route.message(link)?), NLM_F_CREATE | NLM_F_EXCL, what)
+        self.request(
+            &Request::new(RTM_NEWROUTE, &route.message(link)?),
+            NLM_F_CREATE | NLM_F_EXCL,
+            what,
+        )
     }
 
     /// ifindex of the link that the default route goes through: the preferred one, IPv4's before
@@ -212,7 +216,7 @@ impl Netlink {
             message.header.table = MAIN as u8;
             let what = "find the default route";
             let seq = self
-                .send(&Request::GetRoute(message), NLM_F_DUMP)
+                .send(&Request::new(RTM_GETROUTE, &message), NLM_F_DUMP)
                 .map_err(|e| Error::kernel(what, e))?;
             let mut found = None;
             let read = self.transport.dump_until(seq, |reply| {
@@ -247,7 +251,11 @@ impl Netlink {
                 RouteMessageBuilder::<Ipv6Addr>::new().destination_prefix(ip, 128).build()
             }
         };
-        self.get(&Request::GetRoute(asking(message)), format_args!("find the route to {ip}"), read)
+        self.get(
+            &Request::new(RTM_GETROUTE, &asking(message)),
+            format_args!("find the route to {ip}"),
+            read,
+        )
     }
 
     /// The routes of all tables, for CHECK; a container has few.
@@ -256,11 +264,15 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
-            all.extend(self.dump(&Request::GetRoute(message), "list the routes", |reply| {
-                let is_cached =
-                    read_u32(reply.payload, 8).is_some_and(|flags| flags & RTM_F_CLONED != 0);
-                Route::read(reply.payload).filter(|_| !is_cached)
-            })?);
+            all.extend(self.dump(
+                &Request::new(RTM_GETROUTE, &message),
+                "list the routes",
+                |reply| {
+                    let is_cached =
+                        read_u32(reply.payload, 8).is_some_and(|flags| flags & RTM_F_CLONED != 0);
+                    Route::read(reply.payload).filter(|_| !is_cached)
+                },
+            )?);
         }
         Ok(all)
     }

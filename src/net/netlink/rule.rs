@@ -9,7 +9,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleM
 
 use super::attr::Attrs;
 use super::link::none_if_gone;
-use super::request::Request;
+use super::request::{RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE, Request};
 use super::{Netlink, refused};
 use crate::error::{Error, Result};
 
@@ -94,9 +94,10 @@ impl Netlink {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RuleMessage::default();
             message.header.family = family;
-            let listed = self.dump(&Request::GetRule(message), "list the rules", |reply| {
-                Rule::read(reply.payload, family)
-            });
+            let listed =
+                self.dump(&Request::new(RTM_GETRULE, &message), "list the rules", |reply| {
+                    Rule::read(reply.payload, family)
+                });
             match listed {
                 // A kernel without IPv6 has no rules for it.
                 Err(e) if family == AddressFamily::Inet6 && e.is_errno(Errno::EAFNOSUPPORT) => (),
@@ -113,7 +114,7 @@ impl Netlink {
         message.header.family = AddressFamily::Inet;
         let what = "list the rules";
         let seq = self
-            .send(&Request::GetRule(message), NLM_F_DUMP)
+            .send(&Request::new(RTM_GETRULE, &message), NLM_F_DUMP)
             .map_err(|e| Error::kernel(what, e))?;
         let mut found = false;
         let read = self.transport.dump_until(seq, |_| {
@@ -134,7 +135,7 @@ impl Netlink {
     pub fn add_rule(&self, source: IpAddr, table: u32) -> Result<()> {
         let what = format_args!("add rule from {source} lookup {table}");
         self.request(
-            &Request::NewRule(Rule::message(source, table)),
+            &Request::new(RTM_NEWRULE, &Rule::message(source, table)),
             NLM_F_CREATE | NLM_F_EXCL,
             what,
         )
@@ -145,7 +146,7 @@ impl Netlink {
         let mut message = Rule::message(source, table);
         message.attributes.push(RuleAttribute::Priority(priority));
         let what = format_args!("delete rule {priority} from {source} lookup {table}");
-        none_if_gone(self.request(&Request::DelRule(message), 0, what)).map(drop)
+        none_if_gone(self.request(&Request::new(RTM_DELRULE, &message), 0, what)).map(drop)
     }
 }
 
