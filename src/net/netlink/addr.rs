@@ -11,10 +11,10 @@ use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressScope,
 };
 
-use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::link::{Link, none_if_gone};
 use super::request::{RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, Request};
+use super::socket::Netlink;
 use crate::error::Result;
 
 /// ifaddrmsg.

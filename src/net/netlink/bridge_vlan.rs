@@ -6,10 +6,10 @@ use rtnetlink::packet_route::link::{
     AfSpecBridge, BridgeFlag, BridgeVlanInfoFlags, LinkAttribute, LinkExtentMask, LinkMessage,
 };
 
-use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};
 use super::link::Link;
 use super::request::{RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, Request};
+use super::socket::Netlink;
 use crate::error::Result;
 
 /// ifinfomsg.

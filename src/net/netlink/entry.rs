@@ -10,12 +10,12 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
 
-use super::Netlink;
 use super::attr::{Attrs, read_u16, read_u32};
 use super::attributes::octets;
 use super::link::{Link, none_if_gone};
 use super::request::{RTM_DELROUTE, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
 use super::route::{LOCAL, MAIN, RTM_F_CLONED};
+use super::socket::Netlink;
 use crate::error::Result;
 
 /// rtmsg.

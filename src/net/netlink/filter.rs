@@ -4,12 +4,12 @@
 use ipnet::IpNet;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 
-use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::link::Link;
 use super::qdisc::{HEADER, Handle, TCA_KIND, TCA_OPTIONS, message, read_of};
 use super::request::{RTM_GETTFILTER, RTM_NEWTFILTER, Request};
+use super::socket::Netlink;
 use crate::error::Result;
 
 const KIND: &str = "u32";

@@ -12,8 +12,8 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
-use super::Netlink;
 use super::attr::Attrs;
+use super::socket::Netlink;
 use crate::error::{Result, UnknownWord};
 use crate::net::mac::MacAddr;
 

@@ -9,13 +9,13 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::{LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
 
-use super::Netlink;
 use super::attr::{Attrs, read_u32};
 use super::attributes::Attributes;
 use super::kind::LinkKind;
 use super::request::{
     RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINK, RTM_NEWLINKPROP, RTM_SETLINK, Request,
 };
+use super::socket::Netlink;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
 

@@ -12,7 +12,7 @@ use super::link::Link;
 use super::request::{
     RTM_DELQDISC, RTM_GETQDISC, RTM_GETTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, Request,
 };
-use super::{Netlink, refused};
+use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
 
 /// tcmsg.

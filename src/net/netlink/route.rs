@@ -11,10 +11,10 @@ use rtnetlink::packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 
-use super::attr::{Attrs, read_u32};
+use super::attr::{Attrs, read_u16, read_u32};
 use super::link::Link;
 use super::request::{RTM_GETROUTE, RTM_NEWROUTE, Request};
-use super::{Netlink, refused};
+use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
 
 /// rtmsg.
@@ -180,9 +180,7 @@ fn default_link(payload: &[u8]) -> Option<u32> {
 /// The gateways in a list of rtnexthop.
 fn nexthop_gateways(mut hops: &[u8]) -> Vec<IpAddr> {
     let mut gateways = vec![];
-    while let Some(length) =
-        super::attr::read_u16(hops, 0).map(usize::from).filter(|length| *length >= 8)
-    {
+    while let Some(length) = read_u16(hops, 0).map(usize::from).filter(|length| *length >= 8) {
         gateways.extend(Attrs::of(hops.get(8..length).unwrap_or_default()).ip(RTA_GATEWAY));
         hops = hops.get(length.next_multiple_of(4)..).unwrap_or_default();
     }

@@ -10,7 +10,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleM
 use super::attr::Attrs;
 use super::link::none_if_gone;
 use super::request::{RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE, Request};
-use super::{Netlink, refused};
+use super::socket::{Netlink, refused};
 use crate::error::{Error, Result};
 
 /// fib_rule_hdr.

@@ -7,8 +7,9 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::link::Link;
+use super::socket::Netlink;
 use super::transport::Transport;
-use super::{Link, Netlink};
 use crate::error::{Error, Result};
 
 /// RTNLGRP_LINK of linux/rtnetlink.h.
