@@ -10,7 +10,7 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteFlags, RouteHeader, RouteMessage};
 
-use super::attr::{Attrs, read_u16, read_u32};
+use super::attr::{Attrs, read_ip, read_u16, read_u32};
 use super::attributes::octets;
 use super::link::{Link, none_if_gone};
 use super::request::{RTM_DELROUTE, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
@@ -60,12 +60,6 @@ fn find(attributes: &Attributes, kind: u16) -> Option<&[u8]> {
     attributes.iter().find(|(found, _)| *found == kind).map(|(_, value)| value.as_slice())
 }
 
-fn ip(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(|octets| Ipv4Addr::from(octets).into());
-    let v6 = || <[u8; 16]>::try_from(bytes).ok().map(|octets| Ipv6Addr::from(octets).into());
-    v4().or_else(v6)
-}
-
 /// A route all of whose hops go through one link. Of an IPv6 route with several, those that do: the
 /// kernel has each of them as a route of its own, and joins what several links have the same way
 /// to.
@@ -96,7 +90,7 @@ impl RouteEntry {
             AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
             _ => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let dst = find(&attributes, RTA_DST).map_or(Some(any), ip)?;
+        let dst = find(&attributes, RTA_DST).map_or(Some(any), read_ip)?;
         let dst = IpNet::new(dst, header.destination_prefix_length).ok()?;
         let table = find(&attributes, RTA_TABLE).and_then(|bytes| read_u32(bytes, 0));
         let table = table.unwrap_or(u32::from(header.table));
@@ -121,12 +115,12 @@ impl RouteEntry {
             |hop: &[u8]| Attrs::of(hop.get(HOP_HEADER..).unwrap_or_default()).ip(RTA_GATEWAY);
         let of_hops =
             find(&self.attributes, RTA_MULTIPATH).into_iter().flat_map(hops).filter_map(of_hop);
-        find(&self.attributes, RTA_GATEWAY).and_then(ip).into_iter().chain(of_hops).collect()
+        find(&self.attributes, RTA_GATEWAY).and_then(read_ip).into_iter().chain(of_hops).collect()
     }
 
     /// The source address that is preferred.
     pub fn source(&self) -> Option<IpAddr> {
-        find(&self.attributes, RTA_PREFSRC).and_then(ip)
+        find(&self.attributes, RTA_PREFSRC).and_then(read_ip)
     }
 
     /// Whether it is in the table that is looked into by default.
@@ -257,7 +251,7 @@ impl AddressEntry {
             Some(header).filter(|h| h.family == AddressFamily::Inet6 && h.index == link.index)?;
         let attributes = owned(Attrs::after(payload, ADDRESS_HEADER));
         let address =
-            find(&attributes, IFA_LOCAL).or(find(&attributes, IFA_ADDRESS)).and_then(ip)?;
+            find(&attributes, IFA_LOCAL).or(find(&attributes, IFA_ADDRESS)).and_then(read_ip)?;
         let flags =
             find(&attributes, IFA_FLAGS).and_then(|bytes| read_u32(bytes, 0)).unwrap_or_default();
         let net = IpNet::new(address, header.prefix_len).ok()?;

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
-use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkInfo, LinkMessage,
 };
@@ -27,9 +27,6 @@ const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
 /// IF_OPER_UP of linux/if.h.
 const OPER_UP: u8 = 6;
-
-/// NLA_F_NESTED.
-const NESTED: u16 = 0x8000;
 
 // linux/if.h, without the NUL
 const NAME_MAX: usize = 15;
@@ -487,7 +484,7 @@ fn name_attribute(name: &str) -> Option<LinkAttribute> {
 fn alternative_name(link: &Link, name: &str) -> LinkMessage {
     let mut list = Attributes::default();
     list.text(IFLA_ALT_IFNAME, name);
-    let list = DefaultNla::new(IFLA_PROP_LIST | NESTED, list.bytes().to_vec());
+    let list = DefaultNla::new(IFLA_PROP_LIST | NLA_F_NESTED, list.bytes().to_vec());
     LinkUnspec::new_with_index(link.index)
         .append_extra_attribute(LinkAttribute::Other(list))
         .build()

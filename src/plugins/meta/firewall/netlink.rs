@@ -9,7 +9,7 @@ use super::conf::Wish;
 use super::rules::{self, CNI_FORWARD, FORWARD, STAGE_1};
 use super::table::{Held, RuleHandle};
 use crate::error::Result;
-use crate::net::iptables::{FilterRule, Target};
+use crate::net::filter_rule::{FilterRule, Target};
 use crate::net::nft::Nft;
 use crate::net::nft::batch::{Batch, Table};
 use crate::net::nft::xtables::{Listed, add_rule, filter_table};
