@@ -19,6 +19,11 @@ use crate::error::Result;
 
 /// ifaddrmsg.
 const HEADER: usize = 8;
+/// Where its fields stand.
+const IFA_FAMILY: usize = 0;
+const IFA_PREFIXLEN: usize = 1;
+const IFA_SCOPE: usize = 3;
+const IFA_INDEX: usize = 4;
 
 // linux/if_addr.h
 const IFA_ADDRESS: u16 = 1;
@@ -50,7 +55,7 @@ impl Address {
     fn read(payload: &[u8]) -> Option<Address> {
         let attrs = Attrs::after(payload, HEADER);
         let ip = attrs.ip(IFA_LOCAL).or(attrs.ip(IFA_ADDRESS))?;
-        let net = IpNet::new(ip, *payload.get(1)?).ok()?;
+        let net = IpNet::new(ip, *payload.get(IFA_PREFIXLEN)?).ok()?;
         let flags = attrs.u32(IFA_FLAGS).unwrap_or_default();
         let is_set = |flag| flags & flag != 0;
         let (tentative, dad_failed) = (is_set(IFA_F_TENTATIVE), is_set(IFA_F_DADFAILED));
@@ -77,7 +82,8 @@ impl KeptAddress {
     /// An address that stays until it is removed; none that the kernel or a router gave the link.
     fn read(payload: &[u8], index: u32) -> Option<KeptAddress> {
         let attrs = Attrs::after(payload, HEADER);
-        let (family, prefix, scope) = (*payload.first()?, *payload.get(1)?, *payload.get(3)?);
+        let (family, prefix) = (*payload.get(IFA_FAMILY)?, *payload.get(IFA_PREFIXLEN)?);
+        let scope = *payload.get(IFA_SCOPE)?;
         let is_permanent = attrs.u32(IFA_FLAGS)? & IFA_F_PERMANENT != 0;
         let is_made_by_kernel =
             matches!(attrs.ip(IFA_ADDRESS)?, IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -86,7 +92,7 @@ impl KeptAddress {
             text.push_str(&format!(" {kind:02x}"));
             text.extend(value.iter().map(|byte| format!("{byte:02x}")));
         }
-        (read_u32(payload, 4)? == index && is_permanent && !is_made_by_kernel)
+        (read_u32(payload, IFA_INDEX)? == index && is_permanent && !is_made_by_kernel)
             .then_some(KeptAddress(text))
     }
 
@@ -168,7 +174,7 @@ impl Netlink {
     /// The addresses of a link, of both families.
     pub fn addresses(&self, link: &Link) -> Result<Vec<Address>> {
         // Kernels without strict checking send those of all links.
-        let is_of_link = |payload: &&[u8]| read_u32(payload, 4) == Some(link.index);
+        let is_of_link = |payload: &&[u8]| read_u32(payload, IFA_INDEX) == Some(link.index);
         self.list_addresses(link, |payload| {
             Some(payload).filter(is_of_link).and_then(Address::read)
         })

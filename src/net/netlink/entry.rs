@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use nix::libc::RTM_F_CLONED;
 use rtnetlink::packet_core::{DefaultNla, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
@@ -14,7 +15,7 @@ use super::attr::{Attrs, read_ip, read_u16, read_u32};
 use super::attributes::octets;
 use super::link::{Link, none_if_gone};
 use super::request::{RTM_DELROUTE, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWROUTE, Request};
-use super::route::{LOCAL, MAIN, RTM_F_CLONED};
+use super::route::{LOCAL, MAIN};
 use super::socket::Netlink;
 use crate::error::Result;
 
@@ -24,6 +25,11 @@ const ROUTE_HEADER: usize = 12;
 const ADDRESS_HEADER: usize = 8;
 /// rtnexthop.
 const HOP_HEADER: usize = 8;
+/// Where its fields stand.
+const RTNH_FLAGS: usize = 2;
+const RTNH_IFINDEX: usize = 4;
+/// Where in rta_cacheinfo the time that is left stands.
+const RTA_EXPIRES_LEFT: usize = 8;
 
 // linux/rtnetlink.h
 const RTA_DST: u16 = 1;
@@ -195,13 +201,13 @@ fn lasting(kind: u16, value: &[u8]) -> Option<(u16, Vec<u8>)> {
 
 /// RTA_EXPIRES of what a router announced, from rta_cacheinfo.
 fn expiry(cacheinfo: &[u8]) -> Option<(u16, Vec<u8>)> {
-    let left = read_u32(cacheinfo, 8)?.cast_signed();
+    let left = read_u32(cacheinfo, RTA_EXPIRES_LEFT)?.cast_signed();
     let seconds = (left / USER_HZ).max(1); // less than none when the kernel is late to remove it: 0 would be for ever
     (left != 0).then(|| (RTA_EXPIRES, seconds.to_ne_bytes().to_vec()))
 }
 
 fn is_hop_through(hop: &[u8], link: &Link) -> bool {
-    read_u32(hop, 4) == Some(link.index)
+    read_u32(hop, RTNH_IFINDEX) == Some(link.index)
 }
 
 /// Leaves the hops through one link in a list.
@@ -214,7 +220,7 @@ fn with_wishes_only(hops: &[u8]) -> Vec<u8> {
     while let Some(length) =
         read_u16(&all, offset).map(usize::from).filter(|length| *length >= HOP_HEADER)
     {
-        if let Some(flags) = all.get_mut(offset + 2) {
+        if let Some(flags) = all.get_mut(offset + RTNH_FLAGS) {
             *flags &= RTNH_F_ONLINK;
         }
         offset += length.next_multiple_of(4);

@@ -21,12 +21,20 @@ use crate::net::mac::MacAddr;
 
 /// ifinfomsg.
 const HEADER: usize = 16;
+/// Where its fields stand.
+const IFI_INDEX: usize = 4;
+const IFI_FLAGS: usize = 8;
 const IFF_UP: u32 = 1;
 const IFF_NOARP: u32 = 0x80;
 const IFF_PROMISC: u32 = 0x100;
 const IFF_ALLMULTI: u32 = 0x200;
-/// IF_OPER_UP of linux/if.h.
-const OPER_UP: u8 = 6;
+// linux/if.h
+const IF_OPER_NOTPRESENT: u8 = 1;
+const IF_OPER_DOWN: u8 = 2;
+const IF_OPER_LOWERLAYERDOWN: u8 = 3;
+const IF_OPER_TESTING: u8 = 4;
+const IF_OPER_DORMANT: u8 = 5;
+const IF_OPER_UP: u8 = 6;
 
 // linux/if.h, without the NUL
 const NAME_MAX: usize = 15;
@@ -45,12 +53,14 @@ const IFLA_IFALIAS: u16 = 20;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_MIN_MTU: u16 = 50;
 const IFLA_MAX_MTU: u16 = 51;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
-const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_PERM_ADDRESS: u16 = 54;
+// within IFLA_LINKINFO
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+// within IFLA_INFO_SLAVE_DATA and IFLA_INFO_DATA of a bridge
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
@@ -113,7 +123,7 @@ pub struct Link {
 
 impl Link {
     fn read(payload: &[u8]) -> Option<Link> {
-        let (attrs, flags) = (Attrs::after(payload, HEADER), read_u32(payload, 8)?);
+        let (attrs, flags) = (Attrs::after(payload, HEADER), read_u32(payload, IFI_FLAGS)?);
         let info = attrs.nested(IFLA_LINKINFO).unwrap_or(Attrs::of(&[]));
         let data = info.nested(IFLA_INFO_DATA).unwrap_or(Attrs::of(&[]));
         let port = info.nested(IFLA_INFO_SLAVE_DATA).unwrap_or(Attrs::of(&[]));
@@ -121,7 +131,7 @@ impl Link {
         let names = attrs.nested(IFLA_PROP_LIST).unwrap_or(Attrs::of(&[]));
         let is_bridge = kind == "bridge"; // the numbers below mean something else in other kinds
         Some(Link {
-            index: read_u32(payload, 4)?,
+            index: read_u32(payload, IFI_INDEX)?,
             name: attrs.text(IFLA_IFNAME)?,
             alternative_names: names.texts(IFLA_ALT_IFNAME),
             mac: attrs.bytes(IFLA_ADDRESS).unwrap_or_default().to_vec(),
@@ -158,18 +168,18 @@ impl Link {
 
     /// Whether it carries packets.
     pub fn is_operational(&self) -> bool {
-        self.operstate == OPER_UP
+        self.operstate == IF_OPER_UP
     }
 
     /// The operational state in the kernel's words (Documentation/networking/operstates.rst).
     pub fn operstate_text(&self) -> &'static str {
         match self.operstate {
-            1 => "not-present",
-            2 => "down",
-            3 => "lower-layer-down",
-            4 => "testing",
-            5 => "dormant",
-            6 => "up",
+            IF_OPER_NOTPRESENT => "not-present",
+            IF_OPER_DOWN => "down",
+            IF_OPER_LOWERLAYERDOWN => "lower-layer-down",
+            IF_OPER_TESTING => "testing",
+            IF_OPER_DORMANT => "dormant",
+            IF_OPER_UP => "up",
             _ => "unknown",
         }
     }

@@ -17,6 +17,10 @@ use crate::error::{Error, Result};
 
 /// tcmsg.
 pub(super) const HEADER: usize = 20;
+/// Where its fields stand.
+const TCM_IFINDEX: usize = 4;
+const TCM_HANDLE: usize = 8;
+const TCM_PARENT: usize = 12;
 // linux/rtnetlink.h
 pub(super) const TCA_KIND: u16 = 1;
 pub(super) const TCA_OPTIONS: u16 = 2;
@@ -32,6 +36,8 @@ const HTB_VERSION: u32 = 3;
 /// tc_ratespec's second byte: packets count as Ethernet has them, so the kernel wants no table of
 /// how long each takes.
 const LINKLAYER_ETHERNET: u32 = u32::from_ne_bytes([0, 1, 0, 0]);
+/// Where in tc_htb_glob the default class stands.
+const HTB_DEFCLS: usize = 8;
 /// Where in a class's or a bucket's parameters a rate, and what follows both rates, stands.
 const RATE: usize = 8;
 const AFTER_RATES: usize = 24;
@@ -154,7 +160,7 @@ impl QdiscKind {
         Some(match name.as_str() {
             "tbf" => QdiscKind::Tbf(Bucket::read(attrs)?),
             // With a default class it is another's, and limits other packets.
-            "htb" if read_u32(attrs.bytes(TCA_HTB_INIT)?, 8)? == 0 => QdiscKind::Htb,
+            "htb" if read_u32(attrs.bytes(TCA_HTB_INIT)?, HTB_DEFCLS)? == 0 => QdiscKind::Htb,
             "ingress" => QdiscKind::Ingress,
             _ => QdiscKind::Other(name),
         })
@@ -206,7 +212,7 @@ impl HtbClass {
         let attrs = Attrs::after(payload, HEADER).nested(TCA_OPTIONS)?;
         let parameters = attrs.bytes(TCA_HTB_PARMS)?;
         Some(HtbClass {
-            handle: Handle(read_u32(payload, 8)?),
+            handle: Handle(read_u32(payload, TCM_HANDLE)?),
             rate: rate(attrs, TCA_HTB_RATE64, parameters, RATE)?,
             ceil: rate(attrs, TCA_HTB_CEIL64, parameters, RATE + 12)?,
             buffer: read_u32(parameters, AFTER_RATES)?,
@@ -341,15 +347,15 @@ pub(super) fn message(
 
 /// What is told of this link; kernels before 6.10 or so tell of all.
 pub(super) fn read_of<'a>(link: &Link, payload: &'a [u8]) -> Option<&'a [u8]> {
-    (read_u32(payload, 4)? == link.index).then_some(payload)
+    (read_u32(payload, TCM_IFINDEX)? == link.index).then_some(payload)
 }
 
 fn read(payload: &[u8]) -> Option<Qdisc> {
     let attrs = Attrs::after(payload, HEADER);
-    let handle = Handle(read_u32(payload, 8)?);
+    let handle = Handle(read_u32(payload, TCM_HANDLE)?);
     let kind =
         QdiscKind::read(attrs.text(TCA_KIND)?, attrs.bytes(TCA_OPTIONS).unwrap_or_default())?;
-    Some(Qdisc { parent: Handle(read_u32(payload, 12)?), handle, kind })
+    Some(Qdisc { parent: Handle(read_u32(payload, TCM_PARENT)?), handle, kind })
 }
 
 #[cfg(test)]

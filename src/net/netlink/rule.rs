@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use nix::errno::Errno;
+use nix::libc::RTPROT_UNSPEC;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
@@ -23,10 +24,9 @@ const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
 const FRA_PAD: u16 = 18;
 const FRA_PROTOCOL: u16 = 21;
-/// FIB_RULE_INVERT.
-const INVERT: u32 = 2;
-/// FR_ACT_TO_TBL: look into the table.
-const TO_TABLE: u8 = 1;
+const FIB_RULE_INVERT: u32 = 2;
+/// Look into the table.
+const FR_ACT_TO_TBL: u8 = 1;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Rule {
         let attrs = Attrs::after(payload, HEADER);
         let source = attrs.ip(FRA_SRC).filter(|_| is_plain(&header, attrs));
         let table = attrs.u32(FRA_TABLE).unwrap_or(u32::from(header.table));
-        let is_signed = attrs.u8(FRA_PROTOCOL).is_some_and(|protocol| protocol != 0); // RTPROT_UNSPEC
+        let is_signed = attrs.u8(FRA_PROTOCOL).is_some_and(|protocol| protocol != RTPROT_UNSPEC);
         Some(Rule {
             priority: attrs.u32(FRA_PRIORITY).unwrap_or_default(),
             table,
@@ -82,8 +82,8 @@ fn is_plain(header: &RuleHeader, attrs: Attrs<'_>) -> bool {
     let whole = if header.family == AddressFamily::Inet { 32 } else { 128 };
     header.src_len == whole
         && (header.dst_len, header.tos) == (0, 0)
-        && u8::from(header.action) == TO_TABLE
-        && header.flags.bits() & INVERT == 0
+        && u8::from(header.action) == FR_ACT_TO_TBL
+        && header.flags.bits() & FIB_RULE_INVERT == 0
         && attrs.iter().all(|(kind, value)| says_nothing(kind, value))
 }
 
