@@ -41,7 +41,7 @@ const ABOVE_PLUGINS: [&str; 5] = ["registry", "runner", "runtime", "commands", "
 
 /// Folders whose modules can be read one after the other: none needs one that needs it. `mod.rs`
 /// counts as a module of its own, which knows all that it re-exports.
-const FOLDERS_WITHOUT_CIRCLES: [&str; 1] = ["net/netlink"];
+const FOLDERS_WITHOUT_CIRCLES: [&str; 3] = ["net/netlink", "net/nft", "net/nft/owned"];
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

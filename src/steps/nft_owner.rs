@@ -11,7 +11,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::batch::{Holds, KeyType};
-use crate::net::nft::owned::{Layout, Owned, Owner, Released};
+use crate::net::nft::owned::{Layout, Owned, Owner, Released, Search};
 use crate::net::nft::wire::read_ip;
 use crate::net::nft::{Family, Nft};
 
@@ -67,15 +67,9 @@ pub fn require() -> Result<Rc<Nft>> {
 }
 
 /// Removes the elements of an owner, if the kernel has nf_tables, and returns them.
-pub fn release(layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
+pub fn release(layout: &Layout, owner: &Owner, search: Search) -> Result<Vec<Released>> {
     let Some(nft) = open()? else { return Ok(vec![]) };
-    nft.release(layout, owner)
-}
-
-/// The same for an owner whose entries of the ledger may be gone.
-pub fn release_by_comment(layout: &Layout, owner: &Owner) -> Result<Vec<Released>> {
-    let Some(nft) = open()? else { return Ok(vec![]) };
-    nft.release_by_comment(layout, owner)
+    layout.on(&nft).of(owner).release(search)
 }
 
 /// Removes the elements of a network's attachments that are not in the list.
@@ -87,7 +81,7 @@ pub fn release_invalid(
     let Some(nft) = open()? else { return Ok(vec![]) };
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
     for (owner, stale) in invalid(layout, network, valid)? {
-        let gone = valid.remove(|| stale, || nft.release_by_comment(layout, &owner));
+        let gone = valid.remove(|| stale, || layout.on(&nft).of(&owner).release(Search::Comments));
         released.extend(errors.push(gone).unwrap_or_default());
     }
     errors.finish().map(|()| released)
@@ -101,7 +95,7 @@ pub fn invalid(
     valid: &ValidAttachments,
 ) -> Result<Vec<(Owner, Stale)>> {
     let Some(nft) = open()? else { return Ok(vec![]) };
-    let held = nft.holdings(layout, Some(Key::network_hash(network)))?;
+    let held = layout.on(&nft).holdings(Some(Key::network_hash(network)))?;
     let stale = held.into_iter().filter(|held| !valid.contains_hash(&member_of(held.id)));
     Ok(stale
         .map(|held| (Owner { id: held.id, comment: String::new() }, stale_of(layout, &held)))

@@ -19,7 +19,7 @@ use crate::net::mac::MacAddr;
 use crate::net::nft::Family;
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Header, Meta, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement};
+use crate::net::nft::owned::{Layout, OwnedElement, Search};
 use crate::rollback::Rollback;
 use crate::steps::nft_owner;
 
@@ -28,7 +28,6 @@ pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Bridge, name: "cni_multi_spoofcheck" },
     comment: "cni-multi: containers send with their own hardware address",
     sets: &[&PORTS, &ALLOWED],
-    chains: &[(BASE_CHAIN, 1)],
     lay_out,
 };
 
@@ -47,14 +46,17 @@ const REFERENCE_CHAIN: &str = "PREROUTING";
 
 /// STATUS: code 50 where the kernel cannot do it.
 pub fn status() -> Result<()> {
-    let ready = nft_owner::require().and_then(|nft| nft.require_layout(&LAYOUT));
+    let ready = nft_owner::require().and_then(|nft| LAYOUT.on(&nft).require());
     ready.map_err(|e| e.context("macspoofchk").with_code(Code::NOT_AVAILABLE))
 }
 
 /// Drops what comes in by the bridge's port with another source than `mac`.
 pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>) -> Result<()> {
     let nft = nft_owner::require().map_err(|e| e.context("macspoofchk"))?;
-    nft.claim(&LAYOUT, &nft_owner::of(key), &elements(port, mac))
+    LAYOUT
+        .on(&nft)
+        .of(&nft_owner::of(key))
+        .take(&elements(port, mac))
         .map_err(|e| e.context("macspoofchk"))?;
     rb.undo("delete the spoof check", || delete(key));
     Ok(())
@@ -63,21 +65,24 @@ pub fn create<'a>(key: &'a Key, port: &str, mac: &MacAddr, rb: &mut Rollback<'a>
 /// Whether the check is there.
 pub fn verify(key: &Key, port: &str, mac: &MacAddr) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(port, mac));
-    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
+    match LAYOUT.on(&nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
         Some(_) if is_made_by_reference(key)? => Ok(()),
         Some(element) => Err(Error::check(format!(
             "macspoofchk of port {port:?}: no element in set {:?}",
             element.set
         ))),
-        None => nft
-            .damage(&LAYOUT)?
+        None => LAYOUT
+            .on(&nft)
+            .damage()?
             .map_or(Ok(()), |damage| Err(Error::check(damage).context("macspoofchk"))),
     }
 }
 
 /// Removes the check of an attachment.
 pub fn delete(key: &Key) -> Result<()> {
-    nft_owner::release(&LAYOUT, &nft_owner::of(key)).map(drop).map_err(|e| e.context("macspoofchk"))
+    nft_owner::release(&LAYOUT, &nft_owner::of(key), Search::Ledger)
+        .map(drop)
+        .map_err(|e| e.context("macspoofchk"))
 }
 
 /// Removes the checks of this network's attachments that are not valid.

@@ -349,13 +349,36 @@ impl Batch {
         Serialized { bytes, last, end }
     }
 
+    fn bodies(&self, kind: u16) -> impl Iterator<Item = Attrs<'_>> {
+        let of_kind = self.operations.iter().filter(move |operation| operation.kind == kind);
+        of_kind.map(|operation| Attrs::of(operation.body.bytes()))
+    }
+
+    /// The names of the chains that it adds, in their order.
+    pub(super) fn chains(&self) -> impl Iterator<Item = String> {
+        self.bodies(NFT_MSG_NEWCHAIN).filter_map(|body| body.text(NFTA_CHAIN_NAME))
+    }
+
     /// The rules that it adds to a chain, in their order.
     pub(super) fn rules_of(&self, chain: &str) -> impl Iterator<Item = Attrs<'_>> {
-        let bodies = self.operations.iter().filter(|operation| operation.kind == NFT_MSG_NEWRULE);
-        let bodies = bodies.map(|operation| Attrs::of(operation.body.bytes()));
-        bodies
+        self.bodies(NFT_MSG_NEWRULE)
             .filter(move |body| body.text(NFTA_RULE_CHAIN).as_deref() == Some(chain))
             .filter_map(|body| body.nested(NFTA_RULE_EXPRESSIONS))
+    }
+
+    /// The uses of a chain as the kernel counts them: its rules, and those that lead to it.
+    pub(super) fn uses_of(&self, chain: &str) -> u32 {
+        let expressions = self
+            .bodies(NFT_MSG_NEWRULE)
+            .filter_map(|body| body.nested(NFTA_RULE_EXPRESSIONS))
+            .flat_map(Attrs::iter);
+        let leads = |(_, expression)| chain_led_to(Attrs::of(expression)).as_deref() == Some(chain);
+        (self.rules_of(chain).count() + expressions.filter(|found| leads(*found)).count()) as u32
+    }
+
+    /// Forgets the operations; what is left is the generation.
+    pub(super) fn clear(&mut self) {
+        self.operations.clear();
     }
 
     /// How many sequence numbers the batch takes.
@@ -386,6 +409,12 @@ impl Serialized {
     }
 }
 
+/// The chain that an `immediate` expression leads to.
+fn chain_led_to(expression: Attrs<'_>) -> Option<String> {
+    let data = expression.nested(NFTA_EXPR_DATA)?.nested(NFTA_IMMEDIATE_DATA)?;
+    data.nested(NFTA_DATA_VERDICT)?.text(NFTA_VERDICT_CHAIN)
+}
+
 /// Attributes that name one element by its key, as DELSETELEM and GETSETELEM take them.
 pub(super) fn element_key(body: &mut Attributes, table: Table, set: &str, key: &[u8]) {
     one_element(body, table, set, |element| element_value(element, NFTA_SET_ELEM_KEY, key));
@@ -412,4 +441,27 @@ fn element_value(element: &mut Attributes, kind: u16, bytes: &[u8]) {
     element.nest(kind, |data| {
         data.raw(NFTA_DATA_VALUE, bytes);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_of_a_chain_are_its_rules_and_those_that_lead_to_it() {
+        let table = Table { family: Family::Inet, name: "t" };
+        let mut batch = Batch::default();
+        batch.chain(table, "ports").chain(table, "input");
+        for verdict in [Verdict::Goto("ports".into()), Verdict::Jump("ports".into()), Verdict::Drop]
+        {
+            batch.rule(table, "input", |rule| {
+                rule.counter().verdict(&verdict);
+            });
+        }
+        batch.rule(table, "ports", |rule| {
+            rule.in_set("ports", 1, false).masquerade();
+        });
+        let uses: Vec<_> = batch.chains().map(|chain| (batch.uses_of(&chain), chain)).collect();
+        assert_eq!(uses, [(3, "ports".to_owned()), (3, "input".to_owned())]);
+    }
 }

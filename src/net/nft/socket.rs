@@ -18,6 +18,9 @@ use crate::net::nfnetlink::{self, Family, Header, NFNL_SUBSYS_NFTABLES, NLM_F_DU
 
 /// How often a dump is begun again that another transaction interrupted.
 const DUMP_TRIES: usize = 20;
+/// How often a transaction is planned again because another came between. Each time another process
+/// has got on.
+const TRIES: usize = 1000;
 
 /// A socket to nf_tables of one namespace, the one it was opened in.
 pub struct Nft {
@@ -60,6 +63,19 @@ impl Nft {
     /// `nft --check`: nothing changes, and who watches the ruleset is told nothing.
     pub fn rehearse(&self, batch: &Batch, what: impl fmt::Display) -> Result<()> {
         self.send_batch(batch, Serialized::without_end, what, |_| ())
+    }
+
+    /// Plans and commits until no other transaction came between. The kernel looks at the generation
+    /// before anything else, so whatever else it refuses is refused for good.
+    pub fn again<T>(&self, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        for _ in 0..TRIES {
+            match attempt() {
+                Err(e) if e.is_errno(Errno::ERESTART) || e.is_errno(Errno::EINTR) => (),
+                done => return done,
+            }
+        }
+        Err(Error::new(Code::TRY_AGAIN, what)
+            .with_details(format_args!("the rules changed during each of {TRIES} tries")))
     }
 
     /// The same as [`Nft::commit`]; what the kernel tells back goes to `each`.
@@ -176,5 +192,18 @@ impl Nft {
             .append(body.bytes(), &mut bytes);
         self.transport.send(&bytes)?;
         Ok(seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_others_always_forestall_is_told_to_try_again() {
+        let forestalled = || Err::<(), _>(Error::kernel("commit", Errno::ERESTART));
+        let error = Nft::open().unwrap().again("delete elements", forestalled).unwrap_err();
+        let told = "delete elements; the rules changed during each of 1000 tries";
+        assert_eq!((error.code, error.to_string().as_str()), (Code::TRY_AGAIN, told));
     }
 }

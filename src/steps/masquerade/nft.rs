@@ -26,7 +26,7 @@ use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Verdict};
-use crate::net::nft::owned::{Layout, OwnedElement, SharedChain};
+use crate::net::nft::owned::{Layout, OwnedElement, Search, SharedChain};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::steps::nft_owner;
@@ -36,7 +36,6 @@ pub const LAYOUT: Layout = Layout {
     table: Table { family: Family::Inet, name: "cni_multi_masquerade" },
     comment: "cni-multi: containers leave with the host's address",
     sets: &[&MASQ4, &MASQ6],
-    chains: &[(BASE_CHAIN, 4)],
     lay_out,
 };
 
@@ -52,21 +51,23 @@ const REFERENCE_CHAIN: &str = "masq_checks";
 
 /// Masquerades these addresses unless they talk to their own networks.
 pub fn create(key: &Key, addresses: &[IpNet]) -> Result<()> {
-    nft_owner::require()?.claim(&LAYOUT, &nft_owner::of(key), &elements(addresses)).map(drop)
+    let nft = nft_owner::require()?;
+    LAYOUT.on(&nft).of(&nft_owner::of(key)).take(&elements(addresses)).map(drop)
 }
 
 /// Whether the kernel can do it.
 pub fn require() -> Result<()> {
-    nft_owner::require()?.require_layout(&LAYOUT)
+    let nft = nft_owner::require()?;
+    LAYOUT.on(&nft).require()
 }
 
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(addresses));
-    if let Some(damage) = nft.damage(&LAYOUT)? {
+    if let Some(damage) = LAYOUT.on(&nft).damage()? {
         return Err(Error::check(damage));
     }
-    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
+    match LAYOUT.on(&nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
         Some(element) => {
             let address =
                 addresses.iter().find(|net| octets(net.addr()) == element.key).map(IpNet::addr);
@@ -82,7 +83,7 @@ pub fn verify(key: &Key, addresses: &[IpNet]) -> Result<()> {
 
 /// Removes the elements of an attachment, and the table with the last of all.
 pub fn delete(key: &Key) -> Result<()> {
-    nft_owner::release(&LAYOUT, &nft_owner::of(key)).map(drop)
+    nft_owner::release(&LAYOUT, &nft_owner::of(key), Search::Ledger).map(drop)
 }
 
 /// Removes the elements of this network's attachments that are not valid, and the rules that the

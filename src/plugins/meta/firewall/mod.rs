@@ -16,14 +16,14 @@ use std::net::IpAddr;
 
 use self::conf::{Backend, Conf, Isolation, Policy, Wish};
 pub use self::table::LAYOUT;
-use self::table::{Held, Notes, Search};
+use self::table::{Held, Notes};
 use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
 use crate::net::iptables::{self, Iptables};
 use crate::net::nft::Family;
-use crate::net::nft::owned::{Owner, Replaced};
+use crate::net::nft::owned::{Owner, Replaced, Search};
 use crate::net::sysctl::Sysctl;
 use crate::plugin::{Attachment, Context, Detachment, Kind, Plugin};
 use crate::rollback::{Rollback, transaction};

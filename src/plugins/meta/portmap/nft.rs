@@ -43,7 +43,7 @@ use crate::cni::conf::ValidAttachments;
 use crate::error::{Code, Error, ErrorList, Result};
 use crate::net::nft::batch::{Batch, Holds, Hook, KeyType, Set, Table};
 use crate::net::nft::expr::{Expressions, Header, Meta, Register, Verdict, WORD};
-use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, SharedChain, Taken};
+use crate::net::nft::owned::{self, Layout, OwnedElement, Rival, Search, SharedChain, Taken};
 use crate::net::nft::wire::{octets, read_ip};
 use crate::net::nft::{Family, Nft, RuleInfo};
 use crate::steps::nft_owner;
@@ -64,7 +64,6 @@ pub const LAYOUT: Layout = Layout {
         &V6.conditional_at_all,
         &V6.snat,
     ],
-    chains: &[(PREROUTING, 2), (OUTPUT, 1), (PORTS, 10), (POSTROUTING, 4), (INPUT, 1)],
     lay_out,
 };
 
@@ -173,7 +172,8 @@ impl OfFamily {
 /// Opens the ports, all or none. One that another attachment has is code 102.
 pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     let elements = elements(key, conf, forwards);
-    match nft_owner::require()?.claim_free(&LAYOUT, &nft_owner::of(key), &elements)? {
+    let nft = nft_owner::require()?;
+    match LAYOUT.on(&nft).of(&nft_owner::of(key)).take_free(&elements)? {
         Some(taken) => Err(explain(&taken, forwards)),
         None => Ok(()),
     }
@@ -182,7 +182,7 @@ pub fn create(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
 /// A port that is wanted and that an element of another attachment leads elsewhere is code 102.
 pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
     let Some(nft) = nft_owner::open()? else { return Ok(()) };
-    match nft.first_taken(LAYOUT.table, &nft_owner::of(key), &port_elements(forwards))? {
+    match LAYOUT.on(&nft).of(&nft_owner::of(key)).first_taken(&port_elements(forwards))? {
         Some(taken) => Err(explain(&taken, forwards)),
         None => Ok(()),
     }
@@ -190,14 +190,15 @@ pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
 
 /// Whether ports could be opened.
 pub fn require() -> Result<()> {
-    nft_owner::require()?.require_layout(&LAYOUT)
+    let nft = nft_owner::require()?;
+    LAYOUT.on(&nft).require()
 }
 
 /// Whether the kernel has every element.
 pub fn verify(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<()> {
     let (nft, elements) = (nft_owner::require()?, elements(key, conf, forwards));
-    let damage = nft.damage(&LAYOUT)?;
-    match nft.missing(&LAYOUT, &nft_owner::of(key), &elements)?.first() {
+    let damage = LAYOUT.on(&nft).damage()?;
+    match LAYOUT.on(&nft).of(&nft_owner::of(key)).missing(&elements)?.first() {
         Some(_) if is_made_by_reference(&nft, key, forwards)? => Ok(()),
         Some(element) => {
             let what = format!(
@@ -218,7 +219,10 @@ fn rules_missing(what: String) -> Error {
 
 /// Closes the ports of an attachment; the table goes with the last of all.
 pub fn delete(key: &Key) -> Result<Vec<Released>> {
-    Ok(nft_owner::release(&LAYOUT, &nft_owner::of(key))?.iter().filter_map(released).collect())
+    Ok(nft_owner::release(&LAYOUT, &nft_owner::of(key), Search::Ledger)?
+        .iter()
+        .filter_map(released)
+        .collect())
 }
 
 /// Closes the ports of this network's attachments that are not valid.
