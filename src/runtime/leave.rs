@@ -19,6 +19,7 @@ use crate::cni::attachment::{Hash8, Key, NetworkName, attachment_hash, hex};
 use crate::cni::valid::{Extent, Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::netlink::Netlink;
+use crate::net::nft::Nft;
 use crate::net::nft::owned::{Layout, Owned, Owner, Search};
 use crate::plugins::ipam::host_local::lease::{self, Content};
 use crate::plugins::meta::{firewall, portmap};
@@ -43,7 +44,7 @@ pub struct Left {
 
 /// How many attachments have elements in each of our tables; tables without any are left out.
 pub fn count() -> Result<Vec<(String, usize)>> {
-    let Some(nft) = nft_owner::open()? else { return Ok(vec![]) };
+    let Some(nft) = Nft::open_if_there()? else { return Ok(vec![]) };
     let mut counts = vec![];
     for layout in TABLES {
         let held = layout.on(&nft).holdings(None)?.len();
@@ -74,7 +75,7 @@ pub fn leave(
     extent: Extent,
     watch: &mut dyn FnMut(&Left),
 ) -> Result<()> {
-    let Some(nft) = nft_owner::open()? else { return Ok(()) };
+    let Some(nft) = Nft::open_if_there()? else { return Ok(()) };
     let held: Vec<(&Layout, Vec<Owned>)> = TABLES
         .into_iter()
         .map(|layout| Ok((layout, layout.on(&nft).holdings(None)?)))

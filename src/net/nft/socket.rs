@@ -35,6 +35,14 @@ impl Nft {
         Ok(Nft { transport })
     }
 
+    /// The same where the kernel has nf_tables; elsewhere nothing of ours can be there.
+    pub fn open_if_there() -> Result<Option<Nft>> {
+        match Nft::open().and_then(|nft| nft.generation().map(|_| nft)) {
+            Err(error) if is_without_nf_tables(&error) => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
     /// Asks somebody else than the kernel, see [`Transport::over`].
     pub fn over(socket: OwnedFd) -> Nft {
         Nft { transport: Transport::over(socket) }
@@ -193,6 +201,19 @@ impl Nft {
         self.transport.send(&bytes)?;
         Ok(seq)
     }
+}
+
+/// Whether the kernel has no netfilter sockets, or has them and nothing that answers for nf_tables.
+/// For any other reason, too many open files for one, there may be something of ours.
+fn is_without_nf_tables(error: &Error) -> bool {
+    let reasons = [
+        Errno::EPROTONOSUPPORT,
+        Errno::EAFNOSUPPORT,
+        Errno::EINVAL,
+        Errno::EOPNOTSUPP,
+        Errno::EBADMSG,
+    ];
+    reasons.iter().any(|errno| error.is_errno(*errno))
 }
 
 #[cfg(test)]
