@@ -5,6 +5,7 @@ pub mod capabilities;
 pub mod clock;
 pub mod conntrack;
 pub mod dbus;
+pub mod filter_rule;
 pub mod iptables;
 #[cfg(small_binary)]
 mod left_out;
@@ -14,6 +15,7 @@ pub mod mac;
 pub mod namespaces;
 pub mod netlink;
 pub mod netns;
+mod nfnetlink;
 pub mod nft;
 pub mod packet_socket;
 pub mod process;

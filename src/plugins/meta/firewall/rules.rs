@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::error::Error;
-use crate::net::iptables::{FilterRule, Target};
+use crate::net::filter_rule::{FilterRule, Target};
 use crate::net::process::another_runs;
 
 /// A rule that CHECK does not find where it looked.
