@@ -1,10 +1,25 @@
-//! JSON text as Go's reader takes it: keys keep their order and their duplicates, invalid UTF-8 is
-//! replaced.
+//! The one JSON value and its one writer.
+//!
+//! [`Value`] keeps what `serde_json`'s own loses: the duplicates of a key. Go decodes members one
+//! after the other into the same struct: of two `"ipam"` objects the second changes only what it
+//! has, and `"Type"` after `"type"` counts as well. Which member wins is therefore decided by the
+//! type that is decoded ([`super::decode`]), not by the reader of the text. Invalid UTF-8 is
+//! replaced, as Go does.
+//!
+//! Whatever is written, [`Value`] or a type with `derive(Serialize)`, goes through
+//! `serde_json`'s serializer with one formatter, which has Go's escapes, floats and indentation.
+//! [`Value::of`] makes the tree of such a type where it has to become a part of another document
+//! or has to be [sorted](Value::sorted) as a Go map is.
 
 mod read;
+mod tree;
+mod write;
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::BTreeMap;
+
 use serde_json::Number;
+
+pub use self::write::{indented_text, text};
 
 use crate::error::{Code, Error, Result};
 
@@ -104,66 +119,33 @@ impl Value {
     }
 
     /// An object of these members.
-    pub fn object(members: Vec<(&str, Value)>) -> Value {
-        Value::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    pub fn object<K: AsRef<str>>(members: impl IntoIterator<Item = (K, Value)>) -> Value {
+        let member = |(key, value): (K, Value)| (key.as_ref().to_owned(), value);
+        Value::Object(members.into_iter().map(member).collect())
+    }
+
+    /// The value as a Go map has it: the members of every object sorted, and of several of one name
+    /// the last.
+    pub fn sorted(self) -> Value {
+        match self {
+            Value::Array(items) => Value::Array(items.into_iter().map(Value::sorted).collect()),
+            Value::Object(pairs) => {
+                let mut members = BTreeMap::new();
+                members.extend(pairs.into_iter().map(|(key, value)| (key, value.sorted())));
+                Value::Object(members.into_iter().collect())
+            }
+            scalar => scalar,
+        }
     }
 
     /// The value on many lines, indented by two blanks.
     pub fn to_indented_text(&self) -> String {
-        let mut text = String::new();
-        self.indent(&mut text, "\n");
-        text
+        indented_text(self, "  ")
     }
 
-    fn indent(&self, out: &mut String, line: &str) {
-        let deeper = format!("{line}  ");
-        match self {
-            Value::Array(items) if !items.is_empty() => {
-                for (i, item) in items.iter().enumerate() {
-                    out.push_str(if i == 0 { "[" } else { "," });
-                    out.push_str(&deeper);
-                    item.indent(out, &deeper);
-                }
-                out.push_str(line);
-                out.push(']');
-            }
-            Value::Object(pairs) if !pairs.is_empty() => {
-                for (i, (key, value)) in pairs.iter().enumerate() {
-                    out.push_str(if i == 0 { "{" } else { "," });
-                    out.push_str(&deeper);
-                    out.push_str(&Value::text(key.as_str()).to_text());
-                    out.push_str(": ");
-                    value.indent(out, &deeper);
-                }
-                out.push_str(line);
-                out.push('}');
-            }
-            plain => out.push_str(&plain.to_text()),
-        }
-    }
-
-    /// The value as compact text.
+    /// The value on one line.
     pub fn to_text(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default() // strings, numbers and lists of them always serialise
-    }
-}
-
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Value::Null => serializer.serialize_unit(),
-            Value::Bool(value) => serializer.serialize_bool(*value),
-            Value::Number(value) => value.serialize(serializer),
-            Value::String(value) => serializer.serialize_str(value),
-            Value::Array(list) => serializer.collect_seq(list),
-            Value::Object(pairs) => {
-                let mut map = serializer.serialize_map(Some(pairs.len()))?;
-                for (key, value) in pairs {
-                    map.serialize_entry(key, value)?;
-                }
-                map.end()
-            }
-        }
+        text(self)
     }
 }
 
@@ -171,20 +153,12 @@ impl Serialize for Value {
 mod tests {
     use super::*;
 
+    /// What `json.Unmarshal` and `json.Marshal` make of it.
     #[test]
-    fn text_comes_back_as_it_was() {
-        let text = r#"{"b":1,"a":[true,null,"x",-2,18446744073709551615,1.5],"B":{"c":{}}}"#;
-        assert_eq!(Value::parse(text.as_bytes()).unwrap().to_text(), text);
-    }
-
-    #[test]
-    fn text_can_be_indented() {
-        let text = r#"{"a":[],"b":{},"c":[1,{"d":"e\"","f":null}]}"#;
-        let value = Value::parse(text.as_bytes()).unwrap();
-        let indented = value.to_indented_text();
-        let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"e\\\"\",\n      \"f\": null\n    }\n  ]\n}";
-        assert_eq!(indented, expected);
-        assert_eq!(Value::parse(indented.as_bytes()).unwrap(), value);
+    fn a_go_map_is_sorted_and_has_the_last_of_equal_keys() {
+        let text = r#"{"b":1.0,"a":{"d":[{"z":0,"Z":1}],"c":0},"b":"<"}"#;
+        let sorted = Value::parse(text.as_bytes()).unwrap().sorted();
+        assert_eq!(sorted.to_text(), r#"{"a":{"c":0,"d":[{"Z":1,"z":0}]},"b":"\u003c"}"#);
     }
 
     #[test]
