@@ -279,7 +279,7 @@ impl Runtime<'_> {
         at: &Parameters,
         result: Option<&Document>,
     ) -> Result<Vec<u8>> {
-        let config = derive::for_attachment(list, plugin, result, &at.capability_args)?;
+        let config = derive::for_attachment(list, plugin, result, &at.capability_args);
         self.run(command, &plugin.kind, Some(at), &config)
     }
 
