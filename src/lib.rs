@@ -7,6 +7,7 @@
 //! | layer | what it is |
 //! |---|---|
 //! | [`error`], [`rollback`], [`plain_file`], [`file_lock`] | the one error type; the undo stack; files that others may have written; locks that end |
+//! | [`sys`] | the process and its machine: capabilities, system calls, signals, clocks, local sockets |
 //! | [`cni`] | the protocol: environment, configuration, versions, results, delegation. Knows no kernel |
 //! | [`net`] | the kernel: namespaces, netlink, nftables, iptables, sysctls. Knows no CNI |
 //! | [`plugin`] | what a plugin is, and what it is given |
@@ -41,3 +42,4 @@ pub mod runtime;
 #[allow(clippy::unwrap_used)]
 mod scratch;
 pub mod steps;
+pub mod sys;

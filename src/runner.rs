@@ -15,11 +15,11 @@ use crate::cni::json::Value;
 use crate::cni::result::{AddResult, print};
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
-use crate::net::capabilities::{self, Capability};
 use crate::net::netns::Netns;
 use crate::plain_file::LARGEST_CONFIGURATION;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::steps;
+use crate::sys::capabilities::{self, Capability};
 
 /// The version of the reference plugins whose behaviour this is.
 pub const REFERENCE_VERSION: &str = "1.9.1";

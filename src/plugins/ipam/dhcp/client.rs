@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// A point in time: since the machine was started ([`since_boot`](crate::net::clock::since_boot)).
+/// A point in time: since the machine was started ([`since_boot`](crate::sys::clock::since_boot)).
 pub type Moment = Duration;
 
 /// When nothing is to be done any more.

@@ -11,8 +11,8 @@ use crate::cni::attachment::hex;
 use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
-use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::wire::{text, unhex};
+use crate::sys::random::Random;
 
 /// Of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use crate::cni::attachment::{Key, NetworkName, hex};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
-use crate::net::local_stream::LocalStream;
 use crate::plugins::ipam::dhcp::family::Family;
 use crate::plugins::ipam::dhcp::v6::client::Mode;
+use crate::sys::local_stream::LocalStream;
 
 /// The code of errors that the reference's daemon listens there.
 const OTHER_PROGRAM: Code = Code::CONFLICT;

@@ -7,7 +7,7 @@ use nix::sys::stat::{Mode, umask};
 
 use super::log::Log;
 use crate::error::{Code, Error, Result};
-use crate::net::capabilities::{self, Capability};
+use crate::sys::capabilities::{self, Capability};
 
 /// Without these no lease can be had, or none given up: for its links and addresses, packets, and
 /// namespaces.
@@ -67,7 +67,7 @@ mod system_calls {
     use nix::errno::Errno;
     use nix::libc::{self, c_long};
 
-    use crate::net::seccomp::{self, Call, Is};
+    use crate::sys::seccomp::{self, Call, Is};
 
     /// What the daemon, the standard library and either C library (glibc, musl) make.
     const ALWAYS: [c_long; 50] = [

@@ -12,9 +12,9 @@ use nix::sys::stat::{Mode, umask};
 
 use super::flags::Flags;
 use crate::error::{Code, Error, Result};
-use crate::net::activation;
-use crate::net::local_stream::LocalStream;
 use crate::plain_file;
+use crate::sys::activation;
+use crate::sys::local_stream::LocalStream;
 
 /// How long a program that listens already has to take a connection.
 const PATIENCE: Duration = Duration::from_secs(5);

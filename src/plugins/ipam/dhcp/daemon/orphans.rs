@@ -9,8 +9,8 @@ use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{ErrorList, Result};
-use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::family::{Family, Lease};
+use crate::sys::random::Random;
 
 /// Gives the leases of an attachment back, if the daemon that listened at `socket` has left any.
 pub fn del(socket: &Path, key: &Key) -> Result<()> {

@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::net::mac::MacAddr;
-use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::{Message, MessageType};
 use crate::plugins::ipam::dhcp::v4::options::{Options, code};
+use crate::sys::random::Random;
 
 /// What a message may be long: that of Ethernet.
 const MAX_MESSAGE_SIZE: u16 = 1500;

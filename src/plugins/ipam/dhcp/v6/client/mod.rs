@@ -19,8 +19,8 @@ use super::lease::Lease;
 use super::message::{Kind, Message};
 use super::router::Advertisement;
 use crate::cni::attachment::hex;
-use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::client::{self, Moment, NEVER, Reason, State, Troubles};
+use crate::sys::random::Random;
 
 /// SOL_MAX_RT of RFC 8415, section 7.6.
 const SOL_MAX_RT: Duration = Duration::from_secs(3600);

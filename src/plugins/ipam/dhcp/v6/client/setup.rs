@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha512};
 
-use crate::net::random::Random;
 use crate::plugins::ipam::dhcp::v6::message::{Kind, Message, asking_for};
 use crate::plugins::ipam::dhcp::v6::options::{self, Options};
+use crate::sys::random::Random;
 
 /// The one association of a client: each attachment is a client of its own.
 pub(super) const IAID: u32 = 1;
