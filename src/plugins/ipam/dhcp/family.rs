@@ -5,13 +5,14 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::client::{self, Moment, State};
+use super::client::{self, State};
 use super::{v4, v6};
 use crate::cni::attachment::hex;
 use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result};
 use crate::plugins::ipam::dhcp::wire::{text, unhex};
+use crate::sys::clock::Moment;
 use crate::sys::random::Random;
 
 /// Of addresses.

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use nix::poll::PollFlags;
 
-use crate::plugins::ipam::dhcp::client::Moment;
-use crate::plugins::ipam::dhcp::client::NEVER;
 use crate::plugins::ipam::dhcp::wire::REQUEST_MAX;
+use crate::sys::clock::{Moment, NEVER};
 
 /// How many may ask and be answered at once, beside those that wait for a lease; others wait in the
 /// socket's queue.

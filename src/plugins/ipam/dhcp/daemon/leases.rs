@@ -11,10 +11,9 @@ use super::metrics::{Count, state_text};
 use super::release::{acquire, give_back, resume};
 use super::table::{Entry, Name, Undone, name_of};
 use crate::error::{Code, Error, Result};
-use crate::plugins::ipam::dhcp::client::NEVER;
-use crate::plugins::ipam::dhcp::client::{Moment, Reason, State};
+use crate::plugins::ipam::dhcp::client::{Reason, State};
 use crate::plugins::ipam::dhcp::family::{Action, Heard, Lease};
-use crate::sys::clock::since_boot;
+use crate::sys::clock::{Moment, NEVER, since_boot};
 
 /// How many exchanges are open at once while leases are looked for; others wait for their turn.
 const EXCHANGES_MAX: usize = 200;

@@ -39,8 +39,7 @@ use self::log::Log;
 use self::metrics::Metrics;
 use self::table::{Name, Table};
 use crate::error::{Code, Error, Result};
-use crate::plugins::ipam::dhcp::client::Moment;
-use crate::sys::clock::{Alarm, since_boot};
+use crate::sys::clock::{Alarm, Moment, since_boot};
 use crate::sys::random::Random;
 
 /// How long nobody is taken in after that failed, for want of descriptors or of memory.

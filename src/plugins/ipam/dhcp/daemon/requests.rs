@@ -11,11 +11,10 @@ use super::table::{Entry, name_of};
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::json::Value;
 use crate::error::{Code, Error, Result};
-use crate::plugins::ipam::dhcp::client::NEVER;
-use crate::plugins::ipam::dhcp::client::{Moment, State};
+use crate::plugins::ipam::dhcp::client::State;
 use crate::plugins::ipam::dhcp::family::{Family, Lease};
 use crate::plugins::ipam::dhcp::wire::{self, Request, Wish};
-use crate::sys::clock::since_boot;
+use crate::sys::clock::{Moment, NEVER, since_boot};
 
 /// What the Go plugin begins with.
 const HTTP: &[u8] = b"CONNECT ";

@@ -12,7 +12,7 @@ use crate::cni::attachment::hex;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::error::{Code, Error, Result};
-use crate::plugins::ipam::dhcp::client::{Moment, NEVER};
+use crate::sys::clock::{Moment, NEVER};
 
 /// How long a lease is that does not say so, as with the reference.
 const DEFAULT_TIME: u32 = 60 * 60;

@@ -10,7 +10,7 @@ use super::options::{Options, code};
 use crate::cni::json::Value;
 use crate::cni::result::AddResult;
 use crate::net::mac::MacAddr;
-use crate::plugins::ipam::dhcp::client::NEVER;
+use crate::sys::clock::NEVER;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -11,9 +11,8 @@ use crate::cni::attachment::hex;
 use crate::cni::json::Value;
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::error::Result;
-use crate::plugins::ipam::dhcp::client::Moment;
-use crate::plugins::ipam::dhcp::client::NEVER;
 use crate::plugins::ipam::dhcp::v4::lease::{of_hex, parsed, text, unread, whole};
+use crate::sys::clock::{Moment, NEVER};
 
 /// A time without end.
 const INFINITE: u32 = u32::MAX;

@@ -19,7 +19,8 @@ use super::lease::Lease;
 use super::message::{Kind, Message};
 use super::router::Advertisement;
 use crate::cni::attachment::hex;
-use crate::plugins::ipam::dhcp::client::{self, Moment, NEVER, Reason, State, Troubles};
+use crate::plugins::ipam::dhcp::client::{self, Reason, State, Troubles};
+use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
 
 /// SOL_MAX_RT of RFC 8415, section 7.6.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::plugins::ipam::dhcp::client::Moment;
 use crate::plugins::ipam::dhcp::v6::message::Kind;
+use crate::sys::clock::Moment;
 use crate::sys::random::Random;
 
 /// How one kind of message is repeated.
