@@ -16,11 +16,11 @@ use crate::cni::json;
 use crate::cni::result::{AddResult, INDENT};
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
-use crate::net::capabilities::{self, Capability};
 use crate::net::netns::Netns;
 use crate::plain_file::LARGEST_CONFIGURATION;
 use crate::plugin::{Attachment, Call, Context, Detachment, Entry, Handles, Kind};
 use crate::steps;
+use crate::sys::capabilities::{self, Capability};
 
 /// The version of the reference plugins whose behaviour this is.
 pub const REFERENCE_VERSION: &str = "1.9.1";

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 use crate::error::Error;
 use crate::net::filter_rule::{FilterRule, Target};
-use crate::net::process::another_runs;
+use crate::sys::process::another_runs;
 
 /// A rule that CHECK does not find where it looked.
 pub fn not_found(place: &str, chain: &str, rule: impl fmt::Display) -> Error {

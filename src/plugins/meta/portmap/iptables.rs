@@ -24,9 +24,9 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
-use crate::net::process::another_runs;
 use crate::plugin::Handles;
 use crate::rollback::Rollback;
+use crate::sys::process::another_runs;
 
 const NAT: &str = "nat";
 const DNAT: &str = "CNI-HOSTPORT-DNAT";
