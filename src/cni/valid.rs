@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::attachment::{ContainerId, Hash8, IfName, Key, attachment_hash, unhex8};
 use super::json::Value;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Mistake, Problem, Result};
 
 /// The key of GC's list, and the name that it had in the text of version 1.1.0; libcni writes both.
 const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
@@ -298,10 +298,8 @@ impl ValidAttachments {
 /// mistake of the list.
 fn read_list(key: &'static str, value: &Value) -> Result<Vec<ValidAttachment>> {
     let Value::Array(entries) = value else {
-        return Err(Error::config(
-            key,
-            format_args!("expected a list of attachments, found {}", value.kind()),
-        ));
+        let found = Mistake::of(Problem::Found(value.kind().to_owned()));
+        return Err(found.at(key).expecting("a list of attachments").into());
     };
     (0..)
         .zip(entries)

@@ -99,5 +99,8 @@ fn ips(values: &[&str]) -> Result<String> {
 }
 
 fn mac(values: &[&str]) -> Result<String> {
-    once(values)?.parse::<MacAddr>().map(|mac| format!("\"{mac}\"")).map_err(mistake)
+    once(values)?
+        .parse::<MacAddr>()
+        .map(|mac| format!("\"{mac}\""))
+        .map_err(|e| mistake(e.to_string()))
 }

@@ -9,7 +9,7 @@ use crate::cni::attachment::NetworkName;
 use crate::cni::conf::Config;
 use crate::cni::decode::Observer;
 use crate::cni::json::Value;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Expected, Kind, Mistake, Problem, Result};
 use crate::plugin::{Context, Entry};
 
 /// More mistakes of one plugin are not looked for.
@@ -30,7 +30,7 @@ impl Checker<'_> {
     ) {
         for _ in 0..ROUNDS {
             let Err(error) = check(&rest.value) else { return };
-            let (current, problem) = place_and_problem(&error);
+            let current = place(&error);
             let path = rest.as_written(current);
             let follows = rest
                 .removed
@@ -41,8 +41,7 @@ impl Checker<'_> {
             // Where taking it out has not helped, what stands above goes as well.
             let mut gone = follows.map_or(path.as_str(), |gone| parent(gone)).to_owned();
             if is_new {
-                let limits = narrowed(current, problem, check);
-                self.tell_mistake(plugin, &path, problem, limits.as_deref(), &error);
+                self.tell_mistake(plugin, &path, &error, narrowed(&error, check));
             }
             let mut taken = rest.take_out(&gone);
             if is_new && !taken && !path.is_empty() {
@@ -59,52 +58,62 @@ impl Checker<'_> {
         }
     }
 
-    fn tell_mistake(
+    /// Tells what an error says of the value at this path of the plugin, with what was expected
+    /// there if that is more exact than what the error has. An error without a mistake is about the
+    /// whole object.
+    pub fn tell_mistake(
         &mut self,
         plugin: &Plugin,
         path: &str,
-        problem: &str,
-        limits: Option<&str>,
         error: &Error,
+        expected: Option<Expected>,
     ) {
-        let (message, expected) =
-            match problem.strip_prefix("expected ").and_then(|rest| rest.split_once(", found ")) {
-                Some((expected, found)) => (["found ", found], expected),
-                None => {
-                    let (problem, expected) =
-                        problem.rsplit_once(", expected ").unwrap_or((problem, ""));
-                    ([problem, ""], expected)
-                }
-            };
-        let (kind, expected) = match limits {
-            Some(limits) if problem.starts_with("expected ") => ("an integer from ", limits),
-            limits => ("", limits.unwrap_or(expected)),
+        let (problem, said) = match &error.mistake {
+            Some(mistake) => (mistake.problem.to_string(), mistake.expected.clone()),
+            None => (error.msg.clone(), Expected::Unsaid),
         };
-        let expected = &[kind, expected].concat();
-        let code = if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" };
-        let (document, path, hint) = (plugin.document, &plugin.at(path), &[error.advice()]);
-        self.tell(Note { code, document, path, message: &message, expected, hint, ..NOTHING });
+        self.tell(Note {
+            code: if error.code == Code::DECODE { "wrong-type" } else { "invalid-value" },
+            document: plugin.document,
+            path: &plugin.at(path),
+            message: &[&problem],
+            expected: &expected.unwrap_or(said).to_string(),
+            hint: &[error.advice()],
+            ..NOTHING
+        });
     }
 }
 
-/// Where the mistake is, and what it is; what is of no place is of the whole object.
-fn place_and_problem(error: &Error) -> (&str, &str) {
-    error.mistake.as_ref().map_or(("", &error.msg), |mistake| (&mistake.path, &mistake.problem))
+/// Where the mistake is; what is of no place is of the whole object.
+fn place(error: &Error) -> &str {
+    error.mistake.as_ref().map_or("", |mistake| &mistake.path)
 }
 
 /// What the plugin takes where its type takes more: what it says to the greatest number of the
-/// type, and nothing else.
-fn narrowed(path: &str, problem: &str, check: &dyn Fn(&Value) -> Result<()>) -> Option<String> {
-    let greatest = problem.split_once("expected an integer from 0 to ")?.1.split(',').next()?;
-    let mut value = Value::Object(vec![]);
-    put(&mut value, path, Value::parse(greatest.as_bytes()).ok()?);
+/// type.
+fn narrowed(error: &Error, check: &dyn Fn(&Value) -> Result<()>) -> Option<Expected> {
+    let Mistake { path, problem, expected } = error.mistake.as_ref()?;
+    let Expected::Kind(Kind::Natural(greatest)) = expected else { return None };
+    let narrower = expected_of(path, Value::number(*greatest), check)?;
+    Some(match (&narrower, problem) {
+        (Expected::Ranges(_), Problem::Found(_)) => {
+            Expected::from(format_args!("an integer from {narrower}"))
+        }
+        _ => narrower,
+    })
+}
+
+/// What the plugin expects in place of this value, and nothing else.
+fn expected_of(path: &str, value: Value, check: &dyn Fn(&Value) -> Result<()>) -> Option<Expected> {
+    let mut document = Value::Object(vec![]);
+    put(&mut document, path, value);
     for _ in 0..FEW {
-        let error = check(&value).err()?;
-        match place_and_problem(&error) {
-            (place, problem) if place == path => {
-                return problem.rsplit_once(", expected ").map(|(_, it)| it.to_owned());
+        let error = check(&document).err()?;
+        match &error.mistake {
+            Some(mistake) if mistake.path == path => {
+                return Some(mistake.expected.clone()).filter(|it| *it != Expected::Unsaid);
             }
-            (missing, _) => put(&mut value, missing, Value::text("x")),
+            _ => put(&mut document, place(&error), Value::text("x")),
         }
     }
     None

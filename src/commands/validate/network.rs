@@ -77,18 +77,9 @@ impl Checker<'_> {
         let network = self.check_network(document);
         // Whatever it is, libcni's word goes.
         if let (Err(error), true) = (&loaded, self.errors() == before) {
-            let path = LIST_KEYS
-                .into_iter()
-                .filter(|key| error.msg.contains(key))
-                .max_by_key(|key| key.len())
-                .unwrap_or_default();
-            self.tell(Note {
-                code: "not-loaded",
-                document,
-                path,
-                message: &[&error.msg],
-                ..NOTHING
-            });
+            let path = error.mistake.as_ref().map_or("", |mistake| &mistake.path);
+            let message = &[error.msg.as_str()];
+            self.tell(Note { code: "not-loaded", document, path, message, ..NOTHING });
         }
         self.networks[network].loads &= loaded.is_ok();
         Some(network)
@@ -209,21 +200,8 @@ impl Checker<'_> {
             };
             let mtu =
                 value.and_then(|value| value.to_text().parse::<u32>().ok()).unwrap_or_default();
-            if let Err(error) = validate_mtu(mtu) {
-                let (document, path) = (plugin.document, &plugin.at(key));
-                let problem = error.mistake.as_ref().map_or(&error.msg, |mistake| &mistake.problem);
-                let (problem, expected) =
-                    problem.rsplit_once(", expected ").unwrap_or((problem, ""));
-                let message = &[problem];
-                self.tell(Note {
-                    code: "invalid-value",
-                    document,
-                    path,
-                    message,
-                    expected,
-                    ..NOTHING
-                });
-            }
+            let Err(error) = validate_mtu(mtu) else { continue };
+            self.tell_mistake(plugin, key, &error, None);
         }
     }
 

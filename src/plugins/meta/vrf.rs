@@ -74,7 +74,7 @@ impl Plugin for Vrf {
 impl Conf {
     fn validate_name(&self) -> Result<()> {
         if self.vrfname.is_empty() {
-            return Err(Error::config("vrfname", "missing, expected the name of a VRF")
+            return Err(Error::missing("vrfname", "the name of a VRF")
                 .saying("configuration is expected to have a valid vrf name"));
         }
         let refused = |problem: &str| {
