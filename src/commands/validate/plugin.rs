@@ -5,9 +5,10 @@ use std::rc::Rc;
 use super::checker::{Checker, NOTHING, did_you_mean, is_true};
 use super::document::below;
 use super::finding::Note;
-use super::mistakes::{Rest, supplied, try_out};
+use super::mistakes::Rest;
 use super::nearest::nearest;
 use super::network::{A_LIST, Plugin};
+use super::trial::{a_result, supplied, try_out};
 use crate::cni::decode::{Observer, Shape};
 use crate::cni::json::Value;
 use crate::cni::version;
@@ -265,15 +266,4 @@ fn keys_that_are_read(told: Vec<(String, Shape)>) -> Vec<(String, Vec<&'static s
         }
     }
     read
-}
-
-/// What a plugin may get of those before it.
-pub fn a_result(version: &str) -> Value {
-    let address = || Value::text("192.0.2.2/24");
-    let ip = Value::object(vec![("version", Value::text("4")), ("address", address())]);
-    Value::object(vec![
-        ("cniVersion", Value::text(version)),
-        ("ips", Value::Array(vec![ip])),
-        ("ip4", Value::object(vec![("ip", address())])),
-    ])
 }
