@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use cni_multi::registry::PLUGINS;
 
+mod circles;
+mod error_texts;
+
 /// From the bottom up. Those of one line do not know each other.
 const LAYERS: [&[&str]; 11] = [
     &["error", "scratch"],
