@@ -119,50 +119,60 @@ fn bound<'a>(tokens: &[&'a str], at: usize) -> Option<&'a str> {
     has_field(&tokens[at..end]).then_some(name)
 }
 
+/// Whether `match` at `at` has a text of an error as its subject. Problems and expectations are
+/// enums until they become text.
+fn is_match_on_text(tokens: &[&str], at: usize) -> bool {
+    let end = tokens[at..].iter().position(|token| *token == "{").unwrap_or(0) + at;
+    let subject = &tokens[at..end];
+    let is_enum = ["problem", "expected"].iter().any(|field| subject.contains(field))
+        && !subject.contains(&"to_string");
+    tokens[at] == "match" && has_field(subject) && !is_enum
+}
+
+/// Whether the variant at `at` is the text of a problem or of an expectation.
+fn is_text_variant(tokens: &[&str], at: usize) -> bool {
+    tokens[at] == "Text" && at > 2 && TEXT_VARIANTS.contains(&tokens[at - 3])
+}
+
+/// Whether the method at `at` looks for a text of an error in another text.
+fn looks_for_text(tokens: &[&str], at: usize) -> bool {
+    MATCHERS.contains(&tokens[at])
+        && tokens.get(at + 1) == Some(&"(")
+        && has_field(&tokens[at + 2..close(tokens, at + 1)])
+}
+
+/// Whether the text of an error at `at` is looked into or compared.
+fn is_looked_into(tokens: &[&str], at: usize, bound: &[&str]) -> bool {
+    if !is_text(tokens, at, bound) {
+        return false;
+    }
+    let (methods, end) = chain(tokens, at);
+    if !methods.is_empty() {
+        let is_data = methods.iter().any(|method| DATA.contains(method));
+        return !is_data && methods.iter().any(|method| MATCHERS.contains(method));
+    }
+    let is_own = is_field(tokens, at) || bound.contains(&tokens[at]);
+    let is_with_variant = tokens.get(end + 2).is_some_and(|next| TEXT_VARIANTS.contains(next));
+    is_own && matches!(tokens.get(end..end + 2), Some(["=" | "!", "="])) && !is_with_variant
+}
+
 /// What matches on a text of an error.
 fn matches_on_texts(text: &str) -> Vec<String> {
     let code = code(text);
     let tokens = tokens(&code);
     let (mut found, mut bound_names) = (vec![], vec![]);
     for at in 0..tokens.len() {
-        let shown = || tokens[at.saturating_sub(3)..tokens.len().min(at + 8)].concat();
         match tokens[at] {
             "fn" => bound_names.clear(),
             "let" => bound_names.extend(bound(&tokens, at)),
-            "match" => {
-                let end = tokens[at..].iter().position(|token| *token == "{").unwrap_or(0) + at;
-                let subject = &tokens[at..end];
-                let is_enum = ["problem", "expected"].iter().any(|field| subject.contains(field))
-                    && !subject.contains(&"to_string");
-                if has_field(subject) && !is_enum {
-                    found.push(shown());
-                }
-            }
-            "Text"
-                if at > 2 && tokens[at - 1] == ":" && TEXT_VARIANTS.contains(&tokens[at - 3]) =>
-            {
-                found.push(shown());
-            }
-            matcher if MATCHERS.contains(&matcher) && tokens.get(at + 1) == Some(&"(") => {
-                if has_field(&tokens[at + 2..close(&tokens, at + 1)]) {
-                    found.push(shown());
-                }
-            }
             _ => (),
         }
-        if !is_text(&tokens, at, &bound_names) {
-            continue;
-        }
-        let (methods, end) = chain(&tokens, at);
-        let is_data = methods.iter().any(|method| DATA.contains(method));
-        let is_looked_into = methods.iter().any(|method| MATCHERS.contains(method));
-        let is_own = is_field(&tokens, at) || bound_names.contains(&tokens[at]);
-        let is_compared = is_own
-            && methods.is_empty()
-            && matches!(tokens.get(end..end + 2), Some(["=" | "!", "="]))
-            && !tokens.get(end + 2).is_some_and(|next| TEXT_VARIANTS.contains(next));
-        if is_compared || is_looked_into && !is_data {
-            found.push(shown());
+        if is_match_on_text(&tokens, at)
+            || is_text_variant(&tokens, at)
+            || looks_for_text(&tokens, at)
+            || is_looked_into(&tokens, at, &bound_names)
+        {
+            found.push(tokens[at.saturating_sub(3)..tokens.len().min(at + 8)].concat());
         }
     }
     found
