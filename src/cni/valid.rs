@@ -311,7 +311,7 @@ fn read_entry(entry: &Value) -> Result<ValidAttachment, (&'static str, String)> 
     let Value::Object(_) = entry else {
         return Err((
             "",
-            format!("{} is no attachment, expected containerID and ifname", entry.kind()),
+            format!("{} is not an attachment, expected containerID and ifname", entry.kind()),
         ));
     };
     let name = |key: &'static str| match entry.get(key) {
@@ -416,8 +416,8 @@ mod tests {
                 ".containerID: \"../x\" names no attachment: invalid characters in containerID; ../x",
             ),
             ("{}", ".containerID: missing, expected a name"),
-            ("null", ": null is no attachment, expected containerID and ifname"),
-            (r#""a""#, ": string is no attachment, expected containerID and ifname"),
+            ("null", ": null is not an attachment, expected containerID and ifname"),
+            (r#""a""#, ": string is not an attachment, expected containerID and ifname"),
         ] {
             for key in KEYS {
                 let text =

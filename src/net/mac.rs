@@ -70,7 +70,7 @@ impl FromStr for MacAddr {
 
     fn from_str(text: &str) -> Result<MacAddr, Mistake> {
         let invalid = || {
-            Mistake::new(format_args!("{text:?} is no hardware address"))
+            Mistake::new(format_args!("{text:?} is not a hardware address"))
                 .expecting("one like 0a:58:0a:01:02:03")
         };
         let separator =

@@ -49,7 +49,7 @@ pub fn strongest<const N: usize>(places: [(&str, Option<&MacAddr>); N]) -> Resul
             .expecting("6"));
     }
     if mac.is_zero() || mac.is_multicast() {
-        return Err(Error::config(path, format_args!("{mac} is no address of one interface"))
+        return Err(Error::config(path, format_args!("{mac} is not the address of one interface"))
             .expecting("a unicast address"));
     }
     Ok(Some(mac.clone()))

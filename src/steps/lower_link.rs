@@ -38,9 +38,12 @@ impl<'a> LowerLink<'a> {
         let place = self.place_text();
         if !self.name.is_empty() {
             return netlink.find_link(self.name)?.ok_or_else(|| {
-                Error::config("master", format_args!("{:?} is no link of the {place}", self.name))
-                    .expecting("the name of one")
-                    .saying(format_args!("failed to lookup master {:?}: Link not found", self.name))
+                Error::config(
+                    "master",
+                    format_args!("{:?} is not a link of the {place}", self.name),
+                )
+                .expecting("the name of one")
+                .saying(format_args!("failed to lookup master {:?}: Link not found", self.name))
             });
         }
         let index = another()?.into_default_link()?;

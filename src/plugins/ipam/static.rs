@@ -95,7 +95,7 @@ impl IpNetOfGo {
         let Some(ip) = self.ip else { return Ok(None) };
         let prefix_len = self.prefix_len(ip);
         let net = prefix_len.and_then(|length| IpNet::new(ip, length).ok()).ok_or_else(|| {
-            let problem = format!("{:?} is no mask of {ip}", self.mask);
+            let problem = format!("{:?} is not a mask of {ip}", self.mask);
             Error::config(format_args!("ipam.addresses[{at}].Address.Mask"), problem)
                 .expecting("its bytes in base64")
         })?;

@@ -80,7 +80,7 @@ impl Conf {
         let refused = |problem: &str| {
             Error::config(
                 "vrfname",
-                format_args!("{:?} is no name of a link: {problem}", self.vrfname),
+                format_args!("{:?} is not a link name: {problem}", self.vrfname),
             )
         };
         // The kernel takes `%d` for a number to be chosen, and NUL for the end.

@@ -225,7 +225,7 @@ fn option_code(text: &str, at: &str) -> Result<u8> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number).ok_or_else(|| {
         let names = OPTION_NAMES.map(|(name, _)| name).join(", ");
-        Error::config(format_args!("{at}.option"), format_args!("{text:?} is no option"))
+        Error::config(format_args!("{at}.option"), format_args!("{text:?} is not an option"))
             .expecting(format_args!("a number from 0 to 255, or one of {names}"))
             .saying(format_args!("Can not parse option {text:?}"))
     })
@@ -279,15 +279,15 @@ mod tests {
         let cases = [
             (
                 r#"{"provide":[{"option":"hostname"}]}"#.to_owned(),
-                "ipam.provide[0].option: \"hostname\" is no option",
+                "ipam.provide[0].option: \"hostname\" is not an option",
             ),
             (
                 r#"{"request":[{},{"option":"+3"}]}"#.to_owned(),
-                "ipam.request[1].option: \"+3\" is no option",
+                "ipam.request[1].option: \"+3\" is not an option",
             ),
             (
                 r#"{"request":[{"option":"256"}]}"#.to_owned(),
-                "ipam.request[0].option: \"256\" is no option",
+                "ipam.request[0].option: \"256\" is not an option",
             ),
             (
                 r#"{"provide":[{"option":"53","value":"x"}]}"#.to_owned(),

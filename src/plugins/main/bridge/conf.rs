@@ -128,10 +128,7 @@ impl PluginConf for Conf {
 impl Conf {
     fn validate_bridge(&self) -> Result<()> {
         let refused = |problem: &str| {
-            Error::config(
-                "bridge",
-                format_args!("{:?} is no name of a link: {problem}", self.bridge),
-            )
+            Error::config("bridge", format_args!("{:?} is not a link name: {problem}", self.bridge))
         };
         // The kernel takes `br%d` for the first free name of that pattern, and a NUL for a name's
         // end: it would make a bridge that nobody finds again, each time another.

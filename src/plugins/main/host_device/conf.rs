@@ -49,7 +49,7 @@ impl PluginConf for Conf {
             ("runtimeConfig.deviceID", &self.runtime_config.device_id),
         ] {
             if id.contains('/') || id == "." || id == ".." || id.contains('\0') {
-                return Err(Error::config(path, format_args!("{id:?} is no id of a device"))
+                return Err(Error::config(path, format_args!("{id:?} is not a device id"))
                     .expecting("one like 0000:00:1f.6"));
             }
         }

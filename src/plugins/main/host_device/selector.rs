@@ -91,7 +91,7 @@ pub fn find(host: &Netlink, selector: Selector<'_>) -> Result<Device> {
 fn found(link: Option<Link>, selector: Selector<'_>) -> Result<Device> {
     link.map(Box::new).map(Device::Link).ok_or_else(|| {
         selector
-            .mistake("is no link of the host")
+            .mistake("is not a link of the host")
             .expecting("one that is")
             .with_details("a device that is in a container already is not on the host")
             .saying(match selector {
@@ -110,7 +110,7 @@ fn find_by_id(host: &Netlink, id: &str, selector: Selector<'_>) -> Result<Device
         return found(host.find_link(&link_in(&auxiliary.join("net"), selector)?)?, selector);
     }
     Err(selector
-        .mistake("is no device of the PCI or the auxiliary bus")
+        .mistake("is not a device of the PCI or the auxiliary bus")
         .expecting("one")
         .saying(format_args!("runtime config DeviceID {id} not found or unsupported")))
 }
@@ -118,7 +118,7 @@ fn find_by_id(host: &Netlink, id: &str, selector: Selector<'_>) -> Result<Device
 fn find_on_pci(host: &Netlink, device: &Path, selector: Selector<'_>) -> Result<Device> {
     if !device.exists() {
         return Err(selector
-            .mistake("is no device of the PCI bus")
+            .mistake("is not a device of the PCI bus")
             .expecting("one like 0000:00:1f.6"));
     }
     let driver = fs::read_link(device.join("driver"));

@@ -140,7 +140,7 @@ impl Conf {
             }
             None => Err(Error::config(
                 "bridge",
-                format_args!("{:?} is no link of the container", self.bridge),
+                format_args!("{:?} is not a link of the container", self.bridge),
             )
             .expecting("the name of a bridge there")),
         }

@@ -247,7 +247,7 @@ fn isolation(policy: Policy, result: &AddResult) -> Result<Option<Isolation>> {
         );
     }
     let bridge = IfName::parse(&first.name).map_err(|e| {
-        Error::config(field, format_args!("{:?} is no bridge, {reason}: {}", first.name, e.msg))
+        Error::config(field, format_args!("{:?} is not a bridge, {reason}: {}", first.name, e.msg))
             .with_details(hint)
     })?;
     Ok(Some(Isolation { bridge, policy }))

@@ -158,7 +158,7 @@ impl Conf {
             true => Ok(()),
             false => Err(Error::config(
                 "externalSetMarkChain",
-                format_args!("{chain:?} is no name of a chain"),
+                format_args!("{chain:?} is not a chain name"),
             )
             .expecting(format_args!("at most {CHAIN_MAX} letters, digits, - and _"))),
         }
@@ -177,7 +177,7 @@ impl Conf {
             if let Some(word) =
                 words.iter().find(|word| is_order(word)).filter(|_| is_of_iptables(words))
             {
-                return Err(Error::config(path, format_args!("{word:?} is no condition"))
+                return Err(Error::config(path, format_args!("{word:?} is not a condition"))
                     .expecting("matches of iptables"));
             }
         }

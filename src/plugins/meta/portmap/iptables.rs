@@ -54,7 +54,7 @@ fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
         true => Ok(()),
         false => Err(Error::config(
             "externalSetMarkChain",
-            format_args!("{chain:?} is no chain of table nat"),
+            format_args!("{chain:?} is not a chain of table nat"),
         )
         .expecting("one that is there")),
     }

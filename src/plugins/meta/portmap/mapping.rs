@@ -170,7 +170,7 @@ impl Mapping {
             let valid = u16::try_from(port).ok().filter(|port| *port != 0);
             let which = if field == "hostPort" { "host" } else { "container" };
             valid.ok_or_else(|| {
-                Error::config(at(field), format_args!("{port} is no port"))
+                Error::config(at(field), format_args!("{port} is not a port"))
                     .expecting(1..=i64::from(u16::MAX))
                     .saying(format_args!("Invalid {which} port number: {port}"))
             })
@@ -181,7 +181,7 @@ impl Mapping {
             protocol: Protocol::of(&given.protocol).ok_or_else(|| {
                 Error::config(
                     at("protocol"),
-                    format_args!("{:?} is no protocol with ports", given.protocol),
+                    format_args!("{:?} is not a protocol with ports", given.protocol),
                 )
                 .expecting(Expected::OneOf(Protocol::WORDS))
             })?,
@@ -302,15 +302,15 @@ mod tests {
         for (bad, msg) in [
             (
                 given("", 0, ""),
-                "Invalid host port number: 0; p[0].hostPort: 0 is no port, expected 1 to 65535",
+                "Invalid host port number: 0; p[0].hostPort: 0 is not a port, expected 1 to 65535",
             ),
             (
                 given("", 65536, ""),
-                "Invalid host port number: 65536; p[0].hostPort: 65536 is no port, expected 1 to 65535",
+                "Invalid host port number: 65536; p[0].hostPort: 65536 is not a port, expected 1 to 65535",
             ),
             (
                 given("", 1, "icmp"),
-                "p[0].protocol: \"icmp\" is no protocol with ports, expected \"tcp\", \"udp\" or \"sctp\"",
+                "p[0].protocol: \"icmp\" is not a protocol with ports, expected \"tcp\", \"udp\" or \"sctp\"",
             ),
             (
                 given("10.0.0", 1, ""),

@@ -127,7 +127,7 @@ fn settings(path: &str, pairs: &Pairs, ifname: &str) -> Result<Vec<Setting>> {
     for (name, value) in &pairs.0 {
         let path = format!("{path}.{name}");
         let sysctl = Sysctl::parse(name).ok_or_else(|| {
-            Error::config(&path, "it is no sysctl of a network")
+            Error::config(&path, "not a sysctl of a network")
                 .expecting("one that begins with net.")
                 .saying(format_args!("invalid net sysctl key: {name:?}"))
         })?;
@@ -232,7 +232,7 @@ mod tests {
             (
                 r#"{"args":{"cni":{"sysctl":{"kernel.x":"1"}}}}"#,
                 7,
-                "invalid net sysctl key: \"kernel.x\"; args.cni.sysctl.kernel.x: it is no sysctl of a network, expected one that begins with net.",
+                "invalid net sysctl key: \"kernel.x\"; args.cni.sysctl.kernel.x: not a sysctl of a network, expected one that begins with net.",
             ),
         ];
         for (text, code, msg) in cases {
