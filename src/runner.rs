@@ -137,7 +137,7 @@ fn with_missing_rights(error: Error) -> Error {
         return error; // it is about something else
     }
     let names: Vec<&str> = missing.into_iter().map(Capability::name).collect();
-    error.with_details(format_args!("the process has not got {}", names.join(", ")))
+    error.with_details(format_args!("the process lacks {}", names.join(", ")))
 }
 
 fn error_of_panic(panic: &(dyn std::any::Any + Send)) -> Error {

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use cni_multi::registry::PLUGINS;
 
+mod circles;
+mod error_texts;
+
 /// From the bottom up. Those of one line do not know each other.
 const LAYERS: [&[&str]; 12] = [
     &["error", "hex", "scratch"],
@@ -74,7 +77,7 @@ pub fn code(text: &str) -> String {
             match (quoted, c) {
                 (true, '\\') => drop(chars.next()),
                 (false, '\'') if chars.clone().nth(1) == Some('\'') => {
-                    drop((chars.next(), chars.next()))
+                    chars.nth(1);
                 }
                 (_, '"') => quoted = !quoted,
                 (false, '/') if chars.peek() == Some(&'/') => break,

@@ -38,10 +38,8 @@ impl NetworkName {
             .with_details(name));
         }
         if name.len() > NAME_MAX {
-            return Err(Error::config(
-                "name",
-                format_args!("{} bytes are too long, expected at most {NAME_MAX}", name.len()),
-            ));
+            return Err(Error::config("name", format_args!("{} bytes are too long", name.len()))
+                .expecting(format_args!("at most {NAME_MAX}")));
         }
         Ok(NetworkName(name.to_owned()))
     }

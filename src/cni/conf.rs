@@ -71,7 +71,7 @@ impl Config {
         document.map(Some).map_err(|problem| {
             let problem = problem.to_string();
             let problem = problem.strip_prefix("could not parse prevResult: ").unwrap_or(&problem);
-            Error::new(Code::DECODE, problem).at("prevResult")
+            Error::config("prevResult", problem).with_code(Code::DECODE)
         })
     }
 

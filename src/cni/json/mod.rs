@@ -49,12 +49,33 @@ pub enum Value {
     Object(Vec<(String, Value)>),
 }
 
+/// Why a text is no JSON, and where.
+#[derive(Debug)]
+pub struct SyntaxError {
+    /// What is wrong, without the place.
+    pub problem: String,
+    /// From 1 on; 0 where the document as a whole is refused.
+    pub line: usize,
+    /// The byte, from 1 on; 0 is the end of the line before.
+    pub column: usize,
+}
+
 impl Value {
     /// Reads one JSON value; anything after it is an error, and so is a document of more than
     /// [`MOST_VALUES`]. Code 6.
     pub fn parse(text: &[u8]) -> Result<Value> {
         serde_json::from_str(&String::from_utf8_lossy(text))
             .map_err(|e| Error::new(Code::DECODE, e.to_string()))
+    }
+
+    /// As [`Value::parse`], with the place where a text stops being JSON.
+    pub fn read(text: &str) -> Result<Value, SyntaxError> {
+        serde_json::from_str(text).map_err(|e| {
+            let text = e.to_string();
+            let place = format!(" at line {} column {}", e.line(), e.column());
+            let problem = text.strip_suffix(&place).unwrap_or(&text).to_owned();
+            SyntaxError { problem, line: e.line(), column: e.column() }
+        })
     }
 
     /// The member `key`, matched without case; of several the last counts, and `null` counts as not

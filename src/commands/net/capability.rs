@@ -98,6 +98,6 @@ fn ips(values: &[&str]) -> Result<Value> {
 }
 
 fn mac(values: &[&str]) -> Result<Value> {
-    let mac = once(values)?.parse::<MacAddr>().map_err(mistake)?;
+    let mac = once(values)?.parse::<MacAddr>().map_err(|e| mistake(e.to_string()))?;
     Ok(Value::text(mac.to_string()))
 }

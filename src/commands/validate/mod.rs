@@ -1,22 +1,27 @@
 //! `cni-multi validate FILE|DIR`: every mistake in configurations, found without touching the
 //! kernel.
 //!
-//! [`document`] knows where in a text a value stands. [`files`] reads, [`network`] looks at what
-//! one file has, with [`names`], [`plugin`], [`mistakes`] and [`programs`]; [`together`] looks at
-//! several, and [`picks`] says which file a runtime would take.
+//! [`document`] knows where in a text a value stands, and [`files`] reads them. [`list`] looks at the
+//! [`network`] that a file has, with [`names`], [`plugin`], [`mistakes`] and [`programs`];
+//! [`directory`] looks at all files of one, [`together`] at several networks, and [`picks`] says
+//! which file a runtime would take.
 
 mod checker;
+mod directory;
 mod document;
 mod files;
 mod finding;
+mod list;
 mod mistakes;
 mod names;
 mod nearest;
 mod network;
+mod paths;
 mod picks;
 mod plugin;
 mod programs;
 mod together;
+mod trial;
 
 use std::path::Path;
 use std::rc::Rc;
@@ -27,8 +32,8 @@ use serde::Serialize;
 use self::checker::Checker;
 use self::files::bytes_of;
 use self::finding::{Finding, push};
-pub use self::mistakes::{put, try_out};
-pub use self::plugin::a_result;
+pub use self::paths::put;
+pub use self::trial::{a_result, try_out};
 use super::{CONF_DIR, plugin_path};
 use crate::cni::env::Environment;
 use crate::cni::json;
@@ -125,7 +130,8 @@ fn look(
             }
         }
     }
-    let findings = checker.finish();
+    together::check(&mut checker);
+    let findings = checker.into_findings();
     let fails = findings.iter().any(|finding| finding.is_error() || matches.get_flag("strict"));
     Ok((
         fails,

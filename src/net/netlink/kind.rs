@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::os::fd::RawFd;
-use std::str::FromStr;
 
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
@@ -14,7 +13,7 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use super::attr::Attrs;
 use super::socket::Netlink;
-use crate::error::{Result, UnknownWord};
+use crate::error::{Result, Word};
 use crate::net::mac::MacAddr;
 
 // linux/if_link.h, each within IFLA_INFO_DATA
@@ -181,13 +180,15 @@ impl Default for MacvlanMode {
     }
 }
 
-impl FromStr for MacvlanMode {
-    type Err = UnknownWord;
+impl Word for MacvlanMode {
+    const REFUSAL: &'static str = "unknown macvlan mode:";
+    const WORDS: &'static [&'static str] = &words(&MACVLAN_MODES);
 
-    fn from_str(text: &str) -> Result<MacvlanMode, UnknownWord> {
-        named(&MACVLAN_MODES, text)
-            .map(MacvlanMode)
-            .ok_or_else(|| unknown("macvlan", &MACVLAN_MODES, text))
+    fn of(word: &str) -> Option<MacvlanMode> {
+        if word.is_empty() {
+            return Some(MacvlanMode::default());
+        }
+        named(&MACVLAN_MODES, word).map(MacvlanMode)
     }
 }
 
@@ -204,13 +205,15 @@ pub struct IpvlanMode(u16);
 const IPVLAN_MODES: [(&str, u16); 3] =
     [("l2", IPVLAN_MODE_L2), ("l3", IPVLAN_MODE_L3), ("l3s", IPVLAN_MODE_L3S)];
 
-impl FromStr for IpvlanMode {
-    type Err = UnknownWord;
+impl Word for IpvlanMode {
+    const REFUSAL: &'static str = "unknown ipvlan mode:";
+    const WORDS: &'static [&'static str] = &words(&IPVLAN_MODES);
 
-    fn from_str(text: &str) -> Result<IpvlanMode, UnknownWord> {
-        named(&IPVLAN_MODES, text)
-            .map(IpvlanMode)
-            .ok_or_else(|| unknown("ipvlan", &IPVLAN_MODES, text))
+    fn of(word: &str) -> Option<IpvlanMode> {
+        if word.is_empty() {
+            return Some(IpvlanMode::default());
+        }
+        named(&IPVLAN_MODES, word).map(IpvlanMode)
     }
 }
 
@@ -224,12 +227,14 @@ fn named<T: Copy>(modes: &[(&str, T)], text: &str) -> Option<T> {
     modes.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode)
 }
 
-fn unknown<T>(kind: &str, modes: &[(&str, T)], text: &str) -> UnknownWord {
-    let names: Vec<&str> = modes.iter().map(|(name, _)| *name).collect();
-    UnknownWord {
-        sentence: format!("unknown {kind} mode: {text:?}"),
-        problem: format!("{text:?} is no mode, expected one of {}", names.join(", ")),
+const fn words<T: Copy, const N: usize>(modes: &[(&'static str, T); N]) -> [&'static str; N] {
+    let mut words = [""; N];
+    let mut at = 0;
+    while at < N {
+        words[at] = modes[at].0;
+        at += 1;
     }
+    words
 }
 
 fn show<T: PartialEq + fmt::Display>(
@@ -249,16 +254,12 @@ mod tests {
 
     #[test]
     fn modes_have_the_names_of_iproute2() {
-        assert_eq!("passthru".parse::<MacvlanMode>().unwrap(), MacvlanMode(8));
+        assert_eq!(MacvlanMode::of("passthru").unwrap(), MacvlanMode(8));
         assert_eq!(MacvlanMode::default().to_string(), "bridge");
-        assert_eq!("l3s".parse::<IpvlanMode>().unwrap().to_string(), "l3s");
+        assert_eq!(IpvlanMode::of("l3s").unwrap().to_string(), "l3s");
         assert_eq!(IpvlanMode::default().to_string(), "l2");
         assert_eq!(MacvlanMode(16).to_string(), "16", "a mode that others set");
-        let problem = "brige".parse::<MacvlanMode>().unwrap_err();
-        assert_eq!(
-            problem.to_string(),
-            "\"brige\" is no mode, expected one of bridge, private, vepa, passthru"
-        );
-        assert_eq!(format!("{problem:#}"), "unknown macvlan mode: \"brige\"");
+        assert_eq!(MacvlanMode::of("brige"), None);
+        assert_eq!(MacvlanMode::WORDS, ["bridge", "private", "vepa", "passthru"]);
     }
 }

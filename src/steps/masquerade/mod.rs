@@ -10,14 +10,15 @@ mod nft;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer};
 
 use self::iptables::Addresses;
 pub use self::nft::LAYOUT;
 use crate::cni::attachment::{Key, NetworkName};
 use crate::cni::conf::ValidAttachments;
+use crate::cni::decode;
 use crate::cni::result::AddResult;
-use crate::error::{Code, Error, ErrorList, Result, UnknownWord, warn};
+use crate::error::{Code, Error, ErrorList, Result, Word, warn};
 use crate::net::netlink::Address;
 use crate::plugin::{Attachment, Context, Detachment, Handles};
 use crate::rollback::Rollback;
@@ -35,16 +36,22 @@ pub enum Backend {
     Iptables,
 }
 
+impl Word for Backend {
+    const REFUSAL: &'static str = "unknown ipmasq backend";
+    const WORDS: &'static [&'static str] = &["nftables", "iptables"];
+
+    fn of(word: &str) -> Option<Backend> {
+        match word {
+            "nftables" => Some(Backend::Nftables),
+            "iptables" => Some(Backend::Iptables),
+            _ => None,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Backend {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "nftables" => Ok(Backend::Nftables),
-            "iptables" => Ok(Backend::Iptables),
-            other => Err(de::Error::custom(UnknownWord {
-                sentence: format!("unknown ipmasq backend {other:?}"),
-                problem: format!("{other:?} is no backend, expected \"nftables\" or \"iptables\""),
-            })),
-        }
+        decode::word(deserializer)
     }
 }
 

@@ -148,11 +148,9 @@ fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
         {
             Err(Error::config(
                 "prevResult.interfaces[0].name",
-                format_args!(
-                    "{:?} cannot be told to iptables, expected letters, digits and \"_.-\"",
-                    bridge.as_str()
-                ),
+                format_args!("{:?} cannot be told to iptables", bridge.as_str()),
             )
+            .expecting("letters, digits and \"_.-\"")
             .with_details("backend \"nftables\" takes any name"))
         }
         _ => Ok(()),

@@ -54,8 +54,9 @@ fn require_external_chain(conf: &Conf, saved: &Saved) -> Result<()> {
         true => Ok(()),
         false => Err(Error::config(
             "externalSetMarkChain",
-            format_args!("{chain:?} is no chain of table nat, expected one that is there"),
-        )),
+            format_args!("{chain:?} is not a chain of table nat"),
+        )
+        .expecting("one that is there")),
     }
 }
 
@@ -246,7 +247,7 @@ fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
     let released = |rule: &String| {
         let (protocol, host_port, _) = redirected(rule)?;
         let to = rule.rsplit_once("--to-destination ")?.1.parse::<SocketAddr>().ok()?.ip();
-        Some(Released { protocol: protocol.parse().ok()?, host_port, to })
+        Some(Released { protocol: Protocol::of(protocol)?, host_port, to })
     };
     saved.chain(chain).unwrap_or_default().iter().filter_map(released).collect()
 }

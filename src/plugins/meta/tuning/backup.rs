@@ -228,10 +228,8 @@ impl Backups {
     pub fn parse(data_dir: &str) -> Result<Backups> {
         let data_dir = if data_dir.is_empty() { DEFAULT_DIR } else { data_dir };
         if !data_dir.starts_with('/') || data_dir.contains('\0') {
-            return Err(Error::config(
-                "dataDir",
-                format_args!("{data_dir:?} is not usable, expected an absolute path"),
-            ));
+            return Err(Error::config("dataDir", format_args!("{data_dir:?} is not usable"))
+                .expecting("an absolute path"));
         }
         let mut dir = PathBuf::from("/");
         for component in Path::new(data_dir).components() {
@@ -393,8 +391,9 @@ impl Backups {
         match fs::symlink_metadata(&self.0) {
             Ok(found) if found.is_symlink() => Err(Error::config(
                 "dataDir",
-                format_args!("{} is a symbolic link, expected a directory", self.0.display()),
-            )),
+                format_args!("{} is a symbolic link", self.0.display()),
+            )
+            .expecting("a directory")),
             _ => Ok(()), // what else is wrong is told by what is done there
         }
     }
