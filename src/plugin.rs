@@ -12,6 +12,7 @@ use crate::cni::conf::{Config, ValidAttachments};
 use crate::cni::env::Environment;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, Result, errno_text};
+use crate::net::iptables::Programs;
 use crate::net::netlink::Netlink;
 use crate::net::netns::Netns;
 use crate::net::nft::Nft;
@@ -194,6 +195,7 @@ pub struct Handles {
     host: OnceCell<Netlink>,
     container: RefCell<Option<(String, Rc<Netns>)>>,
     nft: OnceCell<Option<Nft>>,
+    iptables: Programs,
 }
 
 impl Handles {
@@ -224,6 +226,11 @@ impl Handles {
     /// The same for what cannot do without.
     pub fn require_nft(&self) -> Result<&Nft> {
         self.nft()?.ok_or_else(|| Error::kernel("open a netfilter socket", Errno::EOPNOTSUPP))
+    }
+
+    /// The host's programs of iptables.
+    pub fn iptables(&self) -> &Programs {
+        &self.iptables
     }
 }
 

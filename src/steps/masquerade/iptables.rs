@@ -33,12 +33,13 @@ const COMMENT_MAX: usize = 255;
 /// its addresses any more. `on_links` lists the addresses in the container, among them those of its
 /// other interfaces.
 pub fn create(
+    handles: &Handles,
     key: &Key,
     addresses: &[IpNet],
     on_links: &dyn Fn() -> Result<Vec<IpAddr>>,
 ) -> Result<()> {
     for of_family in by_family(addresses) {
-        let iptables = Iptables::for_address(of_family[0].addr());
+        let iptables = handles.iptables().for_address(of_family[0].addr());
         let wanted = Rules::of(key, &of_family);
         iptables.change("nat", &|| {
             let present = Present::read(&iptables, &wanted.chain)?;
@@ -163,13 +164,13 @@ fn chain_in<'r>(rule: &'r str, network: &NetworkName) -> Option<&'r str> {
 }
 
 /// Whether the host's programs can list its rules. Who has only one family needs not the other's.
-pub fn require() -> Result<()> {
-    Iptables::for_address(IpAddr::from([0, 0, 0, 0])).save("nat").map(drop)
+pub fn require(handles: &Handles) -> Result<()> {
+    handles.iptables().for_address(IpAddr::from([0, 0, 0, 0])).save("nat").map(drop)
 }
 
 /// The programs that may have a chain of this name.
-fn programs_with(handles: &Handles, chain: &str) -> Result<Vec<Iptables>> {
-    Iptables::with_nat_chain(handles.nft()?, chain)
+fn programs_with<'h>(handles: &'h Handles, chain: &str) -> Result<Vec<Iptables<'h>>> {
+    handles.iptables().with_nat_chain(handles.nft()?, chain)
 }
 
 /// What the kernel has: the chain, and what leads to it.
@@ -179,7 +180,7 @@ struct Present {
 }
 
 impl Present {
-    fn read(iptables: &Iptables, name: &str) -> Result<Present> {
+    fn read(iptables: &Iptables<'_>, name: &str) -> Result<Present> {
         let chain = iptables.chain("nat", name)?;
         let leads_here = |line: &String| has(line, "-j", name);
         let leading = match chain {

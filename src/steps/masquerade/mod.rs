@@ -73,7 +73,7 @@ impl Backend {
 /// STATUS: code 50 where the backend cannot work.
 pub fn status(handles: &Handles, backend: Backend) -> Result<()> {
     let ready = backend.resolve(handles).and_then(|backend| match backend {
-        Backend::Iptables => iptables::require(),
+        Backend::Iptables => iptables::require(handles),
         Backend::Automatic | Backend::Nftables => nft::require(handles),
     });
     ready.map_err(|e| e.context("masquerade").with_code(Code::NOT_AVAILABLE))
@@ -100,7 +100,9 @@ pub fn create<'a>(
             rb.undo("delete the masquerading rules", move || {
                 iptables::delete(handles, key, &|| Ok(made.clone()))
             });
-            iptables::create(key, &addresses, &|| Ok(ips(&at.netlink()?.all_addresses()?)))
+            iptables::create(handles, key, &addresses, &|| {
+                Ok(ips(&at.netlink()?.all_addresses()?))
+            })
         }
         Backend::Automatic | Backend::Nftables => {
             nft::create(handles, key, &addresses)?;

@@ -21,7 +21,7 @@ use crate::cni::attachment::Key;
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::AddResult;
 use crate::error::{Code, Error, ErrorList, Result, warn};
-use crate::net::iptables::{self, Iptables};
+use crate::net::iptables::Iptables;
 use crate::net::nft::Family;
 use crate::net::nft::owned::{Owner, Replaced, Search};
 use crate::net::sysctl::Sysctl;
@@ -75,16 +75,18 @@ impl Plugin for Firewall {
         table::verify(cx.handles(), &at.key, &wish, notes(conf, backend, &wish))?;
         match backend {
             Backend::Firewalld => firewalld::require(cx)?.verify(&conf.firewalld_zone.0, &wish.ips),
-            Backend::Iptables => {
-                programs::verify(&programs::of_host(&wish.ips), &wish, wish.isolation.as_ref())
-            }
+            Backend::Iptables => programs::verify(
+                &programs::of_host(cx.handles(), &wish.ips),
+                &wish,
+                wish.isolation.as_ref(),
+            ),
             Backend::Automatic | Backend::Nftables => {
                 netlink::verify(
                     cx.handles(),
                     &wish,
                     &table::held(cx.handles(), &nft_owner::of(&at.key), &[], Search::Ledger)?.rules,
                 )?;
-                programs::verify(&programs::of_legacy(&wish.ips)?, &wish, None)
+                programs::verify(&programs::of_legacy(cx.handles(), &wish.ips)?, &wish, None)
             }
         }
     }
@@ -131,7 +133,9 @@ fn require_ready(
     notes.require(cx.handles())?;
     match backend {
         Backend::Firewalld => firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0),
-        Backend::Iptables => programs::of_host(&wish.ips).iter().try_for_each(Iptables::require),
+        Backend::Iptables => programs::of_host(cx.handles(), &wish.ips)
+            .iter()
+            .try_for_each(|iptables| iptables.require()),
         Backend::Automatic | Backend::Nftables => cx.handles().require_nft().map(drop),
     }
 }
@@ -169,24 +173,27 @@ fn accept<'a>(
 ) -> Result<()> {
     match backend {
         Backend::Firewalld => accept_by_firewalld(cx, &conf.firewalld_zone.0, &wish.ips, rb),
-        Backend::Iptables => {
-            accept_by_programs(programs::of_host(&wish.ips), wish, wish.isolation.as_ref(), rb)
-        }
+        Backend::Iptables => accept_by_programs(
+            programs::of_host(cx.handles(), &wish.ips),
+            wish,
+            wish.isolation.as_ref(),
+            rb,
+        ),
         Backend::Automatic | Backend::Nftables => {
             let added = netlink::accept(cx.handles(), wish, are_new)?;
             let accepts = added.accepts();
             rb.undo("remove the rules", move || netlink::take_back(cx.handles(), &added));
             table::note_rules(cx.handles(), key, &accepts)?;
-            accept_by_programs(programs::of_legacy(&wish.ips)?, wish, None, rb)
+            accept_by_programs(programs::of_legacy(cx.handles(), &wish.ips)?, wish, None, rb)
         }
     }
 }
 
-fn accept_by_programs(
-    programs: Vec<Iptables>,
+fn accept_by_programs<'a>(
+    programs: Vec<Iptables<'a>>,
     wish: &Wish,
     isolation: Option<&Isolation>,
-    rb: &mut Rollback<'_>,
+    rb: &mut Rollback<'a>,
 ) -> Result<()> {
     for iptables in programs {
         let added = programs::accept(&iptables, wish, isolation)?;
@@ -249,10 +256,11 @@ fn remove_accepts(handles: &Handles, held: &Held) -> Result<()> {
         return Ok(());
     }
     let mut errors = ErrorList::default();
-    errors.push(iptables::settle());
+    errors.push(handles.iptables().settle());
     errors.push(netlink::remove(handles, held));
     errors.push(
-        programs::of_legacy(&held.ips).and_then(|programs| programs::remove(&programs, held)),
+        programs::of_legacy(handles, &held.ips)
+            .and_then(|programs| programs::remove(&programs, held)),
     );
     errors.finish()
 }
@@ -293,7 +301,7 @@ fn require(cx: &Context<'_>, conf: &Conf, backend: Backend) -> Result<()> {
             }
             firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0)
         }
-        Backend::Iptables => programs::require(),
+        Backend::Iptables => programs::require(cx.handles()),
         Backend::Automatic | Backend::Nftables => cx.handles().require_nft().map(drop),
     }
 }
@@ -325,7 +333,7 @@ fn tell_what_drops(handles: &Handles) -> Result<()> {
             }
         }
     }
-    programs::legacy_that_cannot_be_written()?.into_iter().for_each(|name| {
+    programs::legacy_that_cannot_be_written(handles)?.into_iter().for_each(|name| {
         warn(format_args!(
             "firewall: the host has tables of {name}, and not its programs: what they drop stays dropped"
         ));

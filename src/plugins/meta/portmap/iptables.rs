@@ -73,6 +73,7 @@ fn chain_of(network: &str, container_id: &str, prefix: &str) -> String {
 /// Opens the ports. One that another container has is code 102. What stood there before comes back
 /// if a later step fails.
 pub fn create<'a>(
+    handles: &'a Handles,
     key: &'a Key,
     conf: &'a Conf,
     forwards: &[Forward],
@@ -87,7 +88,7 @@ pub fn create<'a>(
         return Err(error.with_details("backend \"nftables\" takes every port there is"));
     }
     for of_family in by_family(forwards) {
-        let iptables = Iptables::for_address(of_family[0].to.addr());
+        let iptables = handles.iptables().for_address(of_family[0].to.addr());
         let before = Rc::new(RefCell::new(Saved::default()));
         iptables.change(NAT, &|| {
             let saved = iptables.save(NAT)?;
@@ -291,12 +292,12 @@ fn stale_chain(chain: &str, saved: &Saved) -> Stale {
 }
 
 /// Whether the host's programs can list its rules. Who has only one family needs not the other's.
-pub fn require() -> Result<()> {
-    Iptables::for_address(IpAddr::from([127, 0, 0, 1])).save(NAT).map(drop)
+pub fn require(handles: &Handles) -> Result<()> {
+    handles.iptables().for_address(IpAddr::from([127, 0, 0, 1])).save(NAT).map(drop)
 }
 
-fn programs_with(handles: &Handles, chain: &str) -> Result<Vec<Iptables>> {
-    Iptables::with_nat_chain(handles.nft()?, chain)
+fn programs_with<'h>(handles: &'h Handles, chain: &str) -> Result<Vec<Iptables<'h>>> {
+    handles.iptables().with_nat_chain(handles.nft()?, chain)
 }
 
 fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
@@ -439,7 +440,7 @@ fn removal(chain: &str, saved: &Saved) -> Vec<String> {
 /// A port that is wanted and that a rule of another container leads elsewhere is code 102. No
 /// program is asked where there is no such rule.
 pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
-    let programs = Iptables::with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)?;
+    let programs = handles.iptables().with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)?;
     for of_family in by_family(forwards) {
         let ip = of_family[0].to.addr();
         for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {

@@ -51,7 +51,7 @@ impl Plugin for Portmap {
                     nft::create(handles, &at.key, conf, &forwards)?;
                     rb.undo("close the ports", || nft::delete(handles, &at.key).map(drop));
                 }
-                Backend::Iptables => iptables::create(&at.key, conf, &forwards, rb)?,
+                Backend::Iptables => iptables::create(handles, &at.key, conf, &forwards, rb)?,
             }
             // Last, so that nothing undoes it: an ADD that loses a port would switch it off under
             // the ADD that has the port.
@@ -104,7 +104,7 @@ impl Plugin for Portmap {
         let handles = cx.handles();
         let ready = conf.backend(handles).and_then(|backend| match backend {
             Backend::Nftables => nft::require(handles),
-            Backend::Iptables => iptables::require(),
+            Backend::Iptables => iptables::require(handles),
         });
         if let Err(error) = ready {
             warn(format_args!("portmap: no port can be published: {error}"));
