@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use crate::cni::conf::ValidAttachment;
 use crate::cni::decode;
-use crate::cni::json::Value;
+use crate::cni::json::{self, Value};
 use crate::cni::result::Dns;
 use crate::cni::version;
 use crate::error::{Code, Error, Result};
@@ -67,7 +67,7 @@ impl NetworkList {
             ("name", Value::String(plugin.name)),
             ("plugins", Value::Array(vec![plugin.value])),
         ]);
-        NetworkList::parse(document.to_text().into_bytes())
+        NetworkList::parse(json::text(&document).into_bytes())
     }
 
     fn parse_value(document: &[u8]) -> Result<NetworkList> {

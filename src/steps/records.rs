@@ -114,7 +114,7 @@ impl Records {
             kept,
         };
         let path = self.path(key);
-        self.replace(&path, json::text(&document).as_bytes())
+        self.replace(&path, json::plain_text(&document).as_bytes())
             .map_err(|e| Error::io(format_args!("write {}", path.display()), &e))
     }
 

@@ -7,7 +7,8 @@
 //! replaced, as Go does.
 //!
 //! Whatever is written, [`Value`] or a type with `derive(Serialize)`, goes through
-//! `serde_json`'s serializer with one formatter, which has Go's escapes, floats and indentation.
+//! `serde_json`'s serializer with one formatter, which has Go's floats and indentation, and Go's
+//! escapes unless it is [plain](plain_text).
 //! [`Value::of`] makes the tree of such a type where it has to become a part of another document
 //! or has to be [sorted](Value::sorted) as a Go map is.
 
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Number;
 
-pub use self::write::{indented_text, text};
+pub use self::write::{indented_text, plain_text, text};
 
 use crate::error::{Code, Error, Result};
 
@@ -160,16 +161,6 @@ impl Value {
             scalar => scalar,
         }
     }
-
-    /// The value on many lines, indented by two blanks.
-    pub fn to_indented_text(&self) -> String {
-        indented_text(self, "  ")
-    }
-
-    /// The value on one line.
-    pub fn to_text(&self) -> String {
-        text(self)
-    }
 }
 
 #[cfg(test)]
@@ -181,7 +172,7 @@ mod tests {
     fn a_go_map_is_sorted_and_has_the_last_of_equal_keys() {
         let text = r#"{"b":1.0,"a":{"d":[{"z":0,"Z":1}],"c":0},"b":"<"}"#;
         let sorted = Value::parse(text.as_bytes()).unwrap().sorted();
-        assert_eq!(sorted.to_text(), r#"{"a":{"c":0,"d":[{"Z":1,"z":0}]},"b":"\u003c"}"#);
+        assert_eq!(sorted.to_text(), r#"{"a":{"c":0,"d":[{"Z":1,"z":0}]},"b":"<"}"#);
     }
 
     #[test]

@@ -21,6 +21,23 @@ pub fn indented_text(value: &(impl Serialize + ?Sized), indent: &'static str) ->
     written(value, Layout { indent, ..Layout::default() })
 }
 
+/// The value on one line, with no more escapes than JSON demands: people read it.
+pub fn plain_text(value: &(impl Serialize + ?Sized)) -> String {
+    written(value, Layout { is_plain: true, ..Layout::default() })
+}
+
+impl Value {
+    /// The value on one line, as [`plain_text`] has it.
+    pub fn to_text(&self) -> String {
+        plain_text(self)
+    }
+
+    /// The same on many lines, indented by two blanks.
+    pub fn to_indented_text(&self) -> String {
+        written(self, Layout { indent: "  ", is_plain: true, ..Layout::default() })
+    }
+}
+
 fn written(value: &(impl Serialize + ?Sized), layout: Layout) -> String {
     let mut text = vec![];
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, layout);
@@ -34,6 +51,8 @@ fn written(value: &(impl Serialize + ?Sized), layout: Layout) -> String {
 struct Layout {
     /// What stands before a line for each level; empty is compact.
     indent: &'static str,
+    /// Whether strings stay as they are where only HTML minds.
+    is_plain: bool,
     depth: usize,
     /// Whether the list or object that ends next has something in it.
     has_items: bool,
@@ -82,6 +101,9 @@ impl Formatter for Layout {
         out: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
+        if self.is_plain {
+            return out.write_all(fragment.as_bytes());
+        }
         let mut written = 0;
         for (at, letter) in fragment.match_indices(UNSAFE_IN_HTML) {
             out.write_all(&fragment.as_bytes()[written..at])?;
@@ -201,7 +223,9 @@ mod tests {
         let text = "<a>&\u{2028}\u{2029}\0\u{1}\u{8}\u{c}\n\r\t\u{1f}\u{7f}\"\\/é";
         let printed = "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\\u0000\\u0001\\b\\f\\n\\r\\t\\u001f\u{7f}\\\"\\\\/é\"";
         assert_eq!(super::text(text), printed);
-        assert_eq!(Value::object([(text, Value::Null)]).to_text(), format!("{{{printed}:null}}"));
+        let object = Value::object([(text, Value::Null)]);
+        assert_eq!(super::text(&object), format!("{{{printed}:null}}"));
+        assert_eq!(plain_text("<a>&\u{2028}\u{1}\""), "\"<a>&\u{2028}\\u0001\\\"\"");
     }
 
     /// The right side is what `json.Marshal` makes of the left, but for the sign of `-0`.

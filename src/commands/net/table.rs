@@ -121,7 +121,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
 
 /// The value on one line.
 pub fn json(value: &impl Serialize) -> String {
-    json::text(value) + "\n"
+    json::plain_text(value) + "\n"
 }
 
 /// Writes to stdout.

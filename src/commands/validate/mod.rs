@@ -136,7 +136,7 @@ fn look(
     Ok((
         fails,
         match output {
-            "json" => json::text(&Report { findings: &findings, picks: &picks }) + "\n",
+            "json" => json::plain_text(&Report { findings: &findings, picks: &picks }) + "\n",
             _ => as_text(&findings, &picks),
         },
     ))
