@@ -10,5 +10,4 @@ mod left_out;
 pub mod local_stream;
 pub mod process;
 pub mod random;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod seccomp;

@@ -3,6 +3,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::net::mac::MacAddr;
 use crate::plugins::ipam::dhcp::v4::lease::Lease;
 use crate::plugins::ipam::dhcp::v4::message::{Message, MessageType};
@@ -68,7 +70,7 @@ pub struct Outgoing {
 
 /// An address that is about to be requested. If nobody knows what came of it, it has to be given
 /// back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The address.
     pub address: Ipv4Addr,

@@ -18,7 +18,7 @@ use self::timer::{Timer, Timing};
 use super::lease::Lease;
 use super::message::{Kind, Message};
 use super::router::Advertisement;
-use crate::cni::attachment::hex;
+use crate::hex;
 use crate::plugins::ipam::dhcp::client::{self, Reason, State, Troubles};
 use crate::sys::clock::{Moment, NEVER};
 use crate::sys::random::Random;
@@ -537,7 +537,7 @@ impl Client {
 
 /// A server as error texts name it: by its DUID.
 fn name_of(server: &[u8]) -> String {
-    format!("server {}", hex(server))
+    format!("server {}", hex::encode(server))
 }
 
 impl Offer {
