@@ -9,6 +9,7 @@ pub mod client;
 mod conf;
 pub mod daemon;
 mod family;
+mod reader;
 mod times;
 pub mod v4;
 pub mod v6;

@@ -11,6 +11,7 @@ use super::message::{Malformed, Message};
 use super::options::{Options, code};
 use crate::cni::result::{AddResult, Dns, IpConfig, Route};
 use crate::hex;
+use crate::plugins::ipam::dhcp::reader::Reader;
 use crate::plugins::ipam::dhcp::times::Times;
 use crate::sys::clock::{Moment, NEVER};
 
@@ -236,15 +237,13 @@ fn route(to: Ipv4Addr, prefix_len: u8, router: Ipv4Addr) -> Route {
 /// RFC 3442: a prefix length, as many octets of the destination as it needs, a router. None where
 /// it does not come out even.
 fn classless_routes(value: &[u8]) -> Option<Vec<Route>> {
-    let (mut rest, mut routes) = (value, vec![]);
-    while let Some((prefix_len, behind)) = rest.split_first() {
-        let (significant, behind) =
-            behind.split_at_checked(usize::from(*prefix_len).div_ceil(8))?;
-        let (router, behind) = behind.split_first_chunk::<4>()?;
+    let mut value = Reader::new(value);
+    let mut routes = vec![];
+    while let Some(prefix_len) = value.u8() {
+        let significant = value.take(usize::from(prefix_len).div_ceil(8))?;
         let mut to = [0; 4];
         to.get_mut(..significant.len())?.copy_from_slice(significant);
-        routes.push(route(to.into(), *prefix_len, (*router).into()));
-        rest = behind;
+        routes.push(route(to.into(), prefix_len, value.ipv4()?));
     }
     Some(routes)
 }
