@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use super::subjects::SUBJECTS;
-use crate::docs::{Page, code_spans, is_test, plugins};
+use crate::docs::coverage::is_test;
+use crate::docs::{Page, code_spans, plugins};
 
 fn rows() -> Vec<Vec<String>> {
     let rows = Page::read("docs/status-and-gc.md").rows(None);
