@@ -198,6 +198,27 @@ fn every_link_leads_somewhere() {
     }
 }
 
+/// `docs/README.md` leads to each page, and the README to `docs/README.md`.
+#[test]
+fn the_index_has_every_page() {
+    let linked = links(&Page::read("docs/README.md").prose());
+    let is_linked = |page: &str| {
+        linked.iter().any(|link| link.split('#').next().is_some_and(|file| file == page))
+    };
+    let name_in_docs = |page: &Page| match page.path.strip_prefix("docs/") {
+        Some(name) => name.to_owned(),
+        None => format!("../{}", page.path),
+    };
+    let missing: Vec<String> = Page::all()
+        .iter()
+        .map(name_in_docs)
+        .filter(|name| !["README.md", "../README.md"].contains(&name.as_str()) && !is_linked(name))
+        .collect();
+    assert_eq!(missing, [""; 0], "docs/README.md has no link to these pages");
+    let readme = links(&Page::read("README.md").prose());
+    assert!(readme.contains(&"docs/README.md".to_owned()), "README.md has no link to the index");
+}
+
 /// `[text](target)`.
 fn links(text: &str) -> Vec<String> {
     text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
