@@ -1,13 +1,13 @@
 //! The kernel's network: namespaces, netlink, nftables, iptables, sysctls. Knows nothing of CNI.
 
 pub mod activation;
+#[cfg(small_binary)]
+mod backtrace;
 pub mod capabilities;
 pub mod clock;
 pub mod conntrack;
 pub mod dbus;
 pub mod iptables;
-#[cfg(small_binary)]
-mod left_out;
 pub mod link_socket;
 pub mod local_stream;
 pub mod mac;
