@@ -2,11 +2,11 @@
 //! sockets. Knows nothing of networks and of CNI.
 
 pub mod activation;
+#[cfg(small_binary)]
+mod backtrace;
 pub mod capabilities;
 pub mod clock;
 pub mod dbus;
-#[cfg(small_binary)]
-mod left_out;
 pub mod local_stream;
 pub mod process;
 pub mod random;
