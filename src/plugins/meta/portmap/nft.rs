@@ -387,17 +387,17 @@ fn conditional_chain(key: &Key, conf: &Conf, family: &OfFamily) -> Option<Shared
 }
 
 fn lay_out(batch: &mut Batch, table: Table) {
+    // In the order of a packet's way, in which damage to them is told.
+    batch.base_chain(table, PREROUTING, AT_PREROUTING).flush_chain(table, PREROUTING);
+    batch.base_chain(table, OUTPUT, AT_OUTPUT).flush_chain(table, OUTPUT);
     batch.chain(table, PORTS).flush_chain(table, PORTS);
     for family in [&V4, &V6] {
         lay_out_ports(batch, table, family);
     }
-    for (chain, hook) in [(PREROUTING, AT_PREROUTING), (OUTPUT, AT_OUTPUT)] {
-        batch.base_chain(table, chain, hook).flush_chain(table, chain);
-        if chain == PREROUTING {
-            batch.rule(table, chain, |rule| {
-                is_to_loopback(rule).verdict(&Verdict::Return);
-            });
-        }
+    batch.rule(table, PREROUTING, |rule| {
+        is_to_loopback(rule).verdict(&Verdict::Return);
+    });
+    for chain in [PREROUTING, OUTPUT] {
         batch.rule(table, chain, |rule| {
             rule.type_of_destination(1)
                 .equal(1, &LOCAL.to_ne_bytes())
