@@ -45,53 +45,82 @@ pub fn run(
     env: &Environment,
     io: &mut Streams<'_>,
 ) -> u8 {
-    run_sharing(entry, plugins, env, io, &Rc::default())
+    Execution { entry, plugins, env, handles: &Rc::default() }.run(io)
 }
 
-/// As [`run`], one of several in this process that have the same handles.
-pub fn run_sharing(
-    entry: &'static Entry,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-    handles: &Rc<Handles>,
-) -> u8 {
-    if env.get("CNI_COMMAND").is_empty() {
-        return about(entry, io.stderr);
-    }
-    let mut config_version = None;
-    let execution =
-        AssertUnwindSafe(|| execute(entry, plugins, env, io, handles, &mut config_version));
-    let Err(error) =
-        catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
-    else {
-        return 0;
-    };
-    let error = with_missing_rights(error);
-    let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
-    if let Err(failed) = write(io.stdout, &object) {
-        let _ = writeln!(io.stderr, "{failed}: {error}"); // the last place left to tell it
-    }
-    1
+/// One execution of a plugin, perhaps one of several in this process that have the same handles.
+pub struct Execution<'a> {
+    /// The plugin.
+    pub entry: &'static Entry,
+    /// The plugins that are compiled in.
+    pub plugins: &'static [Entry],
+    /// The environment.
+    pub env: &'a Environment,
+    /// What is open to the kernel.
+    pub handles: &'a Rc<Handles>,
 }
 
-/// GC with a list that the caller has read, and which notes what goes.
-pub fn collect(
-    entry: &'static Entry,
-    plugins: &'static [Entry],
-    env: &Environment,
-    config: Vec<u8>,
-    handles: &Rc<Handles>,
-    valid: &ValidAttachments,
-) -> Result<()> {
-    let config = Config::parse(config)?;
-    require_version(Command::Gc, &config.version, entry.versions)?;
-    let path = env.get("CNI_PATH").split(':').map(PathBuf::from).collect();
-    let cx = Context::new(plugins, &config, env, "", path).sharing(handles);
-    let collected = catch_unwind(AssertUnwindSafe(|| entry.run(&cx, Call::Gc(valid)).map(drop)));
-    collected
-        .unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
-        .map_err(with_missing_rights)
+impl Execution<'_> {
+    /// Does what CNI_COMMAND says; returns the exit status.
+    pub fn run(&self, io: &mut Streams<'_>) -> u8 {
+        if self.env.get("CNI_COMMAND").is_empty() {
+            return about(self.entry, io.stderr);
+        }
+        let mut config_version = None;
+        let execution = AssertUnwindSafe(|| self.execute(io, &mut config_version));
+        let Err(error) =
+            catch_unwind(execution).unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
+        else {
+            return 0;
+        };
+        let error = with_missing_rights(error);
+        let object = error_object(&error, config_version.as_deref().unwrap_or(version::CURRENT));
+        if let Err(failed) = write(io.stdout, &object) {
+            let _ = writeln!(io.stderr, "{failed}: {error}"); // the last place left to tell it
+        }
+        1
+    }
+
+    /// GC with a list that the caller has read, and which notes what goes.
+    pub fn collect(&self, config: Vec<u8>, valid: &ValidAttachments) -> Result<()> {
+        let config = Config::parse(config)?;
+        require_version(Command::Gc, &config.version, self.entry.versions)?;
+        let path = self.env.get("CNI_PATH");
+        let cx = self.context(&config, "", &path);
+        let collected =
+            catch_unwind(AssertUnwindSafe(|| self.entry.run(&cx, Call::Gc(valid)).map(drop)));
+        collected
+            .unwrap_or_else(|panic| Err(error_of_panic(panic.as_ref())))
+            .map_err(with_missing_rights)
+    }
+
+    /// The order of the reference: environment, stdin, configuration, command, version, and then
+    /// the work.
+    fn execute(&self, io: &mut Streams<'_>, config_version: &mut Option<String>) -> Result<()> {
+        let parameters = Parameters::read(self.env)?;
+        if parameters.command == Ok(Command::Version) {
+            return write(io.stdout, &(json::text(&Versions::of(self.entry.versions)) + "\n"));
+        }
+        let text = read_config(io.stdin)?;
+        let document = conf::document(&text)?;
+        *config_version = version_of(&document).ok();
+        let config = Config::of(text, document)?;
+        let command = parameters.command.as_ref().copied();
+        let command = command.map_err(|word| {
+            Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}"))
+        })?;
+        require_version(command, &config.version, self.entry.versions)?;
+        // CNI_ARGS are of an attachment; whatever the variable holds else is nobody's business.
+        let args = if parameters.container_id.is_some() { parameters.args.as_str() } else { "" };
+        let cx = self.context(&config, args, &parameters.path);
+        perform(self.entry, &cx, &parameters, io.stdout)
+    }
+
+    /// `path` is CNI_PATH.
+    fn context<'c>(&'c self, config: &'c Config, args: &'c str, path: &str) -> Context<'c> {
+        let path = path.split(':').map(PathBuf::from).collect();
+        Context::new(self.plugins, config, self.env, args, path).sharing(self.handles)
+    }
 }
 
 /// Without CNI_COMMAND a plugin says what it is. nerdctl reads the rest of the first line as one
@@ -156,56 +185,41 @@ fn write(stdout: &mut dyn Write, text: &str) -> Result<()> {
         .map_err(|e| Error::io("write to stdout", &e))
 }
 
-/// The order of the reference: environment, stdin, configuration, command, version, and then the
-/// work.
-fn execute(
-    entry: &'static Entry,
-    plugins: &'static [Entry],
-    env: &Environment,
-    io: &mut Streams<'_>,
-    handles: &Rc<Handles>,
-    config_version: &mut Option<String>,
-) -> Result<()> {
-    let parameters = Parameters::read(env)?;
-    if parameters.command == Ok(Command::Version) {
-        return write(io.stdout, &(json::text(&Versions::of(entry.versions)) + "\n"));
-    }
+fn read_config(stdin: &mut dyn Read) -> Result<Vec<u8>> {
     // An empty Vec would be read into 32 bytes at a time, then 32, 64, 128 …
     let mut text = Vec::with_capacity(USUAL_CONFIG);
-    let unread = |e| Error::io("error reading from stdin", &e);
-    (&mut *io.stdin)
-        .take(LARGEST_CONFIGURATION as u64 + 1)
-        .read_to_end(&mut text)
-        .map_err(unread)?;
+    stdin.take(LARGEST_CONFIGURATION as u64 + 1).read_to_end(&mut text).map_err(unread)?;
     if text.len() > LARGEST_CONFIGURATION {
         let expected =
             format!("expected a configuration of at most {} MiB", LARGEST_CONFIGURATION >> 20);
         return Err(unread(ErrorKind::FileTooLarge.into()).with_details(expected));
     }
-    let document = conf::document(&text)?;
-    *config_version = version_of(&document).ok();
-    let config = Config::of(text, document)?;
-    let command = parameters.command.as_ref().copied();
-    let command = command.map_err(|word| {
-        Error::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {word}"))
-    })?;
-    require_version(command, &config.version, entry.versions)?;
+    Ok(text)
+}
 
-    let path = parameters.path.split(':').map(PathBuf::from).collect();
-    // CNI_ARGS are of an attachment; whatever the variable holds else is nobody's business.
-    let args = if parameters.container_id.is_some() { parameters.args.as_str() } else { "" };
-    let cx = Context::new(plugins, &config, env, args, path).sharing(handles);
-    match command {
-        Command::Add => add(entry, &cx, &attachment(&cx, &parameters)?, io.stdout),
-        Command::Check => entry.run(&cx, Call::Check(&attachment(&cx, &parameters)?)).map(drop),
-        Command::Get => get(entry, &cx, &attachment(&cx, &parameters)?, io.stdout),
-        Command::Del => entry.run(&cx, Call::Del(&detachment(&cx, &parameters)?)).map(drop),
-        Command::Status => entry.run(&cx, Call::Status).map(drop),
+fn unread(error: std::io::Error) -> Error {
+    Error::io("error reading from stdin", &error)
+}
+
+/// The work of a command.
+fn perform(
+    entry: &Entry,
+    cx: &Context<'_>,
+    parameters: &Parameters,
+    stdout: &mut dyn Write,
+) -> Result<()> {
+    match parameters.command {
+        Ok(Command::Add) => add(entry, cx, &attachment(cx, parameters)?, stdout),
+        Ok(Command::Check) => entry.run(cx, Call::Check(&attachment(cx, parameters)?)).map(drop),
+        Ok(Command::Get) => get(entry, cx, &attachment(cx, parameters)?, stdout),
+        Ok(Command::Del) => entry.run(cx, Call::Del(&detachment(cx, parameters)?)).map(drop),
+        Ok(Command::Status) => entry.run(cx, Call::Status).map(drop),
         // A runtime that lists no valid attachments at all has not said that any is stale.
-        Command::Gc => config
+        Ok(Command::Gc) => cx
+            .config
             .valid_attachments()?
-            .map_or(Ok(()), |valid| entry.run(&cx, Call::Gc(&valid)).map(drop)),
-        Command::Version => Err(Error::new(Code::BUG, "VERSION was answered before")),
+            .map_or(Ok(()), |valid| entry.run(cx, Call::Gc(&valid)).map(drop)),
+        Ok(Command::Version) | Err(_) => Err(Error::new(Code::BUG, "VERSION was answered before")),
     }
 }
 

@@ -79,7 +79,8 @@ pub fn run(
         Err(said) => return refuse(&said, io),
     };
     let Some((verb, arguments)) = matches.subcommand() else { return 0 }; // clap has printed the help
-    let done = operate(verb, arguments, plugins, env, io.stderr).and_then(|text| {
+    let invocation = Invocation { verb, arguments, env };
+    let done = invocation.run(plugins, io.stderr).and_then(|text| {
         let written = io.stdout.write_all(text.as_bytes()).and_then(|()| io.stdout.flush());
         written.map_err(|e| Error::io("write to stdout", &e))
     });
@@ -99,61 +100,83 @@ fn refuse(said: &clap::Error, io: &mut Streams<'_>) -> u8 {
     u8::from(!asked)
 }
 
-/// Returns what is to be printed. The order in which mistakes are looked for is cnitool's.
-fn operate(
-    verb: &str,
-    arguments: &ArgMatches,
-    plugins: &'static [Entry],
-    env: &Environment,
-    stderr: &mut dyn Write,
-) -> Result<String> {
-    if let Some(shell) =
-        (verb == "completion").then(|| arguments.get_one::<String>("shell")).flatten()
-    {
-        return Ok(COMPLETIONS
-            .iter()
-            .filter(|(name, _)| name == shell)
-            .map(|(_, script)| *script)
-            .collect());
+/// A command of cnitool as it was typed.
+struct Invocation<'a> {
+    verb: &'a str,
+    arguments: &'a ArgMatches,
+    env: &'a Environment,
+}
+
+impl Invocation<'_> {
+    /// Returns what is to be printed. The order in which mistakes are looked for is cnitool's.
+    fn run(&self, plugins: &'static [Entry], stderr: &mut dyn Write) -> Result<String> {
+        if self.verb == "completion"
+            && let Some(shell) = self.arguments.get_one::<String>("shell")
+        {
+            return Ok(completion(shell));
+        }
+        let (network, netns) = self.subject()?;
+        let list = directory::find(Path::new(&self.variable("NETCONFPATH", CONF_DIR)), network)?;
+        let at = self.parameters(network, netns)?;
+        let mut runtime = Runtime {
+            plugins,
+            env: self.env,
+            path: plugin_path("", self.env)?,
+            cache: Cache::new(cache::DEFAULT_DIR),
+            stderr,
+            handles: Rc::default(),
+        };
+        match self.verb {
+            "add" => runtime.add(&list, &at, OnFailure::Leave).map(|result| result.to_text()),
+            "check" => runtime.check(&list, &at).map(nothing),
+            "del" => runtime.del(&list, &at).map(nothing),
+            "gc" => runtime.gc(&list, None).map(nothing),
+            "status" => runtime.status(&list).map(nothing),
+            other => Err(Error::new(Code::BUG, format!("{NAME} has no command {other:?}"))),
+        }
     }
-    let positional: Vec<&String> = arguments.get_many("arguments").into_iter().flatten().collect();
-    let [network, netns, ..] = positional.as_slice() else {
-        let msg = format!("requires at least 2 arg(s), only received {}", positional.len());
-        let usage = format!("usage: {NAME} {verb} <network-name> <netns> [flags]");
-        return Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(usage));
-    };
-    let variable = |name: &str, default: &str| {
-        Some(env.get(name)).filter(|s| !s.is_empty()).unwrap_or(default.into())
-    };
-    let list = directory::find(Path::new(&variable("NETCONFPATH", CONF_DIR)), network)?;
-    let capability_args = parameters::parse_capability_args(&env.get("CAP_ARGS"))?;
-    let args = parameters::parse_args(&env.get("CNI_ARGS"))?;
-    let given = arguments.get_one::<String>("ifname").filter(|name| !name.is_empty()).cloned();
-    let ifname = IfName::parse(&given.unwrap_or_else(|| variable("CNI_IFNAME", "eth0")))?;
-    let netns = parameters::absolute(&PathBuf::from(netns))?;
-    let key = Key {
-        network: NetworkName::parse(network)?,
-        container_id: parameters::container_id(&netns)?,
-        ifname,
-    };
-    let at = Parameters { key, netns, args, capability_args };
-    let mut runtime = Runtime {
-        plugins,
-        env,
-        path: plugin_path("", env)?,
-        cache: Cache::new(cache::DEFAULT_DIR),
-        stderr,
-        handles: Rc::default(),
-    };
-    let nothing = |()| String::new();
-    match verb {
-        "add" => runtime.add(&list, &at, OnFailure::Leave).map(|result| result.to_text()),
-        "check" => runtime.check(&list, &at).map(nothing),
-        "del" => runtime.del(&list, &at).map(nothing),
-        "gc" => runtime.gc(&list, None).map(nothing),
-        "status" => runtime.status(&list).map(nothing),
-        other => Err(Error::new(Code::BUG, format!("{NAME} has no command {other:?}"))),
+
+    /// The network and the namespace.
+    fn subject(&self) -> Result<(&String, &String)> {
+        let positional: Vec<&String> =
+            self.arguments.get_many("arguments").into_iter().flatten().collect();
+        match positional.as_slice() {
+            [network, netns, ..] => Ok((network, netns)),
+            few => {
+                let msg = format!("requires at least 2 arg(s), only received {}", few.len());
+                let usage = format!("usage: {NAME} {} <network-name> <netns> [flags]", self.verb);
+                Err(Error::new(Code::INVALID_ENVIRONMENT, msg).with_details(usage))
+            }
+        }
     }
+
+    fn parameters(&self, network: &str, netns: &str) -> Result<Parameters> {
+        let capability_args = parameters::parse_capability_args(&self.env.get("CAP_ARGS"))?;
+        let args = parameters::parse_args(&self.env.get("CNI_ARGS"))?;
+        let given = self.arguments.get_one::<String>("ifname").filter(|name| !name.is_empty());
+        let ifname = given.cloned().unwrap_or_else(|| self.variable("CNI_IFNAME", "eth0"));
+        let ifname = IfName::parse(&ifname)?;
+        let netns = parameters::absolute(&PathBuf::from(netns))?;
+        let key = Key {
+            network: NetworkName::parse(network)?,
+            container_id: parameters::container_id(&netns)?,
+            ifname,
+        };
+        Ok(Parameters { key, netns, args, capability_args })
+    }
+
+    fn variable(&self, name: &str, default: &str) -> String {
+        Some(self.env.get(name)).filter(|text| !text.is_empty()).unwrap_or(default.into())
+    }
+}
+
+fn completion(shell: &str) -> String {
+    COMPLETIONS.iter().filter(|(name, _)| *name == shell).map(|(_, script)| *script).collect()
+}
+
+/// What a command without a result prints.
+fn nothing((): ()) -> String {
+    String::new()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::cni::version;
 use crate::error::{Code, Error, Result};
 use crate::net::netns::Netns;
 use crate::plugin::{Entry, Handles};
-use crate::runner::{self, Streams};
+use crate::runner::{Execution, Streams};
 use crate::sys::process::Uninterrupted;
 
 /// What operations need besides the network and the attachment.
@@ -298,7 +298,8 @@ impl Runtime<'_> {
         };
         let mut stdout = vec![];
         let mut io = Streams { stdin: &mut config, stdout: &mut stdout, stderr: self.stderr };
-        match runner::run_sharing(entry, self.plugins, &env, &mut io, &self.handles) {
+        let (plugins, handles) = (self.plugins, &self.handles);
+        match (Execution { entry, plugins, env: &env, handles }).run(&mut io) {
             0 => Ok(stdout),
             status => Err(delegate::parse_error(
                 Path::new(entry.name),

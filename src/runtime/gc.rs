@@ -14,10 +14,10 @@ use super::parameters::Parameters;
 use crate::cni::attachment::{Hash8, Key, NetworkName};
 use crate::cni::delegate;
 use crate::cni::env::Command;
-use crate::cni::valid::{Stale, ValidAttachment, ValidAttachments};
+use crate::cni::valid::{Holder, Stale, ValidAttachment, ValidAttachments};
 use crate::cni::version;
 use crate::error::{Error, ErrorList, Result};
-use crate::runner;
+use crate::runner::Execution;
 
 pub use crate::cni::valid::Extent;
 
@@ -46,6 +46,21 @@ pub enum Event<'a> {
 /// Who learns of each event as soon as it is done.
 pub type Watch<'a> = &'a mut dyn FnMut(&Event<'_>);
 
+/// A GC on its way through the networks of a directory, or through one.
+pub struct Sweep<'w> {
+    extent: Extent,
+    watch: Watch<'w>,
+    /// What went wrong so far.
+    errors: ErrorList,
+}
+
+impl<'w> Sweep<'w> {
+    /// One that goes so far and has its events watched.
+    pub fn new(extent: Extent, watch: Watch<'w>) -> Sweep<'w> {
+        Sweep { extent, watch, errors: ErrorList::default() }
+    }
+}
+
 /// What becomes of things that no record tells of and that may be of a container that lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrecorded {
@@ -66,8 +81,10 @@ impl Runtime<'_> {
         }
         let held = self.lock_all(Extent::Detach)?;
         let mut alone = self.within(&held.env);
-        let mut errors = ErrorList::default();
-        let attachments = errors
+        let mut watch = |_: &Event<'_>| ();
+        let mut sweep = Sweep::new(Extent::Detach, &mut watch);
+        let attachments = sweep
+            .errors
             .push(alone.cache.attachments(&NetworkName::parse(&list.name)?))
             .unwrap_or_default();
         let wanted = ValidAttachments::new(valid.unwrap_or_default().to_vec());
@@ -75,8 +92,8 @@ impl Runtime<'_> {
             !wanted.contains(at.key.container_id.as_str(), at.key.ifname.as_str())
         };
         let stale = attachments.into_iter().filter(is_stale);
-        alone.detach(list, &stale.collect::<Vec<_>>(), Extent::Detach, &mut errors, &mut |_| ());
-        alone.collect(list, valid, errors)
+        alone.detach(list, &stale.collect::<Vec<_>>(), &mut sweep);
+        alone.collect(list, valid, sweep.errors)
     }
 
     /// GC of all attachments without a namespace. libcni and cnitool leave it to their caller which
@@ -85,20 +102,18 @@ impl Runtime<'_> {
     pub fn gc_dead(
         &mut self,
         list: &NetworkList,
-        extent: Extent,
         unrecorded: Unrecorded,
-        watch: Watch<'_>,
+        mut sweep: Sweep<'_>,
     ) -> Result<()> {
         if list.disable_gc {
             return Ok(());
         }
-        let held = self.lock_all(extent)?;
+        let held = self.lock_all(sweep.extent)?;
         let mut alone = self.within(&held.env);
         let network = NetworkName::parse(&list.name)?;
-        let mut census = Census::of(alone.cache.all()?, &network);
-        let mut errors = ErrorList::default();
+        let mut census = Census::of(alone.cache.all()?, network);
         for error in std::mem::take(&mut census.unreadable) {
-            errors.push::<()>(Err(error));
+            sweep.errors.push::<()>(Err(error));
         }
         for file in &census.unclear {
             let _ = writeln!(
@@ -107,62 +122,54 @@ impl Runtime<'_> {
                 file.display()
             );
         }
-        alone.detach(list, &census.dead, extent, &mut errors, watch);
-        alone.collect_unrecorded(list, &network, &census, (extent, unrecorded), errors, watch)
+        alone.detach(list, &census.dead, &mut sweep);
+        if has_gc(list) {
+            let mut kept = Kept::of(list, &census);
+            if unrecorded == Unrecorded::Spare {
+                alone.spare_living(&mut kept, &mut sweep);
+            }
+            alone.collect_rest(kept, &mut sweep);
+        }
+        sweep.errors.finish()
     }
 
-    /// GC of what no record tells of: asks the plugins first, spares what may live, and then has
-    /// them do it.
-    fn collect_unrecorded(
-        &mut self,
-        list: &NetworkList,
-        network: &NetworkName,
-        census: &Census,
-        (extent, unrecorded): (Extent, Unrecorded),
-        mut errors: ErrorList,
-        watch: Watch<'_>,
-    ) -> Result<()> {
-        if !has_gc(list) {
-            return errors.finish();
+    /// Asks the plugins what they would remove that no record tells of, and keeps what may live.
+    fn spare_living(&mut self, kept: &mut Kept<'_>, sweep: &mut Sweep<'_>) {
+        let Kept { list, census, .. } = *kept;
+        let look = ValidAttachments::new(kept.listed.clone()).watched(Extent::Look);
+        // What could not be looked at may be of a container that lives.
+        kept.plugins
+            .retain(|plugin| sweep.errors.push(self.collect_of(list, plugin, &look)).is_some());
+        let candidates = census.without_dead(look.take_stale());
+        let living = Living::look(Some(&census.network), &self.cache);
+        kept.list(living.recorded());
+        if let Some(problem) = living.problem().filter(|_| !candidates.is_empty()) {
+            let _ = writeln!(
+                self.stderr,
+                "what has no record is spared, as not every namespace can be seen: {problem}"
+            );
         }
-        let mut listed = census.spared.clone();
-        let mut spared = vec![];
-        let mut plugins: Vec<&PluginConfig> = list.plugins.iter().collect();
-        if unrecorded == Unrecorded::Spare {
-            let look = ValidAttachments::new(listed.clone()).watched(Extent::Look);
-            // What could not be looked at may be of a container that lives.
-            plugins.retain(|plugin| errors.push(self.collect_of(list, plugin, &look)).is_some());
-            let candidates = census.without_dead(look.take_stale());
-            let living = Living::look(Some(network), &self.cache);
-            for key in living.recorded().iter().filter(|key| !census.is_dead(key)) {
-                let (container_id, ifname) = (key.container_id.to_string(), key.ifname.to_string());
-                let valid = ValidAttachment { container_id, ifname };
-                if !listed.contains(&valid) {
-                    listed.push(valid);
-                }
-            }
-            if let Some(problem) = living.problem().filter(|_| !candidates.is_empty()) {
-                let _ = writeln!(
-                    self.stderr,
-                    "what has no record is spared, as not every namespace can be seen: {problem}"
-                );
-            }
-            let verdicts = living.judge(&candidates, &listed);
-            for verdict in [Verdict::Lives, Verdict::Unknown] {
-                let of_verdict = candidates.iter().zip(&verdicts).filter(|(stale, given)| {
-                    **given == verdict && !stale.is_call && !stale.is_torn
-                });
-                let stay: Vec<Stale> = of_verdict.map(|(stale, _)| stale.clone()).collect();
-                watch(&Event::Spared(network, &stay, verdict));
-                spared.extend(stay.into_iter().map(|stale| stale.holder));
-            }
+        let verdicts = living.judge(&candidates, &kept.listed);
+        for verdict in [Verdict::Lives, Verdict::Unknown] {
+            let of_verdict = candidates
+                .iter()
+                .zip(&verdicts)
+                .filter(|(stale, given)| **given == verdict && !stale.is_call && !stale.is_torn);
+            let stay: Vec<Stale> = of_verdict.map(|(stale, _)| stale.clone()).collect();
+            (sweep.watch)(&Event::Spared(&census.network, &stay, verdict));
+            kept.spared.extend(stay.into_iter().map(|stale| stale.holder));
         }
-        let valid = ValidAttachments::new(listed).sparing(spared).watched(extent);
+    }
+
+    /// GC of what no record tells of, but what is kept.
+    fn collect_rest(&mut self, kept: Kept<'_>, sweep: &mut Sweep<'_>) {
+        let Kept { list, census, plugins, listed, spared } = kept;
+        let valid = ValidAttachments::new(listed).sparing(spared).watched(sweep.extent);
         for plugin in plugins {
-            errors.push(self.collect_of(list, plugin, &valid));
+            sweep.errors.push(self.collect_of(list, plugin, &valid));
         }
-        watch(&Event::Removed(network, &census.without_dead(valid.take_stale())));
-        errors.finish()
+        let removed = census.without_dead(valid.take_stale());
+        (sweep.watch)(&Event::Removed(&census.network, &removed));
     }
 
     /// DEL for all whose namespace is gone and whose network is none of `known`: by the
@@ -172,12 +179,10 @@ impl Runtime<'_> {
         &mut self,
         known: &[NetworkName],
         conf_dir: &Path,
-        extent: Extent,
-        watch: Watch<'_>,
+        mut sweep: Sweep<'_>,
     ) -> Result<()> {
-        let held = self.lock_all(extent)?;
+        let held = self.lock_all(sweep.extent)?;
         let mut alone = self.within(&held.env);
-        let mut errors = ErrorList::default();
         for found in alone.cache.all()? {
             let Ok(Record { at: Some(at), document, .. }) = found.record else { continue };
             if known.contains(&at.key.network) || !is_gone(&at.netns) {
@@ -185,17 +190,17 @@ impl Runtime<'_> {
             }
             match directory::of_document(document, conf_dir) {
                 Ok(list) if list.disable_gc => (),
-                Ok(list) => alone.detach(&list, &[at], extent, &mut errors, watch),
+                Ok(list) => alone.detach(&list, &[at], &mut sweep),
                 Err(error) => {
                     let msg = format!(
                         "network {:?} has no configuration any more",
                         at.key.network.as_str()
                     );
-                    errors.push::<()>(Err(error.context(msg)));
+                    sweep.errors.push::<()>(Err(error.context(msg)));
                 }
             }
         }
-        errors.finish()
+        sweep.errors.finish()
     }
 
     /// Nobody comes in between who would not be in the census; who only looks keeps nobody waiting.
@@ -210,24 +215,18 @@ impl Runtime<'_> {
         }
     }
 
-    fn detach(
-        &mut self,
-        list: &NetworkList,
-        stale: &[Parameters],
-        extent: Extent,
-        errors: &mut ErrorList,
-        watch: Watch<'_>,
-    ) {
+    fn detach(&mut self, list: &NetworkList, stale: &[Parameters], sweep: &mut Sweep<'_>) {
         for (number, at) in (1..).zip(stale) {
             let what = format!(
                 "failed to delete stale attachment {} {}",
                 at.key.container_id, at.key.ifname
             );
-            let succeeded = extent == Extent::Look
-                || errors
+            let succeeded = sweep.extent == Extent::Look
+                || sweep
+                    .errors
                     .push(self.del_all(list, at).map_err(|error| error.context(what)))
                     .is_some();
-            watch(&Event::Step(Step { at, number, of: stale.len(), succeeded }));
+            (sweep.watch)(&Event::Step(Step { at, number, of: stale.len(), succeeded }));
         }
     }
 
@@ -259,7 +258,8 @@ impl Runtime<'_> {
         let env = self.environment(Command::Gc, None);
         let collected = self.find(&plugin.kind).and_then(|program| match program {
             Program::Own(entry) => {
-                runner::collect(entry, self.plugins, &env, config, &self.handles, valid)
+                let (plugins, handles) = (self.plugins, &self.handles);
+                Execution { entry, plugins, env: &env, handles }.collect(config, valid)
             }
             Program::File(program) => {
                 valid.call(&program, || delegate::exec(&program, &env, &config).map(drop))
@@ -275,9 +275,41 @@ fn has_gc(list: &NetworkList) -> bool {
     version::Number::parse(&list.version).is_ok_and(|number| number >= version::WITH_GC)
 }
 
+/// What the plugins of a network are to leave as it is.
+struct Kept<'a> {
+    list: &'a NetworkList,
+    census: &'a Census,
+    /// The plugins that are asked to remove all else.
+    plugins: Vec<&'a PluginConfig>,
+    listed: Vec<ValidAttachment>,
+    /// The holders of what may live and has no record.
+    spared: Vec<Holder>,
+}
+
+impl<'a> Kept<'a> {
+    fn of(list: &'a NetworkList, census: &'a Census) -> Kept<'a> {
+        let plugins = list.plugins.iter().collect();
+        Kept { list, census, plugins, listed: census.spared.clone(), spared: vec![] }
+    }
+
+    /// Adds the attachments that live by a record in whichever cache.
+    fn list(&mut self, living: &[Key]) {
+        for key in living.iter().filter(|key| !self.census.is_dead(key)) {
+            let valid = valid_attachment(key);
+            if !self.listed.contains(&valid) {
+                self.listed.push(valid);
+            }
+        }
+    }
+}
+
+fn valid_attachment(key: &Key) -> ValidAttachment {
+    ValidAttachment { container_id: key.container_id.to_string(), ifname: key.ifname.to_string() }
+}
+
 /// The attachments to a network, by whether their namespaces are there.
-#[derive(Default)]
 struct Census {
+    network: NetworkName,
     /// Those that live, and whatever a file that cannot be told may mean.
     spared: Vec<ValidAttachment>,
     dead: Vec<Parameters>,
@@ -286,32 +318,29 @@ struct Census {
 }
 
 impl Census {
-    fn of(files: Vec<Found>, network: &NetworkName) -> Census {
-        let mut census = Census::default();
+    fn of(files: Vec<Found>, network: NetworkName) -> Census {
+        let mut census =
+            Census { network, spared: vec![], dead: vec![], unclear: vec![], unreadable: vec![] };
         for found in files {
-            match found.attachment(network) {
-                Some(at) if at.key.network != *network => (),
+            match found.attachment(&census.network) {
+                Some(at) if at.key.network != census.network => (),
                 Some(at) if is_gone(&at.netns) => census.dead.push(at),
                 Some(at) => census.spared.push(at.valid_attachment()),
-                None => census.spare(found, network),
+                None => census.spare(found),
             }
         }
         census
     }
 
     /// Nobody knows whose it is, so whoever it may be of is let live.
-    fn spare(&mut self, found: Found, network: &NetworkName) {
-        let readings = found.readings(network);
+    fn spare(&mut self, found: Found) {
+        let readings = found.readings(&self.network);
         match found.record {
             _ if readings.is_empty() => (),
             Ok(_) => self.unclear.push(found.file),
             Err(error) => self.unreadable.push(error),
         }
-        let valid = |key: Key| ValidAttachment {
-            container_id: key.container_id.to_string(),
-            ifname: key.ifname.to_string(),
-        };
-        self.spared.extend(readings.into_iter().map(valid));
+        self.spared.extend(readings.iter().map(valid_attachment));
     }
 
     fn is_dead(&self, key: &Key) -> bool {

@@ -87,14 +87,25 @@ pub fn move_routes<'a>(at: &'a Attachment, ips: &[&IpConfig], rb: &mut Rollback<
     let mut routes = container.routes_through(&link)?;
     routes.retain(|route| route.is_in_main() && ips.iter().any(|ip| is_same_family(ip, route)));
     RouteEntry::sort_by_dependence(&mut routes);
-    for (ip, table) in ips.iter().zip(tables) {
-        fill(container, &link, ip, &copies(&routes, ip, ips), table, rb)?;
-        add_rule(container, ip.address.addr(), table, rb)?;
+    for (ip, id) in ips.iter().zip(tables) {
+        let table = OwnTable { id, ip, routes: copies(&routes, ip, ips) };
+        table.fill(container, &link, rb)?;
+        add_rule(container, ip.address.addr(), id, rb)?;
     }
+    leave_main(container, &link, routes, rb)
+}
+
+/// Deletes routes from the main table.
+fn leave_main<'a>(
+    container: &'a Netlink,
+    link: &Link,
+    routes: Vec<RouteEntry>,
+    rb: &mut Rollback<'a>,
+) -> Result<()> {
     // The last first: undone in reverse, each comes back after those that its gateway is reached
     // by.
     for route in routes.into_iter().rev().filter(|route| !is_link_local(&route.dst)) {
-        container.delete_route(&link, &route)?;
+        container.delete_route(link, &route)?;
         let (what, link) = (format!("put back route {}", route.dst), link.clone());
         rb.undo(what, move || container.put_route(&link, &route));
     }
@@ -185,32 +196,38 @@ fn belongs(route: &RouteEntry, ip: &IpConfig) -> bool {
     }
 }
 
-/// Puts routes into the address's table, and the default route through its gateway unless there is
-/// one among them.
-fn fill<'a>(
-    container: &'a Netlink,
-    link: &Link,
-    ip: &IpConfig,
-    routes: &[RouteEntry],
-    table: u32,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let owner = link.clone();
-    rb.undo(format_args!("empty table {table}"), move || empty_tables(container, &owner, &[table]));
-    for route in routes {
-        container.put_route(link, &route.in_table(table))?;
-    }
-    let has_default = routes.iter().any(|route| route.dst.prefix_len() == 0);
-    match ip.gateway {
-        Some(gateway) if !has_default => {
-            let added = container.add_route(link, &default_route(ip, table));
-            let place = format_args!("in table {table}, through {:?}", link.name);
-            added.map_err(|e| {
-                e.worded(format_args!("Failed to add default route to {gateway}"))
-                    .with_details(place)
-            })
+/// The table of one address.
+struct OwnTable<'r> {
+    id: u32,
+    ip: &'r IpConfig,
+    /// The routes that belong there.
+    routes: Vec<RouteEntry>,
+}
+
+impl OwnTable<'_> {
+    /// Puts the routes into the table, and the default route through the address's gateway unless
+    /// there is one among them.
+    fn fill<'a>(&self, container: &'a Netlink, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+        let table = self.id;
+        let owner = link.clone();
+        rb.undo(format_args!("empty table {table}"), move || {
+            empty_tables(container, &owner, &[table])
+        });
+        for route in &self.routes {
+            container.put_route(link, &route.in_table(table))?;
         }
-        _ => Ok(()),
+        let has_default = self.routes.iter().any(|route| route.dst.prefix_len() == 0);
+        match self.ip.gateway {
+            Some(gateway) if !has_default => {
+                let added = container.add_route(link, &default_route(self.ip, table));
+                let place = format_args!("in table {table}, through {:?}", link.name);
+                added.map_err(|e| {
+                    e.worded(format_args!("Failed to add default route to {gateway}"))
+                        .with_details(place)
+                })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

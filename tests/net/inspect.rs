@@ -109,6 +109,6 @@ fn a_bare_result_that_tells_nobody_s_name_is_told_as_it_is() {
         (&told["addresses"], &told["result"]["ip4"]["ip"]),
         (&json!(["10.9.0.2/24"]), &json!("10.9.0.2/24"))
     );
-    assert_eq!(told["problem"], "nothing tells whose it is: gone-abc-eth0");
+    assert_eq!(told["problem"], "no owner is recorded: gone-abc-eth0");
     assert_eq!((told.get("kernel"), told.get("network")), (None, None));
 }

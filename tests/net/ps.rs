@@ -119,7 +119,7 @@ fn files_of_older_libcnis_and_broken_ones_are_shown() {
                 "- - - - unknown read {}: EOF while parsing a value at line 1 column 21",
                 file("lab-torn-eth0")
             ),
-            "- - - 10.9.0.2/24 unknown nothing tells whose it is: unknown-abc-eth0".to_owned(),
+            "- - - 10.9.0.2/24 unknown no owner is recorded: unknown-abc-eth0".to_owned(),
         ]
     );
     assert_eq!(rows(&site.prints("ps lab")).len(), 4, "those that may be of the network");

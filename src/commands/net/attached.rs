@@ -49,15 +49,10 @@ impl Attached {
             },
         };
         let result = result.map_or(Value::Null, |result| result.to_value());
-        let mut members = Members::new();
-        let netns = at.as_ref().map_or("", |at| &at.netns);
-        if let Some(at) = &at {
-            put_text(&mut members, "network", at.key.network.as_str());
-            put_text(&mut members, "containerId", at.key.container_id.as_str());
-            put_text(&mut members, "ifname", at.key.ifname.as_str());
-            put_text(&mut members, "netns", netns);
+        if at.is_none() && problem.is_empty() {
+            problem = format!("no owner is recorded: {file_name}");
         }
-        put_text(&mut members, "namespace", state(netns));
+        let mut members = place(at.as_ref());
         put(&mut members, "addresses", table::texts(addresses(&result, "")));
         if let Some(age) =
             found.written.and_then(|written| SystemTime::now().duration_since(written).ok())
@@ -65,9 +60,6 @@ impl Attached {
             put(&mut members, "ageSeconds", Value::Number(age.as_secs().into()));
         }
         put_text(&mut members, "file", &file);
-        if at.is_none() && problem.is_empty() {
-            problem = format!("nothing tells whose it is: {file_name}");
-        }
         put_text(&mut members, PROBLEM, &problem);
         Attached { file_name, at, document, result, members }
     }
@@ -83,6 +75,19 @@ impl Attached {
             _ => told == Some(wanted),
         }
     }
+}
+
+/// The names of an attachment, as far as they are known, and whether its namespace is there.
+fn place(at: Option<&Parameters>) -> Members {
+    let mut members = Members::new();
+    if let Some(at) = at {
+        put_text(&mut members, "network", at.key.network.as_str());
+        put_text(&mut members, "containerId", at.key.container_id.as_str());
+        put_text(&mut members, "ifname", at.key.ifname.as_str());
+        put_text(&mut members, "netns", &at.netns);
+    }
+    put_text(&mut members, "namespace", state(at.map_or("", |at| &at.netns)));
+    members
 }
 
 /// `alive`, `gone`, which is what GC detaches, or `unknown`.

@@ -1,6 +1,8 @@
 //! `net gc`: detaches what has no namespace any more, in one network or in all.
 
+use std::fmt;
 use std::io::Write;
+use std::path::Path;
 
 use super::network;
 use super::operator::Operator;
@@ -13,8 +15,9 @@ use crate::error::{ErrorList, Result};
 use crate::net::netlink::Netlink;
 use crate::plugin::Entry;
 use crate::runner::Streams;
+use crate::runtime::chain::Runtime;
 use crate::runtime::directory;
-use crate::runtime::gc::{Event, Extent, Step, Unrecorded};
+use crate::runtime::gc::{Event, Extent, Step, Sweep, Unrecorded};
 use crate::runtime::leave;
 use crate::runtime::living::Verdict;
 
@@ -24,8 +27,8 @@ pub fn run(operator: &Operator<'_>, plugins: &'static [Entry], io: &mut Streams<
     let mut report = Report::new(io.stdout, operator.wants_json(), extent);
     let mut errors = ErrorList::default();
     errors.push(match operator.matches.get_flag("leave") {
-        true => leave_tables(operator, extent, &mut report),
-        false => collect(operator, plugins, io.stderr, extent, &mut report),
+        true => leave_tables(operator, &mut report),
+        false => collect(operator, plugins, io.stderr, &mut report),
     });
     errors.push(report.finish());
     errors.finish()
@@ -35,23 +38,31 @@ fn collect(
     operator: &Operator<'_>,
     plugins: &'static [Entry],
     stderr: &mut dyn Write,
-    extent: Extent,
     report: &mut Report<'_>,
 ) -> Result<()> {
     let unrecorded =
         if operator.matches.get_flag("unrecorded") { Unrecorded::Take } else { Unrecorded::Spare };
-    let (dir, wanted) = (operator.conf_dir(), operator.network()?);
+    let dir = operator.conf_dir();
+    let wanted = operator.network()?;
     let mut runtime = operator.runtime(plugins, stderr)?;
-    if let Some(name) = &wanted {
-        let list = network::find(&dir, name.as_str())?;
-        report.is_begun = true;
-        return runtime.gc_dead(&list, extent, unrecorded, &mut |event| report.tell(event));
-    }
+    let Some(name) = wanted else { return collect_all(&mut runtime, &dir, unrecorded, report) };
+    let list = network::find(&dir, name.as_str())?;
+    report.is_begun = true;
+    report.watch(|sweep| runtime.gc_dead(&list, unrecorded, sweep))
+}
+
+/// Every network of the directory, and those that have no configuration there any more.
+fn collect_all(
+    runtime: &mut Runtime<'_>,
+    dir: &Path,
+    unrecorded: Unrecorded,
+    report: &mut Report<'_>,
+) -> Result<()> {
     let mut errors = ErrorList::default();
     // A file that cannot be read does not hide those behind it.
     let mut known: Vec<NetworkName> = vec![];
     let mut is_all_known = true;
-    let files = directory::files(&dir)?;
+    let files = directory::files(dir)?;
     report.is_begun = true;
     for file in files {
         let Some(list) = errors.push(directory::load(&file)) else {
@@ -64,10 +75,10 @@ fn collect(
             continue;
         };
         known.push(name);
-        errors.push(runtime.gc_dead(&list, extent, unrecorded, &mut |event| report.tell(event)));
+        errors.push(report.watch(|sweep| runtime.gc_dead(&list, unrecorded, sweep)));
     }
     if is_all_known {
-        errors.push(runtime.gc_forgotten(&known, &dir, extent, &mut |event| report.tell(event)));
+        errors.push(report.watch(|sweep| runtime.gc_forgotten(&known, dir, sweep)));
     } else {
         // A process may be writing that very file, and its content may differ from that at ADD.
         let _ = writeln!(
@@ -79,15 +90,14 @@ fn collect(
 }
 
 /// `--leave`: what belongs to attachments that are gone, in our tables of nftables.
-fn leave_tables(operator: &Operator<'_>, extent: Extent, report: &mut Report<'_>) -> Result<()> {
+fn leave_tables(operator: &Operator<'_>, report: &mut Report<'_>) -> Result<()> {
     (report.is_begun, report.is_leave) = (true, true);
-    leave::leave(&Netlink::open()?, &operator.cache(), extent, &mut |left| {
+    leave::leave(&Netlink::open()?, &operator.cache(), report.extent, &mut |left| {
+        let subject = Subject { network: "", holder: &left.holder };
         let elements = [format!("elements of table {}", left.table)];
         match left.verdict {
-            Verdict::Gone => report.removed("", &left.holder, &elements),
-            Verdict::Lives | Verdict::Unknown => {
-                report.spared("", &left.holder, &elements, left.verdict)
-            }
+            Verdict::Gone => report.removed(subject, &elements),
+            Verdict::Lives | Verdict::Unknown => report.spared(subject, &elements, left.verdict),
         }
     })
 }
@@ -124,6 +134,11 @@ impl Report<'_> {
         }
     }
 
+    /// Does `work` with a GC whose events are told here.
+    fn watch(&mut self, work: impl FnOnce(Sweep<'_>) -> Result<()>) -> Result<()> {
+        work(Sweep::new(self.extent, &mut |event| self.tell(event)))
+    }
+
     fn tell(&mut self, event: &Event<'_>) {
         match event {
             Event::Step(step) => self.step(step),
@@ -137,12 +152,12 @@ impl Report<'_> {
                     self.line(&format!("{} {}\n", self.verb("remove"), stale.what));
                 }
                 for (holder, what) in by_holder(&whole) {
-                    self.removed(network.as_str(), holder, &what);
+                    self.removed(Subject { network: network.as_str(), holder }, &what);
                 }
             }
             Event::Spared(network, all, verdict) => {
                 for (holder, what) in by_holder(&all.iter().collect::<Vec<_>>()) {
-                    self.spared(network.as_str(), holder, &what, *verdict);
+                    self.spared(Subject { network: network.as_str(), holder }, &what, *verdict);
                 }
             }
         }
@@ -153,7 +168,8 @@ impl Report<'_> {
         let network = key.network.as_str();
         if step.succeeded {
             self.counts[0] += 1;
-            self.note("detach", network, &Holder::of(key), &[("netns", &step.at.netns)]);
+            let subject = Subject { network, holder: &Holder::of(key) };
+            self.note("detach", subject, &[("netns", &step.at.netns)]);
             self.line(&format!(
                 "{} {network} {} {}\n",
                 self.verb("detach"),
@@ -164,36 +180,28 @@ impl Report<'_> {
         self.progress.tell(&format!("{network}: {}/{}", step.number, step.of));
     }
 
-    fn removed(&mut self, network: &str, holder: &Holder, what: &[String]) {
+    fn removed(&mut self, subject: Subject<'_>, what: &[String]) {
         self.counts[1] += 1;
-        self.note("remove", network, holder, &[("what", &what.join(", "))]);
-        self.line(&format!(
-            "{} {}: {}\n",
-            self.verb("remove"),
-            described(network, holder),
-            what.join(", ")
-        ));
+        let what = what.join(", ");
+        self.note("remove", subject, &[("what", &what)]);
+        self.line(&format!("{} {subject}: {what}\n", self.verb("remove")));
     }
 
-    fn spared(&mut self, network: &str, holder: &Holder, what: &[String], verdict: Verdict) {
+    fn spared(&mut self, subject: Subject<'_>, what: &[String], verdict: Verdict) {
         self.counts[2] += 1;
-        self.note(
-            "spare",
-            network,
-            holder,
-            &[("what", &what.join(", ")), ("why", verdict.reason())],
-        );
-        let (owner, what) = (described(network, holder), what.join(", "));
-        self.line(&format!("{} {owner}: {what}; {}\n", self.verb("spare"), verdict.reason()));
+        let what = what.join(", ");
+        let why = verdict.reason();
+        self.note("spare", subject, &[("what", &what), ("why", why)]);
+        self.line(&format!("{} {subject}: {what}; {why}\n", self.verb("spare")));
     }
 
-    fn note(&mut self, action: &str, network: &str, holder: &Holder, more: &[(&str, &str)]) {
+    fn note(&mut self, action: &str, subject: Subject<'_>, more: &[(&str, &str)]) {
         let mut members = Members::new();
         let named = [
             ("action", action),
-            ("network", network),
-            ("containerId", &holder.container_id),
-            ("ifname", &holder.ifname),
+            ("network", subject.network),
+            ("containerId", &subject.holder.container_id),
+            ("ifname", &subject.holder.ifname),
         ];
         let is_known = |(_, text): &&(&str, &str)| !text.is_empty();
         named
@@ -262,10 +270,25 @@ fn by_holder<'s>(all: &[&'s Stale]) -> Vec<(&'s Holder, Vec<String>)> {
     together
 }
 
+/// The attachment that a line is about.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    /// Empty where it is not known.
+    network: &'a str,
+    holder: &'a Holder,
+}
+
 /// The names that are known.
-fn described(network: &str, holder: &Holder) -> String {
-    let unknown = if holder.container_id.is_empty() { "an attachment of unknown name" } else { "" };
-    let cut = if holder.is_cut { "…" } else { "" };
-    let words = [network, unknown, &format!("{}{cut}", holder.container_id), &holder.ifname];
-    words.into_iter().filter(|word| !word.is_empty() && *word != "…").collect::<Vec<_>>().join(" ")
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Subject { network, holder } = self;
+        let unknown =
+            if holder.container_id.is_empty() { "an attachment of unknown name" } else { "" };
+        let cut = if holder.is_cut { "…" } else { "" };
+        let id = format!("{}{cut}", holder.container_id);
+        let words = [*network, unknown, id.as_str(), holder.ifname.as_str()];
+        let known: Vec<&str> =
+            words.into_iter().filter(|word| !word.is_empty() && *word != "…").collect();
+        f.write_str(&known.join(" "))
+    }
 }

@@ -1,29 +1,31 @@
 //! CHECK of `bridge`: prevResult against the kernel.
 
 use super::conf::Conf;
+use super::member::Member;
 use super::{gateway, vlan};
 use crate::cni::result::AddResult;
 use crate::error::{Error, Result};
 use crate::net::netlink::Link;
-use crate::plugin::{Attachment, Context};
+use crate::plugin::Context;
 use crate::steps::ipam::Ipam;
 use crate::steps::{addresses, masquerade, prev_result, spoofcheck, veth};
 
 /// Everything that ADD made is as it was made.
-pub fn all(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
+pub fn all(member: Member<'_>) -> Result<()> {
+    let Member { cx, conf, at } = member;
     let ipam = Ipam::find(cx)?;
     ipam.as_ref().map_or(Ok(()), |ipam| ipam.check(at))?;
     let result = prev_result::require(cx)?;
     let (index, interface) = prev_result::container_interface(&result, at)?;
     let bridge = bridge(cx, conf, &result)?;
     let container = prev_result::verify_link(at.netlink()?, interface, Some("veth"))?;
-    port(cx, conf, at, &bridge, &container)?;
+    port(member, &bridge, &container)?;
     if conf.disable_container_interface {
         return Ok(());
     }
     addresses::verify(at, &container, &result, index)?;
     if ipam.is_some() && conf.is_gateway() {
-        gateway_addresses(cx, conf, &bridge, &container, &result)?;
+        gateway_addresses(member, &bridge, &container, &result)?;
     }
     if ipam.is_some() && conf.ip_masq {
         masquerade::verify(cx.handles(), conf.ip_masq_backend, &at.key, &result)?;
@@ -61,13 +63,8 @@ fn bridge(cx: &Context<'_>, conf: &Conf, result: &AddResult) -> Result<Link> {
 }
 
 /// The host's end is a port of the bridge with its flags, its VLANs and its spoof check.
-fn port(
-    cx: &Context<'_>,
-    conf: &Conf,
-    at: &Attachment,
-    bridge: &Link,
-    container: &Link,
-) -> Result<()> {
+fn port(member: Member<'_>, bridge: &Link, container: &Link) -> Result<()> {
+    let Member { cx, conf, at } = member;
     let not_found = |e: Error| {
         e.saying(format_args!("CNI veth created for bridge {} was not found", bridge.name))
     };
@@ -98,14 +95,13 @@ fn port(
 }
 
 fn gateway_addresses(
-    cx: &Context<'_>,
-    conf: &Conf,
+    member: Member<'_>,
     bridge: &Link,
     container: &Link,
     result: &AddResult,
 ) -> Result<()> {
-    let host = cx.host()?;
-    let link = match conf.gateway_interface() {
+    let host = member.cx.host()?;
+    let link = match member.conf.gateway_interface() {
         Some(name) => host
             .find_link(&name)?
             .ok_or_else(|| Error::check(format!("gateway interface {name:?} not found")))?,

@@ -6,6 +6,7 @@ use super::vlan::Trunk;
 use crate::cni::attachment::IfName;
 use crate::error::{Error, Result};
 use crate::net::mac::MacAddr;
+use crate::net::netlink::Link;
 use crate::plugin::{Context, PluginConf};
 use crate::steps::addresses::DuplicateDetection;
 use crate::steps::dns::DnsConf;
@@ -43,7 +44,7 @@ pub struct Conf {
     /// all the same.
     pub vlan_trunk: Option<Vec<Trunk>>,
     /// The port stays in the bridge's default VLAN as well. Default false.
-    pub preserve_default_vlan: bool,
+    preserve_default_vlan: bool,
     /// The container sends with its own hardware address or not at all. Default false.
     pub macspoofchk: bool,
     /// IPv6 addresses are tried before they are used. Default false.
@@ -192,6 +193,12 @@ impl Conf {
     /// The VLAN that the container is in; 0 for none.
     pub fn vlan(&self) -> u16 {
         u16::try_from(self.vlan).unwrap_or_default()
+    }
+
+    /// The bridge's default VLAN, which a port with VLANs of its own leaves unless it is to be
+    /// preserved.
+    pub fn left_vlan(&self, bridge: &Link) -> Option<u16> {
+        Some(bridge.default_pvid).filter(|vlan| *vlan != 0 && !self.preserve_default_vlan)
     }
 
     /// Whether the bridge has to filter by VLAN.

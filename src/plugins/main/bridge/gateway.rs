@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use sha2::{Digest as _, Sha512};
 
 use super::conf::Conf;
+use super::member::Member;
 use super::{guard, port, vlan};
 use crate::cni::attachment::{Key, hex};
 use crate::cni::result::{AddResult, Route};
@@ -15,7 +16,6 @@ use crate::net::mac::MacAddr;
 use crate::net::netlink::{
     AddressOptions, Link, LinkChange, Netlink, PeerSpec, VethSpec, VlanFlags, VlanRange,
 };
-use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::{router_advertisements, veth};
 
@@ -74,41 +74,48 @@ pub fn addresses(result: &AddResult) -> Vec<IpNet> {
 
 /// Gives the bridge, or its interface in the VLAN, the gateways' addresses.
 pub fn ensure<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
-    key: &'a Key,
+    member: Member<'a>,
     bridge: &Link,
     result: &AddResult,
     rb: &mut Rollback<'a>,
 ) -> Result<()> {
-    let host = cx.host()?;
-    let link = match conf.gateway_interface() {
+    let Member { cx, conf, at } = member;
+    let link = match VlanInterface::find_wanted(member, bridge) {
         None => bridge.clone(),
-        Some(name) => ensure_interface(cx, conf, key, bridge, &name, rb)?,
+        Some(interface) => interface.ensure(rb)?,
     };
-    let gateway = Gateway { host, key, bridge: bridge.clone(), link };
+    let gateway = Gateway {
+        host: cx.host()?,
+        key: &at.key,
+        bridge: bridge.clone(),
+        link,
+        wanted: addresses(result),
+        force: conf.force_address,
+    };
     let what = match conf.gateway_interface() {
         None => "failed to set bridge addr",
         Some(_) => "failed to set vlan interface for bridge with addr",
     };
-    gateway
-        .ensure_addresses(&addresses(result), conf.force_address, rb)
-        .map_err(|e| e.context(what))
+    gateway.ensure_addresses(rb).map_err(|e| e.context(what))
 }
 
-/// The link that has the gateways' addresses, and whom it is made ready for.
+/// The link that has the gateways' addresses, and the attachment that it is made ready for.
 struct Gateway<'a> {
     host: &'a Netlink,
     key: &'a Key,
     bridge: Link,
     link: Link,
+    /// The addresses that it should have.
+    wanted: Vec<IpNet>,
+    /// Other addresses that are in their way are replaced.
+    force: bool,
 }
 
 impl<'a> Gateway<'a> {
-    fn ensure_addresses(&self, wanted: &[IpNet], force: bool, rb: &mut Rollback<'a>) -> Result<()> {
-        for net in wanted {
+    fn ensure_addresses(&self, rb: &mut Rollback<'a>) -> Result<()> {
+        for net in &self.wanted {
             if !self.host.addresses(&self.link)?.iter().any(|address| address.net == *net) {
-                self.clear_the_way(*net, wanted, force, rb)?;
+                self.clear_the_way(*net, rb)?;
                 self.add_address(*net, rb)?;
             }
         }
@@ -116,16 +123,12 @@ impl<'a> Gateway<'a> {
     }
 
     /// Other addresses that are in the way of `net` are an error, or go if `forceAddress` says so.
-    fn clear_the_way(
-        &self,
-        net: IpNet,
-        wanted: &[IpNet],
-        force: bool,
-        rb: &mut Rollback<'a>,
-    ) -> Result<()> {
+    fn clear_the_way(&self, net: IpNet, rb: &mut Rollback<'a>) -> Result<()> {
         let present = self.host.addresses(&self.link)?.into_iter().map(|address| address.net);
-        for other in present.filter(|other| is_in_the_way(*other, net) && !wanted.contains(other)) {
-            if !force {
+        for other in
+            present.filter(|other| is_in_the_way(*other, net) && !self.wanted.contains(other))
+        {
+            if !self.force {
                 let msg =
                     format!("{:?} already has an IP address different from {net}", self.link.name);
                 return Err(Error::new(Code::CONFLICT, msg)
@@ -209,97 +212,100 @@ fn is_in_the_way(present: IpNet, wanted: IpNet) -> bool {
 
 /// `<bridge>.<vlan>`: a veth pair on the host, its other end a port of the bridge in the VLAN. It
 /// stays for the containers to come.
-fn ensure_interface<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
-    key: &'a Key,
-    bridge: &Link,
-    name: &str,
-    rb: &mut Rollback<'a>,
-) -> Result<Link> {
-    let host = cx.host()?;
-    let link = match host.find_link(name)? {
-        Some(found) => found,
-        None => create_interface(cx, conf.vlan(), key, bridge, name, rb)?,
-    };
-    ignore_advertisements(cx, conf.vlan(), key, bridge, &link, rb)?;
-    connect_interface(host, conf, bridge, &link)?;
-    Ok(link)
+#[derive(Clone)]
+struct VlanInterface<'a> {
+    member: Member<'a>,
+    bridge: Link,
+    name: String,
 }
 
-/// Before it is up: the containers of the VLAN reach it.
-fn ignore_advertisements<'a>(
-    cx: &'a Context<'_>,
-    vlan: u16,
-    key: &'a Key,
-    bridge: &Link,
-    link: &Link,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    if let Some(before) = router_advertisements::accepted_by(&link.name)? {
-        let (name, of) = (link.name.clone(), bridge.clone());
-        rb.undo(format_args!("restore accept_ra of {:?}", link.name), move || {
-            guard::undo(|| match is_used(cx, vlan, key, &of)? {
-                true => Ok(()),
-                false => router_advertisements::restore(&name, &before),
-            })
-        });
+impl<'a> VlanInterface<'a> {
+    /// The one that the configuration wants, if it names a VLAN.
+    fn find_wanted(member: Member<'a>, bridge: &Link) -> Option<VlanInterface<'a>> {
+        let name = member.conf.gateway_interface()?;
+        Some(VlanInterface { member, bridge: bridge.clone(), name })
     }
-    router_advertisements::ignore(&link.name)
-}
 
-fn create_interface<'a>(
-    cx: &'a Context<'_>,
-    vlan: u16,
-    key: &'a Key,
-    bridge: &Link,
-    name: &str,
-    rb: &mut Rollback<'a>,
-) -> Result<Link> {
-    let host = cx.host()?;
-    let peer_name = peer_name(name);
-    let peer = PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None };
-    let spec = VethSpec { name, mac: MacAddr::random(), peer, mtu: Some(bridge.mtu) };
-    match host.create_veth(&spec) {
-        Err(e) if e.is_exists() => return host.link(name), // another ADD was first
-        created => created?,
+    fn ensure(&self, rb: &mut Rollback<'a>) -> Result<Link> {
+        let link = match self.member.cx.host()?.find_link(&self.name)? {
+            Some(found) => found,
+            None => self.create(rb)?,
+        };
+        self.ignore_advertisements(&link, rb)?;
+        self.connect(&link)?;
+        Ok(link)
     }
-    let (link, of) = (host.link(name)?, bridge.clone());
-    let index = link.index;
-    rb.undo(format_args!("delete link {name:?}"), move || {
-        guard::undo(|| if is_used(cx, vlan, key, &of)? { Ok(()) } else { host.delete_link(index) })
-    });
-    Ok(link)
-}
 
-/// Makes the other end a port in the VLAN and sets the interface up, which is the last step:
-/// another ADD may be at it, or have been killed on the way. An interface that is not of our making
-/// is its maker's business.
-fn connect_interface(host: &Netlink, conf: &Conf, bridge: &Link, link: &Link) -> Result<()> {
-    let Some(peer) =
-        host.find_link(&peer_name(&link.name))?.filter(|peer| link.lower == Some(peer.index))
-    else {
-        return Ok(());
-    };
-    if link.up && peer.master == Some(bridge.index) {
-        return Ok(());
-    }
-    router_advertisements::ignore(&peer.name)?;
-    port::enslave(host, bridge, &peer)?;
-    let vlans = [VlanRange::one(conf.vlan(), VlanFlags::NativeUntagged)];
-    vlan::set(host, bridge, &peer, &vlans, conf.preserve_default_vlan)?;
-    host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
-}
-
-/// Whether other attachments are in the VLAN, which rely on the interface as it is.
-fn is_used(cx: &Context<'_>, vlan: u16, key: &Key, bridge: &Link) -> Result<bool> {
-    let host = cx.host()?;
-    for port in veth::others(host, bridge, key)? {
-        if host.port_vlans(&port)?.iter().any(|(id, _)| *id == vlan) {
-            return Ok(true);
+    fn create(&self, rb: &mut Rollback<'a>) -> Result<Link> {
+        let host = self.member.cx.host()?;
+        let name = &self.name;
+        let peer_name = peer_name(name);
+        let peer = PeerSpec { name: &peer_name, mac: MacAddr::random_of_port(), netns: None };
+        let spec = VethSpec { name, mac: MacAddr::random(), peer, mtu: Some(self.bridge.mtu) };
+        match host.create_veth(&spec) {
+            Err(e) if e.is_exists() => return host.link(name), // another ADD was first
+            created => created?,
         }
+        let link = host.link(name)?;
+        let index = link.index;
+        self.undo(rb, format_args!("delete link {name:?}"), move || host.delete_link(index));
+        Ok(link)
     }
-    Ok(false)
+
+    /// Before it is up: the containers of the VLAN reach it.
+    fn ignore_advertisements(&self, link: &Link, rb: &mut Rollback<'a>) -> Result<()> {
+        if let Some(before) = router_advertisements::accepted_by(&link.name)? {
+            let name = link.name.clone();
+            self.undo(rb, format_args!("restore accept_ra of {:?}", link.name), move || {
+                router_advertisements::restore(&name, &before)
+            });
+        }
+        router_advertisements::ignore(&link.name)
+    }
+
+    /// Makes the other end a port in the VLAN and sets the interface up, which is the last step:
+    /// another ADD may be at it, or have been killed on the way. An interface that is not of our
+    /// making is its maker's business.
+    fn connect(&self, link: &Link) -> Result<()> {
+        let Member { cx, conf, .. } = self.member;
+        let host = cx.host()?;
+        let Some(peer) =
+            host.find_link(&peer_name(&link.name))?.filter(|peer| link.lower == Some(peer.index))
+        else {
+            return Ok(());
+        };
+        if link.up && peer.master == Some(self.bridge.index) {
+            return Ok(());
+        }
+        router_advertisements::ignore(&peer.name)?;
+        port::enslave(host, &self.bridge, &peer)?;
+        let vlans = [VlanRange::one(conf.vlan(), VlanFlags::NativeUntagged)];
+        vlan::set(host, &peer, &vlans, conf.left_vlan(&self.bridge))?;
+        host.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
+    }
+
+    /// Registers an undo that is left out when other attachments use the interface.
+    fn undo(
+        &self,
+        rb: &mut Rollback<'a>,
+        what: impl fmt::Display,
+        undo: impl FnOnce() -> Result<()> + 'a,
+    ) {
+        let interface = self.clone();
+        rb.undo(what, move || guard::undo(|| if interface.is_used()? { Ok(()) } else { undo() }));
+    }
+
+    /// Whether other attachments are in the VLAN, which rely on the interface as it is.
+    fn is_used(&self) -> Result<bool> {
+        let Member { cx, conf, at } = self.member;
+        let host = cx.host()?;
+        for port in veth::others(host, &self.bridge, &at.key)? {
+            if host.port_vlans(&port)?.iter().any(|(id, _)| *id == conf.vlan()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 fn peer_name(name: &str) -> String {

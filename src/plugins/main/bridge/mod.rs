@@ -7,10 +7,12 @@ mod check;
 mod conf;
 mod gateway;
 mod guard;
+mod member;
 mod port;
 pub mod vlan;
 
 pub use self::conf::Conf;
+use self::member::Member;
 
 use std::time::{Duration, Instant};
 
@@ -44,24 +46,25 @@ impl Plugin for Bridge {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let ipam = Ipam::find_unless_layer_two(cx)?;
         at.netns()?;
+        let member = Member { cx, conf, at };
         transaction(|rb| {
-            let (bridge, pair) = join(cx, conf, at, rb)?;
+            let (bridge, pair) = join(member, rb)?;
             if conf.macspoofchk {
                 spoofcheck::create(cx.handles(), &at.key, &pair.host.name, &pair.mac, rb)?;
             }
             let mut result = match &ipam {
-                Some(ipam) => configure(cx, conf, at, ipam, &bridge, rb)?,
+                Some(ipam) => configure(member, ipam, &bridge, rb)?,
                 None => set_up_container_end(conf, at)?,
             };
             let host_end = carrying(cx, conf, &bridge, &pair)?;
-            result.interfaces = interfaces(cx, conf, at, &bridge, &host_end, &pair.mac)?;
+            result.interfaces = interfaces(member, &bridge, &host_end, &pair.mac)?;
             result.dns = conf.dns.or(result.dns);
             Ok(result)
         })
     }
 
     fn check(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<()> {
-        check::all(cx, conf, at)
+        check::all(Member { cx, conf, at })
     }
 
     fn del(cx: &Context<'_>, _conf: &Conf, at: &Detachment) -> Result<()> {
@@ -103,16 +106,12 @@ impl Plugin for Bridge {
 
 /// The bridge, as it was before it had the port, and the pair that has the port as its host's end.
 /// Until that is there no undo of another ADD takes the bridge away.
-fn join<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
-    at: &'a Attachment,
-    rb: &mut Rollback<'a>,
-) -> Result<(Link, veth::Pair)> {
+fn join<'a>(member: Member<'a>, rb: &mut Rollback<'a>) -> Result<(Link, veth::Pair)> {
     let _guard = guard::joining()?;
+    let Member { cx, conf, at } = member;
     let bridge = ensure(cx, conf, rb)?;
     let pair = veth::create(cx, at, &conf.wishes(), rb)?;
-    let bridge = port::attach(cx, conf, bridge, &pair.host, rb)?;
+    let bridge = port::attach(member, bridge, &pair.host, rb)?;
     Ok((bridge, pair))
 }
 
@@ -238,20 +237,19 @@ fn delete_unused(cx: &Context<'_>, bridge: &Link) -> Result<()> {
 
 /// Layer 3: addresses and routes in the container, and what the host does for them.
 fn configure<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
-    at: &'a Attachment,
+    member: Member<'a>,
     ipam: &Ipam<'a>,
     bridge: &Link,
     rb: &mut Rollback<'a>,
 ) -> Result<AddResult> {
+    let Member { cx, conf, at } = member;
     let mut result = ipam.add(at, rb)?;
     result.ips.iter_mut().for_each(|ip| ip.interface = Some(CONTAINER));
     gateway::plan(conf, &mut result)?;
     let wiring = Wiring { detection: conf.detection(), subnet_on_link: true, routes_first: vec![] };
     addresses::configure(cx, at, &result, &wiring)?;
     if conf.is_gateway() {
-        gateway::ensure(cx, conf, &at.key, bridge, &result, rb)?;
+        gateway::ensure(member, bridge, &result, rb)?;
         forwarding::ensure(&result).map_err(|e| e.context("failed to enable forwarding"))?;
     }
     if conf.ip_masq {
@@ -305,18 +303,12 @@ fn carrying(cx: &Context<'_>, conf: &Conf, bridge: &Link, pair: &veth::Pair) -> 
 /// Bridge, host's end, container's end, and the gateway's own interface where the network has a
 /// VLAN.
 fn interfaces(
-    cx: &Context<'_>,
-    conf: &Conf,
-    at: &Attachment,
+    member: Member<'_>,
     bridge: &Link,
     host_end: &Link,
     container_mac: &MacAddr,
 ) -> Result<Vec<Interface>> {
-    let interface = |link: &Link| Interface {
-        name: link.name.clone(),
-        mac: link.mac().to_string(),
-        ..Interface::default()
-    };
+    let Member { cx, conf, at } = member;
     let container = Interface {
         name: at.ifname().to_owned(),
         mac: container_mac.to_string(),
@@ -324,9 +316,14 @@ fn interfaces(
         ..Interface::default()
     };
     let bridge = cx.host()?.link(&bridge.name)?; // with the address that it has now
-    let mut all = vec![interface(&bridge), interface(host_end), container];
+    let mut all = vec![host_interface(&bridge), host_interface(host_end), container];
     if let Some(name) = conf.gateway_interface().filter(|_| conf.is_gateway()) {
-        all.extend(cx.host()?.find_link(&name)?.map(|link| interface(&link)));
+        all.extend(cx.host()?.find_link(&name)?.map(|link| host_interface(&link)));
     }
     Ok(all)
+}
+
+/// A link of the host in the result.
+fn host_interface(link: &Link) -> Interface {
+    Interface { name: link.name.clone(), mac: link.mac().to_string(), ..Interface::default() }
 }

@@ -1,10 +1,9 @@
 //! A link as a port of the bridge.
 
-use super::conf::Conf;
+use super::member::Member;
 use super::{ensure, vlan};
 use crate::error::{Result, warn};
 use crate::net::netlink::{Link, LinkChange, Netlink};
-use crate::plugin::Context;
 use crate::rollback::Rollback;
 use crate::steps::router_advertisements;
 
@@ -14,15 +13,15 @@ const TRIES: usize = 3;
 /// Makes the host's end a port of the bridge and sets it up; returns the bridge that it is a port
 /// of.
 pub fn attach<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
+    member: Member<'a>,
     bridge: Link,
     port: &Link,
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
-    let host = cx.host()?;
+    let host = member.cx.host()?;
+    let conf = member.conf;
     router_advertisements::ignore(&port.name)?;
-    let bridge = join(cx, conf, bridge, port, rb)?;
+    let bridge = join(member, bridge, port, rb)?;
     if conf.hairpin_mode || conf.port_isolation {
         host.set_port(port, conf.hairpin_mode, conf.port_isolation)?;
     }
@@ -33,25 +32,24 @@ pub fn attach<'a>(
             bridge.name
         ));
     }
-    vlan::set(host, &bridge, port, &plan, conf.preserve_default_vlan)?;
+    vlan::set(host, port, &plan, conf.left_vlan(&bridge))?;
     Ok(bridge)
 }
 
 /// A bridge that another ADD made goes with that one's rollback unless it has ports; then it is
 /// made anew.
 fn join<'a>(
-    cx: &'a Context<'_>,
-    conf: &Conf,
+    member: Member<'a>,
     mut bridge: Link,
     port: &Link,
     rb: &mut Rollback<'a>,
 ) -> Result<Link> {
-    let host = cx.host()?;
+    let host = member.cx.host()?;
     for _ in 1..TRIES {
         match enslave(host, &bridge, port) {
             // The kernel only says that the argument is invalid.
             Err(_) if host.find_link_by_index(bridge.index)?.is_none() => {
-                bridge = ensure(cx, conf, rb)?
+                bridge = ensure(member.cx, member.conf, rb)?
             }
             done => return done.map(|()| bridge),
         }

@@ -78,20 +78,13 @@ fn ranges(ids: BTreeSet<u16>) -> Vec<VlanRange> {
     ranges
 }
 
-/// Makes the port a member of exactly these VLANs, and of the bridge's default one where that is to
-/// be preserved.
-pub fn set(
-    host: &Netlink,
-    bridge: &Link,
-    port: &Link,
-    plan: &[VlanRange],
-    preserve_default: bool,
-) -> Result<()> {
+/// Makes the port a member of these VLANs, and ends its membership of the one that it `leaves`.
+pub fn set(host: &Netlink, port: &Link, plan: &[VlanRange], leaves: Option<u16>) -> Result<()> {
     if plan.is_empty() {
         return Ok(());
     }
-    if !preserve_default && bridge.default_pvid != 0 {
-        host.delete_vlan(port, bridge.default_pvid)?;
+    if let Some(left) = leaves {
+        host.delete_vlan(port, left)?;
     }
     plan.iter().try_for_each(|vlans| host.add_vlans(port, *vlans))
 }

@@ -199,7 +199,7 @@ fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
         return Ok(());
     }
     let host = Links::of_host(cx)?;
-    let device = move_out(&host, netns, &link, &link.alias, "")?;
+    let device = move_out(&host, netns, &link, Naming { name: &link.alias, alias: "" })?;
     if host.identify(&device)?.is_same_as(&identity) {
         Ok(())
     } else {
@@ -210,7 +210,7 @@ fn leave_unrecorded(cx: &Context<'_>, key: &Key, netns: &Netns) -> Result<()> {
 /// Moves the device of a record to the host.
 fn bring(host: &Links<'_>, netns: &Netns, link: &Link, kept: &Belongings) -> Result<Link> {
     // The alias says that it has not got back yet what it had.
-    let moved = move_out(host, netns, link, &kept.device, &kept.device)?;
+    let moved = move_out(host, netns, link, Naming { name: &kept.device, alias: &kept.device })?;
     let Some(identity) = &kept.identity else { return Ok(moved) };
     match host.find(identity, &kept.device)? {
         Some(device) if device.index == moved.index => Ok(device),
@@ -218,9 +218,16 @@ fn bring(host: &Links<'_>, netns: &Netns, link: &Link, kept: &Belongings) -> Res
     }
 }
 
+/// What a device is called on the host.
+struct Naming<'a> {
+    name: &'a str,
+    alias: &'a str,
+}
+
 /// Moves a link from the container to the host, without the names that the container gave it and
 /// the links that it put on it; the link there.
-fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, name: &str, alias: &str) -> Result<Link> {
+fn move_out(host: &Links<'_>, netns: &Netns, link: &Link, naming: Naming<'_>) -> Result<Link> {
+    let Naming { name, alias } = naming;
     refuse_taken_name(host.netlink(), link, name)?;
     let container = netns.netlink()?;
     delete_uppers(container, link)?;

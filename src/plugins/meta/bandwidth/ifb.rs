@@ -118,30 +118,54 @@ fn is_own(link: &Link, key: &Key) -> bool {
 /// Removes the links of this network's attachments that are not valid, and those that the reference
 /// has left.
 pub fn collect_garbage(cx: &Context<'_>, valid: &ValidAttachments) -> Result<()> {
-    let (host, network) = (cx.host()?, &cx.config.name);
-    let is_of_network = |link: &Link| match link.alias.is_empty() {
-        true => link.mac().octets().starts_with(&mac_prefix(network)),
-        false => link_alias::is_of_network(&link.alias, network),
-    };
-    let macs: OnceCell<HashSet<Vec<u8>>> = OnceCell::new();
-    let macs =
-        || macs.get_or_init(|| valid.names().iter().filter_map(|at| mac_of(network, at)).collect());
-    let is_valid = |link: &Link| match link.alias.is_empty() {
-        true => macs().contains(&link.mac),
-        false => link_alias::is_of_valid(&link.alias, valid),
-    };
+    let host = cx.host()?;
+    let network = Network { name: &cx.config.name, valid, macs: OnceCell::new() };
     let (of_network, others): (Vec<Link>, Vec<Link>) =
-        host.links_of_kind(KIND)?.into_iter().partition(is_of_network);
+        host.links_of_kind(KIND)?.into_iter().partition(|link| network.has(link));
     let mut errors = ErrorList::default();
-    for link in of_network.iter().filter(|link| !is_valid(link)) {
-        let stale = || Stale { is_torn: link.alias.is_empty(), ..link_alias::stale(link) };
-        errors.push(valid.remove(stale, || link_record::delete_link(host, link.index)));
+    for link in of_network.iter().filter(|link| !network.has_valid(link)) {
+        errors.push(remove_stale(host, link, valid));
     }
     for link in errors.push(left_by_reference(cx, &others, valid)).unwrap_or_default() {
-        let stale = || Stale { is_torn: true, ..link_alias::stale(link) }; // no veth needs it
-        errors.push(valid.remove(stale, || link_record::delete_link(host, link.index)));
+        errors.push(remove_stale(host, link, valid));
     }
     errors.finish()
+}
+
+/// A link without an alias is torn: its ADD was killed, or no veth needs it any more.
+fn remove_stale(host: &Netlink, link: &Link, valid: &ValidAttachments) -> Result<()> {
+    let stale = || Stale { is_torn: link.alias.is_empty(), ..link_alias::stale(link) };
+    valid.remove(stale, || link_record::delete_link(host, link.index))
+}
+
+/// A network and those of its attachments that are valid.
+struct Network<'a> {
+    name: &'a NetworkName,
+    valid: &'a ValidAttachments,
+    /// The hardware addresses of the valid attachments' links, once one is looked for.
+    macs: OnceCell<HashSet<Vec<u8>>>,
+}
+
+impl Network<'_> {
+    fn has(&self, link: &Link) -> bool {
+        match link.alias.is_empty() {
+            true => link.mac().octets().starts_with(&mac_prefix(self.name)),
+            false => link_alias::is_of_network(&link.alias, self.name),
+        }
+    }
+
+    fn has_valid(&self, link: &Link) -> bool {
+        match link.alias.is_empty() {
+            true => self.valid_macs().contains(&link.mac),
+            false => link_alias::is_of_valid(&link.alias, self.valid),
+        }
+    }
+
+    fn valid_macs(&self) -> &HashSet<Vec<u8>> {
+        self.macs.get_or_init(|| {
+            self.valid.names().iter().filter_map(|at| mac_of(self.name, at)).collect()
+        })
+    }
 }
 
 /// Those of the reference that no veth sends anything to any more, of whatever network: nothing on

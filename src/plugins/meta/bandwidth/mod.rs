@@ -11,6 +11,7 @@ mod ifb;
 mod shaping;
 
 pub use self::conf::Conf;
+use self::shaping::Shaped;
 
 use crate::cni::conf::ValidAttachments;
 use crate::cni::result::{AddResult, Interface};
@@ -38,13 +39,14 @@ impl Plugin for Bandwidth {
         let link = host_end(cx, at, &result)?;
         limits.require_passing(link.mtu)?;
         let host = cx.host()?;
+        let shaped = Shaped { host, link: &link, traffic: &limits.traffic };
         transaction(|rb| {
             if let Some(limit) = limits.ingress {
-                shaping::limit_ingress(host, &link, limit, &limits.traffic, rb)?;
+                shaped.limit_ingress(limit, rb)?;
             }
             if let Some(limit) = limits.egress {
                 let ifb = ifb::create(host, &at.key, link.mtu, rb)?;
-                shaping::limit_egress(host, &link, &ifb, limit, &limits.traffic, rb)?;
+                shaped.limit_egress(&ifb, limit, rb)?;
                 let (name, mac) = (ifb.name.clone(), ifb.mac().to_string());
                 result.interfaces.push(Interface { name, mac, ..Interface::default() });
             }
@@ -59,12 +61,12 @@ impl Plugin for Bandwidth {
             return Ok(());
         }
         let link = host_end(cx, at, &result)?;
+        let shaped = Shaped { host, link: &link, traffic: &limits.traffic };
         if let Some(limit) = limits.ingress {
-            shaping::verify_ingress(host, &link, limit, &limits.traffic)?;
+            shaped.verify_ingress(limit)?;
         }
         if let Some(limit) = limits.egress {
-            let ifb = ifb::verify(host, &at.key)?;
-            shaping::verify_egress(host, &link, &ifb, limit, &limits.traffic)?;
+            shaped.verify_egress(&ifb::verify(host, &at.key)?, limit)?;
         }
         Ok(())
     }

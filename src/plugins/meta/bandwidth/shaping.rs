@@ -1,10 +1,12 @@
 //! Queues of a given rate, and the filters that send packets there.
 
+use ipnet::IpNet;
+
 use super::bucket::{FASTEST, is_of_add};
 use super::conf::{Limit, Traffic};
 use crate::error::{Code, Error, Result};
 use crate::net::netlink::{
-    Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict,
+    Bucket, Filter, Handle, HtbClass, Link, LinkChange, Netlink, Qdisc, QdiscKind, Side, Verdict,
 };
 use crate::rollback::Rollback;
 
@@ -24,52 +26,126 @@ const UNHURRIED: HtbClass =
 /// does not limit.
 const UNLIMITED: Verdict = Verdict::Class(ROOT);
 
-/// Limits what goes to the container: in a queue of the host's end.
-pub fn limit_ingress<'a>(
-    host: &'a Netlink,
-    link: &Link,
-    limit: Limit,
-    traffic: &Traffic,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let bucket = limit.bucket(link.mtu);
-    if *traffic == Traffic::All {
-        return create_root(host, link, QdiscKind::Tbf(bucket), rb);
-    }
-    create_root(host, link, QdiscKind::Htb, rb)?;
-    host.create_htb_class(link, ROOT, &UNHURRIED)?;
-    host.create_qdisc(
-        link,
-        &Qdisc { parent: LIMITED, handle: QUEUE, kind: QdiscKind::Tbf(bucket) },
-    )?;
-    for filter in ingress_filters(traffic) {
-        host.create_filter(link, ROOT, &filter)?;
-    }
-    Ok(())
+/// The host's end of a container's veth pair, and which of its traffic is limited.
+pub struct Shaped<'a> {
+    /// The host.
+    pub host: &'a Netlink,
+    /// The host's end. A packet that passes there has to pass every queue.
+    pub link: &'a Link,
+    /// The traffic.
+    pub traffic: &'a Traffic,
 }
 
-/// Limits what comes from the container: it is redirected to the ifb, which is set up here, and
-/// waits there.
-pub fn limit_egress<'a>(
-    host: &'a Netlink,
-    link: &Link,
-    ifb: &Link,
-    limit: Limit,
-    traffic: &Traffic,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    create_root(host, ifb, QdiscKind::Tbf(limit.bucket(link.mtu)), rb)?;
-    host.change_link(ifb, &LinkChange { up: Some(true), ..LinkChange::default() })?;
-    create(
-        host,
-        link,
-        Qdisc { parent: Handle::INGRESS, handle: RECEIVED, kind: QdiscKind::Ingress },
-        rb,
-    )?;
-    for filter in egress_filters(traffic, ifb) {
-        host.create_filter(link, RECEIVED, &filter)?;
+impl<'a> Shaped<'a> {
+    /// Limits what goes to the container: in a queue of the host's end.
+    pub fn limit_ingress(&self, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
+        let Shaped { host, link, traffic } = *self;
+        let bucket = limit.bucket(link.mtu);
+        if *traffic == Traffic::All {
+            return create_root(host, link, QdiscKind::Tbf(bucket), rb);
+        }
+        create_root(host, link, QdiscKind::Htb, rb)?;
+        host.create_htb_class(link, ROOT, &UNHURRIED)?;
+        host.create_qdisc(
+            link,
+            &Qdisc { parent: LIMITED, handle: QUEUE, kind: QdiscKind::Tbf(bucket) },
+        )?;
+        for filter in ingress_filters(traffic) {
+            host.create_filter(link, ROOT, &filter)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Limits what comes from the container: it is redirected to the ifb, which is set up here,
+    /// and waits there.
+    pub fn limit_egress(&self, ifb: &Link, limit: Limit, rb: &mut Rollback<'a>) -> Result<()> {
+        let Shaped { host, link, traffic } = *self;
+        create_root(host, ifb, QdiscKind::Tbf(limit.bucket(link.mtu)), rb)?;
+        host.change_link(ifb, &LinkChange { up: Some(true), ..LinkChange::default() })?;
+        create(
+            host,
+            link,
+            Qdisc { parent: Handle::INGRESS, handle: RECEIVED, kind: QdiscKind::Ingress },
+            rb,
+        )?;
+        for filter in egress_filters(traffic, ifb) {
+            host.create_filter(link, RECEIVED, &filter)?;
+        }
+        Ok(())
+    }
+
+    /// What goes to the container waits in the queue that it should.
+    pub fn verify_ingress(&self, limit: Limit) -> Result<()> {
+        let Shaped { host, link, traffic } = *self;
+        if *traffic == Traffic::All {
+            return self.verify_bucket(link, Handle::ROOT, limit);
+        }
+        let root = Qdisc { parent: Handle::ROOT, handle: ROOT, kind: QdiscKind::Htb };
+        if host.qdisc_at(link, Handle::ROOT)? != Some(root) {
+            return Err(Error::check(format!(
+                "the qdisc of {:?} is another, expected htb {ROOT}",
+                link.name
+            )));
+        }
+        if host.htb_classes(link)? != [UNHURRIED] {
+            return Err(Error::check(format!(
+                "the classes of {:?} are others, expected {LIMITED} alone",
+                link.name
+            )));
+        }
+        self.verify_bucket(link, LIMITED, limit)?;
+        verify_filters(host, link, ROOT, &ingress_filters(traffic))
+    }
+
+    /// What comes from the container goes to the ifb, and waits there as it should.
+    pub fn verify_egress(&self, ifb: &Link, limit: Limit) -> Result<()> {
+        self.verify_bucket(ifb, Handle::ROOT, limit)?;
+        verify_filters(self.host, self.link, RECEIVED, &egress_filters(self.traffic, ifb))
+    }
+
+    /// The qdisc at this place of a link, the host's end or the ifb, is the bucket that we make, or
+    /// the one that the reference makes. Its number does not matter.
+    fn verify_bucket(&self, link: &Link, parent: Handle, limit: Limit) -> Result<()> {
+        let Some(qdisc) = self.host.qdisc_at(link, parent)? else {
+            return Err(Error::check(format!(
+                "{:?} has no qdisc at {parent}, expected tbf",
+                link.name
+            ))
+            .saying("Failed to find qdisc"));
+        };
+        let QdiscKind::Tbf(found) = qdisc.kind else {
+            let kind = qdisc.kind.name();
+            return Err(Error::check(format!(
+                "{:?} has qdisc {kind} at {parent}, expected tbf",
+                link.name
+            )));
+        };
+        // For a larger MTU: somebody has made it smaller since.
+        match limit.makes(found, self.link.mtu) {
+            true => Ok(()),
+            false => Err(other_bucket(link, found, limit.bucket(self.link.mtu))),
+        }
+    }
+}
+
+/// CHECK found another bucket.
+fn other_bucket(link: &Link, found: Bucket, expected: Bucket) -> Error {
+    let numbers = [
+        ("Rate", "rate", found.rate, expected.rate),
+        ("Limit", "limit", found.limit.into(), expected.limit.into()),
+        ("Buffer", "burst, in ticks,", found.buffer.into(), expected.buffer.into()),
+    ];
+    let differs: Vec<(&str, String)> = numbers
+        .into_iter()
+        .filter(|(_, _, found, expected)| found != expected)
+        .map(|(word, what, found, expected)| (word, format!("{what} {found}, expected {expected}")))
+        .collect();
+    let all: Vec<&str> = differs.iter().map(|(_, difference)| difference.as_str()).collect();
+    let error = Error::check(format!("qdisc tbf of {:?} has {}", link.name, all.join("; ")));
+    match differs.first() {
+        Some((word, _)) => error.saying(format_args!("{word} doesn't match")),
+        None => error,
+    }
 }
 
 fn create_root<'a>(
@@ -107,103 +183,25 @@ fn egress_filters(traffic: &Traffic, ifb: &Link) -> Vec<Filter> {
 /// The filters of one direction, where the others' address is on this side. With all traffic it is
 /// the reference's one.
 fn filters(traffic: &Traffic, side: Side, limited: Verdict) -> Vec<Filter> {
-    let of_subnets = |subnets: &[ipnet::IpNet], verdict| {
-        // Filters of one priority are of one family.
-        let filter = |net: &ipnet::IpNet| {
-            let priority = if net.addr().is_ipv4() { 1 } else { 2 };
-            Filter::of_subnet(priority, side, net, verdict)
-        };
-        subnets.iter().map(filter).collect::<Vec<_>>()
-    };
     match traffic {
         Traffic::All => vec![Filter::of_all(1, limited)],
-        Traffic::With(subnets) => of_subnets(subnets, limited),
+        Traffic::With(subnets) => filters_of(subnets, side, limited),
         Traffic::WithoutThat(subnets) => {
-            let mut filters = of_subnets(subnets, UNLIMITED);
+            let mut filters = filters_of(subnets, side, UNLIMITED);
             filters.push(Filter::of_all(3, limited));
             filters
         }
     }
 }
 
-/// What goes to the container waits in the queue that it should.
-pub fn verify_ingress(host: &Netlink, link: &Link, limit: Limit, traffic: &Traffic) -> Result<()> {
-    if *traffic == Traffic::All {
-        return verify_bucket(host, link, Handle::ROOT, link.mtu, limit);
-    }
-    let root = Qdisc { parent: Handle::ROOT, handle: ROOT, kind: QdiscKind::Htb };
-    if host.qdisc_at(link, Handle::ROOT)? != Some(root) {
-        return Err(Error::check(format!(
-            "the qdisc of {:?} is another, expected htb {ROOT}",
-            link.name
-        )));
-    }
-    if host.htb_classes(link)? != [UNHURRIED] {
-        return Err(Error::check(format!(
-            "the classes of {:?} are others, expected {LIMITED} alone",
-            link.name
-        )));
-    }
-    verify_bucket(host, link, LIMITED, link.mtu, limit)?;
-    verify_filters(host, link, ROOT, &ingress_filters(traffic))
-}
-
-/// What comes from the container goes to the ifb, and waits there as it should.
-pub fn verify_egress(
-    host: &Netlink,
-    link: &Link,
-    ifb: &Link,
-    limit: Limit,
-    traffic: &Traffic,
-) -> Result<()> {
-    verify_bucket(host, ifb, Handle::ROOT, link.mtu, limit)?;
-    verify_filters(host, link, RECEIVED, &egress_filters(traffic, ifb))
-}
-
-/// The qdisc at this place is the bucket that we make, or the one that the reference makes. Its
-/// number does not matter.
-fn verify_bucket(
-    host: &Netlink,
-    link: &Link,
-    parent: Handle,
-    mtu: u32,
-    limit: Limit,
-) -> Result<()> {
-    let Some(qdisc) = host.qdisc_at(link, parent)? else {
-        return Err(Error::check(format!(
-            "{:?} has no qdisc at {parent}, expected tbf",
-            link.name
-        ))
-        .saying("Failed to find qdisc"));
+/// One filter a subnet.
+fn filters_of(subnets: &[IpNet], side: Side, verdict: Verdict) -> Vec<Filter> {
+    let filter = |net: &IpNet| {
+        // Filters of one priority are of one family.
+        let priority = if net.addr().is_ipv4() { 1 } else { 2 };
+        Filter::of_subnet(priority, side, net, verdict)
     };
-    let QdiscKind::Tbf(found) = qdisc.kind else {
-        let kind = qdisc.kind.name();
-        return Err(Error::check(format!(
-            "{:?} has qdisc {kind} at {parent}, expected tbf",
-            link.name
-        )));
-    };
-    let expected = limit.bucket(mtu);
-    // For a larger MTU: somebody has made it smaller since.
-    if limit.makes(found, mtu) {
-        return Ok(());
-    }
-    let differs = [
-        ("Rate", "rate", found.rate, expected.rate),
-        ("Limit", "limit", found.limit.into(), expected.limit.into()),
-        ("Buffer", "burst, in ticks,", found.buffer.into(), expected.buffer.into()),
-    ];
-    let differs: Vec<_> =
-        differs.iter().filter(|(_, _, found, expected)| found != expected).collect();
-    let words = |(_, what, found, expected): &&(_, _, u64, u64)| {
-        format!("{what} {found}, expected {expected}")
-    };
-    let all: Vec<String> = differs.iter().map(words).collect();
-    let error = Error::check(format!("qdisc tbf of {:?} has {}", link.name, all.join("; ")));
-    Err(match differs.first() {
-        Some((word, ..)) => error.saying(format_args!("{word} doesn't match")),
-        None => error,
-    })
+    subnets.iter().map(filter).collect()
 }
 
 fn verify_filters(host: &Netlink, link: &Link, qdisc: Handle, expected: &[Filter]) -> Result<()> {
@@ -247,20 +245,28 @@ pub fn unlimit(
     ingress: Option<Limit>,
     ifb: Option<&Link>,
 ) -> Result<()> {
-    if let Some(root) = host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT) {
-        let is_limit = match &root.kind {
-            QdiscKind::Tbf(found) => {
-                ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0))
-            }
-            QdiscKind::Htb => {
-                host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE)
-            }
-            _ => false,
-        };
-        if is_limit {
-            host.delete_qdisc(link, root.parent, root.handle, root.kind.name())?;
+    delete_queue(host, link, ingress)?;
+    delete_redirection(host, link, ifb)
+}
+
+fn delete_queue(host: &Netlink, link: &Link, ingress: Option<Limit>) -> Result<()> {
+    let Some(root) = host.qdisc_at(link, Handle::ROOT)?.filter(|root| root.handle == ROOT) else {
+        return Ok(());
+    };
+    let is_ours = match &root.kind {
+        QdiscKind::Tbf(found) => {
+            ingress.map_or_else(|| is_of_add(*found), |limit| limit.makes(*found, 0))
         }
+        QdiscKind::Htb => host.qdisc_at(link, LIMITED)?.is_some_and(|queue| queue.handle == QUEUE),
+        _ => false,
+    };
+    match is_ours {
+        true => host.delete_qdisc(link, root.parent, root.handle, root.kind.name()),
+        false => Ok(()),
     }
+}
+
+fn delete_redirection(host: &Netlink, link: &Link, ifb: Option<&Link>) -> Result<()> {
     let redirects = |filter: &Filter| match filter.verdict {
         Verdict::Redirect(index) => index == 0 || ifb.is_some_and(|ifb| ifb.index == index),
         _ => false,

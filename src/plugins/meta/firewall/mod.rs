@@ -43,10 +43,8 @@ impl Plugin for Firewall {
     fn add(cx: &Context<'_>, conf: &Conf, at: &Attachment) -> Result<AddResult> {
         let result = prev_result::require_chained(cx, "missing prevResult from earlier plugin")?;
         let wish = Wish::of(conf, &result)?;
-        let backend = conf.backend.resolve(cx)?;
-        require_plain_bridge(backend, &wish)?;
-        let notes = notes(conf, backend, &wish);
-        require_ready(cx, conf, backend, &wish, notes)?;
+        let admission = Admission { cx, conf, backend: conf.backend.resolve(cx)?, wish: &wish };
+        let notes = admission.require_ready()?;
         transaction(|rb| {
             let replaced = table::claim(cx.handles(), &at.key, &wish, notes)?;
             let are_new = replaced.as_ref().is_some_and(Replaced::is_empty);
@@ -57,7 +55,7 @@ impl Plugin for Firewall {
             rb.undo("give the addresses back", || {
                 replaced.map_or(Ok(()), |replaced| give_back(cx, &at.key, &replaced))
             });
-            accept(cx, conf, backend, &wish, are_new, &at.key, rb)?;
+            admission.accept(&at.key, are_new, rb)?;
             // Nothing tells a DEL of these addresses any more, and others may be given them.
             remove_accepts(cx.handles(), &outdated)?;
             leave_zones(cx, &outdated.sources)
@@ -71,29 +69,14 @@ impl Plugin for Firewall {
             &prev_result::require_chained(cx, "missing prevResult from earlier plugin")?,
         )?;
         let backend = conf.backend.resolve(cx)?;
-        require_plain_bridge(backend, &wish)?;
-        table::verify(cx.handles(), &at.key, &wish, notes(conf, backend, &wish))?;
-        match backend {
-            Backend::Firewalld => firewalld::require(cx)?.verify(&conf.firewalld_zone.0, &wish.ips),
-            Backend::Iptables => programs::verify(
-                &programs::of_host(cx.handles(), &wish.ips),
-                &wish,
-                wish.isolation.as_ref(),
-            ),
-            Backend::Automatic | Backend::Nftables => {
-                netlink::verify(
-                    cx.handles(),
-                    &wish,
-                    &table::held(cx.handles(), &nft_owner::of(&at.key), &[], Search::Ledger)?.rules,
-                )?;
-                programs::verify(&programs::of_legacy(cx.handles(), &wish.ips)?, &wish, None)
-            }
-        }
+        Admission { cx, conf, backend, wish: &wish }.verify(&at.key)
     }
 
     fn del(cx: &Context<'_>, conf: &Conf, at: &Detachment) -> Result<()> {
         let told: Vec<IpAddr> = at.prev_result.iter().flat_map(conf::addresses).collect();
-        remove(cx, conf, &nft_owner::of(&at.key), &told, Search::Ledger)
+        let owner = nft_owner::of(&at.key);
+        remove(cx, conf, &table::held(cx.handles(), &owner, &told, Search::Ledger)?)?;
+        table::release(cx.handles(), &owner, Search::Ledger)
     }
 
     fn status(cx: &Context<'_>, conf: &Conf) -> Result<()> {
@@ -108,35 +91,91 @@ impl Plugin for Firewall {
         for (owner, stale) in
             nft_owner::invalid(cx.handles(), &table::LAYOUT, &cx.config.name, valid)?
         {
-            errors.push(valid.remove(|| stale, || remove(cx, conf, &owner, &[], Search::Comments)));
+            errors.push(valid.remove(|| stale, || remove_stale(cx, conf, &owner)));
         }
         errors.finish()
     }
 }
 
-/// What our own table is told beside the addresses. iptables has chains of its own for isolation.
-fn notes<'a>(conf: &'a Conf, backend: Backend, wish: &'a Wish) -> Notes<'a> {
-    Notes {
-        isolation: wish.isolation.as_ref().filter(|_| backend != Backend::Iptables),
-        zone: (backend == Backend::Firewalld).then_some(conf.firewalld_zone.0.as_str()),
-    }
+/// A container whose packets are to pass the firewall.
+struct Admission<'a> {
+    cx: &'a Context<'a>,
+    conf: &'a Conf,
+    backend: Backend,
+    wish: &'a Wish,
 }
 
-/// What can be seen to fail fails before anything is changed.
-fn require_ready(
-    cx: &Context<'_>,
-    conf: &Conf,
-    backend: Backend,
-    wish: &Wish,
-    notes: Notes<'_>,
-) -> Result<()> {
-    notes.require(cx.handles())?;
-    match backend {
-        Backend::Firewalld => firewalld::require(cx)?.require_zone(&conf.firewalld_zone.0),
-        Backend::Iptables => programs::of_host(cx.handles(), &wish.ips)
-            .iter()
-            .try_for_each(|iptables| iptables.require()),
-        Backend::Automatic | Backend::Nftables => cx.handles().require_nft().map(drop),
+impl<'a> Admission<'a> {
+    /// What can be seen to fail fails before anything is changed.
+    fn require_ready(&self) -> Result<Notes<'a>> {
+        require_plain_bridge(self.backend, self.wish)?;
+        let notes = self.notes();
+        notes.require(self.cx.handles())?;
+        match self.backend {
+            Backend::Firewalld => firewalld::require(self.cx)?.require_zone(self.zone())?,
+            Backend::Iptables => programs::of_host(self.cx.handles(), &self.wish.ips)
+                .iter()
+                .try_for_each(Iptables::require)?,
+            Backend::Automatic | Backend::Nftables => self.cx.handles().require_nft().map(drop)?,
+        }
+        Ok(notes)
+    }
+
+    /// What our own table is told beside the addresses. iptables has chains of its own for
+    /// isolation.
+    fn notes(&self) -> Notes<'a> {
+        let isolation = self.wish.isolation.as_ref();
+        Notes {
+            isolation: isolation.filter(|_| self.backend != Backend::Iptables),
+            zone: (self.backend == Backend::Firewalld).then_some(self.zone()),
+        }
+    }
+
+    fn zone(&self) -> &'a str {
+        &self.conf.firewalld_zone.0
+    }
+
+    /// Lets the packets pass. `are_new` is whether there can be no rules for these addresses yet.
+    fn accept(&self, key: &Key, are_new: bool, rb: &mut Rollback<'a>) -> Result<()> {
+        let wish = self.wish;
+        let handles = self.cx.handles();
+        match self.backend {
+            Backend::Firewalld => accept_by_firewalld(self.cx, self.zone(), &wish.ips, rb),
+            Backend::Iptables => accept_by_programs(
+                programs::of_host(handles, &wish.ips),
+                wish,
+                wish.isolation.as_ref(),
+                rb,
+            ),
+            Backend::Automatic | Backend::Nftables => {
+                let added = netlink::accept(handles, wish, are_new)?;
+                let accepts = added.accepts();
+                rb.undo("remove the rules", move || netlink::take_back(handles, &added));
+                table::note_rules(handles, key, &accepts)?;
+                accept_by_programs(programs::of_legacy(handles, &wish.ips)?, wish, None, rb)
+            }
+        }
+    }
+
+    /// What `accept` makes, and our own table, are as ADD made them.
+    fn verify(&self, key: &Key) -> Result<()> {
+        let wish = self.wish;
+        let handles = self.cx.handles();
+        require_plain_bridge(self.backend, wish)?;
+        table::verify(handles, key, wish, self.notes())?;
+        match self.backend {
+            Backend::Firewalld => firewalld::require(self.cx)?.verify(self.zone(), &wish.ips),
+            Backend::Iptables => programs::verify(
+                &programs::of_host(handles, &wish.ips),
+                wish,
+                wish.isolation.as_ref(),
+            ),
+            Backend::Automatic | Backend::Nftables => {
+                let held = table::held(handles, &nft_owner::of(key), &[], Search::Ledger)?;
+                netlink::verify(handles, wish, &held.rules)?;
+                programs::verify(&programs::of_legacy(handles, &wish.ips)?, wish, None)
+            }
+        }
     }
 }
 
@@ -158,34 +197,6 @@ fn require_plain_bridge(backend: Backend, wish: &Wish) -> Result<()> {
             .with_details("backend \"nftables\" takes any name"))
         }
         _ => Ok(()),
-    }
-}
-
-/// Lets the packets pass. `are_new` is whether there can be no rules for these addresses yet.
-fn accept<'a>(
-    cx: &'a Context<'_>,
-    conf: &'a Conf,
-    backend: Backend,
-    wish: &Wish,
-    are_new: bool,
-    key: &Key,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    match backend {
-        Backend::Firewalld => accept_by_firewalld(cx, &conf.firewalld_zone.0, &wish.ips, rb),
-        Backend::Iptables => accept_by_programs(
-            programs::of_host(cx.handles(), &wish.ips),
-            wish,
-            wish.isolation.as_ref(),
-            rb,
-        ),
-        Backend::Automatic | Backend::Nftables => {
-            let added = netlink::accept(cx.handles(), wish, are_new)?;
-            let accepts = added.accepts();
-            rb.undo("remove the rules", move || netlink::take_back(cx.handles(), &added));
-            table::note_rules(cx.handles(), key, &accepts)?;
-            accept_by_programs(programs::of_legacy(cx.handles(), &wish.ips)?, wish, None, rb)
-        }
     }
 }
 
@@ -233,22 +244,21 @@ fn give_back(cx: &Context<'_>, key: &Key, replaced: &Replaced) -> Result<()> {
     errors.finish()
 }
 
+/// GC of an attachment that is not valid.
+fn remove_stale(cx: &Context<'_>, conf: &Conf, owner: &Owner) -> Result<()> {
+    remove(cx, conf, &table::held(cx.handles(), owner, &[], Search::Comments)?)?;
+    table::release(cx.handles(), owner, Search::Comments)
+}
+
 /// Removes whatever lets the attachment's packets pass, by whichever backend it was made: a
-/// configuration may have changed since. What it owned is known until all of that has succeeded.
-fn remove(
-    cx: &Context<'_>,
-    conf: &Conf,
-    owner: &Owner,
-    told: &[IpAddr],
-    search: Search,
-) -> Result<()> {
-    let held = table::held(cx.handles(), owner, told, search)?;
+/// configuration may have changed since. What it owned is known until all of that has succeeded, so
+/// its caller releases it then.
+fn remove(cx: &Context<'_>, conf: &Conf, held: &Held) -> Result<()> {
     let mut errors = ErrorList::default();
-    errors.push(remove_accepts(cx.handles(), &held));
+    errors.push(remove_accepts(cx.handles(), held));
     errors.push(leave_zones(cx, &held.sources));
     errors.push(leave_zone_perhaps(cx, conf, &held.unknown));
-    errors.finish()?;
-    table::release(cx.handles(), owner, search)
+    errors.finish()
 }
 
 fn remove_accepts(handles: &Handles, held: &Held) -> Result<()> {

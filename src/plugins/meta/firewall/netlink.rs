@@ -44,22 +44,32 @@ impl AddedTo {
         self.chains.push(name.to_owned());
     }
 
-    fn rule(&mut self, batch: &mut Batch, chain: &'static str, is_first: bool, rule: FilterRule) {
-        add_rule(batch, self.table, chain, is_first, &rule);
+    /// Adds a rule in front of a chain.
+    fn first(&mut self, batch: &mut Batch, chain: &'static str, rule: FilterRule) {
+        add_rule(batch, self.table, chain, true, &rule);
         self.rules.push((chain, rule));
     }
 
-    /// Puts a rule that is there in front of its chain, after all others were added.
-    fn put_in_front(
-        &mut self,
-        batch: &mut Batch,
-        chain: &'static str,
-        handle: u64,
-        rule: &FilterRule,
-    ) {
-        batch.delete_rule(self.table, chain, handle);
-        add_rule(batch, self.table, chain, true, rule);
+    /// Adds a rule at the end of a chain.
+    fn last(&mut self, batch: &mut Batch, chain: &'static str, rule: FilterRule) {
+        add_rule(batch, self.table, chain, false, &rule);
+        self.rules.push((chain, rule));
+    }
+
+    /// Puts a rule that FORWARD has in front of it, after all others were added.
+    fn put_in_front(&mut self, batch: &mut Batch, handle: u64, rule: &FilterRule) {
+        batch.delete_rule(self.table, FORWARD, handle);
+        add_rule(batch, self.table, FORWARD, true, rule);
         self.moved += 1;
+    }
+
+    /// The rules of addresses.
+    fn accepts(&self) -> impl Iterator<Item = RuleHandle> {
+        let is_v6 = self.table == filter_table(true);
+        let numbered = self.rules.iter().zip(&self.handles);
+        numbered
+            .filter(|((_, rule), _)| rule.target == Target::Accept)
+            .map(move |(_, handle)| RuleHandle { is_v6, handle: *handle })
     }
 
     /// The rules that it added to a chain.
@@ -80,16 +90,7 @@ impl Added {
 
     /// The rules of addresses.
     pub fn accepts(&self) -> Vec<RuleHandle> {
-        let of_table = |part: &AddedTo| {
-            let is_v6 = part.table == filter_table(true);
-            let accepts = part
-                .rules
-                .iter()
-                .zip(&part.handles)
-                .filter(|((_, rule), _)| rule.target == Target::Accept);
-            accepts.map(|(_, handle)| RuleHandle { is_v6, handle: *handle }).collect::<Vec<_>>()
-        };
-        self.0.iter().flat_map(of_table).collect()
+        self.0.iter().flat_map(AddedTo::accepts).collect()
     }
 }
 
@@ -110,7 +111,8 @@ pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
         let mut batch = Batch::of_generation(nft.generation()?);
         let mut added = Added::default();
         for (table, ips) in &tables {
-            added.0.push(plan_accept(nft, &mut batch, *table, ips, &wish.admin_chain)?);
+            let filter = Filter { nft: &nft, table: *table };
+            added.0.push(filter.plan_accept(&mut batch, ips, &wish.admin_chain)?);
         }
         nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
     })
@@ -122,7 +124,7 @@ fn append(nft: &Nft, tables: &[(Table, Vec<IpAddr>)]) -> Result<Added> {
     for (table, ips) in tables {
         let mut part = AddedTo::new(*table, vec![]);
         for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)) {
-            part.rule(&mut batch, CNI_FORWARD, false, rule);
+            part.last(&mut batch, CNI_FORWARD, rule);
         }
         added.0.push(part);
     }
@@ -137,120 +139,29 @@ pub fn take_back(handles: &Handles, added: &Added) -> Result<()> {
     nft.again(what, || {
         let mut batch = Batch::of_generation(nft.generation()?);
         for part in &added.0 {
-            plan_take_back(nft, &mut batch, part)?;
+            Filter { nft: &nft, table: part.table }.plan_take_back(&mut batch, part)?;
         }
         nft.commit(&batch, what)
     })
-}
-
-fn plan_take_back(nft: &Nft, batch: &mut Batch, part: &AddedTo) -> Result<()> {
-    let table = part.table;
-    let inside = nft.filter_rules(table, CNI_FORWARD)?;
-    let forward = nft.filter_rules(table, FORWARD)?;
-    let (ours_inside, ours_before) = (part.rules_of(CNI_FORWARD), part.rules_of(FORWARD));
-    let before: HashSet<&Listed> = part.before.iter().collect();
-    let is_of = |ours: &HashSet<&FilterRule>, listed: &Listed| {
-        listed.rule.as_ref().is_some_and(|rule| ours.contains(rule))
-    };
-    let is_known = |listed: &Listed| before.contains(listed) || is_of(&ours_inside, listed);
-    let is_all_ours = inside.iter().all(is_known) && !rules::others_rely_on_chains();
-    let is_accept =
-        |listed: &Listed| listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept);
-    for (chain, ours, listed) in of_chain(CNI_FORWARD, &ours_inside, &inside).chain(of_chain(
-        FORWARD,
-        &ours_before,
-        &forward,
-    )) {
-        if is_of(ours, listed) && (is_all_ours || is_accept(listed)) {
-            batch.delete_rule(table, chain, listed.handle);
-        }
-    }
-    let jumps = forward.iter().filter(|listed| is_of(&ours_before, listed)).count();
-    for chain in part.chains.iter().filter(|_| is_all_ours) {
-        let ours = if chain == CNI_FORWARD { inside.len() + jumps } else { 1 };
-        if nft
-            .chain(table.family, table.name, chain)?
-            .is_some_and(|info| info.uses as usize == ours)
-        {
-            batch.delete_chain(table, chain);
-        }
-    }
-    Ok(())
-}
-
-/// The rules of a chain, each with its chain and those of ours in that.
-fn of_chain<'a>(
-    chain: &'static str,
-    ours: &'a HashSet<&'a FilterRule>,
-    rules: &'a [Listed],
-) -> impl Iterator<Item = (&'static str, &'a HashSet<&'a FilterRule>, &'a Listed)> {
-    rules.iter().map(move |listed| (chain, ours, listed))
-}
-
-/// The rules of a chain and what leads to it, counted together.
-fn uses(nft: &Nft, table: Table, chain: &str) -> Result<usize> {
-    Ok(nft.chain(table.family, table.name, chain)?.map_or(0, |info| info.uses as usize))
 }
 
 /// The first thing that is missing of what `accept` makes, and of what it would make where a chain
 /// drops that was not there then.
 pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     let nft = handles.require_nft()?;
-    for (table, ips) in tables_with_forward(nft, wish)? {
-        let is_v6 = table == filter_table(true);
-        if !noted.iter().any(|rule| rule.is_v6 == is_v6) && passes_all(nft, table)? {
-            continue;
+    for (table, ips) in tables_with_forward(&nft, wish)? {
+        let filter = Filter { nft: &nft, table };
+        let is_noted = noted.iter().any(|rule| filter_table(rule.is_v6) == table);
+        if is_noted || !filter.passes_all()? {
+            filter.verify_jumps(&wish.admin_chain)?;
+            filter.verify_accepts(&ips, noted)?;
         }
-        let require = |chain: &str, rule: &FilterRule, is_there: bool| match is_there {
-            true => Ok(()),
-            false => {
-                let family = if is_v6 { "ip6" } else { "ip" };
-                Err(rules::not_found(&format!("table \"{family} filter\""), chain, rule))
-            }
-        };
-        for (chain, rule) in
-            [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(&wish.admin_chain))]
-        {
-            require(chain, &rule, nft.has_filter_rule(table, chain, &rule)?)?;
-        }
-        let mut known = Known::of(noted_rules(nft, table, noted)?);
-        let wanted: Vec<FilterRule> = ips.iter().flat_map(|ip| rules::of_address(*ip)).collect();
-        if !wanted.iter().all(|rule| known.has(rule)) {
-            known = Known::of(nft.filter_rules(table, CNI_FORWARD)?);
-        }
-        wanted.iter().try_for_each(|rule| require(CNI_FORWARD, rule, known.has(rule)))?;
     }
     Ok(())
 }
 
-/// Whether FORWARD drops nothing that we would accept. One that others have made since ADD may be
-/// so: iptables makes it when it is first asked for anything, and never takes it away again.
-fn passes_all(nft: &Nft, table: Table) -> Result<bool> {
-    let is_dropping =
-        nft.chain(table.family, table.name, FORWARD)?.is_some_and(|chain| chain.is_dropping);
-    // What isolates bridges comes before the accepts.
-    let is_of_cni = |listed: &Listed| match listed.rule.as_ref().map(|rule| &rule.target) {
-        Some(Target::Chain(chain)) => [CNI_FORWARD, STAGE_1].contains(&chain.as_str()),
-        Some(Target::Accept) | None => false,
-    };
-    Ok(!is_dropping && nft.filter_rules(table, FORWARD)?.iter().all(is_of_cni))
-}
-
 /// The kernel looks for a handle from the chain's beginning, so from so many on all rules are read.
 const MANY: usize = 256;
-
-/// Those of the noted rules that are in this table.
-fn noted_rules(nft: &Nft, table: Table, noted: &[RuleHandle]) -> Result<Vec<Listed>> {
-    let of_table = noted.iter().filter(|rule| filter_table(rule.is_v6) == table);
-    if of_table.clone().count() >= MANY {
-        let handles: HashSet<u64> = of_table.map(|rule| rule.handle).collect();
-        let mut rules = nft.filter_rules(table, CNI_FORWARD)?;
-        rules.retain(|listed| handles.contains(&listed.handle));
-        return Ok(rules);
-    }
-    let found = of_table.map(|rule| nft.filter_rule(table, CNI_FORWARD, rule.handle));
-    Ok(found.collect::<Result<Vec<Option<Listed>>>>()?.into_iter().flatten().collect())
-}
 
 /// Removes the rules of the addresses, whoever made them; with the last of all what leads to them.
 pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
@@ -261,46 +172,14 @@ pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
         for is_v6 in [false, true] {
             let ips = held.ips.iter().filter(|ip| ip.is_ipv6() == is_v6);
             let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
-            let table = filter_table(is_v6);
-            if !theirs.is_empty()
-                && !plan_remove_noted(nft, &mut batch, table, &theirs, &held.rules)?
-            {
-                plan_remove(
-                    &nft,
-                    &mut batch,
-                    table,
-                    &theirs,
-                    held.is_any_noted(|ip| ip.is_ipv6() == is_v6),
-                )?;
+            let filter = Filter { nft: &nft, table: filter_table(is_v6) };
+            if !theirs.is_empty() && !filter.plan_remove_noted(&mut batch, &theirs, &held.rules)? {
+                let is_noted = held.is_any_noted(|ip| ip.is_ipv6() == is_v6);
+                filter.plan_remove(&mut batch, &theirs, is_noted)?;
             }
         }
         nft.commit(&batch, what)
     })
-}
-
-/// Removes the rules by their handles. False, and nothing is planned, where they are not all known
-/// or may be the last.
-fn plan_remove_noted(
-    nft: &Nft,
-    batch: &mut Batch,
-    table: Table,
-    theirs: &[FilterRule],
-    noted: &[RuleHandle],
-) -> Result<bool> {
-    let mut known = noted_rules(nft, table, noted)?;
-    let wanted: HashSet<&FilterRule> = theirs.iter().collect();
-    known.retain(|listed| listed.rule.as_ref().is_some_and(|rule| wanted.contains(rule)));
-    let found: HashSet<&FilterRule> =
-        known.iter().filter_map(|listed| listed.rule.as_ref()).collect();
-    if !theirs.iter().all(|rule| found.contains(rule))
-        || uses(nft, table, CNI_FORWARD)? <= known.len() + FEW
-    {
-        return Ok(false);
-    }
-    for listed in known {
-        batch.delete_rule(table, CNI_FORWARD, listed.handle);
-    }
-    Ok(true)
 }
 
 /// With no more rules than so many it costs nothing to read them, and to see whether others are
@@ -323,23 +202,18 @@ fn tables_with_forward(nft: &Nft, wish: &Wish) -> Result<Vec<(Table, Vec<IpAddr>
 /// administrator's chain.
 fn are_laid_out(nft: &Nft, tables: &[(Table, Vec<IpAddr>)], wish: &Wish) -> Result<bool> {
     for (table, _) in tables {
-        let forward = nft.filter_rules(*table, FORWARD)?;
+        let filter = Filter { nft, table: *table };
+        let forward = filter.rules(FORWARD)?;
         if !has(&forward, &rules::jump()) || late_isolation(&forward).is_some() {
             return Ok(false);
         }
         let are_connected =
-            uses(nft, *table, CNI_FORWARD)? >= 2 && is_led_to(nft, *table, &wish.admin_chain)?;
+            filter.uses(CNI_FORWARD)? >= 2 && filter.is_led_to(&wish.admin_chain)?;
         if !are_connected {
             return Ok(false);
         }
     }
     Ok(true)
-}
-
-/// Whether anything leads to a chain, which may have rules of its own.
-fn is_led_to(nft: &Nft, table: Table, chain: &str) -> Result<bool> {
-    let uses = uses(nft, table, chain)?;
-    Ok(uses > 0 && uses > nft.filter_rules(table, chain)?.len())
 }
 
 /// What leads to the chains that keep bridges from each other, where it does not come before what
@@ -358,99 +232,234 @@ fn leads_to(listed: &Listed, chain: &str) -> bool {
     listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Chain(chain.to_owned()))
 }
 
-fn plan_accept(
-    nft: &Nft,
-    batch: &mut Batch,
+/// iptables' table `filter` of one family.
+struct Filter<'a> {
+    nft: &'a Nft,
     table: Table,
-    ips: &[IpAddr],
-    admin_chain: &str,
-) -> Result<AddedTo> {
-    let inside = nft.filter_rules(table, CNI_FORWARD)?;
-    let mut added = AddedTo::new(table, inside.clone());
-    for chain in [CNI_FORWARD, admin_chain] {
-        if nft.chain(table.family, table.name, chain)?.is_none() {
-            added.chain(batch, chain);
-        }
-    }
-    let forward = nft.filter_rules(table, FORWARD)?;
-    if !has(&forward, &rules::jump()) {
-        added.rule(batch, FORWARD, true, rules::jump());
-    }
-    if !has(&inside, &rules::admin_jump(admin_chain)) {
-        added.rule(batch, CNI_FORWARD, true, rules::admin_jump(admin_chain));
-    }
-    let known = Known::of(inside);
-    for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)).filter(|rule| !known.has(rule)) {
-        added.rule(batch, CNI_FORWARD, false, rule);
-    }
-    if let Some((handle, rule)) = late_isolation(&forward) {
-        added.put_in_front(batch, FORWARD, handle, rule);
-    }
-    Ok(added)
 }
 
-/// `is_noted` is whether an ADD of ours has made the rules: then the chains are there for them,
-/// though they may have been flushed.
-fn plan_remove(
-    nft: &Nft,
-    batch: &mut Batch,
-    table: Table,
-    rules: &[FilterRule],
-    is_noted: bool,
-) -> Result<()> {
-    let inside = nft.filter_rules(table, CNI_FORWARD)?;
-    let rules: HashSet<&FilterRule> = rules.iter().collect();
-    let is_theirs =
-        |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rules.contains(rule));
-    let (theirs, others): (Vec<&Listed>, Vec<&Listed>) = inside.iter().partition(is_theirs);
-    if theirs.is_empty() && !is_noted {
-        return Ok(());
+impl Filter<'_> {
+    fn rules(&self, chain: &str) -> Result<Vec<Listed>> {
+        self.nft.filter_rules(self.table, chain)
     }
-    for listed in theirs {
-        batch.delete_rule(table, CNI_FORWARD, listed.handle);
-    }
-    let others: Vec<Option<&FilterRule>> =
-        others.iter().map(|listed| listed.rule.as_ref()).collect();
-    let admin_chains = rules::admin_chains_of(&others);
-    if admin_chains.len() == others.len() {
-        plan_dismantling(nft, batch, table, inside.len(), &admin_chains)?;
-    }
-    Ok(())
-}
 
-/// Nothing is left but jumps to administrators' chains. Their chains stay where they have rules, or
-/// are used elsewhere.
-fn plan_dismantling(
-    nft: &Nft,
-    batch: &mut Batch,
-    table: Table,
-    rules_inside: usize,
-    admin_chains: &[String],
-) -> Result<()> {
-    let forward = nft.filter_rules(table, FORWARD)?;
-    // An ADD of the reference would put a new jump before what keeps bridges from each other.
-    let is_isolating = forward.iter().any(|listed| leads_to(listed, STAGE_1));
-    if is_isolating || nft.chain(table.family, table.name, CNI_FORWARD)?.is_none() {
-        return Ok(());
+    /// The rules of a chain and what leads to it, counted together.
+    fn uses(&self, chain: &str) -> Result<usize> {
+        let found = self.nft.chain(self.table.family, self.table.name, chain)?;
+        Ok(found.map_or(0, |info| info.uses as usize))
     }
-    let is_jump =
-        |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rule.does(&rules::jump()));
-    let jumps: Vec<&Listed> = forward.iter().filter(is_jump).collect();
-    if uses(nft, table, CNI_FORWARD)? != rules_inside + jumps.len()
-        || rules::others_rely_on_chains()
-    {
-        return Ok(()); // somebody else leads packets there, or is about to
+
+    /// Whether anything leads to a chain, which may have rules of its own.
+    fn is_led_to(&self, chain: &str) -> Result<bool> {
+        let uses = self.uses(chain)?;
+        Ok(uses > 0 && uses > self.rules(chain)?.len())
     }
-    for jump in jumps {
-        batch.delete_rule(table, FORWARD, jump.handle);
+
+    fn has_chain(&self, chain: &str) -> Result<bool> {
+        Ok(self.nft.chain(self.table.family, self.table.name, chain)?.is_some())
     }
-    batch.delete_chain(table, CNI_FORWARD);
-    for chain in admin_chains {
-        if uses(nft, table, chain)? == 1 {
-            batch.delete_chain(table, chain);
+
+    /// Whether FORWARD drops nothing that we would accept. One that others have made since ADD may
+    /// be so: iptables makes it when it is first asked for anything, and never takes it away again.
+    fn passes_all(&self) -> Result<bool> {
+        let forward = self.nft.chain(self.table.family, self.table.name, FORWARD)?;
+        let is_dropping = forward.is_some_and(|chain| chain.is_dropping);
+        Ok(!is_dropping && self.rules(FORWARD)?.iter().all(is_of_cni))
+    }
+
+    fn verify_jumps(&self, admin_chain: &str) -> Result<()> {
+        for (chain, rule) in
+            [(FORWARD, rules::jump()), (CNI_FORWARD, rules::admin_jump(admin_chain))]
+        {
+            let is_there = self.nft.has_filter_rule(self.table, chain, &rule)?;
+            self.require(chain, &rule, is_there)?;
+        }
+        Ok(())
+    }
+
+    fn verify_accepts(&self, ips: &[IpAddr], noted: &[RuleHandle]) -> Result<()> {
+        let mut known = Known::of(self.noted_rules(noted)?);
+        let wanted: Vec<FilterRule> = ips.iter().flat_map(|ip| rules::of_address(*ip)).collect();
+        if !wanted.iter().all(|rule| known.has(rule)) {
+            known = Known::of(self.rules(CNI_FORWARD)?);
+        }
+        wanted.iter().try_for_each(|rule| self.require(CNI_FORWARD, rule, known.has(rule)))
+    }
+
+    fn require(&self, chain: &str, rule: &FilterRule, is_there: bool) -> Result<()> {
+        match is_there {
+            true => Ok(()),
+            false => {
+                let family = if self.table == filter_table(true) { "ip6" } else { "ip" };
+                Err(rules::not_found(&format!("table \"{family} filter\""), chain, rule))
+            }
         }
     }
-    Ok(())
+
+    /// Those of the noted rules that are in this table.
+    fn noted_rules(&self, noted: &[RuleHandle]) -> Result<Vec<Listed>> {
+        let of_table = noted.iter().filter(|rule| filter_table(rule.is_v6) == self.table);
+        if of_table.clone().count() >= MANY {
+            let handles: HashSet<u64> = of_table.map(|rule| rule.handle).collect();
+            let mut rules = self.rules(CNI_FORWARD)?;
+            rules.retain(|listed| handles.contains(&listed.handle));
+            return Ok(rules);
+        }
+        let found = of_table.map(|rule| self.nft.filter_rule(self.table, CNI_FORWARD, rule.handle));
+        Ok(found.collect::<Result<Vec<Option<Listed>>>>()?.into_iter().flatten().collect())
+    }
+
+    fn plan_accept(&self, batch: &mut Batch, ips: &[IpAddr], admin_chain: &str) -> Result<AddedTo> {
+        let inside = self.rules(CNI_FORWARD)?;
+        let mut added = AddedTo::new(self.table, inside.clone());
+        for chain in [CNI_FORWARD, admin_chain] {
+            if !self.has_chain(chain)? {
+                added.chain(batch, chain);
+            }
+        }
+        let forward = self.rules(FORWARD)?;
+        if !has(&forward, &rules::jump()) {
+            added.first(batch, FORWARD, rules::jump());
+        }
+        if !has(&inside, &rules::admin_jump(admin_chain)) {
+            added.first(batch, CNI_FORWARD, rules::admin_jump(admin_chain));
+        }
+        let known = Known::of(inside);
+        for rule in ips.iter().flat_map(|ip| rules::of_address(*ip)).filter(|rule| !known.has(rule))
+        {
+            added.last(batch, CNI_FORWARD, rule);
+        }
+        if let Some((handle, rule)) = late_isolation(&forward) {
+            added.put_in_front(batch, handle, rule);
+        }
+        Ok(added)
+    }
+
+    fn plan_take_back(&self, batch: &mut Batch, part: &AddedTo) -> Result<()> {
+        let inside = self.rules(CNI_FORWARD)?;
+        let forward = self.rules(FORWARD)?;
+        let ours_inside = part.rules_of(CNI_FORWARD);
+        let ours_before = part.rules_of(FORWARD);
+        let before: HashSet<&Listed> = part.before.iter().collect();
+        let is_known = |listed: &Listed| before.contains(listed) || is_among(listed, &ours_inside);
+        let is_all_ours = inside.iter().all(is_known) && !rules::others_rely_on_chains();
+        let goes = |listed: &Listed, ours: &HashSet<&FilterRule>| {
+            is_among(listed, ours) && (is_all_ours || is_accept(listed))
+        };
+        let goes_inside = inside.iter().filter(|listed| goes(listed, &ours_inside));
+        self.plan_deletion(batch, CNI_FORWARD, goes_inside);
+        let goes_before = forward.iter().filter(|listed| goes(listed, &ours_before));
+        self.plan_deletion(batch, FORWARD, goes_before);
+        let jumps = forward.iter().filter(|listed| is_among(listed, &ours_before)).count();
+        for chain in part.chains.iter().filter(|_| is_all_ours) {
+            let ours = if chain == CNI_FORWARD { inside.len() + jumps } else { 1 };
+            let found = self.nft.chain(self.table.family, self.table.name, chain)?;
+            if found.is_some_and(|info| info.uses as usize == ours) {
+                batch.delete_chain(self.table, chain);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the rules by their handles. False, and nothing is planned, where they are not all
+    /// known or may be the last.
+    fn plan_remove_noted(
+        &self,
+        batch: &mut Batch,
+        theirs: &[FilterRule],
+        noted: &[RuleHandle],
+    ) -> Result<bool> {
+        let mut known = self.noted_rules(noted)?;
+        let wanted: HashSet<&FilterRule> = theirs.iter().collect();
+        known.retain(|listed| is_among(listed, &wanted));
+        let found: HashSet<&FilterRule> =
+            known.iter().filter_map(|listed| listed.rule.as_ref()).collect();
+        if !theirs.iter().all(|rule| found.contains(rule))
+            || self.uses(CNI_FORWARD)? <= known.len() + FEW
+        {
+            return Ok(false);
+        }
+        self.plan_deletion(batch, CNI_FORWARD, &known);
+        Ok(true)
+    }
+
+    /// `is_noted` is whether an ADD of ours has made the rules: then the chains are there for them,
+    /// though they may have been flushed.
+    fn plan_remove(&self, batch: &mut Batch, rules: &[FilterRule], is_noted: bool) -> Result<()> {
+        let inside = self.rules(CNI_FORWARD)?;
+        let rules: HashSet<&FilterRule> = rules.iter().collect();
+        let (theirs, others): (Vec<&Listed>, Vec<&Listed>) =
+            inside.iter().partition(|listed| is_among(listed, &rules));
+        if theirs.is_empty() && !is_noted {
+            return Ok(());
+        }
+        self.plan_deletion(batch, CNI_FORWARD, theirs);
+        let others: Vec<Option<&FilterRule>> =
+            others.iter().map(|listed| listed.rule.as_ref()).collect();
+        let admin_chains = rules::admin_chains_of(&others);
+        if admin_chains.len() == others.len() {
+            self.plan_dismantling(batch, inside.len(), &admin_chains)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is left but jumps to administrators' chains. Their chains stay where they have
+    /// rules, or are used elsewhere.
+    fn plan_dismantling(
+        &self,
+        batch: &mut Batch,
+        rules_inside: usize,
+        admin_chains: &[String],
+    ) -> Result<()> {
+        let forward = self.rules(FORWARD)?;
+        // An ADD of the reference would put a new jump before what keeps bridges from each other.
+        let is_isolating = forward.iter().any(|listed| leads_to(listed, STAGE_1));
+        if is_isolating || !self.has_chain(CNI_FORWARD)? {
+            return Ok(());
+        }
+        let is_jump =
+            |listed: &&Listed| listed.rule.as_ref().is_some_and(|rule| rule.does(&rules::jump()));
+        let jumps: Vec<&Listed> = forward.iter().filter(is_jump).collect();
+        if self.uses(CNI_FORWARD)? != rules_inside + jumps.len() || rules::others_rely_on_chains() {
+            return Ok(()); // somebody else leads packets there, or is about to
+        }
+        self.plan_deletion(batch, FORWARD, jumps);
+        batch.delete_chain(self.table, CNI_FORWARD);
+        for chain in admin_chains {
+            if self.uses(chain)? == 1 {
+                batch.delete_chain(self.table, chain);
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes these rules of a chain.
+    fn plan_deletion<'l>(
+        &self,
+        batch: &mut Batch,
+        chain: &str,
+        rules: impl IntoIterator<Item = &'l Listed>,
+    ) {
+        for listed in rules {
+            batch.delete_rule(self.table, chain, listed.handle);
+        }
+    }
+}
+
+/// Whether the rule leads to the accepts, or to what isolates bridges, which comes before them.
+fn is_of_cni(listed: &Listed) -> bool {
+    match listed.rule.as_ref().map(|rule| &rule.target) {
+        Some(Target::Chain(chain)) => [CNI_FORWARD, STAGE_1].contains(&chain.as_str()),
+        Some(Target::Accept) | None => false,
+    }
+}
+
+fn is_accept(listed: &Listed) -> bool {
+    listed.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept)
+}
+
+fn is_among(listed: &Listed, rules: &HashSet<&FilterRule>) -> bool {
+    listed.rule.as_ref().is_some_and(|rule| rules.contains(rule))
 }
 
 fn has(present: &[Listed], rule: &FilterRule) -> bool {

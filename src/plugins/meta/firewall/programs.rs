@@ -114,29 +114,43 @@ struct Wanted {
     rule: String,
 }
 
+impl Wanted {
+    fn first(chain: &'static str, rule: impl ToString) -> Wanted {
+        Wanted { chain, is_first: true, rule: rule.to_string() }
+    }
+
+    fn last(chain: &'static str, rule: impl ToString) -> Wanted {
+        Wanted { chain, is_first: false, rule: rule.to_string() }
+    }
+}
+
 fn wanted(iptables: &Iptables<'_>, wish: &Wish, isolation: Option<&Isolation>) -> Vec<Wanted> {
-    let first = |chain, rule: String| Wanted { chain, is_first: true, rule };
-    let last = |chain, rule: String| Wanted { chain, is_first: false, rule };
     let mut wanted = vec![
-        first(FORWARD, rules::jump().to_string()),
-        first(CNI_FORWARD, rules::admin_jump(&wish.admin_chain).to_string()),
+        Wanted::first(FORWARD, rules::jump()),
+        Wanted::first(CNI_FORWARD, rules::admin_jump(&wish.admin_chain)),
     ];
     let of_family = wish.ips.iter().copied().filter(|ip| iptables.is_for(*ip));
-    wanted.extend(
-        of_family.flat_map(rules::of_address).map(|rule| last(CNI_FORWARD, rule.to_string())),
-    );
-    let Some(Isolation { bridge, policy }) = isolation else { return wanted };
-    let (bridge, policy) = (bridge.as_str(), *policy);
+    let accepts = of_family.flat_map(rules::of_address);
+    wanted.extend(accepts.map(|rule| Wanted::last(CNI_FORWARD, rule)));
+    wanted.extend(isolation.map(isolating).unwrap_or_default());
+    wanted
+}
+
+/// What keeps bridges from each other.
+fn isolating(Isolation { bridge, policy }: &Isolation) -> Vec<Wanted> {
+    let bridge = bridge.as_str();
     let shared = comment("same-bridge|isolated");
-    wanted.push(first(FORWARD, format!("{shared} -j {STAGE_1}")));
     let own = comment(policy.as_str());
-    wanted.push(first(STAGE_1, format!("-i {bridge} ! -o {bridge} {own} -j {STAGE_2}")));
-    if policy == Policy::Isolated {
-        wanted.push(first(STAGE_1, format!("-i {bridge} -o {bridge} {own} -j DROP")));
+    let mut wanted = vec![
+        Wanted::first(FORWARD, format!("{shared} -j {STAGE_1}")),
+        Wanted::first(STAGE_1, format!("-i {bridge} ! -o {bridge} {own} -j {STAGE_2}")),
+    ];
+    if *policy == Policy::Isolated {
+        wanted.push(Wanted::first(STAGE_1, format!("-i {bridge} -o {bridge} {own} -j DROP")));
     }
-    wanted.push(last(STAGE_1, format!("{shared} -j RETURN")));
-    wanted.push(first(STAGE_2, format!("-o {bridge} {shared} -j DROP")));
-    wanted.push(last(STAGE_2, format!("{shared} -j RETURN")));
+    wanted.push(Wanted::last(STAGE_1, format!("{shared} -j RETURN")));
+    wanted.push(Wanted::first(STAGE_2, format!("-o {bridge} {shared} -j DROP")));
+    wanted.push(Wanted::last(STAGE_2, format!("{shared} -j RETURN")));
     wanted
 }
 
@@ -241,18 +255,31 @@ fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
         inside.iter().partition(|rule| rules.contains(rule));
     let mut lines: Vec<String> =
         theirs.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")).collect();
-    let admin_chains: Vec<&str> = others.iter().filter_map(|rule| admin_chain(rule)).collect();
-    let leading: usize = saved.leading_to(CNI_FORWARD).count();
-    let jump = rules::jump().to_string();
-    let jumps =
-        saved.chain(FORWARD).unwrap_or_default().iter().filter(|rule| **rule == jump).count();
+    if (!lines.is_empty() || is_noted) && !is_in_use(saved, &others) {
+        lines.extend(dismantling(saved, &others));
+    }
+    lines
+}
+
+/// Whether anything but these jumps to administrators' chains needs the chain of the accepts.
+fn is_in_use(saved: &Saved, others: &[&String]) -> bool {
     // An ADD of the reference would put a new jump before what keeps bridges from each other.
     let is_isolating = saved.leading_to(STAGE_1).next().is_some();
-    let is_in_use = admin_chains.len() != others.len() || leading != jumps || is_isolating;
-    if lines.is_empty() && !is_noted || is_in_use || rules::others_rely_on_chains() {
-        return lines;
-    }
-    lines.extend((0..jumps).map(|_| format!("-D {FORWARD} {jump}")));
+    others.iter().any(|rule| admin_chain(rule).is_none())
+        || saved.leading_to(CNI_FORWARD).count() != jumps(saved, &rules::jump().to_string())
+        || is_isolating
+        || rules::others_rely_on_chains()
+}
+
+/// How many jumps of ours lead to the accepts.
+fn jumps(saved: &Saved, jump: &str) -> usize {
+    saved.chain(FORWARD).unwrap_or_default().iter().filter(|rule| *rule == jump).count()
+}
+
+/// The lines that remove the chain of the accepts, with the jumps to it and from it.
+fn dismantling(saved: &Saved, others: &[&String]) -> Vec<String> {
+    let jump = rules::jump().to_string();
+    let mut lines = vec![format!("-D {FORWARD} {jump}"); jumps(saved, &jump)];
     // Rule by rule, not all of the chain: if somebody has added one in between, the chain cannot
     // go, and nothing happens.
     lines.extend(others.iter().map(|rule| format!("-D {CNI_FORWARD} {rule}")));
@@ -260,7 +287,8 @@ fn removal(saved: &Saved, rules: &[String], is_noted: bool) -> Vec<String> {
     let is_unused = |chain: &&str| {
         saved.chain(chain).is_some_and(<[_]>::is_empty) && saved.leading_to(chain).count() == 1
     };
-    lines.extend(admin_chains.into_iter().filter(is_unused).map(|chain| format!("-X {chain}")));
+    let admin_chains = others.iter().filter_map(|rule| admin_chain(rule)).filter(is_unused);
+    lines.extend(admin_chains.map(|chain| format!("-X {chain}")));
     lines
 }
 

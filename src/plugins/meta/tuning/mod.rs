@@ -42,9 +42,10 @@ impl Plugin for Tuning {
         let changes = sysctls::survey(at, &conf.settings)?;
         let link = link_if_tuned(at, &conf.attributes)?;
         conf.attributes.validate(&link)?;
+        let tuned = Tuned { at, link: &link, attributes: &conf.attributes, changes: &changes };
         transaction(|rb| {
-            back_up(cx, at, conf, &link, &changes, rb)?;
-            set_all_but_mtu(at, conf, &link, rb)?;
+            tuned.back_up(cx, rb)?;
+            tuned.set_all_but_mtu(rb)?;
             sysctls::write(at, &changes, rb)?;
             // The last one: below 1280 the kernel takes IPv6 from the link, and no undo would bring
             // it back.
@@ -138,71 +139,87 @@ fn index_of_tuned(at: &Attachment, link: &Link, changes: &[Change]) -> Result<Op
     }
 }
 
-/// Writes down how things are.
-fn back_up<'a>(
-    cx: &Context<'_>,
+/// A container's interface, what it is to be given, and the sysctls that change.
+struct Tuned<'a> {
     at: &'a Attachment,
-    conf: &Conf,
-    link: &Link,
-    changes: &[Change],
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let saved = |change: &Change| {
-        let (sysctl, before) = (change.sysctl.clone(), change.to_undo()?.to_owned());
-        Some(SavedSysctl { sysctl, before, after: change.after.clone() })
-    };
-    let mut backup = Backup {
-        key: Some(at.key.clone()),
-        netns: at.netlink()?.netns_cookie(),
-        link: index_of_tuned(at, link, changes)?,
-        before: conf.attributes.on(link),
-        after: conf.attributes.clone(),
-        sysctls: changes.iter().filter_map(saved).collect(),
-    };
-    let backups = Backups::of(cx.config)?;
-    let text = backups.text(&at.key)?;
-    let earlier = text.as_deref().and_then(Backup::understood);
-    let of = earlier.as_ref().and_then(|earlier| earlier.key.clone());
-    if let Some(earlier) =
-        earlier.filter(|earlier| earlier.may_be_of(&at.key) && earlier.may_be_in(backup.netns))
-    {
-        let names: Vec<Sysctl> = earlier.sysctls.iter().map(|saved| saved.sysctl.clone()).collect();
-        let (now, values) = (earlier.before.on(link), sysctls::read(at, &names)?);
-        backup = backup.after_earlier(earlier, &now, &values);
-    }
-    if backup.is_empty() {
-        return Ok(());
-    }
-    let is_taken =
-        |of: &Key| of.ifname != at.key.ifname && backups.path(of) == backups.path(&at.key);
-    if let Some(Key { container_id, ifname, .. }) = of.filter(is_taken) {
-        // a_b and c, a and b_c: the reference's file is called the same.
-        let problem =
-            format!("the backup's file is that of interface {ifname} of container {container_id}");
-        return Err(
-            Error::new(Code::CONFLICT, problem).with_details("another dataDir keeps them apart")
-        );
-    }
-    backups.write(&at.key, &backup)?;
-    rb.undo("put the backup back", move || backups.put_back(&at.key, text.as_deref()));
-    Ok(())
+    link: &'a Link,
+    attributes: &'a Attributes,
+    changes: &'a [Change],
 }
 
-/// Hardware address, flags and queue length. The kernel sets one after the other, and may refuse
-/// the second.
-fn set_all_but_mtu<'a>(
-    at: &'a Attachment,
-    conf: &Conf,
-    link: &Link,
-    rb: &mut Rollback<'a>,
-) -> Result<()> {
-    let before = Attributes { mtu: None, ..conf.attributes.on(link) };
-    if before.is_empty() {
-        return Ok(());
+impl<'a> Tuned<'a> {
+    /// Writes down how things are.
+    fn back_up(&self, cx: &Context<'_>, rb: &mut Rollback<'a>) -> Result<()> {
+        let key = &self.at.key;
+        let now = self.backup()?;
+        let backups = Backups::of(cx.config)?;
+        let text = backups.text(key)?;
+        let earlier = text.as_deref().and_then(Backup::understood);
+        let of = earlier.as_ref().and_then(|earlier| earlier.key.clone());
+        let backup = self.after_earlier(now, earlier)?;
+        if backup.is_empty() {
+            return Ok(());
+        }
+        refuse_file_of_another(&backups, of.as_ref(), key)?;
+        backups.write(key, &backup)?;
+        rb.undo("put the backup back", move || backups.put_back(key, text.as_deref()));
+        Ok(())
     }
-    let undone = link.clone();
-    rb.undo("restore the interface", move || before.restore(at.netlink()?, &undone));
-    conf.attributes.set_all_but_mtu(at.netlink()?, link)
+
+    fn backup(&self) -> Result<Backup> {
+        Ok(Backup {
+            key: Some(self.at.key.clone()),
+            netns: self.at.netlink()?.netns_cookie(),
+            link: index_of_tuned(self.at, self.link, self.changes)?,
+            before: self.attributes.on(self.link),
+            after: self.attributes.clone(),
+            sysctls: self.changes.iter().filter_map(saved).collect(),
+        })
+    }
+
+    /// The backup that is written, where an earlier one may be of this interface too.
+    fn after_earlier(&self, now: Backup, earlier: Option<Backup>) -> Result<Backup> {
+        let is_of_this =
+            |earlier: &Backup| earlier.may_be_of(&self.at.key) && earlier.may_be_in(now.netns);
+        let Some(earlier) = earlier.filter(is_of_this) else { return Ok(now) };
+        let names: Vec<Sysctl> = earlier.sysctls.iter().map(|saved| saved.sysctl.clone()).collect();
+        let attributes = earlier.before.on(self.link);
+        let values = sysctls::read(self.at, &names)?;
+        Ok(now.after_earlier(earlier, &attributes, &values))
+    }
+
+    /// Hardware address, flags and queue length. The kernel sets one after the other, and may
+    /// refuse the second.
+    fn set_all_but_mtu(&self, rb: &mut Rollback<'a>) -> Result<()> {
+        let Tuned { at, link, attributes, .. } = *self;
+        let before = Attributes { mtu: None, ..attributes.on(link) };
+        if before.is_empty() {
+            return Ok(());
+        }
+        rb.undo("restore the interface", move || before.restore(at.netlink()?, link));
+        attributes.set_all_but_mtu(at.netlink()?, link)
+    }
+}
+
+/// What is kept of a sysctl, if ADD changes it.
+fn saved(change: &Change) -> Option<SavedSysctl> {
+    let before = change.to_undo()?.to_owned();
+    Some(SavedSysctl { sysctl: change.sysctl.clone(), before, after: change.after.clone() })
+}
+
+/// a_b and c, a and b_c: the reference's file is called the same.
+fn refuse_file_of_another(backups: &Backups, of: Option<&Key>, key: &Key) -> Result<()> {
+    match of {
+        Some(of) if of.ifname != key.ifname && backups.path(of) == backups.path(key) => {
+            let Key { container_id, ifname, .. } = of;
+            let problem = format!(
+                "the backup's file is that of interface {ifname} of container {container_id}"
+            );
+            Err(Error::new(Code::CONFLICT, problem)
+                .with_details("another dataDir keeps them apart"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The container's interface in the result, as it is now. The reference changes the host's too,
