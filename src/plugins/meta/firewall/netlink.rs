@@ -266,7 +266,7 @@ pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
                 && !plan_remove_noted(nft, &mut batch, table, &theirs, &held.rules)?
             {
                 plan_remove(
-                    &nft,
+                    nft,
                     &mut batch,
                     table,
                     &theirs,
