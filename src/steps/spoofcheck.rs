@@ -61,7 +61,7 @@ pub fn create<'a>(
 ) -> Result<()> {
     let nft = handles.require_nft().map_err(|e| e.context("macspoofchk"))?;
     LAYOUT
-        .on(&nft)
+        .on(nft)
         .of(&nft_owner::of(key))
         .take(&elements(port, mac))
         .map_err(|e| e.context("macspoofchk"))?;
@@ -79,7 +79,7 @@ pub fn verify(handles: &Handles, key: &Key, port: &str, mac: &MacAddr) -> Result
             element.set
         ))),
         None => LAYOUT
-            .on(&nft)
+            .on(nft)
             .damage()?
             .map_or(Ok(()), |damage| Err(Error::check(damage).context("macspoofchk"))),
     }

@@ -98,10 +98,7 @@ impl Bus {
                 Ok(stream) => return Bus::greet(stream).map(Some).map_err(failed),
                 Err(e)
                     if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused]
-                        .contains(&e.kind()) =>
-                {
-                    ()
-                }
+                        .contains(&e.kind()) => {}
                 Err(e) => return Err(failed(e)),
             }
         }

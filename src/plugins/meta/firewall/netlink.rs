@@ -111,7 +111,7 @@ pub fn accept(handles: &Handles, wish: &Wish, are_new: bool) -> Result<Added> {
         let mut batch = Batch::of_generation(nft.generation()?);
         let mut added = Added::default();
         for (table, ips) in &tables {
-            let filter = Filter { nft: &nft, table: *table };
+            let filter = Filter { nft, table: *table };
             added.0.push(filter.plan_accept(&mut batch, ips, &wish.admin_chain)?);
         }
         nft.commit_rules(&batch, ACCEPTING).map(|handles| added.numbered(handles))
@@ -139,7 +139,7 @@ pub fn take_back(handles: &Handles, added: &Added) -> Result<()> {
     nft.again(what, || {
         let mut batch = Batch::of_generation(nft.generation()?);
         for part in &added.0 {
-            Filter { nft: &nft, table: part.table }.plan_take_back(&mut batch, part)?;
+            Filter { nft, table: part.table }.plan_take_back(&mut batch, part)?;
         }
         nft.commit(&batch, what)
     })
@@ -149,8 +149,8 @@ pub fn take_back(handles: &Handles, added: &Added) -> Result<()> {
 /// drops that was not there then.
 pub fn verify(handles: &Handles, wish: &Wish, noted: &[RuleHandle]) -> Result<()> {
     let nft = handles.require_nft()?;
-    for (table, ips) in tables_with_forward(&nft, wish)? {
-        let filter = Filter { nft: &nft, table };
+    for (table, ips) in tables_with_forward(nft, wish)? {
+        let filter = Filter { nft, table };
         let is_noted = noted.iter().any(|rule| filter_table(rule.is_v6) == table);
         if is_noted || !filter.passes_all()? {
             filter.verify_jumps(&wish.admin_chain)?;
@@ -172,7 +172,7 @@ pub fn remove(handles: &Handles, held: &Held) -> Result<()> {
         for is_v6 in [false, true] {
             let ips = held.ips.iter().filter(|ip| ip.is_ipv6() == is_v6);
             let theirs: Vec<FilterRule> = ips.flat_map(|ip| rules::of_address(*ip)).collect();
-            let filter = Filter { nft: &nft, table: filter_table(is_v6) };
+            let filter = Filter { nft, table: filter_table(is_v6) };
             if !theirs.is_empty() && !filter.plan_remove_noted(&mut batch, &theirs, &held.rules)? {
                 let is_noted = held.is_any_noted(|ip| ip.is_ipv6() == is_v6);
                 filter.plan_remove(&mut batch, &theirs, is_noted)?;
