@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::attachment::{ContainerId, Hash8, IfName, Key, attachment_hash, unhex8};
 use super::json::Value;
@@ -19,7 +19,7 @@ use crate::error::{Code, Error, Mistake, Problem, Result};
 const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// One valid attachment, as GC lists it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ValidAttachment {
     /// The container's id.

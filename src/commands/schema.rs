@@ -99,9 +99,7 @@ impl Author {
             Some(entry) => entry.kind == Kind::Main && other.kind == Kind::Ipam,
         };
         let referred = self.plugins.iter().filter(is_referred);
-        Value::object(
-            referred.map(|other| (other.name, Value::object(self.plugin(other)))).collect(),
-        )
+        Value::object(referred.map(|other| (other.name, Value::object(self.plugin(other)))))
     }
 
     /// Any name, ours for completion.
@@ -157,10 +155,7 @@ impl Author {
         Value::object(vec![
             ("type", Value::text("object")),
             ("additionalProperties", of_type("boolean")),
-            (
-                "properties",
-                Value::object(read.into_iter().map(|key| (key, of_type("boolean"))).collect()),
-            ),
+            ("properties", Value::object(read.into_iter().map(|key| (key, of_type("boolean"))))),
         ])
     }
 
@@ -184,7 +179,7 @@ impl Author {
                 ("type", Value::text("object")),
                 ("additionalProperties", self.value(entry, &below(path, Step::Key("key")))),
             ]),
-            Some(error::Kind::Other(_)) => Value::object(vec![]),
+            Some(error::Kind::Other(_)) => Value::Object(vec![]),
         }
     }
 
@@ -437,7 +432,7 @@ fn in_ranges(ranges: &[(u64, u64)]) -> Value {
         [] => (),
         [range] => members.extend(bounds(range)),
         ranges => {
-            let choices = ranges.iter().map(|range| Value::object(bounds(range).into()));
+            let choices = ranges.iter().map(|range| Value::object(bounds(range)));
             members.push(("anyOf", Value::Array(choices.collect())));
         }
     }

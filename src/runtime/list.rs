@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::go_json;
 use crate::cni::conf::ValidAttachment;
 use crate::cni::decode;
 use crate::cni::json::Value;
@@ -63,12 +62,12 @@ impl NetworkList {
     /// Reads a single plugin's configuration as the list of it alone.
     pub fn of_single(text: Vec<u8>) -> Result<NetworkList> {
         let plugin = PluginConfig::parse(&text)?;
-        let document = object([
+        let document = Value::object([
             ("cniVersion", Value::String(plugin.version)),
             ("name", Value::String(plugin.name)),
             ("plugins", Value::Array(vec![plugin.value])),
         ]);
-        NetworkList::parse(go_json::text(&document).into_bytes())
+        NetworkList::parse(document.to_text().into_bytes())
     }
 
     fn parse_value(document: &[u8]) -> Result<NetworkList> {
@@ -97,7 +96,7 @@ impl PluginConfig {
         let value =
             parse_object(text).map_err(|error| error.context("error parsing configuration"))?;
         let plugin = PluginConfig::of_value(value)?;
-        Ok(PluginConfig { value: go_json::normal(plugin.value), ..plugin })
+        Ok(PluginConfig { value: plugin.value.sorted(), ..plugin })
     }
 
     fn of_value(value: Value) -> Result<PluginConfig> {
@@ -227,7 +226,7 @@ fn inlined_plugins(list: &Value, only_inlined: bool) -> Result<Vec<PluginConfig>
     let parse = |(index, plugin): (usize, &Value)| {
         // Written once more by libcni before it is read: of `type` and `Type` the one that is
         // behind in order counts.
-        PluginConfig::of_value(go_json::normal(plugin.clone())).map_err(|error| {
+        PluginConfig::of_value(plugin.clone().sorted()).map_err(|error| {
             error
                 .within(format_args!("plugins[{index}]"))
                 .context(format_args!("failed to parse plugin config {index}"))
@@ -245,11 +244,6 @@ pub(super) fn parse_object(text: &[u8]) -> Result<Value> {
             Err(Error::new(Code::DECODE, format!("expected an object, found {}", other.kind())))
         }
     }
-}
-
-/// An object of these members.
-pub(super) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
-    Value::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
 /// The member of exactly this key, the last of several; `null` counts as given.

@@ -10,6 +10,7 @@
 
 mod mistake;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -333,7 +334,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 
 /// The members of an object: for a struct one a field, for a map one a key.
 struct Members<'a> {
-    members: Vec<(&'a str, Value)>,
+    members: Vec<(&'a str, Cow<'a, Value>)>,
     path: &'a Path<'a>,
     next: usize,
 }
@@ -356,7 +357,10 @@ impl<'a> Members<'a> {
 
     fn of_map(pairs: &'a [(String, Value)], path: &'a Path<'a>) -> Members<'a> {
         Members {
-            members: pairs.iter().map(|(key, value)| (key.as_str(), value.clone())).collect(),
+            members: pairs
+                .iter()
+                .map(|(key, value)| (key.as_str(), Cow::Borrowed(value)))
+                .collect(),
             path,
             next: 0,
         }
@@ -375,14 +379,16 @@ fn field_of<'f>(key: &str, fields: &[&'f str]) -> &'f str {
 
 /// Go decodes members one after the other into the same field: the last counts, null changes
 /// nothing, objects merge.
-fn last_given(before: Option<Value>, next: &Value) -> Option<Value> {
+fn last_given<'a>(before: Option<Cow<'a, Value>>, next: &'a Value) -> Option<Cow<'a, Value>> {
     match (before, next) {
         (before, Value::Null) => before,
-        (Some(Value::Object(mut pairs)), Value::Object(more)) => {
-            pairs.extend(more.iter().cloned());
-            Some(Value::Object(pairs))
+        (Some(mut object), Value::Object(more)) if matches!(*object, Value::Object(_)) => {
+            if let Value::Object(pairs) = object.to_mut() {
+                pairs.extend(more.iter().cloned());
+            }
+            Some(object)
         }
-        (_, next) => Some(next.clone()),
+        (_, next) => Some(Cow::Borrowed(next)),
     }
 }
 
@@ -400,7 +406,7 @@ impl<'de> MapAccess<'de> for Members<'_> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Failure> {
         let (key, value) =
-            self.members.get(self.next).map_or(("", &Value::Null), |(key, value)| (*key, value));
+            self.members.get(self.next).map_or(("", &Value::Null), |(key, value)| (*key, &**value));
         self.next += 1;
         let path = Path::Key(self.path, key);
         seed.deserialize(Node { value, path }).map_err(|failure| failure.at(path))

@@ -27,14 +27,16 @@ use std::path::Path;
 use std::rc::Rc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde::Serialize;
 
 use self::checker::Checker;
 use self::files::bytes_of;
-use self::finding::{Finding, push, write_texts};
+use self::finding::{Finding, push};
 pub use self::paths::put;
 pub use self::trial::{a_result, try_out};
 use super::{CONF_DIR, plugin_path};
 use crate::cni::env::Environment;
+use crate::cni::json;
 use crate::commands::visible::visible;
 use crate::error::{Error, Result};
 use crate::plugin::Entry;
@@ -133,7 +135,10 @@ fn look(
     let fails = findings.iter().any(|finding| finding.is_error() || matches.get_flag("strict"));
     Ok((
         fails,
-        if output == "json" { as_json(&findings, &picks) } else { as_text(&findings, &picks) },
+        match output {
+            "json" => json::text(&Report { findings: &findings, picks: &picks }) + "\n",
+            _ => as_text(&findings, &picks),
+        },
     ))
 }
 
@@ -150,25 +155,9 @@ fn as_text(findings: &[Finding], picks: &[picks::Pick]) -> String {
     text
 }
 
-fn as_json(findings: &[Finding], picks: &[picks::Pick]) -> String {
-    let mut text = "{\"findings\":[".to_owned();
-    let mut comma = "";
-    for finding in findings {
-        text.push_str(comma);
-        finding.write_json(&mut text);
-        comma = ",";
-    }
-    text.push_str("],\"picks\":[");
-    comma = "{";
-    for picks::Pick { runtime, network, file, reason } in picks {
-        text.push_str(comma);
-        write_texts(
-            &mut text,
-            &[("runtime", runtime), ("network", network), ("file", file), ("reason", reason)],
-        );
-        text.push('}');
-        comma = ",{";
-    }
-    text.push_str("]}\n");
-    text
+/// The report for tools.
+#[derive(Serialize)]
+struct Report<'a> {
+    findings: &'a [Finding],
+    picks: &'a [picks::Pick],
 }

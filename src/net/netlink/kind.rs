@@ -11,8 +11,8 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
-use super::Netlink;
 use super::attr::Attrs;
+use super::socket::Netlink;
 use crate::error::{Result, Word};
 use crate::net::mac::MacAddr;
 
@@ -21,6 +21,14 @@ const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VRF_TABLE: u16 = 1;
+// enum macvlan_mode, ipvlan_mode
+const MACVLAN_MODE_PRIVATE: u32 = 1;
+const MACVLAN_MODE_VEPA: u32 = 2;
+const MACVLAN_MODE_BRIDGE: u32 = 4;
+const MACVLAN_MODE_PASSTHRU: u32 = 8;
+const IPVLAN_MODE_L2: u16 = 0;
+const IPVLAN_MODE_L3: u16 = 1;
+const IPVLAN_MODE_L3S: u16 = 2;
 
 /// A kind of link, with what is its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,13 +166,17 @@ fn message(name: &str, netns: Option<RawFd>, spec: &LinkSpec) -> LinkMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacvlanMode(u32);
 
-const MACVLAN_MODES: [(&str, u32); 4] =
-    [("bridge", 4), ("private", 1), ("vepa", 2), ("passthru", 8)];
+const MACVLAN_MODES: [(&str, u32); 4] = [
+    ("bridge", MACVLAN_MODE_BRIDGE),
+    ("private", MACVLAN_MODE_PRIVATE),
+    ("vepa", MACVLAN_MODE_VEPA),
+    ("passthru", MACVLAN_MODE_PASSTHRU),
+];
 
 /// Links of one lower link talk to each other.
 impl Default for MacvlanMode {
     fn default() -> MacvlanMode {
-        MacvlanMode(4)
+        MacvlanMode(MACVLAN_MODE_BRIDGE)
     }
 }
 
@@ -190,7 +202,8 @@ impl fmt::Display for MacvlanMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IpvlanMode(u16);
 
-const IPVLAN_MODES: [(&str, u16); 3] = [("l2", 0), ("l3", 1), ("l3s", 2)];
+const IPVLAN_MODES: [(&str, u16); 3] =
+    [("l2", IPVLAN_MODE_L2), ("l3", IPVLAN_MODE_L3), ("l3s", IPVLAN_MODE_L3S)];
 
 impl Word for IpvlanMode {
     const REFUSAL: &'static str = "unknown ipvlan mode:";

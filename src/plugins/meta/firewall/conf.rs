@@ -11,7 +11,6 @@ use crate::cni::decode;
 use crate::cni::result::AddResult;
 use crate::error::{Error, Mistake, Result, Word, warn};
 use crate::plugin::{Context, PluginConf};
-use crate::steps::nft_owner;
 
 /// Its configuration.
 #[derive(Debug, Default, Deserialize)]
@@ -175,7 +174,7 @@ impl Backend {
         if let Ok(true) = asked {
             return Ok(Backend::Firewalld);
         }
-        let has_nf_tables = nft_owner::open()?.is_some();
+        let has_nf_tables = cx.handles().nft()?.is_some();
         // A host whose bus is broken can have containers all the same, as with the reference.
         if let Err(error) = asked {
             let chosen = if has_nf_tables { "nftables" } else { "iptables" };

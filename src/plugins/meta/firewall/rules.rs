@@ -12,8 +12,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::error::{Error, Mistake};
-use crate::net::iptables::{FilterRule, Target};
-use crate::net::process::another_runs;
+use crate::net::filter_rule::{FilterRule, Target};
+use crate::sys::process::another_runs;
 
 /// A rule that CHECK does not find where it looked.
 pub fn not_found(place: &str, chain: &str, rule: impl fmt::Display) -> Error {

@@ -6,8 +6,7 @@ use super::condition::Condition;
 use super::mapping::{Given, Mapping};
 use crate::cni::decode;
 use crate::error::{Error, Result, Word, warn};
-use crate::plugin::{Context, PluginConf};
-use crate::steps::nft_owner;
+use crate::plugin::{Context, Handles, PluginConf};
 
 /// The bit that the reference marks packets with where none is given.
 const MARK_BIT: i64 = 13;
@@ -231,13 +230,11 @@ impl Conf {
 
     /// The backend on this host. A fallback is told, because the rules are to be looked for
     /// elsewhere then.
-    pub fn backend(&self) -> Result<Backend> {
+    pub fn backend(&self, handles: &Handles) -> Result<Backend> {
         if !self.is_for_nftables() {
             return Ok(Backend::Iptables);
         }
-        if self.backend.is_none()
-            && self.keys_of_nftables().is_empty()
-            && nft_owner::open()?.is_none()
+        if self.backend.is_none() && self.keys_of_nftables().is_empty() && handles.nft()?.is_none()
         {
             warn("publish ports with iptables, this kernel has no nf_tables");
             return Ok(Backend::Iptables);

@@ -24,9 +24,9 @@ use crate::cni::conf::ValidAttachments;
 use crate::cni::valid::{Holder, Stale};
 use crate::error::{Error, ErrorList, Result};
 use crate::net::iptables::{Iptables, Saved};
-use crate::net::process::another_runs;
+use crate::plugin::Handles;
 use crate::rollback::Rollback;
-use crate::steps::nft_owner;
+use crate::sys::process::another_runs;
 
 const NAT: &str = "nat";
 const DNAT: &str = "CNI-HOSTPORT-DNAT";
@@ -164,8 +164,13 @@ fn shared_lines_back(conf: &Conf, before: &Saved, now: &Saved) -> Vec<String> {
 }
 
 /// What CHECK misses, if anything; asks no program where it can see that there is nothing.
-pub fn missing(key: &Key, conf: &Conf, forwards: &[Forward]) -> Result<Option<Error>> {
-    let programs = programs_with(&chain(key))?;
+pub fn missing(
+    handles: &Handles,
+    key: &Key,
+    conf: &Conf,
+    forwards: &[Forward],
+) -> Result<Option<Error>> {
+    let programs = programs_with(handles, &chain(key))?;
     for of_family in by_family(forwards) {
         let address = of_family[0].to.addr();
         let mut missing = Some(format!("chain {} not found in iptables table {NAT}", chain(key)));
@@ -209,16 +214,19 @@ fn first_missing(saved: &Saved, key: &Key, conf: &Conf, forwards: &[Forward]) ->
 }
 
 /// Closes the ports and returns them; the shared chains stay, as the reference leaves them.
-pub fn delete(key: &Key) -> Result<Vec<Released>> {
+pub fn delete(handles: &Handles, key: &Key) -> Result<Vec<Released>> {
     let mut errors = ErrorList::default();
-    let released = errors.push(delete_chain(&chain(key))).unwrap_or_default();
-    errors.push(delete_chain(&chain_of(key.network.as_str(), key.container_id.as_str(), OLD_SNAT)));
+    let released = errors.push(delete_chain(handles, &chain(key))).unwrap_or_default();
+    errors.push(delete_chain(
+        handles,
+        &chain_of(key.network.as_str(), key.container_id.as_str(), OLD_SNAT),
+    ));
     errors.finish().map(|()| released)
 }
 
-fn delete_chain(chain: &str) -> Result<Vec<Released>> {
+fn delete_chain(handles: &Handles, chain: &str) -> Result<Vec<Released>> {
     let (mut errors, mut all) = (ErrorList::default(), vec![]);
-    for iptables in programs_with(chain)? {
+    for iptables in programs_with(handles, chain)? {
         let released = RefCell::new(vec![]);
         errors.push(iptables.change(NAT, &|| {
             let saved = iptables.save(NAT)?;
@@ -246,11 +254,15 @@ fn released_from(chain: &str, saved: &Saved) -> Vec<Released> {
 
 /// Closes the ports of this network's containers of which no attachment is valid: comments say
 /// whose network it is.
-pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Result<Vec<Released>> {
+pub fn collect_garbage(
+    handles: &Handles,
+    network: &NetworkName,
+    valid: &ValidAttachments,
+) -> Result<Vec<Released>> {
     let (mut errors, mut released) = (ErrorList::default(), vec![]);
     let chains: OnceCell<HashSet<String>> = OnceCell::new();
     let of_valid = || valid.containers().map(|id| chain_of(network.as_str(), id, DN)).collect();
-    for iptables in programs_with(DNAT)? {
+    for iptables in programs_with(handles, DNAT)? {
         let saved = errors.push(iptables.save(NAT)).unwrap_or_default();
         let entries = saved.chain(DNAT).unwrap_or_default();
         let mut stale: Vec<&str> =
@@ -258,7 +270,7 @@ pub fn collect_garbage(network: &NetworkName, valid: &ValidAttachments) -> Resul
         stale.retain(|chain| !chains.get_or_init(of_valid).contains(*chain));
         stale.dedup();
         for chain in stale {
-            let gone = valid.remove(|| stale_chain(chain, &saved), || delete_chain(chain));
+            let gone = valid.remove(|| stale_chain(chain, &saved), || delete_chain(handles, chain));
             released.extend(errors.push(gone).unwrap_or_default());
         }
     }
@@ -283,8 +295,8 @@ pub fn require() -> Result<()> {
     Iptables::for_address(IpAddr::from([127, 0, 0, 1])).save(NAT).map(drop)
 }
 
-fn programs_with(chain: &str) -> Result<Vec<Iptables>> {
-    Iptables::with_nat_chain(nft_owner::open()?.as_deref(), chain)
+fn programs_with(handles: &Handles, chain: &str) -> Result<Vec<Iptables>> {
+    Iptables::with_nat_chain(handles.nft()?, chain)
 }
 
 fn by_family(forwards: &[Forward]) -> Vec<Vec<Forward>> {
@@ -426,8 +438,8 @@ fn removal(chain: &str, saved: &Saved) -> Vec<String> {
 
 /// A port that is wanted and that a rule of another container leads elsewhere is code 102. No
 /// program is asked where there is no such rule.
-pub fn refuse_taken(key: &Key, forwards: &[Forward]) -> Result<()> {
-    let programs = Iptables::with_nat_chain_in_use(nft_owner::open()?.as_deref(), DNAT, JUMPS)?;
+pub fn refuse_taken(handles: &Handles, key: &Key, forwards: &[Forward]) -> Result<()> {
+    let programs = Iptables::with_nat_chain_in_use(handles.nft()?, DNAT, JUMPS)?;
     for of_family in by_family(forwards) {
         let ip = of_family[0].to.addr();
         for iptables in programs.iter().filter(|iptables| iptables.is_for(ip)) {
